@@ -7,8 +7,10 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from trainium_cdk._compiled import compiled
 from trainium_cdk.errors import TrnError
 
 UNKNOWN_CALLER = frozenset(
@@ -51,14 +53,35 @@ def client(service: str, at: str | None = None, **options: Any) -> Any:
     return session.create_client(service, region_name=region(at), **options)
 
 
+_LONG = {"endpoints": ".json", "service-2": ".json.gz"}
+
+
 @cache
 def _session() -> tuple[Any, set[str]]:
     """A session, and the services that it knows: to find all, botocore lists a thousand folders."""
+    from botocore.loaders import JSONFileLoader
     from botocore.session import get_session
 
+    class Models(JSONFileLoader):
+        """What takes long to read, the endpoints and the services' models, without documentation and compiled."""
+
+        def load_file(self, file_path: str) -> Any:
+            file = Path(f"{file_path}{_LONG.get(Path(file_path).name, '')}")
+            if not file.suffix or not file.is_file():
+                return super().load_file(file_path)
+            name = "-".join(file.parts[-3:])
+            return compiled(file, name, lambda _: _undocumented(super(Models, self).load_file(file_path)))
+
     session, known = get_session(), set[str]()
-    session.get_component("data_loader").list_available_services = lambda _kind: known
+    loader = session.get_component("data_loader")
+    loader.file_loader, loader.list_available_services = Models(), lambda _kind: known
     return session, known
+
+
+def _undocumented(model: Any) -> Any:
+    if isinstance(model, dict):
+        return {k: _undocumented(v) for k, v in model.items() if k != "documentation" or not isinstance(v, str)}
+    return [_undocumented(one) for one in model] if isinstance(model, list) else model
 
 
 def code_and_message(error: Exception) -> tuple[str, str]:

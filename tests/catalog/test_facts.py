@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from trainium_cdk import _compiled as compiled_module
 from trainium_cdk.catalog import Catalog, CatalogOverrides, InstanceType
-from trainium_cdk.catalog import files as files_module
 from trainium_cdk.catalog.facts import Fact
 from trainium_cdk.catalog.files import load, read
 from trainium_cdk.catalog.plain import listed, plain
@@ -55,7 +55,7 @@ def test_its_files_mean_the_same_in_both_versions_of_yaml() -> None:
 
 def test_a_changed_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiled copy is of one file, size and time of change; a damaged one is replaced."""
-    monkeypatch.setattr(files_module, "__file__", str(tmp_path / "files.py"))
+    monkeypatch.setattr(compiled_module, "__file__", str(tmp_path / "_compiled.py"))
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     file = tmp_path / "one.yaml"
     file.write_text("a: 2026-11-24\n")

@@ -1,7 +1,5 @@
 """The shape of the facts about Amazon EKS."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Container, Iterable
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """The base class of catalogue entries."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, StringConstraints

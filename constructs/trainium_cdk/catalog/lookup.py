@@ -1,7 +1,5 @@
 """Loading the catalogue, and looking up its entries."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Mapping
@@ -96,7 +94,7 @@ class Catalog(Fact):
         return id(self)
 
     @classmethod
-    def load(cls, overrides: CatalogOverrides | None = None) -> Catalog:
+    def load(cls, overrides: CatalogOverrides | None = None) -> "Catalog":
         """The catalogue with `overrides` merged in.
 
         Raises:

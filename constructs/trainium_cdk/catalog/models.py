@@ -1,7 +1,5 @@
 """The shape of each catalogue entry. Frozen; unknown keys are rejected, so that a misspelt override is reported."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Annotated, Any, Literal
 
@@ -54,7 +52,7 @@ class InstanceType(Fact):
     zone_ids: tuple[ZoneId, ...] = Field(default=(), description="availability zone ids that offer it")
 
     @model_validator(mode="after")
-    def _no_more_efa_than_cards(self) -> InstanceType:
+    def _no_more_efa_than_cards(self) -> "InstanceType":
         if self.efa_interfaces > self.network_cards:
             raise ValueError(
                 f"efa_interfaces is {self.efa_interfaces}, but each of the {self.network_cards} network cards has at most one"

@@ -1,7 +1,5 @@
 """The shape of the facts about AWS PCS."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Literal
 

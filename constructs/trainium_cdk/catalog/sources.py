@@ -5,14 +5,13 @@ Plain data classes: commands that only list the kinds of jobs need no validation
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from trainium_cdk.catalog.files import read
 
 
-@dataclass(frozen=True)
-class SourceTree:
+class SourceTree(NamedTuple):
     """A git repository at one commit.
 
     Attributes:
@@ -24,8 +23,7 @@ class SourceTree:
     ref_variable: str
 
 
-@dataclass(frozen=True)
-class PublicObject:
+class PublicObject(NamedTuple):
     """One object in a public S3 bucket.
 
     Attributes:
@@ -37,8 +35,7 @@ class PublicObject:
     sha256: str | None = None
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(NamedTuple):
     repositories: dict[str, SourceTree]
     datasets: dict[str, tuple[PublicObject, ...]]
 

@@ -9,8 +9,6 @@
 '2.28.1'
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -67,7 +65,7 @@ class Stack:
         framework: FrameworkChoice,
         system: str,
         version: str | None = None,
-    ) -> Stack:
+    ) -> "Stack":
         """Slurm nodes: the driver and the runtime are both those of the release.
 
         Raises:
@@ -88,7 +86,7 @@ class Stack:
         ami: str | None = None,
         image: str | None = None,
         custom_ami: bool = False,
-    ) -> Stack:
+    ) -> "Stack":
         """EKS nodes: the driver is that of the node image, the runtime that of the container image.
 
         Args:

@@ -35,8 +35,10 @@ def _leave(code: int) -> None:
     os._exit(code)
 
 
-def _lazily(name: str) -> None:
-    """Load a module when something of it is first used, not where it is imported."""
+def _metadata_later() -> None:
+    """Load importlib.metadata when it is first used, not where it is imported: pydantic and urllib3 import it, for their plug-ins and for a
+    version, and it takes a tenth of the time of a short command."""
+    name = "importlib.metadata"
 
     def attribute(wanted: str) -> Any:
         if sys.modules.get(name) is module:
@@ -44,6 +46,9 @@ def _lazily(name: str) -> None:
         return getattr(importlib.import_module(name), wanted)
 
     module = ModuleType(name)
+    module.__path__ = [os.path.join(os.path.dirname(importlib.__file__), "metadata")]  # noqa: PTH118, PTH120  pathlib takes time
+    for function in ("entry_points", "version"):
+        setattr(module, function, lambda *args, _of=function, **named: attribute(_of)(*args, **named))
     module.__getattr__ = attribute  # type: ignore[method-assign]
     sys.modules.setdefault(name, module)
 
@@ -52,7 +57,7 @@ def _run() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.disable()  # modules that load leave nothing to collect: a tenth of the time of a short command
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would read the files of all packages to find one
-    _lazily("importlib.metadata")  # a twentieth of the time of a short command; pydantic imports it for its plug-ins
+    _metadata_later()
     from trainium_cdk.cli import app
 
     try:

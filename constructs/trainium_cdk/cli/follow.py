@@ -115,7 +115,6 @@ def logs(
     The output is the unchanged log; on a terminal, control characters (also colours) are removed unless --raw is given.
     """
     import json
-    from dataclasses import asdict
 
     from trainium_cdk.cli.filters import Lines, moment
     from trainium_cdk.jobs import Follower, JobError, TransportError
@@ -150,7 +149,7 @@ def logs(
             text, records = chunk.data, reader.feed(chunk.data)
             if metrics:
                 lines = (
-                    {"stage": chunk.stage, "record": type(record).__name__, **asdict(record)} for record in records
+                    {"stage": chunk.stage, "record": type(record).__name__, **record._asdict()} for record in records
                 )
                 text = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
             elif filters:

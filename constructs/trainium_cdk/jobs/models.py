@@ -1,11 +1,9 @@
 """The fields of every job, and the base class of job kinds. The kinds are in `kinds/`, one file each."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -313,14 +311,14 @@ class Job(BaseModel):
         """Whether the nodes must have one of `FRAMEWORKS`."""
         return bool(self.FRAMEWORKS)
 
-    def check(self, plan: Plan) -> None:
+    def check(self, plan: "Plan") -> None:
         """Check that the job can run on this cluster.
 
         Raises:
             JobError: it cannot; the message has the value and the fix.
         """
 
-    def batch(self, fleet: Fleet, notes: list[str]) -> Batch | None:
+    def batch(self, fleet: "Fleet", notes: list[str]) -> "Batch | None":
         """The composition of the global batch; None if the kind defines none.
 
         Args:
@@ -331,7 +329,7 @@ class Job(BaseModel):
         """
         return None
 
-    def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
+    def launch_environment(self, plan: "Plan", torch: tuple[int, ...]) -> dict[str, str]:
         """Variables of this kind, in addition to those of every job.
 
         Args:
@@ -340,10 +338,10 @@ class Job(BaseModel):
         return {}
 
     @abstractmethod
-    def template(self, plan: Plan) -> Template:
+    def template(self, plan: "Plan") -> "Template":
         """Its shell lines."""
 
-    def published(self, point: ThroughputPoint) -> bool:
+    def published(self, point: "ThroughputPoint") -> bool:
         """Whether a published throughput of the same nodes, global batch size and SDK is of the same job: optimizer, precision, ..."""
         return False
 
@@ -353,8 +351,7 @@ AnyJob = Job
 StageName = Literal["prepare", "precompile", "train"]
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """The composition of a global batch.
 
     Attributes:
@@ -392,8 +389,8 @@ class Plan:
     """
 
     job: Job
-    cluster: Cluster
-    fleet: Fleet
+    cluster: "Cluster"
+    fleet: "Fleet"
     batch: Batch | None
     prepare_queue: str
     constraint: str | None = None
@@ -444,8 +441,7 @@ class Plan:
         return lines + list(self.notes)
 
 
-@dataclass(frozen=True)
-class Template:
+class Template(NamedTuple):
     """Shell lines of one job.
 
     Attributes:

@@ -3,8 +3,7 @@ belongs to no other packages (`shell/environments.sh`). Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from trainium_cdk.catalog.plain import listed
 from trainium_cdk.errors import JobError
@@ -26,8 +25,7 @@ class Job(Protocol):
     def image(self) -> str | None: ...
 
 
-@dataclass(frozen=True)
-class Packages:
+class Packages(NamedTuple):
     """The packages of a kind, at versions that go together. They are installed on top of the cluster's environment (Slurm) or the
     image's packages (Kubernetes), of which PyTorch, the compiler and the runtime are never replaced.
 

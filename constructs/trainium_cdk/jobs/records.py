@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One training step. A field is None if the line does not have it.
 
     Attributes:
@@ -29,24 +27,21 @@ class Step:
     tokens_per_second: float | None = None
 
 
-@dataclass(frozen=True)
-class CompileCount:
+class CompileCount(NamedTuple):
     """One line of the summary that neuron_parallel_compile prints on each node: `what` is graphs, successful or
     failed."""
 
     what: str
-    count: int
+    count: int  # type: ignore[assignment]  # tuple.count is not used
 
 
-@dataclass(frozen=True)
-class CompileError:
+class CompileError(NamedTuple):
     """A graph that failed to compile. Code -9: the host ran out of memory."""
 
     code: int
 
 
-@dataclass(frozen=True)
-class CacheStatus:
+class CacheStatus(NamedTuple):
     """The progress of a node's compilation."""
 
     remaining: int
@@ -56,8 +51,7 @@ class CacheStatus:
     total: int
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """A stage begins, for the first time or again.
 
     Attributes:
@@ -75,12 +69,11 @@ Reader = Callable[[str], Iterator[tuple[int, Step]]]
 """Finds the steps in a line: where each begins, and what it is."""
 
 
-@dataclass(frozen=True)
 class MarkedReader:
     """A reader of lines that contain one of some words: most lines of a log have none, and are skipped. Made by `reads`."""
 
-    marks: tuple[str, ...]
-    read: Reader
+    def __init__(self, marks: tuple[str, ...], read: Reader):
+        self.marks, self.read = marks, read
 
     def __call__(self, text: str) -> Iterator[tuple[int, Step]]:
         return self.read(text)

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 ACTIVE = frozenset({"PENDING", "RUNNING"})
 
@@ -131,8 +131,7 @@ class Submitted:
     sent: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True)
-class LogChunk:
+class LogChunk(NamedTuple):
     """A piece of a log: `data` begins at byte `offset` of the stage's log, and the next piece begins at `next_offset`.
 
     A log that ends before the requested offset is one piece without data, at the log's end.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Upstream:
+class Upstream(NamedTuple):
     """The origin of the program that a kind runs.
 
     Attributes:

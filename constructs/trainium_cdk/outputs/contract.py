@@ -4,8 +4,6 @@ A stack's outputs are flat strings of at most 1,024 bytes each, so a fleet is on
 needs of its instance type, so that a type described only in an environment file works from any machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 

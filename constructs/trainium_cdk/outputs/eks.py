@@ -1,7 +1,5 @@
 """What `TrnEksStack` exports."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -99,7 +97,7 @@ class EksCluster(ClusterOutputs):
 
 
 def eks_outputs(
-    env: Environment,
+    env: "Environment",
     *,
     bucket: str,
     registry_uri: str = "",
@@ -133,7 +131,7 @@ def eks_outputs(
     )
 
 
-def cluster_outputs(fleets: Sequence[Fleet], teams: Sequence[TeamQueue] = (), **values: str) -> Exports:
+def cluster_outputs(fleets: Sequence[Fleet], teams: "Sequence[TeamQueue]" = (), **values: str) -> Exports:
     """What a stack with an EKS cluster exports.
 
     Args:
@@ -147,7 +145,7 @@ def cluster_outputs(fleets: Sequence[Fleet], teams: Sequence[TeamQueue] = (), **
     return found
 
 
-def claims(env: Environment) -> tuple[str, ...]:
+def claims(env: "Environment") -> tuple[str, ...]:
     """Names of the claims, in the order of the file systems' mount directories."""
     return tuple(claim_of(kind) for kind, there in (("efs", env.storage.efs), ("fsx", env.storage.fsx)) if there)
 
@@ -157,7 +155,7 @@ def claim_of(kind: str) -> str:
     return f"{kind}-claim"
 
 
-def eks_fleets(env: Environment) -> tuple[Fleet, ...]:
+def eks_fleets(env: "Environment") -> tuple[Fleet, ...]:
     """The fleets of an environment's node groups, the first one first."""
     return tuple(
         group_fleet(
@@ -173,7 +171,7 @@ def eks_fleets(env: Environment) -> tuple[Fleet, ...]:
 
 
 def group_fleet(
-    kind: InstanceType,
+    kind: "InstanceType",
     *,
     name: str,
     nodes: int,

@@ -1,7 +1,5 @@
 """What `TrnPcsStack` exports."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, ClassVar
 
 from trainium_cdk.outputs.contract import Exports, Keys, export
@@ -34,14 +32,14 @@ class PcsCluster(SlurmCluster):
         return self.cluster_id
 
 
-def pcs_venv(env: Environment) -> str:
+def pcs_venv(env: "Environment") -> str:
     """The virtual environment: homes are not shared, so that one without a path is on the shared file system."""
     venv = env.bootstrap.venv
     return venv if venv.startswith("/") else f"{env.storage.shared_dir}/{venv}"
 
 
 def pcs_outputs(
-    env: Environment, *, cluster_id: str, login_group_id: str, bucket: str, registry_uri: str = ""
+    env: "Environment", *, cluster_id: str, login_group_id: str, bucket: str, registry_uri: str = ""
 ) -> Exports:
     """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text."""
     values = {

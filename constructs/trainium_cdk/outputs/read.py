@@ -1,7 +1,5 @@
 """Reading a deployed stack's outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, ValidationError

@@ -1,7 +1,5 @@
 """What `TrnPclusterStack` exports."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -48,14 +46,14 @@ class SlurmCluster(ClusterOutputs):
     """ParallelCluster lets the jobs' user log in to every node from the head node."""
 
 
-def slurm_outputs(env: Environment, *, head_node_id: str, bucket: str, registry_uri: str = "") -> Exports:
+def slurm_outputs(env: "Environment", *, head_node_id: str, bucket: str, registry_uri: str = "") -> Exports:
     """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text."""
     values = {"cluster_name": env.cluster_name, "head_node_id": head_node_id, "venv": env.bootstrap.venv}
     values |= of_nodes(env, "slurm", bucket=bucket, registry_uri=registry_uri)
     return export("slurm", SlurmCluster.keys, values, fleets(env))
 
 
-def of_nodes(env: Environment, engine: str, *, bucket: str, registry_uri: str) -> Mapping[str, str]:
+def of_nodes(env: "Environment", engine: str, *, bucket: str, registry_uri: str) -> Mapping[str, str]:
     """The outputs that any Slurm cluster has: what its nodes are and mount."""
     section = env.slurm_sections[engine]
     name = section.os
@@ -75,7 +73,7 @@ def of_nodes(env: Environment, engine: str, *, bucket: str, registry_uri: str) -
     }
 
 
-def fleets(env: Environment, engine: str = "slurm") -> tuple[Fleet, ...]:
+def fleets(env: "Environment", engine: str = "slurm") -> tuple[Fleet, ...]:
     """The fleets of the queues of one Slurm engine, first queue first."""
     return tuple(
         Fleet(

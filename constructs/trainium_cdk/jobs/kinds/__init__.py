@@ -8,8 +8,6 @@ A package adds a kind with an entry point in the group `trainium_cdk.job_kinds` 
 The class is a subclass of `trainium_cdk.jobs.Job`; see there for what it defines.
 """
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Iterator, Mapping
 from functools import cache

@@ -3,11 +3,8 @@
 Numbers: Neuron documentation, BERT pre-training tutorial, and the launch scripts beside the vendor's script; 2026-11.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -49,8 +46,7 @@ _PRECOMPILE_STEPS = 10
 _SHARDS = "*_training_*.hdf5"
 
 
-@dataclass(frozen=True)
-class Numbers:
+class Numbers(NamedTuple):
     """The tutorials' numbers for one phase and optimizer."""
 
     batch_size: int
@@ -168,7 +164,7 @@ class BertLarge(Job):
     def total_steps(self) -> int:
         return self.run_steps or self.steps or self._numbers.steps
 
-    def batch(self, fleet: Fleet, notes: list[str]) -> Batch:
+    def batch(self, fleet: "Fleet", notes: list[str]) -> Batch:
         numbers = self._numbers
         per_worker = self.batch_size or numbers.batch_size
         alone = self.accumulation or numbers.accumulation
@@ -270,7 +266,7 @@ enough_files {data} {quote.word(_SHARDS)} {plan.workers} 'The training script ne
             require += templates.on_cluster(self.checkpoint, plan) or _written_by(self.checkpoint)
         return Template(node, prepare, before, _ONLY_FOLDER, require)
 
-    def published(self, point: ThroughputPoint) -> bool:
+    def published(self, point: "ThroughputPoint") -> bool:
         same_microstep = self.batch_size in (None, self._numbers.batch_size)
         return same_microstep and (point.phase, point.optimizer, point.precision) == (
             self.phase,

@@ -5,8 +5,6 @@ model over all NeuronCores. Sources: Neuron documentation, "Train models on Neur
 PEFT 0.21.2 and Accelerate 1.15.0 from PyPI, whose options these are.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
@@ -97,7 +95,7 @@ class Finetune(Job):
     def files(self) -> Mapping[str, bytes]:
         return {"fsdp.json": (json.dumps(FSDP, indent=2) + "\n").encode()}
 
-    def batch(self, fleet: Fleet, notes: list[str]) -> Batch:
+    def batch(self, fleet: "Fleet", notes: list[str]) -> Batch:
         return Batch(self.batch_size, self.accumulation, fleet.cores * self.nodes)
 
     def check(self, plan: Plan) -> None:

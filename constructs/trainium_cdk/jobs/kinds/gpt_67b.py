@@ -5,8 +5,6 @@ Sources: the repository at the pinned commit (its configuration, training_orches
 Megatron GPT pre-training tutorial and NxD Training installation guide; 2026-11.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
@@ -103,7 +101,7 @@ class Gpt(Job):
         check_checkpoints(self.steps, self.checkpoint_interval)
         return self
 
-    def batch(self, fleet: Fleet, notes: list[str]) -> Batch:
+    def batch(self, fleet: "Fleet", notes: list[str]) -> Batch:
         suitable = [t for t in (1, 2, 4, 8, 16, 32) if fleet.cores % t == 0]
         if self.tensor_parallel not in suitable:
             raise JobError(

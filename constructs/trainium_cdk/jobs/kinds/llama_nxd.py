@@ -4,8 +4,6 @@ Sources: neuronx-distributed v2.28.0, examples/training/llama/tp_zero1_llama_hf_
 Neuron documentation, training performance on trn1; 2026-11.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -82,7 +80,7 @@ class LlamaNxd(Job):
             check_warm_up(self.warmup_steps, self.steps)
         return self
 
-    def batch(self, fleet: Fleet, notes: list[str]) -> Batch:
+    def batch(self, fleet: "Fleet", notes: list[str]) -> Batch:
         if fleet.cores % _TENSOR_PARALLEL:
             raise JobError(
                 f"{self.kind} spreads the model over {_TENSOR_PARALLEL} NeuronCores, but {fleet.instance_type} has {fleet.cores}. Use a "
@@ -164,7 +162,7 @@ source_tree nxd {_TREE.url} "$nxd_ref"
     def files(self) -> Mapping[str, bytes]:
         return corrections.sent(*_CORRECTIONS)
 
-    def published(self, point: ThroughputPoint) -> bool:
+    def published(self, point: "ThroughputPoint") -> bool:
         return (point.tensor_parallel, point.precision) == (_TENSOR_PARALLEL, "bf16+fp32")
 
 

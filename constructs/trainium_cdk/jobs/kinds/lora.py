@@ -4,10 +4,7 @@ Sources: huggingface/optimum-neuron v0.4.5 (2026-02-11), the newest release: exa
 release of it pins one Neuron SDK; this one pins 2.26.1 (torch-neuronx 2.8.0.2.10.16998, neuronx_distributed 0.15.22404).
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -36,8 +33,7 @@ _TENSOR_PARALLEL = {"trn1": 8, "trn1n": 8, "trn2": 4}
 _PRECOMPILE_STEPS = 5
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
     """What an example's launch script passes to its program.
 
     Attributes:
@@ -97,7 +93,7 @@ class Lora(Job):
     def _example(self) -> Example:
         return EXAMPLES[self.model]
 
-    def batch(self, fleet: Fleet, notes: list[str]) -> Batch:
+    def batch(self, fleet: "Fleet", notes: list[str]) -> Batch:
         each = _TENSOR_PARALLEL[fleet.family]
         if fleet.cores % each:
             raise JobError(

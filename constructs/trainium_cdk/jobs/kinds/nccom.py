@@ -4,8 +4,6 @@ Sources: Neuron documentation, NCCOM-TEST and Neuron LS user guides (aws-neuron-
 several nodes (awsome-distributed-training, micro-benchmarks/nccom-tests; aws-k8s-tester, test/cases/neuron); 2026-11.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -52,7 +50,7 @@ class Nccom(Job):
     def files(self) -> Mapping[str, bytes]:
         return {_PROGRAM: shell.read(_PROGRAM)}
 
-    def batch(self, fleet: Fleet, notes: list[str]) -> None:
+    def batch(self, fleet: "Fleet", notes: list[str]) -> None:
         from trainium_cdk.catalog import Catalog
 
         point = Catalog.load().collective(fleet.instance_type, self.nodes)

@@ -1,7 +1,5 @@
 """A user's script, for PyTorch/XLA and for TorchNeuron."""
 
-from __future__ import annotations
-
 import codecs
 import os
 import re
@@ -16,7 +14,6 @@ from trainium_cdk.jobs import quote, shell, templates
 from trainium_cdk.jobs.models import MAX_SCRIPT_BYTES, Job, fits, passable, shown, wrong
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.templates import Template
-from trainium_cdk.outputs.contract import CODE
 
 _AT_ONCE = 50_000_000
 """Bytes of a workdir that a head node fetches while a job is submitted."""
@@ -183,6 +180,8 @@ class Script(Job):
 
 def _fetch(workdir: Any, bucket: str) -> str:
     """Lines of `prepare` that put the folder's files into the job's. A head node does so itself, unless there are many."""
+    from trainium_cdk.outputs.contract import CODE  # not where kinds are only listed
+
     later = 'if [ "$mode" = check ]; then exit 3; fi\n' if workdir.size > _AT_ONCE else ""
     address = quote.word(f"s3://{bucket}/{CODE}")
     return f"""if [ ! -d "$job/code" ]; then

@@ -4,8 +4,6 @@ Sources: Neuron documentation, TorchTitan Neuron (set-up of 2026-10-18, basic tr
 2026-10-19); options of pytorch/torchtitan, which the vendor's repository extends. No commit of that is pinned here: the job must give one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -136,7 +134,7 @@ class TorchTitan(Job):
     def cache_set(self) -> str:
         return self.cache or f"{self.kind}-{self.preset or self.config}"
 
-    def batch(self, fleet: Fleet, notes: list[str]) -> None:
+    def batch(self, fleet: "Fleet", notes: list[str]) -> None:
         if self.ref is None:
             raise JobError(
                 f"ref is not given, and no commit of {_URL} is pinned here: TorchTitan Neuron is in beta. "

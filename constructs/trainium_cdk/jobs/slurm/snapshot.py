@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from trainium_cdk.jobs import arrays, quote, shell
 from trainium_cdk.jobs.slurm.status import Down, Known, stage
@@ -193,8 +193,7 @@ class _Raw:
     gone: set[str] = field(default_factory=set)
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """A parsed response. `size` is None if the log does not exist, `tail` the size of the last lines that were asked for, `regular` False if
     it is not a regular file."""
 
@@ -368,8 +367,7 @@ def _members(raw: _Raw, number: str, slurm: _Slurm, everyone: Known) -> tuple[St
     found = []
     for index in map(str, arrays.indices(raw.array)):
         state = raw.members.get(index)
-        known = replace(
-            everyone,
+        known = everyone._replace(
             queue=None if everyone.elsewhere else slurm.task(raw.id, number, index),
             state=state if state and state[1] == number else None,
             cancelled=raw.cancelled or index in raw.gone,

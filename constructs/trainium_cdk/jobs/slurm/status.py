@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trainium_cdk.jobs.status import Stage, whole
 
@@ -66,8 +66,7 @@ _STOPPED = {"CANCELLED": "", "TIMEOUT": "reached its time limit"}
 """The reasons that a stopped stage records."""
 
 
-@dataclass(frozen=True)
-class Down:
+class Down(NamedTuple):
     """Nodes of a queue that are down since a time, with the reason that Slurm has."""
 
     queue: str
@@ -76,8 +75,7 @@ class Down:
     reason: str
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     """What is known of a stage.
 
     Attributes:

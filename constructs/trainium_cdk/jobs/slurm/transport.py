@@ -11,9 +11,8 @@ import signal
 import subprocess
 import tempfile
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from trainium_cdk.errors import TransportError
 
@@ -25,8 +24,7 @@ UNDO_SECONDS = 20.0
 CFNCONFIG = Path("/etc/parallelcluster/cfnconfig")
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """A script's output and exit code."""
 
     stdout: str
