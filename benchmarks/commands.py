@@ -150,8 +150,8 @@ def main() -> int:
         (folder / "cluster.json").write_text(answers.CLUSTER.model_dump_json())
         for file, environment in ENVIRONMENTS.items():
             (folder / f"{file}.yaml").write_text(json.dumps(environment))  # JSON is YAML
-        for case in cases:
-            measure(case, folder, aws)  # caches
+        for case in {case.arguments: case for case in cases}.values():
+            measure(case, folder, aws)  # caches, of each program once
         for _ in track(range(options.runs), description="measuring", console=Console(stderr=True), transient=True):
             for case in cases:
                 times = 1 if "cdk app" in case.name else QUICK
