@@ -25,6 +25,13 @@ from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from trainium_cdk.jobs import BertLarge, LocalTransport, Script, SlurmBackend
 
 FLOOR = "sbatch"
+CHAIN = """after=
+for stage in 1 2 3; do
+  after=$(sbatch --parsable ${after:+--dependency=afterok:$after --kill-on-invalid-dep=yes} --begin=now+900 -o /dev/null --wrap=true)
+  first=${first:-$after}
+done
+scontrol update StartTime=now JobId=$first"""
+"""What a chain of three stages takes without anything of ours."""
 
 
 def main() -> int:
@@ -55,6 +62,7 @@ def main() -> int:
                     "scontrol update StartTime=now JobId=$(sbatch --parsable --begin=now+900 -o /dev/null --wrap=true)",
                 ]
             ),
+            "three sbatch with dependencies, let begin": lambda: bare(["bash", "-c", CHAIN]),
             "trn: a script, one stage": lambda: backend.submit(
                 Script(filename="job.sh", content=b"#!/bin/bash\ntrue\n")
             ),
@@ -87,6 +95,7 @@ def _commands(folder: Path, env: dict[str, str]) -> dict[str, Callable[[], objec
         "trn list": trn("list"),
         "trn status": trn("status", "latest"),
         "trn cancel": trn("cancel", "latest"),
+        "trn nodes": trn("nodes"),
     }
 
 
