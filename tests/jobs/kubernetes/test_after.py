@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 
@@ -21,7 +20,7 @@ def test_a_job_after_another_one(backend: KubernetesBackend, running: Running, m
     first = backend.submit(script(waits, nodes=1, cache="one", name="one"), "after1").id
     with monkeypatch.context() as prepares:
         prepares.setattr(Script, "prepares", True)
-        prepares.setattr(Script, "template", lambda self, plan: replace(ITS_OWN(self, plan), prepare="exit 0"))
+        prepares.setattr(Script, "template", lambda self, plan: ITS_OWN(self, plan)._replace(prepare="exit 0"))
         second = backend.submit(script(b"true", nodes=1, cache="two", after=first, name="two"), "after2").id
     plain = backend.submit(script(b"true", nodes=1, cache="plain", after=first, name="plain"), "after3").id
     assert until(lambda: backend.status(second).stages[0].state == "COMPLETED"), "prepare does not wait"

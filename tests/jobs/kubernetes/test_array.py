@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,7 +39,7 @@ def test_members_have_ids_states_and_logs_and_are_prepared_once(
     prepare = 'if [ "$mode" = check ]; then exit 3; fi; echo once >> "$job/code"'
     with monkeypatch.context() as prepares:
         prepares.setattr(Script, "prepares", True)
-        prepares.setattr(Script, "template", lambda self, plan: replace(ITS_OWN(self, plan), prepare=prepare))
+        prepares.setattr(Script, "template", lambda self, plan: ITS_OWN(self, plan)._replace(prepare=prepare))
         sent = backend.submit(array("array-go", "sweep"), "a1")
         assert backend.submit(array("array-go", "sweep"), "a1").existing
     id = sent.id

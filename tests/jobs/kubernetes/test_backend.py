@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -99,7 +98,7 @@ def test_a_job_is_not_in_its_queue_before_prepare_has_completed(
     backend: KubernetesBackend, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Script, "prepares", True)
-    monkeypatch.setattr(Script, "template", lambda self, plan: replace(ITS_OWN(self, plan), prepare=PREPARE))
+    monkeypatch.setattr(Script, "template", lambda self, plan: ITS_OWN(self, plan)._replace(prepare=PREPARE))
     good = backend.submit(script(b"echo trains", nodes=1, cache="good", env={"READY": "0"}), "good").id
     bad = backend.submit(script(b"echo trains", nodes=1, cache="bad", env={"READY": "4"}), "bad").id
     assert until(lambda: backend.status(bad).done)
