@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from trainium_cdk.outputs import Fleet
 
 PACKAGES = Packages(
-    pins=("datasets==3.6.0", "optimum-neuron[training]==0.4.5", "tensorboard==2.21.0"),
+    pins=("datasets==3.6.0", "optimum-neuron[training]==0.4.5", "pyarrow==23.0.1", "tensorboard==2.21.0"),
     libraries=("neuronx_distributed",),
     pythons=("3.10", "3.11"),
     megabytes=450,
 )
-"""What the scripts import, beside PyTorch; `training` pins trl 0.24.0, peft 0.17.0 and accelerate 1.8.1. Pythons: pyproject.toml."""
+"""What the scripts import, beside PyTorch; `training` pins trl 0.24.0, peft 0.17.0 and accelerate 1.8.1. Pythons: pyproject.toml.
+pyarrow 26 does not import beside NumPy 1.26, the newest that neuronx-cc takes (run 2026-11-24); its wheel does not say so."""
 
 _TREE = sources().repositories["optimum-neuron"]
 _TENSOR_PARALLEL = {"trn1": 8, "trn1n": 8, "trn2": 4}
