@@ -26,6 +26,7 @@ NOT_RUN = {
     "python -m sandbox down": "the fixture runs it",
     "trn watch bert-large-...": "it ends with the job: tests/cli/test_watch.py",
     "trn top JOB": "it needs the vendor's neuron-top",
+    "trn ssh": "it needs the vendor's session-manager-plugin: tests/jobs/test_slurm_inside.py",
     "trn tensorboard JOB": "it needs TensorBoard in the image",
     "cdk destroy": "named beside trn destroy, which does that too",
     "trn submit": "named alone",

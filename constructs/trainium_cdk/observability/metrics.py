@@ -1,0 +1,52 @@
+"""The metrics of one cluster, by name: what the dashboard shows and the alarms watch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cw
+
+NAMESPACE = "Trainium"
+INSIGHTS = "ContainerInsights"
+MINUTE, FIVE = Duration.minutes(1), Duration.minutes(5)
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The metrics of a cluster.
+
+    Attributes:
+        cluster: its name in them.
+    """
+
+    cluster: str
+
+    def sent(
+        self, name: str, statistic: str = "Maximum", *, label: str = "", period: Duration = MINUTE, **more: str
+    ) -> cw.Metric:
+        """What nodes, or the function that starts nodes, send; `more` are further dimensions."""
+        return cw.Metric(
+            namespace=NAMESPACE,
+            metric_name=name,
+            statistic=statistic,
+            period=period,
+            label=label or None,
+            dimensions_map={"Cluster": self.cluster, **more},
+        )
+
+    def spread(self, name: str) -> Iterator[cw.Metric]:
+        """One metric of many devices: their mean and both ends."""
+        for statistic, label in (("Average", "mean"), ("Minimum", "slowest device"), ("Maximum", "busiest device")):
+            yield self.sent(name, statistic, label=label)
+
+    def insight(self, name: str, statistic: str) -> cw.Metric:
+        """What Container Insights sends."""
+        return cw.Metric(
+            namespace=INSIGHTS,
+            metric_name=name,
+            statistic=statistic,
+            period=MINUTE,
+            dimensions_map={"ClusterName": self.cluster},
+        )
