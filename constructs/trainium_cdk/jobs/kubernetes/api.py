@@ -173,17 +173,8 @@ class Api:
     def _renew(self, config: Any) -> None:
         config.api_key["authorization"] = f"Bearer {self._bearer()}"
 
-    def _call(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        query: Mapping[str, str] | None = None,
-        content: str = "application/json",
-        accept: str = "application/json, */*",
-        without: Sequence[str] = (),
-    ) -> Object:
+    def _call(self, method: str, path: str, body: Any = None, *, without: Sequence[str] = (), **how: Any) -> Object:
+        """The JSON of a response; `how` as for `_send`."""
         # only the caller may repeat requests that change something
         patience = Patience(ONE_QUESTION if method == "GET" else 0.0)
         dropped = {_MANAGED, *without}
@@ -193,11 +184,7 @@ class Api:
                 del found[key]
             return found
 
-        made: Object = patience.ask(
-            lambda: json.loads(
-                self._send(method, path, body, query=query, content=content, accept=accept).data, object_hook=kept
-            )
-        )
+        made: Object = patience.ask(lambda: json.loads(self._send(method, path, body, **how).data, object_hook=kept))
         return made
 
     def _send(
@@ -212,38 +199,35 @@ class Api:
         raw: bool = False,
         timeout: tuple[float, float] = _TIMEOUT,
     ) -> Any:
-        headers = {"Accept": accept, "Content-Type": content, "User-Agent": "trn"}
-        url = self._endpoint.url + path + (f"?{urlencode(query)}" if query else "")
-        reply = self._once(method, url, headers, body, raw, timeout)
-        if reply.status == 401:  # the credentials may have been renewed since
-            self._token = None
-            reply = self._once(method, url, headers, body, raw, timeout)
-        if reply.status >= 300:
-            raise self._refusal(reply)
-        return reply
-
-    def _once(
-        self, method: str, url: str, headers: Mapping[str, str], body: Any, raw: bool, timeout: tuple[float, float]
-    ) -> Any:
+        """The response of urllib3, unread if `raw`."""
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
-        try:
+        headers = {"Accept": accept, "Content-Type": content, "User-Agent": "trn"}
+        url = self._endpoint.url + path + (f"?{urlencode(query)}" if query else "")
+        data = None if body is None else json.dumps(body)
+
+        def once() -> Any:
+            bearer = {"Authorization": f"Bearer {self._bearer()}"}
             reply = self._connections.request(
-                method,
-                url,
-                body=None if body is None else json.dumps(body),
-                headers={**headers, "Authorization": f"Bearer {self._bearer()}"},
-                timeout=Timeout(*timeout),
-                preload_content=False,
+                method, url, body=data, headers=headers | bearer, timeout=Timeout(*timeout), preload_content=False
             )
             if not raw or reply.status >= 300:
                 _ = reply.data  # read here, where a lost connection is caught
+            return reply
+
+        try:
+            reply = once()
+            if reply.status == 401:  # the credentials may have been renewed since
+                self._token = None
+                reply = once()
         except HTTPError as e:
             raise TransportError(
                 f"the Kubernetes API at {self._endpoint.url} cannot be reached: {_why(e)}. A private endpoint is reached only from inside "
                 "its VPC, or through the bastion host"
             ) from None
+        if reply.status >= 300:
+            raise self._refusal(reply)
         return reply
 
     def _refusal(self, reply: Any) -> ApiError:

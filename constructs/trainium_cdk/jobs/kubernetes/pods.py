@@ -16,7 +16,6 @@ USER = 10_001
 """The user that containers run as. Neuron's and EFA's devices are open to all users of a node."""
 HOME = "/home/trn"
 GRACE_SECONDS = 60
-_SMALL = {"cpu": "1", "memory": "2Gi"}
 
 
 def devices(fleet: Fleet, catalog: Catalog | None = None) -> dict[str, str]:
@@ -33,16 +32,9 @@ def devices(fleet: Fleet, catalog: Catalog | None = None) -> dict[str, str]:
         kind = catalog.instance(fleet.instance_type)
     except UnknownCatalogEntry:  # described only in an environment file
         return {**wanted, "cpu": "4", "memory": "16Gi"}
-    return {
-        **wanted,
-        "cpu": str(kind.vcpus - max(2, kind.vcpus // 16)),
-        "memory": f"{memory_gib(kind.memory_gib, fleet)}Gi",
-    }
-
-
-def memory_gib(total: int, fleet: Fleet) -> int:
-    """Memory of a pod in GiB: the node's, minus huge pages and what kubelet and kernel reserve."""
-    return total * 9 // 10 - (10 if fleet.efa else 0)
+    # huge pages are not counted as memory
+    memory = kind.memory_gib * 9 // 10 - (10 if fleet.efa else 0)
+    return {**wanted, "cpu": str(kind.vcpus - max(2, kind.vcpus // 16)), "memory": f"{memory}Gi"}
 
 
 def container(
@@ -131,20 +123,9 @@ _FOLDERS = (
 
 def folder(cluster: EksCluster, image: str, volumes: Volumes, other: str = "") -> Object:
     """The init container that creates the jobs' directory, and another one: the root of a new file system belongs to root."""
-    made = container(
-        "folder",
-        image,
-        [
-            "bash",
-            "-c",
-            _FOLDERS if other else _FOLDER,
-            "folder",
-            f"{cluster.shared_dir}/trn",
-            *([other] if other else []),
-        ],
-        resources={"cpu": "100m", "memory": "64Mi"},
-        mounts=volumes.shared,
-    )
+    command = ["bash", "-c", _FOLDERS if other else _FOLDER, "folder", f"{cluster.shared_dir}/trn"]
+    small = {"cpu": "100m", "memory": "64Mi"}
+    made = container("folder", image, command + [other] * bool(other), resources=small, mounts=volumes.shared)
     made["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0}
     return made
 
@@ -160,7 +141,7 @@ def on_trainium(fleet: Fleet, catalog: Catalog | None = None) -> Object:
 
 ON_SYSTEM: Object = {"nodeSelector": {ROLE_LABEL: "system"}}
 """Node selection of pods that need no devices."""
-SMALL: Mapping[str, str] = _SMALL
+SMALL: Mapping[str, str] = {"cpu": "1", "memory": "2Gi"}
 """Resource requests of such a pod."""
 
 

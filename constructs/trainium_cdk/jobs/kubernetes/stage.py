@@ -30,7 +30,6 @@ _UNSIGNED = "--no-sign-request"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _SOURCE = re.compile(rf"s3://{_BUCKET.pattern}(/[^\x00\n]*)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_RESOURCES = {"cpu": "1", "memory": "2Gi"}
 
 _STAGE = r"""
 uri=$1 root=${TRN_SHARED_ROOT:-} signing=$3 name=$4 mount=$5
@@ -167,24 +166,9 @@ def _job(
     fetch = shell.fetch().decode()
     shared = f"trn=${{TRN_SHARED_ROOT:-}}{quote.word(cluster.shared_dir)}/trn"
     text = f"{shared}\njob=$trn python=python3 mode=fetch\n{fetch}{_STAGE}"
-    main = pods.container(
-        "main",
-        image,
-        [
-            "bash",
-            "-c",
-            text,
-            "stage",
-            reader.literal(uri),
-            reader.literal(target),
-            signing,
-            mark,
-            _mount(target, cluster),
-            sha256,
-        ],
-        resources=_RESOURCES,
-        mounts=volumes.mounts,
-    )
+    words = [reader.literal(uri), reader.literal(target), signing, mark, _mount(target, cluster), sha256]
+    command = ["bash", "-c", text, "stage", *words]
+    main = pods.container("main", image, command, resources=pods.SMALL, mounts=volumes.mounts)
     folder = pods.folder(cluster, image, volumes, reader.literal(target))
     spec = pods.spec(cluster, containers=[main], init_containers=[folder], volumes=volumes, where=pods.ON_SYSTEM)
     mine = labels(name, "data")
@@ -217,7 +201,7 @@ def run(
     """
     name = job["metadata"]["name"]
     if there := api.find("BatchJob", name):
-        if _ended(there) is not None:
+        if status.condition(there, "Complete", "Failed"):
             api.delete("BatchJob", name, uid=there["metadata"]["uid"])
             _gone(api, name, sleep)
         else:
@@ -230,7 +214,7 @@ def run(
     done: set[str] = set()
     while True:
         now = api.get("BatchJob", name)
-        ended = _ended(now)
+        ended = status.condition(now, "Complete", "Failed")
         # By the Job's uid: pods of an ended Job of the same name outlive it until they are collected.
         mine = f"{_OWNER}={now['metadata']['uid']}"
         for pod in sorted(api.list("Pod", labels=mine), key=lambda p: p["metadata"]["creationTimestamp"]):
@@ -240,8 +224,8 @@ def run(
                 _log(api, pod["metadata"]["name"], log, sleep)
                 break
         else:
-            if ended is not None:
-                return ended
+            if ended:
+                return bool(ended["type"] == "Complete")
             sleep(1.0)
 
 
@@ -262,13 +246,6 @@ def _log(api: Api, pod: str, log: Callable[[bytes], None], sleep: Callable[[floa
         if ended:
             return
         sleep(1.0)
-
-
-def _ended(job: Object) -> bool | None:
-    for condition in job.get("status", {}).get("conditions", []):
-        if condition["status"] == "True" and condition["type"] in ("Complete", "Failed"):
-            return bool(condition["type"] == "Complete")
-    return None
 
 
 def _gone(api: Api, name: str, sleep: Callable[[float], None]) -> None:

@@ -84,16 +84,14 @@ def described(job: Object) -> dict[str, Any]:
     }
 
 
-def condition(found: Object | None, kind: str) -> Object | None:
-    """A condition of an object, if it is true."""
-    for one in (found or {}).get("status", {}).get("conditions") or []:
-        if one["type"] == kind and one["status"] == "True":
-            return dict(one)
-    return None
+def condition(found: Object | None, *kinds: str) -> Object | None:
+    """A condition of an object of one of these kinds, if one is true."""
+    conditions = (found or {}).get("status", {}).get("conditions") or []
+    return next((dict(one) for one in conditions if one["type"] in kinds and one["status"] == "True"), None)
 
 
 def ended(job: Object) -> bool:
-    return bool(condition(job, "Completed") or condition(job, "Failed"))
+    return bool(condition(job, "Completed", "Failed"))
 
 
 def failed(job: Object, reason: str, message: str) -> Object:
