@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sandbox.slurm_config import BadClusterConfiguration, ClusterPlan, Queue, VirtualNode, shares
+
+IDLE_SECONDS = 600
+"""PCS's default (API reference, scaleDownIdleTimeInSeconds)."""
 
 
 def plan(cluster: Mapping[str, Any], max_nodes: int) -> ClusterPlan:
@@ -40,6 +44,8 @@ def plan(cluster: Mapping[str, Any], max_nodes: int) -> ClusterPlan:
         ),
         left_out=sum(most) - sum(granted.values()),
         venv=next(iter(_given(groups, "TRN_VENV")), ""),
+        idle_seconds=cluster.get("slurmConfiguration", {}).get("scaleDownIdleTimeInSeconds", IDLE_SECONDS),
+        service=cluster.get("name", ""),
     )
 
 
@@ -48,8 +54,11 @@ def _nodes(queue: Mapping[str, Any], group: Mapping[str, Any], count: int) -> It
     features = tuple(filter(None, _setting(group, "Features").split(",")))
     weight = int(_setting(group, "Weight") or 1)
     kind = group["instanceConfigs"][0]["instanceType"]
+    launch = json.dumps(
+        [group.get(key) for key in ("amiId", "customLaunchTemplate", "nodeLifecycleActions")], sort_keys=True
+    )
     for i in range(1, count + 1):
-        yield VirtualNode(f"{name}-{i}", queue["name"], name, kind, i <= least, features, threads=1, weight=weight)
+        yield VirtualNode(f"{name}-{i}", queue["name"], name, kind, i <= least, features, 1, weight, launch)
 
 
 def _setting(record: Mapping[str, Any], name: str) -> str:

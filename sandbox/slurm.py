@@ -19,12 +19,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sandbox import head_node, processes, slurm_accounting, slurm_packages
+from sandbox import head_node, processes, slurm_accounting, slurm_packages, slurm_power
 from sandbox.processes import Started
 from sandbox.slurm_config import CREDENTIAL_SECONDS, MAX_NODES, BadClusterConfiguration, ClusterPlan, plan
 from sandbox.slurm_layout import SlurmFailed, command_path, lay_out, munge_options, slurmd_command, user_name
@@ -66,9 +66,10 @@ class LocalSlurm:
         environment: Mapping[str, str] | None = None,
         max_nodes: int = MAX_NODES,
         credential_seconds: int = CREDENTIAL_SECONDS,
+        idle_seconds: int | None = None,
         timeout: float = 180.0,
     ) -> Self:
-        """Start the Slurm of a cluster configuration and wait until every node is idle.
+        """Start the Slurm of a cluster configuration and wait until every node that always runs is idle.
 
         A Slurm left over in `directory` is stopped first; its job history is removed, the users' files are kept.
 
@@ -78,6 +79,7 @@ class LocalSlurm:
             environment: additional variables of the head node's shell (`AWS_ENDPOINT_URL`, ...).
             max_nodes: maximum of virtual nodes; `notices` reports when it applies.
             credential_seconds: see `CREDENTIAL_SECONDS`.
+            idle_seconds: after which a node of AWS PCS without a job is stopped. Default: the cluster's setting, which is minutes.
             timeout: seconds to wait until all nodes are idle.
 
         Raises:
@@ -86,14 +88,14 @@ class LocalSlurm:
         """
         if (reason := available()) is not None:
             raise SlurmFailed(f"a local Slurm cannot run here: {reason}")
-        wanted = plan(config, max_nodes)
+        wanted = _planned(config, max_nodes, idle_seconds)
         if wanted.accounting and (reason := slurm_accounting.unavailable()):
             raise SlurmFailed(f"Slurm's accounting cannot run here: {reason}")
         directory = directory.resolve()
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / _STATE).exists():
             cls.open(directory).stop()
-        slurm = cls(directory, lay_out(directory, wanted, credential_seconds))
+        slurm = cls(directory, {**lay_out(directory, wanted, credential_seconds), "idle_seconds": idle_seconds})
         try:
             slurm._launch(wanted, dict(environment or {}), timeout)
         except BaseException:
@@ -138,7 +140,7 @@ class LocalSlurm:
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        return tuple(self._state["nodes"])
+        return tuple(self._state["names"])
 
     def node_env(self) -> dict[str, str]:
         """Variables of a shell of the cluster's user on the head node: SLURM_CONF, PATH, HOME, TRN_SHARED_ROOT, AWS_*, ..."""
@@ -181,7 +183,7 @@ class LocalSlurm:
             SlurmFailed: the node does not exist.
         """
         killed = [self._slurmd_of(name)]
-        own = f"{self._state['link']}/etc/{self.node_names.index(name)}.conf"  # the only reference of a step's daemon to its node
+        own = self._conf(name)  # the only reference of a step's daemon to its node
         for process, command, env in processes.with_environment(self._is_ours):
             stepd = command == "slurmstepd" and env.get("SLURM_CONF") == own
             if stepd or env.get("SLURMD_NODENAME") == name:
@@ -218,8 +220,7 @@ class LocalSlurm:
             SlurmFailed: the node does not exist.
         """
         self._slurmd_of(name)  # raises if the node does not exist
-        index = self.node_names.index(name)
-        self._daemon(slurmd_command(name, f"{self._state['link']}/etc/{index}.conf"), name)
+        self._daemon(slurmd_command(name, self._conf(name)), name)
         self.run(["scontrol", "update", f"nodename={name}", "state=resume"])
 
     def kill_controller(self, *, save: bool = False) -> None:
@@ -255,7 +256,7 @@ class LocalSlurm:
 
     def register_nodes(self) -> None:
         """Make each node report its jobs to the controller now, as it does automatically every few minutes."""
-        for node in (Started(*who) for who in self._state["nodes"].values()):
+        for node in self._slurmds().values():
             if node.alive:
                 os.kill(node.pid, signal.SIGHUP)
 
@@ -275,11 +276,37 @@ class LocalSlurm:
         (self.directory / "state").mkdir()
         # The controller first: its reply to the registration would end a node that has just started.
         self.start_controller(timeout)
-        for index, name in enumerate(self.node_names):
+        for index, name in enumerate(self._state["order"]):
             shutil.rmtree(self.directory / "s" / str(index))
             (self.directory / "s" / str(index)).mkdir()
-            self._daemon(slurmd_command(name, f"{self._state['link']}/etc/{index}.conf"), name)
+            self._daemon(slurmd_command(name, self._conf(name)), name)
         self._wait_until_idle(timeout)
+
+    def update(self, config: Mapping[str, Any], max_nodes: int = MAX_NODES, timeout: float = 180.0) -> None:
+        """Follow a change of a cluster of AWS PCS, while its jobs go on: nodes are added and removed; running ones whose image, launch
+        template or start script changed are replaced after their job.
+
+        Raises:
+            SlurmFailed: the controller does not respond within `timeout` seconds.
+        """
+        wanted = _planned(config, max_nodes, self._state["idle_seconds"])
+        before = self._state["launches"]
+        self.kill_controller(save=True)
+        self._state = lay_out(self.directory, wanted, self._state["credential_seconds"], self._state)
+        self._save()
+        names = set(self.node_names)
+        for name in [name for name in self._slurmds() if name not in names]:
+            processes.stop_all([self._slurmd_of(name)])
+            self._state["nodes"].pop(name, None)
+        self.start_controller(timeout)
+        for node in wanted.always_on:
+            if node.name not in self._slurmds():
+                self._daemon(slurmd_command(node.name, self._conf(node.name)), node.name)
+        self.run(["scontrol", "reconfigure"])
+        for name in slurm_power.running(self.directory):
+            if name in names and before.get(name) != self._state["launches"][name]:
+                self.run(["scontrol", "update", f"nodename={name}", "state=POWER_DOWN_ASAP"])
+        self._save()
 
     def stop(self, wipe: bool = False) -> None:
         """Stop all processes of this Slurm, including job steps, and remove its job history. Safe to call twice.
@@ -291,16 +318,21 @@ class LocalSlurm:
             daemons = {name: Started(*who) for name, who in self._state["daemons"].items()}
             # The controller first, so that no other job starts when one ends; then jobs, then nodes.
             processes.stop_all(daemon for name, daemon in daemons.items() if name == "slurmctld")
+            processes.stop_all(self._power_programs())
             processes.stop_all(self._job_processes(), patience=1.0)
-            processes.stop_all([*daemons.values(), *(Started(*who) for who in self._state["nodes"].values())])
+            processes.stop_all([*daemons.values(), *self._slurmds().values()])
             processes.stop_all(self._job_processes(), patience=0.5)
             processes.reap(self._children)
             Path(self._state["link"]).unlink(missing_ok=True)
-            for name in ("state", "s", "run", "etc", "munge", "ports", "database"):
+            for name in ("state", "s", "run", "etc", "munge", "ports", "power", "database"):
                 shutil.rmtree(self.directory / name, ignore_errors=True)
             (self.directory / _STATE).unlink()
         if wipe:
             shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _power_programs(self) -> list[Started]:
+        found = processes.with_environment(self._is_ours)
+        return [process for process, _, env in found if env.get("TRN_SANDBOX_NODE") == slurm_power.PROGRAM]
 
     def _job_processes(self) -> list[Started]:
         """Steps, tasks and their children. A user's shell that merely has our environment is not included."""
@@ -316,9 +348,18 @@ class LocalSlurm:
         return here or env.get("SLURM_CONF", "").startswith(f"{self._state['link']}/")
 
     def _slurmd_of(self, name: str) -> Started:
-        if name not in self._state["nodes"]:
-            raise SlurmFailed(f"no node {name!r}; there are {', '.join(self.node_names)}")
-        return Started(*self._state["nodes"][name])
+        found = self._slurmds()
+        if name not in found:
+            raise SlurmFailed(f"no node {name!r} is running; there are {', '.join(found)}")
+        return found[name]
+
+    def _slurmds(self) -> dict[str, Started]:
+        """The nodes that run, by name."""
+        static = {name: Started(*who) for name, who in self._state["nodes"].items()}
+        return {**static, **slurm_power.running(self.directory)}
+
+    def _conf(self, name: str) -> str:
+        return f"{self._state['link']}/etc/{self._state['order'].index(name)}.conf"
 
     def _controller(self) -> Started:
         return Started(*self._state["daemons"]["slurmctld"])
@@ -329,6 +370,8 @@ class LocalSlurm:
 
     def _launch(self, wanted: ClusterPlan, environment: dict[str, str], timeout: float) -> None:
         root = Path(self._state["link"])
+        if wanted.idle_seconds:
+            slurm_power.write(self.directory, str(root), environment)
         self._daemon([command_path("munged"), "-F", "--force", *munge_options(root)], "munged")
         socket_file = root / "munge" / "sock"
         if not processes.wait_until(socket_file.is_socket, timeout):
@@ -336,15 +379,15 @@ class LocalSlurm:
         if wanted.accounting:
             self._launch_accounting(root, timeout)
         self._daemon([command_path("slurmctld"), "-D", "-f", f"{root}/etc/slurm.conf"], "slurmctld")
-        for i, node in enumerate(wanted.nodes):
-            self._daemon(slurmd_command(node.name, f"{root}/etc/{i}.conf"), node.name)
+        for node in wanted.always_on:
+            self._daemon(slurmd_command(node.name, self._conf(node.name)), node.name)
         self._state["env"] = head_node.prepare(self.directory, root, wanted, environment)
         self._save()
         self._wait_until_idle(timeout)
 
     def _launch_accounting(self, root: Path, timeout: float) -> None:
         """The database, slurmdbd, and the cluster's name in it, which the controller needs to record anything."""
-        database = self._state["ports"][2]
+        database = self._state["ports"]["mariadbd"]
         self._daemon(slurm_accounting.mariadbd(self.directory, root, user_name(), database), "mariadbd")
         socket_file = root / "run" / "mariadb"
         if not processes.wait_until(socket_file.is_socket, timeout):
@@ -364,8 +407,10 @@ class LocalSlurm:
             raise SlurmFailed(f"slurmdbd did not start within {timeout:.0f} s: {why} | {self._log_end('slurmdbd')}")
 
     def _wait_until_idle(self, timeout: float) -> None:
-        names = set(self.node_names)
-        up = processes.wait_until(lambda: self._idle() >= names, timeout, pause=0.05)
+        names = set(self._state["nodes"])
+        up = processes.wait_until(
+            lambda: self._idle() >= names and (bool(names) or bool(self.node_states())), timeout, pause=0.05
+        )
         if not up:
             raise SlurmFailed(
                 f"{len(names - self._idle())} of {len(names)} virtual nodes did not start within {timeout:.0f} s: "
@@ -406,6 +451,11 @@ class LocalSlurm:
         part.touch(mode=0o600)
         part.write_text(json.dumps(self._state, indent=1))
         part.replace(self.directory / _STATE)
+
+
+def _planned(config: Mapping[str, Any], max_nodes: int, idle_seconds: int | None) -> ClusterPlan:
+    wanted = plan(config, max_nodes)
+    return replace(wanted, idle_seconds=idle_seconds) if idle_seconds and wanted.idle_seconds else wanted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

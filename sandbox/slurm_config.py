@@ -2,7 +2,8 @@
 
 ParallelCluster's settings are kept (partition per queue, node names, `EnforcePartLimits=ALL`, `ReturnToService=1`,
 whole-node allocation if the queue has it; source: the slurm.conf templates of aws-parallelcluster-cookbook). Other
-settings differ because all virtual nodes are on this machine: loopback addresses, no cgroups, no power saving, short timers.
+settings differ because all virtual nodes are on this machine: loopback addresses, no cgroups, short timers. Nodes of AWS PCS start and
+stop with Slurm's power saving; ParallelCluster's always run.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class VirtualNode:
     features: tuple[str, ...]
     threads: int
     weight: int
+    launch: str = ""
+    """What an instance of it is started from: a running node whose launch changed is replaced."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ class ClusterPlan:
         venv: where the virtual environment is on a shared file system; empty: in the home directory.
         accounting: whether the cluster has Slurm's database.
         settings: lines of slurm.conf that the configuration adds, if they are about priorities, accounts or preemption.
+        idle_seconds: how long a node that is not static stays without a job; 0: all nodes always run.
+        service: the name of the cluster whose service starts the instances of its nodes; empty: there are no instances.
     """
 
     queues: tuple[Queue, ...]
@@ -73,6 +78,12 @@ class ClusterPlan:
     venv: str = ""
     accounting: bool = False
     settings: tuple[str, ...] = ()
+    idle_seconds: int = 0
+    service: str = ""
+
+    @property
+    def always_on(self) -> tuple[VirtualNode, ...]:
+        return tuple(node for node in self.nodes if node.static or not self.idle_seconds)
 
     @property
     def nodes(self) -> tuple[VirtualNode, ...]:
@@ -265,8 +276,9 @@ def slurm_conf(plan: ClusterPlan, places: Places) -> str:
     if places.database_port:  # as ParallelCluster sets them
         address = ("Host=127.0.0.1", f"Port={places.database_port}", f"User={places.user}", f"Pass={root}/munge/sock")
         lines += [f"AccountingStorage{line}" for line in ("Type=accounting_storage/slurmdbd", *address)]
-    ports = iter(places.node_ports)
-    lines += [_node_line(node, next(ports), places.host) for node in plan.nodes]
+    ports, on = iter(places.node_ports), plan.always_on
+    lines += _power_saving(plan, places.root)
+    lines += [_node_line(node, next(ports), places.host, "UNKNOWN" if node in on else "CLOUD") for node in plan.nodes]
     for i, queue in enumerate(plan.queues):
         names = ",".join(node.name for node in queue.nodes)
         lines.append(
@@ -277,12 +289,31 @@ def slurm_conf(plan: ClusterPlan, places: Places) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _node_line(node: VirtualNode, port: int, host: str) -> str:
+def _power_saving(plan: ClusterPlan, root: Path) -> list[str]:
+    if not plan.idle_seconds:
+        return []
+    kept = ",".join(node.name for node in plan.always_on)
+    return [
+        f"ResumeProgram={root}/etc/resume",
+        f"SuspendProgram={root}/etc/suspend",
+        f"PrologSlurmctld={root}/etc/prolog",
+        f"SuspendTime={plan.idle_seconds}",
+        "SuspendTimeout=2",
+        "ResumeTimeout=1800",  # PCS gives a node 30 minutes (user guide, node lifecycle actions)
+        "ResumeRate=0",
+        "SuspendRate=0",
+        "SlurmctldParameters=idle_on_node_suspend,power_save_interval=1,power_save_min_interval=0",
+        "PrivateData=cloud",  # sinfo shows powered-down nodes, as PCS's (user guide, tutorial: idle~)
+        *([f"SuspendExcNodes={kept}"] if kept else []),
+    ]
+
+
+def _node_line(node: VirtualNode, port: int, host: str, state: str) -> str:
     cpus, memory = _size(node)
     return (
         f"NodeName={node.name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory={memory}"
         f" Feature={','.join(node.features)}"
-        f" Weight={node.weight} State=UNKNOWN"
+        f" Weight={node.weight} State={state}"
     )
 
 

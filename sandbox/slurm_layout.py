@@ -9,6 +9,7 @@ import re
 import secrets
 import socket
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,33 +47,54 @@ def command_path(command: str) -> str:
     return found
 
 
-def lay_out(directory: Path, wanted: ClusterPlan, credential_seconds: int) -> dict[str, Any]:
-    """Create directories and configuration files of a new Slurm; returns its initial state."""
-    for name in ("etc", "log", "run", "state", "s", "munge", "ports", *(f"s/{i}" for i in range(len(wanted.nodes)))):
+def lay_out(
+    directory: Path, wanted: ClusterPlan, credential_seconds: int, earlier: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Create directories and configuration files of a new Slurm, or those of changed nodes; returns its state.
+
+    Args:
+        earlier: the state of a Slurm that goes on: nodes that it has keep their port and configuration file.
+    """
+    known = earlier or {"link": "", "order": [], "ports": {}, "nodes": {}, "daemons": {}}
+    order = list(dict.fromkeys([*known["order"], *(node.name for node in wanted.nodes)]))
+    for name in ("etc", "log", "run", "state", "s", "munge", "ports", "power", *(f"s/{i}" for i in range(len(order)))):
         (directory / name).mkdir(exist_ok=True)
-    (key := directory / "munge" / "key").touch(mode=0o600)
-    key.write_bytes(secrets.token_bytes(256))
-    link, version = _short_link(directory), _version()
-    ports = processes.free_ports(len(wanted.nodes) + 3)
+    if earlier is None:
+        (key := directory / "munge" / "key").touch(mode=0o600)
+        key.write_bytes(secrets.token_bytes(256))
+    version, new = _version(), ["slurmctld", "slurmdbd", "mariadbd", *order][len(known["ports"]) :]
+    link = Path(known["link"]) if earlier else _short_link(directory)
+    ports = {**known["ports"], **dict(zip(new, processes.free_ports(len(new)), strict=True))} if new else known["ports"]
     places = Places(
         root=link,
         host=socket.gethostname().partition(".")[0],
         user=user_name(),
-        ctld_port=ports[0],
-        node_ports=tuple(ports[3:]),
+        ctld_port=ports["slurmctld"],
+        node_ports=tuple(ports[node.name] for node in wanted.nodes),
         version=version,
         plugins=unpacked.plugins if (unpacked := slurm_packages.unpacked()) else None,
         credential_seconds=credential_seconds,
-        database_port=ports[1] if wanted.accounting else 0,
+        database_port=ports["slurmdbd"] if wanted.accounting else 0,
     )
     etc = directory / "etc"
     (etc / "slurm.conf").write_text(slurm_conf(wanted, places))
     (etc / "cgroup.conf").write_text(cgroup_conf(version))
-    for i in range(len(wanted.nodes)):
+    for i in range(len(order)):
         (etc / f"{i}.conf").write_text(node_conf(places, i))
-    if wanted.accounting:
-        slurm_accounting.prepare(directory, link, places.user, (ports[1], ports[2]))
-    return {"link": str(link), "left_out": wanted.left_out, "nodes": {}, "daemons": {}, "ports": ports[:3]}
+    if wanted.accounting and earlier is None:
+        slurm_accounting.prepare(directory, link, places.user, (ports["slurmdbd"], ports["mariadbd"]))
+    return {
+        **known,
+        "link": str(link),
+        "host": places.host,
+        "order": order,
+        "ports": ports,
+        "names": [node.name for node in wanted.nodes],
+        "launches": {node.name: node.launch for node in wanted.nodes},
+        "service": wanted.service,
+        "left_out": wanted.left_out,
+        "credential_seconds": credential_seconds,
+    }
 
 
 def _short_link(directory: Path) -> Path:

@@ -45,7 +45,7 @@ class Attached(Protocol):
 
 
 class AttachedSlurm:
-    """A Slurm for a ParallelCluster cluster. Changed nodes restart it: its jobs end, its files are kept."""
+    """A Slurm for a cluster of ParallelCluster or PCS. ParallelCluster's is restarted by changed nodes: its jobs end, its files are kept."""
 
     def __init__(self, aws: LocalAws, name: str, region: str) -> None:
         self._cluster = aws.directory / "clusters" / name
@@ -62,12 +62,18 @@ class AttachedSlurm:
             print(notice, flush=True)
 
     def changed(self) -> None:
-        if plan(YAML(typ="safe", pure=True).load(self._cluster / "config.yaml"), MAX_NODES) != self._plan:
+        config = YAML(typ="safe", pure=True).load(self._cluster / "config.yaml")
+        if (wanted := plan(config, MAX_NODES)) == self._plan:
+            return
+        if wanted.idle_seconds:
+            self._slurm.update(config)
+            self._plan = wanted
+        else:
             self._slurm.stop()
             self._start()
 
     def refresh(self) -> None:
-        """Nothing to do: a Slurm has all virtual nodes from the start."""
+        """Nothing to do: Slurm itself starts and stops nodes."""
 
     def stop(self) -> None:
         (self._cluster / "node.json").unlink(missing_ok=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from sandbox import slurm
+from sandbox import processes, slurm
 from sandbox.demo.narrator import Narrator
 from sandbox.local_aws import LocalAws
 from sandbox.paths import HOME
@@ -54,7 +54,7 @@ def _train(narrator: Narrator, aws: LocalAws, cluster: SlurmCluster, directory: 
     narrator.step("start a real Slurm with virtual nodes for the cluster")
     home = aws.directory / "clusters" / cluster.cluster_name
     config = YAML(typ="safe", pure=True).load(home / "config.yaml")
-    with slurm.LocalSlurm.start(directory / "slurm", config, environment=aws.variables) as local:
+    with slurm.LocalSlurm.start(directory / "slurm", config, environment=aws.variables, idle_seconds=5) as local:
         local.attach(home)
         narrator.print(f"{len(local.node_names)} virtual nodes, {local.node_names[0]} to {local.node_names[-1]}")
         for notice in local.notices:
@@ -68,6 +68,10 @@ def _train(narrator: Narrator, aws: LocalAws, cluster: SlurmCluster, directory: 
         narrator.step("follow it until it ends")
         narrator.run("trn", "logs", job, "--follow", "--node", "0", *of)
         narrator.run("trn", "status", job, *of)
+        if "Pcs" in config:
+            narrator.step("idle nodes stop, and their instances end (after 5 s here, 10 minutes by default)")
+            off = processes.wait_until(lambda: all(s == "idle~" for s in local.node_states().values()), 120, 0.5)
+            narrator.print("no node is running" if off else f"nodes still run: {local.node_states()}")
         narrator.step("its report: curves, times, cost")
         REPORT.parent.mkdir(parents=True, exist_ok=True)
         narrator.run("trn", "report", job, "--output", str(REPORT), *of)

@@ -178,6 +178,18 @@ def take(kind: str, count: int) -> None:
         count -= used
 
 
+def use(kind: str, count: int, reservation: str | None) -> None:
+    """Count instances that are to be launched, in this reservation or wherever there is room; ApiError with EC2's code if there is none."""
+    if reservation:
+        entry = {**_known(reservation), **given("reservations.json", {}).get(reservation, {})}
+        if entry["State"] != "active" or entry["AvailableInstanceCount"] < count:
+            raise ApiError("ReservationCapacityExceeded", f"The capacity of {reservation} has been exceeded")
+        return
+    if room(kind) + available(kind) < count:
+        raise ApiError("InsufficientInstanceCapacity", f"We currently do not have sufficient {kind} capacity", 500)
+    take(kind, count)
+
+
 def _open(kind: str) -> list[dict[str, Any]]:
     wanted = {"InstanceType": kind, "State": "active", "InstanceMatchCriteria": "open", "ReservationType": "default"}
     return [entry for entry in _reservations.values() if wanted.items() <= entry.items()]

@@ -2,14 +2,13 @@
 
 Requests are checked with botocore's own model of the service (names, types, lengths, patterns), then with PCS's published rules and
 limits (user guide, 2026-11: quotas, custom Slurm settings, instance profiles, launch templates, node lifecycle actions). Everything is
-ACTIVE at once. Static nodes are EC2 instances with PCS's tags; a node whose start script cannot be fetched, or is another one than its
-checksum says, fails its group. `pcs-errors.json` in the sandbox's folder, `{"<name>": [{"code": ..., "message": ...}]}`, is the errorInfo of
+ACTIVE at once. Nodes are EC2 instances (`pcs_nodes`); a start script that cannot be fetched, or is another one than its checksum says,
+fails its group. `pcs-errors.json` in the sandbox's folder, `{"<name>": [{"code": ..., "message": ...}]}`, is the errorInfo of
 the cluster, node group or queue of that name. What a Slurm is set up from is `clusters/<name>/config.yaml` in the sandbox's folder.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
@@ -19,17 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from ministack.core.responses import AccountRegionScopedDict, get_account_id, get_region
-from ministack.services import ec2, iam, s3, ssm
+from ministack.services import ec2, iam, ssm
 
 from sandbox import attach
-from sandbox.emulator import service_model
+from sandbox.emulator import pcs_nodes, service_model
 from sandbox.emulator.ec2_catalogue import offered
+from sandbox.emulator.pcs_nodes import CLUSTER_TAG as CLUSTER_TAG
+from sandbox.emulator.pcs_nodes import check_scripts, instances, keep_static, template_data, terminate
 from sandbox.emulator.query import ApiError, Response, call_ec2
 
 Data = dict[str, Any]
 TARGET = "AWSParallelComputingService."
 IMAGE = "/aws/service/pcs/ami/dlami-base-ubuntu2404/x86_64/latest/ami-id"
-CLUSTER_TAG, GROUP_TAG = "aws:pcs:cluster-id", "aws:pcs:compute-node-group-id"
 NODES = {"SMALL": 32, "MEDIUM": 512, "LARGE": 2048}
 LIMITS = {"clusters": 5, "groups": 10, "queues": 10}
 SLURM = ("24.11", "25.05", "25.11", "26.05")
@@ -188,11 +188,7 @@ def _template(group: Data) -> Data:
     wanted = group.get("customLaunchTemplate")
     if not wanted:
         raise _invalid("customLaunchTemplate is missing")
-    known = ec2._launch_templates.get(wanted["id"])
-    versions = {str(v["VersionNumber"]): v["LaunchTemplateData"] for v in (known or {}).get("Versions", [])}
-    if wanted["version"] not in versions:
-        raise _invalid(f"The launch template {wanted['id']} has no version {wanted['version']}")
-    data: Data = versions[wanted["version"]]
+    data = template_data(wanted)
     interfaces = data.get("NetworkInterfaces") or []
     groups = [g for i in interfaces for g in i.get("Groups") or []] or data.get("SecurityGroupIds") or []
     if not groups or any(g not in ec2._security_groups for g in groups):
@@ -204,19 +200,6 @@ def _template(group: Data) -> Data:
     return data
 
 
-def _check_scripts(group: Data) -> None:
-    """What a starting node does with its lifecycle scripts, as far as it can be checked."""
-    for scripts in group.get("nodeLifecycleActions", {}).get("stages", {}).values():
-        for script in scripts:
-            source = script["scriptSource"]
-            bucket, _, key = source["scriptLocation"].removeprefix("s3://").partition("/")
-            body = s3._get_object_data(bucket, key)
-            if body is None:
-                raise _invalid(f"A node cannot fetch {source['scriptLocation']}")
-            if source.get("checksum", hashlib.sha256(body).hexdigest()) != hashlib.sha256(body).hexdigest():
-                raise _invalid(f"{source['scriptLocation']} has another checksum than {source['checksum']}")
-
-
 def create_compute_node_group(request: Data) -> Data:
     wanted = checked("CreateComputeNodeGroup", request)
     cluster = find(wanted["clusterIdentifier"])
@@ -226,9 +209,9 @@ def create_compute_node_group(request: Data) -> Data:
     record |= {k: v for k, v in wanted.items() if k not in ("clusterIdentifier", "computeNodeGroupName", "clientToken")}
     record["clusterId"] = cluster["id"]
     _check_group(cluster, record)
-    _check_scripts(record)
+    check_scripts(record)
     cluster["groups"][record["id"]] = record
-    _static_nodes(cluster, record)
+    keep_static(cluster, record)
     return record
 
 
@@ -238,14 +221,12 @@ def update_compute_node_group(request: Data) -> Data:
     record = _part(cluster, "groups", wanted.pop("computeNodeGroupIdentifier"))
     changed = {**record, **wanted}
     _check_group(cluster, changed)
-    _check_scripts(changed)
+    check_scripts(changed)
     replaced = any(
         changed.get(key) != record.get(key) for key in ("amiId", "customLaunchTemplate", "nodeLifecycleActions")
     )
     record.update(changed)
-    if replaced:
-        _terminate(_instances(record["id"]))
-    _static_nodes(cluster, record)
+    keep_static(cluster, record, replaced=replaced)
     _attach(cluster)
     return record
 
@@ -257,7 +238,7 @@ def delete_compute_node_group(request: Data) -> Data:
     for queue in cluster["queues"].values():
         if record["id"] in _groups_of(queue):
             raise ApiError("ConflictException", f"Queue {queue['name']} uses the node group {record['name']}")
-    _terminate(_instances(record["id"]))
+    terminate(instances(record["id"]))
     del cluster["groups"][record["id"]]
     return {}
 
@@ -303,46 +284,11 @@ def delete_queue(request: Data) -> Data:
     return {}
 
 
-def _instances(group: str) -> list[str]:
-    """The running instances of a node group."""
-    return [
-        id
-        for id, instance in ec2._instances.items()
-        if instance["State"]["Name"] in ("pending", "running")
-        and {"Key": GROUP_TAG, "Value": group} in (ec2._tags.get(id) or [])
-    ]
-
-
-def _terminate(instances: list[str]) -> None:
-    if instances:
-        call_ec2("TerminateInstances", InstanceId=instances)
-
-
-def _static_nodes(cluster: Data, group: Data) -> None:
-    """As many instances as the group has at least. Dynamic nodes are Slurm's only."""
-    running, least = _instances(group["id"]), group["scalingConfiguration"]["minInstanceCount"]
-    _terminate(running[least:])
-    if (missing := least - len(running)) <= 0:
-        return
-    tags = {CLUSTER_TAG: cluster["id"], GROUP_TAG: group["id"]}
-    for given in _template(group).get("TagSpecifications") or []:
-        tags |= {tag["Key"]: tag["Value"] for tag in given["Tags"]} if given["ResourceType"] == "instance" else {}
-    call_ec2(
-        "RunInstances",
-        ImageId=group.get("amiId"),
-        InstanceType=group["instanceConfigs"][0]["instanceType"],
-        SubnetId=group["subnetIds"][0],
-        MinCount=missing,
-        MaxCount=missing,
-        TagSpecification=[{"ResourceType": "instance", "Tag": [{"Key": k, "Value": v} for k, v in tags.items()]}],
-    )
-
-
 def login_node_of(instance_id: str) -> str | None:
     """The cluster whose login node this running instance is: an instance of a group that is in no queue."""
     for cluster in clusters.values():
         used = {id for queue in cluster["queues"].values() for id in _groups_of(queue)}
-        if any(instance_id in _instances(group) for group in cluster["groups"] if group not in used):
+        if any(instance_id in instances(group) for group in cluster["groups"] if group not in used):
             return str(cluster["name"])
     return None
 
@@ -395,6 +341,8 @@ def _read(action: str, request: Data) -> Data:
 
 
 _READS = ("ListClusters", "GetCluster", "ListComputeNodeGroups", "GetComputeNodeGroup", "ListQueues", "GetQueue")
+_OF_SLURM = {"ResumeNodes": pcs_nodes.resume, "SuspendNodes": pcs_nodes.suspend}
+"""What PCS's controller does by itself: actions of the sandbox's own, requested by the Slurm behind a cluster."""
 
 
 async def handle_request(
@@ -404,6 +352,9 @@ async def handle_request(
     action = headers.get("x-amz-target", "").removeprefix(TARGET)
     reply = {"Content-Type": "application/x-amz-json-1.0"}
     try:
+        if action in _OF_SLURM:
+            wanted = json.loads(body)
+            return 200, reply, json.dumps(_OF_SLURM[action](find(wanted["cluster"]), wanted["nodes"])).encode()
         if action not in _READS:
             raise ApiError("UnsupportedOperation", f"the sandbox's PCS has no {action}: use CloudFormation")
         return 200, reply, json.dumps(_read(action, json.loads(body or b"{}"))).encode()

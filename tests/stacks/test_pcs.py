@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import subprocess
 import sys
 import uuid
@@ -16,7 +17,7 @@ import pytest
 from aws_cdk.assertions import Template
 from ruamel.yaml import YAML
 
-from sandbox import LocalAws, slurm
+from sandbox import LocalAws, processes, slurm
 from sandbox.datasets import seed_datasets
 from sandbox.leftovers import beyond, inventory
 from stacks.pcs import TrnPcsStack
@@ -200,13 +201,28 @@ def test_life_of_a_cluster(
     cluster = outputs.parse(stack, "us-east-1", {o["OutputKey"]: o["OutputValue"] for o in found})
     assert isinstance(cluster, outputs.PcsCluster)
     config = YAML(typ="safe", pure=True).load(local_aws.directory / f"clusters/{name}-pcs/config.yaml")
-    with slurm.LocalSlurm.start(tmp_path / "slurm", config, environment=local_aws.variables) as local:
+
+    def training() -> int:
+        """Running EC2 instances of the type that trains."""
+        kind = [
+            {"Name": "instance-type", "Values": ["trn1.32xlarge"]},
+            {"Name": "instance-state-name", "Values": ["running"]},
+        ]
+        found = local_aws.client("ec2").describe_instances(Filters=kind)["Reservations"]
+        return sum(len(reservation["Instances"]) for reservation in found)
+
+    with slurm.LocalSlurm.start(tmp_path / "slurm", config, environment=local_aws.variables, idle_seconds=3) as local:
         local.attach(local_aws.directory / f"clusters/{name}-pcs")
         of = ("--stack", stack)
+        off = {"bert-trn-1": "idle~", "bert-trn-2": "idle~"}
+        assert (training(), {n: s for n, s in local.node_states().items() if n in off}) == (0, off)
         trn("submit", "bert-large", "--nodes", "2", "--steps", "4", "--token", "life", *of)
         assert "step 4: loss" in trn("logs", "bert-large-life", "--follow", "--node", "0", *of)
         assert "bert-[1-2]" not in trn("status", "bert-large-life", *of)
         assert "bert-trn-[1-2]" in trn("status", "bert-large-life", *of)
+        resumed = re.findall(r"^resume (.*)$", (tmp_path / "slurm/log/power.log").read_text(), re.MULTILINE)
+        assert {node for nodes in resumed for node in nodes.split()} >= {"bert-trn-1", "bert-trn-2"}
+        assert processes.wait_until(lambda: training() == 0, 120, 0.2)
         # PCS replaces a login node that failed; the next command finds the new one
         ec2 = local_aws.client("ec2")
         tagged = [{"Name": f"tag:{GROUP_TAG}", "Values": [cluster.login_group_id]}]
@@ -225,6 +241,16 @@ def test_life_of_a_cluster(
             "never",
         )
         assert code == 0, output
+        local.update(YAML(typ="safe", pure=True).load(local_aws.directory / f"clusters/{name}-pcs/config.yaml"))
+        assert "bert-trn-3" in local.node_names
+        local_aws.set_answers("capacity", {"trn1.32xlarge": 2})
+        short = local.run(["sbatch", "--parsable", "-N3", "--wrap=true"]).stdout.strip()
+        refused = "Failed to launch backing instance (Error Code: InsufficientInstanceCapacity)"
+        assert processes.wait_until(lambda: refused in local.run(["scontrol", "show", "node"]).stdout, 60, 0.2)
+        assert training() <= 2
+        local.run(["scancel", short])
+        local_aws.set_answers("capacity", None)
+        assert processes.wait_until(lambda: training() == 0, 120, 0.2)
         assert "bert-large-life: COMPLETED" in trn("status", "bert-large-life", *of)
     assert cluster.cluster_id == local_aws.client("pcs").list_clusters()["clusters"][0]["id"]
     assert "no change" in trn("diff", "TrnPcsStack")

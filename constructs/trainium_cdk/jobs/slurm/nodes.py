@@ -33,7 +33,9 @@ def _node(line: str, cluster: SlurmCluster, jobs: dict[str, str]) -> Node:
     states = _value("State", line).rstrip("*$%@^~#!-").split("+")
     reason = re.search(r" Reason=(.*?)(?: \[[^\]]*\])?$", line.rstrip())
     fleets = [
-        f for f in cluster.fleets if re.match(rf"{re.escape(f.queue)}-(?:dy|st)-{re.escape(f.resource)}-\d+$", name)
+        f
+        for f in cluster.fleets
+        if re.match(rf"{re.escape(f.queue)}-(?:(?:dy|st)-)?{re.escape(f.resource)}-\d+$", name)  # PCS names no kind
     ]
     return Node(
         name=name,
