@@ -298,7 +298,7 @@ def _power_saving(plan: ClusterPlan, root: Path) -> list[str]:
         f"SuspendProgram={root}/etc/suspend",
         f"PrologSlurmctld={root}/etc/prolog",
         f"SuspendTime={plan.idle_seconds}",
-        "SuspendTimeout=2",
+        "SuspendTimeout=4",
         "ResumeTimeout=1800",  # PCS gives a node 30 minutes (user guide, node lifecycle actions)
         "ResumeRate=0",
         "SuspendRate=0",

@@ -7,6 +7,7 @@ blocks, read 2026-11-24); Slurm tries again when it starts the job again.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
@@ -82,7 +83,7 @@ def _resume(directory: Path, state: Mapping[str, Any], nodes: Sequence[str]) -> 
 
 def _suspend(directory: Path, state: Mapping[str, Any], nodes: Sequence[str]) -> None:
     here = running(directory)
-    processes.stop_all(here[node] for node in nodes if node in here)
+    processes.stop_all((here[node] for node in nodes if node in here), patience=1.0)
     for node in nodes:
         (directory / "power" / f"{node}.json").unlink(missing_ok=True)
     _request("SuspendNodes", state["service"], nodes)
@@ -117,7 +118,9 @@ def main(arguments: Sequence[str]) -> int:
     state = attach.read(directory / "local-slurm.json")
     nodes = _scontrol("show", "hostnames", listed).split()
     print(f"{verb} {' '.join(nodes)}", flush=True)
-    (_resume if verb == "resume" else _suspend)(directory, state, nodes)
+    with (directory / "power" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a node may be resumed while the program that suspended it still runs
+        (_resume if verb == "resume" else _suspend)(directory, state, nodes)
     return 0
 
 

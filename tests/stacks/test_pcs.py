@@ -252,6 +252,8 @@ def test_life_of_a_cluster(
         local_aws.set_answers("capacity", None)
         assert processes.wait_until(lambda: training() == 0, 120, 0.2)
         assert "bert-large-life: COMPLETED" in trn("status", "bert-large-life", *of)
+    here = str((tmp_path / "slurm").resolve())
+    assert processes.with_environment(lambda env: env.get("TRN_SANDBOX") == here) == []
     assert cluster.cluster_id == local_aws.client("pcs").list_clusters()["clusters"][0]["id"]
     assert "no change" in trn("diff", "TrnPcsStack")
     # what PCS does not change is refused before CloudFormation finds that the name is taken
