@@ -244,11 +244,14 @@ def test_life_of_a_cluster(
         local.update(YAML(typ="safe", pure=True).load(local_aws.directory / f"clusters/{name}-pcs/config.yaml"))
         assert "bert-trn-3" in local.node_names
         local_aws.set_answers("capacity", {"trn1.32xlarge": 2})
-        short = local.run(["sbatch", "--parsable", "-N3", "--wrap=true"]).stdout.strip()
+        (tmp_path / "short.sh").write_text("true\n")
+        trn("submit", str(tmp_path / "short.sh"), "--nodes", "3", "--token", "short", *of)
         refused = "Failed to launch backing instance (Error Code: InsufficientInstanceCapacity)"
         assert processes.wait_until(lambda: refused in local.run(["scontrol", "show", "node"]).stdout, 60, 0.2)
+        waits = "waits for nodes; EC2 reported InsufficientInstanceCapacity for bert-trn-"
+        assert processes.wait_until(lambda: waits in " ".join(trn("status", "short-short", *of).split()), 60, 0.2)
         assert training() <= 2
-        local.run(["scancel", short])
+        trn("cancel", "short-short", *of)
         local_aws.set_answers("capacity", None)
         assert processes.wait_until(lambda: training() == 0, 120, 0.2)
         assert "bert-large-life: COMPLETED" in trn("status", "bert-large-life", *of)

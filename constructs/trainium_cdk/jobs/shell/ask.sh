@@ -98,12 +98,15 @@ tasks() {
   answer=${others:+$others$'\n'}$answer
 }
 
-# If a stage waits: the nodes that are down, with the reason, where ParallelCluster records what EC2 reported; and the capacity blocks that
-# are not active, whose nodes it reserves.
+# If a stage waits: the nodes that are down, with the reason, where ParallelCluster records what EC2 reported; those that PCS could not start,
+# which it powers down; and the capacity blocks that are not active, whose nodes ParallelCluster reserves.
 unavailable() {
   case $answer in
     *'|PENDING|'*)
-      sinfo -h -a -t down,drain,fail -o "$mark down %R|%H|%N|%E" 2> /dev/null | head -n 50 || true
+      {
+        sinfo -h -a -t down,drain,fail -o "$mark down %R|%H|%N|%E"
+        sinfo -h -a -o "$mark down %R|%H|%N|%E" | grep -F '(Error Code: '
+      } 2> /dev/null | head -n 50 || true
       scontrol -o show reservation 2> /dev/null |
         sed -n "s/^ReservationName=pcluster-\(cr-[0-9a-f]*\) .* Nodes=\([^ ]*\) .*/$mark block \1|\2/p" | head -n 50 || true
       ;;

@@ -272,7 +272,8 @@ def _lost(known: Known) -> str:
     return next((f": {down.nodes[:200]} is down ({down.reason[:200]})" for down in known.down if down.nodes), "")
 
 
-_EC2_CODE = re.compile(r"\(Code:(\w{1,60})\)")
+_EC2_CODE = re.compile(r"\((Error )?Code: ?(\w{1,60})\)")
+"""ParallelCluster's reason of a node, or PCS's."""
 _NO_CAPACITY = {
     "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity", "MaxSpotInstanceCountExceeded",
     "SpotMaxPriceTooLow", "Unsupported",
@@ -303,9 +304,9 @@ def _waits_for_nodes(known: Known, text: str) -> str:
         error = explain(down.reason)
         at = f" at {_clock(since)}" if since else ""
         again = ""
-        if since and code[1] in _NO_CAPACITY:
+        if since and not code[1] and code[2] in _NO_CAPACITY:
             again = f", and ParallelCluster tries again at {_clock(since + RETRY_SECONDS)}"
-        return f"{waits}; EC2 reported {code[1]} for {down.nodes[:200]}{at}{again}" + (f": {error}" if error else "")
+        return f"{waits}; EC2 reported {code[2]} for {down.nodes[:200]}{at}{again}" + (f": {error}" if error else "")
     return waits
 
 
