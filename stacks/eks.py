@@ -25,7 +25,7 @@ from trainium_cdk.eks.system_nodes import TrnSystemNodes
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.observability import TrnObservability
 from trainium_cdk.outputs import eks_outputs
-from trainium_cdk.outputs.contract import COPIES
+from trainium_cdk.outputs.contract import CODE, CODE_DAYS, COPIES
 from trainium_cdk.registry import TrnRegistry
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.inventory import inventory
@@ -54,7 +54,10 @@ class TrnEksStack(Stack):
             self, "Storage", environment.storage, network=network, zone_ids=zones, on_destroy=on_destroy
         )
         bucket = TrnBucket(
-            self, "Files", expiration={COPIES: Duration.days(1)}, removal_policy=removal_policy(on_destroy)
+            self,
+            "Files",
+            expiration={COPIES: Duration.days(1), f"{CODE}/": Duration.days(CODE_DAYS)},
+            removal_policy=removal_policy(on_destroy),
         ).bucket
         cluster = TrnEksCluster.from_settings(
             self, "Cluster", environment=environment, network=network, encryption_key=data_key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import subprocess
@@ -172,6 +173,32 @@ def test_every_node_has_the_same_files_and_only_changes_are_sent(
     assert changed.sent[0] == 1
     assert "found 10 2 three []" in log(backend, changed.id)
     assert (code / "helper.py").read_text() == "X = 1\n", "the first job keeps its own"
+
+
+def test_what_the_bucket_deletes_soon_is_sent_again(
+    backend: SlurmBackend, local_aws: LocalAws, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list, or a pack of a later list: the bucket counts from the day on which an object was written."""
+    s3 = local_aws.client("s3")
+
+    def send() -> int:
+        return workdir.send(workdir.read(project), BUCKET, local_aws.region).files
+
+    assert (send(), send()) == (5, 0)
+    for found in s3.list_objects_v2(Bucket=BUCKET, Prefix=CODE)["Contents"]:
+        s3.put_object(Bucket=BUCKET, Key=found["Key"], Body=b"{}")
+    assert send() == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(workdir, "_SENT_AGAIN", dt.timedelta(0))  # as after 30 days
+        assert send() == 5
+    assert log(backend, backend.submit(Script.from_workdir(project, "train.py")).id).count("found 1 2 three")
+    (project / "helper.py").write_text("X = 10\n")
+    stays = workdir._stays
+    with monkeypatch.context() as patch:
+        patch.setattr(workdir, "_stays", lambda there: "Body" in there and stays(there))
+        assert send() == 5
+    (project / "helper.py").write_text("X = 100\n")
+    assert send() == 1
 
 
 @pytest.mark.parametrize("part", ["trees", "packs"])

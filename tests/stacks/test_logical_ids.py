@@ -1,14 +1,16 @@
-"""The logical ids of what holds data, or takes long to come back: another id deletes the one and creates another."""
+"""What holds data, or takes long to come back: another logical id deletes the one and creates another. And what a stack itself deletes."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aws_cdk.assertions import Template
 
-from tests.stacks import eks_synthesis, synthesis
+from tests.stacks import eks_synthesis, synthesis, test_pcs
+from trainium_cdk.outputs.contract import CODE
 
 GOLDEN = Path(__file__).parent / "golden"
 STATEFUL = {
@@ -33,3 +35,10 @@ def test_stateful_resources_keep_their_logical_ids(stack: str, name: str) -> Non
     if os.environ.get("UPDATE_GOLDEN"):
         golden.write_text(ids(template), "utf-8")
     assert ids(template) == golden.read_text("utf-8"), "these resources would be replaced, with what is in them"
+
+
+@pytest.mark.parametrize("stack", [synthesis, eks_synthesis, test_pcs])
+def test_the_bucket_deletes_what_was_sent_of_workdirs(stack: Any) -> None:
+    buckets = stack.template("default").find_resources("AWS::S3::Bucket").values()
+    rules = [rule for bucket in buckets for rule in bucket["Properties"]["LifecycleConfiguration"]["Rules"]]
+    assert [rule["ExpirationInDays"] for rule in rules if rule.get("Prefix") == f"{CODE}/"] == [60]

@@ -1,12 +1,13 @@
 """The folder of a submission (`trn submit --workdir DIR`): what of it is sent, and sending it to the stack's bucket.
 
 Content is sent once. A tree is named after the SHA-256 of its list of files, and lies in the bucket as that list and as packs of file
-contents; a later submission sends one more pack, with the contents that no pack has yet. The list and all contents are compared with
+contents; a later submission sends one more pack, with the contents that no pack has yet. The bucket deletes both in time, so that a submission sends what is old again. The list and all contents are compared with
 their SHA-256 when a job fetches them (`shell/code.py`): other jobs may write to the bucket.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import io
 import json
@@ -15,14 +16,14 @@ import stat
 import tarfile
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs.build_context import is_secret
-from trainium_cdk.outputs.contract import CODE
+from trainium_cdk.outputs.contract import CODE, CODE_DAYS
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -34,6 +35,7 @@ MAX_BYTES, MAX_FILES = 500_000_000, 20_000
 MOST_PACKS = 20
 """A tree of more packs is sent as one again."""
 PREFIX = f"{CODE}/"
+_SENT_AGAIN = dt.timedelta(days=CODE_DAYS / 2)
 _IGNORE = (".gitignore", ".trnignore")
 _NOT_SENT = frozenset({"__pycache__", ".venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
 Kind = Literal["file", "program", "link"]
@@ -280,23 +282,29 @@ def _digest(entries: list[Entry]) -> str:
 
 
 def _get(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
-    """A JSON object of the bucket; None if there is none, or it is not ours."""
+    """A JSON object of the bucket; None if there is none, it is too old, or it is not ours."""
     try:
-        found = json.loads(s3.get_object(Bucket=bucket, Key=f"{PREFIX}{key}")["Body"].read())
+        there = s3.get_object(Bucket=bucket, Key=f"{PREFIX}{key}")
+        found = json.loads(there["Body"].read())
     except s3.exceptions.NoSuchKey:
         return None
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and _stays(there) else None
 
 
 def _exists(s3: Any, bucket: str, key: str) -> bool:
     from botocore.exceptions import ClientError
 
     try:
-        s3.head_object(Bucket=bucket, Key=f"{PREFIX}{key}")
+        return _stays(s3.head_object(Bucket=bucket, Key=f"{PREFIX}{key}"))
     except ClientError as e:
         if e.response["Error"]["Code"] not in ("404", "NoSuchKey"):
             raise
         return False
-    return True
+
+
+def _stays(there: Mapping[str, Any]) -> bool:
+    """Whether the bucket keeps an object until a job that is submitted now has fetched it."""
+    written: dt.datetime = there["LastModified"]
+    return dt.datetime.now(dt.UTC) - written < _SENT_AGAIN

@@ -30,6 +30,8 @@ JOB_FILES = "jobs/"
 
 CODE = f"{JOB_FILES}code"
 """Prefix of what is sent of workdirs (`trn submit --workdir`), in the stack's bucket."""
+CODE_DAYS = 60
+"""For which it is kept there. A submission sends what is older than half of that again, so that a job has 30 days at least to fetch it."""
 
 COPIES = f"{JOB_FILES}copies/"
 """Prefix of what `trn cp` copies, in the stack's bucket: until it has arrived."""
