@@ -37,7 +37,7 @@ PAGES = [
     ROOT / "sandbox/README.md",
 ]
 LANGUAGES = {"bash", "python", "yaml", "toml", "text"}
-OF_THE_SHELL = {"source", "export", "eval", "mkdir", "printf", "echo", "tensorboard", "pip"}
+OF_THE_SHELL = {"source", "export", "eval", "mkdir", "printf", "echo", "tensorboard", "pip", "sudo"}
 """Programs that are not ours, or that are there where the page says so."""
 WITHOUT_AWS = ("plan", "cost", "graph", "kinds", "validate", "catalog", "schema")
 
