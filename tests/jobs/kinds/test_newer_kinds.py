@@ -232,3 +232,9 @@ def test_aws_statements_on_the_release_are_in_the_plan() -> None:
     """Fine-tuning runs on a release whose PyTorch AWS no longer supports."""
     notes = [note for note in render(Lora(), TRN1, "t").plan.notes if "AWS" in note]
     assert re.search(r"AWS does not support this: .*PyTorch 2\.8 are now End of Life.*2026-04-09", notes[0])
+
+
+@pytest.mark.parametrize(("kind", "shards"), [("trn1.32xlarge", 8), ("trn2.48xlarge", 4)])
+def test_the_plan_of_lora_says_what_makes_one_file_of_its_shards(kind: str, shards: int) -> None:
+    notes = " ".join(render(Lora(), cluster(kind, **XLA), "t").plan.notes)
+    assert f"in {shards} shards: `optimum-cli neuron consolidate` makes one file of them" in notes
