@@ -113,6 +113,7 @@ COSTS = [
     ("storage: {fsx: {capacity_gib: 2400}}", "slurm", 0.68 + 0.05 + (40 + 336) / 730, 16 * (21.5 + 40 / 730), []),
     ("storage: {efs: {throughput: provisioned, provisioned_mibps: 100}}", "slurm", 0.68 + 0.05 + 40 / 730, 16 * (21.5 + 40 / 730),
      ["EFS: 100 MiB/s provisioned"]),
+    ("pcluster: {cpu_queue: {instance_type: c5.2xlarge}}", "slurm", 0.68 + 0.05 + 40 / 730, 16 * (21.5 + 40 / 730) + 2 * (0.34 + 8 / 730), []),
     ("pcluster: {head: {instance_type: c7i.large}}", "slurm", 0.05 + 40 / 730, 16 * (21.5 + 40 / 730), ["head node: c7i.large"]),
     ("eks: {bastion_host: null}", "eks", 0.10 + 2 * 0.096 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.096, []),
     ("eks: {version: '1.33', bastion_host: null}", "eks", 0.60 + 2 * 0.096 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.096, []),

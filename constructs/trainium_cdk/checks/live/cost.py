@@ -64,7 +64,9 @@ def _servers(target: Target) -> Iterator[Item]:
         price = env.catalog.price(part.instance_type, env.region)
         yield Item(f"{part.name}: {part.instance_type}", _times(price, part.count), _times(price, part.most))
         if part.volume_gib:
-            yield _monthly(target, f"{part.name}: root volume", "ebs-gp3-gib-month", part.volume_gib * part.most)
+            each = _monthly(target, "", "ebs-gp3-gib-month", part.volume_gib).full
+            what = f"root volumes of {part.volume_gib} GiB" if part.most > 1 else "root volume"
+            yield Item(f"{part.name}: {what}", _times(each, part.count), _times(each, part.most))
 
 
 def _network(target: Target) -> Iterator[Item]:
