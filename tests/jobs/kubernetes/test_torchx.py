@@ -51,7 +51,7 @@ def test_it_requests_the_same_resources_as_trn(tmp_path: Path) -> None:
     theirs = torchx(tmp_path, cluster, "--script", "train.py", "--nnodes", "2", "--cacheset", "bert")
     assert schemas.validate(theirs) == []
     ours = render(Script(filename="x.sh", content=b"true", nodes=2, cache="bert"), cluster, "t")
-    mine = status.train_spec(ours.job)
+    mine = status.train_spec(ours.jobs[0])
     limits = mine["containers"][0]["resources"]["limits"]
     assert theirs["spec"]["queue"] == ours.plan.fleet.queue
     assert len(theirs["spec"]["tasks"]) == 2
