@@ -93,12 +93,15 @@ class NodeGroups:
             trouble = self._reserve(group, found, change.reserve, now, ends)
         if change.desired is not None and not trouble:
             self._scaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=change.desired)
-        if (change.desired is not None or change.terminate) and not trouble:
             self._note(name, group, change)
         for instance, lowers in change.terminate:
             self._scaling.terminate_instance_in_auto_scaling_group(
                 InstanceId=instance, ShouldDecrementDesiredCapacity=lowers
             )
+        if (
+            change.terminate and not trouble
+        ):  # afterwards: if one cannot be ended, the size is still the one that was requested
+            self._note(name, group, change)
         self._protect(name, change.unprotect, False)
         for id in change.cancel:
             self._ec2.cancel_capacity_reservation(CapacityReservationId=id)
