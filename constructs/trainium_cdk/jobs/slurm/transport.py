@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import tempfile
-import threading
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -99,51 +98,30 @@ class LocalTransport:
                 )
             except OSError as e:
                 raise TransportError(f"cannot run bash on this machine: {e.strerror}", again=False) from None
-            late = threading.Event()
-
-            def stop() -> None:
-                late.set()
-                _signal(process, signal.SIGTERM)
-                if not ended.wait(UNDO_SECONDS):
-                    _signal(process, signal.SIGKILL)
-
-            # not communicate(timeout): that waits for the end in steps of a millisecond and more
-            ended, timer = threading.Event(), threading.Timer(timeout, stop)
-            timer.daemon = True
             with process:
                 try:
-                    timer.start()
-                    out, err = process.communicate()
-                except BaseException:
+                    out, err = process.communicate(timeout=timeout)
+                except BaseException as e:
                     _end(process)
-                    raise
-                finally:
-                    ended.set()
-                    timer.cancel()
-            if late.is_set():
-                _signal(process, signal.SIGKILL)  # its children
-                raise TransportError(
-                    f"a command on this head node did not end within {timeout:.0f} s. Is Slurm's controller up "
-                    "(`sinfo`)?"
-                )
+                    if not isinstance(e, subprocess.TimeoutExpired):
+                        raise
+                    raise TransportError(
+                        f"a command on this head node did not end within {timeout:.0f} s. Is Slurm's controller up "
+                        "(`sinfo`)?"
+                    ) from None
         return Result(out.decode(errors="replace"), err.decode(errors="replace"), process.returncode)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Let a script undo what it has begun; then kill it and its children, which may hold the pipes."""
-    _signal(process, signal.SIGTERM)
     try:
+        os.killpg(process.pid, signal.SIGTERM)
         process.communicate(timeout=UNDO_SECONDS)
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, ProcessLookupError):
         pass
     finally:
-        _signal(process, signal.SIGKILL)
-
-
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """To the script and its children."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def is_head_node(cluster: SlurmCluster, cfnconfig: Path = CFNCONFIG) -> bool:
