@@ -25,7 +25,7 @@ from trainium_cdk.eks.system_nodes import TrnSystemNodes
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.observability import TrnObservability
 from trainium_cdk.outputs import eks_outputs
-from trainium_cdk.outputs.contract import CODE, CODE_DAYS, COPIES
+from trainium_cdk.outputs.contract import JOB_FILES, KEPT_DAYS
 from trainium_cdk.registry import TrnRegistry
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.inventory import inventory
@@ -56,7 +56,7 @@ class TrnEksStack(Stack):
         bucket = TrnBucket(
             self,
             "Files",
-            expiration={COPIES: Duration.days(1), f"{CODE}/": Duration.days(CODE_DAYS)},
+            expiration={at: Duration.days(days) for at, days in KEPT_DAYS.items() if at.startswith(JOB_FILES)},
             removal_policy=removal_policy(on_destroy),
         ).bucket
         cluster = TrnEksCluster.from_settings(

@@ -16,7 +16,7 @@ from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.observability import TrnObservability
 from trainium_cdk.outputs import pcs_outputs
-from trainium_cdk.outputs.contract import CODE, CODE_DAYS, COPIES, PAYLOADS, RESPONSES
+from trainium_cdk.outputs.contract import KEPT_DAYS
 from trainium_cdk.pcs.cluster import TrnPcsCluster
 from trainium_cdk.registry import TrnRegistry
 from trainium_cdk.settings import Environment
@@ -52,10 +52,7 @@ class TrnPcsStack(Stack):
         bucket = TrnBucket(
             self,
             "Files",
-            expiration={
-                **dict.fromkeys((COPIES, PAYLOADS, RESPONSES), Duration.days(1)),
-                f"{CODE}/": Duration.days(CODE_DAYS),
-            },
+            expiration={prefix: Duration.days(days) for prefix, days in KEPT_DAYS.items()},
             removal_policy=removal_policy(on_destroy),
         )
         registry = TrnRegistry.from_settings(self, "Registry", environment.registry, on_destroy=on_destroy)

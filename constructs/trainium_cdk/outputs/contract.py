@@ -36,6 +36,9 @@ CODE_DAYS = 60
 COPIES = f"{JOB_FILES}copies/"
 """Prefix of what `trn cp` copies, in the stack's bucket: until it has arrived."""
 
+KEPT_DAYS = {COPIES: 1, PAYLOADS: 1, RESPONSES: 1, f"{CODE}/": CODE_DAYS}
+"""Prefix -> days after which the stack's bucket deletes what is there. On EKS, only what is below `JOB_FILES`."""
+
 _FLEET = "Fleet"
 _NONE = "-"
 """CloudFormation refuses empty outputs."""
