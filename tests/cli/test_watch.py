@@ -147,7 +147,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_job_is_followed_to_its_end(cut: bool) -> None:
-    with Live(Jobs(cut=cut), "a-1", CATALOG) as followed:  # type: ignore[arg-type]
+    jobs = Jobs(cut=cut)
+    with Live(jobs, jobs.status("a-1"), CATALOG) as followed:  # type: ignore[arg-type]
         assert followed.ended.wait(60)
         with followed.run() as made:
             assert made.status.state == "COMPLETED"
@@ -156,7 +157,8 @@ def test_a_job_is_followed_to_its_end(cut: bool) -> None:
 
 
 def test_a_job_that_was_deleted_ends_the_view() -> None:
-    with Live(Jobs(gone=True), "a-1", CATALOG) as followed:  # type: ignore[arg-type]
+    jobs = Jobs(gone=True)
+    with Live(jobs, jobs.status("a-1"), CATALOG) as followed:  # type: ignore[arg-type]
         assert followed.ended.wait(60)
         assert followed.problem == "there is no job 'a-1'"
 

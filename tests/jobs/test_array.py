@@ -134,7 +134,7 @@ def view(live: live_array.LiveArray) -> str:
     out = io.StringIO()
     with live.runs() as runs:
         Console(file=out, width=120).print(
-            array_view(live.status, runs, answered=live.answered, problem=live.problem, width=120)
+            array_view(live.status, runs, now=time.time(), answered=live.answered, problem=live.problem, width=120)
         )
     return out.getvalue()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -38,18 +37,26 @@ def job_view(run: Run, *, answered: float, problem: str, width: int, metrics: Se
     parts: list[RenderableType] = [
         Text.assemble((line(status.id), "bold"), "  ", _state(status.state), "  ", line(where))
     ]
-    if problem or run.now - answered > _LATE:
-        said = f": {line(problem)}" if problem else ""
-        parts.append(Text(f"no answer for {duration(run.now - answered)}, still trying{said}", "bold red"))
+    parts += _late(run.now - answered, problem)
     parts += [_stages(run), _numbers(run), _curves(run, width, metrics), Text(KEYS, "dim")]
     return Group(*parts)
+
+
+def _late(seconds: float, problem: str) -> list[RenderableType]:
+    """That the cluster does not answer, if it does not."""
+    if not problem and seconds <= _LATE:
+        return []
+    said = f": {line(problem)}" if problem else ""
+    return [Text(f"no answer for {duration(seconds)}, still trying{said}", "bold red")]
 
 
 _MEMBERS = 30
 """Rows of members: those that run first."""
 
 
-def array_view(status: JobStatus, runs: Sequence[Run], *, answered: float, problem: str, width: int) -> Group:
+def array_view(
+    status: JobStatus, runs: Sequence[Run], *, now: float, answered: float, problem: str, width: int
+) -> Group:
     """An array: its members with their newest values, and the losses over each other."""
     made = Table("member", "state", "step", "loss", "sequences/s", "reason", box=None, padding=(0, 2, 0, 0))
     by_id = {run.status.id: run for run in runs}
@@ -64,10 +71,7 @@ def array_view(status: JobStatus, runs: Sequence[Run], *, answered: float, probl
         Text.assemble((line(status.id), "bold"), "  ", _state(status.state), "  ", line(status.current.reason)),
         made,
     ]
-    if problem or time.time() - answered > _LATE:
-        parts.append(
-            Text(f"no answer for {duration(time.time() - answered)}, still trying: {line(problem)}", "bold red")
-        )
+    parts += _late(now - answered, problem)
     if len(status.members) > _MEMBERS:
         parts.append(Text(f"and {len(status.members) - _MEMBERS} more", "dim"))
     if losses := [run.curves["loss"].all() for run in runs if "loss" in run.curves]:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.cli import screen
 from trainium_cdk.cli.output import answer, one_line, say
 from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs import Backend, JobStatus
 from trainium_cdk.jobs.report.live_array import LiveArray
 
-_REFRESH = 5
-Screen = Callable[[Callable[[int], Any], Callable[[], bool]], None]
 
-
-def watch(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool, port: int, screen: Screen) -> bool:
+def watch(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool, port: int) -> bool:
     """Follow an array until it has ended, or the view is left; whether it has not failed.
 
     Args:
         web: serve a page at a port of this machine (0: a free one) instead.
-        screen: draws in a terminal.
     """
-    import sys
-
     with LiveArray(jobs, status, catalog) as live:
         if web:
             _serve(live, jobs, catalog, port)
@@ -33,21 +28,16 @@ def watch(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool,
 
             def draw(width: int) -> Any:
                 with live.runs() as runs:
-                    return array_view(live.status, runs, answered=live.answered, problem=live.problem, width=width)
+                    return array_view(
+                        live.status, runs, now=time.time(), answered=live.answered, problem=live.problem, width=width
+                    )
 
-            screen(draw, live.ended.is_set)
+            console = screen.frames(draw, live.ended.is_set)
+            console.print(draw(console.width))
         else:
-            _lines(live)
+            screen.lines(live.ended, lambda: one_line(live.status))
         answer(one_line(live.status))
         return not live.ended.is_set() or live.status.ok
-
-
-def _lines(live: LiveArray) -> None:
-    last = ""
-    while not live.ended.wait(1):
-        if (text := one_line(live.status)) != last:
-            answer(text)
-        last = text
 
 
 def _serve(live: LiveArray, jobs: Backend[Any], catalog: Catalog, port: int) -> None:
@@ -58,7 +48,7 @@ def _serve(live: LiveArray, jobs: Backend[Any], catalog: Catalog, port: int) -> 
         with live.runs() as runs:
             if not runs:
                 raise TrnError(f"no member of {live.status.id} has begun yet")
-            return report(runs, jobs.cluster, catalog, time.time(), None if live.status.done else _REFRESH)
+            return report(runs, jobs.cluster, catalog, time.time(), None if live.status.done else screen.REFRESH)
 
     with serve(page, port) as url:
         answer(url)

@@ -6,38 +6,35 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import TrnError, UnknownJob
 from trainium_cdk.jobs.backend import Backend
 from trainium_cdk.jobs.report.run import Run, described
+from trainium_cdk.jobs.status import JobStatus
 
 _PAUSE = 5.0
 """Seconds before a connection that was lost is tried again."""
 
 
-class Live:
-    """One job, followed until it has ended. Reading begins with the first stage's log, so that its whole course is there.
+class Followed:
+    """What is followed in the background, until it has ended.
 
     Attributes:
         answered: when the cluster answered last, in seconds since 1970.
         problem: why it does not answer now; empty if it does.
-        ended: set when the job has ended and all of its logs are read, or the job no longer exists.
-
-    Raises:
-        UnknownJob, TransportError: as `Backend.status`.
+        ended: set when it has ended and all of its logs are read, or it no longer exists.
     """
 
-    def __init__(self, jobs: Backend[Any], id: str, catalog: Catalog, clock: Callable[[], float] = time.time):
-        self._jobs, self._catalog, self._clock = jobs, catalog, clock
-        self._run = described(jobs, jobs.status(id), catalog)
+    def __init__(self, jobs: Backend[Any], catalog: Catalog, *threads: Callable[[], None]):
+        self._jobs, self._catalog = jobs, catalog
         self._lock = threading.Lock()
-        self.answered, self.problem = clock(), ""
+        self.answered, self.problem = time.time(), ""
         self.ended, self._stopped = threading.Event(), threading.Event()
-        self._threads = [threading.Thread(target=t, daemon=True) for t in (self._follow, self._look)]
+        self._threads = [threading.Thread(target=t, daemon=True) for t in threads]
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
@@ -45,11 +42,27 @@ class Live:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
 
+    def _answer(self) -> None:
+        self.answered, self.problem = time.time(), ""
+
+    def _failed(self, error: TrnError) -> None:
+        self.problem = str(error)
+        if isinstance(error, UnknownJob):
+            self.ended.set()
+
+
+class Live(Followed):
+    """One job. Reading begins with the first stage's log, so that its whole course is there."""
+
+    def __init__(self, jobs: Backend[Any], status: JobStatus, catalog: Catalog):
+        super().__init__(jobs, catalog, self._follow, self._look)
+        self._run = described(jobs, status, catalog)
+
     @contextmanager
     def run(self) -> Iterator[Run]:
         """The job as it is now; it does not change meanwhile."""
         with self._lock:
-            self._run.now = self._clock()
+            self._run.now = time.time()
             yield self._run
 
     def _look(self) -> None:
@@ -59,13 +72,11 @@ class Live:
             try:
                 status = self._jobs.status(self._run.status.id)
             except TrnError as e:
-                self.problem = str(e)
-                if isinstance(e, UnknownJob):
-                    self.ended.set()
+                self._failed(e)
                 continue
             with self._lock:
                 self._run.status = status
-            self.answered, self.problem = self._clock(), ""
+            self._answer()
 
     def _follow(self) -> None:
         """Read the logs to their end; from the beginning again, if the connection was lost for good."""
@@ -75,7 +86,7 @@ class Live:
                 for chunk in self._jobs.logs(id, follow=True):
                     with self._lock:
                         self._run.feed(chunk.stage, chunk.data)
-                    self.answered = self._clock()
+                    self.answered = time.time()
                     if self._stopped.is_set():
                         return
                 status = self._jobs.status(id)
@@ -86,9 +97,8 @@ class Live:
                     self.ended.set()
                     return
             except TrnError as e:
-                self.problem = str(e)
-                if isinstance(e, UnknownJob):
-                    self.ended.set()
+                self._failed(e)
+                if self.ended.is_set():
                     return
                 self._stopped.wait(_PAUSE)
             with self._lock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,39 +9,30 @@ from contextlib import contextmanager
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.errors import TrnError, UnknownJob
+from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs.backend import Backend
-from trainium_cdk.jobs.report.run import Run, described, of_members
+from trainium_cdk.jobs.report.live import Followed
+from trainium_cdk.jobs.report.run import AT_ONCE, Run, described, of_members
 from trainium_cdk.jobs.status import JobStatus
 
 _PAUSE = 5.0
-_AT_ONCE = 8
-"""Logs that are read at the same time."""
+"""Seconds between two rounds."""
 
 
-class LiveArray:
-    """An array, followed until all of its members have ended.
+class LiveArray(Followed):
+    """An array of jobs.
 
     Attributes:
-        answered, problem, ended: as of `Live`.
+        status: the array's newest one.
     """
 
     def __init__(self, jobs: Backend[Any], status: JobStatus, catalog: Catalog):
-        self._jobs, self._catalog, self.status = jobs, catalog, status
+        super().__init__(jobs, catalog, self._follow)
+        self.status = status
         self._settings = described(jobs, status, catalog).settings
         self._runs: dict[str, Run] = {}
         self._read: dict[str, int] = {}
         self._closed: set[str] = set()
-        self._lock = threading.Lock()
-        self.answered, self.problem = time.time(), ""
-        self.ended, self._stopped = threading.Event(), threading.Event()
-
-    def __enter__(self) -> LiveArray:
-        threading.Thread(target=self._follow, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
 
     @contextmanager
     def runs(self) -> Iterator[list[Run]]:
@@ -56,18 +46,17 @@ class LiveArray:
                 status = self._jobs.status(self.status.id)
                 found = of_members(self._jobs, status, self._catalog, self._settings)
                 open_ = [run for run in found if run.status.id not in self._closed]
-                with ThreadPoolExecutor(_AT_ONCE) as pool:
+                with ThreadPoolExecutor(AT_ONCE) as pool:
                     list(pool.map(self._look, open_))
                 with self._lock:
                     self.status = status
-                self.answered, self.problem = time.time(), ""
+                self._answer()
                 if status.done:
                     self.ended.set()
                     return
             except TrnError as e:
-                self.problem = str(e)
-                if isinstance(e, UnknownJob):
-                    self.ended.set()
+                self._failed(e)
+                if self.ended.is_set():
                     return
             self._stopped.wait(max(_PAUSE, self._jobs.interval))
 

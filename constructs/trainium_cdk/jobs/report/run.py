@@ -21,7 +21,7 @@ from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, whole
 
 TAIL_BYTES = 65_536
 """Of the end of each stage's log, in which a failure is looked for."""
-_AT_ONCE = 8
+AT_ONCE = 8
 """Logs that are read at the same time."""
 Take = Callable[[str, int, Step], None]
 FAR_ABOVE = 3
@@ -221,7 +221,7 @@ def collect_all(
         if not runs:
             raise JobError(f"no member of {id} has begun. Wait for one (trn status {id})")
         # steps are taken in the order of the jobs
-        with ThreadPoolExecutor(1 if take else _AT_ONCE) as pool:
+        with ThreadPoolExecutor(1 if take else AT_ONCE) as pool:
             made += pool.map(lambda run: _read(jobs, run, take), runs)
     return made
 

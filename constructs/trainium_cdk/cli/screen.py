@@ -1,0 +1,76 @@
+"""What the views of `trn watch` share: frames in a terminal, keys, lines in a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from trainium_cdk.cli.output import answer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+REFRESH = 5
+"""Seconds after which a browser loads the page again."""
+FRAME = 0.5
+"""Seconds between two frames in the terminal."""
+
+
+def lines(ended: threading.Event, text: Callable[[], str]) -> None:
+    """Print the text when it has changed, until `ended`."""
+    last = ""
+    while not ended.wait(1):
+        if (now := text()) != last:
+            answer(now)
+        last = now
+
+
+def frames(
+    draw: Callable[[int], Any], over: Callable[[], bool], press: Callable[[str], None] = lambda _: None
+) -> Console:
+    """Draw frames of a width until it is over, or left; `press` gets the other keys. Returns the console."""
+    from rich.console import Console
+    from rich.live import Live as Screen
+
+    console = Console()
+    with keys() as pressed, Screen(console=console, auto_refresh=False, screen=True) as screen:
+        while not over():
+            screen.update(draw(console.width), refresh=True)
+            if (key := pressed(FRAME)) in ("q", "\x1b"):
+                break
+            press(key)
+    return console
+
+
+@contextlib.contextmanager
+def keys() -> Iterator[Callable[[float], str]]:
+    """Waits so many seconds for a key, and returns it; empty if none was pressed, or keys cannot be read."""
+    if not sys.stdin.isatty() or os.name != "posix":
+
+        def none(seconds: float) -> str:
+            time.sleep(seconds)
+            return ""
+
+        yield none
+        return
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+
+    def pressed(seconds: float) -> str:
+        ready, _, _ = select.select([descriptor], [], [], seconds)
+        return os.read(descriptor, 1).decode(errors="replace") if ready else ""
+
+    try:
+        yield pressed
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
