@@ -106,42 +106,6 @@ def test_prepare_fetches_the_data_set_of_the_example(model: str) -> None:
     assert f'"{example.dataset}"' in source
 
 
-_SAVED = """import sys
-from types import SimpleNamespace
-from transformers import TrainerControl, TrainerState
-from transformers.trainer_callback import DefaultFlowCallback
-steps, every = map(int, sys.argv[1:])
-given = SimpleNamespace(save_strategy="steps", eval_strategy="no", logging_strategy="no", logging_first_step=False)
-for step in range(1, steps + 1):
-    state = TrainerState(global_step=step, max_steps=steps, save_steps=every, logging_steps=1, eval_steps=every)
-    print(step, DefaultFlowCallback().on_step_end(given, state, TrainerControl()).should_save)
-"""
-
-
-@pytest.mark.original("lora: its last step has a checkpoint", original(Lora))
-def test_the_last_step_is_saved() -> None:
-    """Its trainer saves when Transformers' callback says so, which says it after the last step, whatever the interval."""
-    vendor.need("torchtitan")
-    tree, start = source_tree(Lora), cases.start("slurm", Lora(run_steps=7))
-    parsed = surface.parser(options(tree, start, "lora")).parse_args(start.arguments)
-    assert (parsed.save_strategy, parsed.save_steps, parsed.max_steps) == ("steps", 500, 7)
-    trainer = tree.read("optimum/neuron/trainers/transformers.py")
-    assert trainer is not None
-    assert "DEFAULT_CALLBACKS = [DefaultFlowCallback]" in trainer
-    inside = trainer[trainer.index("self.callback_handler.on_step_end(") :]
-    assert inside.index("self.maybe_save_checkpoint()") < inside.index("self.control.should_training_stop")
-    command = [
-        str(vendor.ROOT / ".venvs/torchtitan/bin/python"),
-        "-c",
-        _SAVED,
-        str(parsed.max_steps),
-        str(parsed.save_steps),
-    ]
-    done = subprocess.run(command, env={**os.environ, **vendor.offline()}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == [*(f"{n} False" for n in range(1, 7)), "7 True"]
-
-
 @pytest.mark.original("lora: the Neuron SDK that its release pins", original(Lora))
 def test_its_release_pins_the_versions_of_the_catalog() -> None:
     tree, neuron = source_tree(Lora), cases.release("lora")

@@ -1,4 +1,4 @@
-"""`python tiny_chat.py FOLDER`, in the environment of TorchNeuron's kinds: a language model with two layers, and conversations.
+"""`python tiny_chat.py FOLDER`: a language model with two layers, and conversations.
 
 FOLDER/model/    as Transformers writes it, with a tokenizer of single bytes
 FOLDER/chats/    JSON lines
