@@ -36,6 +36,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "sandbox/README.md",
 ]
+TUTORIALS = sorted((ROOT / "docs").glob("tutorial-*.md"))
 LANGUAGES = {"bash", "python", "yaml", "toml", "text"}
 OF_THE_SHELL = {"source", "export", "eval", "mkdir", "printf", "echo", "tensorboard", "pip", "sudo"}
 """Programs that are not ours, or that are there where the page says so."""
@@ -157,6 +158,21 @@ def test_each_command_is_one(block: Block, words: list[str], folder: Path) -> No
             _aws(service, operation, *rest)
         case _:
             assert words[0] in OF_THE_SHELL
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_each_tutorial_is_counted(page: Path) -> None:
+    """The commands of its steps add up to the sum; those beside them are ours, as many as the block has; the list of pages agrees."""
+    text = page.read_text("utf-8")
+    steps = [int(n) for n in re.findall(r"^\| [^|*]+ \| (\d+) \|", text, re.MULTILINE)]
+    [(there, here)] = re.findall(r"^\| \*\*all\*\* \| \*\*(\d+)\*\* \| \*\*(\d+)\*\* \|$", text, re.MULTILINE)
+    assert (sum(steps), len(steps) > 4) == (int(there), True)
+    assert int(here) == sum(block.page.endswith(page.name) for block, _ in commands())
+    [row] = [line for line in page.with_name("tutorials.md").read_text("utf-8").splitlines() if page.name in line]
+    assert re.findall(r"\| (\d+)", row) == [there, here]
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    for command in re.findall(r"`(trn [^`]*)`", prose.replace("\n", " ")):
+        _trn(shlex.split(command)[1:])
 
 
 def test_what_needs_no_aws_runs(folder: Path) -> None:
