@@ -9,11 +9,13 @@ from typing import Annotated
 
 import typer
 
-from trainium_cdk.cli.options import EKS_STACK, ClusterFile, EnvFile, Region, Stack, kubernetes
+from trainium_cdk.cli.options import EKS_STACK, Target, kubernetes, on_cluster
 from trainium_cdk.cli.output import answer, say, write_file
 
 
+@on_cluster(stack=EKS_STACK, local=False)
 def kubeconfig(
+    on: Target,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write it to this file, which only you can read.")
     ] = None,
@@ -23,16 +25,12 @@ def kubeconfig(
             min=0, max=65535, help="Port of this machine for a tunnel to a private API, kept open until Ctrl-C."
         ),
     ] = 0,
-    stack: Stack = EKS_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    cluster: ClusterFile = None,
 ) -> None:
     """Print a kubeconfig of the stack's cluster, for kubectl. It contains no secret: `trn` creates a token on request."""
     from trainium_cdk.jobs.kubernetes import access
     from trainium_cdk.jobs.kubernetes.tunnel import reach
 
-    found = kubernetes(stack, region, cluster).cluster
+    found = kubernetes(on).cluster
     endpoint = access.find(found)
     if tunnel:
         endpoint = reach(found, endpoint, port=tunnel)
@@ -65,16 +63,14 @@ def token(
     answer(Identity(name, region, role=role).token().to_exec_credential())
 
 
+@on_cluster(stack=EKS_STACK, local=False)
 def torchx(
+    on: Target,
     output: Annotated[Path, typer.Argument(help="File to write.")] = Path("trn_component.py"),
-    stack: Stack = EKS_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    cluster: ClusterFile = None,
 ) -> None:
     """Write a TorchX component for the cluster, to submit jobs with TorchX."""
     from trainium_cdk.jobs.kubernetes.torchx import component, run_line
 
-    found = kubernetes(stack, region, cluster).cluster
+    found = kubernetes(on).cluster
     write_file(output, component(found), 0o644)
     say(f"{output}: {run_line(found, str(output))}")

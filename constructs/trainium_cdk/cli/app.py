@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 from importlib import import_module
-from inspect import signature
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -114,10 +113,6 @@ class _Commands(TyperGroup):
 
 def _single(name: str, function: Callable[..., None]) -> typer.Typer:
     one = typer.Typer(**SETTINGS)
-    if "cluster" in signature(function).parameters:
-        from trainium_cdk.cli.options import with_team
-
-        function = with_team(function)
     one.command(name, hidden=name in _HIDDEN)(function)
     return one
 

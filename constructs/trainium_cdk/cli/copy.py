@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk.cli.named import whole
-from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Local, Region, Stack, at, backend
+from trainium_cdk.cli.options import Target, at, backend, on_cluster
 from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.cli.progress import Progress, size
 from trainium_cdk.errors import JobError
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 CLUSTER = "cluster"
 
 
+@on_cluster()
 def cp(
+    on: Target,
     source: Annotated[str, typer.Argument(metavar="SRC", help="A file, or a folder, whose content is copied.")],
     target: Annotated[
         str, typer.Argument(metavar="DST", help="A folder; for a file also its new name, if no folder has it.")
@@ -31,11 +33,6 @@ def cp(
     image: Annotated[
         str | None, typer.Option(help="Kubernetes: image with Python and the AWS CLI. Default: the cluster's.")
     ] = None,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
 ) -> None:
     """Copy files to or from a cluster: cluster:/efs/PATH is on its shared file system, JOB:PATH is in a job's directory.
 
@@ -51,7 +48,7 @@ def cp(
             f"one of {source[:80]} and {target[:80]} is on the cluster, and the other one on this machine. Write cluster:/PATH for a shared "
             "file system, JOB:PATH for a job's directory, and ./PATH for a file of this machine with a colon in its name"
         )
-    jobs = backend(stack, region, local, cluster)
+    jobs = backend(on)
     bar = Progress("copying", unit="bytes")
     copy = Copy(jobs, image=image, progress=bar.add)
     if here:
@@ -77,7 +74,7 @@ def cp(
         )
     if dry_run:
         return
-    again = f"trn cp {source} {target}{at(stack, region)}"
+    again = f"trn cp {source} {target}{at(on)}"
     with status_when_interrupted(lambda: f"what has arrived stays there. To copy the rest: {again}"), bar(plan.todo):
         (copy.upload if here else copy.download)(plan)
     say(f"{plan.target} is complete")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Json, Local, Region, Stack, backend, only
+from trainium_cdk.cli.options import Json, Target, backend, on_cluster, only
 from trainium_cdk.cli.output import put, say
 from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.engines import SLURM
@@ -22,12 +22,9 @@ Timeout = Annotated[float | None, typer.Option(min=0, help="Seconds. Default: no
 
 
 @fleet.command()
+@on_cluster(team=False)
 def status(
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
+    on: Target,
     as_json: Json = False,
 ) -> None:
     """Show whether the fleet is RUNNING, STOPPED or PROTECTED (stopped by ParallelCluster after nodes that failed to start)."""
@@ -35,7 +32,7 @@ def status(
 
     from trainium_cdk.jobs.slurm import fleet as fleets
 
-    jobs = _slurm(stack, region, local, cluster)
+    jobs = _slurm(on)
     found = fleets.status(jobs)
     if as_json:
         put(asdict(found))
@@ -48,34 +45,28 @@ def status(
 
 
 @fleet.command()
+@on_cluster(team=False)
 def stop(
+    on: Target,
     force: Annotated[
         bool, typer.Option("--force", help="Also if jobs run or wait: their nodes end, and they start again later.")
     ] = False,
     wait: Wait = True,
     timeout: Timeout = None,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
 ) -> None:
     """Stop the fleet: all compute nodes end, and no job starts. Some updates of the cluster need it (`trn diff`)."""
-    _change(_slurm(stack, region, local, cluster), "STOPPED", force=force, wait=wait, timeout=timeout)
+    _change(_slurm(on), "STOPPED", force=force, wait=wait, timeout=timeout)
 
 
 @fleet.command()
+@on_cluster(team=False)
 def start(
+    on: Target,
     wait: Wait = True,
     timeout: Timeout = None,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
 ) -> None:
     """Start the fleet again: nodes start as jobs need them."""
-    _change(_slurm(stack, region, local, cluster), "RUNNING", force=False, wait=wait, timeout=timeout)
+    _change(_slurm(on), "RUNNING", force=False, wait=wait, timeout=timeout)
 
 
 def _change(jobs: SlurmBackend, wanted: Wanted, *, force: bool, wait: bool, timeout: float | None) -> None:
@@ -88,10 +79,10 @@ def _change(jobs: SlurmBackend, wanted: Wanted, *, force: bool, wait: bool, time
         fleets.wait(jobs, wanted, say, timeout=timeout)
 
 
-def _slurm(stack: str, region: str | None, local: bool | None, file: ClusterFile) -> SlurmBackend:
+def _slurm(on: Target) -> SlurmBackend:
     from trainium_cdk.jobs.slurm import SlurmBackend
 
-    found = only(SlurmBackend, backend(stack, region, local, file), SLURM.title, SLURM.stack)
+    found = only(SlurmBackend, backend(on), SLURM.title, SLURM.stack)
     if found.cluster.engine != SLURM.name:
         raise ScaleError(
             f"stack {found.cluster.stack} has no ParallelCluster: its nodes are not stopped and started as a fleet. Nodes without a job stop "

@@ -9,19 +9,7 @@ import typer
 
 from trainium_cdk.cli import terminal
 from trainium_cdk.cli.named import age, did_you_mean, duration, length, then, user, whole
-from trainium_cdk.cli.options import (
-    DEFAULT_STACK,
-    ClusterFile,
-    EnvFile,
-    JobId,
-    JobIds,
-    Json,
-    Local,
-    Region,
-    Stack,
-    at,
-    backend,
-)
+from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, on_cluster
 from trainium_cdk.cli.output import hand_out, one_line, put, say, shown, status_when_interrupted, table
 from trainium_cdk.errors import JobError, TrnError
 
@@ -44,17 +32,14 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs import Expected, JobStatus, Summary
 
 
+@on_cluster()
 def status(
+    on: Target,
     ids: JobIds,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
     """Show the status of jobs: each stage with its state and the reason."""
-    jobs = backend(stack, region, local, cluster)
+    jobs = backend(on)
     found = [jobs.status(whole(jobs, id)) for id in ids]
     if as_json:
         put_jobs(found)
@@ -81,7 +66,9 @@ def known(log: bytes) -> None:
         say(terminal.line(f"{error}. The log has: {line[:300]}"))
 
 
+@on_cluster()
 def logs(
+    on: Target,
     id: JobId,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the job has ended.")] = False,
     stage: Annotated[
@@ -104,11 +91,6 @@ def logs(
     raw: Annotated[
         bool, typer.Option("--raw", help="Keep control characters, also on a terminal, which they can control.")
     ] = False,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
 ) -> None:
     """Print what a job's log has now, and a summary of its metrics on standard error; of a job that failed, also known errors.
 
@@ -122,7 +104,7 @@ def logs(
     filters: Lines | None = None
     if (grep, since) != (None, None) or (tail is not None and not follow):
         filters = Lines(tail=None if follow else tail, grep=grep, since=moment(since) if since else None)
-    jobs = backend(stack, region, local, cluster)
+    jobs = backend(on)
     id = whole(jobs, id)
     if tail is not None and (follow or (grep, since) == (None, None)):
         if follow and not jobs.ordered_logs:
@@ -165,7 +147,7 @@ def logs(
             if last and (node is not None or jobs.ordered_logs):
                 words += f" --offset {offset}"
             flag, goes_on = (" -f", f"Ctrl-C does not end a job: {id} continues to run. ") if follow else ("", "")
-            say(f"\n{goes_on}To continue: trn logs{flag} {id}{words}{at(stack, region)}")
+            say(f"\n{goes_on}To continue: trn logs{flag} {id}{words}{at(on)}")
         raise
     reader.close()
     ended = jobs.status(id)
@@ -184,17 +166,14 @@ def _no_output(status: JobStatus, offset: int) -> str:
     return f"there is no output{after}" + ("" if status.done else " yet")
 
 
+@on_cluster()
 def cancel(
+    on: Target,
     ids: JobIds,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
     """Cancel jobs. Exit code 1 if one of them could not be cancelled; the others are."""
-    jobs, found, failed = backend(stack, region, local, cluster), [], False
+    jobs, found, failed = backend(on), [], False
     for id in [whole(jobs, id) for id in ids]:
         try:
             job = jobs.cancel(id)
@@ -215,25 +194,20 @@ def cancel(
         raise typer.Exit(1)
 
 
+@on_cluster()
 def wait(
+    on: Target,
     ids: JobIds,
     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds. Default: no limit.")] = None,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
     """Wait until jobs have ended. Exit code 0: all completed; 1: one failed, was cancelled, or has not ended within --timeout."""
-    jobs, found = backend(stack, region, local, cluster), []
+    jobs, found = backend(on), []
     ids = [whole(jobs, id) for id in ids]
     end = None if timeout is None else time.monotonic() + timeout
     named = " ".join(ids)
     with status_when_interrupted(
-        lambda: (
-            f"Ctrl-C does not end a job: {named} continues to run. To wait again: trn wait {named}{at(stack, region)}"
-        )
+        lambda: f"Ctrl-C does not end a job: {named} continues to run. To wait again: trn wait {named}{at(on)}"
     ):
         for id in ids:
             left = None if end is None else max(0.0, end - time.monotonic())
@@ -247,7 +221,9 @@ def wait(
         raise typer.Exit(1)
 
 
+@on_cluster()
 def list_(
+    on: Target,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of jobs that are looked at.")] = 50,
     state: Annotated[
         list[str] | None,
@@ -259,11 +235,6 @@ def list_(
     since: Annotated[
         str | None, typer.Option(help="Only jobs submitted since then: 30m, 2h, 1d, or a time in UTC.")
     ] = None,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
     """List the jobs of a cluster, newest first; on Kubernetes those that wait in the order of their queue, with Kueue's reason."""
@@ -277,7 +248,7 @@ def list_(
         )
     found = [
         job
-        for job in backend(stack, region, local, cluster).list(limit)
+        for job in backend(on).list(limit)
         if (not states or job.state in states or ("ACTIVE" in states and not job.done))
         and (not mine or job.user == user())
         and (begin is None or (job.submitted or 0) >= begin)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from trainium_cdk.cli.bake import bake
-from trainium_cdk.cli.options import EKS_STACK, ClusterFile, EnvFile, Json, Region, Stack, kubernetes, with_team
+from trainium_cdk.cli.options import EKS_STACK, Json, Target, kubernetes, on_cluster
 from trainium_cdk.cli.output import answer, hand_out, put, say, shown
 from trainium_cdk.cli.settings import SETTINGS
 
@@ -18,14 +18,12 @@ image = typer.Typer(
 data = typer.Typer(help="Data sets on the shared file system.", no_args_is_help=True, **SETTINGS)
 
 
+@on_cluster(stack=EKS_STACK, local=False)
 def build(
+    on: Target,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with the Dockerfile.")],
     tag: Annotated[str | None, typer.Option(help="Default: derived from the content.")] = None,
     file: Annotated[str, typer.Option("--file", "-f", help="The Dockerfile, within DIR.")] = "Dockerfile",
-    stack: Stack = EKS_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
     """Build a training image in the account (CodeBuild) and push it to the stack's registry. No Docker is needed here.
@@ -36,7 +34,7 @@ def build(
 
     from trainium_cdk.jobs import images
 
-    jobs = kubernetes(stack, region, cluster)
+    jobs = kubernetes(on)
     source = images.pack(directory, file)
     say(f"packed {source.files:,} {'file' if source.files == 1 else 'files'}, {source.size:,} bytes")
     if source.left_out:
@@ -50,7 +48,9 @@ def build(
         answer(made.pinned)
 
 
+@on_cluster(stack=EKS_STACK, local=False)
 def stage(
+    on: Target,
     source: Annotated[
         str,
         typer.Argument(
@@ -66,10 +66,6 @@ def stage(
     ] = False,
     image: Annotated[str | None, typer.Option(help="Image with the AWS CLI. Default: the cluster's.")] = None,
     sha256: Annotated[str, typer.Option(help="SHA-256 of the object: with any other it is refused.")] = "",
-    stack: Stack = EKS_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    cluster: ClusterFile = None,
 ) -> None:
     """Copy a data set onto the shared file system, and unpack it. It runs on a system node; no Trainium node is needed.
 
@@ -77,7 +73,7 @@ def stage(
     """
     from trainium_cdk.jobs.kubernetes import stage as staging
 
-    jobs = kubernetes(stack, region, cluster)
+    jobs = kubernetes(on)
     show = shown()
     for job in staging.render(source, target, jobs.cluster, public=public, image=image, sha256=sha256):
         if not staging.run(jobs.api, job, log=lambda text: hand_out(text, lambda _: None, show), say=say):
@@ -85,8 +81,8 @@ def stage(
             raise typer.Exit(1)
 
 
-image.command()(with_team(build))
+image.command()(build)
 image.command()(bake)
 image.callback()(lambda: None)  # so that a subcommand is not taken for the command itself
-data.command()(with_team(stage))
+data.command()(stage)
 data.callback()(lambda: None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk.cli.named import whole
-from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, JobId, Json, Local, Region, Stack, backend
+from trainium_cdk.cli.options import JobId, Json, Target, backend, on_cluster
 from trainium_cdk.cli.output import answer, put, say, table
 from trainium_cdk.cli.progress import size
 from trainium_cdk.errors import JobError
@@ -20,30 +20,24 @@ if TYPE_CHECKING:
 Node = Annotated[int, typer.Option(min=0, help="The job's node: 0, 1, ...")]
 
 
+@on_cluster()
 def shell(
+    on: Target,
     id: JobId,
     command: Annotated[
         list[str] | None, typer.Argument(metavar="COMMAND", help="Command to run instead of a shell; put -- before it.")
     ] = None,
     node: Node = 0,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
 ) -> None:
     """Open a shell on a node of a job, or run a command there. The exit code is the command's."""
-    _run(id, node, command or ["bash"], backend(stack, region, local, cluster))
+    _run(id, node, command or ["bash"], backend(on))
 
 
+@on_cluster()
 def top(
+    on: Target,
     id: JobId,
     node: Annotated[int | None, typer.Option(min=0, help="Open neuron-top on this node of the job: 0, 1, ...")] = None,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
     """Print the use of NeuronCores and memory on each node of a job (neuron-monitor); with --node, open neuron-top there."""
@@ -51,7 +45,7 @@ def top(
 
     from trainium_cdk.jobs.use import SCRIPT, parse
 
-    jobs = backend(stack, region, local, cluster)
+    jobs = backend(on)
     if node is not None:
         _run(id, node, ["neuron-top"], jobs)
         return
@@ -78,19 +72,16 @@ def top(
     say(f"of one second. The processes of a node: trn top {id} --node 0")
 
 
+@on_cluster()
 def tensorboard(
+    on: Target,
     id: JobId,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine. Default: a free one.")] = 0,
     image: Annotated[str | None, typer.Option(help="Kubernetes: image with TensorBoard. Default: the job's.")] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")] = True,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
 ) -> None:
     """Show a job's TensorBoard at a port of this machine, until Ctrl-C. It is not public."""
-    jobs = backend(stack, region, local, cluster)
+    jobs = backend(on)
     with jobs.tensorboard(whole(jobs, id), image=image, port=port, say=say) as board:
         answer(board.url)
         say("Ctrl-C ends it")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk.cli.named import did_you_mean, then
-from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Json, Region, Stack, deployed
+from trainium_cdk.cli.options import Json, Target, deployed, on_cluster
 from trainium_cdk.cli.output import answer, put, say
 from trainium_cdk.errors import JobError
 
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.models import Job
 
 
+@on_cluster(local=False)
 def kinds(
+    on: Target,
     name: Annotated[str | None, typer.Argument(metavar="KIND", help="Only this one, with its options.")] = None,
     here: Annotated[
         bool, typer.Option("--here", help="Say for each whether the cluster (--stack or --cluster) can run it.")
     ] = False,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
     """List the kinds of jobs: what they train, on which instances, with which Neuron SDK, and where their program comes from."""
@@ -40,9 +38,9 @@ def kinds(
     if here:
         from trainium_cdk.jobs.plan import obstacle
 
-        on = deployed(stack, region, cluster)
+        cluster = deployed(on)
         for one in described:
-            one["here"] = obstacle(every[one["kind"]], on) or "yes"
+            one["here"] = obstacle(every[one["kind"]], cluster) or "yes"
     if as_json:
         put(described)
         return
@@ -52,7 +50,7 @@ def kinds(
         needs.append(f"Neuron SDK {one['releases']}" if one["releases"] else "any Neuron SDK")
         lines = [one["title"], "; ".join(needs), one["upstream"]]
         lines += [f"packages of its own: {one['packages']}"] if one["packages"] else []
-        lines += [f"on {on.stack}: {one['here']}"] if here else []
+        lines += [f"on {cluster.stack}: {one['here']}"] if here else []
         for label, text in zip((one["kind"], *[""] * len(lines)), lines, strict=False):
             answer(f"{label:{width}}{text}")
         for option, help in one["options"].items() if name else ():

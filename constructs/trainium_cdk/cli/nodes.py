@@ -10,23 +10,20 @@ from typing import Annotated
 import typer
 
 from trainium_cdk.cli.named import length
-from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Json, Local, Region, Stack, backend
+from trainium_cdk.cli.options import Json, Target, backend, on_cluster
 from trainium_cdk.cli.output import put, say, table
 
 
+@on_cluster()
 def nodes(
+    on: Target,
     every: Annotated[bool, typer.Option("--all", help="Also nodes that are powered down, and cost nothing.")] = False,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
     """List the nodes of a cluster: state, job, age, price of an hour, and why a node is down."""
     from trainium_cdk.catalog import Catalog
 
-    jobs = backend(stack, region, local, cluster)
+    jobs = backend(on)
     found, catalog = jobs.nodes(), Catalog.load()
     shown = [node for node in found if node.on or every]
     prices = {kind: catalog.price(kind, jobs.cluster.region) for kind in {node.instance_type for node in found}}
@@ -47,28 +44,28 @@ def nodes(
         for node in shown
     ]
     table("", ["node", "queue", "state", "job", "age", "USD/h", "reason"], rows)
-    on = [prices.get(node.instance_type) for node in found if node.on]
-    known = [price for price in on if price is not None]
-    cost = "at unknown prices" if len(known) < len(on) else f"{sum(known):,.2f} USD an hour on demand"
-    off = len(found) - len(on)
-    say(f"{len(on)} nodes are on: {cost}" + (f". {off} are powered down{'' if every else ' (--all)'}" if off else ""))
+    running = [prices.get(node.instance_type) for node in found if node.on]
+    known = [price for price in running if price is not None]
+    cost = "at unknown prices" if len(known) < len(running) else f"{sum(known):,.2f} USD an hour on demand"
+    off = len(found) - len(running)
+    say(
+        f"{len(running)} nodes are on: {cost}"
+        + (f". {off} are powered down{'' if every else ' (--all)'}" if off else "")
+    )
 
 
+@on_cluster()
 def ssh(
+    on: Target,
     node: Annotated[
         str | None,
         typer.Argument(
             help="Name of the node, as `trn nodes` prints it. Default: the head node; on Kubernetes the bastion host."
         ),
     ] = None,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
 ) -> None:
     """Open a shell on a node of a cluster, through Session Manager: no open port, no key."""
-    jobs = backend(stack, region, local, cluster)
+    jobs = backend(on)
     from trainium_cdk.jobs.slurm.inside import start
 
     target, there = jobs.session(node)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
@@ -28,6 +30,7 @@ EKS_STACK = EKS.stack
 
 
 T = TypeVar("T")
+P = ParamSpec("P")
 _FILE, _READ, _IN_USE = "trn.environment.file", "trn.environment", "trn.environment.in-use"
 
 
@@ -101,8 +104,6 @@ _Team = Annotated[
     str | None,
     typer.Option("--team", envvar="TRN_TEAM", help="EKS: team (eks.queues) whose jobs are meant. Default: no team's."),
 ]
-_chosen = {"team": ""}
-"""What `with_team` has read: the commands pass on stack, region and file, of which a team is a part."""
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 _ID_HELP = "Id of the job, as `trn submit` and `trn list` print it; a beginning of it that is enough, or `latest`."
 JobId = Annotated[str, typer.Argument(metavar="JOB", help=_ID_HELP)]
@@ -148,24 +149,62 @@ def described(ctx: typer.Context) -> Environment | None:
     return env
 
 
-def with_team(function: Callable[..., None]) -> Callable[..., None]:
-    """A command on jobs with the option --team."""
-    import inspect
+@dataclass(frozen=True)
+class Target:
+    """The cluster that the options of a command select: of a stack, or in a file."""
 
-    def run(team: str | None, **values: Any) -> None:
-        _chosen["team"] = team or ""
-        function(**values)
+    stack: str = DEFAULT_STACK
+    region: str | None = None
+    local: bool | None = None
+    cluster_file: Path | None = None
+    team: str | None = None
 
-    run.__name__ = function.__name__  # what Typer names a command of a group by
-    signature = inspect.signature(function, eval_str=True)
-    option = inspect.Parameter("team", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Team)
-    parameters = [*signature.parameters.values(), option]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__, run.__doc__ = {p.name: p.annotation for p in parameters}, function.__doc__
-    return run
+    def of_team(self, cluster: Cluster) -> Cluster:
+        """A cluster as the team of --team sees it. Raises OutputsError: it has no such team."""
+        return cluster.of_team(self.team) if self.team else cluster
 
 
-def deployed(stack: str, region: str | None, file: Path | None, engine: str | None = None) -> Cluster:
+def _option(annotation: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter("_", inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def on_cluster(
+    *, stack: str = DEFAULT_STACK, local: bool = True, team: bool = True, environment: Any = EnvFile
+) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """A command with the options that select a cluster, in the place of its argument `on`.
+
+    Args:
+        stack: the default of --stack.
+        local: with --local and --ssm.
+        team: with --team.
+        environment: the option for the environment file.
+    """
+    options = {"stack": _option(Stack, stack), "region": _option(Region), "_env": _option(environment)}
+    options |= {"local": _option(Local)} if local else {}
+    options |= {"cluster_file": _option(ClusterFile)} | ({"team": _option(_Team)} if team else {})
+
+    def decorated(function: Callable[P, None]) -> Callable[P, None]:
+        def run(*args: Any, **values: Any) -> None:
+            if "stack" in values:  # Typer calls it, not another command
+                given = {name: values.pop(name) for name in options}
+                del given["_env"]  # read by now: it gave the others their defaults
+                values["on"] = Target(**given)
+            function(*args, **values)
+
+        signature = inspect.signature(function, eval_str=True)
+        own = {name: p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, p in signature.parameters.items()}
+        del own["on"]
+        last = {name: own.pop(name) for name in ("as_json", "fields") if name in own}
+        parameters = [p.replace(name=name) for name, p in (own | options | last).items()]
+        run.__name__ = function.__name__  # what Typer names a command of a group by
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__, run.__doc__ = {p.name: p.annotation for p in parameters}, function.__doc__
+        return run
+
+    return decorated
+
+
+def deployed(on: Target, engine: str | None = None) -> Cluster:
     """The cluster of a stack, or of a file with it; with --team as that team sees it.
 
     Raises:
@@ -173,21 +212,16 @@ def deployed(stack: str, region: str | None, file: Path | None, engine: str | No
     """
     from trainium_cdk import outputs
 
-    return in_team(outputs.read(stack, region, engine) if file is None else read_cluster(file))
+    return on.of_team(read_cluster(on.cluster_file) if on.cluster_file else outputs.read(on.stack, on.region, engine))
 
 
-def in_team(cluster: Cluster) -> Cluster:
-    """A cluster as the team of --team sees it. Raises OutputsError: it has no such team."""
-    return cluster.of_team(_chosen["team"]) if _chosen["team"] else cluster
-
-
-def backend(stack: str, region: str | None, local: bool | None, file: Path | None) -> Backend[Submission]:
+def backend(on: Target) -> Backend[Submission]:
     from trainium_cdk.jobs.connect import connect
 
-    return connect(local=local, cluster=deployed(stack, region, file), say=say)
+    return connect(local=on.local, cluster=deployed(on), say=say)
 
 
-def kubernetes(stack: str, region: str | None, file: Path | None) -> KubernetesBackend:
+def kubernetes(on: Target) -> KubernetesBackend:
     """The backend of a stack that runs Kubernetes.
 
     Raises:
@@ -196,8 +230,7 @@ def kubernetes(stack: str, region: str | None, file: Path | None) -> KubernetesB
     from trainium_cdk.jobs.connect import connect
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
-    cluster = deployed(stack, region, file, EKS.name)
-    return only(KubernetesBackend, connect(cluster=cluster, say=say), EKS.title, EKS_STACK)
+    return only(KubernetesBackend, connect(cluster=deployed(on, EKS.name), say=say), EKS.title, EKS_STACK)
 
 
 def only(kind: type[T], found: Any, title: str, stack: str) -> T:
@@ -231,7 +264,7 @@ def read_cluster(file: Path) -> Cluster:
         raise OutputsError(f"{file} does not describe a cluster. Write it with `trn cluster > {file}`") from None
 
 
-def at(stack: str, region: str | None) -> str:
+def at(on: Target) -> str:
     """The options with which another command uses the same stack."""
-    team = f" --team {_chosen['team']}" if _chosen["team"] else ""
-    return ("" if stack == DEFAULT_STACK else f" --stack {stack}") + (f" --region {region}" if region else "") + team
+    stack = "" if on.stack == DEFAULT_STACK else f" --stack {on.stack}"
+    return stack + (f" --region {on.region}" if on.region else "") + (f" --team {on.team}" if on.team else "")

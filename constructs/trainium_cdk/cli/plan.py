@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.options import (
-    DEFAULT_STACK,
-    ClusterFile,
-    Json,
-    Region,
-    Stack,
-    SubmitEnvFile,
-    deployed,
-    described,
-    in_team,
-)
+from trainium_cdk.cli.options import Json, SubmitEnvFile, Target, deployed, described, on_cluster
 from trainium_cdk.cli.output import put, say, table
 from trainium_cdk.cli.submit import make, of_kinds
 from trainium_cdk.errors import JobError, OutputsError
@@ -41,17 +30,15 @@ def with_options() -> Callable[..., None]:
     return of_kinds(plan, listed.__doc__)
 
 
+@on_cluster(local=False, environment=SubmitEnvFile)
 def plan(
     ctx: typer.Context,
+    on: Target,
     job: Annotated[
         str, typer.Argument(metavar="JOB", help="A kind of job (`trn kinds` lists them), or your own script file.")
     ],
     *,
     nodes: Annotated[str, typer.Option("--nodes", "-N", metavar="N,N,...", help="Numbers of compute nodes.")] = "1",
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: SubmitEnvFile = None,
-    cluster: ClusterFile = None,
     as_json: Json = False,
     fields: dict[str, Any],
 ) -> None:
@@ -62,23 +49,25 @@ def plan(
     counts = _counts(nodes)
     environment = described(ctx)
     catalog = environment.catalog if environment else Catalog.load()
-    on = _cluster(environment, stack, region, cluster)
+    cluster = (
+        on.of_team(described_cluster(environment, on.stack)) if environment and not on.cluster_file else deployed(on)
+    )
     given = {name: value for name, value in fields.items() if value is not None}
     made = make(job, (), {**given, "nodes": counts[0]})
-    found = forecast(made, counts, on, catalog)
+    found = forecast(made, counts, cluster, catalog)
     if as_json:
         put(
             {
                 "job": job,
-                "stack": on.stack,
-                "region": on.region,
+                "stack": cluster.stack,
+                "region": cluster.region,
                 "prices": str(catalog.prices_date),
                 "plans": [f.to_dict() for f in found],
             }
         )
     else:
         _show(found)
-        for line in _notes(found, on, catalog.prices_date):
+        for line in _notes(found, cluster, catalog.prices_date):
             say(line)
     if all(f.refused for f in found):
         raise typer.Exit(1)
@@ -90,10 +79,6 @@ def _counts(text: str) -> list[int]:
     if not words or not all(word.isdecimal() and 1 <= int(word[:6]) <= 10_000 for word in words) or len(words) > 100:
         raise JobError(f"--nodes is {text[:80]!r}. Write numbers of nodes, from 1 on, for example --nodes 1,2,4,8")
     return list(dict.fromkeys(int(word) for word in words))
-
-
-def _cluster(environment: Environment | None, stack: str, region: str | None, file: Path | None) -> Cluster:
-    return in_team(described_cluster(environment, stack)) if environment and not file else deployed(stack, region, file)
 
 
 def described_cluster(environment: Environment, stack: str) -> Cluster:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk.cli.named import whole
-from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, JobIds, Local, Region, Stack, backend
+from trainium_cdk.cli.options import JobIds, Target, backend, on_cluster
 from trainium_cdk.cli.output import answer, say
 from trainium_cdk.errors import TrnError
 
@@ -22,7 +22,9 @@ PICTURES = (".svg", ".png")
 TABLES = (".csv", ".json")
 
 
+@on_cluster()
 def plot(
+    on: Target,
     jobs: JobIds,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The file: .png, .svg, .csv or .json; or a folder, for TensorBoard's events.")
@@ -30,11 +32,6 @@ def plot(
     metric: Annotated[
         str, typer.Option(help="Of a picture: loss, throughput, tokens_per_second, learning_rate or grad_norm.")
     ] = "loss",
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
 ) -> None:  # fmt: skip
     """Write the metrics of jobs: a picture of one of them, or all of them as a table or for TensorBoard.
 
@@ -49,10 +46,10 @@ def plot(
     if kind and kind not in PICTURES + TABLES:
         known = ", ".join(PICTURES + TABLES)
         raise TrnError(f"{output} ends in {kind}. Use {known}, or a folder without an ending for TensorBoard")
-    on = backend(stack, region, local, cluster)
+    there = backend(on)
     try:
         with _writer(output, kind) as (take, place):
-            runs = collect_all(on, [whole(on, job) for job in jobs], take=take, say=say)
+            runs = collect_all(there, [whole(there, job) for job in jobs], take=take, say=say)
             _check(runs, metric if kind in PICTURES else None)
             if kind in PICTURES:
                 place.write_bytes(_picture(runs, metric, kind))

@@ -6,13 +6,15 @@ from typing import Annotated
 
 import typer
 
-from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Json, Local, Region, Stack, backend
+from trainium_cdk.cli.options import Json, Target, backend, on_cluster
 from trainium_cdk.cli.output import put, say, table
 
 UNUSED = "unused"
 
 
+@on_cluster()
 def environments(
+    on: Target,
     remove: Annotated[
         list[str] | None,
         typer.Option(
@@ -20,11 +22,6 @@ def environments(
             help="Remove this one; repeat it for more. `unused`: all that no running or waiting job uses.",
         ),
     ] = None,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
     """List the Python environments of jobs on the shared file system, or remove some.
@@ -35,7 +32,7 @@ def environments(
 
     from trainium_cdk.jobs import prepared
 
-    jobs = backend(stack, region, local, cluster)
+    jobs = backend(on)
     there = prepared.prepared(jobs)
     if remove:
         names = [one.name for one in there if not one.jobs] if UNUSED in remove else remove

@@ -9,33 +9,20 @@ from typing import Annotated
 import typer
 
 from trainium_cdk.cli.named import whole
-from trainium_cdk.cli.options import (
-    DEFAULT_STACK,
-    ClusterFile,
-    EnvFile,
-    JobIds,
-    Local,
-    Region,
-    Stack,
-    backend,
-    described,
-)
+from trainium_cdk.cli.options import JobIds, Target, backend, described, on_cluster
 from trainium_cdk.cli.output import answer, say, write_file
 
 _MODE = 0o644
 
 
+@on_cluster()
 def report(
     ctx: typer.Context,
+    on: Target,
     jobs: JobIds,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file. Default: report-JOB.html in this folder.")
     ] = None,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
 ) -> None:
     """Write a page about jobs: curves over each other, compile time, restarts, cost, failures, settings.
 
@@ -47,9 +34,9 @@ def report(
 
     env = described(ctx)
     catalog = env.catalog if env else Catalog.load()
-    on = backend(stack, region, local, cluster)
-    ids = [whole(on, job) for job in jobs]
-    runs = collect_all(on, ids, catalog, say=say)
+    there = backend(on)
+    ids = [whole(there, job) for job in jobs]
+    runs = collect_all(there, ids, catalog, say=say)
     file = output or Path(f"report-{ids[0].replace('/', '-')}.html")
-    write_file(file, page(runs, on.cluster, catalog, time.time()), _MODE)
+    write_file(file, page(runs, there.cluster, catalog, time.time()), _MODE)
     answer(str(file.resolve()))

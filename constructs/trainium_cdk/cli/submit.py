@@ -14,17 +14,14 @@ import typer
 
 from trainium_cdk.cli.named import did_you_mean, then, user, whole
 from trainium_cdk.cli.options import (
-    DEFAULT_STACK,
-    ClusterFile,
     Json,
-    Local,
-    Region,
-    Stack,
     SubmitEnvFile,
+    Target,
     at,
     backend,
     described,
     file_among_variables,
+    on_cluster,
 )
 from trainium_cdk.cli.output import answer, hand_out, one_line, put, say, shown, status_when_interrupted
 from trainium_cdk.errors import JobError, TrnError
@@ -136,8 +133,10 @@ def _type_of_values(part: Any) -> Any:
     return types.pop() if len(types) == 1 else part
 
 
+@on_cluster(environment=SubmitEnvFile)
 def submit(
     ctx: typer.Context,
+    on: Target,
     job: Annotated[
         str, typer.Argument(metavar="JOB", help="A kind of job (`trn kinds` lists them), or your own script file.")
     ],
@@ -183,11 +182,6 @@ def submit(
     dry_run: Annotated[
         bool, _Of("--dry-run", help="Print what would be sent, byte for byte, and send nothing.")
     ] = False,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: SubmitEnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
     as_json: Json = False,
     fields: dict[str, Any],
 ) -> None:
@@ -206,7 +200,7 @@ def submit(
     if workdir is None:
         _known(job)  # before a cluster is asked
     given |= _of_environment(ctx, given)
-    jobs = backend(stack, region, local, cluster)
+    jobs = backend(on)
     if "after" in given:
         given["after"] = whole(jobs, given["after"])
     given |= {"nodes": nodes, "env": _pairs(env or []), "user": user()}
@@ -224,7 +218,7 @@ def submit(
     with status_when_interrupted(
         lambda: (
             f"interrupted: {submission.id} will be submitted completely or not at all (trn status "
-            f"{submission.id}{at(stack, region)}). Run it again with --token {token}: it is submitted only once"
+            f"{submission.id}{at(on)}). Run it again with --token {token}: it is submitted only once"
         )
     ):
         say(f"submitting {submission.id} (if this is interrupted, run it again with --token {token})")
@@ -244,11 +238,9 @@ def submit(
             _as_it_is(jobs, sent.id)
         say(f"logs: {submission.log_dir}; TensorBoard: {submission.tensorboard_dir}")
         if submission.plan.job.array:
-            say(
-                f"follow its members with: trn status {sent.id}{at(stack, region)}; one's log: trn logs -f {sent.id}/INDEX"
-            )
+            say(f"follow its members with: trn status {sent.id}{at(on)}; one's log: trn logs -f {sent.id}/INDEX")
         elif not follow:
-            say(f"follow it with: trn logs -f {sent.id}{at(stack, region)}")
+            say(f"follow it with: trn logs -f {sent.id}{at(on)}")
     if as_json:
         batch = submission.plan.batch
         put(
@@ -265,7 +257,7 @@ def submit(
     if follow:
         from trainium_cdk.cli.follow import logs
 
-        logs(sent.id, follow=True, stack=stack, region=region, local=local, cluster=cluster)
+        logs(on, sent.id, follow=True)
 
 
 def _as_it_is(jobs: Backend[Any], id: str) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from trainium_cdk.cli import screen
 from trainium_cdk.cli.named import whole
-from trainium_cdk.cli.options import DEFAULT_STACK, ClusterFile, EnvFile, Local, Region, Stack, at, backend, described
+from trainium_cdk.cli.options import Target, at, backend, described, on_cluster
 from trainium_cdk.cli.output import answer, one_line, say, status_when_interrupted, write_file
 from trainium_cdk.errors import TrnError
 
@@ -24,16 +24,13 @@ _LIST = 10.0
 """Seconds between two requests for all jobs."""
 
 
+@on_cluster()
 def watch(
     ctx: typer.Context,
+    on: Target,
     job: Annotated[str | None, typer.Argument(metavar="JOB", help="Id of the job, a beginning of it that is enough, or `latest`. Default: all jobs.")] = None,
     web: Annotated[bool, typer.Option("--web", help="In a browser: serve a page at this machine, and print its address.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="With --web. Default: a free one.")] = 0,
-    stack: Stack = DEFAULT_STACK,
-    region: Region = None,
-    _env: EnvFile = None,
-    local: Local = None,
-    cluster: ClusterFile = None,
 ) -> None:  # fmt: skip
     """Follow a job, or an array, live: stages, compilation, steps, curves, time left, cost. Ends with the job; leaving does not end the job.
 
@@ -41,7 +38,7 @@ def watch(
     """
     from trainium_cdk.catalog import Catalog
 
-    jobs = backend(stack, region, local, cluster)
+    jobs = backend(on)
     if job is None:
         if web:
             raise TrnError("--web shows one job. Name it: trn watch JOB --web")
@@ -51,7 +48,7 @@ def watch(
     environment = described(ctx)
     catalog = environment.catalog if environment else Catalog.load()
     status = jobs.status(job)
-    again = f"{job} is not affected. To watch it again: trn watch {job}{at(stack, region)}"
+    again = f"{job} is not affected. To watch it again: trn watch {job}{at(on)}"
     with status_when_interrupted(lambda: again):
         if status.members:
             from trainium_cdk.cli.watch_array import watch as watch_array
