@@ -67,9 +67,10 @@ def test_the_reservation_is_used_first(backend: SlurmBackend) -> None:
 
 
 def test_a_job_starts_where_plain_sbatch_would(backend: SlurmBackend, slurm: LocalSlurm) -> None:
+    """Also where the compute resource that is used first would be large enough."""
     refuse(slurm, RESERVED)
-    ended = backend.wait(backend.submit(script(3)).id, 600)
-    assert (ended.state, ended.current.nodes) == ("COMPLETED", "compute1-dy-free-[1-3]")
+    ended = backend.wait(backend.submit(script(2)).id, 600)
+    assert (ended.state, ended.current.nodes) == ("COMPLETED", "compute1-dy-free-[1-2]")
 
 
 def test_what_ec2_reported_is_named(backend: SlurmBackend, slurm: LocalSlurm) -> None:
