@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 from reference.markdown import code, plain, table
-from tests.checks.bad_environments import SHAPE, TABLE
+from tests.checks.tables import REFUSED, SHAPE
 from trainium_cdk import checks, errors, settings
 from trainium_cdk.catalog.known_errors import known_errors
 from trainium_cdk.problems import Problem
@@ -14,7 +14,7 @@ from trainium_cdk.problems import Problem
 def refused() -> list[Problem]:
     """One problem for each bad environment of the tests, by running the rules."""
     found: list[Problem] = []
-    for text, _, _ in (*TABLE, *SHAPE):
+    for text, _, _ in (*REFUSED, *SHAPE):
         try:
             checks.require(settings.parse(text, "environment.yaml"))
         except settings.SettingsError as error:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.checks.bad_environments import SHAPE, TABLE
+from tests.checks.tables import REFUSED, SHAPE
 from trainium_cdk import checks, settings
 
-ALL = [*TABLE, *SHAPE]
+ALL = [*REFUSED, *SHAPE]
 
 
 @pytest.mark.parametrize(("text", "key", "message"), ALL, ids=[f"{key}: {m[:40]}" for _, key, m in ALL])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.checks.notices import TABLE
+from tests.checks.tables import NOTICES
 from trainium_cdk import checks, settings
 
 
-@pytest.mark.parametrize(("text", "level", "key", "message"), TABLE, ids=[f"{key}: {m[:40]}" for _, _, key, m in TABLE])
+@pytest.mark.parametrize(
+    ("text", "level", "key", "message"), NOTICES, ids=[f"{key}: {m[:40]}" for _, _, key, m in NOTICES]
+)
 def test_noticed(text: str, level: str, key: str, message: str) -> None:
     env = settings.parse(text, "environment.yaml")
     found = checks.require(env)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tests.checks import bad_environments, notices
+from tests.checks.tables import NOTICES, REFUSED
 from tests.support import many
 from trainium_cdk import checks, settings
 from trainium_cdk.settings.inventory import inventory
@@ -110,14 +110,14 @@ def test_every_rule_is_registered() -> None:
 
 
 def test_every_rule_is_shown_by_a_table() -> None:
-    texts = [row[0] for row in (*bad_environments.TABLE, *notices.TABLE)]
+    texts = [row[0] for row in (*REFUSED, *NOTICES)]
     texts.append("on_destroy: keep\nstorage: {fsx: {deployment: SCRATCH_2}}")
     shown = {p.rule for text in texts for p in checks.check(settings.parse(text))}
     assert shown == {rule.__name__ for rule in checks.rules()}
 
 
 TEXTS = [f.read_text("utf-8") for f in ENVIRONMENTS]
-TEXTS += [row[0] for row in (*bad_environments.TABLE, *notices.TABLE)]
+TEXTS += [row[0] for row in (*REFUSED, *NOTICES)]
 
 
 @given(

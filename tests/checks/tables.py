@@ -1,0 +1,61 @@
+"""Environments, and what is reported about them. In the files, each environment is followed by a line of the key and part of the message:
+
+    => eks.version: EKS does not create clusters of this version any more
+    => info region: ...
+
+In `refused` and `shape` (those that are no environment at all) it is an error, else the level is given. `##` begins a comment.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_HERE = Path(__file__).parent / "reported"
+_CASE = re.compile(r"(.*?)^=> (?:(info|warning) )?([^\n]+?): ([^\n]*)\n", re.DOTALL | re.MULTILINE)
+
+
+def _read(place: str) -> list[tuple[str, str, str, str]]:
+    """(environment, level, key, message) of each case of the files."""
+    texts = [re.sub(r"^##.*\n", "", file.read_text("utf-8"), flags=re.MULTILINE) for file in sorted(_HERE.glob(place))]
+    assert not [text for text in texts if _CASE.sub("", text)], "an environment without a line of what is reported"
+    return [(yaml.strip("\n"), *told) for text in texts for yaml, *told in _CASE.findall(text)]
+
+
+def _refused(place: str) -> list[tuple[str, str, str]]:
+    return [(yaml, key, message) for yaml, _, key, message in _read(place)]
+
+
+def _flow(form: str, count: int) -> str:
+    return ", ".join(form % i for i in range(count))
+
+
+REFUSED = [
+    *_refused("refused-*.txt"),
+    (
+        f"pcluster: {{queues: [{_flow('{name: q%d}', 51)}]}}  # <-",
+        "pcluster.queues",
+        "a cluster can have at most 50 queues",
+    ),
+    (
+        f"pcluster: {{queues: [{_flow('{name: q%d, compute_resources: [{name: a}, {name: b}]}', 26)}]}}  # <-",
+        "pcluster.queues",
+        "a cluster can have at most 50 compute resources in all queues together",
+    ),
+    (f"tags: {{{_flow('t%d: x', 40)}}}  # <-", "tags", "a cluster can have at most 39 tags"),
+    (
+        f"pcs: {{size: medium, queues: [{_flow('{name: q%02d, compute_resources: [{max_nodes: 1}]}', 10)}]}}  # <-",
+        "pcs.queues",
+        "a cluster has at most 10 node groups: one for the login node and, here, 10 for compute resources",
+    ),
+]
+SHAPE = _refused("shape.txt")
+NOTICES = [
+    *_read("notices.txt"),
+    (
+        f"pcluster: {{queues: [{_flow('{name: q%d}', 20)}]}}",
+        "warning",
+        "pcluster.queues",
+        "with 20 queues or more, cluster updates may fail: the head node has 30 s to read the launch templates of all queues. Fix",
+    ),
+]
