@@ -22,6 +22,7 @@ from trainium_cdk.cli.options import (
     read_cluster,
 )
 from trainium_cdk.cli.output import answer, put, say
+from trainium_cdk.cli.working import working
 from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import AwsError, TrnError
 
@@ -77,10 +78,11 @@ def bake(
         answer(to_yaml(image.configuration), end="")
         return
     pcluster = Pcluster(env.pcluster.version or env.catalog.parallelcluster.default, env.region)
-    found = None if check else pcluster.image(image.image_id)
-    if found is None:
-        _upload(cluster.bucket, image, env.region)
-        found = pcluster.build(image, check=check)
+    with working("running ParallelCluster's command", f"image bake {cluster.stack}"):
+        found = None if check else pcluster.image(image.image_id)
+        if found is None:
+            _upload(cluster.bucket, image, env.region)
+            found = pcluster.build(image, check=check)
     if as_json:
         put(found)
     elif check:

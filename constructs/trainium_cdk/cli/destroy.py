@@ -12,6 +12,7 @@ import typer
 
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Region, described, name_in_account
 from trainium_cdk.cli.output import say, status_when_interrupted
+from trainium_cdk.cli.working import working
 from trainium_cdk.errors import TeardownError, TrnError
 
 if TYPE_CHECKING:
@@ -108,10 +109,14 @@ def _how_it_is(found: Survey, client: Any) -> str:
 def _carry_out(found: Survey, client: Any, fate: Fate) -> None:
     from trainium_cdk.operations import teardown
 
+    stack, region = found.owner.stack, client("cloudformation").meta.region_name
     if not found.deleted and fate != "ignore":
-        _end_jobs(found.owner.stack, client("cloudformation").meta.region_name, fate)
-    with _in_plain_words(found.owner.stack):
-        report = teardown.destroy(found, client, say)
+        _end_jobs(stack, region, fate)
+    with _in_plain_words(stack), working(f"deleting {stack}", f"destroy {region} {stack}") as shown:
+        report = teardown.destroy(
+            found, client, say, progress=lambda done, total: shown.at(f"{done} of {total} resources")
+        )
+        shown.counts = found.status != "DELETE_IN_PROGRESS" and not found.deleted and report.deleted
     for line in conclusion(found, report):
         say(line)
     if report.left or not report.deleted:

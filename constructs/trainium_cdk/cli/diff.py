@@ -12,7 +12,7 @@ import typer
 
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, described, id_in_app
 from trainium_cdk.cli.output import answer, put, say
-from trainium_cdk.cli.progress import working
+from trainium_cdk.cli.working import working
 
 if TYPE_CHECKING:
     from trainium_cdk.operations.updates import Change
@@ -47,7 +47,7 @@ def diff(
     spec = Spec.load()
     if environment := described(ctx):
         stack = id_in_app(stack, environment)
-    with working(f"synthesising {stack}, for about 20 s"):
+    with working(f"synthesising {stack}", f"synth {stack}"):
         wanted = assemble(stack, env, app)
     there = deployed(wanted.name, wanted.region)
     if there is None:

@@ -12,7 +12,7 @@ import typer
 from trainium_cdk.cli.diff import App
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, described, id_in_app
 from trainium_cdk.cli.output import answer, write_file
-from trainium_cdk.cli.progress import working
+from trainium_cdk.cli.working import working
 from trainium_cdk.errors import UpdateError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def graph(
 
     if environment := described(ctx):
         stack = id_in_app(stack, environment)
-    with working(f"synthesising {stack}, for about 20 s"):
+    with working(f"synthesising {stack}", "" if template else f"synth {stack}"):
         found = _template(template) if template else assemble(stack, env, app).template
     architecture = read(stack, found)
     if not architecture.boxes:

@@ -11,6 +11,7 @@ from trainium_cdk.cli.bake import bake
 from trainium_cdk.cli.options import EKS_STACK, Json, Target, kubernetes, on_cluster
 from trainium_cdk.cli.output import answer, hand_out, put, say, shown
 from trainium_cdk.cli.settings import SETTINGS
+from trainium_cdk.cli.working import working
 
 image = typer.Typer(
     help="Images: of training containers, and of a Slurm cluster's nodes.", no_args_is_help=True, **SETTINGS
@@ -39,7 +40,9 @@ def build(
     say(f"packed {source.files:,} {'file' if source.files == 1 else 'files'}, {source.size:,} bytes")
     if source.left_out:
         say(f"left out: {', '.join(map(str, source.left_out))}")
-    made = images.build(jobs.cluster, source, tag, say=say, log=lambda line: say(f"  {line}"))
+    with working("building the image", f"image build {jobs.cluster.stack}") as shown:
+        made = images.build(jobs.cluster, source, tag, say=say, log=lambda line: say(f"  {line}"), phase=shown.at)
+        shown.counts = made.built
     if not made.built:
         say("it already exists")
     if as_json:
@@ -76,9 +79,10 @@ def stage(
     jobs = kubernetes(on)
     show = shown()
     for job in staging.render(source, target, jobs.cluster, public=public, image=image, sha256=sha256):
-        if not staging.run(jobs.api, job, log=lambda text: hand_out(text, lambda _: None, show), say=say):
-            say(f"{source} was not copied: see above. Run this again to fetch what is missing")
-            raise typer.Exit(1)
+        with working(f"copying {source}", f"data stage {jobs.cluster.stack} {source}", alone=False):
+            if not staging.run(jobs.api, job, log=lambda text: hand_out(text, lambda _: None, show), say=say):
+                say(f"{source} was not copied: see above. Run this again to fetch what is missing")
+                raise typer.Exit(1)
 
 
 image.command()(build)

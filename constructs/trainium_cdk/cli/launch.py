@@ -20,6 +20,7 @@ from trainium_cdk.cli.named import length
 from trainium_cdk.cli.options import name_in_account
 from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.cli.settings import SETTINGS
+from trainium_cdk.cli.working import working
 from trainium_cdk.errors import JobError, TransportError, TrnError, UpdateError
 
 if TYPE_CHECKING:
@@ -163,16 +164,19 @@ def _deploy(id: str, name: str, env: Environment, file: Path, app: Path | None, 
             raise typer.Exit(2)
         typer.confirm(f"Deploy {name}?", abort=True, err=True)
     cdk = [str(command().absolute()), "deploy", "-e", id, "-c", f"env={file.resolve()}", "--require-approval", "never"]
-    with status_when_interrupted(
-        lambda: (
-            f"CloudFormation goes on with {name}. Run the same command again to go on, or delete it: trn destroy {name} --env {file}"
-        )
+    with (
+        status_when_interrupted(
+            lambda: (
+                f"CloudFormation goes on with {name}. Run the same command again to go on, or delete it: trn destroy {name} --env {file}"
+            )
+        ),
+        working(f"deploying {name}", f"deploy {env.region} {name}", alone=False),
     ):
         done = subprocess.run(cdk, cwd=folder, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
-    if done.returncode:
-        raise UpdateError(
-            f"{name} was not deployed: see above. What failed in it: trn why {name} --env {file}. Then run this again"
-        )
+        if done.returncode:
+            raise UpdateError(
+                f"{name} was not deployed: see above. What failed in it: trn why {name} --env {file}. Then run this again"
+            )
 
 
 _WHEN = {"idle": "while no job runs", "full": "with all of its nodes"}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any, Literal
 
 from trainium_cdk.cli.named import length
@@ -63,27 +61,6 @@ class Progress:
         if self._unit == "bytes":
             return f"{self._what}: {size(self._done)} of {size(self._total)}, {size(int(rate))}/s{left}"
         return f"{self._what}: {self._done:,} of {self._total:,}{left}"
-
-
-@contextlib.contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show that something goes on, of which no part can be counted: with its seconds on a terminal; elsewhere a line after 2 s."""
-    if sys.stderr.isatty():
-        from rich import progress
-        from rich.console import Console
-
-        columns = (progress.SpinnerColumn(), progress.TextColumn("{task.description}"), progress.TimeElapsedColumn())
-        with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-            shown.add_task(what, total=None)
-            yield
-        return
-    late = threading.Timer(2.0, say, [f"{what} ..."])
-    late.daemon = True
-    late.start()
-    try:
-        yield
-    finally:
-        late.cancel()
 
 
 def _bar(unit: str) -> Any:

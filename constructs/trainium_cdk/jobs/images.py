@@ -50,6 +50,7 @@ def build(
     *,
     say: Callable[[str], None] = print,
     log: Callable[[str], None] = print,
+    phase: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
     interval: float = 5.0,
 ) -> Image:
@@ -59,6 +60,7 @@ def build(
         tag: default: derived from the content, so that the same content gives the same image.
         say: called with messages on progress.
         log: called with each line of the build's log.
+        phase: called with the build's phase in CodeBuild's words, such as `BUILD`.
 
     Raises:
         ImageError: the tag is not valid, the stack has no registry, or the build failed.
@@ -97,7 +99,7 @@ def build(
             idempotencyToken=hashlib.sha256(f"{version} {tag}".encode()).hexdigest()[:64],
         )["build"]["id"]
         say(f"CodeBuild runs {started}")
-        ended = _follow(codebuild, make("logs", region_name=cluster.region), started, log, sleep, interval)
+        ended = _follow(codebuild, make("logs", region_name=cluster.region), started, log, phase, sleep, interval)
         if ended["buildStatus"] != "SUCCEEDED":
             raise ImageError(f"{started} ended as {ended['buildStatus']}{_reason(ended)}. See its log")
         return Image(name, _digest(ecr, cluster, tag), built=True)
@@ -124,11 +126,18 @@ def _reason(ended: dict[str, Any]) -> str:
 
 
 def _follow(
-    codebuild: Any, logs: Any, id: str, log: Callable[[str], None], sleep: Callable[[float], None], interval: float
+    codebuild: Any,
+    logs: Any,
+    id: str,
+    log: Callable[[str], None],
+    phase: Callable[[str], None],
+    sleep: Callable[[float], None],
+    interval: float,
 ) -> dict[str, Any]:
     token = None
     while True:
         now: dict[str, Any] = codebuild.batch_get_builds(ids=[id])["builds"][0]
+        phase(now.get("currentPhase", ""))
         token = _lines(logs, now.get("logs", {}), token, log)
         if now["buildStatus"] in _ENDED:
             # the last lines arrive after the build has ended

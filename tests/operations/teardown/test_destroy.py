@@ -280,6 +280,42 @@ def test_a_busy_stack_is_not_deleted(account: Account) -> None:
     assert destroy(found, account.client, print).deleted
 
 
+class Slow:
+    """CloudFormation that takes a while: the emulator deletes a stack within the request."""
+
+    def __init__(self, real: Any):
+        self._real, self._asked = real, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def delete_stack(self, **_: str) -> None:
+        pass
+
+    def describe_stacks(self, **stack: str) -> Any:
+        self._asked += 1
+        if self._asked < 3:
+            return {"Stacks": [{"StackStatus": "DELETE_IN_PROGRESS"}]}
+        self._real.delete_stack(**stack)
+        return self._real.describe_stacks(**stack)
+
+
+def test_progress_is_in_cloudformations_resources(account: Account) -> None:
+    account.make(STACK)
+    found, slow = survey(STACK, account.client), Slow(account.client("cloudformation"))
+    assert found is not None
+    seen: list[tuple[int, int]] = []
+    report = destroy(
+        found,
+        lambda service: slow if service == "cloudformation" else account.client(service),
+        print,
+        progress=lambda done, total: seen.append((done, total)),
+        sleep=lambda _: None,
+    )
+    assert report.deleted
+    assert seen == [(0, found.resources)] * 2
+
+
 class SomeJobs:
     """Two jobs that run or wait, and one that has ended; each wait ends one more."""
 

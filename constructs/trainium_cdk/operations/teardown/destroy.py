@@ -39,6 +39,7 @@ def destroy(
     client: Client,
     say: Callable[[str], None],
     *,
+    progress: Callable[[int, int], None] = lambda *_: None,
     sleep: Callable[[float], None] = time.sleep,
     interval: float = 5,
 ) -> Report:
@@ -47,6 +48,7 @@ def destroy(
     Args:
         found: the stack, as just read by `survey`.
         say: called with a message for each step.
+        progress: called with the number of resources that are deleted (or kept) by now, and that of all.
         interval: seconds between two requests while the deletion runs.
 
     Raises:
@@ -63,7 +65,7 @@ def destroy(
         if attempt:
             _clear_the_way(found, client, failed, report, say)
         say(f"deleting stack {found.owner.stack}" + (" again" if attempt else f" with {found.resources} resources"))
-        report.deleted, failed = _delete_stack(found.owner.stack_id, client, sleep, interval)
+        report.deleted, failed = _delete_stack(found.owner.stack_id, client, progress, sleep, interval)
         for name, why in failed:
             say(f"could not delete {name}: {why}")
     if report.deleted:
@@ -74,7 +76,11 @@ def destroy(
 
 
 def _delete_stack(
-    stack_id: str, client: Client, sleep: Callable[[float], None], interval: float
+    stack_id: str,
+    client: Client,
+    progress: Callable[[int, int], None],
+    sleep: Callable[[float], None],
+    interval: float,
 ) -> tuple[bool, list[tuple[str, str]]]:
     """(whether the stack is deleted, what could not be deleted and why)."""
     cloudformation = client("cloudformation")
@@ -86,10 +92,11 @@ def _delete_stack(
             return True, []
         if not status.endswith("_IN_PROGRESS"):
             break
+        there = _resources(cloudformation, stack_id)
+        progress(sum(r["ResourceStatus"] in ("DELETE_COMPLETE", "DELETE_SKIPPED") for r in there), len(there))
         sleep(pause)
         pause = min(pause * 2, interval)
-    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack_id)
-    failed = [r for page in pages for r in page["StackResourceSummaries"] if r["ResourceStatus"] == "DELETE_FAILED"]
+    failed = [r for r in _resources(cloudformation, stack_id) if r["ResourceStatus"] == "DELETE_FAILED"]
     reasons: dict[str, str] = {}
     for event in events(cloudformation, stack_id):
         if event["ResourceStatus"] == "DELETE_FAILED":
@@ -101,6 +108,11 @@ def _delete_stack(
         )
         for r in failed
     ] or [("the stack", status)]
+
+
+def _resources(cloudformation: Any, stack_id: str) -> list[dict[str, Any]]:
+    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack_id)
+    return [r for page in pages for r in page["StackResourceSummaries"]]
 
 
 def _clear_the_way(
