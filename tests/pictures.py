@@ -9,7 +9,7 @@ import struct
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from rich.console import Console
 from tests.jobs.report import browser
 from tests.jobs.report.runs import CATALOG, CLUSTER, recorded
 from tests.stacks import eks_synthesis, synthesis, test_pcs
+from trainium_cdk.cli import screen
 from trainium_cdk.cli.view import job_view
+from trainium_cdk.cli.web import serve
 from trainium_cdk.drawing.markup import svg
-from trainium_cdk.jobs.report import report
+from trainium_cdk.jobs.report import Run, report
 from trainium_cdk.operations.graph import mermaid, picture, read
 
 FOLDER = Path(__file__).parent.parent / "docs/pictures"
@@ -51,11 +53,27 @@ def page() -> str:
     return report([recorded(1), recorded(2)], CLUSTER, CATALOG, 1_795_510_800)  # 2026-11-24 09:00 UTC
 
 
-def terminal() -> str:
-    """`trn watch` of a recorded job, as SVG."""
+def watched() -> Run:
+    """A recorded job, while it ran."""
     made = recorded(1, steps=240)
     began = made.began(made.status.stages[-1])
     made.now = (began or 0) + 33
+    return made
+
+
+def web() -> str:
+    """`trn watch --web` of a recorded job."""
+    made = watched()
+    return report([made], CLUSTER, CATALOG, made.now, screen.REFRESH)
+
+
+SCREENSHOTS: dict[str, tuple[Callable[[], str], int]] = {"report.png": (page, 1210), "watch-web.png": (web, 1080)}
+"""Of pages in a browser, with their height."""
+
+
+def terminal() -> str:
+    """`trn watch` of a recorded job, as SVG."""
+    made = watched()
     console = Console(record=True, width=112, file=io.StringIO(), force_terminal=True)
     console.print(job_view(made, answered=made.now, problem="", width=112, metrics=("loss", "throughput")))
     # without the fonts that rich would load from the network
@@ -76,10 +94,10 @@ def source_of(picture: Path) -> str:
     return found[1].decode()
 
 
-def _screenshot(picture: Path) -> None:
-    text = b"tEXt" + b"Source\0" + hashlib.sha256(page().encode()).hexdigest().encode()
-    with tempfile.TemporaryDirectory() as folder:
-        browser.screenshot(page(), picture, 1000, 1210, Path(folder))
+def _screenshot(picture: Path, page: str, height: int) -> None:
+    text = b"tEXt" + b"Source\0" + hashlib.sha256(page.encode()).hexdigest().encode()
+    with tempfile.TemporaryDirectory() as folder, serve(lambda: page) as url:
+        browser.screenshot(url, picture, 1000, height, Path(folder))
     data = picture.read_bytes()
     chunk = struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))
     picture.write_bytes(data[:33] + chunk + data[33:])  # behind the header
@@ -92,10 +110,11 @@ def main() -> int:
         file.write_text(text, "utf-8")
         print(file)
     if browser.PROGRAM is None:
-        print("report.png stays: there is no Chromium here (apt-get install chromium)")
+        print(f"{', '.join(SCREENSHOTS)} stay: there is no Chromium here (apt-get install chromium)")
         return 1
-    _screenshot(FOLDER / "report.png")
-    print(FOLDER / "report.png")
+    for name, (page, height) in SCREENSHOTS.items():
+        _screenshot(FOLDER / name, page(), height)
+        print(FOLDER / name)
     return 0
 
 

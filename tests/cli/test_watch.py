@@ -7,18 +7,22 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, PUBLISHED, run, status, trained
+from tests.jobs.report import browser
+from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, PUBLISHED, log_lines, recorded, run, status, trained
 from tests.jobs.report.test_export import LOG
 from tests.jobs.test_metrics import BERT, MEGATRON
 from trainium_cdk.cli import app as cli
@@ -180,18 +184,34 @@ def test_all_jobs_need_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         cli.app(["watch", "--web"], standalone_mode=False)
 
 
+class Recorded(Jobs):
+    """The job of the docs' pictures, while it runs."""
+
+    made = recorded(1, steps=240)
+
+    def status(self, id: str) -> JobStatus:
+        return self.made.status
+
+    def settings(self, id: str) -> dict[str, Any]:
+        return dict(self.made.settings)
+
+    def logs(self, id: str, *, follow: bool) -> Iterator[LogChunk]:
+        for stage, text in log_lines(1, steps=240).items():
+            yield LogChunk(stage, 0, text)
+        threading.Event().wait()
+
+
 PROGRAM = """
-import signal, sys
+import signal, sys, threading
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, such as these tests, ignore it
 sys.path[:0] = ["constructs", "."]
-from tests.cli.test_watch import Jobs
+from tests.cli.test_watch import Jobs, Recorded
 from trainium_cdk.cli import app, watch
 class Waits(Jobs):
     def logs(self, id, *, follow):
         yield from list(super().logs(id, follow=follow))[:1]
-        import threading
         threading.Event().wait()
-watch.backend = lambda *_: Waits()
+watch.backend = lambda *_: (Recorded if "--web" in sys.argv else Waits)()
 app.app(sys.argv[1:], prog_name="trn")
 """
 
@@ -241,6 +261,34 @@ def test_it_is_used_by_keyboard(terminal: Callable[..., tuple[int, str]]) -> Non
 def test_ctrl_c_says_that_the_job_goes_on(terminal: Callable[..., tuple[int, str]]) -> None:
     _, seen = terminal("watch", "a-1", keys=[("loss: 8 to 9", b"\x03")])
     assert "a-1 is not affected. To watch it again: trn watch a-1" in seen
+
+
+def test_the_page_in_a_browser(tmp_path: Path) -> None:
+    """Real parts: the command's process, its server, Chromium. Each figure is in a line of the recorded log."""
+    browser.available()
+    id = Recorded.made.status.id
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "watch", id, "--web"], stdout=subprocess.PIPE, text=True
+    ) as program:
+        try:
+            assert program.stdout
+            url = program.stdout.readline().strip()
+            shown = browser.text(url, tmp_path)
+            picture = tmp_path / "watch.png"
+            browser.screenshot(url, picture, 1000, 1080, tmp_path)
+        finally:
+            program.send_signal(signal.SIGINT)
+        assert program.wait(60) == 130
+    rows = dict(re.findall(r"<th[^>]*>([^<]+)</th><td[^>]*>([^<]*)</td>", shown))
+    [(last, loss)] = re.findall(
+        r"\(0, (\d+)\) step_loss : ([\d.]+)", log_lines(1, steps=240)["train"].decode().splitlines()[-1]
+    )
+    assert rows["state"] == "RUNNING"
+    assert re.fullmatch(rf"{last} of 400, .+ left", rows["steps"])
+    assert rows["loss"].startswith(f"{float(loss):.4g}, from 3.466")
+    assert re.fullmatch(r"[\d,.]+ USD so far, [\d,.]+ USD expected", rows["cost of its nodes"])
+    assert shown.count("<svg") >= 3
+    assert picture.stat().st_size > 30_000, "an empty page has 6 kB"
 
 
 def get(url: str, host: str | None = None) -> tuple[int, str]:

@@ -35,7 +35,7 @@ def _run(folder: Path, *options: str) -> str:
         "--no-sandbox",
         "--disable-gpu",
         "--hide-scrollbars",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     ]
     profile = f"--user-data-dir={folder / 'profile'}"
     done = subprocess.run([*command, profile, *options], capture_output=True, text=True, check=False, timeout=300)
@@ -58,8 +58,11 @@ def measured(page: str, width: int, folder: Path) -> tuple[int, int, list[str]]:
     return content, window, cut
 
 
-def screenshot(page: str, picture: Path, width: int, height: int, folder: Path) -> None:
+def screenshot(url: str, picture: Path, width: int, height: int, folder: Path) -> None:
     """A picture of the top of a page."""
-    file = folder / "page.html"
-    file.write_text(page, "utf-8")
-    _run(folder, f"--window-size={width},{height}", f"--screenshot={picture}", file.as_uri())
+    _run(folder, f"--window-size={width},{height}", f"--screenshot={picture}", url)
+
+
+def text(url: str, folder: Path) -> str:
+    """A page's elements, after it is loaded."""
+    return _run(folder, "--dump-dom", url)

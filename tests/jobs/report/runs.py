@@ -20,26 +20,35 @@ BEGAN = 1795161600  # 2026-11-20T08:00:00Z
 PUBLISHED = Expected(3826.6, "published for 1 node, SDK 2.28")
 
 
+def _record(nodes: int) -> dict[str, Any]:
+    return dict(json.loads((Path(__file__).parent / f"recorded/nodes-{nodes}.json").read_text("utf-8")))
+
+
+def log_lines(nodes: int, steps: int | None = None) -> dict[str, bytes]:
+    """Stage -> the lines of its log that have a record."""
+    logs = _record(nodes)["logs"]
+    train = logs["train"] if steps is None else logs["train"][: 1 + steps]
+    return {
+        stage: "".join(f"{line}\n" for line in lines).encode()
+        for stage, lines in {"precompile": logs["precompile"], "train": train}.items()
+    }
+
+
 def recorded(nodes: int, steps: int | None = None) -> Run:
-    """A job of bert-large on the sandbox's Slurm, recorded on 2026-11-24: all lines of its logs that have a record. With `steps`, while it
-    ran: after so many."""
-    found = json.loads((Path(__file__).parent / f"recorded/nodes-{nodes}.json").read_text("utf-8"))
+    """A job of bert-large on the sandbox's Slurm, recorded on 2026-11-24. With `steps`, while it ran: after so many."""
+    found = _record(nodes)
     fields = found["status"]
     stages = [Stage(**stage) for stage in fields["stages"]]
-    lines = found["logs"]["train"]
     if steps is not None:
         stages[-1] = replace(stages[-1], state="RUNNING", exit_code=None, ended=None)
-        lines = lines[: 1 + steps]
     expected = Expected.of(fields["expected"])
     made = run(
         JobStatus(**{**fields, "stages": tuple(stages), "expected": expected}),
         settings=found["settings"],
         planned_steps=found["settings"]["run_steps"],
     )
-    for line in found["logs"]["precompile"]:
-        made.feed("precompile", f"{line}\n".encode())
-    for line in lines:
-        made.feed("train", f"{line}\n".encode())
+    for stage, text in log_lines(nodes, steps).items():
+        made.feed(stage, text)
     return made
 
 

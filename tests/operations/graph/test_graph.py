@@ -27,8 +27,9 @@ def flows(found: Architecture) -> set[tuple[str, str, str]]:
 def test_the_pictures_of_the_docs_are_current() -> None:
     for file, text in pictures.drawn():
         assert file.read_text("utf-8") == text, f"{file.name} is not what is drawn now: make pictures"
-    shown = hashlib.sha256(pictures.page().encode()).hexdigest()
-    assert pictures.source_of(pictures.FOLDER / "report.png") == shown, "report.png shows another page: make pictures"
+    for name, (page, _) in pictures.SCREENSHOTS.items():
+        shown = hashlib.sha256(page().encode()).hexdigest()
+        assert pictures.source_of(pictures.FOLDER / name) == shown, f"{name} shows another page: make pictures"
 
 
 def test_a_slurm_stack_with_lustre_and_s3() -> None:

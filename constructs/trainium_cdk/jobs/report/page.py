@@ -64,13 +64,20 @@ def _overview(runs: Sequence[Run]) -> list[Element]:
         ("training time", lambda r: _took(r, "train")),
         ("restarts", lambda r: str(r.restarts)),
         ("node hours", lambda r: "not known" if r.node_hours is None else f"{_least(r)}{r.node_hours:,.2f}"),
-        ("cost of its nodes", lambda r: f"{_least(r)}{dollars(r.cost)}" if r.cost is not None else f"not known: {_why_no_cost(r)}"),
+        ("cost of its nodes", _cost),
     ]  # fmt: skip
     return [element("h2", "Overview"), _table(runs, [(name, [value(run) for run in runs]) for name, value in rows])]
 
 
 def _least(run: Run) -> str:
     return "at least " if run.first_attempts_lost else ""
+
+
+def _cost(run: Run) -> str:
+    if run.cost is None:
+        return f"not known: {_why_no_cost(run)}"
+    whole = f" so far, {dollars(run.expected_cost)} expected" if run.expected_cost is not None else ""
+    return f"{_least(run)}{dollars(run.cost)}{whole}"
 
 
 def _why_no_cost(run: Run) -> str:
@@ -80,7 +87,8 @@ def _why_no_cost(run: Run) -> str:
 def _steps(run: Run) -> str:
     if run.curves.step is None:
         return "none yet" if not run.status.done else "none in its log"
-    return f"{run.curves.step:,}" + (f" of {run.last_step:,}" if run.last_step else "")
+    left = f", {duration(run.left)} left" if run.left is not None else ""
+    return f"{run.curves.step:,}" + (f" of {run.last_step:,}{left}" if run.last_step else "")
 
 
 def _loss(run: Run) -> str:
