@@ -1,0 +1,130 @@
+"""What every command prints: in a pipe, without colours, and on a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.slurm import LocalSlurm
+from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
+from trainium_cdk.cli.app import app
+from trainium_cdk.cli.terminal import clean
+from trainium_cdk.errors import TrnError
+
+NAME = "finetune-of-a-model-long-name"
+JOB = f"{NAME}-20261124-0123ab"
+WAITS = f"after-{NAME}-20261124-0123ac"
+ENVIRONMENT = "region: us-east-1\npcluster:\n  queues: [{name: compute1, compute_resources: [{name: trn, instance_type: trn1.32xlarge}]}]\n"
+
+COMMANDS = [
+    ("list --local", [JOB, WAITS, "train COMPLETED", "compute1"]),
+    (f"status {JOB} {WAITS} --local", [JOB, WAITS, "COMPLETED", "PENDING"]),
+    (f"status {JOB} --local --json", [f'"{JOB}"', '"COMPLETED"']),
+    (f"logs {JOB} --local", ["trn: train: Slurm job 1 on compute1-dy-trn-1"]),
+    (f"wait {JOB} --local", [JOB]),
+    (f"cancel {JOB} --local", [JOB]),
+    (f"watch {JOB} --local", [f"{JOB}: train COMPLETED"]),
+    (f"report {JOB} --local", [f"report-{JOB}.html"]),
+    (f"plot {JOB} -o {NAME}-and-its-loss.csv --local", []),
+    ("nodes --local", ["compute1-dy-trn-1", "holds-20261124-0123ad:train"]),
+    ("environments --local", []),
+    ("submit job.sh --nodes 1 --dry-run --cluster cluster.json", ["#SBATCH --nodes=1"]),
+    ("plan bert-large --nodes 1,2,4 --environment environment.yaml", ["1 x trn1.32xlarge", "65536 = 16 sequences x "]),
+    ("cost --env environment.yaml", ["compute1/trn: 0 to 16 x trn1.32xlarge"]),
+    ("validate environment.yaml", []),
+    ("kinds", ["llama3.1-8b", "trn submit KIND"]),
+    ("kinds bert-large", ["bert-large", "--batch-size"]),
+    ("catalog", ["trn1.32xlarge", "trn2.48xlarge"]),
+    ("schema", ['"$defs"']),
+    ("use", []),
+    ("cancel no-such-job-20261124-0123ab --local", ["no-such-job-20261124-0123ab"]),
+    ("submit --help", ["--global-batch-size <int>", "--environment <path>"]),
+    ("--help", ["trn [OPTIONS] COMMAND [ARGS]...", "environments"]),
+]  # fmt: skip
+"""A command line, and what must be in one piece in its answer."""
+
+
+@pytest.fixture(scope="module")
+def folder(slurm: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:  # noqa: F811
+    """A head node with a job that has ended, and one that waits for a job."""
+    made = tmp_path_factory.mktemp("forms")
+    (made / "cluster.json").write_text(make_cluster(fleet(nodes=4)).model_dump_json())
+    (made / "environment.yaml").write_text(ENVIRONMENT)
+    (made / "job.sh").write_text("printf '\\e[31mstep\\e[0m loss\\n'\n")
+    (made / "hold.sh").write_text("sleep 3600\n")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            **slurm.node_env(),
+            "TRN_CLUSTER": str(made / "cluster.json"),
+            "TERM": "xterm-256color",
+        }.items():
+            patch.setenv(name, value)
+        patch.chdir(made)
+        patch.setenv("COLUMNS", "80")
+        for words in (
+            f"job.sh --nodes 1 --name {NAME} --token 20261124-0123ab --follow",
+            "hold.sh --nodes 4 --name holds --token 20261124-0123ad",
+            f"job.sh --nodes 4 --name after-{NAME} --token 20261124-0123ac",
+        ):
+            said = run(f"submit {words} --local", terminal=False)
+            assert re.search(r"-20261124-0123a[bcd]", said), said
+        yield made
+
+
+def run(command: str, *, terminal: bool) -> str:
+    """All that a command prints, on a terminal of 80 columns or in a pipe; in this process, as starting one takes longer."""
+    ours, its = pty.openpty() if terminal else os.pipe()
+    if terminal:
+        termios.tcsetwinsize(its, (40, 80))
+        settings = termios.tcgetattr(its)
+        settings[1] &= ~termios.OPOST  # line ends as they were written
+        termios.tcsetattr(its, termios.TCSANOW, settings)
+    came = bytearray()
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while piece := os.read(ours, 65536):
+                came.extend(piece)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    out = os.fdopen(its, "w", encoding="utf-8")
+    with out, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        try:
+            app(command.split(), prog_name="trn", standalone_mode=False)
+        except (TrnError, SystemExit) as e:
+            print(clean(str(e)), file=sys.stderr)
+        out.flush()
+    reader.join(60)
+    os.close(ours)
+    return came.decode()
+
+
+@pytest.mark.parametrize(("command", "whole"), COMMANDS, ids=[command[:60] for command, _ in COMMANDS])
+def test_all_forms(command: str, whole: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    piped = run(command, terminal=False)
+    if not command.startswith("logs"):  # which hands on the job's own bytes
+        assert re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", piped) == [], "no control characters in a pipe"
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = run(command, terminal=True)
+    assert not re.search(r"\x1b\[[\d;]*(3[0-8]|4[0-8]|9\d|10\d)[\d;]*m", shown), "NO_COLOR"
+    text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)
+    for word in whole:
+        assert any(word in line for line in piped.splitlines()), (word, piped)
+        assert any(word in line for line in text.splitlines()), (word, text)
+    assert "\u2026" not in text, "nothing is cut"
+
+
+def test_a_terminal_has_colours(folder: Path) -> None:
+    assert folder.is_dir()
+    assert "\x1b[32mtrain COMPLETED" in run("list --local", terminal=True)
