@@ -4,7 +4,8 @@ Environment variables, besides ministack's own:
 SANDBOX_DIR (the sandbox's folder), SANDBOX_SOURCE (the folder that holds the package `sandbox`),
 SANDBOX_PCLUSTER_PYTHON and SANDBOX_PCLUSTER_VERSION, SANDBOX_FAULTS and SANDBOX_OFFERINGS (optional files),
 SANDBOX_PARENT (optional: ends when this process ends). Files in the sandbox's folder change responses while it runs: quotas.json,
-capacity.json (see eks_scaling), reservations.json, block-offerings.json, eks-versions.json, run-command.json (see ssm).
+capacity.json (see eks_scaling), reservations.json, block-offerings.json, eks-versions.json, price-list.json (see pricing),
+run-command.json (see ssm).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from sandbox.emulator import (
     lambda_logs,
     pcluster_provider,
     pcs,
+    pricing,
     service_quotas,
     ssm,
 )
@@ -67,7 +69,9 @@ def install() -> None:
     app.SERVICE_HANDLERS["pcs"] = pcs.handle_request
     router.SERVICE_PATTERNS["servicequotas"] = {"target_prefixes": [service_quotas.TARGET]}
     app.SERVICE_HANDLERS["servicequotas"] = service_quotas.handle_request
-    for name in ("fsx", "pcs", "servicequotas"):
+    router.SERVICE_PATTERNS["pricing"] = {"target_prefixes": [pricing.TARGET]}
+    app.SERVICE_HANDLERS["pricing"] = pricing.handle_request
+    for name in ("fsx", "pcs", "pricing", "servicequotas"):
         iam_actions.SERVICE_TO_IAM_NAMESPACE.setdefault(name, name)
     ssm.install()
     pcs.install()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,70 +15,132 @@ from trainium_cdk.cli.preflight import engine_of
 if TYPE_CHECKING:
     from trainium_cdk.checks.live import Target
 
+Estimate = Mapping[str, Any]
+TOTALS = ("idle", "full")
+
 
 def cost(
     stack: Annotated[str, typer.Argument(envvar="TRN_STACK", help="Stack of the environment.")] = DEFAULT_STACK,
     env: EnvFile = None,
     regions: Annotated[bool, typer.Option("--regions", help="The totals in every region of the catalogue.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Ask the AWS Price List (pricing:GetProducts) for the current list prices.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Print what an environment costs an hour: each item while no job runs, and with all nodes.
 
-    From dated list prices; nothing is asked of AWS. A price that the catalogue does not have is unknown, never guessed.
+    From dated list prices; nothing is asked of AWS without --live. A price that is not known is unknown, never guessed.
+    Exit code 1: --live got no price at all from the Price List.
     """
     from trainium_cdk import settings
-    from trainium_cdk.catalog.constants import HOURS_OF_A_MONTH
     from trainium_cdk.checks.live import Target
-    from trainium_cdk.checks.live.cost import cost as estimate
 
     environment = settings.load(env)
     target, catalog = Target(environment, engine_of(stack, environment)), environment.catalog
-    dated = f"on-demand list prices of {catalog.prices_date} ({catalog.prices_source})"
+    head = {"stack": target.stack, "prices": str(catalog.prices_date)}
+    dated = f"catalogue: on-demand list prices of {catalog.prices_date} ({catalog.prices_source})"
     if regions:
-        found = {region: _in(target, region) for region in sorted(set(catalog.zone_regions.values()))}
+        found = dict(_everywhere(target, live=live))
+        made = [one for one in found.values() if "items" in one]
         if as_json:
-            put({"stack": target.stack, "prices": str(catalog.prices_date), "regions": found})
-            return
-        table("", ["region", "idle USD/h", "full USD/h", "note"], [_row(region, one) for region, one in found.items()])
-        say(dated)
-        return
-    made = estimate(target)
-    if as_json:
-        put({"stack": target.stack, "prices": str(catalog.prices_date), **made})
-        return
-    rows = [[item["what"], _usd(item["idle"]), _usd(item["full"])] for item in made["items"]]
-    least = {name: "at least " if made[f"unknown_{name}"] else "" for name in ("idle", "full")}
-    rows.append(["all", *(f"{least[name]}{made[f'{name}_hour']:,.2f}" for name in ("idle", "full"))])
-    rows.append(
-        ["a month", *(f"{least[name]}{made[f'{name}_hour'] * HOURS_OF_A_MONTH:,.0f}" for name in ("idle", "full"))]
-    )
-    table("", ["item", "idle USD/h", "full USD/h"], rows)
-    say(f"{environment.region}, {dated}; not counted: {', '.join(made['not_counted'])}")
-    if made["unknown_full"]:
-        say(
-            f"unknown prices: add them under catalog.prices.{environment.region} or catalog.service_prices.{environment.region}"
-        )
+            put({**head, "regions": {region: _totals(one) for region, one in found.items()}})
+        else:
+            table(
+                "", ["region", "idle USD/h", "full USD/h", "note"], [_row(r, _totals(one)) for r, one in found.items()]
+            )
+    else:
+        made = [_estimate(target, live=live)]
+        if as_json:
+            put({**head, **made[0]})
+        else:
+            _show(made[0], live=live)
+    if not as_json:
+        for line in (*_fallbacks(made), dated):
+            say(line)
+    if live and not any(quote["source"] == "Price List" for one in made for quote in one["quotes"].values()):
+        raise typer.Exit(1)
 
 
-def _in(target: Target, region: str) -> dict[str, Any]:
-    """The totals of the environment, moved to a region: of the items whose price is known, and how many are unknown."""
+def _estimate(target: Target, *, live: bool) -> Estimate:
     from trainium_cdk.checks.live.cost import cost as estimate
+    from trainium_cdk.checks.live.price_list import ask
 
-    environment = target.env.model_copy(update={"region": region})
-    missing = [kind for kind in target.inventory.instance_types if not environment.catalog.zone_ids(kind, region)]
-    if missing:
-        note = f"{', '.join(missing)} is not offered there, as far as the catalogue knows"
-        return {"idle": None, "full": None, "note": note}
-    made = estimate(replace(target, env=environment))
-    unknown, found = {*made["unknown_idle"], *made["unknown_full"]}, {}
-    for name in ("idle", "full"):
-        known = any(item[name] for item in made["items"])
-        found[name] = made[f"{name}_hour"] if known else None
-    return {**found, "note": f"at least: {len(unknown)} of {len(made['items'])} prices are unknown" if unknown else ""}
+    return estimate(ask(target) if live else target)
 
 
-def _row(region: str, found: dict[str, Any]) -> list[str]:
+def _everywhere(target: Target, *, live: bool) -> Iterator[tuple[str, Estimate]]:
+    """The estimate of the environment, moved to each region; only a note where its nodes are not offered."""
+    for region in sorted(set(target.env.catalog.zone_regions.values())):
+        environment = target.env.model_copy(update={"region": region})
+        missing = [kind for kind in target.inventory.instance_types if not environment.catalog.zone_ids(kind, region)]
+        if missing:
+            yield region, {"note": f"{', '.join(missing)} is not offered there, as far as the catalogue knows"}
+            continue
+        found = _estimate(replace(target, env=environment), live=live)
+        yield region, found
+        reasons = {quote["why"] for quote in found["quotes"].values() if quote["source"] != "environment file"}
+        live = live and (
+            len(reasons) != 1 or "" in reasons
+        )  # one reason for all: access, which is the same in other regions
+
+
+def _totals(found: Estimate) -> dict[str, Any]:
+    """Of the items whose price is known, and how many are unknown."""
+    if "items" not in found:
+        return {"idle": None, "full": None, **found}
+    unknown = {*found["unknown_idle"], *found["unknown_full"]}
+    totals = {n: found[f"{n}_hour"] if any(item[n] for item in found["items"]) else None for n in TOTALS}
+    return {
+        **totals,
+        "note": f"at least: {len(unknown)} of {len(found['items'])} prices are unknown" if unknown else "",
+    }
+
+
+def _row(region: str, found: Mapping[str, Any]) -> list[str]:
     return [region, _usd(found["idle"]), _usd(found["full"]), found["note"]]
+
+
+def _show(made: Estimate, *, live: bool) -> None:
+    from trainium_cdk.catalog.constants import HOURS_OF_A_MONTH
+
+    quotes, region = made["quotes"], made["region"]
+    rows = [
+        [item["what"], _usd(item["idle"]), _usd(item["full"]), _source(quotes[item["price"]])] for item in made["items"]
+    ]
+    least = {name: "at least " if made[f"unknown_{name}"] else "" for name in TOTALS}
+    rows.append(["all", *(f"{least[name]}{made[f'{name}_hour']:,.2f}" for name in TOTALS), ""])
+    rows.append(["a month", *(f"{least[name]}{made[f'{name}_hour'] * HOURS_OF_A_MONTH:,.0f}" for name in TOTALS), ""])
+    columns = ["item", "idle USD/h", "full USD/h", "price"]
+    table("", columns if live else columns[:-1], rows if live else [row[:-1] for row in rows])
+    say(f"{region}; not counted: {', '.join(made['not_counted'])}")
+    if known := [f"{what} {_usd(usd)} USD" for name, what in made["rates"].items() if (usd := quotes[name]["usd"])]:
+        say(f"paid by use: {', '.join(known)}")
+    unknown: dict[str, list[str]] = {}
+    for item in made["items"]:
+        if item["full"] is None:
+            unknown.setdefault(quotes[item["price"]]["page"], []).append(item["what"])
+    for page, whats in unknown.items():
+        say(f"without {', '.join(whats)}: unknown" + (f"; AWS publishes it at {page}" if page else ""))
+    if unknown:
+        asking = "" if live else "`trn cost --live` asks the AWS Price List; or "
+        say(f"{asking}add prices under catalog.prices.{region} or catalog.service_prices.{region}")
+
+
+def _fallbacks(made: Iterable[Estimate]) -> Iterator[str]:
+    """Why the Price List has not given prices: one line for each reason, with the prices and what is used for them."""
+    reasons: dict[str, dict[str, str]] = {}
+    for one in made:
+        for name, quote in one["quotes"].items():
+            if quote["why"]:
+                reasons.setdefault(quote["why"], {})[name] = _source(quote)
+    for why, prices in reasons.items():
+        yield f"{why}: {', '.join(f'{name} ({source})' for name, source in prices.items())}"
+
+
+def _source(quote: Mapping[str, Any]) -> str:
+    """`Price List 2026-08-10`, `unknown`."""
+    return f"{quote['source']} {quote['date']}".strip() or "unknown"
 
 
 def _usd(value: float | None) -> str:

@@ -27,6 +27,8 @@ OPERATIONS: dict[str, tuple[str, str]] = {
     "elasticfilesystem:DescribeFileSystems": ("efs", "describe_file_systems"),
     "elasticfilesystem:DescribeMountTargets": ("efs", "describe_mount_targets"),
     "fsx:DescribeFileSystems": ("fsx", "describe_file_systems"),
+    "pricing:DescribeServices": ("pricing", "describe_services"),
+    "pricing:GetProducts": ("pricing", "get_products"),
     **{
         f"ec2:{''.join(w.capitalize() for w in method.split('_'))}": ("ec2", method)
         for method in (

@@ -1,13 +1,14 @@
-"""Cost of the environment by the hour: while no job runs, and with all nodes. It uses only the catalogue's prices and
-lists items whose price is unknown."""
+"""Cost of the environment by the hour: while no job runs, and with all nodes. It uses the catalogue's prices, and those of the Price List
+where they were looked up, and lists items whose price is unknown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS, HOURS_OF_A_MONTH
+from trainium_cdk.catalog.offers import page
 from trainium_cdk.checks.live.model import Finding, Found, Target, listed
 from trainium_cdk.checks.live.quotas import addresses_wanted
 from trainium_cdk.settings.environment import ENCRYPTION
@@ -25,11 +26,13 @@ class Item:
     """An item that is charged by the hour.
 
     Attributes:
+        price: what its price is known by: an instance type, or a name of the service prices.
         idle: USD an hour while no job runs; None if the price is not known.
         full: USD an hour with all nodes; None if the price is not known.
     """
 
     what: str
+    price: str
     idle: float | None
     full: float | None
 
@@ -40,71 +43,64 @@ def items(target: Target) -> list[Item]:
 
 
 def _nodes(target: Target) -> Iterator[Item]:
-    env = target.env
     for part in target.inventory.parts:
         if not (nodes := part.nodes):
             continue
-        price, least, most = env.catalog.price(part.instance_type, env.region), part.count, part.most
+        least, most = part.count, part.most
         if nodes.queue.capacity_type == "capacity-block":
             what = f"{part.name}: {most} x {part.instance_type} (the block is paid for when it is bought)"
-            yield Item(what, 0.0, 0.0)
+            yield Item(what, part.instance_type, 0.0, 0.0)
             continue
         if nodes.resource.reservation:  # charged even if no instances use it
             least = most
         note = " (at the on-demand price; spot costs less)" if nodes.queue.capacity_type == "spot" else ""
         what = f"{part.name}: {least} to {most} x {part.instance_type}{note}"
-        yield Item(what, _times(price, least), _times(price, most))
-        each = _monthly(target, "", "ebs-gp3-gib-month", part.volume_gib).full
-        yield Item(f"{part.name}: root volumes of {part.volume_gib} GiB", _times(each, least), _times(each, most))
+        yield _item(target, what, part.instance_type, least, most)
+        yield _volumes(target, f"{part.name}: root volumes of {part.volume_gib} GiB", part.volume_gib, least, most)
 
 
 def _servers(target: Target) -> Iterator[Item]:
-    env = target.env
     for part in target.servers:
-        price = env.catalog.price(part.instance_type, env.region)
-        yield Item(f"{part.name}: {part.instance_type}", _times(price, part.count), _times(price, part.most))
+        yield _item(target, f"{part.name}: {part.instance_type}", part.instance_type, part.count, part.most)
         if part.volume_gib:
-            each = _monthly(target, "", "ebs-gp3-gib-month", part.volume_gib).full
             what = f"root volumes of {part.volume_gib} GiB" if part.most > 1 else "root volume"
-            yield Item(f"{part.name}: {what}", _times(each, part.count), _times(each, part.most))
+            yield _volumes(target, f"{part.name}: {what}", part.volume_gib, part.count, part.most)
 
 
 def _network(target: Target) -> Iterator[Item]:
     network = target.env.network
     wanted = addresses_wanted(target)
     if count := wanted.get("NAT gateways", 0):
-        yield _hourly(target, f"{count} x NAT gateway (without its traffic)", "nat-gateway-hour", count)
+        yield _item(target, f"{count} x NAT gateway (without its traffic)", "nat-gateway-hour", count)
     if count := sum(wanted.values()):
-        yield _hourly(target, f"{count} x public address", "public-address-hour", count)
+        yield _item(target, f"{count} x public address", "public-address-hour", count)
     endpoints = set(network.interface_endpoints) - GATEWAY_ENDPOINTS
     if endpoints and not network.existing:
         count = len(endpoints) * len(target.zone_ids)
-        yield _hourly(target, f"{count} x interface endpoint (without its traffic)", "interface-endpoint-hour", count)
+        what = f"{count} x interface endpoint (without its traffic)"
+        yield _item(target, what, "interface-endpoint-hour", count)
 
 
 def _storage(target: Target) -> Iterator[Item]:
     storage = target.env.storage
     efs, fsx = storage.efs, storage.fsx
     if efs and not efs.existing and efs.provisioned_mibps:
-        yield _monthly(
-            target,
-            f"EFS: {efs.provisioned_mibps} MiB/s provisioned",
-            "efs-provisioned-mibps-month",
-            efs.provisioned_mibps,
-        )
+        what = f"EFS: {efs.provisioned_mibps} MiB/s provisioned"
+        yield _item(target, what, "efs-provisioned-mibps-month", efs.provisioned_mibps)
     if fsx and not fsx.existing:
         step = f"-{fsx.effective_throughput}" if fsx.effective_throughput else ""
         name = f"fsx-{fsx.deployment.lower().replace('_', '-')}{step}-gib-month"
-        yield _monthly(target, f"FSx for Lustre: {fsx.capacity_gib:,} GiB {fsx.deployment}", name, fsx.capacity_gib)
+        yield _item(target, f"FSx for Lustre: {fsx.capacity_gib:,} GiB {fsx.deployment}", name, fsx.capacity_gib)
 
 
 def _cluster(target: Target) -> Iterator[Item]:
     for part in target.inventory.parts:
         if part.price:
-            yield _hourly(target, f"{part.name}: {part.detail}" if part.detail else part.name, part.price, part.most)
+            what = f"{part.name}: {part.detail}" if part.detail else part.name
+            yield _item(target, what, part.price, part.count, part.most)
     yield from _observability(target)
     if target.env.encryption in ENCRYPTION:
-        yield _monthly(target, "encryption key", "kms-key-month", 1)
+        yield _item(target, "encryption key", "kms-key-month", 1)
 
 
 def _observability(target: Target) -> Iterator[Item]:
@@ -113,34 +109,56 @@ def _observability(target: Target) -> Iterator[Item]:
         return
     parts = [part for part in target.inventory.parts if part.nodes]
     own = target.inventory.node_metrics == "nodes"
-    yield _monthly(target, "dashboard", "cloudwatch-dashboard-month", 1)
+    yield _item(target, "dashboard", "cloudwatch-dashboard-month", 1)
     if target.env.observability.alarm_topic:
         count = ALARMS + (NODE_ALARMS if own else 0)
-        yield _monthly(target, f"{count} x alarm", "cloudwatch-alarm-month", count)
+        yield _item(target, f"{count} x alarm", "cloudwatch-alarm-month", count)
     queues = len({part.nodes.queue.name for part in parts if part.nodes})
     least = CLUSTER_METRICS + QUEUE_METRICS * queues
     most = least + (NODE_METRICS * (1 + sum(part.most for part in parts)) if own else 0)
-    idle, full = (_monthly(target, "", "cloudwatch-metric-month", n).full for n in (least, most))
-    yield Item(f"{least} to {most} x metric" if most > least else f"{least} x metric", idle, full)
+    what = f"{least} to {most} x metric" if most > least else f"{least} x metric"
+    yield _item(target, what, "cloudwatch-metric-month", least, most)
 
 
-def _hourly(target: Target, what: str, name: str, count: int) -> Item:
-    total = _times(target.env.catalog.service_price(name, target.env.region), count)
-    return Item(what, total, total)
+def _item(target: Target, what: str, price: str, least: int, most: int | None = None) -> Item:
+    """So many of what a price is for, while no job runs and at most (default: the same number)."""
+    usd = target.quote(price).usd
+    hour = usd / HOURS_OF_A_MONTH if usd is not None and price.endswith("-month") else usd
+    return Item(what, price, _times(hour, least), _times(hour, least if most is None else most))
 
 
-def _monthly(target: Target, what: str, name: str, count: int) -> Item:
-    price = target.env.catalog.service_price(name, target.env.region)
-    total = None if price is None else price * count / HOURS_OF_A_MONTH
-    return Item(what, total, total)
+def _volumes(target: Target, what: str, gib: int, least: int, most: int) -> Item:
+    return _item(target, what, "ebs-gp3-gib-month", gib * least, gib * most)
 
 
 def _times(price: float | None, count: int) -> float | None:
     return 0.0 if count == 0 else None if price is None else price * count
 
 
+def rates(target: Target, parts: Iterable[Item]) -> dict[str, str]:
+    """What is paid by use and not counted: the name of the price of a unit, and what it is for."""
+    has = {part.price for part in parts}
+    efs = target.env.storage.efs
+    found = {
+        "nat-gateway-gb": ("traffic of the NAT gateway, a GB", "nat-gateway-hour" in has),
+        "interface-endpoint-gb": ("traffic of interface endpoints, a GB", "interface-endpoint-hour" in has),
+        "efs-standard-gib-month": ("data on EFS, a GiB and month", efs is not None and not efs.existing),
+        "pcs-accounting-gib-month": (
+            "records of Slurm accounting, a GiB and month",
+            any(name.startswith("pcs-") and name.endswith("-accounting-hour") for name in has),
+        ),
+    }
+    return {name: what for name, (what, there) in found.items() if there}
+
+
+def names(target: Target) -> tuple[str, ...]:
+    """Every price of the estimate, once: instance types and names of service prices."""
+    parts = items(target)
+    return tuple(dict.fromkeys((*(part.price for part in parts), *rates(target, parts))))
+
+
 def cost(target: Target) -> dict[str, Any]:
-    """The estimate: items, totals of the known prices, and the items whose price is unknown."""
+    """The estimate: items, totals of the known prices, the items whose price is unknown, and where each price comes from."""
     parts = items(target)
     return {
         "currency": "USD",
@@ -151,6 +169,8 @@ def cost(target: Target) -> dict[str, Any]:
         "unknown_idle": [i.what for i in parts if i.idle is None],
         "unknown_full": [i.what for i in parts if i.full is None],
         "not_counted": ["stored data", "traffic", "logs"],
+        "rates": rates(target, parts),
+        "quotes": {name: {**asdict(target.quote(name)), "page": page(name)} for name in names(target)},
     }
 
 
@@ -167,7 +187,7 @@ def findings(estimate: dict[str, Any]) -> Found:
             f"{least}{hour:,.2f} USD an hour",
             f"{hour * HOURS_OF_A_MONTH:,.0f} USD a month at {estimate['region']}'s list prices, without {listed(estimate['not_counted'])}"
             + rest,
-            f"add prices under catalog.prices.{estimate['region']} or catalog.service_prices.{estimate['region']}"
+            f"`trn cost --live` asks the AWS Price List; or add prices under catalog.prices.{estimate['region']} or catalog.service_prices.{estimate['region']}"
             if unknown
             else "",
             check="cost",

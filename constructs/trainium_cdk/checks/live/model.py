@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -69,6 +69,25 @@ class Subject:
 
 
 @dataclass(frozen=True)
+class Quote:
+    """A price.
+
+    Attributes:
+        usd: for its unit; None if it is not known.
+        source: `environment file`, `Price List` or `catalogue`; empty if it is not known.
+        date: the day on which it was published, as `2026-08-10`; empty if that is not known.
+        text: AWS's own description, of the Price List.
+        why: why the Price List has none; empty if it has, or was not asked.
+    """
+
+    usd: float | None = None
+    source: Literal["environment file", "Price List", "catalogue", ""] = ""
+    date: str = ""
+    text: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Target:
     """The stack of an environment that will be deployed.
 
@@ -77,6 +96,7 @@ class Target:
         now: the current time, with its time zone.
         qualifier: the CDK's bootstrap qualifier.
         account: the account of the credentials; empty until they have been checked.
+        live: what the Price List has, by instance type or name of the price; empty if it was not asked.
     """
 
     env: Environment
@@ -84,6 +104,7 @@ class Target:
     now: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     qualifier: str = QUALIFIER
     account: str = ""
+    live: Mapping[str, Quote] = field(default_factory=dict)
 
     @property
     def of(self) -> Engine:
@@ -115,6 +136,19 @@ class Target:
     @property
     def cluster(self) -> str:
         return self.inventory.cluster
+
+    def quote(self, name: str) -> Quote:
+        """The price of an instance type, or of a service by its name: the environment file's own, else that of the Price List if it was
+        looked up, else the catalogue's."""
+        catalog, own, region = self.env.catalog, self.env.overrides, self.env.region
+        mine, dated = (own.prices, catalog.prices) if "." in name else (own.service_prices, catalog.service_prices)
+        if (usd := mine.get(region, {}).get(name)) is not None:
+            return Quote(usd, "environment file")
+        live = self.live.get(name, Quote())
+        usd = dated.get(region, {}).get(name)
+        if live.usd is not None or usd is None:
+            return live
+        return Quote(usd, "catalogue", str(catalog.prices_date), why=live.why)
 
     def where(self, key: KeyPath) -> str:
         """The file and line of a key, as messages show it."""

@@ -34,17 +34,23 @@ class PcsInventory(Inventory):
 
     def others(self) -> Iterator[Part]:
         p = self.env.pcs
-        yield Part(
+        login = Part(
             name="login node",
             key=("pcs", "login", "instance_type"),
             instance_type=p.login.instance_type,
             addresses=1,
             volume_gib=p.login.root_volume_gib,
         )
-        yield from cpu_parts("pcs", p.cpu_queues)
+        ordinary = (login, *cpu_parts("pcs", p.cpu_queues))
+        yield from ordinary
         yield Part(name="Slurm controller", detail=p.size, price=f"pcs-{p.size}-controller-hour", addresses=1)
         if p.accounting:
             yield Part(name="Slurm accounting", price=f"pcs-{p.size}-accounting-hour")
+        managed = (*self._training(), *ordinary)
+        least, most = sum(part.count for part in managed), sum(part.most for part in managed)
+        yield Part(
+            name="node management", detail=f"{least} to {most} nodes", count=least, most=most, price="pcs-node-hour"
+        )
 
     def linked_roles(self) -> tuple[str, ...]:
         return ("pcs",)

@@ -1,0 +1,216 @@
+"""`trn cost --live`, against the sandbox's Price List."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from sandbox import LocalAws
+from tests.credentials import session
+from trainium_cdk.checks.live import aws as connection
+from trainium_cdk.cli import app as cli
+
+Run = Callable[..., tuple[int, list[str]]]
+TUTORIAL = ("--env", "tests/environments/tutorial.yaml")
+EKS = ("TrnEksStack",)
+PCS = {"service": "AWSParallelComputingService", "unit": "Hrs"}
+CONTROLLER = {**PCS, "usage": "SlurmController-Small", "price": "0.5", "text": "for a small Slurm controller"}
+NODE = {**PCS, "usage": "NodeManagement", "price": "0.0625", "text": "for node management"}
+
+
+@pytest.fixture
+def aws(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalAws]:
+    for name, value in local_aws.variables.items():
+        monkeypatch.setenv(name, value)
+    yield local_aws
+    local_aws.set_answers("price-list", None)
+
+
+@pytest.fixture
+def cost(aws: LocalAws, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*words: str, **answers: Any) -> tuple[int, list[str]]:
+        aws.set_answers("price-list", answers or None)
+        code = cli.app(["cost", "--live", *words], standalone_mode=False) or 0
+        captured = capsys.readouterr()
+        return code, (captured.out + captured.err).splitlines()
+
+    return run
+
+
+def test_each_price_has_the_date_of_its_offer(cost: Run) -> None:
+    """Of every engine's default environment; a price that changes changes the totals."""
+    code, lines = cost(*TUTORIAL, prices={"NatGateway-Hours": "0.0550000000"}, page=2)
+    assert code == 0
+    for line in (
+        "compute1/queue1-i1: 0 to 16 x trn1.32xlarge\t0.00\t344.00\tPrice List 2026-08-10",
+        "1 x NAT gateway (without its traffic)\t0.0550\t0.0550\tPrice List 2026-08-10",
+        "2 x public address\t0.01\t0.01\tPrice List 2026-09-17",
+        "EFS: 1024 MiB/s provisioned\t8.4164\t8.4164\tPrice List 2026-07-13",
+        "dashboard\t0.0041\t0.0041\tcatalogue 2026-07-15",
+        "all\t9.23\t354.16\t",
+        "paid by use: traffic of the NAT gateway, a GB 0.0450 USD, data on EFS, a GiB and month 0.30 USD",
+        "the Price List is not asked for it: cloudwatch-dashboard-month (catalogue 2026-07-15)",
+    ):
+        assert line in lines, line
+    assert "EKS control plane: Kubernetes 1.35\t0.10\t0.10\tPrice List 2026-09-18" in cost(*EKS)[1]
+
+
+def test_json_has_the_words_of_aws(cost: Run) -> None:
+    found = json.loads("\n".join(cost(*TUTORIAL, "--json")[1]))["quotes"]
+    assert found["trn1.32xlarge"] == {
+        "usd": 21.5, "source": "Price List", "date": "2026-08-10", "why": "",
+        "text": "$21.5 per Hrs of BoxUsage:trn1.32xlarge", "page": "https://aws.amazon.com/ec2/pricing/on-demand/",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "item", "hour"),
+    [
+        ("eks: {version: '1.33', support: extended}", "EKS control plane: Kubernetes 1.33", 0.6),
+        ("storage: {fsx: {capacity_gib: 2400, deployment: SCRATCH_2}}", "FSx for Lustre: 2,400 GiB SCRATCH_2", 0.14 * 2400 / 730),
+        ("storage: {fsx: {capacity_gib: 1200, deployment: PERSISTENT_1, throughput: 200}}", "FSx for Lustre: 1,200 GiB PERSISTENT_1", 0.29 * 1200 / 730),
+        ("storage: {fsx: {capacity_gib: 1200, deployment: PERSISTENT_2}}", "FSx for Lustre: 1,200 GiB PERSISTENT_2", 0.145 * 1200 / 730),
+        ("network: {interface_endpoints: [sts, ec2]}", "4 x interface endpoint (without its traffic)", 0.04),
+        ("region: us-west-2", "1 x NAT gateway (without its traffic)", 0.045),
+        ("catalog: {service_prices: {us-east-1: {nat-gateway-hour: 0.01}}}", "1 x NAT gateway (without its traffic)", 0.01),
+    ],
+)  # fmt: skip
+def test_the_product_that_is_meant(text: str, item: str, hour: float, cost: Run, tmp_path: Any) -> None:
+    """Not its neighbours in the list; a surcharge is added; an own price is kept."""
+    file = tmp_path / "environment.yaml"
+    file.write_text(text)
+    found = json.loads("\n".join(cost(*EKS, "--json", "--env", str(file))[1]))
+    items = {one["what"]: one for one in found["items"]}
+    assert items[item]["full"] == pytest.approx(hour)
+    assert found["quotes"][items[item]["price"]]["source"] == ("environment file" if hour == 0.01 else "Price List")
+
+
+def _also(usage: str, price: Any = "0.9", unit: str = "Hrs") -> dict[str, Any]:
+    attributes = {"group": "NGW:NatGateway"}
+    return {
+        "service": "AmazonEC2",
+        "family": "NAT Gateway",
+        "usage": usage,
+        "unit": unit,
+        "price": price,
+        "attributes": attributes,
+    }
+
+
+NAT = "nat-gateway-hour (catalogue 2026-07-15)"
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ({"products": [_also("NatGateway-Hours")]}, "the Price List has several products that fit (AmazonEC2, NatGateway-Hours, us-east-1): "
+         f"NatGateway-Hours at 0.045 USD and NatGateway-Hours at 0.9 USD: {NAT}"),
+        ({"products": [_also("NatGateway-Hours", "0.045")]}, ""),
+        ({"products": [_also("NatGateway-Hours", unit="Quantity")]}, ""),
+        ({"without": ["NatGateway-Hours"]}, f"the Price List has no such product (AmazonEC2, NatGateway-Hours, us-east-1): {NAT}"),
+        ({"without": ["NatGateway-Hours"], "products": [_also("NatGateway-Hours", unit="Quantity")]},
+         f"the Price List quotes it in Quantity, not in Hrs and Hours (AmazonEC2, NatGateway-Hours, us-east-1): {NAT}"),
+        ({"throttled": {"AmazonVPC": 1}}, ""),
+    ],
+)  # fmt: skip
+def test_no_match_and_several(answers: dict[str, Any], message: str, cost: Run) -> None:
+    code, lines = cost(*EKS, **answers)
+    assert code == 0
+    reasons = [line for line in lines if line.startswith("the Price List ") and "not asked" not in line]
+    assert reasons == ([message] if message else [])
+
+
+def test_throttled_to_the_end(cost: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "ATTEMPTS", 1)
+    code, lines = cost(*EKS, throttled={"AmazonVPC": 99})
+    assert code == 0
+    assert (
+        "the Price List refused too many requests (ThrottlingException): try again in a minute: "
+        "public-address-hour (catalogue 2026-07-15)" in lines
+    )
+
+
+@pytest.mark.parametrize(
+    ("products", "expected"),
+    [
+        ([], ["node management: 1 to 17 nodes\tunknown\tunknown\tunknown", "without Slurm controller: small, node management: 1 to 17 nodes: unknown; "
+          "AWS publishes it at https://aws.amazon.com/pcs/pricing/",
+          "the Price List names no service for it; AWS publishes it at https://aws.amazon.com/pcs/pricing/: pcs-small-controller-hour "
+          "(unknown), pcs-node-hour (unknown)"]),
+        ([CONTROLLER, NODE, {**CONTROLLER, "usage": "Accounting-Small", "text": "for accounting of a small Slurm controller", "price": "0.3"}],
+         ["node management: 1 to 17 nodes\t0.0625\t1.0625\tPrice List 2026-07-13", "Slurm controller: small\t0.50\t0.50\tPrice List 2026-07-13"]),
+        ([CONTROLLER, NODE, {**NODE, "usage": "NodeManagement-Large", "price": "0.1"}],
+         ["the Price List has several products that fit (AWSParallelComputingService, node management, us-east-1): USE1-NodeManagement at 0.0625 USD "
+          "and USE1-NodeManagement-Large at 0.1 USD: pcs-node-hour (unknown)"]),
+    ],
+)  # fmt: skip
+def test_pcs_by_its_words(products: list[dict[str, Any]], expected: list[str], cost: Run) -> None:
+    lines = cost("TrnPcsStack", *TUTORIAL, products=products)[1]
+    assert set(expected) <= set(lines), lines
+
+
+def test_without_access(cost: Run, aws: LocalAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """The catalogue's prices, one reason, and exit code 1."""
+    head = "compute1/queue1-i1: 0 to 16 x trn1.32xlarge\t0.00\t344.00\tcatalogue 2026-07-15"
+    with session(aws, 900, "ec2:Describe*") as keys, monkeypatch.context() as patch:
+        for name, value in keys.items():
+            patch.setenv(name, value)
+        code, lines = cost(*TUTORIAL)
+        assert code == 1
+        assert head in lines
+        assert (
+            len(
+                [
+                    line
+                    for line in lines
+                    if line.startswith(
+                        "these credentials may not read the Price List: allow pricing:GetProducts on *: "
+                    )
+                ]
+            )
+            == 1
+        )
+    with session(aws, 900, "pricing:GetProducts") as keys, monkeypatch.context() as patch:
+        for name, value in keys.items():
+            patch.setenv(name, value)
+        assert cost(*TUTORIAL)[0] == 0
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    code, lines = cost(*TUTORIAL)
+    assert code == 1
+    assert head in lines
+    assert any(
+        "no credentials for the Price List: Unable to locate credentials. Sign in (aws sso login)" in line
+        for line in lines
+    )
+
+
+def test_every_region(cost: Run) -> None:
+    lines = {line.split("\t")[0]: line.split("\t")[1:] for line in cost(*EKS, "--regions")[1]}
+    assert lines["us-west-2"] == ["0.3583", "43.6599", "at least: 1 of 10 prices are unknown"]  # the dashboard's
+    assert "prices are unknown" in lines["ap-south-1"][2]
+
+
+@pytest.mark.parametrize(
+    ("region", "request_", "code", "message"),
+    [
+        ("us-east-1", {"ServiceCode": "AmazonEC3"}, "InvalidParameterException", "serviceCode AmazonEC3 is unknown"),
+        ("us-east-1", {"ServiceCode": "AmazonEC2", "FormatVersion": "v2"}, "InvalidParameterException", "formatVersion"),
+        ("us-east-1", {"ServiceCode": "AmazonEC2", "Filters": [{"Type": "TERM_MATCH", "Field": "instance_type", "Value": "m5.large"}]},
+         "InvalidParameterException", "AmazonEC2 has no instance_type"),
+        ("us-east-1", {"ServiceCode": "AmazonEKS", "NextToken": "other:2"}, "InvalidNextTokenException", "token"),
+        ("us-west-2", {"ServiceCode": "AmazonEKS"}, "InvalidParameterException", "no endpoint in us-west-2"),
+    ],
+)  # fmt: skip
+def test_what_the_stand_in_refuses(
+    region: str, request_: dict[str, Any], code: str, message: str, aws: LocalAws
+) -> None:
+    with pytest.raises(ClientError) as error:
+        aws.client("pricing", region=region).get_products(**request_)
+    assert error.value.response["Error"]["Code"] == code
+    assert message in error.value.response["Error"]["Message"]
