@@ -211,7 +211,7 @@ def test_prices_are_of_known_types(region: str) -> None:
 @pytest.mark.parametrize("region", CATALOG.service_prices)
 def test_prices_of_services_have_a_description(region: str) -> None:
     prices = CATALOG.service_prices[region]
-    assert all(name.endswith(("-hour", "-month")) and price > 0 for name, price in prices.items())
+    assert all(name.endswith(("-hour", "-month", "-gb")) and price > 0 for name, price in prices.items())
 
 
 def test_unknown_prices_are_not_guessed() -> None:
