@@ -32,6 +32,8 @@ source "${here}/lib/dnf.sh"
 source "${here}/lib/hosts.sh"
 # shellcheck source=lib/mounts.sh
 source "${here}/lib/mounts.sh"
+# shellcheck source=lib/users.sh
+source "${here}/lib/users.sh"
 # shellcheck source=lib/limits.sh
 source "${here}/lib/limits.sh"
 # shellcheck source=lib/kernel.sh
@@ -52,12 +54,12 @@ source "${here}/lib/own.sh"
 # The steps of each role, in order. A head node has no Neuron device: no driver, no kernel headers, no EFA there.
 steps_of() {
   case "$1" in
-    head) echo hosts mounts check-mounts os-packages limits neuron-packages profile framework check-tools metrics own-scripts ;;
-    compute) echo hosts sysctl mounts check-mounts os-packages kernel-headers efa limits neuron-packages profile \
+    head) echo hosts mounts check-mounts users os-packages limits neuron-packages profile framework check-tools metrics own-scripts ;;
+    compute) echo hosts sysctl mounts check-mounts users os-packages kernel-headers efa limits neuron-packages profile \
       framework check-tools check-devices check-efa metrics own-scripts ;;
     # nodes of the CPU queue, which prepare data: the framework, and no driver, EFA or device
-    cpu) echo hosts mounts check-mounts os-packages limits profile framework own-scripts ;;
-    login) echo check-mounts os-packages limits profile own-scripts ;;
+    cpu) echo hosts mounts check-mounts users os-packages limits profile framework own-scripts ;;
+    login) echo check-mounts users os-packages limits profile own-scripts ;;
     standalone) echo sysctl check-mounts os-packages kernel-headers efa limits neuron-packages profile \
       framework check-tools check-devices check-efa ;;
     # For a machine image: what nodes would otherwise install at each start. There are no devices and no mounts yet.

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sandbox import head_node, processes, slurm_accounting, slurm_packages, slurm_power
+from sandbox import head_node, processes, slurm_accounting, slurm_packages, slurm_power, slurm_users
 from sandbox.processes import Started
 from sandbox.slurm_config import CREDENTIAL_SECONDS, MAX_NODES, BadClusterConfiguration, ClusterPlan, plan
 from sandbox.slurm_layout import SlurmFailed, command_path, lay_out, munge_options, slurmd_command, user_name
@@ -64,6 +64,7 @@ class LocalSlurm:
         config: Mapping[str, Any],
         *,
         environment: Mapping[str, str] | None = None,
+        users: Mapping[str, int] | None = None,
         max_nodes: int = MAX_NODES,
         credential_seconds: int = CREDENTIAL_SECONDS,
         idle_seconds: int | None = None,
@@ -77,6 +78,7 @@ class LocalSlurm:
             directory: for everything: state, logs, the private home, the shared file systems.
             config: a ParallelCluster cluster configuration; numbers can be strings.
             environment: additional variables of the head node's shell (`AWS_ENDPOINT_URL`, ...).
+            users: name -> uid of further accounts (`slurm_users`), which must be able to pass through `directory`.
             max_nodes: maximum of virtual nodes; `notices` reports when it applies.
             credential_seconds: see `CREDENTIAL_SECONDS`.
             idle_seconds: after which a node of AWS PCS without a job is stopped. Default: the cluster's setting, which is minutes.
@@ -95,7 +97,8 @@ class LocalSlurm:
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / _STATE).exists():
             cls.open(directory).stop()
-        slurm = cls(directory, {**lay_out(directory, wanted, credential_seconds), "idle_seconds": idle_seconds})
+        state = {**lay_out(directory, wanted, credential_seconds), "idle_seconds": idle_seconds}
+        slurm = cls(directory, {**state, **slurm_users.prepare(directory, users or {})})
         try:
             slurm._launch(wanted, dict(environment or {}), timeout)
         except BaseException:
@@ -149,10 +152,10 @@ class LocalSlurm:
     def attach(self, cluster_dir: Path) -> Path:
         """Let the emulator's SSM run commands on this head node: writes `node.json` and returns its path."""
         cluster_dir.mkdir(parents=True, exist_ok=True)
-        env = self.node_env()
+        env, inside = self.node_env(), self._state["inside"]
         file = cluster_dir / "node.json"
         part = file.with_suffix(".part")
-        part.write_text(json.dumps({"env": env, "cwd": env["HOME"]}, indent=2, sort_keys=True))
+        part.write_text(json.dumps({"env": env, "cwd": env["HOME"], "inside": inside}, indent=2, sort_keys=True))
         part.replace(file)
         return file
 
@@ -162,7 +165,7 @@ class LocalSlurm:
         """Run a command on the head node, in its home directory; returns output as text, without a check of the exit code."""
         full = {**self.node_env(), **(env or {})}
         return subprocess.run(
-            list(command),
+            [*self._state["inside"], *command],
             env=full,
             cwd=full["HOME"],
             capture_output=True,
@@ -382,6 +385,7 @@ class LocalSlurm:
         for node in wanted.always_on:
             self._daemon(slurmd_command(node.name, self._conf(node.name)), node.name)
         self._state["env"] = head_node.prepare(self.directory, root, wanted, environment)
+        slurm_users.homes(self.directory, self._state["env"], self._state["users"])
         self._save()
         self._wait_until_idle(timeout)
 
@@ -433,7 +437,8 @@ class LocalSlurm:
             "TRN_SANDBOX_NODE": name,
             "LC_ALL": "C.UTF-8",
         }
-        child = processes.start(command, self.directory / "log" / f"{name}.out", env)
+        child = processes.start([*self._state["inside"], *command], self.directory / "log" / f"{name}.out", env)
+        child.args = command
         self._children.append(child)
         kind = "daemons" if name in {"munged", "mariadbd", "slurmdbd", "slurmctld"} else "nodes"
         self._state[kind][name] = astuple(processes.identity(child))

@@ -286,3 +286,22 @@ def test_stacks_of_a_region() -> None:
 
 def test_the_deployment_of_another_app() -> None:
     assert deployment("TrnEksStackOfMine") == "with the CDK app that it is part of"
+
+
+def test_one_of_several_users() -> None:
+    """What a user has of its own, and who cannot be one. A cluster with one user has no output about users, and no option."""
+    env = settings.load(FOLDER / "login-and-accounting.yaml")
+    cluster = outputs.parse("Stack", env.region, exported(env))
+    ada = cluster.of_user("ada")
+    assert isinstance(ada, outputs.SlurmCluster)
+    assert (ada.job_user, ada.folder, ada.venv) == ("ada", "trn-users/ada", "~ubuntu/aws_neuron_venv_pytorch")
+    assert outputs.from_json(ada.model_dump_json()) == ada
+    assert cluster.of_user("ubuntu") == cluster
+    one, eks = (settings.load(FOLDER / f"{name}.yaml") for name in ("tutorial", "eks/public"))
+    assert "Users" not in exports(one)
+    for of, name, message in (
+        (env, "root", "'root' cannot be the name of a user"), (env, "-l", "'-l' cannot be"), (env, "a b", "Correct --user"),
+        (one, "ada", "all jobs of Stack belong to ubuntu. Remove --user ada, or deploy with users"), (eks, "ada", "Remove --user ada"),
+    ):  # fmt: skip
+        with pytest.raises(outputs.OutputsError, match=re.escape(message)):
+            outputs.parse("Stack", of.region, exported(of)).of_user(name)

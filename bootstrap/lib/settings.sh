@@ -5,6 +5,7 @@
 declare -rA SETTING_KINDS=(
   [TRN_NODE_ROLE]=role
   [TRN_USER]=user
+  [TRN_USERS]=users
   [TRN_NEURON_SDK]=version
   [TRN_NEURON_DKMS]=version
   [TRN_NEURON_COLLECTIVES]=version
@@ -73,6 +74,7 @@ declare -rA SETTING_DEFAULTS=(
 declare -rA KIND_PATTERNS=(
   [role]='^(head|compute|cpu|login|standalone|image)$'
   [user]='^[a-z_][a-z0-9_-]{0,31}$'
+  [users]='^[a-z_][a-z0-9_-]{0,31}:[0-9]{4,5}( [a-z_][a-z0-9_-]{0,31}:[0-9]{4,5})*$'
   [version]='^[0-9][0-9A-Za-z.+~_-]*$'
   [url]='^(https?|file)://[A-Za-z0-9._~:/?#@!&+,;=%-]+$'
   [fingerprint]='^[0-9A-F]{40}$'
@@ -90,6 +92,7 @@ declare -rA KIND_PATTERNS=(
 declare -rA KIND_DESCRIPTIONS=(
   [role]='head, compute, cpu, login, standalone or image'
   [user]='a user name such as ubuntu'
+  [users]='NAME:UID, separated by one space'
   [version]='a version such as 2.31.13.0'
   [url]='an https, http or file URL without spaces'
   [fingerprint]='40 upper-case hexadecimal digits without spaces'

@@ -1,7 +1,7 @@
 """Run Command for head nodes, on this machine.
 
 A command for a head node runs here, in a shell with the environment in the file `clusters/<cluster>/node.json` in the
-sandbox's folder: `{"env": {...}, "cwd": "..."}`. It is written when a Slurm is attached to the cluster, and read for each
+sandbox's folder: `{"env": {...}, "cwd": "...", "inside": [...]}`, the last one words that come before it. It is written when a Slurm is attached to the cluster, and read for each
 command; without it the command fails with that reason.
 AWS's limits apply: 24,000 characters of output, 8,000 of error output, 2,500 in the listing.
 
@@ -86,7 +86,7 @@ def _execute(key: tuple[str, str], argv: list[str], seconds: float, folder: str 
     try:
         node = _node(cluster)
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [*node.get("inside", []), *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             errors="replace", env=_environment(node), cwd=folder or node.get("cwd"), start_new_session=True,
         )  # fmt: skip
     except (OSError, ValueError) as error:

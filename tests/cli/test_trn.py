@@ -18,6 +18,7 @@ from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.support import need
 from trainium_cdk.cli.named import user
+from trainium_cdk.cli.options import Target
 from trainium_cdk.jobs import BertLarge, render
 
 TRN = Path(sys.executable).with_name("trn")
@@ -87,7 +88,7 @@ def test_a_job_from_submit_to_its_end(trn: Run, tmp_path: Path) -> None:
     listed = trn("list").stdout.decode().splitlines()
     assert listed[0].split("\t") == ["job", "state", "nodes", "queue", "age", "duration", "user", "reason"]
     [row] = [line.split("\t") for line in listed[1:] if line.startswith("hello-t1\t")]
-    assert [*row[:4], *row[6:]] == ["hello-t1", "train COMPLETED", "2", "compute1", user(), ""]
+    assert [*row[:4], *row[6:]] == ["hello-t1", "train COMPLETED", "2", "compute1", user(Target()), ""]
     assert b"hello is hello-t1\n" in trn("status", "hello").stderr
     followed = trn("submit", "hello.sh", "--token", "t2", "--follow")
     assert (followed.returncode, followed.stdout.splitlines()[0]) == (0, b"hello-t2")
@@ -159,7 +160,7 @@ def test_cancel(trn: Run, tmp_path: Path) -> None:
 def test_a_dry_run_is_what_would_be_sent_and_sends_nothing(trn: Run, slurm: LocalSlurm) -> None:
     before = slurm.run(["squeue", "-h", "-a"]).stdout
     done = trn("submit", "bert-large", "--nodes", "4", "--optimizer", "adamw", "--token", "dry", "--dry-run")
-    job = BertLarge(nodes=4, optimizer="adamw", user=user())
+    job = BertLarge(nodes=4, optimizer="adamw", user=user(Target()))
     assert done.stdout == render(job, make_cluster(fleet(nodes=4)), "dry").text.encode()
     assert done.returncode == 0
     assert slurm.run(["squeue", "-h", "-a"]).stdout == before

@@ -33,9 +33,9 @@ from trainium_cdk.jobs import (
     prepared,
 )
 from trainium_cdk.jobs.slurm.render import render
-from trainium_cdk.jobs.slurm.snapshot import NOT_THEIRS, ask_all, ask_cancel
+from trainium_cdk.jobs.slurm.snapshot import ask_all, ask_cancel
 from trainium_cdk.jobs.slurm.submit_script import NO_RESPONSE
-from trainium_cdk.jobs.slurm.transport import LocalTransport, Result
+from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, LocalTransport, Result
 
 
 def script(body: str, **fields: object) -> Script:

@@ -30,6 +30,7 @@ from tests.trust.moments import Moments, spread
 from tests.trust.test_submissions import known
 from trainium_cdk import outputs, settings
 from trainium_cdk.cli.named import user
+from trainium_cdk.cli.options import Target
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.outputs import SlurmCluster
 
@@ -119,7 +120,7 @@ def test_a_stopped_submission_is_complete_or_absent(
 ) -> None:
     """Before a command of each phase of it, by one signal after the other; in `make trust` before two, by both."""
     (tmp_path / "part.sh").write_bytes(b"#!/bin/bash\ntrue\n")
-    job = Script(filename="part.sh", content=b"#!/bin/bash\ntrue\n", precompile=True, user=user())
+    job = Script(filename="part.sh", content=b"#!/bin/bash\ntrue\n", precompile=True, user=user(Target()))
     moments = Moments(tmp_path)
 
     def submit(token: str, number: int = 0, action: str = "") -> tuple[int, list[str]]:

@@ -17,6 +17,7 @@ from sandbox.slurm import LocalSlurm
 from tests.trust.figures import record
 from tests.trust.moments import PHASES, Moments, spread
 from trainium_cdk.cli.named import user
+from trainium_cdk.cli.options import Target
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.outputs import SlurmCluster
 
@@ -69,7 +70,7 @@ def test_a_client_that_is_killed_and_run_again_submits_once(
         token = f"kill-{len(stages)}-{i}"
         seen = submit(token, number, action)
         assert seen[number - 1] == phase
-        again = Script(filename="once.sh", content=ONCE, env={"NAME": token}, precompile=several, user=user())
+        again = Script(filename="once.sh", content=ONCE, env={"NAME": token}, precompile=several, user=user(Target()))
         assert tuple(backend.submit(again, token).stages) == stages
 
     submit(f"first-{len(stages)}")  # makes the folders of a new file system

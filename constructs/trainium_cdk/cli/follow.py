@@ -250,7 +250,7 @@ def list_(
         job
         for job in backend(on).list(limit)
         if (not states or job.state in states or ("ACTIVE" in states and not job.done))
-        and (not mine or job.user == user())
+        and (not mine or job.user == user(on))
         and (begin is None or (job.submitted or 0) >= begin)
     ]
     if as_json:

@@ -12,6 +12,7 @@ from trainium_cdk.cli.output import say
 from trainium_cdk.errors import JobError, UnknownJob
 
 if TYPE_CHECKING:
+    from trainium_cdk.cli.options import Target
     from trainium_cdk.jobs import Backend
     from trainium_cdk.jobs.status import JobStatus
 
@@ -68,10 +69,10 @@ def then(hint: str) -> str:
     return hint or "."
 
 
-def user() -> str:
-    """The user of this machine, in characters that a record may have."""
+def user(on: Target) -> str:
+    """The user of --user, else of this machine, in characters that a record may have."""
     try:
-        return re.sub(r"[^A-Za-z0-9_.-]+", "-", getpass.getuser()).strip("-.")[:40]
+        return re.sub(r"[^A-Za-z0-9_.-]+", "-", on.user or getpass.getuser()).strip("-.")[:40]
     except (KeyError, OSError):  # a container's user without a name
         return ""
 

@@ -104,6 +104,14 @@ _Team = Annotated[
     str | None,
     typer.Option("--team", envvar="TRN_TEAM", help="EKS: team (eks.queues) whose jobs are meant. Default: no team's."),
 ]
+_User = Annotated[
+    str | None,
+    typer.Option(
+        "--user",
+        envvar="TRN_CLUSTER_USER",
+        help="Slurm: user of the cluster (users) whose jobs are meant. Default: the image's.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 _ID_HELP = "Id of the job, as `trn submit` and `trn list` print it; a beginning of it that is enough, or `latest`."
 JobId = Annotated[str, typer.Argument(metavar="JOB", help=_ID_HELP)]
@@ -158,10 +166,12 @@ class Target:
     local: bool | None = None
     cluster_file: Path | None = None
     team: str | None = None
+    user: str | None = None
 
     def of_team(self, cluster: Cluster) -> Cluster:
-        """A cluster as the team of --team sees it. Raises OutputsError: it has no such team."""
-        return cluster.of_team(self.team) if self.team else cluster
+        """A cluster as the team of --team, or the user of --user, sees it. Raises OutputsError: it has no such team or user."""
+        cluster = cluster.of_team(self.team) if self.team else cluster
+        return cluster.of_user(self.user) if self.user else cluster
 
 
 def _option(annotation: Any, default: Any = None) -> inspect.Parameter:
@@ -176,12 +186,14 @@ def on_cluster(
     Args:
         stack: the default of --stack.
         local: with --local and --ssm.
-        team: with --team.
+        team: with --team and --user.
         environment: the option for the environment file.
     """
     options = {"stack": _option(Stack, stack), "region": _option(Region), "_env": _option(environment)}
     options |= {"local": _option(Local)} if local else {}
-    options |= {"cluster_file": _option(ClusterFile)} | ({"team": _option(_Team)} if team else {})
+    options |= {"cluster_file": _option(ClusterFile)} | (
+        {"team": _option(_Team), "user": _option(_User)} if team else {}
+    )
 
     def decorated(function: Callable[P, None]) -> Callable[P, None]:
         def run(*args: Any, **values: Any) -> None:
@@ -205,10 +217,10 @@ def on_cluster(
 
 
 def deployed(on: Target, engine: str | None = None) -> Cluster:
-    """The cluster of a stack, or of a file with it; with --team as that team sees it.
+    """The cluster of a stack, or of a file with it; with --team or --user as that team or user sees it.
 
     Raises:
-        OutputsError: it cannot be read, or has no such team.
+        OutputsError: it cannot be read, or has no such team or user.
     """
     from trainium_cdk import outputs
 
@@ -266,5 +278,10 @@ def read_cluster(file: Path) -> Cluster:
 
 def at(on: Target) -> str:
     """The options with which another command uses the same stack."""
-    stack = "" if on.stack == DEFAULT_STACK else f" --stack {on.stack}"
-    return stack + (f" --region {on.region}" if on.region else "") + (f" --team {on.team}" if on.team else "")
+    given = {
+        "stack": "" if on.stack == DEFAULT_STACK else on.stack,
+        "region": on.region,
+        "team": on.team,
+        "user": on.user,
+    }
+    return "".join(f" --{name} {value}" for name, value in given.items() if value)

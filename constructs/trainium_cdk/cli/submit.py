@@ -203,7 +203,7 @@ def submit(
     jobs = backend(on)
     if "after" in given:
         given["after"] = whole(jobs, given["after"])
-    given |= {"nodes": nodes, "env": _pairs(env or []), "user": user()}
+    given |= {"nodes": nodes, "env": _pairs(env or []), "user": user(on)}
     made = make(job, tuple(args or ()), {**given, "workdir": workdir} if workdir else given)
     token = new_token() if token is None else token
     submission = jobs.render(made, token)

@@ -252,7 +252,9 @@ class Copy:
             folder: is created for the jobs' user, where it takes more permissions.
         """
         cluster = self._backend.cluster
-        closed = [f"{cluster.shared_dir}/trn/{name}" for name in _CLOSED] if what in ("have", "take") else []
+        closed = (
+            [f"{cluster.shared_dir}/{cluster.folder}/{name}" for name in _CLOSED] if what in ("have", "take") else []
+        )
         request = json.dumps({"do": what, "path": path, "places": cluster.mount_dirs, "not_in": closed, **fields})
         with self._reaching_bucket(), self._objects() as objects:
             if len(request) > copying.INLINE:

@@ -39,6 +39,8 @@ COPIES = f"{JOB_FILES}copies/"
 KEPT_DAYS = {COPIES: 1, PAYLOADS: 1, RESPONSES: 1, f"{CODE}/": CODE_DAYS}
 """Prefix -> days after which the stack's bucket deletes what is there. On EKS, only what is below `JOB_FILES`."""
 
+_OPTIONAL = ("users",)
+"""Fields without an output where they are empty."""
 _FLEET = "Fleet"
 _NONE = "-"
 """CloudFormation refuses empty outputs."""
@@ -98,6 +100,10 @@ class ClusterOutputs(BaseModel):
     cluster_name: str
     shared_dir: str
     """The shared file system where jobs live."""
+    folder: str = "trn"
+    """Where the jobs' files are on it."""
+    users: str = ""
+    """Slurm: where its users come from, local or directory; empty if all jobs belong to one."""
     mount_dirs: tuple[str, ...]
     kernel: str
     neuron_driver: str = ""
@@ -132,6 +138,16 @@ class ClusterOutputs(BaseModel):
             f"{self.stack} has no teams: they are namespaces of Kubernetes (eks.queues). Remove --team {team}"
         )
 
+    def of_user(self, name: str) -> Self:
+        """The cluster as one of its users sees it.
+
+        Raises:
+            OutputsError: the cluster has no such user.
+        """
+        raise OutputsError(
+            f"{self.stack} has no users: access to it is given to IAM principals (eks.access). Remove --user {name}"
+        )
+
     def queue(self, name: str | None = None) -> tuple[Fleet, ...]:
         """The fleets of a queue; of the first one where no name is given.
 
@@ -160,7 +176,11 @@ COMMON_KEYS: Keys = {
 
 def export(engine: str, keys: Keys, values: Mapping[str, str], fleets: Sequence[Fleet]) -> Exports:
     """The outputs of a stack; `values` by field, where empty stands for "has none"."""
-    found = {key: (values[name] or _NONE, text) for key, (name, text) in keys.items()}
+    found = {
+        key: (values[name] or _NONE, text)
+        for key, (name, text) in keys.items()
+        if values[name] or name not in _OPTIONAL
+    }
     found[CONTRACT_KEY] = (CONTRACT, "Version of these outputs")
     found["TrnEngine"] = (engine, "Scheduler")
     for i, fleet in enumerate(fleets):

@@ -1,12 +1,18 @@
 """What `TrnPclusterStack` exports."""
 
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
+from trainium_cdk.errors import OutputsError
 from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, export
 
 if TYPE_CHECKING:
     from trainium_cdk.settings import Environment
+
+_USER = re.compile(r"(?!root$)[A-Za-z_][A-Za-z0-9_.@-]{0,63}")
+PEOPLE = "trn-users"
+"""Folder on the shared file system: each user but the image's has one of its own in it."""
 
 
 class SlurmCluster(ClusterOutputs):
@@ -18,6 +24,7 @@ class SlurmCluster(ClusterOutputs):
         "JobUser": ("job_user", "User that jobs belong to on the nodes"),
         "Os": ("os", "Operating system of the nodes"),
         "Venv": ("venv", "Virtual environment"),
+        "Users": ("users", "Where its users come from"),
         "CpuQueue": ("cpu_queue", "Partition of nodes without Trainium, where jobs prepare their data"),
     }
     scales_itself = (
@@ -32,7 +39,7 @@ class SlurmCluster(ClusterOutputs):
     job_user: str
     """The user that jobs belong to."""
     venv: str
-    """The virtual environment: a path, or a name in the user's home directory."""
+    """The virtual environment: a path, a name in the user's home directory, or ~USER/NAME in that of another."""
 
     cpu_queue: str = ""
     """Partition of nodes without Trainium, where jobs prepare; empty if there is none, as of stacks of older releases."""
@@ -41,6 +48,23 @@ class SlurmCluster(ClusterOutputs):
     def identity(self) -> str:
         """What tells this cluster from a later one of the same name: jobs record it."""
         return self.head_node_id
+
+    def of_user(self, name: str) -> Self:
+        """The cluster as one of its users sees it.
+
+        Raises:
+            OutputsError: it has one user only, or the name is not that of a user.
+        """
+        if name == self.job_user:
+            return self
+        if not self.users:
+            raise OutputsError(
+                f"all jobs of {self.stack} belong to {self.job_user}. Remove --user {name[:80]}, or deploy with users of its own"
+            )
+        if not _USER.fullmatch(name):
+            raise OutputsError(f"{name[:80]!r} cannot be the name of a user of {self.stack}. Correct --user")
+        venv = self.venv if self.venv.startswith("/") else f"~{self.job_user}/{self.venv}"
+        return self.model_copy(update={"job_user": name, "folder": f"{PEOPLE}/{name}", "venv": venv})
 
     shares_ssh_keys: ClassVar[bool] = True
     """ParallelCluster lets the jobs' user log in to every node from the head node."""
@@ -61,6 +85,7 @@ def of_nodes(env: "Environment", engine: str, *, bucket: str, registry_uri: str)
     return {
         "cpu_queue": section.cpu_queue.name if section.cpu_queue else "",
         "job_user": os.user,
+        "users": section.several_users,
         "shared_dir": env.storage.shared_dir,
         "mount_dirs": ",".join((*env.storage.mount_dirs, *section.mount_dirs)),
         "os": name,

@@ -33,7 +33,7 @@ from trainium_cdk.settings.pcluster import (
     Ssh,
 )
 from trainium_cdk.settings.pcs import Pcs, PcsLoginNode, PcsQueue, PcsResource
-from trainium_cdk.settings.slurm import CpuQueue
+from trainium_cdk.settings.slurm import ClusterUser, CpuQueue
 from trainium_cdk.settings.storage import (
     DataRepository,
     Efs,
@@ -50,6 +50,7 @@ __all__ = [
     "Accounting",
     "BastionHost",
     "Bootstrap",
+    "ClusterUser",
     "ComputeResource",
     "CpuQueue",
     "DataRepository",

@@ -81,6 +81,27 @@ class CpuQueue(Settings):
     _counts = model_validator(mode="after")(check_counts)
 
 
+_OF_IMAGES = frozenset(
+    {"root", "ubuntu", "ec2-user", "ssm-user", "slurm", "munge", "pcluster-admin", "daemon", "mail", "backup"}
+)
+"""Accounts that images have, or that agents on them create."""
+
+
+class ClusterUser(Settings):
+    """A person with an account on every node, whose jobs and files are separate from those of others."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
+    """Its name. `trn submit --user NAME` submits as this user."""
+    uid: int = Field(ge=2000, le=59999)
+    """Its number, the same on every node, and its group's. Files belong to the number: never give it to another person."""
+
+    @model_validator(mode="after")
+    def _not_of_the_image(self) -> ClusterUser:
+        if self.name in _OF_IMAGES:
+            raise wrong(f"{self.name} is an account of the image or of an agent", "choose another name")
+        return self
+
+
 class SlurmSection(Section):
     """A Slurm cluster."""
 
@@ -93,16 +114,27 @@ class SlurmSection(Section):
     """Image of every node without a custom_ami of its own."""
     node_policies: tuple[PolicyArn, ...] = Field(default=(), max_length=8)
     """ARNs of IAM policies for the role of every node, jobs included, for example to read a bucket of data. IAM allows ten on a role."""
+    users: tuple[ClusterUser, ...] = Field(default=(), max_length=100)
+    """People with accounts of their own, without password and sudo, which the nodes' bootstrap creates:
+    `[{name: alice, uid: 2001}]`. Default: all jobs belong to the image's user."""
 
     @model_validator(mode="after")
     def _names(self) -> SlurmSection:
         refuse_duplicates(self.queue_names, "queue")
+        refuse_duplicates([user.name for user in self.users], "user")
+        if twice := [uid for uid, count in Counter(user.uid for user in self.users).items() if count > 1]:
+            raise wrong(f"uid {twice[0]} is given to two users", "give each user a uid of its own")
         return self
 
     @property
     def mount_dirs(self) -> tuple[str, ...]:
         """Where its nodes mount what `storage` does not have."""
         return ()
+
+    @property
+    def several_users(self) -> str:
+        """Where its users come from; empty if there is only the image's."""
+        return "local" if self.users else ""
 
     @property
     def queue_names(self) -> list[str]:

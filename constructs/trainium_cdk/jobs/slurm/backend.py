@@ -17,7 +17,7 @@ from trainium_cdk.jobs.slurm import logs, snapshot
 from trainium_cdk.jobs.slurm.logs import Piece
 from trainium_cdk.jobs.slurm.snapshot import Snapshot
 from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN
-from trainium_cdk.jobs.slurm.transport import Result, Transport
+from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result, Transport
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Node, Submitted, settings_in
 from trainium_cdk.outputs import SlurmCluster
 
@@ -104,7 +104,11 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return self._one(id, snapshot.ask_one(self.cluster, self._known(id)))
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
-        return self._ask(snapshot.ask_all(self.cluster, limit)).jobs
+        """The newest jobs of the cluster's user, newest first; then those of other users that run or wait."""
+        return self._ask(snapshot.ask_all(self.cluster, limit, others=bool(self.cluster.users))).jobs
+
+    def ids(self, limit: int) -> tuple[str, ...]:
+        return tuple(job.id for job in self._ask(snapshot.ask_all(self.cluster, limit)).jobs)
 
     def settings(self, id: str) -> Mapping[str, Any]:
         """As recorded in the job's directory. Errors as of `status`."""
@@ -159,9 +163,9 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         found = named_node(self.nodes(), node)
         if not found.on:
             raise JobError(f"node {node} is {found.state}: it starts when a job needs it")
-        if not self.cluster.shares_ssh_keys:
+        if not self.cluster.shares_ssh_keys or self.cluster.folder != "trn":
             raise JobError(
-                f"nodes of {self.cluster.cluster_name} take no ssh. `trn shell JOB` opens a shell on the nodes of a job; "
+                f"nodes of {self.cluster.cluster_name} take no ssh from {self.cluster.job_user}. `trn shell JOB` opens a shell on the nodes of a job; "
                 "or install a key with bootstrap.scripts"
             )
         return target, f"sudo -iu {quote.word(self.cluster.job_user)} ssh {quote.word(node)}"
@@ -263,7 +267,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return self._patience().ask(lambda: self._parse(self.transport.run(script, timeout=120)))
 
     def _parse(self, result: Result) -> Snapshot:
-        if result.code == snapshot.NOT_THEIRS:
+        if result.code == NOT_THEIRS:
             raise TransportError(_last_words(result), again=False)
         if result.code not in (0, 4):
             raise TransportError(f"the query on the head node failed: {_last_words(result)}")

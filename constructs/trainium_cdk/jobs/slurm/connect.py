@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from trainium_cdk.jobs.slurm.backend import SlurmBackend
@@ -14,7 +15,22 @@ def connect(
 ) -> SlurmBackend:
     """Arguments and errors as of `jobs.connect`."""
     here = is_head_node(cluster) if local is None else local
-    return SlurmBackend(cluster, LocalTransport() if here else lambda: _ssm(cluster, say))
+    return (
+        SlurmBackend(of_caller(cluster), LocalTransport())
+        if here
+        else SlurmBackend(cluster, lambda: _ssm(cluster, say))
+    )
+
+
+def of_caller(cluster: SlurmCluster) -> SlurmCluster:
+    """The cluster as the user who runs this process sees it, on a machine of the cluster with several users."""
+    import getpass
+
+    return (
+        cluster.of_user(getpass.getuser())
+        if cluster.users and cluster.folder == "trn" and os.getuid() >= 1000
+        else cluster
+    )
 
 
 def _ssm(cluster: SlurmCluster, say: Callable[[str], None] | None) -> Transport:

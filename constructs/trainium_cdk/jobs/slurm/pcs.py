@@ -7,8 +7,9 @@ from collections.abc import Callable
 from trainium_cdk._aws import client, describe_error
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs.slurm.backend import SlurmBackend
+from trainium_cdk.jobs.slurm.connect import of_caller
 from trainium_cdk.jobs.slurm.ssm import SsmTransport
-from trainium_cdk.jobs.slurm.transport import LocalTransport, Result, Transport
+from trainium_cdk.jobs.slurm.transport import LocalTransport, Result
 from trainium_cdk.outputs.pcs import GROUP_TAG, PcsCluster
 
 
@@ -16,8 +17,9 @@ def connect(
     cluster: PcsCluster, *, local: bool | None = None, say: Callable[[str], None] | None = None
 ) -> SlurmBackend:
     """Arguments and errors as of `jobs.connect`; on a login node, give `local`: it is not detected."""
-    transport: Transport = LocalTransport() if local else LoginNodeTransport(cluster, say)
-    return SlurmBackend(cluster, transport)
+    if local:
+        return SlurmBackend(of_caller(cluster), LocalTransport())
+    return SlurmBackend(cluster, LoginNodeTransport(cluster, say))
 
 
 class LoginNodeTransport:

@@ -51,7 +51,7 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
         JobError: the job does not fit the cluster, or the token is not valid.
     """
     name, fitted = job_id(job, token), plan(job, cluster)
-    parts, venv = job.template(fitted), _venv(cluster)
+    parts, venv = job.template(fitted), venv_of(cluster)
     described = _describe(name, fitted, catalog)
     job_files: dict[str, bytes] = {
         "job.json": (json.dumps(described, indent=2, sort_keys=True) + "\n").encode(),
@@ -67,7 +67,7 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
     for stage in fitted.stages:
         job_files[f"{stage}.sbatch"] = _batch(name, fitted, parts, stage).encode()
     job_files |= {f"script/{name}": content for name, content in job.files.items()}
-    directory = f"{cluster.shared_dir}/trn/jobs/{name}"
+    directory = f"{cluster.shared_dir}/{cluster.folder}/jobs/{name}"
     return SlurmSubmission(
         name,
         directory,
@@ -134,8 +134,12 @@ def _batch(name: str, fitted: Plan, parts: Template, stage: StageName) -> str:
     return "\n".join([*lines, f"{where} stage={stage}{limit}", '. "$1/stage.sh"', "begin", *filter(None, body), ""])
 
 
-def _venv(cluster: SlurmCluster) -> str:
+def venv_of(cluster: SlurmCluster) -> str:
+    """The virtual environment, as a word of a shell script."""
     venv = cluster.venv
+    if venv.startswith("~"):
+        user, _, name = venv.partition("/")
+        return f"{user}/{quote.word(name)}"  # the shell replaces ~USER only without quotes
     if any(f"{venv}/".startswith(f"{d}/") for d in cluster.mount_dirs):
         return f'"${{TRN_SHARED_ROOT:-}}"{quote.word(venv)}'
     return quote.word(venv) if venv.startswith("/") else f'"$HOME"/{quote.word(venv)}'

@@ -22,17 +22,15 @@ from trainium_cdk.jobs.status import Expected, JobStatus, Stage, of_members, who
 from trainium_cdk.outputs import SlurmCluster
 
 _ABSENT = 4
-NOT_THEIRS = 77
-"""Exit code of a script that was not run as the jobs' user (`shell/users.sh`)."""
 
 
 def head(cluster: SlurmCluster) -> str:
     """The beginning of each script: it sets the jobs' directory."""
     shared = f'"${{TRN_SHARED_ROOT:-}}"{quote.word(cluster.shared_dir)}'
     own = 'unset "${!SQUEUE_@}" "${!SACCT_@}" "${!SCONTROL_@}" "${!SINFO_@}"  # the user\'s own defaults'
-    functions = shell.read("users.sh", "ask.sh").decode()
+    functions = f"{shell.users(cluster)}\n{shell.read('ask.sh').decode()}"
     return (
-        f"set -u\nexport LC_ALL=C.UTF-8 TZ=UTC\n{own}\ntrn={shared}/trn\ncluster={quote.word(cluster.identity)}\n"
+        f"set -u\nexport LC_ALL=C.UTF-8 TZ=UTC\n{own}\ntrn={shared}/{cluster.folder}\ncluster={quote.word(cluster.identity)}\n"
         f"{functions}"
     )
 
@@ -43,19 +41,28 @@ def parts(id: str) -> tuple[str, str]:
     return whole, index
 
 
-def ask_one(cluster: SlurmCluster, id: str) -> str:
-    """The script ends with code 4 if the job does not exist. Of a member of an array, the answer is of the array."""
+def ask_one(cluster: SlurmCluster, id: str, otherwise: str = "show") -> str:
+    """The script ends with code 4 if the job does not exist. Of a member of an array, the answer is of the array.
+
+    Args:
+        otherwise: what is asked of another user's job: its state (`show`), else what only its owner can do.
+    """
     return f"""{head(cluster)}
 id={quote.word(parts(id)[0])}
 # NFS caches for half a minute that a file does not exist; listing its folder refreshes that
 : "$trn/jobs/$id"/state/* "$trn/jobs/$id"/logs/*
-[ -f "$trn/jobs/$id/stages" ] || exit {_ABSENT}
+[ -f "$trn/jobs/$id/stages" ] || {_absent(cluster, otherwise)}
 known "$id"
 """
 
 
-def ask_all(cluster: SlurmCluster, limit: int) -> str:
-    """The newest jobs, newest first."""
+def _absent(cluster: SlurmCluster, otherwise: str) -> str:
+    return f'absent "$id" {quote.word(otherwise)}' if cluster.users else f"exit {_ABSENT}"
+
+
+def ask_all(cluster: SlurmCluster, limit: int, *, others: bool = False) -> str:
+    """The newest jobs, newest first; then those of other users that run or wait, if asked for."""
+    more = f"\nunset -f squeue\n{_ACTIVE}" if others else ""
     return f"""{head(cluster)}
 cd "$trn/jobs" 2> /dev/null || exit 0
 mapfile -t jobs < <(
@@ -68,8 +75,12 @@ remind
 tasks
 if [ -n "$answer" ]; then printf '%s\\n' "$answer"; fi
 unavailable
-for job in ${{jobs[@]+"${{jobs[@]}}"}}; do describe "${{job#./}}"; done
+for job in ${{jobs[@]+"${{jobs[@]}}"}}; do describe "${{job#./}}"; done{more}
 """
+
+
+_ACTIVE = """ask -o "$mark active %u|%P|%D|%A|%T|%r|%N|%S|%e|%j|%k"
+if [ -n "$answer" ]; then printf '%s\\n' "$answer"; fi"""
 
 
 SETTINGS = "trn-settings "
@@ -85,10 +96,10 @@ head -c 200000 "$trn/jobs/"{quote.word(id)}/job.json
 
 
 def ask_active(cluster: SlurmCluster) -> str:
-    """The jobs that run or wait, from Slurm itself: neither a job's files nor the number of jobs can hide one."""
+    """The jobs of all users that run or wait, from Slurm itself: neither a job's files nor the number of jobs can hide one."""
     return f"""{head(cluster)}
-ask -o "$mark active %A|%T|%r|%N|%S|%e|%j|%k"
-if [ -n "$answer" ]; then printf '%s\\n' "$answer"; fi
+unset -f squeue
+{_ACTIVE}
 """
 
 
@@ -96,7 +107,7 @@ def ask_log(cluster: SlurmCluster, id: str, stage: str, node: int | None, offset
     """The job as in `ask_one`, then at most `most` bytes of a log from `offset` on. The state is read first: if the
     stage had ended, its log is complete. A log that is not a regular file (for example a pipe) is not opened."""
     file = f"{stage}.log" if node is None else f"{stage}.{int(node)}.log"
-    return f"""{ask_one(cluster, id)}
+    return f"""{ask_one(cluster, id, "read its log")}
 log=$trn/jobs/{quote.word(id)}/logs/{quote.word(file)}
 if [ -f "$log" ]; then
   put "size $(stat -L -c %s "$log")"
@@ -110,7 +121,7 @@ fi
 def ask_tail(cluster: SlurmCluster, id: str, stage: str, node: int | None, lines: int) -> str:
     """The job as in `ask_one`, then the size of a log, and that of its last lines."""
     file = f"{stage}.log" if node is None else f"{stage}.{int(node)}.log"
-    return f"""{ask_one(cluster, id)}
+    return f"""{ask_one(cluster, id, "read its log")}
 log=$trn/jobs/{quote.word(id)}/logs/{quote.word(file)}
 if [ -f "$log" ]; then
   size=$(stat -L -c %s "$log")
@@ -130,7 +141,7 @@ def ask_cancel(cluster: SlurmCluster, id: str) -> str:
         return _ask_cancel_member(cluster, id, index)
     return f"""{head(cluster)}
 id={quote.word(id)}
-[ -d "$trn/jobs/$id" ] || exit {_ABSENT}
+[ -d "$trn/jobs/$id" ] || {_absent(cluster, "cancel it")}
 first "$trn/jobs/$id/cluster" 200
 own=${{line:-$cluster}}
 active() {{
@@ -157,7 +168,7 @@ def _ask_cancel_member(cluster: SlurmCluster, id: str, index: str) -> str:
     would cancel all members that wait (Slurm 22.05)."""
     return f"""{head(cluster)}
 id={quote.word(id)} member={quote.word(index)}
-[ -d "$trn/jobs/$id/$member" ] || exit {_ABSENT}
+[ -d "$trn/jobs/$id/$member" ] || {_absent(cluster, "cancel it")}
 first "$trn/jobs/$id/cluster" 200
 own=${{line:-$cluster}}
 task=$(sed -n 's/^train //p' "$trn/jobs/$id/stages")_$member
@@ -247,10 +258,14 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
         key, _, rest = ours.partition(" ")
         if key == "job":
             raws.append(_Raw(rest))
-        elif key in ("queue", "active"):
-            slurm.queue[rest.partition("|")[0]] = row = rest.split("|", 7)
-            if key == "active" and len(row) == 8 and (name := _OURS.fullmatch(row[6])) and row[7] == f"trn:{name[1]}":
-                active.setdefault(name[1], _Raw(name[1])).stages[name[2]] = row[0]
+        elif key == "queue":
+            slurm.queue[rest.partition("|")[0]] = rest.split("|", 7)
+        elif key == "active" and len(row := rest.split("|", 10)) == 11:
+            user, queue, nodes, *row = row
+            if (name := _OURS.fullmatch(row[6])) and row[7] == f"trn:{name[1]}" and name[1] not in {r.id for r in raws}:
+                slurm.queue[row[0]] = row
+                one = active.setdefault(name[1], _Raw(name[1], {"user": user, "queue": queue, "nodes": nodes}))
+                one.stages[name[2]] = row[0]
         elif key == "task":
             number, index, *row = rest.split("|", 8)
             slurm.tasks[f"{number}_{index}"] = [index, *row]
@@ -354,7 +369,7 @@ def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> J
         nodes=whole(described.get("nodes")) or 0,
         global_batch_size=whole(described.get("global_batch_size")),
         stages=tuple(stages) or (Stage("train", "", "UNKNOWN", "its record on the cluster (stages) is damaged"),),
-        directory=f"{cluster.shared_dir}/trn/jobs/{raw.id}",
+        directory=f"{cluster.shared_dir}/{cluster.folder}/jobs/{raw.id}",
         expected=Expected.of(described.get("expected")),
         user=str(described.get("user") or ""),
         submitted=raw.submitted,

@@ -18,8 +18,9 @@ from trainium_cdk._aws import code_and_message, credentials_error, describe_erro
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.patience import Patience
-from trainium_cdk.jobs.slurm.transport import Result, unpack
+from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result, unpack
 from trainium_cdk.outputs.contract import PAYLOADS, RESPONSES
+from trainium_cdk.outputs.slurm import PEOPLE
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -53,8 +54,8 @@ trap 'rm -rf "$d"; exit 143' TERM INT HUP
 fail() {{ rm -rf "$d"; exit 1; }}
 {payload}
 gunzip -t "$d/in" || fail
-gunzip -c "$d/in" | runuser -l {user} -c 'exec bash <(cat) < /dev/null' > "$d/out" 2> "$d/err"
-code=$?
+{check}gunzip -c "$d/in" | runuser -l {user} -c 'exec bash <(cat) < /dev/null' > "$d/out" 2> "$d/err"
+code=$?{checked}
 gzip -c "$d/out" | base64 -w 0 > "$d/o"
 size=$(wc -c < "$d/o")
 echo "trn-ssm $code $size $d"
@@ -62,6 +63,13 @@ tail -c 3000 "$d/err" | gzip -c | base64 -w 0
 echo
 head -c {first} "$d/o"
 if [ "$size" -le {first} ]; then rm -rf "$d"; fi
+"""
+_PERSON = """uid=$(id -u -- {user} 2> /dev/null) || uid=0
+if [ "$uid" -lt 1000 ] || [ "$uid" -eq 65534 ]; then
+  echo {refusal} > "$d/err"
+  : > "$d/out"
+  code={code}
+else
 """
 _HEADER = re.compile(r"^trn-ssm (\d+) (\d+) (/tmp/trn-ssm-\w+)$", re.M)
 
@@ -77,6 +85,7 @@ class SsmTransport:
         instance_id: str,
         user: str,
         *,
+        person: bool = False,
         s3: S3Client | Callable[[], S3Client] | None = None,
         bucket: str = "",
         sleep: Callable[[float], None] = time.sleep,
@@ -86,11 +95,12 @@ class SsmTransport:
         Args:
             instance_id: the head node.
             user: the jobs' user on it.
+            person: whether that is a person, whose account is checked: it must exist and be none of the system's.
             s3, bucket: for payloads that are private or larger than `INLINE`; deleted as soon as they were read. A function creates
                 the client on first use.
             say: called with a message if AWS does not respond for a while, or a payload could not be deleted.
         """
-        self._ssm, self._instance, self._user = ssm, instance_id, user
+        self._ssm, self._instance, self._user, self._person = ssm, instance_id, user, person
         self._s3, self._bucket, self._sleep = s3, bucket, sleep
         self._say = say or (lambda _: None)
 
@@ -117,12 +127,13 @@ class SsmTransport:
                 raise TransportError(f"cannot use AWS: {e}. Check your credentials and region") from None
 
         ssm, s3 = client("ssm"), partial(client, "s3")
-        return cls(ssm, cluster.head_node_id, cluster.job_user, s3=s3, bucket=cluster.bucket, say=say)
+        person = cluster.folder.startswith(f"{PEOPLE}/")
+        return cls(ssm, cluster.head_node_id, cluster.job_user, person=person, s3=s3, bucket=cluster.bucket, say=say)
 
     def as_user(self, user: str) -> SsmTransport:
         """The same, for another user of the head node."""
         other = copy.copy(self)
-        other._user = user
+        other._user, other._person = user, False
         return other
 
     def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
@@ -154,7 +165,11 @@ class SsmTransport:
         )
 
     def _run(self, payload: str, timeout: float) -> Result:
-        command = _WRAPPER.format(payload=payload, user=quote.word(self._user), first=FIRST_PAGE)
+        user = quote.word(self._user)
+        refusal = f"there is no user {self._user} on {self._instance}, or it is an account of the system. Correct --user, or add the user and deploy"
+        check = _PERSON.format(user=user, refusal=quote.word(refusal), code=NOT_THEIRS) if self._person else ""
+        checked = "\nfi" if check else ""
+        command = _WRAPPER.format(payload=payload, user=user, check=check, checked=checked, first=FIRST_PAGE)
         response = self._invoke(command, timeout)
         header = _HEADER.search(response)
         if header is None:

@@ -36,7 +36,7 @@ export LC_ALL=C.UTF-8
 
 id={name}
 shared="${{TRN_SHARED_ROOT:-}}"{shared}
-trn=$shared/trn
+trn=$shared/{folder}
 job=$trn/jobs/$id
 digest={digest}
 cluster={head_node} # job numbers are valid only on this cluster
@@ -326,7 +326,8 @@ def submit_script(
         digest=digest,
         result=RESULT,
         head_node=quote.word(head_node),
-        users=shell.read("users.sh").decode().rstrip("\n"),
+        users=shell.users(fitted.cluster).rstrip("\n"),
+        folder=fitted.cluster.folder,
         write=quote.WRITE,
         folders=f' "$job/"{each}/{{logs,state,work}}' if array else "",
         log="${log}" if array else "",

@@ -11,6 +11,7 @@ from typing import Protocol
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.sessions import forward, free_port, serves
+from trainium_cdk.jobs.slurm.render import venv_of
 from trainium_cdk.jobs.slurm.transport import Transport
 from trainium_cdk.outputs import SlurmCluster
 
@@ -19,8 +20,8 @@ _READY_SECONDS = 120.0
 _HOURS = 12
 # It ends with `stop`, or after half a day, even if this machine has gone. Its port is free when it begins.
 _START = r"""set -eu
-job=${{TRN_SHARED_ROOT:-}}{directory} venv={venv}
-case $venv in /*) ;; *) venv=$HOME/$venv ;; esac
+job=${{TRN_SHARED_ROOT:-}}{directory}
+venv={venv}
 if [ -f "$job/environment" ]; then venv=${{job%/jobs/*}}/environments/$(cat "$job/environment"); fi
 if [ -f "$venv/bin/activate" ]; then set +u; . "$venv/bin/activate"; set -u; fi
 command -v tensorboard > /dev/null || {{ echo "there is no tensorboard in $venv. Install it there: pip install tensorboard" >&2; exit 4; }}
@@ -70,7 +71,7 @@ def serve(source: Source, directory: str, *, port: int, say: Callable[[str], Non
     Raises:
         TransportError: it cannot be started or reached.
     """
-    start = _START.format(directory=quote.word(directory), venv=quote.word(source.cluster.venv), hours=_HOURS)
+    start = _START.format(directory=quote.word(directory), venv=venv_of(source.cluster), hours=_HOURS)
     words = source.run_shared(start).rpartition("trn-board ")[2].split()
     pid, there = int(words[0]), int(words[1])
     try:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 UNDO_SECONDS = 20.0
 """Seconds for a script on this machine to undo what it has begun, after SIGTERM."""
+NOT_THEIRS = 77
+"""Exit code of a script that may not run as this user, or not touch these jobs (`shell/users.sh`, `shell/several.sh`)."""
 CFNCONFIG = Path("/etc/parallelcluster/cfnconfig")
 
 

@@ -1,0 +1,69 @@
+"""Accounts of a local Slurm with several users: real ones, without a change of this machine.
+
+Its daemons, and the commands on its head node, run in mount namespaces of their own, in which /etc/passwd and /etc/group have these
+accounts as well. That takes root. `ubuntu` is the image's user there: another name of root, as which the daemons run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sandbox.head_node import quoted
+from sandbox.slurm_layout import SlurmFailed
+
+IMAGE_USER = "ubuntu"
+_INSIDE = 'mount --bind "$1/passwd" /etc/passwd && mount --bind "$1/group" /etc/group && shift && exec "$@"'
+
+
+def unavailable() -> str | None:
+    """Why this machine cannot run it, or None."""
+    if os.getuid() != 0 or not Path("/usr/sbin/runuser").exists() or shutil.which("unshare") is None:
+        return "root and the programs runuser and unshare are needed"
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
+        return "this machine allows no new mount namespaces (a container without CAP_SYS_ADMIN?)"
+    return None
+
+
+def prepare(directory: Path, users: Mapping[str, int]) -> dict[str, Any]:
+    """Write the accounts; returns them, and `inside`, the words before a command that then has them: none without users.
+
+    Raises:
+        SlurmFailed: this machine cannot run it.
+    """
+    if not users:
+        return {"users": {}, "inside": []}
+    if (reason := unavailable()) is not None:
+        raise SlurmFailed(f"a local Slurm cannot have several users here: {reason}")
+    accounts = {IMAGE_USER: (0, directory / "home"), **{n: (uid, directory / "homes" / n) for n, uid in users.items()}}
+    for name, line in (("passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"), ("group", "{0}:x:{1}:\n")):
+        added = "".join(line.format(user, uid, home) for user, (uid, home) in accounts.items())
+        (directory / "etc" / name).write_text(Path(f"/etc/{name}").read_text().rstrip("\n") + "\n" + added)
+    return {
+        "users": dict(users),
+        "inside": ["unshare", "--mount", "sh", "-c", _INSIDE, "inside", str(directory / "etc")],
+    }
+
+
+def homes(directory: Path, env: dict[str, str], users: Mapping[str, int]) -> None:
+    """Create what the nodes' bootstrap does where there are users: their homes, a folder on the first shared file system, and a way to
+    the virtual environment. Adds their names to the head node's environment."""
+    if not users:
+        return
+    env["TRN_SANDBOX_USERS"] = " ".join(users)
+    (directory / "home").chmod(0o711)
+    for mount in (directory / "shared").iterdir():
+        (mount / "trn-users").mkdir(exist_ok=True)
+        (mount / "trn-users").chmod(0o1777)
+    kept = {k: v for k, v in env.items() if k not in ("HOME", "USER", "LOGNAME") and not k.startswith("AWS_")}
+    profile = "".join(f"export {name}={quoted(value)}\n" for name, value in kept.items())
+    for name, uid in users.items():
+        home = directory / "homes" / name
+        home.mkdir(parents=True, exist_ok=True)
+        (home / ".profile").write_text(profile)
+        os.chown(home, uid, uid)
+        home.chmod(0o700)

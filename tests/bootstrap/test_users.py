@@ -1,0 +1,72 @@
+"""The accounts of a cluster's users, on head and compute nodes, really added and removed."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.bootstrap.conftest import NewNode
+from tests.bootstrap.node import Node
+from tests.support import swept
+
+BARE = {"TRN_NEURON_COLLECTIVES": "", "TRN_NEURON_RUNTIME": "", "TRN_NEURON_TOOLS": "", "TRN_NEURON_DKMS": ""}
+
+
+def mount(node: Node, place: str) -> None:
+    node.path(place).mkdir(exist_ok=True)
+    subprocess.run(
+        ["nsenter", "-t", str(node.pid), "-m", "mount", "-t", "tmpfs", "-o", "mode=755", "t", f"{node.inner}{place}"],
+        check=True,
+    )
+
+
+@pytest.mark.parametrize("system", swept(["ubuntu-22.04", "ubuntu-24.04", "amzn-2023"], "ubuntu-24.04"))
+def test_users_are_the_same_on_every_node(new_node: NewNode, system: str) -> None:
+    users = {"TRN_USERS": "alice:2001 bob:2002", "TRN_MOUNTS": "/efs", "TRN_VENV": "venv"}
+    head, compute = (new_node(system, **BARE, **users) for _ in range(2))
+    for node, role in ((head, "HeadNode"), (compute, "ComputeFleet")):
+        node.become(role)
+        mount(node, "/efs")
+    mount(compute, "/home")  # the head node's
+    head.path("/home/ubuntu").chmod(0o750)
+    for node in (head, compute):
+        done = node.configure()
+        assert done.code == 0, done.err
+        for name, number in (("alice", 2001), ("bob", 2002)):
+            assert node.run("id", name).out == f"uid={number}({name}) gid={number}({name}) groups={number}({name})\n"
+            assert node.run("passwd", "--status", name).out.split()[1] in ("L", "LK")
+            assert node.run("getent", "passwd", name).out.strip().endswith(f":/home/{name}:/bin/bash")
+        assert node.configure().code == 0
+        assert node.status()["changes"] == []
+    assert not compute.path("/home/alice").exists()  # nothing is written into the head node's homes from here
+    assert head.run("stat", "-c", "%a %U", "/home/alice", "/home/ubuntu", "/efs/trn-users").out.split("\n")[:3] == [
+        "700 alice", "751 ubuntu", "1777 root",
+    ]  # fmt: skip
+    assert head.run("runuser", "-u", "alice", "--", "mkdir", "-m", "700", "/efs/trn-users/alice").code == 0
+    assert head.run("runuser", "-u", "bob", "--", "mv", "/efs/trn-users/alice", "/efs/trn-users/b").code == 1
+
+    head.settings(**BARE, **{**users, "TRN_USERS": "bob:2002"})
+    assert head.configure().code == 0
+    assert head.status()["changes"] == ["removed user alice"]
+    assert head.run("id", "alice").code == 1
+    assert head.path("/home/alice").exists()
+    head.settings(**BARE, **{**users, "TRN_USERS": ""})
+    assert head.configure().code == 0
+    assert head.run("id", "bob").code == 1
+
+
+@pytest.mark.parametrize(
+    ("users", "message"),
+    [
+        ("ubuntu:2001", "user ubuntu has uid 1000 on this node, and not 2001"),
+        ("alice:1000", "uid 1000 of user alice belongs to ubuntu on this node"),
+        ("alice", "TRN_USERS='alice' is not NAME:UID"),
+    ],
+)
+def test_users_that_cannot_be(new_node: NewNode, users: str, message: str) -> None:
+    node = new_node(**BARE, TRN_USERS=users)
+    node.become("LoginNode")
+    done = node.configure()
+    assert done.code == 1
+    assert message in done.err

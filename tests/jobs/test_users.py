@@ -1,0 +1,137 @@
+"""Several users of one Slurm, each with a real account: jobs and files are their own."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sandbox import LocalAws, slurm_users
+from sandbox.processes import wait_until
+from sandbox.slurm import LocalSlurm, available
+from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
+from tests.jobs.test_slurm import log, script
+from tests.support import need
+from trainium_cdk.jobs import SlurmBackend, SsmTransport, SubmitError, TransportError, UnknownJob
+
+CLUSTER, BUCKET = "jobs-of-users", "trn-jobs-of-users"
+USERS = {"alice": 2001, "bob": 2002}
+As = Callable[..., SlurmBackend]
+
+
+@pytest.fixture(scope="module")
+def slurm(local_aws: LocalAws) -> Iterator[LocalSlurm]:
+    """A Slurm with two users beside the image's, whose head node is an instance of the local AWS."""
+    reason = available() or slurm_users.unavailable()
+    need(reason is None, str(reason))
+    folder = Path(tempfile.mkdtemp(prefix="trn-users-"))
+    folder.chmod(0o755)  # others pass through
+    try:
+        with LocalSlurm.start(folder / "slurm", CONFIGURATION, environment=local_aws.variables, users=USERS) as running:
+            yield running
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def backend_of(local_aws: LocalAws, slurm: LocalSlurm) -> Iterator[As]:
+    """The way of one user to the cluster: Run Command, as root, and from there to the account."""
+    ec2, s3 = local_aws.client("ec2"), local_aws.client("s3")
+    head = ec2.run_instances(InstanceType="c5.4xlarge", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
+    tags = {"parallelcluster:cluster-name": CLUSTER, "parallelcluster:node-type": "HeadNode"}
+    ec2.create_tags(Resources=[head], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
+    attached = slurm.attach(local_aws.directory / "clusters" / CLUSTER)
+    s3.create_bucket(Bucket=BUCKET)
+
+    def made(user: str = "ubuntu") -> SlurmBackend:
+        cluster = make_cluster(fleet(nodes=4), cluster_name=CLUSTER, users="local", bucket=BUCKET).of_user(user)
+        person = cluster.folder != "trn"
+        way = SsmTransport(local_aws.client("ssm"), head, user, person=person, s3=s3, bucket=BUCKET)
+        way.interval = 0.2
+        return SlurmBackend(cluster, way)
+
+    yield made
+    ec2.terminate_instances(InstanceIds=[head])
+    attached.unlink()
+    attached.parent.rmdir()
+    s3.delete_bucket(Bucket=BUCKET)
+
+
+def test_each_user_has_jobs_and_files_of_its_own(slurm: LocalSlurm, backend_of: As) -> None:
+    """Two submit at once. Each lists, follows and cancels; what is the other's is refused, by Slurm and by the file system."""
+    alice, bob, image = (backend_of(name) for name in ("alice", "bob", "ubuntu"))
+    body = 'echo "$(id -un) has $SECRET"; sleep 300'
+    with ThreadPoolExecutor() as pool:
+        sent = [
+            pool.submit(backend.submit, script(body, env={"SECRET": f"s3cr3t-of-{name}"}, user=name), name)
+            for backend, name in ((alice, "alice"), (bob, "bob"), (image, "laptop"))
+        ]
+        hers, his, images = (job.result() for job in sent)
+    assert hers.directory == f"/efs/trn-users/alice/jobs/{hers.id}"
+    assert wait_until(lambda: "alice has s3cr3t-of-alice" in log(alice, hers.id), 60, 0.2), log(alice, hers.id)
+    assert wait_until(lambda: "bob has s3cr3t-of-bob" in log(bob, his.id), 60, 0.2)
+    assert slurm.run(["squeue", "-h", "-j", hers.stages["train"], "-o", "%u"]).stdout == "alice\n"
+
+    # each sees all that run, with their user; a beginning of an id, and `latest`, mean one's own
+    for backend, own in ((alice, hers), (bob, his), (image, images)):
+        assert {(job.id, job.user) for job in backend.list()} >= {(hers.id, "alice"), (his.id, "bob")}
+        assert backend.ids(9) == (own.id,)
+        assert {job.id for job in backend.active()} == {hers.id, his.id, images.id}
+    assert (seen := bob.status(hers.id)).user == "alice"
+    assert (seen.state, seen.queue, seen.nodes) == ("RUNNING", "compute1", 1)
+
+    # one may not touch the other's
+    with pytest.raises(TransportError, match=f"{hers.id} is a job of alice, and you are bob: only alice can cancel it"):
+        bob.cancel(hers.id)
+    with pytest.raises(TransportError, match="only alice can read its log"):
+        log(bob, hers.id)
+    denied = bob.run_shared(f"scancel {hers.stages['train']} 2>&1; true")
+    assert "denied" in denied
+    for path in ("", "logs/train.log", "script/run.sh", "train.sbatch"):
+        assert "Permission denied" in bob.run_shared(f"cat $TRN_SHARED_ROOT{hers.directory}/{path} 2>&1; true")
+    number = hers.stages["train"]
+    asked = f"scontrol -dd show job {number}; squeue -a -o %all; scontrol write batch_script {number} - 2>&1"
+    found = bob.run_shared(f"{asked}; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2> /dev/null | tr '\\0' ' '; true")
+    assert hers.id in found
+    assert "s3cr3t-of-bob" in found
+    assert "s3cr3t-of-alice" not in found
+
+    assert alice.cancel(hers.id).state == "CANCELLED"
+    assert bob.status(his.id).state == "RUNNING"
+    assert bob.cancel(his.id).state == "CANCELLED"
+    image.cancel(images.id)
+    with pytest.raises(UnknownJob):
+        bob.status(hers.id)  # Slurm has forgotten it, or will
+
+
+@pytest.mark.parametrize("user", ["carol", "daemon", "ROOT"])
+def test_a_user_must_be_a_person_with_an_account(backend_of: As, user: str) -> None:
+    backend = backend_of(user)
+    with pytest.raises(SubmitError, match=f"there is no user {user} on i-.*, or it is an account of the system"):
+        backend.submit(script("true"))
+    with pytest.raises(TransportError, match=f"there is no user {user}"):
+        backend.list()
+
+
+@pytest.mark.parametrize("trap", ["ln -s /tmp", "mkdir"])
+def test_a_folder_of_somebody_else_is_not_used(slurm: LocalSlurm, backend_of: As, trap: str) -> None:
+    place = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs/trn-users"
+    alice, bob = backend_of("alice"), backend_of("bob")
+    alice.list()
+    (place / "alice").rename(place / "aside")
+    try:
+        bob.run_shared(f"{trap} {place}/alice")
+        with pytest.raises(
+            SubmitError, match=r"trn-users/alice is not a folder of alice, but a .* of bob. An administrator"
+        ):
+            alice.submit(script("true"))
+        with pytest.raises(TransportError, match="is not a folder of alice"):
+            alice.list()
+    finally:
+        (place / "alice").unlink() if (place / "alice").is_symlink() else (place / "alice").rmdir()
+        (place / "aside").rename(place / "alice")
+    assert "not permitted" in bob.run_shared(f"mv {place}/alice {place}/mine 2>&1; true")
