@@ -109,9 +109,19 @@ EKS: dict[str, Edit] = {
     "Custom::AWSCDK-EKS-KubernetesResource": put(PruneLabel="faults"),
     "Custom::TrnNodeGroupSize": put(Nodes="1"),
 }  # fmt: skip
+PCS: dict[str, Edit] = {
+    **{k: v for k, v in SLURM.items() if k not in (
+        "AWS::CloudFormation::Stack", "AWS::EC2::KeyPair", "AWS::EC2::PrefixList", "Custom::PclusterCluster", "Custom::TrnClusterName",
+    )},
+    **{k: EKS[k] for k in ("AWS::EC2::LaunchTemplate", "AWS::EC2::PlacementGroup", "AWS::IAM::InstanceProfile")},
+    "AWS::PCS::Cluster": lambda p: p["SlurmConfiguration"].update(ScaleDownIdleTimeInSeconds=900),
+    "AWS::PCS::ComputeNodeGroup": lambda p: p["ScalingConfiguration"].update(MaxInstanceCount=p["ScalingConfiguration"]["MaxInstanceCount"] + 1),
+    "AWS::PCS::Queue": lambda p: p["SlurmConfiguration"]["SlurmCustomSettings"].append({"ParameterName": "MaxTime", "ParameterValue": "60"}),
+}  # fmt: skip
 NEVER_DELETED = {
     # They go with their cluster; uninstalling them first takes an API server that answers, and can hang for an hour.
     "Custom::AWSCDK-EKS-HelmChart",
     "Custom::AWSCDK-EKS-KubernetesResource",
 }
 ONLY_EKS = sorted(EKS.keys() - SLURM.keys())
+ONLY_PCS = sorted(PCS.keys() - SLURM.keys() - EKS.keys())

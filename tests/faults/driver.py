@@ -17,6 +17,7 @@ from sandbox import LocalAws
 from sandbox.local_aws import ACCOUNT
 from stacks.eks import TrnEksStack
 from stacks.pcluster import TrnPclusterStack
+from stacks.pcs import TrnPcsStack
 from trainium_cdk.settings import Environment
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +25,7 @@ Template = dict[str, Any]
 
 
 def assemble(
-    environment: Environment, kind: type[TrnPclusterStack] | type[TrnEksStack], name: str, folder: Path
+    environment: Environment, kind: type[TrnPclusterStack | TrnEksStack | TrnPcsStack], name: str, folder: Path
 ) -> Template:
     """The template that the CDK's command line would deploy, with its assets in `folder`."""
     context = json.loads((ROOT / "cdk.json").read_text())["context"]

@@ -1,9 +1,9 @@
 """Failures of each resource type at each phase: nothing is left, nothing is lost, and the next attempt finishes.
 
-For each resource type of both stacks: its creation fails, its deletion fails, its update fails. The stacks' own templates, deployed
+For each resource type of the three stacks: its creation fails, its deletion fails, its update fails. The stacks' own templates, deployed
 by the emulated CloudFormation, with one failure injected.
 
-Types that both stacks share are tried in the Slurm stack; with FAULTS=all in both. What comes before the cluster is tried without
+Types that stacks share are tried in ParallelCluster's; with FAULTS=all in each. What comes before the cluster is tried without
 what takes longest: the Slurm cluster, the charts and the Kubernetes objects, which have tests of their own.
 """
 
@@ -21,7 +21,7 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
-from tests.faults.changes import EKS, NEVER_DELETED, ONLY_EKS, SLURM, Edit
+from tests.faults.changes import EKS, NEVER_DELETED, ONLY_EKS, ONLY_PCS, PCS, SLURM, Edit
 from tests.faults.driver import Driver, Template, assemble, publish
 from tests.trust.figures import record
 from trainium_cdk import settings
@@ -29,7 +29,13 @@ from trainium_cdk import settings
 ALL = os.environ.get("FAULTS") == "all"
 REASON = "no such luck (injected)"
 HEAVY = {"Custom::PclusterCluster", "Custom::AWSCDK-EKS-HelmChart", "Custom::AWSCDK-EKS-KubernetesResource"}
-SHORT = {"AWS::EC2::NatGateway", "AWS::EKS::Nodegroup", "AWS::FSx::FileSystem", "Custom::PclusterCluster"}
+SHORT = {
+    "AWS::EC2::NatGateway",
+    "AWS::EKS::Nodegroup",
+    "AWS::FSx::FileSystem",
+    "AWS::PCS::ComputeNodeGroup",
+    "Custom::PclusterCluster",
+}
 """What `make test` tries; `make trust` tries every type."""
 TRIED: dict[str, dict[str, dict[str, int]]] = {}
 """Stack -> phase -> how often it was tried, how often survived, and how many things were left in all."""
@@ -112,6 +118,17 @@ def eks(local_aws: LocalAws, around: dict[str, str], tmp_path_factory: pytest.Te
     return Stack("TrnEksStack", template, EKS)
 
 
+@pytest.fixture(scope="module")
+def pcs(local_aws: LocalAws, around: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Stack:
+    from stacks.pcs import TrnPcsStack
+
+    queues = {"pcs": {"queues": [{"name": "trn", "compute_resources": [{"max_nodes": 2}]}]}}
+    folder = tmp_path_factory.mktemp("pcs")
+    template = assemble(settings.validate(environment(around) | queues), TrnPcsStack, "Pcs", folder)
+    publish(local_aws, folder)
+    return Stack("TrnPcsStack", template, PCS)
+
+
 def environment(around: dict[str, str]) -> dict[str, Any]:
     lustre = {
         "deployment": "PERSISTENT_2",
@@ -123,7 +140,7 @@ def environment(around: dict[str, str]) -> dict[str, Any]:
 
 
 def cases(but: Collection[str] = ()) -> Iterator[Any]:
-    for which, kinds in (("slurm", SLURM), ("eks", EKS if ALL else ONLY_EKS)):
+    for which, kinds in (("slurm", SLURM), ("eks", EKS if ALL else ONLY_EKS), ("pcs", PCS if ALL else ONLY_PCS)):
         for kind in sorted(set(kinds) - set(but)):
             marks = () if kind in SHORT else pytest.mark.sweep
             yield pytest.param(which, kind, id=f"{which}-{kind}", marks=marks)
@@ -149,8 +166,8 @@ def nothing_left(aws: LocalAws, before: dict[str, list[str]], stack: Stack, phas
     assert left == {}
 
 
-def test_every_type_of_both_stacks_is_tried(slurm: Stack, eks: Stack) -> None:
-    for stack in (slurm, eks):
+def test_every_type_of_each_stack_is_tried(slurm: Stack, eks: Stack, pcs: Stack) -> None:
+    for stack in (slurm, eks, pcs):
         kinds = {r["Type"] for r in stack.whole["Resources"].values()} - {"AWS::CDK::Metadata"}
         assert kinds == set(stack.edits)
         never = [r for r in stack.whole["Resources"].values() if r["Type"] in NEVER_DELETED]
@@ -191,7 +208,7 @@ def test_a_deletion_that_fails_is_finished_by_the_next(
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("which", ["slurm", "eks"])
+@pytest.mark.parametrize("which", ["slurm", "eks", "pcs"])
 def test_an_update_that_fails_changes_nothing(
     which: str, local_aws: LocalAws, driver: Driver, request: pytest.FixtureRequest
 ) -> None:
@@ -199,9 +216,9 @@ def test_an_update_that_fails_changes_nothing(
     stack: Stack = request.getfixturevalue(which)
     before = inventory(local_aws.client)
     kinds = sorted(stack.edits)
-    if which == "eks" and not ALL:
-        kinds = [kind for kind in ONLY_EKS if kind not in HEAVY]
-    base = stack.whole if which == "slurm" or ALL else stack.lean
+    if which != "slurm" and not ALL:
+        kinds = [kind for kind in (ONLY_EKS if which == "eks" else ONLY_PCS) if kind not in HEAVY]
+    base = stack.lean if which == "eks" and not ALL else stack.whole
     assert driver.create(base) == "CREATE_COMPLETE", driver.failures()
     made, serving = driver.physical(), state(local_aws, driver)
     wrong = {}
@@ -249,11 +266,13 @@ def state(aws: LocalAws, driver: Driver) -> dict[str, Any]:
         aws.client("eks").describe_nodegroup(clusterName=c, nodegroupName=g)["nodegroup"]["labels"]
         for c in clusters for g in aws.client("eks").list_nodegroups(clusterName=c)["nodegroups"]
     ]  # fmt: skip
+    pcs = aws.directory / "clusters/faults-pcs/config.yaml"
     return {
         "tags": sorted((t["Key"], t["Value"]) for v in vpcs for t in v.get("Tags", [])),
         "lustre": [(f["FileSystemId"], f["Lifecycle"]) for f in files],
         "slurm": json.loads(record.read_text())["config"] if record.is_file() else None,
         "eks": (clusters, groups),
+        "pcs": pcs.read_text() if pcs.is_file() else None,
     }
 
 
