@@ -311,7 +311,7 @@ def test_what_pcs_reports_in_the_local_aws(local_aws: LocalAws) -> None:
     assert found.where == "PCS compute node group trn-a"
     assert found.error
     assert found.error.name == "no-capacity"
-    told("no capacity", "PCS", "trn why", f"{found.where}: {found.text}")
+    assert found.text == f"InsufficientInstanceCapacity: {shortage}"
     assert first
     told("failed update", "PCS", "trn why", f"first cause: {first.where}: {first.text}")
 

@@ -24,9 +24,11 @@ from stacks.pcs import TrnPcsStack
 from tests.cdk import app, findings, needs, only, properties, resources
 from tests.stacks import keys
 from tests.support import need
+from tests.told import told
 from trainium_cdk import outputs, settings
 from trainium_cdk.cli import app as cli
 from trainium_cdk.errors import ScaleError, TransportError
+from trainium_cdk.jobs import LocalTransport, SlurmBackend
 from trainium_cdk.jobs.slurm.pcs import login_node
 from trainium_cdk.outputs.pcs import GROUP_TAG
 
@@ -249,7 +251,11 @@ def test_life_of_a_cluster(
         refused = "Failed to launch backing instance (Error Code: InsufficientInstanceCapacity)"
         assert processes.wait_until(lambda: refused in local.run(["scontrol", "show", "node"]).stdout, 60, 0.2)
         waits = "waits for nodes; EC2 reported InsufficientInstanceCapacity for bert-trn-"
-        assert processes.wait_until(lambda: waits in " ".join(trn("status", "short-short", *of).split()), 60, 0.2)
+        short = SlurmBackend(cluster, LocalTransport(env=local.node_env(), interval=0.2))
+        assert processes.wait_until(lambda: waits in short.status("short-short").current.reason, 60, 0.2)
+        reason = re.sub(r"bert-trn-\S+", "bert-trn-1", short.status("short-short").current.reason)
+        assert reason.split(" for ")[0] in " ".join(trn("status", "short-short", *of).split())
+        told("no capacity", "PCS", "trn status", reason)
         assert training() <= 2
         trn("cancel", "short-short", *of)
         local_aws.set_answers("capacity", None)

@@ -10,7 +10,7 @@ from trainium_cdk.checks.live import Target, checks_of
 from trainium_cdk.checks.live.account import IDENTITY
 
 NOW = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
-BY_NAME = {c.name: c for engine in ("slurm", "eks") for c in (IDENTITY, *checks_of(engine))}
+BY_NAME = {c.name: c for engine in ("slurm", "eks", "pcs") for c in (IDENTITY, *checks_of(engine))}
 
 
 class Case(NamedTuple):

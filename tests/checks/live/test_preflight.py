@@ -24,11 +24,11 @@ from trainium_cdk.checks.live import Aws, Report, Target, checks_of, examine, po
 from trainium_cdk.checks.live.account import IDENTITY
 from trainium_cdk.checks.live.aws import OPERATIONS
 
-EVERY_CHECK = {c for engine in ("slurm", "eks") for c in (IDENTITY, *checks_of(engine))}
+EVERY_CHECK = {c for engine in ("slurm", "eks", "pcs") for c in (IDENTITY, *checks_of(engine))}
 TRN = Path(sys.executable).with_name("trn")
 ZONE = "use1-az6"
 TRN_QUOTA, SPOT_QUOTA, STANDARD, ADDRESSES, VPCS = "L-2C3B7624", "L-6B0D517C", "L-1216C47A", "L-0263D0A3", "L-F678F1CE"
-NAMES = {"slurm": "TrnPclusterStack", "eks": "TrnEksStack"}
+NAMES = {"slurm": "TrnPclusterStack", "eks": "TrnEksStack", "pcs": "TrnPcsStack"}
 Trn = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -82,7 +82,7 @@ def wrong(found: Report) -> dict[str, str]:
     return {check: "\n".join(lines) for check, lines in summary.items()}
 
 
-@pytest.mark.parametrize("engine", ["slurm", "eks"])
+@pytest.mark.parametrize("engine", ["slurm", "eks", "pcs"])
 def test_every_check_passes_by_default(trn: Trn, engine: str) -> None:
     done = trn("", NAMES[engine], "--json", "--strict")
     assert done.returncode == 0, done.stdout
@@ -314,13 +314,17 @@ pcluster:
 
 @pytest.fixture(scope="module")
 def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
-    """Two environments that between them want every check."""
+    """Environments that between them want every check."""
     mount = local_aws.client("fsx").describe_file_systems(FileSystemIds=[made.fsx])["FileSystems"][0]
     reserved = reservation(local_aws.client, "trn1.32xlarge", 1, "us-east-1f", block=False)
     text = existing(made, local_aws.client("ec2"))
     text = text.replace("MOUNT", mount["LustreConfiguration"]["MountName"]).replace("RESERVATION", reserved)
     linked = f"storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}\neks: {{data_buckets: [{made.bucket}]}}"
-    return {"slurm": text, "eks": linked}
+    kept = f"{{name: kept, max_nodes: 1, reservation: {reserved}}}"
+    pcs = f"""
+storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}
+pcs: {{queues: [{{name: a, custom_ami: ami-0c2023a1b2c3d4e5f, compute_resources: [{kept}]}}, {{name: b, capacity_type: spot}}]}}"""
+    return {"slurm": text, "eks": linked, "pcs": pcs}
 
 
 def test_existing_resources(everything: dict[str, str], made: Seeded) -> None:
@@ -370,7 +374,7 @@ class Recorder:
         self.actions.add(known[service, model.name.lower()])
 
 
-@pytest.mark.parametrize("engine", ["slurm", "eks"])
+@pytest.mark.parametrize("engine", ["slurm", "eks", "pcs"])
 def test_it_only_reads_and_the_policy_lists_all_requests(
     everything: dict[str, str], aws: LocalAws, engine: str
 ) -> None:
@@ -385,8 +389,7 @@ def test_it_only_reads_and_the_policy_lists_all_requests(
 
 
 def test_every_action_is_some_checks() -> None:
-    every = EVERY_CHECK.union(checks_of("pcs"))
-    assert {a for c in every for a in c.actions} == OPERATIONS.keys()
+    assert {a for c in EVERY_CHECK for a in c.actions} == OPERATIONS.keys()
 
 
 class User:
@@ -420,7 +423,7 @@ def without(document: dict[str, Any], action: str) -> dict[str, Any]:
     return {**document, "Statement": [s for s in left if s["Action"]]}
 
 
-@pytest.mark.parametrize("engine", swept(["slurm", "eks"], "slurm"))
+@pytest.mark.parametrize("engine", swept(["slurm", "eks", "pcs"], "slurm"))
 def test_the_printed_policy_is_enough_and_each_part_is_needed(
     everything: dict[str, str], aws: LocalAws, trn: Trn, user: User, engine: str
 ) -> None:
