@@ -118,7 +118,7 @@ def test_a_submission_follows_the_file_of_its_command_line_and_not_trn_env(
             [
                 "there is no stack TrnEksStack-nowhere in us-west-2. In us-west-2 there",
                 "TrnEksStack-file-test",
-                "give --stack",
+                "use ",
             ],
         ),
         (

@@ -127,7 +127,8 @@ def missing(stack: str, region: str, others: Sequence[str], engine: str | None =
     if others:
         sentences.append(f"It is in {' and in '.join(others)}: give --region, or --env with the environment's file.")
     if found := stacks(region, engine):
-        sentences.append(f"In {region} there {'is' if len(found) == 1 else 'are'} {', '.join(found)}: give --stack.")
+        verb, use = ("is", "that name") if len(found) == 1 else ("are", "one of these names")
+        sentences.append(f"In {region} there {verb} {', '.join(found)}: use {use}.")
     ours = engines.of_stack(id_in_app(stack) or "")
     if ours and not others and engine in (None, ours.name):
         sentences.append(f"To deploy {stack}: {deployment(stack)}.")
