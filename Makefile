@@ -14,7 +14,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
 export PATH := $(CURDIR)/$(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: docs pictures mutation sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
+.PHONY: dist docs pictures mutation sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
@@ -23,7 +23,7 @@ demo: setup  ## deploy, submit, train, destroy: all of it in a local AWS and a l
 	@$(BIN)/python -m sandbox.slurm_packages --optional
 	@$(BIN)/python -m sandbox.demo $(if $(PCS),--path pcs --nodes 2)
 
-test: setup .venvs/docs/.done .venvs/audit/.done .venvs/mutation/.done .venvs/torchx/.done .venvs/sbom/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
+test: setup .venvs/docs/.done .venvs/audit/.done .venvs/mutation/.done .venvs/torchx/.done .venvs/sbom/.done .venvs/dist/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
 	@if [ "$$CI" = true ]; then $(MAKE) --no-print-directory test-system kubernetes slurm; else \
 	  $(BIN)/python -m sandbox.slurm_packages --optional; \
 	  if command -v go >/dev/null; then $(MAKE) --no-print-directory kubernetes || true; fi; fi
@@ -122,6 +122,12 @@ lock:  ## pin again, with hashes, what pyproject.toml and the .in files ask for
 	@$(LOCK) pyproject.toml --extra cdk --extra dev --extra node -o requirements-dev.txt
 	@$(LOCK) pyproject.toml --extra cdk --extra node --constraints requirements-dev.txt -o requirements.txt
 	@for f in $(LOCKS:.in=); do $(LOCK) $$f.in -o $$f.txt; done
+
+dist: setup .venvs/dist/.done  ## wheel and source distribution, in dist, checked as a package index would
+	@rm -f dist/*.whl dist/*.tar.gz
+	@$(BIN)/python -m build --no-isolation --outdir dist >.cache/dist.log 2>&1 || { cat .cache/dist.log; exit 1; }
+	@.venvs/dist/bin/twine check --strict dist/*.whl dist/*.tar.gz
+	@.venvs/dist/bin/check-wheel-contents dist/*.whl
 
 SBOM := dist/sbom
 

@@ -21,6 +21,7 @@ TESTED = {
     "clean": "tests/test_makefile.py",
     "conformance": "tests/conformance tests/jobs/kinds/test_upstream.py tests/eks/test_upstream.py tests/pcluster/test_upstream.py",
     "demo": "tests/sandbox/test_demo.py",
+    "dist": "tests/test_packaging.py",
     "docs": "tests/reference",
     "lock": "tests/test_supply_chain.py",
     "mutation": "tests/trust/test_mutation.py",

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.jobs.conftest import make_cluster
-from tests.wheels import build, fresh_environment, run
+from tests.support import need
+from tests.wheels import fresh_environment, run
 
 ROOT = Path(__file__).parent.parent
 
@@ -36,8 +37,24 @@ app.synth()
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(ROOT, tmp_path_factory.mktemp("dist"))
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution, and the wheel that was built from it alone."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=ROOT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    return next(built.glob("*.whl"))
+
+
+def test_a_package_index_takes_both(built: Path, wheel: Path) -> None:
+    """As in `make dist`: metadata and README as PyPI renders it, and nothing beside the package in the wheel."""
+    programs = ROOT / ".venvs/dist/bin"
+    need(programs.exists(), "twine is not installed: make .venvs/dist/.done")
+    assert run(programs / "twine", "check", "--strict", *built.iterdir(), cwd=built).count("PASSED") == 2
+    assert run(programs / "check-wheel-contents", wheel, cwd=built).endswith("OK\n")
 
 
 def test_the_wheel_holds_every_script_and_fact(wheel: Path) -> None:
@@ -52,9 +69,8 @@ def test_the_wheel_holds_every_script_and_fact(wheel: Path) -> None:
         assert not missing
 
 
-def test_wheel_and_source_have_the_license(wheel: Path, tmp_path: Path) -> None:
-    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path, ROOT, cwd=ROOT)
-    [source] = tmp_path.glob("*.tar.gz")
+def test_wheel_and_source_have_the_license(built: Path, wheel: Path) -> None:
+    [source] = built.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as packed, tarfile.open(source) as unpacked:
         place = next(n for n in packed.namelist() if n.endswith("dist-info/licenses/LICENSE"))
         metadata = message_from_string(packed.read(place.replace("licenses/LICENSE", "METADATA")).decode())

@@ -48,7 +48,7 @@ def test_the_wheel_holds_what_the_sandbox_starts(wheel: Path) -> None:
         "sandbox/pyproject.toml",
         *(
             f"sandbox/requirements-{p}.{e}"
-            for p in ("audit", "docs", "mutation", "torchx", "types")
+            for p in ("audit", "dist", "docs", "mutation", "torchx", "types")
             for e in ("in", "txt")
         ),
     }
