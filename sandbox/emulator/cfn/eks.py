@@ -14,6 +14,7 @@ from sandbox import attach
 from sandbox.emulator.cfn.registry import Made, Properties, handlers, resource
 from sandbox.emulator.eks import wait_for_api
 from sandbox.emulator.eks_scaling import reconcile
+from sandbox.emulator.eks_scaling import update as update_config
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -185,6 +186,8 @@ def _create_node_group(logical_id: str, properties: Properties, stack: str) -> M
 
 
 def _update_node_group(physical_id: str, old: Properties, new: Properties, stack: str, *rest: Any, **more: Any) -> Made:
+    if (sizes := new.get("ScalingConfig")) and sizes != old.get("ScalingConfig"):
+        _ask(update_config, old["ClusterName"], physical_id, {"scalingConfig": _camel(sizes)})
     made: Made = _group_update(physical_id, old, new, stack, *rest, **more)
     reconcile()
     return made
