@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import ssl
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import urllib3
+import yaml
 
 Object = dict[str, Any]
 
@@ -137,9 +138,8 @@ class Api:
         context = ssl.create_default_context(cafile=ca)
         if certificate:
             context.load_cert_chain(*certificate)
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        )
+        # connections are kept: a handshake takes both sides more processor time than most requests
+        self._pool = urllib3.PoolManager(ssl_context=context, maxsize=16, retries=False)
 
     def call(
         self,
@@ -152,11 +152,10 @@ class Api:
         timeout: float = 30.0,
     ) -> Any:
         """Send a request; returns the parsed JSON, or text. Raises ApiError, OSError."""
-        with self._open(method, path, body, kind=kind, query=query, timeout=timeout) as reply:
-            raw = reply.read()
-            if reply.headers.get_content_type() == "application/json":
-                return json.loads(raw)
-            return raw.decode(errors="replace")
+        reply = self._send(method, path, body, kind=kind, query=query, timeout=timeout)
+        if reply.headers.get("Content-Type", "").partition(";")[0] == "application/json":
+            return json.loads(reply.data)
+        return reply.data.decode(errors="replace")
 
     def get(self, path: str, **query: str) -> Any:
         return self.call("GET", path, query=query)
@@ -194,14 +193,19 @@ class Api:
     def watch(self, path: str, *, timeout: float = 3600.0) -> Iterator[tuple[str, Object]]:
         """(event, object) for all existing and new objects, until the connection ends."""
         query = {"watch": "true", "timeoutSeconds": str(int(timeout))}
-        with self._open("GET", path, None, query=query, timeout=timeout + 30) as reply:
+        reply = self._send("GET", path, None, query=query, timeout=timeout + 30, stream=True)
+        try:
             for line in reply:
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     return
                 yield event["type"], event["object"]
+        except urllib3.exceptions.HTTPError as error:
+            raise OSError(str(error)) from error
+        finally:
+            reply.close()
 
-    def _open(
+    def _send(
         self,
         method: str,
         path: str,
@@ -210,23 +214,25 @@ class Api:
         kind: str = "application/json",
         query: Mapping[str, str] | None = None,
         timeout: float,
-    ) -> Any:
+        stream: bool = False,
+    ) -> urllib3.BaseHTTPResponse:
         url = self.endpoint + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
         headers = {"Accept": "application/json", "Content-Type": kind}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310  https, on this machine
         try:
-            return self._opener.open(request, timeout=timeout)
-        except urllib.error.HTTPError as error:
-            with error:
-                raw = error.read()
-            try:
-                status = json.loads(raw)
-                raise ApiError(error.code, status.get("reason", ""), status.get("message", "")) from None
-            except ValueError:
-                raise ApiError(error.code, error.reason, raw.decode(errors="replace")) from None
+            reply = self._pool.request(method, url, data, headers=headers, timeout=timeout, preload_content=not stream)
+            if reply.status < 400:
+                return reply
+            raw = reply.data
+        except urllib3.exceptions.HTTPError as error:
+            raise OSError(str(error)) from error
+        try:
+            status = json.loads(raw)
+            raise ApiError(reply.status, status.get("reason", ""), status.get("message", ""))
+        except ValueError:
+            raise ApiError(reply.status, reply.reason or "", raw.decode(errors="replace")) from None
 
 
 def _folder(body: Object) -> str:
@@ -235,7 +241,9 @@ def _folder(body: Object) -> str:
 
 def load_all(files: Sequence[Path]) -> list[Object]:
     """The objects of YAML files."""
-    from ruamel.yaml import YAML
+    return [document for file in files for document in read_all(file.read_text("utf-8"))]
 
-    reader = YAML(typ="safe")
-    return [document for file in files for document in reader.load_all(file) if document]
+
+def read_all(text: str) -> list[Object]:
+    """The objects of a YAML text. With libyaml, as the definitions of charts have megabytes."""
+    return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]

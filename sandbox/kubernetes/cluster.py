@@ -143,7 +143,7 @@ class LocalKubernetes:
     @property
     def ca_data(self) -> str:
         """The certificate of its authority, base64, as in EKS's DescribeCluster."""
-        return base64.b64encode(Path(self._places.certificate("ca")).read_bytes()).decode()
+        return base64.b64encode(self._authority.read_bytes()).decode()
 
     @property
     def kubeconfig(self) -> Path:
@@ -157,11 +157,17 @@ class LocalKubernetes:
 
     def api(self, token: str | None = None) -> Api:
         """A client: the administrator's, or that of the bearer token."""
+        return self._admin if token is None else Api(self.endpoint, self._authority, token=token)
+
+    @functools.cached_property
+    def _admin(self) -> Api:
+        """One for all, as it keeps its connections."""
         at = self._places
-        ca = Path(at.certificate("ca"))
-        if token is not None:
-            return Api(self.endpoint, ca, token=token)
-        return Api(self.endpoint, ca, certificate=(Path(at.certificate("admin")), Path(at.key("admin"))))
+        return Api(self.endpoint, self._authority, certificate=(Path(at.certificate("admin")), Path(at.key("admin"))))
+
+    @property
+    def _authority(self) -> Path:
+        return Path(self._places.certificate("ca"))
 
     def kubectl(self, *arguments: str, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:
         """Run kubectl as administrator; returns output as text, without a check of the exit code."""

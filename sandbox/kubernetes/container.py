@@ -1,4 +1,4 @@
-"""A container's view of the file system, and its command: `python -m sandbox.kubernetes.container SPEC.json`.
+"""A container's view of the file system, and its command: `python -I -S container.py SPEC.json`. It imports nothing of ours.
 
 `pods.py` starts it in a mount namespace (and a user namespace unless the user is root). The view is this machine's files
 with the pod's volumes mounted. It is not visible outside, and changes nothing on this machine: a mount point that does

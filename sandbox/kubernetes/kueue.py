@@ -19,7 +19,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from sandbox.kubernetes import build, daemons
-from sandbox.kubernetes.api import Api, ApiError, Object, path_of
+from sandbox.kubernetes.api import Api, ApiError, Object, path_of, read_all
 from sandbox.kubernetes.daemons import Places
 from sandbox.processes import wait_until
 from trainium_cdk.catalog import Catalog
@@ -64,7 +64,7 @@ def rendered(release: charts.Release) -> list[Object]:
     done = subprocess.run(command, input=json.dumps(release.values), capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"chart {release.name} {release.version} does not accept its values: {done.stderr.strip()}")
-    return [one for one in YAML(typ="safe").load_all(done.stdout) if one]
+    return read_all(done.stdout)
 
 
 def install(api: Api, release: charts.Release, at: Places, authority: str) -> tuple[list[str], dict[str, str]]:

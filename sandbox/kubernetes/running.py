@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox import paths
+from sandbox.kubernetes import container as view
 from sandbox.kubernetes import pod_spec
 from sandbox.kubernetes.api import Api, ApiError, Object, path_of, retry
 from sandbox.kubernetes.logs import LogWriter
@@ -195,13 +196,9 @@ class Running:
             if self._ending.is_set():
                 raise OSError("the pod is being deleted")
             process = subprocess.Popen(
-                [*_unshare(), sys.executable, "-m", "sandbox.kubernetes.container", str(spec)],
-                env={
-                    **env,
-                    "PYTHONPATH": paths.python_path(),
-                    "PYTHONDONTWRITEBYTECODE": "1",
-                    "PATH": os.environ["PATH"],
-                },
+                # the file, not the module: importing its packages takes 0.3 s of processor time
+                [*_unshare(), sys.executable, "-I", "-S", view.__file__, str(spec)],
+                env={**env, "PATH": os.environ["PATH"]},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
