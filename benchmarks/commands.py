@@ -60,7 +60,8 @@ class Run:
 
 
 def _queues(number: int) -> dict[str, Any]:
-    return {"pcluster": {"queues": [{"name": f"q{i}", "compute_resources": [{"name": "trn"}]} for i in range(number)]}}
+    queues = [{"name": f"q{i}", "compute_resources": [{"name": "trn"}]} for i in range(number)]
+    return {"pcluster": {"cpu_queue": None, "queues": queues}}
 
 
 def _groups(number: int) -> dict[str, Any]:

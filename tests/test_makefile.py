@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import tomllib
@@ -73,4 +74,4 @@ def test_what_is_measured_can_be_deployed() -> None:
     assert {case.floor for case in commands.CASES} <= known
     assert {name for case in commands.CASES if (name := case.context.get("env"))} == commands.ENVIRONMENTS.keys()
     for environment in commands.ENVIRONMENTS.values():
-        assert checks.require(settings.parse(str(environment).replace("'", '"'))) is not None
+        assert checks.require(settings.parse(json.dumps(environment))) is not None

@@ -33,9 +33,15 @@ def _flow(form: str, count: int) -> str:
 REFUSED = [
     *_refused("refused-*.txt"),
     (
-        f"pcluster: {{queues: [{_flow('{name: q%d}', 51)}]}}  # <-",
+        f"pcluster: {{queues: [{_flow('{name: q%d}', 50)}]}}  # <-",
         "pcluster.queues",
-        "a cluster can have at most 50 queues",
+        "51 queues, the CPU queue included: a cluster can have at most 50 queues. Fix: combine queues, as a queue can have several compute "
+        "resources, or write cpu_queue: null",
+    ),
+    (
+        f"pcluster: {{cpu_queue: null, queues: [{_flow('{name: q%d}', 51)}]}}  # <-",
+        "pcluster.queues",
+        "51 queues: a cluster can have at most 50 queues. Fix: combine queues, as a queue can have several compute resources.",
     ),
     (
         f"pcluster: {{queues: [{_flow('{name: q%d, compute_resources: [{name: a}, {name: b}]}', 26)}]}}  # <-",
@@ -44,9 +50,14 @@ REFUSED = [
     ),
     (f"tags: {{{_flow('t%d: x', 40)}}}  # <-", "tags", "a cluster can have at most 39 tags"),
     (
-        f"pcs: {{size: medium, queues: [{_flow('{name: q%02d, compute_resources: [{max_nodes: 1}]}', 10)}]}}  # <-",
+        f"pcs: {{size: medium, cpu_queue: null, queues: [{_flow('{name: q%02d, compute_resources: [{max_nodes: 1}]}', 10)}]}}  # <-",
         "pcs.queues",
-        "a cluster has at most 10 node groups: one for the login node and, here, 10 for compute resources",
+        "a cluster has at most 10 node groups: one for the login node and, here, 10 for compute resources. Fix: remove",
+    ),
+    (
+        f"pcs: {{size: medium, queues: [{_flow('{name: q%02d, compute_resources: [{max_nodes: 1}]}', 9)}]}}  # <-",
+        "pcs.queues",
+        "9 for compute resources, one for the CPU queue. Fix: write cpu_queue: null, remove compute resources, or",
     ),
 ]
 SHAPE = _refused("shape.txt")

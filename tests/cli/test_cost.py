@@ -27,7 +27,7 @@ def test_each_item_and_their_sum(cost: Any) -> None:
     lines = cost(*TUTORIAL)
     assert "compute1/queue1-i1: 0 to 16 x trn1.32xlarge\t0.00\t344.00" in lines
     assert "EFS: 1024 MiB/s provisioned\t8.4164\t8.4164" in lines
-    assert lines[-2:] == ["all\t9.22\t354.15", "a month\t6,728\t258,529"]
+    assert lines[-2:] == ["all\t9.22\t354.85", "a month\t6,728\t259,041"]
     found = json.loads("\n".join(cost(*TUTORIAL, "--json")))
     assert found["prices"] == str(CATALOG.prices_date)
     assert sum(item["full"] or 0 for item in found["items"]) == pytest.approx(found["full_hour"], abs=1e-3)
@@ -38,9 +38,9 @@ def test_what_is_unknown_has_its_page(cost: Any, capsys: pytest.CaptureFixture[s
     cli.app(["cost", "TrnPcsStack", *TUTORIAL], standalone_mode=False)
     captured = capsys.readouterr()
     assert "Slurm controller: small\tunknown\tunknown" in captured.out
-    assert "\nall\tat least 8.83\tat least 353.76\n" in captured.out
+    assert "\nall\tat least 8.83\tat least 354.46\n" in captured.out
     for line in (
-        "without Slurm controller: small, node management: 1 to 17 nodes: unknown; AWS publishes it at https://aws.amazon.com/pcs/pricing/",
+        "without Slurm controller: small, node management: 1 to 19 nodes: unknown; AWS publishes it at https://aws.amazon.com/pcs/pricing/",
         "`trn cost --live` asks the AWS Price List; or add prices under catalog.prices.us-east-1 or catalog.service_prices.us-east-1",
     ):
         assert line in captured.err

@@ -36,9 +36,12 @@ def test_the_file_can_be_deployed(
     text = Path("environment.yaml").read_text()
     # what is a comment is valid, too, without its #
     everything = re.sub(
-        r"^( *)# (fsx:|on_destroy:|access:|  - \{principal|capacity_type:)", r"\1\2", text, flags=re.MULTILINE
+        r"^( *)# (fsx:|on_destroy:|access:|  - \{principal|capacity_type:|cpu_queue:)",
+        r"\1\2",
+        text,
+        flags=re.MULTILINE,
     )
-    assert everything.count("#") == text.count("#") - (4 if engine == "eks" else 3)
+    assert everything.count("#") == text.count("#") - (3 if engine == "pcs" else 4)
     Path("all.yaml").write_text(everything)
     everything_on = settings.load(Path("all.yaml"))
     assert everything_on.storage.fsx is not None

@@ -134,11 +134,14 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_TOKEN", "hf_x")
     Path("my-project").mkdir()
-    for name in ("train.py", "train.sh", "my-script.py", "my-project/train.py"):
+    for name in ("train.py", "train.sh", "evaluate.sh", "my-script.py", "my-project/train.py"):
         Path(name).write_text("1\n")
     words = shlex.split(line.replace("COMMIT", "a" * 40).replace("IMAGE", "an/image:1"))[2:]
     job, _ = made(monkeypatch, words)
     assert job.kind in (words[0], "script")
     for engine in cases.ENGINES:
-        if not (job.image and engine == "slurm") and not ((job.after or job.array) and engine != "slurm"):
-            assert plan(job, cases.cluster(engine, job)).job is job
+        if not (job.image and engine == "slurm") and not (
+            (job.after or job.array or job.queue == "cpu") and engine != "slurm"
+        ):
+            on = cases.slurm.make_cluster() if job.queue == "cpu" else cases.cluster(engine, job)
+            assert plan(job, on).job is job

@@ -44,7 +44,11 @@ def test_a_vpc_is_all_that_it_needs(region: str) -> None:
     given = config(found)
     assert given["Region"] == (region or {"Ref": "AWS::Region"})
     [choice] = found.find_resources("Custom::TrnSubnetChoice")
-    [queue] = given["Scheduling"]["SlurmQueues"]
+    queue, cpu = given["Scheduling"]["SlurmQueues"]
+    assert (queue["Name"], cpu["Name"]) == ("compute1", "cpu")
+    assert cpu["Networking"]["SubnetIds"] == [
+        {"Ref": next(n for n in resources(found, "EC2::Subnet") if "Private" in n)}
+    ]
     assert queue["Networking"]["SubnetIds"] == [{"Fn::GetAtt": [choice, "SubnetId"]}]
     assert queue["Networking"]["PlacementGroup"] == {"Enabled": True}
     assert [s["EfsSettings"]["FileSystemId"] for s in given["SharedStorage"]] == [{"Ref": next(iter(resources(found, "EFS::FileSystem")))}]  # fmt: skip
@@ -83,7 +87,9 @@ def test_existing_resources_are_accepted() -> None:
     found = template(build, "")
     given = config(found)
     private = [{"Ref": name} for name in resources(found, "EC2::Subnet") if "Private" in name]
-    assert [q["Networking"]["SubnetIds"] for q in given["Scheduling"]["SlurmQueues"]] == [[p] for p in private]
+    one, two, cpu = given["Scheduling"]["SlurmQueues"]
+    assert [q["Networking"]["SubnetIds"] for q in (one, two)] == [[p] for p in private]
+    assert (cpu["Name"], cpu["Networking"]["SubnetIds"]) == ("cpu", [private[0]])
     assert given["HeadNode"]["Networking"]["SubnetId"] == private[1]
     assert not found.find_resources("Custom::TrnSubnetChoice")
     assert "Theirs" in str(given["HeadNode"]["CustomActions"])

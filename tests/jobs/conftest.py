@@ -39,11 +39,14 @@ CONFIGURATION = {
 
 
 def make_cluster(*fleets: Fleet, **changes: Any) -> SlurmCluster:
-    """The tutorials' cluster (16 trn1.32xlarge in queue compute1), with changes."""
+    """The default cluster: 16 trn1.32xlarge in queue compute1, two c5.2xlarge in cpu; with changes.
+
+    With `fleets`, these alone: a cluster without CPU nodes, of `cpu_queue: null` or of an older release, which prepares on Trainium nodes.
+    """
     stack_outputs = outputs.slurm_outputs(settings.load(), head_node_id="i-0123456789abcdef0", bucket="trn-bucket")
     made = outputs.parse("TrnPclusterStack", "us-east-1", {key: value for key, (value, _) in stack_outputs.items()})
     assert isinstance(made, SlurmCluster)
-    return made.model_copy(update={**changes, **({"fleets": fleets} if fleets else {})})
+    return made.model_copy(update={**({"fleets": fleets, "cpu": None} if fleets else {}), **changes})
 
 
 def fleet(kind: str = "trn1.32xlarge", nodes: int = 16, **changes: Any) -> Fleet:

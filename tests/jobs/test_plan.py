@@ -128,13 +128,12 @@ def test_warnings_before_a_job_runs() -> None:
 
 def test_fetching_runs_where_it_costs_least() -> None:
     cheap = fleet("trn1.2xlarge", 1, queue="small")
-    assert plan(BertLarge(), make_cluster(fleet(), cheap)).prepare_queue == "small"
-    assert plan(BertLarge(), make_cluster(fleet(), fleet(queue="other"))).prepare_queue == "compute1"
+    assert plan(BertLarge(), make_cluster(fleet(), cheap)).prepares_on.queue == "small"
+    assert plan(BertLarge(), make_cluster(fleet(), fleet(queue="other"))).prepares_on.queue == "compute1"
     # a capacity block of others is not there to be used
     block = cheap.model_copy(update={"capacity_type": "capacity-block"})
-    assert plan(BertLarge(), make_cluster(fleet(), block)).prepare_queue == "compute1"
-    with_cpu = make_cluster(fleet(), cheap).model_copy(update={"cpu_queue": "cpu"})
-    assert plan(BertLarge(), with_cpu).prepare_queue == "cpu"
+    assert plan(BertLarge(), make_cluster(fleet(), block)).prepares_on.queue == "compute1"
+    assert plan(BertLarge(), make_cluster(fleet(), cheap, cpu=make_cluster().cpu)).prepares_on.queue == "cpu"
 
 
 def test_a_job_may_use_all_nodes_of_its_type_in_the_queue() -> None:

@@ -46,7 +46,9 @@ def test_golden(name: str) -> None:
 )
 def test_placement_group(queue: dict[str, Any], resource: dict[str, Any], together: bool) -> None:
     env = settings.validate({"pcluster": {"queues": [{**queue, "compute_resources": [resource]}]}})
-    [rendered] = render(env, ids_for(env))["Scheduling"]["SlurmQueues"]
+    rendered, cpu = render(env, ids_for(env))["Scheduling"]["SlurmQueues"]
+    assert (rendered["Name"], cpu["Name"]) == ("compute1", "cpu")
+    assert "PlacementGroup" not in cpu["Networking"]
     assert rendered["Networking"]["PlacementGroup"] == {"Enabled": together}
     assert "Networking" not in rendered["ComputeResources"][0]
 
@@ -54,7 +56,8 @@ def test_placement_group(queue: dict[str, Any], resource: dict[str, Any], togeth
 def test_a_reserved_resource_beside_others_keeps_out_of_the_placement_group() -> None:
     resources = [{"name": "free"}, {"name": "reserved", "reservation": "cr-0123456789abcdef0"}]
     env = settings.validate({"pcluster": {"queues": [{"compute_resources": resources}]}})
-    [queue] = render(env, ids_for(env))["Scheduling"]["SlurmQueues"]
+    queue, cpu = render(env, ids_for(env))["Scheduling"]["SlurmQueues"]
+    assert (queue["Name"], cpu["Name"]) == ("compute1", "cpu")
     assert queue["Networking"]["PlacementGroup"] == {"Enabled": True}
     free, reserved = queue["ComputeResources"]
     assert "Networking" not in free
@@ -114,7 +117,9 @@ def test_overrides_come_last_and_find_queues_by_name() -> None:
     config = render(env, ids_for(env))
     assert config["DevSettings"]["Timeouts"] == {**BOOTSTRAP_SECONDS, "HeadNodeBootstrapTimeout": 2400}
     assert config["Scheduling"]["SlurmSettings"] == {"ScaledownIdletime": 10, "QueueUpdateStrategy": "TERMINATE"}
-    [queue] = config["Scheduling"]["SlurmQueues"]
+    queue, cpu = config["Scheduling"]["SlurmQueues"]
+    assert (queue["Name"], cpu["Name"]) == ("compute1", "cpu")
+    assert cpu["JobExclusiveAllocation"] is True
     assert queue["HealthChecks"] == {"Gpu": {"Enabled": False}}
     assert queue["ComputeResources"][0]["MaxCount"] == 16
     assert "JobExclusiveAllocation" not in queue

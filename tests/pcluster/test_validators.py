@@ -106,9 +106,9 @@ def test_overrides_are_validated_too(
 def test_as_many_tags_as_the_rules_allow_pass_with_that_of_the_function(
     validator: PclusterValidator, local_aws: LocalAws
 ) -> None:
-    """The provider adds a tag of its own: one more of ours, and ParallelCluster refuses the cluster."""
+    """The provider adds a tag of its own: one more of ours, and ParallelCluster refuses each of its two queues."""
     most = Catalog.load().parallelcluster.limits.tags
-    for count, refused in ((most, []), (most + 1, ["ComputeResourceTagsValidator"])):
+    for count, refused in ((most, []), (most + 1, ["ComputeResourceTagsValidator"] * 2)):
         env = settings.validate({"tags": {f"t{i}": "x" for i in range(count)}})
         config = configuration(local_aws, env)
         config["Tags"].append({"Key": "parallelcluster:custom_resource", "Value": "cluster"})

@@ -213,6 +213,11 @@ def test_life_of_a_cluster(
         found = local_aws.client("ec2").describe_instances(Filters=kind)["Reservations"]
         return sum(len(reservation["Instances"]) for reservation in found)
 
+    def resumed() -> list[str]:
+        """The nodes that Slurm has started, in that order."""
+        lines = re.findall(r"^resume (.*)$", (tmp_path / "slurm/log/power.log").read_text(), re.MULTILINE)
+        return [node for nodes in lines for node in nodes.split()]
+
     with slurm.LocalSlurm.start(tmp_path / "slurm", config, environment=local_aws.variables, idle_seconds=3) as local:
         local.attach(local_aws.directory / f"clusters/{name}-pcs")
         of = ("--stack", stack)
@@ -222,9 +227,14 @@ def test_life_of_a_cluster(
         assert "step 4: loss" in trn("logs", "bert-large-life", "--follow", "--node", "0", *of)
         assert "bert-[1-2]" not in trn("status", "bert-large-life", *of)
         assert "bert-trn-[1-2]" in trn("status", "bert-large-life", *of)
-        resumed = re.findall(r"^resume (.*)$", (tmp_path / "slurm/log/power.log").read_text(), re.MULTILINE)
-        assert {node for nodes in resumed for node in nodes.split()} >= {"bert-trn-1", "bert-trn-2"}
+        # while it was prepared, no Trainium node ran; nor does one for an evaluation
+        started = resumed()
+        assert (started[0], set(started)) == ("cpu-1", {"cpu-1", "bert-trn-1", "bert-trn-2"})
         assert processes.wait_until(lambda: training() == 0, 120, 0.2)
+        (tmp_path / "evaluate.sh").write_text("echo evaluated on $SLURMD_NODENAME\n")
+        trn("submit", str(tmp_path / "evaluate.sh"), "--queue", "cpu", "--token", "cpu", *of)
+        assert "evaluated on cpu-" in trn("logs", "evaluate-cpu", "--follow", *of)
+        assert (training(), {node for node in resumed()[len(started) :] if not node.startswith("cpu-")}) == (0, set())
         # PCS replaces a login node that failed; the next command finds the new one
         ec2 = local_aws.client("ec2")
         tagged = [{"Name": f"tag:{GROUP_TAG}", "Values": [cluster.login_group_id]}]

@@ -144,19 +144,20 @@ def counts_are_within_limits(env: Environment) -> Iterator[Problem]:
     queue_list = [*env.pcluster.queues, *cpu]
     limits = facts.limits
     key: KeyPath = ("pcluster", "queues")
+    with_cpu, without = (", the CPU queue included", ", or write cpu_queue: null") if cpu else ("", "")
     if len(queue_list) > limits.queues:
         yield error(
             key,
             f"a cluster can have at most {limits.queues} queues",
-            "combine queues: a queue can have several compute resources",
-            value=f"{len(queue_list)} queues",
+            f"combine queues, as a queue can have several compute resources{without}",
+            value=f"{len(queue_list)} queues{with_cpu}",
         )
     if facts.many_queues <= len(queue_list) <= limits.queues:
         yield warning(
             key,
             f"with {facts.many_queues} queues or more, cluster updates may fail: the head node has 30 s to read the launch templates of all queues",
-            "combine queues: a queue can have several compute resources",
-            value=f"{len(queue_list)} queues",
+            f"combine queues, as a queue can have several compute resources{without}",
+            value=f"{len(queue_list)} queues{with_cpu}",
             engine="slurm",
         )
     resources = sum(len(q.compute_resources) for q in env.pcluster.queues) + len(cpu)
@@ -164,8 +165,8 @@ def counts_are_within_limits(env: Environment) -> Iterator[Problem]:
         yield error(
             key,
             f"a cluster can have at most {limits.compute_resources} compute resources in all queues together",
-            "use two environments",
-            value=f"{resources} compute resources",
+            f"use two environments{without}",
+            value=f"{resources} compute resources{with_cpu}",
         )
 
 

@@ -70,16 +70,17 @@ def node_groups_are_within_limits(env: Environment) -> Iterator[Problem]:
     limits, groups = env.catalog.pcs.limits, [r for _, _, r in _resources(env)]
     key = ("pcs", "queues")
     cpu = len(env.pcs.cpu_queues)
-    count, with_cpu = len(env.pcs.queues) + cpu, " with the CPU queue" if cpu else ""
+    count = len(env.pcs.queues) + cpu
+    with_cpu, without = (" with the CPU queue", "write cpu_queue: null, ") if cpu else ("", "")
     if count > limits.queues:
         reason = f"a cluster has at most {limits.queues} queues, and here are {count}{with_cpu}"
-        yield error(key, reason, "remove queues, or use a second environment", value=count)
+        yield error(key, reason, f"{without}remove queues, or use a second environment", value=count)
     if len(groups) + cpu + 1 > limits.compute_node_groups:
         reason = (
             f"a cluster has at most {limits.compute_node_groups} node groups: one for the login node and, here, "
             f"{len(groups)} for compute resources{', one for the CPU queue' if cpu else ''}"
         )
-        yield error(key, reason, "remove compute resources, or use a second environment", value=len(groups))
+        yield error(key, reason, f"{without}remove compute resources, or use a second environment", value=len(groups))
 
 
 @RULES.add
@@ -90,6 +91,8 @@ def size_holds_the_nodes(env: Environment) -> Iterator[Problem]:
         return
     larger: list[Size] = [name for name, size in sizes.items() if size.nodes >= nodes]
     fix = f"write size: {larger[0]}, or lower max_nodes" if larger else "lower max_nodes, or use several environments"
+    if p.cpu_queues:
+        fix += ", or write cpu_queue: null"
     reason = f"it has at most {sizes[p.size].nodes:,} nodes, and this cluster up to {nodes:,}, the login node{' and the CPU queue' if p.cpu_queues else ''} included"
     yield error(("pcs", "size"), reason, fix)
 

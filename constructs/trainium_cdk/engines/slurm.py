@@ -25,5 +25,7 @@ pcluster:
       compute_resources:
         # Nodes start when jobs need them, and cost nothing while none runs.
         - {{name: trn, instance_type: {instance_type}, max_nodes: {nodes}}}
+  # Data is prepared on ordinary nodes, which start when a job needs them; null: on a Trainium node.
+  # cpu_queue: {{instance_type: c5.2xlarge, max_nodes: 2}}
 """,
 )

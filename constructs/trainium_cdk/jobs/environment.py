@@ -30,11 +30,12 @@ def launch_environment(plan: Plan, catalog: Catalog | None = None) -> dict[str, 
     """Names and values, including the job's own `env`, which overrides the others."""
     job, fleet = plan.job, plan.fleet
     env = {
-        # slow compilation on one worker must not look like a hang on the others
-        "NEURON_RT_EXEC_TIMEOUT": "600",
         "PYTHONUNBUFFERED": "1",  # so that logs can be followed
         "MASTER_PORT": "2022",
     }
+    if not plan.on_trainium:
+        return {**env, **job.env}
+    env["NEURON_RT_EXEC_TIMEOUT"] = "600"  # slow compilation on one worker must not look like a hang on the others
     if fleet.efa and job.nodes > 1:
         env |= {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1"}
         if _version(plan.cluster.kernel) < _FORK_SAFE_BELOW:

@@ -71,6 +71,6 @@ def _of(fitted: Plan, catalog: Catalog) -> Forecast:
         None if fleet.capacity_type == "capacity-block" else catalog.price(fleet.instance_type, fitted.cluster.region)
     )
     return Forecast(
-        job.nodes, "", fleet.instance_type, fitted.workers, str(fitted.batch or ""), fitted.batch.global_size if fitted.batch else None,
+        job.nodes, "", fleet.instance_type, fitted.workers if fitted.on_trainium else 0, str(fitted.batch or ""), fitted.batch.global_size if fitted.batch else None,
         job.total_steps, expected(fitted, catalog), None if price is None else price * job.nodes, fitted.notes,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic_core import PydanticCustomError
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import arrays, packages
+from trainium_cdk.jobs import arrays, packages, preparation
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.records import Reader
 from trainium_cdk.jobs.upstream import Upstream as Upstream
@@ -191,6 +191,8 @@ class Job(BaseModel):
     """Whether it fetches code, packages or data first."""
     RESTARTS: ClassVar[bool] = True
     """Whether to retry after a failure of its own program, because it resumes from a checkpoint."""
+    NEEDS_TRAINIUM: ClassVar[bool] = True
+    """Whether it runs on Trainium nodes only; False: also in a cluster's queue of nodes without them."""
     CHECKS_VERSIONS: ClassVar[bool] = True
     """Whether a node does not start if its Neuron driver and runtime are not compatible. False: the kind reports it itself."""
     REPLACES: ClassVar[Mapping[str, str]] = {}
@@ -205,7 +207,10 @@ class Job(BaseModel):
     name: Name | None = Field(
         default=None, description="First part of the job's id. Default: the kind's name, or the script's."
     )
-    queue: Word | None = Field(default=None, description="Queue. Default: the cluster's first.")
+    queue: Word | None = Field(
+        default=None,
+        description="Queue. Default: the cluster's first. Slurm: scripts that need no Trainium also run in the queue of CPU nodes, cpu.",
+    )
     instance_type: Word | None = Field(default=None, description="Instance type, where a queue mixes several.")
     compute_resource: Word | None = Field(
         default=None,
@@ -383,7 +388,7 @@ class Plan:
     Attributes:
         fleet: the nodes it runs on; the first of several that are alike.
         batch: None if the job defines no global batch, for example a user's script.
-        prepare_queue: the queue in which `prepare` runs: the CPU queue, else the one with the fewest NeuronCores per node, which costs least.
+        prepares_on: where `prepare` runs on Slurm: the nodes without Trainium, else those with the fewest NeuronCores, which cost least.
         constraint: Slurm features that select the fleets, if the queue has others too.
         notes: for the user, before the job runs.
     """
@@ -392,7 +397,7 @@ class Plan:
     cluster: "Cluster"
     fleet: "Fleet"
     batch: Batch | None
-    prepare_queue: str
+    prepares_on: "Fleet"
     constraint: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -408,8 +413,13 @@ class Plan:
 
     @property
     def needs_neuron(self) -> bool:
-        """Whether the job needs a Neuron driver: a script without a framework may not."""
-        return self.job.needs_framework or self.framework != "none"
+        """Whether the job needs a Neuron driver: a script without a framework may not, and there is none without Trainium."""
+        return self.on_trainium and (self.job.needs_framework or self.framework != "none")
+
+    @property
+    def on_trainium(self) -> bool:
+        """Whether its nodes have Trainium."""
+        return self.fleet.devices > 0
 
     @property
     def ranks_per_node(self) -> int:
@@ -432,12 +442,16 @@ class Plan:
         lines = [
             f"{nodes} of {self.fleet.instance_type} in queue {self.fleet.queue}, {self.fleet.cores} NeuronCores each"
         ]
+        if not self.on_trainium:
+            lines = [f"{nodes} of {self.fleet.instance_type} in queue {self.fleet.queue}, without Trainium"]
         if self.job.array:
             lines[0] = f"{len(arrays.indices(self.job.array))} times {lines[0]}"
         if self.batch:
             lines.append(f"global batch size {self.batch}")
         if self.job.PACKAGES:
             lines.append(packages.describe(self.job.PACKAGES, self.job, self.cluster))
+        if "prepare" in self.stages and not self.cluster.containers:
+            lines.append(preparation.described(self.cluster, self.prepares_on))
         return lines + list(self.notes)
 
 

@@ -26,9 +26,11 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     Raises:
         JobError: it does not fit; the message names the value and what would fit.
     """
+    if cluster.cpu and job.queue == cluster.cpu.queue:
+        _without_trainium(job, cluster.cpu)
     alike = _fleets(job, cluster)
     fleet = _with_lnc(job, cluster, alike[0].model_copy(update={"nodes": _nodes(alike)}))
-    if job.nodes > 1 and fleet.efa == 0:
+    if job.nodes > 1 and fleet.devices and fleet.efa == 0:
         raise JobError(
             f"nodes is {job.nodes}, but {fleet.instance_type} in queue {fleet.queue} has no EFA: training over "
             "several nodes cannot work. Use --nodes 1, or a queue of an instance type with EFA, for example trn1.32xlarge"
@@ -36,7 +38,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     _image(job, cluster)
     _supported(job, cluster, fleet)
     packages.check(job, cluster)
-    notes = versions.notes(job.image, cluster, fleet)
+    notes = versions.notes(job.image, cluster, fleet) if fleet.devices else []
     if fleet.ultraserver and job.nodes > 1:
         notes.append(
             f"the NeuronLink between the {fleet.instance_type} instances of an UltraServer is not used: the job's nodes "
@@ -51,12 +53,25 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         cluster=cluster,
         fleet=fleet,
         batch=batch,
-        prepare_queue=getattr(cluster, "cpu_queue", "") or cheapest.queue,
+        prepares_on=cluster.cpu or cheapest,
         constraint="|".join(f.resource for f in alike) if others else None,
         notes=tuple(notes),
     )
     job.check(made)
     return made
+
+
+def _without_trainium(job: Job, cpu: Fleet) -> None:
+    """Refuses what cannot run on nodes without Trainium."""
+    reason = ""
+    if job.NEEDS_TRAINIUM:
+        reason = f"{job.kind} trains on NeuronCores. Use another queue, or submit a script of your own to {cpu.queue}"
+    elif job.precompile:
+        reason = "precompile runs the graphs of Trainium nodes there. Remove --precompile, or use another queue"
+    elif job.lnc is not None:
+        reason = f"lnc is {job.lnc}, a number of NeuronCores. Remove --lnc, or use another queue"
+    if reason:
+        raise JobError(f"queue {cpu.queue} has {cpu.instance_type} nodes, without Trainium, but {reason}")
 
 
 def obstacle(kind: type[Job], cluster: Cluster) -> str:
@@ -146,7 +161,7 @@ def _fleets(job: Job, cluster: Cluster) -> tuple[Fleet, ...]:
     try:
         fleets = cluster.fleets if job.instance_type and not job.queue else cluster.queue(job.queue)
     except OutputsError as e:
-        raise JobError(f"{e}. Give one of them as --queue") from None
+        raise JobError(f"{e}. Give one of them as --queue{_no_cpu_nodes(job, cluster)}") from None
     if job.compute_resource:
         if cluster.containers:
             raise JobError(
@@ -175,11 +190,20 @@ def _fleets(job: Job, cluster: Cluster) -> tuple[Fleet, ...]:
             return tuple(group)
     most = max(groups.values(), key=_nodes)
     first = most[0]
+    noun = f"{engines.get(cluster.engine).nodes_noun} {first.resource}" if first.devices else "cpu_queue"
     raise JobError(
         f"nodes is {job.nodes}, but queue {first.queue} has at most {_nodes(most)} of {first.instance_type}. Use "
         f"--nodes {_nodes(most)} or "
-        f"fewer, or raise max_nodes of {engines.get(cluster.engine).nodes_noun} {first.resource} and deploy again"
+        f"fewer, or raise max_nodes of {noun} and deploy again"
     )
+
+
+def _no_cpu_nodes(job: Job, cluster: Cluster) -> str:
+    if job.queue != "cpu":
+        return ""
+    if cluster.containers:
+        return ". On Kubernetes jobs run on Trainium nodes, and are prepared on the system nodes"
+    return "" if cluster.cpu else ", or deploy with `cpu_queue: {}` for nodes without Trainium"
 
 
 def _nodes(group: Iterable[Fleet]) -> int:

@@ -4,10 +4,11 @@ A stack's outputs are flat strings of at most 1,024 bytes each, so a fleet is on
 needs of its instance type, so that a type described only in an environment file works from any machine.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from trainium_cdk.errors import OutputsError
 
@@ -64,9 +65,9 @@ class Fleet(BaseModel):
     nodes: int
     """Most nodes it can have."""
     devices: int
-    """Trainium chips of a node."""
+    """Trainium chips of a node; 0 for one without."""
     cores: int
-    """Logical NeuronCores of a node: one worker process each."""
+    """Logical NeuronCores of a node: one worker process each. 1 for a node without Trainium."""
     efa: int
     """EFA interfaces of a node; 0 = off."""
     family: str
@@ -75,6 +76,11 @@ class Fleet(BaseModel):
     """Instances of one UltraServer; 0 = in none."""
     lnc: int = 0
     """Physical NeuronCores of a logical one; 0 = the instance type's default."""
+
+
+def _from_output(value: Any) -> Any:
+    """An output of JSON, or empty."""
+    return (json.loads(value) if value else None) if isinstance(value, str) else value
 
 
 class ClusterOutputs(BaseModel):
@@ -118,6 +124,8 @@ class ClusterOutputs(BaseModel):
     """The stack's own bucket."""
     registry_uri: str = ""
     fleets: tuple[Fleet, ...] = Field(min_length=1)
+    cpu: Annotated[Fleet | None, BeforeValidator(_from_output)] = None
+    """Nodes without Trainium for jobs, in a queue of their own; None if there are none, as on EKS and in stacks of older releases."""
 
     @classmethod
     def fields(cls, outputs: Mapping[str, str]) -> dict[str, Any]:
@@ -127,6 +135,11 @@ class ClusterOutputs(BaseModel):
     @property
     def queues(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(f.queue for f in self.fleets))
+
+    @property
+    def every_fleet(self) -> tuple[Fleet, ...]:
+        """The fleets, the one without Trainium last."""
+        return (*self.fleets, self.cpu) if self.cpu else self.fleets
 
     def of_team(self, team: str) -> Self:
         """The cluster as a team of it sees it.
@@ -149,15 +162,16 @@ class ClusterOutputs(BaseModel):
         )
 
     def queue(self, name: str | None = None) -> tuple[Fleet, ...]:
-        """The fleets of a queue; of the first one where no name is given.
+        """The fleets of a queue; of the first Trainium one where no name is given.
 
         Raises:
             OutputsError: the cluster has no such queue.
         """
         wanted = name or self.queues[0]
-        found = tuple(f for f in self.fleets if f.queue == wanted)
+        found = tuple(f for f in self.every_fleet if f.queue == wanted)
         if not found:
-            raise OutputsError(f"{self.stack} has no queue {wanted!r}; it has {', '.join(self.queues)}")
+            has = dict.fromkeys(f.queue for f in self.every_fleet)
+            raise OutputsError(f"{self.stack} has no queue {wanted!r}; it has {', '.join(has)}")
         return found
 
 

@@ -8,7 +8,7 @@ from trainium_cdk.errors import OutputsError
 from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, export
 
 if TYPE_CHECKING:
-    from trainium_cdk.settings import Environment
+    from trainium_cdk.settings import CpuQueue, Environment
 
 _USER = re.compile(r"(?!root$)[A-Za-z_][A-Za-z0-9_.@-]{0,63}")
 PEOPLE = "trn-users"
@@ -25,7 +25,7 @@ class SlurmCluster(ClusterOutputs):
         "Os": ("os", "Operating system of the nodes"),
         "Venv": ("venv", "Virtual environment"),
         "Users": ("users", "Where its users come from"),
-        "CpuQueue": ("cpu_queue", "Partition of nodes without Trainium, where jobs prepare their data"),
+        "CpuNodes": ("cpu", "Nodes without Trainium, where jobs prepare their data"),
     }
     scales_itself = (
         "starts and stops nodes automatically, as jobs need them. Its bounds are min_nodes and max_nodes of a compute resource: "
@@ -40,9 +40,6 @@ class SlurmCluster(ClusterOutputs):
     """The user that jobs belong to."""
     venv: str
     """The virtual environment: a path, a name in the user's home directory, or ~USER/NAME in that of another."""
-
-    cpu_queue: str = ""
-    """Partition of nodes without Trainium, where jobs prepare; empty if there is none, as of stacks of older releases."""
 
     @property
     def identity(self) -> str:
@@ -83,7 +80,7 @@ def of_nodes(env: "Environment", engine: str, *, bucket: str, registry_uri: str)
     name = section.os
     os = env.catalog.parallelcluster.operating_systems[name]
     return {
-        "cpu_queue": section.cpu_queue.name if section.cpu_queue else "",
+        "cpu": "".join(_cpu_fleet(queue).model_dump_json() for queue in section.cpu_queues),
         "job_user": os.user,
         "users": section.several_users,
         "shared_dir": env.storage.shared_dir,
@@ -96,6 +93,19 @@ def of_nodes(env: "Environment", engine: str, *, bucket: str, registry_uri: str)
         "bucket": bucket,
         "registry_uri": registry_uri,
     }
+
+
+def _cpu_fleet(queue: "CpuQueue") -> Fleet:
+    return Fleet(
+        queue=queue.name,
+        resource=queue.name,
+        instance_type=queue.instance_type,
+        nodes=queue.max_nodes,
+        devices=0,
+        cores=1,
+        efa=0,
+        family=queue.instance_type.partition(".")[0],
+    )
 
 
 def fleets(env: "Environment", engine: str = "slurm") -> tuple[Fleet, ...]:

@@ -39,8 +39,8 @@ class TrnPcsCluster(Construct):
     Args:
         vpc: Where the cluster is.
         queues: The partitions. Default: one, of up to 16 trn1.32xlarge.
-        cpu_queue: Nodes without Trainium, where jobs prepare their data. They start when a job needs them.
-            Default: none, and jobs prepare on a node of the cheapest queue.
+        cpu_queue: Nodes without Trainium, where jobs prepare their data. They start when a job needs them. Default: up to two
+            c5.2xlarge. None: jobs prepare on a node of the cheapest queue.
         storage: File systems that every node mounts: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. Default: a new EFS.
         bootstrap: The scripts that every node runs at its start, for the same operating system, mounts and types. Default: a `TrnBootstrap`,
             in a `TrnBucket`.
@@ -85,7 +85,7 @@ class TrnPcsCluster(Construct):
         *,
         vpc: ec2.IVpc,
         queues: Sequence[PcsQueue] = (PcsQueue(),),
-        cpu_queue: CpuQueue | None = None,
+        cpu_queue: CpuQueue | None = CpuQueue(),  # noqa: B008  frozen
         storage: AnyStorage | None = None,
         bootstrap: TrnBootstrap | None = None,
         vpc_subnets: ec2.SubnetSelection | None = None,

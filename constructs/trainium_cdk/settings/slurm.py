@@ -62,13 +62,14 @@ class SlurmQueue(Placed):
 
 
 class CpuQueue(Settings):
-    """A queue of nodes without Trainium, for preparing data and for evaluation. The stage `prepare` of jobs runs there, and no Neuron
-    software is installed but the framework. It is in the first zone of the network; a job has its nodes to itself."""
+    """A queue of nodes without Trainium: the stage `prepare` of jobs runs there, and scripts of your own (`trn submit --queue cpu`), for
+    example evaluations. No Neuron software is installed but the framework. It is in the first zone of the network; a job has its nodes
+    to itself."""
 
     name: Name = "cpu"
     """The partition's name."""
-    instance_type: InstanceTypeName = "c5.4xlarge"
-    """An ordinary x86_64 type."""
+    instance_type: InstanceTypeName = "c5.2xlarge"
+    """An ordinary x86_64 type. The default has 8 vCPUs and 16 GiB of memory, as PCS's login node, which installs the same packages."""
     min_nodes: int = Field(default=0, ge=0)
     """Static nodes. They always run and are always charged."""
     max_nodes: int = Field(default=2, ge=1)
@@ -107,9 +108,9 @@ class SlurmSection(Section):
 
     os: str
     queues: Sequence[SlurmQueue]
-    cpu_queue: CpuQueue | None = None
-    """Nodes without Trainium, which start when a job needs them and cost nothing while none does: `cpu_queue: {}` for up to two c5.4xlarge.
-    Default: none, and `prepare` runs on a node of the cheapest Trainium queue."""
+    cpu_queue: CpuQueue | None = CpuQueue()
+    """Nodes without Trainium, which start when a job needs them and cost nothing while none does. Default: up to two c5.2xlarge. null: none,
+    and `prepare` runs on a node of the cheapest Trainium queue."""
     custom_ami: AmiId | None = None
     """Image of every node without a custom_ami of its own."""
     node_policies: tuple[PolicyArn, ...] = Field(default=(), max_length=8)
@@ -120,7 +121,13 @@ class SlurmSection(Section):
 
     @model_validator(mode="after")
     def _names(self) -> SlurmSection:
-        refuse_duplicates(self.queue_names, "queue")
+        refuse_duplicates([q.name for q in self.queues], "queue")
+        if self.cpu_queue and self.cpu_queue.name in [q.name for q in self.queues]:
+            name = self.cpu_queue.name
+            raise wrong(
+                f"a queue and the CPU queue are named {name}",
+                f"write cpu_queue: {{name: {name}-nodes}}, or cpu_queue: null for none",
+            )
         refuse_duplicates([user.name for user in self.users], "user")
         if twice := [uid for uid, count in Counter(user.uid for user in self.users).items() if count > 1]:
             raise wrong(f"uid {twice[0]} is given to two users", "give each user a uid of its own")

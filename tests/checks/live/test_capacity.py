@@ -46,7 +46,7 @@ def offering(price: str, zone: str = "use1-az4") -> Offering:
     return Offering(f"cb-{price}", "trn1.32xlarge", 4, zone, at(24), at(48), price, "USD")
 
 
-ALL = dict.fromkeys(("trn1.32xlarge", "c5.4xlarge"), frozenset({"use1-az4"}))
+ALL = dict.fromkeys(("trn1.32xlarge", "c5.4xlarge", "c5.2xlarge"), frozenset({"use1-az4"}))
 SYSTEM = {"trn1.32xlarge": frozenset({"use1-az4"}), "t3.micro": frozenset({"use1-az4"})}
 SEEN = {
     "VCpuInfo": {"DefaultVCpus": 128},
@@ -68,11 +68,13 @@ TABLE = [
     Case("zones", "", {"use1-az4": "available"}, [("ok", "use1-az4")]),
     Case("zones", "", {"use1-az4": "impaired", "use1-az6": "available"}, [("error", "impaired", "choose from use1-az6")]),
     Case("zones", "network: {zone_ids: [use1-az5]}", {"use1-az6": "available"}, [("error", "none", "[environment.yaml:1]")]),
-    Case("offering", "", ALL, [("ok",), ("ok",)]),
+    Case("offering", "", ALL, [("ok",), ("ok",), ("ok",)]),
     Case("offering", "", {**ALL, "trn1.32xlarge": frozenset({"use1-az5", "use1-az6"})},
-         [("error", "trn1.32xlarge for compute1/trn = use1-az4", "zone_id: use1-az5 or use1-az6"), ("ok",)]),
-    Case("offering", "", {"c5.4xlarge": ALL["c5.4xlarge"]}, [("error", "no zone of us-east-1 offers it to this account"), ("ok",)]),
-    Case("offering", "", {"trn1.32xlarge": ALL["trn1.32xlarge"]}, [("ok",), ("error", "c5.4xlarge for the head node")]),
+         [("error", "trn1.32xlarge for compute1/trn = use1-az4", "zone_id: use1-az5 or use1-az6"), ("ok",), ("ok",)]),
+    Case("offering", "", {k: ALL[k] for k in ("c5.4xlarge", "c5.2xlarge")},
+         [("error", "no zone of us-east-1 offers it to this account"), ("ok",), ("ok",)]),
+    Case("offering", "", {"trn1.32xlarge": ALL["trn1.32xlarge"]},
+         [("ok",), ("error", "c5.4xlarge for the head node"), ("error", "c5.2xlarge for the cpu node")]),
     Case("offering", "", {**SYSTEM, "m5.large": frozenset({"use1-az4"})},
          [("ok",), ("warning", "m5.large for the system node = use1-az1", "in the other zones"), ("ok",)], "eks"),
     Case("offering", "", SYSTEM, [("ok",), ("error", "use1-az4 and use1-az1"), ("ok",)], "eks"),

@@ -105,15 +105,17 @@ KEY = 1 / 730
 WATCHED = {"slurm": ((3 + 11 * 0.3) / 730, 8 * 17 * 0.3 / 730), "eks": ((3 + 11 * 0.3) / 730, 0.0)}
 """Dashboard and metrics: always, and those of all nodes."""
 OWN_KEY = "encryption: arn:aws:kms:us-east-1:111122223333:key/12345678-1234-1234-1234-123456789012"
+CPU = 2 * (0.34 + 100 * 0.08 / 730)
+"""Two nodes of the CPU queue."""
 COSTS = [
     # environment, engine, USD an hour idle and full in addition to a key and to what is watched, what is not known
-    (OWN_KEY, "slurm", 0.68 + 0.05 + 40 / 730 - KEY, 16 * (21.5 + 40 / 730), []),
-    ("", "slurm", 0.68 + 0.045 + 0.005 + 500 * 0.08 / 730, 16 * (21.5 + 500 * 0.08 / 730), []),
-    ("network: {nat: none}", "slurm", 0.68 + 500 * 0.08 / 730, 16 * (21.5 + 500 * 0.08 / 730), []),
-    ("storage: {fsx: {capacity_gib: 2400}}", "slurm", 0.68 + 0.05 + (40 + 336) / 730, 16 * (21.5 + 40 / 730), []),
-    ("storage: {efs: {throughput: provisioned, provisioned_mibps: 100}}", "slurm", 0.68 + 0.05 + (40 + 600) / 730, 16 * (21.5 + 40 / 730), []),
-    ("pcluster: {cpu_queue: {instance_type: c5.2xlarge}}", "slurm", 0.68 + 0.05 + 40 / 730, 16 * (21.5 + 40 / 730) + 2 * (0.34 + 8 / 730), []),
-    ("pcluster: {head: {instance_type: c7i.large}}", "slurm", 0.05 + 40 / 730, 16 * (21.5 + 40 / 730), ["head node: c7i.large"]),
+    (OWN_KEY, "slurm", 0.68 + 0.05 + 40 / 730 - KEY, 16 * (21.5 + 40 / 730) + CPU, []),
+    ("", "slurm", 0.68 + 0.045 + 0.005 + 500 * 0.08 / 730, 16 * (21.5 + 500 * 0.08 / 730) + CPU, []),
+    ("network: {nat: none}", "slurm", 0.68 + 500 * 0.08 / 730, 16 * (21.5 + 500 * 0.08 / 730) + CPU, []),
+    ("storage: {fsx: {capacity_gib: 2400}}", "slurm", 0.68 + 0.05 + (40 + 336) / 730, 16 * (21.5 + 40 / 730) + CPU, []),
+    ("storage: {efs: {throughput: provisioned, provisioned_mibps: 100}}", "slurm", 0.68 + 0.05 + (40 + 600) / 730, 16 * (21.5 + 40 / 730) + CPU, []),
+    ("pcluster: {head: {instance_type: c7i.large}}", "slurm", 0.05 + 40 / 730, 16 * (21.5 + 40 / 730) + CPU, ["head node: c7i.large"]),
+    ("pcluster: {cpu_queue: null}", "slurm", 0.68 + 0.05 + 40 / 730, 16 * (21.5 + 40 / 730), []),
     ("eks: {bastion_host: null}", "eks", 0.10 + 2 * 0.096 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.096, []),
     ("eks: {version: '1.33', bastion_host: null}", "eks", 0.60 + 2 * 0.096 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.096, []),
     ("eks: {bastion_host: null, node_groups: [{nodes: 1}]}", "eks", 0.342 + 21.5 + 40 / 730, 21.5 + 40 / 730 + 2 * 0.096, []),

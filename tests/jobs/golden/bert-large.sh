@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=8ef660efea1d6c1283b6866b5403f4f14aa20c1ee5100d2ab91e4f3ff11234bd
+digest=54e51386f984e4b275dd943057e5e6d4ab85be0743d12926e5cca91513388940
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -197,6 +197,7 @@ write "$job/job.json" <<'EOF'
   },
   "kind": "bert-large",
   "nodes": 16,
+  "prepare_queue": "cpu",
   "queue": "compute1",
   "stages": [
     "prepare",
@@ -207,7 +208,7 @@ write "$job/job.json" <<'EOF'
 }
 EOF
 write "$job/summary.json" <<'EOF'
-{"expected": null, "global_batch_size": 65536, "instance_type": "trn1.32xlarge", "kind": "bert-large", "nodes": 16, "queue": "compute1"}
+{"expected": null, "global_batch_size": 65536, "instance_type": "trn1.32xlarge", "kind": "bert-large", "nodes": 16, "prepare_queue": "cpu", "queue": "compute1"}
 EOF
 ["$job/stage.sh"]
 write "$job/node.sh" <<'EOF'
@@ -366,7 +367,7 @@ write "$job/prepare.sbatch" <<'EOF'
 #!/bin/bash
 #SBATCH --job-name=bert-large-20261120-4f3a9c:prepare
 #SBATCH --comment=trn:bert-large-20261120-4f3a9c
-#SBATCH --partition=compute1
+#SBATCH --partition=cpu
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --exclusive

@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=5fb04c32eda7d4f1f1e802a454fdf3ac12c2bbd6227b00603c29ce0f6d163b4c
+digest=cba3f789136d71370eec3cfc401e8b3cb47314ee611ddb6bf6657be9d483ab84
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -197,6 +197,7 @@ write "$job/job.json" <<'EOF'
   },
   "kind": "gpt-6.7b",
   "nodes": 16,
+  "prepare_queue": "cpu",
   "queue": "compute1",
   "stages": [
     "prepare",
@@ -207,7 +208,7 @@ write "$job/job.json" <<'EOF'
 }
 EOF
 write "$job/summary.json" <<'EOF'
-{"expected": null, "global_batch_size": 1024, "instance_type": "trn1.32xlarge", "kind": "gpt-6.7b", "nodes": 16, "queue": "compute1"}
+{"expected": null, "global_batch_size": 1024, "instance_type": "trn1.32xlarge", "kind": "gpt-6.7b", "nodes": 16, "prepare_queue": "cpu", "queue": "compute1"}
 EOF
 ["$job/stage.sh"]
 write "$job/node.sh" <<'EOF'
@@ -418,7 +419,7 @@ write "$job/prepare.sbatch" <<'EOF'
 #!/bin/bash
 #SBATCH --job-name=gpt-6.7b-20261120-4f3a9c:prepare
 #SBATCH --comment=trn:gpt-6.7b-20261120-4f3a9c
-#SBATCH --partition=compute1
+#SBATCH --partition=cpu
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --exclusive

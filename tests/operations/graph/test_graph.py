@@ -47,7 +47,7 @@ def test_several_queues_and_a_public_head_node() -> None:
     env = synthesis.environment("many-queues")
     queues = [box for box in found.boxes if box.title.startswith("Queue ")]
     assert [box.title.split()[1] for box in queues] == env.pcluster.queue_names
-    assert queues[-1].lines[0].split(",")[0] == "0 to 4 x c5.4xlarge"
+    assert queues[-1].lines[0].split(",")[0] == "0 to 4 x c5.2xlarge"
     for box, queue in zip(queues[:-1], env.pcluster.queues, strict=True):
         assert [line.split(",")[0] for line in box.lines] == [
             f"{r.min_nodes} to {r.max_nodes} x {r.instance_type}" for r in queue.compute_resources

@@ -108,6 +108,18 @@ SLURM: dict[str, tuple[Data, set[tuple[str, str, str]]]] = {
 }
 
 
+def test_the_cpu_queue_is_added_to_a_running_cluster(spec: Spec) -> None:
+    """Clusters of an older release get it with their next deployment."""
+    found = compare(synth(merged(FULL, {"pcluster": {"cpu_queue": None}})), synth(FULL), spec)
+    [added] = [c for c in found if c.property == "Scheduling.SlurmQueues"]
+    assert (added.level, added.new, added.meaning) == (
+        "safe",
+        "cpu",
+        "the running cluster is updated without interruption",
+    )
+    assert summary(found) == set()
+
+
 @pytest.mark.parametrize("what", SLURM)
 def test_changes_of_the_slurm_environment(what: str, spec: Spec) -> None:
     change, expected = SLURM[what]

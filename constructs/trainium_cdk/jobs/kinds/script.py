@@ -28,6 +28,7 @@ class Script(Job):
 
     TITLE: ClassVar[str] = "a script of your own"
     FRAMEWORKS: ClassVar[tuple[str, ...]] = ()
+    NEEDS_TRAINIUM: ClassVar[bool] = False
     PREPARES: ClassVar[bool] = False  # but with a workdir
     RESTARTS: ClassVar[bool] = False
 

@@ -185,7 +185,9 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     def node_of_rank(self, id: str, rank: int) -> int:
         """Ranks are in the order of the nodes. Arguments and errors as of `Backend.node_of_rank`."""
         status = self.status(id)
-        fleets = [f for f in self.cluster.fleets if (f.queue, f.instance_type) == (status.queue, status.instance_type)]
+        fleets = [
+            f for f in self.cluster.every_fleet if (f.queue, f.instance_type) == (status.queue, status.instance_type)
+        ]
         each = fleets[0].cores if fleets else 1
         if not 0 <= rank < status.nodes * each:
             raise JobError(f"{id} has ranks 0 to {status.nodes * each - 1}, not {rank}. Choose one of them")

@@ -34,8 +34,9 @@ def _node(line: str, cluster: SlurmCluster, jobs: dict[str, str]) -> Node:
     reason = re.search(r" Reason=(.*?)(?: \[[^\]]*\])?$", line.rstrip())
     fleets = [
         f
-        for f in cluster.fleets
-        if re.match(rf"{re.escape(f.queue)}-(?:(?:dy|st)-)?{re.escape(f.resource)}-\d+$", name)  # PCS names no kind
+        for f in cluster.every_fleet
+        # PCS names no kind, and its CPU nodes have the queue's name alone
+        if re.match(rf"{re.escape(f.queue)}-(?:(?:(?:dy|st)-)?{re.escape(f.resource)}-)?\d+$", name)
     ]
     return Node(
         name=name,

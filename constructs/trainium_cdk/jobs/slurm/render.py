@@ -77,7 +77,7 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
     )
 
 
-_SUMMARY = ("kind", "queue", "instance_type", "nodes", "global_batch_size", "expected", "user")
+_SUMMARY = ("kind", "queue", "prepare_queue", "instance_type", "nodes", "global_batch_size", "expected", "user")
 """What `trn list` shows of a job: one line, so that reading it is limited whatever the job wrote."""
 
 
@@ -95,6 +95,7 @@ def _describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any
         "global_batch_size": fitted.batch.global_size if fitted.batch else None,
         "stages": list(fitted.stages),
         "expected": asdict(published) if published else None,
+        **({"prepare_queue": fitted.prepares_on.queue} if "prepare" in fitted.stages else {}),
         **({"user": job.user} if job.user else {}),
     }
 
@@ -107,7 +108,7 @@ def _batch(name: str, fitted: Plan, parts: Template, stage: StageName) -> str:
     options = [
         f"--job-name={name}:{stage}",
         f"--comment=trn:{name}",
-        f"--partition={fitted.prepare_queue if prepare else fitted.fleet.queue}",
+        f"--partition={(fitted.prepares_on if prepare else fitted.fleet).queue}",
         f"--nodes={nodes}",
         f"--ntasks-per-node={tasks}",
         "--exclusive",
@@ -240,7 +241,7 @@ def _node(name: str, fitted: Plan, venv: str, parts: Template, catalog: Catalog 
         cache=fitted.job.cache_set,
         cache_lines=cache_lines(fitted.framework),
         versions=versions.node_check(fitted.cluster, fitted.needs_neuron, catalog),
-        check="check_versions\n" if fitted.job.CHECKS_VERSIONS else "",
+        check="check_versions\n" if fitted.job.CHECKS_VERSIONS and fitted.on_trainium else "",
         helpers=parts.helpers,
         activate=activate,
         body=ranks + parts.node,

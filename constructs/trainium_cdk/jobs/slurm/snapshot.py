@@ -332,13 +332,15 @@ def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> J
     elsewhere = raw.cluster if raw.cluster not in (None, cluster.identity) else None
     members: tuple[Stage, ...] = ()
     for name, number in raw.stages.items():
+        queue = raw.described.get("prepare_queue" if name == "prepare" else "queue")
         if raw.array and name == "train":
             everyone = Known(
                 before=stages[-1] if stages else None,
                 elsewhere=elsewhere,
                 inactive=inactive,
                 full=cluster.shared_dir if slurm.full else "",
-                down=tuple(d for d in slurm.down if d.queue == raw.described.get("queue")),
+                down=tuple(d for d in slurm.down if d.queue == queue),
+                cpu=cluster.cpu is not None and queue == cluster.cpu.queue,
             )
             members = _members(raw, number, slurm, everyone)
             stages.append(of_members(number, members))
@@ -356,8 +358,9 @@ def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> J
             elsewhere=elsewhere,
             inactive=inactive,
             full=cluster.shared_dir if slurm.full else "",
-            down=tuple(d for d in slurm.down if name == "prepare" or d.queue == raw.described.get("queue")),
-            blocks=tuple(id for id, nodes in slurm.blocks if nodes.startswith(f"{raw.described.get('queue')}-")),
+            down=tuple(d for d in slurm.down if d.queue == queue or (name == "prepare" and queue is None)),
+            blocks=tuple(id for id, nodes in slurm.blocks if nodes.startswith(f"{queue}-")),
+            cpu=cluster.cpu is not None and queue == cluster.cpu.queue,
         )
         stages.append(stage(name, number, known))
     described = raw.described

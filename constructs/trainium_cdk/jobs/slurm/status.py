@@ -90,6 +90,7 @@ class Known(NamedTuple):
         full: the shared file system, if no block of it is free.
         down: the nodes of its queue that are down.
         blocks: capacity blocks of its queue that are not active.
+        cpu: whether its queue is that of the nodes without Trainium.
     """
 
     before: Stage | None = None
@@ -103,6 +104,7 @@ class Known(NamedTuple):
     full: str = ""
     down: tuple[Down, ...] = ()
     blocks: tuple[str, ...] = ()
+    cpu: bool = False
 
 
 def stage(name: str, number: str, known: Known) -> Stage:
@@ -286,7 +288,9 @@ fail-over, 2026-11-24: `insufficient_capacity_timeout`)."""
 def _waits_for_nodes(known: Known, text: str) -> str:
     """Why nodes are not there: what EC2 reported for those that could not be started, or what Slurm says of those that are down."""
     compiled = known.before is not None and known.before.name == "precompile"
-    waits = "waits behind other jobs" if text == "Priority" else "waits for nodes"
+    waits = (
+        "waits behind other jobs" if text == "Priority" else "waits for a CPU node" if known.cpu else "waits for nodes"
+    )
     if known.blocks and text != "Priority":
         return f"waits for capacity block {known.blocks[0]}, which is not active: it has not begun, or it has ended; `trn why STACK` tells which"
     if text.startswith("ReqNodeNotAvail") and "Reserved" in text:

@@ -3,7 +3,7 @@
 >>> from trainium_cdk import settings
 >>> from trainium_cdk.settings.inventory import inventory
 >>> [(part.name, part.most) for part in inventory(settings.load(), "slurm").parts]
-[('compute1/trn', 16), ('head node', 1)]
+[('compute1/trn', 16), ('head node', 1), ('cpu node', 2)]
 """
 
 from __future__ import annotations
