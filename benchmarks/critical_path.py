@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.creation import CreationTimes, creation_times
-
-_IN_TEXT = re.compile(r"\$\{([A-Za-z0-9]+)(?:\.[^}]*)?\}")
+from trainium_cdk.operations.updates.leaves import references
 
 
 @dataclass(frozen=True)
@@ -86,22 +84,7 @@ def needs(resources: Mapping[str, Any], name: str) -> set[str]:
     resource = resources[name]
     depends = resource.get("DependsOn", [])
     names = {depends} if isinstance(depends, str) else set(depends)
-    return (names | _references(resource.get("Properties", {}))) & set(resources) - {name}
-
-
-def _references(node: Any) -> set[str]:
-    if isinstance(node, list):
-        return set().union(*map(_references, node)) if node else set()
-    if not isinstance(node, Mapping):
-        return set()
-    found = set().union(*map(_references, node.values())) if node else set()
-    if isinstance(node.get("Ref"), str):
-        found.add(node["Ref"])
-    if attribute := node.get("Fn::GetAtt"):
-        found.add(attribute.partition(".")[0] if isinstance(attribute, str) else attribute[0])
-    if text := node.get("Fn::Sub"):
-        found |= set(_IN_TEXT.findall(text if isinstance(text, str) else text[0]))
-    return found
+    return (names | {other for other, _ in references(resource.get("Properties", {}))}) & set(resources) - {name}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,30 +9,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from trainium_cdk.operations.graph.model import Architecture, Box, Flow
+from trainium_cdk.operations.updates import leaves
 
 Resource = Mapping[str, Any]
 _PORTS = {988: "Lustre, port 988", 2049: "NFS, port 2049"}
 _SUFFIX = re.compile(r"(?:[0-9A-F]{8})+$")
-_IN_TEXT = re.compile(r"\$\{([A-Za-z0-9]+)(?:\.[^}]*)?\}")
 _STORAGE = ("AWS::EFS::FileSystem", "AWS::FSx::FileSystem")
 
 
 def references(node: Any) -> Iterator[str]:
     """The logical ids that a part of a template refers to."""
-    if isinstance(node, list):
-        for one in node:
-            yield from references(one)
-    elif isinstance(node, Mapping):
-        for key, value in node.items():
-            if key == "Ref" and isinstance(value, str):
-                yield value
-            elif key == "Fn::GetAtt":
-                yield value.partition(".")[0] if isinstance(value, str) else value[0]
-            elif key == "Fn::Sub":
-                yield from _IN_TEXT.findall(value if isinstance(value, str) else value[0])
-                yield from references([] if isinstance(value, str) else value[1])
-            else:
-                yield from references(value)
+    return (id for id, _ in leaves.references(node))
 
 
 def read(name: str, template: Mapping[str, Any]) -> Architecture:
@@ -54,8 +41,8 @@ class _Reader:
                 for box, uses in draw(self, id, resource.get("Properties", {})):
                     self.boxes[box.id], self.uses[box.id] = box, set(uses)
                     self.drawn.add(id)
-        vpcs = [(id, p) for id, p in self._of("AWS::EC2::VPC")]
-        network = f"VPC {_text(vpcs[0][1].get('CidrBlock'))}".strip() if vpcs else ""
+        vpc = next((p for _, p in self._of("AWS::EC2::VPC")), None)
+        network = "" if vpc is None else f"VPC {_text(vpc.get('CidrBlock'))}".strip()
         if not network and any(b.area != "region" for b in self.boxes.values()):
             network = "an existing VPC"
         others = Counter(r["Type"] for id, r in self.all.items() if id not in self.drawn)
@@ -74,8 +61,7 @@ class _Reader:
         return str(self.all.get(id, {}).get("Type", ""))
 
     def props(self, id: str) -> Resource:
-        found: Resource = self.all.get(id, {}).get("Properties", {})
-        return found
+        return self.all.get(id, {}).get("Properties", {})  # type: ignore[no-any-return]
 
     # Where things are
 
@@ -182,10 +168,8 @@ class _Reader:
             sizes = [_size(r) for r in queue.get("ComputeResources", [])]
             capacity = {"SPOT": "spot", "CAPACITY_BLOCK": "capacity block"}.get(queue.get("CapacityType", ""), "")
             title = f"Queue {_text(queue.get('Name'))}" + (f" ({capacity})" if capacity else "")
-            yield (
-                Box(f"{id}.{_text(queue.get('Name'))}", self.area(queue.get("Networking", {})), title, tuple(sizes)),
-                references(queue),
-            )
+            area = self.area(queue.get("Networking", {}))
+            yield Box(f"{id}.{_text(queue.get('Name'))}", area, title, tuple(sizes)), references(queue)
 
     def node_group(self, id: str, p: Resource) -> Iterator[tuple[Box, set[str]]]:
         templates = [t for t in references(p.get("LaunchTemplate")) if self.type(t) == "AWS::EC2::LaunchTemplate"]
@@ -225,16 +209,11 @@ class _Reader:
         yield Box(id, area, _words(id).capitalize(), lines), {*references(p), *roles}
 
     def function(self, id: str, p: Resource) -> Iterator[tuple[Box, Iterator[str]]]:
-        lines = ("in the VPC",) if p.get("VpcConfig") else ()
-        yield (
-            Box(
-                id,
-                "region",
-                f"Lambda: {_words(id)}",
-                (*lines, *(f"role {_name(r)}" for r in references(p.get("Role")))),
-            ),
-            references(p),
+        lines = (
+            *(("in the VPC",) if p.get("VpcConfig") else ()),
+            *(f"role {_name(r)}" for r in references(p.get("Role"))),
         )
+        yield Box(id, "region", f"Lambda: {_words(id)}", lines), references(p)
 
     def control_plane(self, id: str, p: Resource) -> Iterator[tuple[Box, Iterator[str]]]:
         charts = [_text(c.get("Release") or c.get("Chart")) for _, c in self._of("Custom::AWSCDK-EKS-HelmChart")]
@@ -246,35 +225,24 @@ class _Reader:
     def bucket(self, id: str, p: Resource) -> Iterator[tuple[Box, Iterator[str]]]:
         logs = {t for _, q in self._of("AWS::S3::Bucket") for t in references(q.get("LoggingConfiguration"))}
         if id not in logs:
-            yield (
-                Box(
-                    id,
-                    "region",
-                    f"S3 bucket {_words(id)}",
-                    ("its access logs in another one",) if "LoggingConfiguration" in p else (),
-                ),
-                references(p),
-            )
+            lines = ("its access logs in another one",) if "LoggingConfiguration" in p else ()
+            yield Box(id, "region", f"S3 bucket {_words(id)}", lines), references(p)
 
     def storage(self, id: str, p: Resource) -> Iterator[tuple[Box, Iterator[str]]]:
         lustre = p.get("LustreConfiguration", {})
-        lines: tuple[str, ...]
         if lustre or p.get("FileSystemType"):
-            lines = (f"{_text(p.get('StorageCapacity'))} GiB {_text(lustre.get('DeploymentType'))}".strip(),)
-            yield Box(id, "storage", "FSx for Lustre", lines), references(p)
-        else:
-            lines = ("encrypted",) if p.get("Encrypted") else ()
-            yield (
-                Box(id, "storage", "EFS", (f"{_text(p.get('ThroughputMode')) or 'bursting'} throughput", *lines)),
-                references(p),
+            title, lines = (
+                "FSx for Lustre",
+                [f"{_text(p.get('StorageCapacity'))} GiB {_text(lustre.get('DeploymentType'))}".strip()],
             )
+        else:
+            title, lines = "EFS", [f"{_text(p.get('ThroughputMode')) or 'bursting'} throughput"]
+            lines += ["encrypted"] if p.get("Encrypted") else []
+        yield Box(id, "storage", title, tuple(lines)), references(p)
 
     def endpoint(self, id: str, p: Resource) -> Iterator[tuple[Box, Iterator[str]]]:
-        service = _text(p.get("ServiceName")).rpartition(".")[2]
-        yield (
-            Box(id, "storage", f"Endpoint of {service}", (_text(p.get("VpcEndpointType", "Gateway")).lower(),)),
-            references(p),
-        )
+        service, kind = _text(p.get("ServiceName")).rpartition(".")[2], _text(p.get("VpcEndpointType", "Gateway"))
+        yield Box(id, "storage", f"Endpoint of {service}", (kind.lower(),)), references(p)
 
 
 Draw = Callable[[_Reader, str, Resource], Iterator[tuple[Box, Any]]]

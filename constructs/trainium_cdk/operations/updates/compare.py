@@ -19,19 +19,19 @@ _COPY = "leave it as it was, or copy its data first and then give --allow {name}
 
 @dataclass(frozen=True)
 class _Resource:
-    """A resource before and after; None if it does not exist."""
+    """A resource before and after; empty if it does not exist."""
 
     id: str
-    old: Mapping[str, Any] | None
-    new: Mapping[str, Any] | None
+    old: Mapping[str, Any]
+    new: Mapping[str, Any]
 
     @property
     def type(self) -> str:
-        return str((self.new or self.old or {})["Type"])
+        return str((self.new or self.old)["Type"])
 
     @property
     def name(self) -> str:
-        path = ((self.new or self.old or {}).get("Metadata") or {}).get("aws:cdk:path", "")
+        path = ((self.new or self.old).get("Metadata") or {}).get("aws:cdk:path", "")
         steps = path.split("/")[1:]
         while len(steps) > 1 and steps[-1] in ("Resource", "Default"):  # the CDK's ids of a construct's main resource
             steps.pop()
@@ -40,23 +40,14 @@ class _Resource:
     @property
     def kept(self) -> bool:
         """Whether the deployed resource is kept in the account when the stack removes it."""
-        policies = {(self.old or {}).get("DeletionPolicy"), (self.new or {}).get("UpdateReplacePolicy")}
+        policies = {self.old.get("DeletionPolicy"), self.new.get("UpdateReplacePolicy")}
         return bool(policies & {"Retain", "Snapshot"})
 
     def change(
         self, level: Level, meaning: str, advice: str = "", property: str = "", old: Any = None, new: Any = None
     ) -> Change:
-        return Change(
-            level,
-            self.id,
-            self.type,
-            self.name,
-            property,
-            _short(old),
-            _short(new),
-            meaning,
-            advice.replace("{name}", self.name),
-        )
+        what = advice.replace("{name}", self.name)
+        return Change(level, self.id, self.type, self.name, property, _short(old), _short(new), meaning, what)
 
 
 def compare(old: Template, new: Template, spec: Spec, *, fleet_running: bool = True) -> list[Change]:
@@ -71,11 +62,11 @@ def compare(old: Template, new: Template, spec: Spec, *, fleet_running: bool = T
         fleet_running: whether compute nodes of a Slurm cluster may be up; ParallelCluster then rejects some changes.
     """
     before, after = _known(old), _known(new)
-    pairs = [_Resource(key, before.get(key), after.get(key)) for key in dict.fromkeys([*after, *before])]
+    pairs = [_Resource(key, before.get(key, {}), after.get(key, {})) for key in dict.fromkeys([*after, *before])]
     pairs = [split for pair in pairs for split in _same_type(pair)]
-    both = [p for p in pairs if p.old is not None and p.new is not None]
+    both = [p for p in pairs if p.old and p.new]
     renewed = _renewed(both, spec, _parameters(old, new))
-    found = [c for p in pairs if p.old is None or p.new is None for c in _come_or_gone(p, spec)]
+    found = [c for p in pairs if not (p.old and p.new) for c in _come_or_gone(p, spec)]
     for pair in both:
         found.extend(_changed(pair, spec, renewed, fleet_running))
     found.extend(eks.skew(before, after, {p.id: p.name for p in pairs}))
@@ -109,8 +100,8 @@ def _known(template: Template) -> dict[str, Mapping[str, Any]]:
 def _same_type(pair: _Resource) -> Iterator[_Resource]:
     """A resource of another type is a deletion and a creation for CloudFormation."""
     if pair.old and pair.new and pair.old["Type"] != pair.new["Type"]:
-        yield _Resource(pair.id, pair.old, None)
-        yield _Resource(pair.id, None, pair.new)
+        yield _Resource(pair.id, pair.old, {})
+        yield _Resource(pair.id, {}, pair.new)
     else:
         yield pair
 
@@ -137,8 +128,6 @@ def _renewed(both: list[_Resource], spec: Spec, known: set[tuple[str, str]]) -> 
 
 def _differences(pair: _Resource, renewed: set[tuple[str, str]]) -> dict[tuple[str, ...], tuple[Any, Any]]:
     """Path within the properties -> (old, new), for each leaf that differs."""
-    assert pair.old is not None  # noqa: S101  checked by the caller
-    assert pair.new is not None  # noqa: S101
     before = leaves(pair.old.get("Properties") or {})
     after = leaves(marked(pair.new.get("Properties") or {}, renewed))
     paths = dict.fromkeys([*after, *before])
@@ -147,14 +136,14 @@ def _differences(pair: _Resource, renewed: set[tuple[str, str]]) -> dict[tuple[s
 
 def _holds(pair: _Resource, spec: Spec) -> str:
     """What is lost with a resource; empty if nothing."""
-    if slurm.is_provider(pair.old or {}):
+    if slurm.is_provider(pair.old):
         return ""
     return updates().holds.get(pair.type) or ("what it stores" if spec.stateful(pair.type) else "")
 
 
 def _come_or_gone(pair: _Resource, spec: Spec) -> Iterator[Change]:
     held = _holds(pair, spec)
-    if pair.old is None:
+    if not pair.old:
         yield pair.change("safe", "it is created")
     elif not held:
         yield pair.change("safe", "it is deleted; nothing is stored in it")
@@ -167,15 +156,12 @@ def _come_or_gone(pair: _Resource, spec: Spec) -> Iterator[Change]:
 
 
 def _changed(pair: _Resource, spec: Spec, renewed: set[tuple[str, str]], fleet_running: bool) -> Iterator[Change]:
-    assert pair.new is not None  # noqa: S101
-    differences = _differences(pair, renewed)
     if pair.type == slurm.CLUSTER:
-        assert pair.old is not None  # noqa: S101
         properties = marked(pair.new.get("Properties") or {}, renewed)
         for verdict in slurm.consequences(pair.old.get("Properties") or {}, properties, fleet_running):
             yield pair.change(*verdict)
         return
-    for path, (old, new) in differences.items():
+    for path, (old, new) in _differences(pair, renewed).items():
         level, meaning, advice = _meaning(pair, path, old, new, spec)
         yield pair.change(level, meaning, advice, ".".join(path), old, new)
 

@@ -28,27 +28,14 @@ Consequence = tuple[Level, str, str, str, Any, Any]
 def consequences(old: Mapping[str, Any], new: Mapping[str, Any], fleet_running: bool) -> Iterator[Consequence]:
     """The consequences of a change of the cluster resource's properties."""
     if text(old.get("ClusterName")) != text(new.get("ClusterName")):
-        yield (
-            "refused",
-            "ParallelCluster does not rename a cluster",
-            _ANOTHER,
-            "ClusterName",
-            old.get("ClusterName"),
-            new.get("ClusterName"),
-        )
+        meaning = "ParallelCluster does not rename a cluster"
+        yield "refused", meaning, _ANOTHER, "ClusterName", old.get("ClusterName"), new.get("ClusterName")
     before, after = (text(_configuration(p)) for p in (old, new))  # as CloudFormation sends it
     found = changes(before, after)
     unseen = all(change.policy == "IGNORED" for change in found)
     for change in found:
         level, meaning, advice = _UNSEEN if unseen else _WORDS[_effective(change.verdict, fleet_running)]
-        yield (
-            level,
-            meaning,
-            advice,
-            change.path,
-            _value(change.old),
-            _value(change.new),
-        )
+        yield level, meaning, advice, change.path, _value(change.old), _value(change.new)
 
 
 def refused(type_name: str, path: tuple[str, ...], old: Any, new: Any) -> tuple[str, str] | None:

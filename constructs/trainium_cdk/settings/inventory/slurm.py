@@ -2,40 +2,67 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
 from trainium_cdk.catalog import Stack
 from trainium_cdk.problems import KeyPath
-from trainium_cdk.settings import CpuQueue
 from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, MetricsSource, Part
+from trainium_cdk.settings.slurm import SlurmSection
 
 
-def cpu_parts(section: str, queues: Sequence[CpuQueue]) -> Iterator[Part]:
-    """The nodes of a Slurm cluster's CPU queue."""
-    for queue in queues:
-        yield Part(
-            name=f"{queue.name} node",
-            key=(section, "cpu_queue", "instance_type"),
-            count=queue.min_nodes,
-            most=queue.max_nodes,
-            instance_type=queue.instance_type,
-            addresses=1,
-            volume_gib=queue.root_volume_gib,
-        )
+class AnySlurm(Inventory):
+    """What clusters with Slurm have in common."""
 
-
-def cpu_images(section: str, queues: Sequence[CpuQueue], default: str | None) -> list[Image]:
-    """The images of those nodes that the environment names."""
-    own: KeyPath = (section, "cpu_queue", "custom_ami")
-    found = [
-        (q.custom_ami or default, q.root_volume_gib, own if q.custom_ami else (section, "custom_ami")) for q in queues
-    ]
-    return [Image(id, gib, key) for id, gib, key in found if id]
-
-
-class SlurmInventory(Inventory):
-    instance_tag = "parallelcluster:cluster-name"
     address_use = "because nodes without EFA need one for each network card"
+
+    @property
+    def section(self) -> SlurmSection:
+        return self.env.slurm_sections[self.engine.name]
+
+    @property
+    @abstractmethod
+    def main_node(self) -> tuple[str | None, int, KeyPath]:
+        """The node that users connect to: its own image, its root volume in GiB, and its key in the section."""
+
+    @property
+    def node_metrics(self) -> MetricsSource:
+        return "nodes"
+
+    def versions(self, release: str, families: tuple[str, ...]) -> Stack | None:
+        env, os = self.env, self.section.os
+        if os not in env.catalog.parallelcluster.operating_systems:
+            return None
+        return Stack.slurm(env.catalog, families, release=release, framework=env.framework, system=os)
+
+    def others(self) -> Iterator[Part]:
+        for queue in self.section.cpu_queues:
+            yield Part(
+                name=f"{queue.name} node",
+                key=(self.engine.section, "cpu_queue", "instance_type"),
+                count=queue.min_nodes,
+                most=queue.max_nodes,
+                instance_type=queue.instance_type,
+                addresses=1,
+                volume_gib=queue.root_volume_gib,
+            )
+
+    def images(self) -> Sequence[Image]:
+        at, shared = self.engine.section, self.section.custom_ami
+        nodes: list[tuple[str | None, int, KeyPath]] = [
+            *((q.custom_ami, q.root_volume_gib, ("queues", i)) for i, q in enumerate(self.section.queues)),
+            self.main_node,
+            *((q.custom_ami, q.root_volume_gib, ("cpu_queue",)) for q in self.section.cpu_queues),
+        ]
+        return [
+            Image(image, gib, (at, *(key if own else ()), "custom_ami"))
+            for own, gib, key in nodes
+            if (image := own or shared)
+        ]
+
+
+class SlurmInventory(AnySlurm):
+    instance_tag = "parallelcluster:cluster-name"
     deployment_waits_for_nodes = True
 
     @property
@@ -43,14 +70,9 @@ class SlurmInventory(Inventory):
         return self.env.cluster_name
 
     @property
-    def node_metrics(self) -> MetricsSource:
-        return "nodes"
-
-    def versions(self, release: str, families: tuple[str, ...]) -> Stack | None:
-        env, os = self.env, self.env.pcluster.os
-        if os not in env.catalog.parallelcluster.operating_systems:
-            return None
-        return Stack.slurm(env.catalog, families, release=release, framework=env.framework, system=os)
+    def main_node(self) -> tuple[str | None, int, KeyPath]:
+        head = self.env.pcluster.head
+        return head.custom_ami, head.root_volume_gib, ("head",)
 
     def node_addresses(self, nodes: KnownNodes) -> int:
         """With EFA one ENA interface and EFA-only ones, which have no address; without it one interface for each network card."""
@@ -66,7 +88,7 @@ class SlurmInventory(Inventory):
             public_addresses=int(head.subnet == "public"),
             volume_gib=head.root_volume_gib,
         )
-        yield from cpu_parts("pcluster", self.env.pcluster.cpu_queues)
+        yield from super().others()
         if login:
             private = int(login.subnet == "private")
             yield Part(
@@ -81,21 +103,6 @@ class SlurmInventory(Inventory):
 
     def linked_roles(self) -> tuple[str, ...]:
         return ("scaling", "balancer") if self.env.pcluster.login_nodes else ()
-
-    def images(self) -> Sequence[Image]:
-        p = self.env.pcluster
-        shared: KeyPath = ("pcluster", "custom_ami")
-        found = [
-            Image(
-                q.custom_ami or p.custom_ami or "",
-                q.root_volume_gib,
-                ("pcluster", "queues", i, "custom_ami") if q.custom_ami else shared,
-            )
-            for i, q in enumerate(p.queues)
-        ]
-        at = ("pcluster", "head", "custom_ami") if p.head.custom_ami else shared
-        found.append(Image(p.head.custom_ami or p.custom_ami or "", p.head.root_volume_gib, at))
-        return [*(image for image in found if image.id), *cpu_images("pcluster", p.cpu_queues, p.custom_ami)]
 
     def own_stacks(self) -> Sequence[str]:
         return (self.cluster,)
