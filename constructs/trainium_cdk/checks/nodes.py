@@ -82,7 +82,6 @@ def root_volumes_hold_the_image(env: Environment) -> Iterator[Problem]:
 @RULES.add
 def custom_images_are_built_by_parallelcluster(env: Environment) -> Iterator[Problem]:
     p = env.pcluster
-    version = p.version or env.catalog.parallelcluster.default
     named: list[tuple[KeyPath, str | None]] = [
         (("pcluster", "custom_ami"), p.custom_ami),
         (("pcluster", "head", "custom_ami"), p.head.custom_ami),
@@ -92,7 +91,7 @@ def custom_images_are_built_by_parallelcluster(env: Environment) -> Iterator[Pro
         if image and env.network.reaches_internet:  # without it, another rule checks the image
             yield info(
                 key,
-                f"nodes can only use an image that ParallelCluster {version} has built for {p.os}",
+                f"nodes can only use an image that ParallelCluster {env.parallelcluster_version} has built for {p.os}",
                 "build it with `trn image bake`; `trn preflight` reads the image's tags",
             )
 

@@ -43,7 +43,7 @@ def version_is_new_enough(env: Environment) -> Iterator[Problem]:
 
 @RULES.add
 def release_has_no_advisory(env: Environment) -> Iterator[Problem]:
-    facts, version = env.catalog.parallelcluster, env.pcluster.version or env.catalog.parallelcluster.default
+    facts, version = env.catalog.parallelcluster, env.parallelcluster_version
     for advisory in facts.advisories:
         if version in advisory.releases:
             yield warning(

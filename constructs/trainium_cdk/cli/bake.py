@@ -77,7 +77,7 @@ def bake(
     if dry_run:
         answer(to_yaml(image.configuration), end="")
         return
-    pcluster = Pcluster(env.pcluster.version or env.catalog.parallelcluster.default, env.region)
+    pcluster = Pcluster(env.parallelcluster_version, env.region)
     with working("running ParallelCluster's command", f"image bake {cluster.stack}"):
         found = None if check else pcluster.image(image.image_id)
         if found is None:

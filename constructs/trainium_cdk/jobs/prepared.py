@@ -113,6 +113,6 @@ _RECORD = TypeAdapter(Prepared)
 
 
 def _script(backend: Backend[Submission], text: str, *words: str) -> str:
-    shared = f'"${{TRN_SHARED_ROOT:-}}"{quote.word(backend.cluster.shared_dir)}'
+    shared = quote.shared(backend.cluster.shared_dir)
     start = f"set -euo pipefail\nexport LC_ALL=C.UTF-8\ntrn={shared}/{backend.cluster.folder}\n{shell.users(backend.cluster)}"
     return f"{start}set -- {quote.words(words)}\n{text}"

@@ -19,6 +19,11 @@ def word(value: str) -> str:
     return shlex.quote(value)
 
 
+def shared(path: str) -> str:
+    """A word for a path on a shared file system. Tests have those elsewhere: TRN_SHARED_ROOT."""
+    return f'"${{TRN_SHARED_ROOT:-}}"{word(path)}'
+
+
 def words(values: Iterable[str]) -> str:
     return " ".join(word(v) for v in values)
 

@@ -22,7 +22,7 @@ def on_cluster(path: str, plan: Plan) -> str:
     """A check that a path exists, if it is on a shared file system, which the head node can read."""
     if not any(path == m or path.startswith(f"{m}/") for m in plan.cluster.mount_dirs):
         return ""
-    place = f'"${{TRN_SHARED_ROOT:-}}"{quote.word(path)}'
+    place = quote.shared(path)
     return f'[ -e {place} ] || die "there is no" {quote.word(path)} "on the cluster. Check the path"\n'
 
 
@@ -45,7 +45,7 @@ def data(source: str | None, dataset: str) -> tuple[str, str]:
             lines.append(" ".join([call, dataset, public.uri, "--no-sign-request", public.sha256 or ""]).rstrip())
         return "\n".join(lines), f'"$trn/data/{dataset}"'
     if source.startswith("/"):
-        return "", f'"${{TRN_SHARED_ROOT:-}}"{quote.word(source)}'
+        return "", quote.shared(source)
     import hashlib  # slow to load, for those who only list the kinds
 
     stem = re.sub(r"[^a-z0-9]+", "-", source.removeprefix("s3://").lower()).strip("-")[-40:]

@@ -228,6 +228,10 @@ class Environment(Settings):
         return self.eks.cluster_name or f"{self.name}-eks"
 
     @property
+    def parallelcluster_version(self) -> str:
+        return self.pcluster.version or self.catalog.parallelcluster.default
+
+    @property
     def kubernetes_version(self) -> str:
         return self.eks.kubernetes(self.catalog)
 

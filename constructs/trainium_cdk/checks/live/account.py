@@ -46,8 +46,7 @@ def evaluate_bootstrap(target: Target, version: str | None) -> Found:
 
 
 def fetch_bootstrap(target: Target, aws: Aws) -> str | None:
-    answer = aws.find("ssm:GetParameter", Name=f"/cdk-bootstrap/{target.qualifier}/version")
-    return str(answer["Parameter"]["Value"]) if answer else None
+    return aws.parameter(f"/cdk-bootstrap/{target.qualifier}/version")
 
 
 def evaluate_stacks(target: Target, stacks: Stacks) -> Found:
@@ -97,14 +96,18 @@ def fetch_stacks(target: Target, aws: Aws) -> Stacks:
     listed = aws.find("cloudformation:ListStackResources", StackName=target.stack)
     if ours:
         ours = {**ours, "Resources": (listed or {}).get("StackResourceSummaries", [])}
-    deployed = {o["OutputKey"]: o["OutputValue"] for o in (ours or {}).get("Outputs", [])}.get("ClusterName")
-    new = target.inventory.own_stacks() and deployed != target.cluster
+    new = target.inventory.own_stacks() and deployed_cluster(ours) != target.cluster
     return ours, _stack(aws, target.cluster) if new else None
 
 
 def stack(target: Target, aws: Aws) -> dict[str, Any] | None:
     """The current state of our stack; None if it does not exist."""
     return _stack(aws, target.stack)
+
+
+def deployed_cluster(ours: dict[str, Any] | None) -> str | None:
+    """Name of the cluster of our stack; None if there is no stack."""
+    return {o["OutputKey"]: o["OutputValue"] for o in (ours or {}).get("Outputs", [])}.get("ClusterName")
 
 
 def _stack(aws: Aws, name: str) -> dict[str, Any] | None:

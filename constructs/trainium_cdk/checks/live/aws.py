@@ -107,6 +107,11 @@ class Aws:
         except Absent:
             return None
 
+    def parameter(self, name: str) -> str | None:
+        """The value of an SSM parameter; None if it does not exist."""
+        answer = self.find("ssm:GetParameter", Name=name)
+        return str(answer["Parameter"]["Value"]) if answer else None
+
     def _send(self, action: str, region: str, parameters: dict[str, Any]) -> dict[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError
 

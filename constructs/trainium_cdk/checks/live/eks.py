@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.images import images
+from trainium_cdk.checks.live.images import fetch_public_image, images
 from trainium_cdk.checks.live.model import Check, Found, Target, listed
 from trainium_cdk.checks.live.policy import deploying_role
 
@@ -89,12 +89,6 @@ def evaluate_node_image(target: Target, image: str | None) -> Found:
     )
 
 
-def fetch_node_image(target: Target, aws: Aws) -> str | None:
-    name = target.env.catalog.eks.ami_parameter.format(version=target.env.kubernetes_version)
-    answer = aws.find("ssm:GetParameter", Name=name)
-    return str(answer["Parameter"]["Value"]) if answer else None
-
-
 def reserves(target: Target) -> bool:
     """Whether the function that starts nodes reserves them first."""
     scaled = target.env.eks.plugins.autoscaler and target.env.eks.scaling.reserve
@@ -134,6 +128,6 @@ CHECKS: tuple[Check[Any], ...] = (
     images(),
     Check("kubernetes", ("eks:DescribeClusterVersions",), fetch_kubernetes, evaluate_kubernetes),
     Check("addons", ("eks:DescribeAddonVersions",), fetch_addons, evaluate_addons),
-    Check("node-image", ("ssm:GetParameter",), fetch_node_image, evaluate_node_image),
+    Check("node-image", ("ssm:GetParameter",), fetch_public_image, evaluate_node_image),
     Check("reserving", ("iam:SimulatePrincipalPolicy",), fetch_reserving, evaluate_reserving, reserves),
 )

@@ -67,5 +67,10 @@ def fetch_images(target: Target, aws: Aws) -> Images:
     return images
 
 
+def fetch_public_image(target: Target, aws: Aws) -> str | None:
+    """The image that AWS publishes for the nodes; None if there is none."""
+    return aws.parameter(target.inventory.public_parameters()[0])
+
+
 def is_past(moment: Any, now: dt.datetime) -> bool:
     return bool(moment) and dt.datetime.fromisoformat(str(moment)) < now

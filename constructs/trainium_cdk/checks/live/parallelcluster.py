@@ -44,8 +44,7 @@ def fetch_key_pair(target: Target, aws: Aws) -> str | None:
 
 def _built_by_parallelcluster(target: Target, image: dict[str, Any], subject: Subject) -> Found:
     """Nodes need an image that ParallelCluster has built, in its own version and for the cluster's operating system."""
-    p = target.env.pcluster
-    version = p.version or target.env.catalog.parallelcluster.default
+    p, version = target.env.pcluster, target.env.parallelcluster_version
     tags = {t["Key"]: t["Value"] for t in image.get("Tags", [])}
     official = _OFFICIAL.match(str(image.get("Name", "")))
     built = tags.get("parallelcluster:version") or (official and official[1])
@@ -65,8 +64,7 @@ def _built_by_parallelcluster(target: Target, image: dict[str, Any], subject: Su
 
 
 def evaluate_parallelcluster(target: Target, images: list[dict[str, Any]]) -> Found:
-    p = target.env.pcluster
-    version = p.version or target.env.catalog.parallelcluster.default
+    p, version = target.env.pcluster, target.env.parallelcluster_version
     subject = target.about(f"ParallelCluster {version} on {p.os}", "pcluster", "version")
     if not images:
         yield subject.error(
@@ -83,8 +81,7 @@ def evaluate_parallelcluster(target: Target, images: list[dict[str, Any]]) -> Fo
 
 
 def fetch_parallelcluster(target: Target, aws: Aws) -> list[dict[str, Any]]:
-    p = target.env.pcluster
-    version = p.version or target.env.catalog.parallelcluster.default
+    p, version = target.env.pcluster, target.env.parallelcluster_version
     name = f"aws-parallelcluster-{version}-{IMAGE_NAMES[p.os]}*"
     images: list[dict[str, Any]] = aws(
         "ec2:DescribeImages", Owners=["amazon"], Filters=[{"Name": "name", "Values": [name]}]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainium_cdk.checks.live.account import stack
+from trainium_cdk.checks.live.account import deployed_cluster, stack
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.images import images
+from trainium_cdk.checks.live.images import fetch_public_image, images
 from trainium_cdk.checks.live.model import Check, Found, Target, counted
 
 
@@ -19,11 +19,6 @@ def evaluate_image(target: Target, image: str | None) -> Found:
     else:
         reason = f"AWS publishes no PCS-ready image of {target.env.pcs.os} in {target.env.region}"
         yield subject.error("none", reason, "choose another region, or give pcs.custom_ami")
-
-
-def fetch_image(target: Target, aws: Aws) -> str | None:
-    answer = aws.find("ssm:GetParameter", Name=target.inventory.public_parameters()[0])
-    return str(answer["Parameter"]["Value"]) if answer else None
 
 
 def evaluate_clusters(target: Target, names: list[str]) -> Found:
@@ -43,15 +38,18 @@ def evaluate_clusters(target: Target, names: list[str]) -> Found:
 
 def fetch_clusters(target: Target, aws: Aws) -> list[str]:
     names = [str(c["name"]) for c in aws("pcs:ListClusters").get("clusters", [])]
-    ours = stack(target, aws)
-    deployed = {o["OutputKey"]: o["OutputValue"] for o in (ours or {}).get("Outputs", [])}.get("ClusterName")
+    deployed = deployed_cluster(stack(target, aws))
     return [name for name in names if name != deployed]
 
 
 CHECKS: tuple[Check[Any], ...] = (
     images(),
     Check(
-        "pcs-image", ("ssm:GetParameter",), fetch_image, evaluate_image, lambda t: bool(t.inventory.public_parameters())
+        "pcs-image",
+        ("ssm:GetParameter",),
+        fetch_public_image,
+        evaluate_image,
+        lambda t: bool(t.inventory.public_parameters()),
     ),
     Check("pcs-clusters", ("pcs:ListClusters", "cloudformation:DescribeStacks"), fetch_clusters, evaluate_clusters),
 )

@@ -304,7 +304,7 @@ fi
 def _first_checkpoint(checkpoint: str) -> str:
     """Lines that set TRN_PHASE1 to the checkpoint that phase 2 starts from."""
     if checkpoint.startswith("/"):
-        place = f'"${{TRN_SHARED_ROOT:-}}"{quote.word(checkpoint)}'
+        place = quote.shared(checkpoint)
     else:
         place = f'$(newest_checkpoint "${{job%/*}}"/{checkpoint}/output)'
     return f"""TRN_PHASE1={place}

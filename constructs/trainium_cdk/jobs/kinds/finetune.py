@@ -120,7 +120,7 @@ class Finetune(Job):
             fetch, reads = templates.data(self.data, "")
             source = [("--dataset_name", reads)]
         if self.weights:
-            model = f'"${{TRN_SHARED_ROOT:-}}"{quote.word(self.weights)}'
+            model = quote.shared(self.weights)
         adapters = f"--use_peft --lora_target_modules all-linear --lora_r {self.lora_rank} --lora_alpha {self.lora_alpha or (self.lora_rank + 1) // 2}"
         options: list[Option] = [
             ("--model_name_or_path", model),

@@ -127,7 +127,7 @@ class LlamaNxd(Job):
             ("--output_dir", '"$output"'),
             ("--metrics_file", '"$output/results.json"'),
             ("--model_path", '"$PWD/8B_config_llama3.1"'),
-            ("--data_dir", f'"${{TRN_SHARED_ROOT:-}}"{quote.word(self.data or "")}'),
+            ("--data_dir", quote.shared(self.data or "")),
             f"--tensor_parallel_size {_TENSOR_PARALLEL} --context_parallel_size 1",
             f"--batch_size {plan.batch.per_worker} --grad_accum_usteps {plan.batch.accumulation}",
             f'--steps_this_run "$steps" --max_steps {self.steps} --warmup_steps {self.warmup_steps}',

@@ -128,7 +128,7 @@ class Lora(Job):
     def template(self, plan: Plan) -> Template:
         assert plan.batch is not None  # noqa: S101  created with the plan
         example = self._example
-        model = f'"${{TRN_SHARED_ROOT:-}}"{quote.word(self.weights)}' if self.weights else example.model
+        model = quote.shared(self.weights) if self.weights else example.model
         options: list[Option] = [
             ("--model_id", model),
             ("--output_dir", '"$output"'),

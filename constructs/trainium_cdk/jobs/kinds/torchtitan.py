@@ -171,7 +171,7 @@ class TorchTitan(Job):
         return {"LOG_RANK": "0", **fetched}
 
     def template(self, plan: Plan) -> Template:
-        fetch, data, assets = [], "", f'"${{TRN_SHARED_ROOT:-}}"{quote.word(self.assets or "")}'
+        fetch, data, assets = [], "", quote.shared(self.assets or "")
         if self.assets is None and self.model:
             fetch.append(hub.fetch(self.model, weights=self.initial_weights))
             assets = hub.folder(self.model)

@@ -184,4 +184,4 @@ def _prepare(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) 
 
 
 def _shared(fitted: Plan) -> str:
-    return f'"${{TRN_SHARED_ROOT:-}}"{quote.word(fitted.cluster.shared_dir)}'
+    return quote.shared(fitted.cluster.shared_dir)

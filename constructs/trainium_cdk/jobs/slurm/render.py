@@ -142,7 +142,7 @@ def venv_of(cluster: SlurmCluster) -> str:
         user, _, name = venv.partition("/")
         return f"{user}/{quote.word(name)}"  # the shell replaces ~USER only without quotes
     if any(f"{venv}/".startswith(f"{d}/") for d in cluster.mount_dirs):
-        return f'"${{TRN_SHARED_ROOT:-}}"{quote.word(venv)}'
+        return quote.shared(venv)
     return quote.word(venv) if venv.startswith("/") else f'"$HOME"/{quote.word(venv)}'
 
 

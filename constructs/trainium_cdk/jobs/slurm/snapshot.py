@@ -26,7 +26,7 @@ _ABSENT = 4
 
 def head(cluster: SlurmCluster) -> str:
     """The beginning of each script: it sets the jobs' directory."""
-    shared = f'"${{TRN_SHARED_ROOT:-}}"{quote.word(cluster.shared_dir)}'
+    shared = quote.shared(cluster.shared_dir)
     own = 'unset "${!SQUEUE_@}" "${!SACCT_@}" "${!SCONTROL_@}" "${!SINFO_@}"  # the user\'s own defaults'
     functions = f"{shell.users(cluster)}\n{shell.read('ask.sh').decode()}"
     return (
