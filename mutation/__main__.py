@@ -93,6 +93,8 @@ def measure(room: str, count: int, workers: int, again: bool) -> dict[str, Any]:
     Args:
         again: only those that survived last time, or are new.
     """
+    head = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(head, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
     chosen, places = mutants(room, count)
     print(f"{room}: {len(chosen)} of {places} places, seed {SEED}", flush=True)
     known, results = equivalent(), RESULTS / f"{room}.json"
@@ -106,6 +108,7 @@ def measure(room: str, count: int, workers: int, again: bool) -> dict[str, Any]:
             print(f"survived: {mutant.file}:{mutant.line} {mutant.operator}\n{mutant.change}\n", flush=True)
         results.write_text(json.dumps(killed, indent=1, sort_keys=True) + "\n")
     figures = {
+        "commit": commit,
         "places": places,
         "mutants": len(chosen),
         "equivalent": len(same),

@@ -370,7 +370,7 @@ class LocalAws:
         partial.replace(path)
 
     def set_answers(self, name: str, data: Any) -> None:
-        """Change the emulator's responses from now on: quotas, reservations, block-offerings, eks-versions,
+        """Change the emulator's responses from now on: quotas, reservations, block-offerings, eks-versions, price-list,
         run-command.
 
         data: see the emulator's module with that name. None restores the default responses.

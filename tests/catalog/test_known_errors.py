@@ -39,6 +39,8 @@ def test_names_are_unique_and_texts_are_sentences() -> None:
     for error in known_errors():
         assert not error.cause.endswith(".")
         assert not error.fix.endswith(".")
+        first, rest = error.fix[:1], error.fix[1:]
+        assert str(error) == f"{error.cause}. {first.upper()}{rest}"
 
 
 def test_the_first_line_of_each_error_is_kept() -> None:

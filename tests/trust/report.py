@@ -175,7 +175,7 @@ def mutation() -> Iterator[str]:
         changing = n["mutants"] - n["equivalent"]
         what = f"`{room}`: conditions, numbers, names, calls, returned values, loops, handled errors"
         outcome = f"{n['killed']} of {changing} found ({n['killed'] / changing:.0%}); {n['equivalent']} change nothing"
-        yield f"| {what} | {n['mutants']} of {n['places']:,} places | {outcome} |  |\n"
+        yield f"| {what} | {n['mutants']} of {n['places']:,} places, at {n['commit']} | {outcome} |  |\n"
 
 
 def updates_and_destroy(found: Figures) -> str:

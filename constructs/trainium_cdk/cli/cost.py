@@ -58,7 +58,8 @@ def cost(
     if not as_json:
         for line in (*_fallbacks(made), dated):
             say(line)
-    if live and not any(quote["source"] == "Price List" for one in made for quote in one["quotes"].values()):
+    quotes = [quote for one in made for quote in one["quotes"].values()]
+    if any(quote["why"] for quote in quotes) and not any(quote["source"] == "Price List" for quote in quotes):
         raise typer.Exit(1)
 
 

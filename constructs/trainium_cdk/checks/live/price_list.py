@@ -40,17 +40,17 @@ def ask(target: Target, aws: Aws | None = None) -> Target:
     """
     region = target.env.region
     aws = (aws or Aws(region)).limited_to(ACTIONS)
-    first, *others = (name for name in names(target) if target.quote(name).source != "environment file")
-    quotes = {}
-    try:
-        quotes[first] = _quote(aws, region, first)
-    except (NoCredentials, Denied, Unreachable) as e:  # so will the others
-        return replace(target, live=dict.fromkeys((first, *others), Quote(why=_reason(e))))
-    except AwsError as e:
-        quotes[first] = Quote(why=_reason(e))
+    wanted = [name for name in names(target) if target.quote(name).source != "environment file"]
+    for name in wanted[:1]:
+        try:
+            _quote(aws, region, name)
+        except (NoCredentials, Denied, Unreachable) as e:  # so will the others
+            return replace(target, live=dict.fromkeys(wanted, Quote(why=_reason(e))))
+        except AwsError:  # of this one; its response is kept
+            pass
     with ThreadPoolExecutor(4) as pool:
-        quotes |= zip(others, pool.map(lambda name: _quoted(aws, region, name), others), strict=True)
-    return replace(target, live=quotes)
+        quotes = pool.map(lambda name: _quoted(aws, region, name), wanted)
+        return replace(target, live=dict(zip(wanted, quotes, strict=True)))
 
 
 def _quoted(aws: Aws, region: str, name: str) -> Quote:
