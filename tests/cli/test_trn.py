@@ -163,6 +163,12 @@ def test_a_dry_run_is_what_would_be_sent_and_sends_nothing(trn: Run, slurm: Loca
     job = BertLarge(nodes=4, optimizer="adamw", user=user(Target()))
     assert done.stdout == render(job, make_cluster(fleet(nodes=4)), "dry").text.encode()
     assert done.returncode == 0
+    told = json.loads(
+        trn(
+            "submit", "bert-large", "--nodes", "4", "--optimizer", "adamw", "--token", "dry", "--dry-run", "--json"
+        ).stdout
+    )
+    assert (told["id"], told["sent"].encode()) == ("bert-large-dry", done.stdout)
     assert slurm.run(["squeue", "-h", "-a"]).stdout == before
     assert trn("status", "bert-large-dry").returncode == 1
 
@@ -170,7 +176,8 @@ def test_a_dry_run_is_what_would_be_sent_and_sends_nothing(trn: Run, slurm: Loca
 BAD: list[tuple[list[str | bytes], int, str]] = [
     (["submit"], 2, "Missing argument 'JOB'"),
     (["submit", "bert-large", "--nodes", "many"], 2, "--nodes.*valid integer"),
-    (["submit", "bert-large", "--speed"], 2, "No such option.*--speed"),
+    (["submit", "bert-large", "--speed"], 2, "No such option: --speed"),
+    (["submit", "long.sh", "--lr", "1e-4"], 2, "No such option: --lr; options of your script go behind --"),
     (["frobnicate"], 2, "No such command 'frobnicate'"),
     (["submit", "bert"], 1, "there is no kind of job and no file 'bert'. Give bert-large, finetune, gpt-6.7b, .*or the path"),
     (["submit", "gpt3-6.7b"], 1, "gpt3-6.7b cannot run: the Neuron reference for Megatron-LM.*since SDK 2.13.*Use gpt-6.7b"),

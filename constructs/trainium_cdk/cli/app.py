@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperArgument, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.errors import TrnError
@@ -86,6 +86,19 @@ _without_conversion(TyperOption)
 _without_conversion(TyperArgument)
 
 
+class _OfScript(TyperCommand):
+    """A command whose argument may be a script, the options of which somebody may give where they are not looked for."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        script = any(word.endswith((".py", ".sh")) for word in args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as e:
+            if script and hasattr(e, "option_name") and hasattr(e, "message"):
+                e.message += "; options of your script go behind --"
+            raise
+
+
 class _Commands(TyperGroup):
     """Commands whose modules are imported when they are called."""
 
@@ -113,7 +126,7 @@ class _Commands(TyperGroup):
 
 def _single(name: str, function: Callable[..., None]) -> typer.Typer:
     one = typer.Typer(**SETTINGS)
-    one.command(name, hidden=name in _HIDDEN)(function)
+    one.command(name, cls=_OfScript, hidden=name in _HIDDEN)(function)
     return one
 
 

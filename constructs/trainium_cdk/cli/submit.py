@@ -207,6 +207,16 @@ def submit(
     made = make(job, tuple(args or ()), {**given, "workdir": workdir} if workdir else given)
     token = new_token() if token is None else token
     submission = jobs.render(made, token)
+    if dry_run and as_json:
+        put(
+            {
+                "id": submission.id,
+                "directory": submission.directory,
+                "plan": list(submission.plan.describe()),
+                "sent": submission.text,
+            }
+        )
+        return
     if dry_run:
         hand_out(submission.text.encode(), lambda _: None, shown())
         return
