@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 from tests.support import many
 from trainium_cdk import outputs, settings
 from trainium_cdk.cli.options import read_cluster
+from trainium_cdk.outputs.pcs import pcs_outputs
 from trainium_cdk.outputs.read import deployment, stacks
+from trainium_cdk.settings.inventory import inventory
 
 FOLDER = Path(__file__).parent / "environments"
 ENVIRONMENTS = sorted(FOLDER.rglob("*.yaml"))
@@ -51,6 +53,9 @@ def exports(env: settings.Environment, **more: str) -> outputs.Exports:
     if "eks" in env.model_fields_set:
         more = {"bastion_host_id": "i-1", "build_project": "build" if uri else "", "access_role": "role"} | more
         return outputs.eks_outputs(env, **{"bucket": "trn-bucket", "registry_uri": uri} | more)
+    if "pcs" in env.model_fields_set:
+        more = {"cluster_id": "pcs_0123456789", "login_group_id": "pcs_abcdef0123"} | more
+        return pcs_outputs(env, **{"bucket": "trn-bucket", "registry_uri": uri} | more)
     more = {"head_node_id": "i-0123456789abcdef0"} | more
     return outputs.slurm_outputs(env, **{"bucket": "trn-bucket", "registry_uri": uri} | more)
 
@@ -67,12 +72,12 @@ def test_round_trip(file: Path) -> None:
     assert [f for queue in cluster.queues for f in cluster.queue(queue)] == list(cluster.fleets)
     assert cluster.queue() == cluster.queue(cluster.queues[0])
     assert outputs.from_json(cluster.model_dump_json()) == cluster
-    names = (
-        [g.name for g in env.eks.node_groups]
-        if "eks" in env.model_fields_set
-        else [q.name for q in env.pcluster.queues]
-    )
-    assert list(cluster.queues) == names
+    engine = next((name for name in ("eks", "pcs") if name in env.model_fields_set), "slurm")
+    assert cluster.engine == engine
+    assert list(cluster.queues) == list(dict.fromkeys(n.queue.name for n in inventory(env, engine).nodes))
+    assert (cluster.containers, getattr(cluster, "shares_ssh_keys", None), getattr(cluster, "identity", None)) == {
+        "slurm": (False, True, "i-0123456789abcdef0"), "eks": (True, None, None), "pcs": (False, False, "pcs_0123456789"),
+    }[engine]  # fmt: skip
 
 
 def test_the_contract() -> None:
@@ -85,6 +90,7 @@ def test_the_contract() -> None:
         "eks/all-settings",
         "eks/trn2u-reserved",
         "eks/public",
+        "pcs/all-settings",
     ):
         env = settings.load(FOLDER / f"{name}.yaml")
         lines += [f"{name}: {key} = {value} ({text})" for key, (value, text) in exports(env).items()]
@@ -286,6 +292,16 @@ def test_stacks_of_a_region() -> None:
 
 def test_the_deployment_of_another_app() -> None:
     assert deployment("TrnEksStackOfMine") == "with the CDK app that it is part of"
+
+
+def test_a_team_without_nodes() -> None:
+    env = settings.parse(
+        "eks: {node_groups: [{name: trn}], queues: [{namespace: vision}, {namespace: speech, max_nodes: {trn: 0}}]}"
+    )
+    cluster = outputs.parse("Stack", env.region, exported(env))
+    assert cluster.of_team("vision").fleets == cluster.fleets
+    with pytest.raises(outputs.OutputsError, match="team speech of Stack has no nodes"):
+        cluster.of_team("speech")
 
 
 def test_one_of_several_users() -> None:
