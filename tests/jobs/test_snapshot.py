@@ -291,15 +291,16 @@ def test_only_lines_with_the_mark_count() -> None:
 def test_active_jobs_are_those_of_the_queue() -> None:
     """Jobs of others, and jobs that only resemble ours, are ignored."""
     rows = [
-        "11|RUNNING|None|n1|N/A|N/A|a-1:train|trn:a-1",
-        "12|PENDING|Dependency||N/A|N/A|b-1:train|trn:b-1",
-        "10|PENDING|Resources||N/A|N/A|b-1:precompile|trn:b-1",
-        "13|RUNNING|None|n1|N/A|N/A|wrap|",
-        "14|RUNNING|None|n1|N/A|N/A|c-1:train|trn:a-1",
-        "15|RUNNING|None|n1|N/A|N/A|$(id):train|trn:$(id)",
+        "alice|compute1|2|11|RUNNING|None|n1|N/A|N/A|a-1:train|trn:a-1",
+        "alice|compute1|2|12|PENDING|Dependency||N/A|N/A|b-1:train|trn:b-1",
+        "alice|compute1|2|10|PENDING|Resources||N/A|N/A|b-1:precompile|trn:b-1",
+        "alice|compute1|2|13|RUNNING|None|n1|N/A|N/A|wrap|",
+        "alice|compute1|2|14|RUNNING|None|n1|N/A|N/A|c-1:train|trn:a-1",
+        "alice|compute1|2|15|RUNNING|None|n1|N/A|N/A|$(id):train|trn:$(id)",
     ]
     found = parse(marked("\n".join(f"trn-active {row}" for row in rows)), CLUSTER).jobs
     assert [(job.id, [s.number for s in job.stages]) for job in found] == [("a-1", ["11"]), ("b-1", ["12", "10"])]
+    assert {(job.user, job.queue, job.nodes) for job in found} == {("alice", "compute1", 2)}
 
 
 def test_a_job_with_a_damaged_record_has_a_row_that_reports_it() -> None:
