@@ -87,7 +87,7 @@ _without_conversion(TyperArgument)
 
 
 class _OfScript(TyperCommand):
-    """A command whose argument may be a script, the options of which somebody may give where they are not looked for."""
+    """A command whose argument may be a script; its error for an unknown option says where options of the script go."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         script = any(word.endswith((".py", ".sh")) for word in args)
