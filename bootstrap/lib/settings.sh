@@ -5,6 +5,7 @@
 declare -rA SETTING_KINDS=(
   [TRN_NODE_ROLE]=role
   [TRN_USER]=user
+  [TRN_SEVERAL_USERS]=yesno
   [TRN_USERS]=users
   [TRN_NEURON_SDK]=version
   [TRN_NEURON_DKMS]=version
@@ -61,6 +62,7 @@ declare -rA SETTING_DEFAULTS=(
   [TRN_NEURON_DEVICES_EXPECTED]=0
   [TRN_EFA_EXPECTED]=0
   [TRN_PYTHON]=python3
+  [TRN_SEVERAL_USERS]=no
   [TRN_VENV_SHARED]=yes
   [TRN_VENV_WAIT]=1500
   [TRN_LOG]=/var/log/trn-bootstrap.log

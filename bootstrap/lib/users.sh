@@ -6,16 +6,12 @@ step_users() {
   local -a users=() mounts=()
   read -r -a users <<<"${TRN_USERS}"
   users_remove "${known}"
-  ((${#users[@]} > 0)) || {
-    rm -f "${known}"
-    log "no users beside that of the image"
-    return 0
-  }
   for user in "${users[@]}"; do
     users_add "${user%%:*}" "${user#*:}"
   done
-  printf '%s\n' "${users[@]%%:*}" >"${known}"
-  [[ ${TRN_NODE_ROLE} == head ]] || return 0
+  if ((${#users[@]} > 0)); then printf '%s\n' "${users[@]%%:*}" >"${known}"; else rm -f "${known}"; fi
+  if [[ ${TRN_SEVERAL_USERS} != yes ]]; then log "one user"; fi
+  [[ ${TRN_SEVERAL_USERS} == yes && ${TRN_NODE_ROLE} == head ]] || return 0
   # Everyone may make a folder there; with the sticky bit, only its owner can remove it.
   read -r -a mounts <<<"${TRN_MOUNTS}"
   if ((${#mounts[@]} > 0)); then

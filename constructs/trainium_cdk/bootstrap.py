@@ -24,7 +24,7 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.pcluster import system_is_known
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import ENTRY, files, own_files, scripts_dir
-from trainium_cdk.settings import Environment, OwnScript
+from trainium_cdk.settings import ClusterUser, DirectoryService, Environment, OwnScript
 from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.settings.observability import metrics_group
 
@@ -61,6 +61,8 @@ class TrnBootstrap(Construct):
         venv: The virtual environment: a path, or a name in the shared home directory. Default: aws_neuron_venv_pytorch.
         pip_packages: More packages for it, as `transformers==4.52.3`. Default: none.
         scripts: Your own scripts, which nodes run after these. Default: none.
+        users: People with accounts on every node. Default: none.
+        directory_service: The directory whose users have accounts on every node. Default: none.
         metrics_log_group: Name of the log group of `TrnObservability` that the nodes send metrics to: `/trainium/CLUSTER/metrics`. Default:
             they send none.
         parameter_name: Name of the SSM parameter. Default: CloudFormation gives one.
@@ -103,6 +105,8 @@ class TrnBootstrap(Construct):
         venv: str = "aws_neuron_venv_pytorch",
         pip_packages: Sequence[str] = (),
         scripts: Sequence[OwnScript] = (),
+        users: Sequence[ClusterUser] = (),
+        directory_service: DirectoryService | None = None,
         metrics_log_group: str | None = None,
         parameter_name: str | None = None,
         catalog: Catalog | None = None,
@@ -122,7 +126,12 @@ class TrnBootstrap(Construct):
         environment = arguments.validated(
             {
                 "storage": {"efs": None, "fsx": None} | mounts,
-                "pcluster": {"os": operating_system, "queues": [{"compute_resources": resources}]},
+                "pcluster": {
+                    "os": operating_system,
+                    "queues": [{"compute_resources": resources}],
+                    "users": tuple(users),
+                    "directory_service": directory_service,
+                },
                 "bootstrap": {
                     "neuron_release": neuron_release,
                     "framework": framework,

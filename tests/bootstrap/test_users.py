@@ -23,7 +23,7 @@ def mount(node: Node, place: str) -> None:
 
 @pytest.mark.parametrize("system", swept(["ubuntu-22.04", "ubuntu-24.04", "amzn-2023"], "ubuntu-24.04"))
 def test_users_are_the_same_on_every_node(new_node: NewNode, system: str) -> None:
-    users = {"TRN_USERS": "alice:2001 bob:2002", "TRN_MOUNTS": "/efs", "TRN_VENV": "venv"}
+    users = {"TRN_SEVERAL_USERS": "yes", "TRN_USERS": "alice:2001 bob:2002", "TRN_MOUNTS": "/efs", "TRN_VENV": "venv"}
     head, compute = (new_node(system, **BARE, **users) for _ in range(2))
     for node, role in ((head, "HeadNode"), (compute, "ComputeFleet")):
         node.become(role)
@@ -70,3 +70,11 @@ def test_users_that_cannot_be(new_node: NewNode, users: str, message: str) -> No
     done = node.configure()
     assert done.code == 1
     assert message in done.err
+
+
+def test_users_of_a_directory_need_no_list(new_node: NewNode) -> None:
+    head = new_node(**BARE, TRN_SEVERAL_USERS="yes", TRN_MOUNTS="/efs")
+    head.become("HeadNode")
+    mount(head, "/efs")
+    assert head.configure().code == 0
+    assert head.run("stat", "-c", "%a %U", "/efs/trn-users").out == "1777 root\n"

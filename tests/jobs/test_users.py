@@ -19,7 +19,7 @@ from tests.support import need
 from trainium_cdk.jobs import SlurmBackend, SsmTransport, SubmitError, TransportError, UnknownJob
 
 CLUSTER, BUCKET = "jobs-of-users", "trn-jobs-of-users"
-USERS = {"alice": 2001, "bob": 2002}
+USERS = {"alice": 2001, "bob": 2002, "dora": 2003}
 As = Callable[..., SlurmBackend]
 
 
@@ -135,3 +135,11 @@ def test_a_folder_of_somebody_else_is_not_used(slurm: LocalSlurm, backend_of: As
         (place / "alice").unlink() if (place / "alice").is_symlink() else (place / "alice").rmdir()
         (place / "aside").rename(place / "alice")
     assert "not permitted" in bob.run_shared(f"mv {place}/alice {place}/mine 2>&1; true")
+
+
+def test_a_user_of_a_directory_gets_a_home_at_the_first_command(slurm: LocalSlurm, backend_of: As) -> None:
+    """As at the first login: an account of a directory is there without one."""
+    home = slurm.directory / "homes/dora"
+    shutil.rmtree(home)
+    print_home = 'cd; pwd; stat -c "%a %U" .'
+    assert backend_of("dora").run_shared(print_home).split("\n")[:2] == [str(home), "700 dora"]

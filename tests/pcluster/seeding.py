@@ -80,9 +80,10 @@ class _Things:
             name = f"aws-parallelcluster-{self.env.catalog.parallelcluster.default}-ubuntu-2404-lts-hvm-x86_64*"
             images = self.client("ec2").describe_images(Owners=["amazon"], Filters=[{"Name": "name", "Values": [name]}])
             found[image] = images["Images"][0]["ImageId"]
-        if accounting := self.env.pcluster.accounting:
+        p = self.env.pcluster
+        for section in filter(None, (p.accounting, p.directory_service)):
             secret = self.client("secretsmanager").create_secret(Name=uuid.uuid4().hex, SecretString="x" * 16)
-            found[accounting.password_secret] = secret["ARN"]
+            found[section.password_secret] = secret["ARN"]
         for arn in self.env.pcluster.node_policies:
             found[arn] = self._policy()
         for volume in self.env.pcluster.shared_storage:

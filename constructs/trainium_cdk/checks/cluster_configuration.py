@@ -140,13 +140,6 @@ def _whole(config: Config) -> Iterator[Problem]:
         ):
             if _section(system, kind).get(name) is False:
                 yield warning(("SharedStorage", i, kind, name), why, "remove it")
-    directory = _section(config, "DirectoryService")
-    if directory.get("LdapTlsReqCert") in ("never", "allow"):
-        yield warning(
-            ("DirectoryService", "LdapTlsReqCert"),
-            "the server's certificate is not verified: an attacker could impersonate the directory and let anyone in",
-            "write hard",
-        )
     for name in ("Cookbook", "NodePackage", "ClusterTemplate"):
         if _section(config, "DevSettings").get(name):
             reason = "it replaces ParallelCluster's own and runs with all of its permissions"

@@ -22,7 +22,7 @@ def nodes_reach_aws_without_nat(env: Environment) -> Iterator[Problem]:
         return
     needed = {
         *facts.endpoints,
-        *(facts.endpoints_with_accounting if env.pcluster.accounting else ()),
+        *(facts.endpoints_with_accounting if env.pcluster.accounting or env.pcluster.directory_service else ()),
         *(facts.endpoints_with_login_nodes if env.pcluster.login_nodes else ()),
     }
     if missing := sorted(needed - set(network.interface_endpoints)):

@@ -50,6 +50,7 @@ CONTROLLED: dict[str, str] = {
     f"{_RESOURCE}.Networking.PlacementGroup": "pcluster.queues[].placement_group",
     f"{_POOL}.InstanceType": "pcluster.login_nodes.instance_type",
     f"{_POOL}.Networking.SubnetIds": "pcluster.login_nodes.subnet",
+    "DirectoryService": "pcluster.directory_service",
     "DeploymentSettings.DisableSudoAccessForDefaultUser": "pcluster.sudo",
     "Monitoring.Logs.CloudWatch.RetentionInDays": "pcluster.log_days",
     "Monitoring.Dashboards.CloudWatch.Enabled": "pcluster.dashboard",

@@ -13,7 +13,7 @@ from typing import Any
 from trainium_cdk.cluster_configuration.merge import merged
 from trainium_cdk.node import yaml
 from trainium_cdk.node.env import CPU_ROLE, queue_arguments
-from trainium_cdk.settings import ComputeResource, CpuQueue, Environment, LoginNodes, Queue
+from trainium_cdk.settings import ComputeResource, CpuQueue, DirectoryService, Environment, LoginNodes, Queue
 
 Config = dict[str, Any]
 
@@ -111,7 +111,9 @@ def render(env: Environment, ids: ClusterIds) -> Config:
     login = _login(p.login_nodes, ids) if p.login_nodes else None
     tags = [{"Key": key, "Value": value} for key, value in sorted(env.tags.items())]
     deployment = None if p.sudo else {"DisableSudoAccessForDefaultUser": True}
-    return merged(config | _given(LoginNodes=login, Tags=tags, DeploymentSettings=deployment), p.overrides)
+    directory = _directory(p.directory_service) if p.directory_service else None
+    more = _given(LoginNodes=login, DirectoryService=directory, Tags=tags, DeploymentSettings=deployment)
+    return merged(config | more, p.overrides)
 
 
 def to_yaml(config: Config) -> str:
@@ -172,6 +174,18 @@ def _slurm(env: Environment) -> Config:
             CustomSlurmSettings=[dict(line) for line in p.slurm_settings],
             Database=a and {"Uri": a.uri, "UserName": a.user, "PasswordSecretArn": a.password_secret},
         ),
+    }
+
+
+def _directory(d: DirectoryService) -> Config:
+    return {
+        "DomainName": d.domain_name,
+        "DomainAddr": d.domain_addr,
+        "PasswordSecretArn": d.password_secret,
+        "DomainReadOnlyUser": d.read_only_user,
+        "LdapTlsReqCert": d.tls_req_cert,
+        "GenerateSshKeysForUsers": d.ssh_keys,
+        **_given(LdapTlsCaCert=d.tls_ca_cert, LdapAccessFilter=d.access_filter, AdditionalSssdConfigs=dict(d.sssd)),
     }
 
 

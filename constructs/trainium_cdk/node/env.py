@@ -28,8 +28,9 @@ def values(env: Environment, *, image: bool = False, engine: str = "slurm") -> d
     name = section.os
     system = env.catalog.parallelcluster.operating_systems[name]
     found = {"TRN_USER": system.user, "TRN_MOUNTS": " ".join((*env.storage.mount_dirs, *section.mount_dirs))}
-    if section.users and not image:
-        found["TRN_USERS"] = " ".join(f"{user.name}:{user.uid}" for user in section.users)
+    if section.several_users and not image:
+        found["TRN_SEVERAL_USERS"] = "yes"
+        found |= {"TRN_USERS": " ".join(f"{user.name}:{user.uid}" for user in section.users)} if section.users else {}
     if not image and not _reaches_repositories(env):  # the packages on the custom image are kept
         return found
     found |= {

@@ -32,7 +32,17 @@ from trainium_cdk.pcluster.described import (
 from trainium_cdk.pcluster.provider import TrnClusterName, TrnPclusterProvider
 from trainium_cdk.pcluster.ssh import key_pair, ssh_source
 from trainium_cdk.pcluster.subnets import ClusterSubnets, chosen_subnets, environments_subnets
-from trainium_cdk.settings import Accounting, CpuQueue, Environment, HeadNode, LoginNodes, Queue, SharedVolume
+from trainium_cdk.settings import (
+    Accounting,
+    ClusterUser,
+    CpuQueue,
+    DirectoryService,
+    Environment,
+    HeadNode,
+    LoginNodes,
+    Queue,
+    SharedVolume,
+)
 from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.connections import PORTS, ServerConnections, Servers
@@ -70,6 +80,8 @@ class TrnPcluster(Construct):
         login_nodes: Nodes for interactive work. Default: none.
         login_subnet: Default: that of the head node.
         accounting: Slurm accounting in an existing MySQL database. Default: none.
+        users: People with accounts on every node, whose jobs and files are separate. Default: all jobs belong to the image's user.
+        directory_service: A directory whose users have accounts on the nodes. Default: none.
         custom_ami: Image of every node without an image of its own. Default: ParallelCluster's.
         scale_down_idle_time: A dynamic node without work is stopped after this time. Default: 10 minutes.
         slurm_settings: Lines for slurm.conf. Default: none.
@@ -125,6 +137,8 @@ class TrnPcluster(Construct):
         login_nodes: LoginNodes | None = None,
         login_subnet: ec2.ISubnet | None = None,
         accounting: Accounting | None = None,
+        users: Sequence[ClusterUser] = (),
+        directory_service: DirectoryService | None = None,
         custom_ami: str | None = None,
         scale_down_idle_time: Duration | None = None,
         slurm_settings: Sequence[Mapping[str, str | int]] = (),
@@ -155,6 +169,8 @@ class TrnPcluster(Construct):
             version=version,
             login_nodes=login_nodes,
             accounting=accounting,
+            users=tuple(users),
+            directory_service=directory_service,
             custom_ami=custom_ami,
             scale_down_idle_minutes=int(scale_down_idle_time.to_minutes()) if scale_down_idle_time else None,
             slurm_settings=[dict(line) for line in slurm_settings],
@@ -174,6 +190,8 @@ class TrnPcluster(Construct):
                 instance_types=inventory(environment, "slurm").instance_types,
                 operating_system=operating_system,
                 mount_dirs=environment.storage.mount_dirs,
+                users=users,
+                directory_service=directory_service,
                 catalog=catalog,
                 rules=rules,
             )

@@ -23,6 +23,7 @@ from trainium_cdk.checks.rule import listed
 from trainium_cdk.checks.storage import local_storage_is_separate_from_shared
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.settings import Environment
+from trainium_cdk.settings.slurm import SlurmSection
 from trainium_cdk.storage import TrnStorage
 
 _RULES = (
@@ -105,6 +106,7 @@ def with_scripts_of(
     compared = {
         "operating_system": ([scripts.pcluster.os], [described.pcluster.os]),
         "mount_dirs": (sorted(scripts.storage.mount_dirs), sorted(described.storage.mount_dirs)),
+        "users": (people(scripts.pcluster), people(described.pcluster)),
         "neuron_release": ([scripts.release.version], [described.release.version]),
     }
     contradictions = [
@@ -112,7 +114,7 @@ def with_scripts_of(
             ("pcluster", "bootstrap"),
             f"{name} {listed(theirs)}",
             f"the cluster's nodes have {listed(needed)}",
-            "give TrnBootstrap the operating system, the mount directories and the instance types of this cluster",
+            "give TrnBootstrap the operating system, the mount directories, the users and the instance types of this cluster",
         )
         for name, (theirs, needed) in compared.items()
         if theirs != needed
@@ -120,6 +122,12 @@ def with_scripts_of(
     Arguments(construct, ("pcluster",)).register(contradictions)
     Arguments(construct, ("bootstrap",), engine="slurm").check_environment(described, neuron.RULES)
     return described
+
+
+def people(section: SlurmSection) -> list[str]:
+    """Its users, and whether more come from a directory, for comparison."""
+    directory = ["a directory"] if section.several_users == "directory" else []
+    return [*(f"{user.name} ({user.uid})" for user in section.users), *directory] or ["none"]
 
 
 def refuse_unknown_system(construct: Construct, environment: Environment) -> None:

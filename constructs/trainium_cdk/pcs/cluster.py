@@ -23,7 +23,7 @@ from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs.contract import PAYLOADS, RESPONSES
 from trainium_cdk.pcs.described import ClusterSubnets, chosen_subnets, environment_of, environments_subnets
 from trainium_cdk.pcs.groups import PATH, Shared, cpu_group, login_group, node_role, training_group
-from trainium_cdk.settings import CpuQueue, Environment, PcsLoginNode, PcsQueue
+from trainium_cdk.settings import ClusterUser, CpuQueue, Environment, PcsLoginNode, PcsQueue
 from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import wrapped
@@ -53,6 +53,8 @@ class TrnPcsCluster(Construct):
         version: Version of Slurm. Default: the catalogue's.
         size: The controller's size: small, medium or large. Default: small, for up to 31 nodes and 256 jobs.
         accounting: Slurm accounting, in a database that AWS runs and charges. Default: False.
+        users: People with accounts on every node, whose jobs and files are separate; a `bootstrap` of yours needs the same. Default: all
+            jobs belong to the image's user.
         custom_ami: Image of every node without an image of its own. Default: AWS's newest PCS-ready image.
         scale_down_idle_time: A dynamic node without work is stopped after this time. Default: 10 minutes.
         slurm_settings: Settings of slurm.conf that PCS lets a cluster set. Default: none.
@@ -96,6 +98,7 @@ class TrnPcsCluster(Construct):
         version: str | None = None,
         size: Size = "small",
         accounting: bool = False,
+        users: Sequence[ClusterUser] = (),
         custom_ami: str | None = None,
         scale_down_idle_time: Duration | None = None,
         slurm_settings: Mapping[str, str | int] | None = None,
@@ -121,6 +124,7 @@ class TrnPcsCluster(Construct):
             version=version,
             size=size,
             accounting=accounting,
+            users=tuple(users),
             custom_ami=custom_ami,
             scale_down_idle_minutes=int(scale_down_idle_time.to_minutes()) if scale_down_idle_time else None,
             slurm_settings=dict(slurm_settings or {}),
@@ -135,6 +139,7 @@ class TrnPcsCluster(Construct):
                 instance_types=inventory(environment, "pcs").instance_types,
                 operating_system=operating_system,
                 mount_dirs=environment.storage.mount_dirs,
+                users=users,
                 catalog=catalog,
                 rules=rules,
             )

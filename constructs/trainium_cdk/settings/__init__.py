@@ -7,6 +7,7 @@
 
 from trainium_cdk.errors import SettingsError, SettingsFileError
 from trainium_cdk.problems import Problem, Source
+from trainium_cdk.settings.directory import DirectoryService
 from trainium_cdk.settings.eks import (
     Access,
     BastionHost,
@@ -54,6 +55,7 @@ __all__ = [
     "ComputeResource",
     "CpuQueue",
     "DataRepository",
+    "DirectoryService",
     "Efs",
     "Eks",
     "Environment",

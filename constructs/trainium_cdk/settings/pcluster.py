@@ -22,6 +22,7 @@ from trainium_cdk.settings.base import (
     Settings,
     Version,
 )
+from trainium_cdk.settings.directory import DirectoryService
 from trainium_cdk.settings.section import Nodes
 from trainium_cdk.settings.slurm import Name, SlurmQueue, SlurmResource, SlurmSection, refuse_duplicates
 
@@ -183,6 +184,8 @@ class Pcluster(SlurmSection):
     """The partitions; jobs go to the first where none is named."""
     login_nodes: LoginNodes | None = None
     accounting: Accounting | None = None
+    directory_service: DirectoryService | None = None
+    """A directory whose users have accounts on the nodes, beside those of `users`. Default: none."""
     custom_ami: AmiId | None = None
     """Image of every node without a custom_ami of its own."""
     scale_down_idle_minutes: Annotated[int, AfterValidator(_minutes_or_never), Field(ge=-1)] = 10
@@ -209,6 +212,10 @@ class Pcluster(SlurmSection):
         if reserved := [volume.name for volume in self.shared_storage if volume.name in ("efs", "fsx")]:
             raise wrong(f"{reserved[0]} is the name of the file system of `storage`", "choose another name")
         return self
+
+    @property
+    def several_users(self) -> str:
+        return "directory" if self.directory_service else super().several_users
 
     @property
     def mount_dirs(self) -> tuple[str, ...]:

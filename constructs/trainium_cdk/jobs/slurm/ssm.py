@@ -70,6 +70,8 @@ if [ "$uid" -lt 1000 ] || [ "$uid" -eq 65534 ]; then
   : > "$d/out"
   code={code}
 else
+# accounts of a directory get their home at the first login
+[ -d "$(getent passwd {user} | cut -d: -f6)" ] || mkhomedir_helper {user} 0077 || :
 """
 _HEADER = re.compile(r"^trn-ssm (\d+) (\d+) (/tmp/trn-ssm-\w+)$", re.M)
 

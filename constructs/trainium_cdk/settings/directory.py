@@ -1,0 +1,44 @@
+"""Users of a Slurm cluster that come from a directory, such as Active Directory: ParallelCluster's section DirectoryService."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from trainium_cdk.settings.base import Arn, MaybeToken, Settings
+
+_PLAIN = r"^[^\x00-\x1f\x7f]+$"
+_LABELS = r"[A-Za-z0-9_-]+"
+
+
+class DirectoryService(Settings):
+    """A directory whose users have accounts on every node, by LDAP. Patterns and values as in the schema and the validators of
+    aws-parallelcluster 3.16.1. A change needs a stopped fleet and stopped login nodes."""
+
+    domain_name: Annotated[
+        str,
+        StringConstraints(pattern=rf"^({_LABELS}(\.{_LABELS})*|(DC|dc)={_LABELS}(,(DC|dc)={_LABELS})*)$"),
+        MaybeToken,
+    ]
+    """The domain: corp.example.com, or DC=corp,DC=example,DC=com."""
+    domain_addr: Annotated[str, StringConstraints(pattern=r"^ldaps?://[^\s,]+(,ldaps?://[^\s,]+)*$"), MaybeToken]
+    """Its servers, separated by commas: ldaps://corp.example.com. They must be reachable from all nodes."""
+    password_secret: Arn
+    """Secrets Manager secret that holds the password of `read_only_user` as plain text. ParallelCluster lets the head node read it, and writes
+    the password into a file on each head and login node that root alone can read."""
+    read_only_user: Annotated[str, StringConstraints(pattern=_PLAIN, max_length=1024), MaybeToken]
+    """Its user that may read: cn=ReadOnly,ou=Users,ou=CORP,dc=corp,dc=example,dc=com."""
+    tls_ca_cert: Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._/-]+$")] | None = None
+    """Path, on every node, of the certificates that the servers' are verified with; for example installed by `bootstrap.scripts` or a
+    custom_ami."""
+    tls_req_cert: Literal["never", "allow", "try", "demand", "hard"] = "hard"
+    """How the servers' certificates are verified."""
+    access_filter: Annotated[str, StringConstraints(pattern=_PLAIN)] | None = None
+    """LDAP filter of those who may log in: memberOf=cn=TrainiumTeam,ou=Users,ou=CORP,dc=corp,dc=example,dc=com. Default: all."""
+    ssh_keys: bool = True
+    """Whether each user gets an SSH key at the first login, with which nodes let the user in from the head node."""
+    sssd: dict[Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")], str | bool | int] = Field(
+        default_factory=dict
+    )
+    """Further lines of the section of the domain in sssd.conf."""
