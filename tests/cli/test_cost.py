@@ -39,6 +39,7 @@ def test_what_is_unknown_has_its_page(cost: Any, capsys: pytest.CaptureFixture[s
     captured = capsys.readouterr()
     assert "Slurm controller: small\tunknown\tunknown" in captured.out
     assert "\nall\tat least 8.83\tat least 354.46\n" in captured.out
+    assert captured.err.endswith("; older: efs-provisioned-mibps-month 2024-07-01, efs-standard-gib-month 2024-07-01\n")
     for line in (
         "without Slurm controller: small, node management: 1 to 19 nodes: unknown; AWS publishes it at https://aws.amazon.com/pcs/pricing/",
         "`trn cost --live` asks the AWS Price List; or add prices under catalog.prices.us-east-1 or catalog.service_prices.us-east-1",

@@ -51,7 +51,7 @@ def test_each_price_has_the_date_of_its_offer(cost: Run) -> None:
         "2 x public address\t0.01\t0.01\tPrice List 2026-09-17",
         "EFS: 1024 MiB/s provisioned\t8.4164\t8.4164\tPrice List 2026-07-13",
         "dashboard\t0.0041\t0.0041\tcatalogue 2026-07-15",
-        "all\t9.23\t354.16\t",
+        "all\t9.23\t354.86\t",
         "paid by use: traffic of the NAT gateway, a GB 0.0450 USD, data on EFS, a GiB and month 0.30 USD",
         "the Price List is not asked for it: cloudwatch-dashboard-month (catalogue 2026-07-15)",
     ):
@@ -101,7 +101,7 @@ def _also(usage: str, price: Any = "0.9", unit: str = "Hrs") -> dict[str, Any]:
     }
 
 
-NAT = "nat-gateway-hour (catalogue 2026-07-15)"
+NAT = "nat-gateway-hour (catalogue 2026-09-09)"
 
 
 @pytest.mark.parametrize(
@@ -130,19 +130,19 @@ def test_throttled_to_the_end(cost: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     assert code == 0
     assert (
         "the Price List refused too many requests (ThrottlingException): try again in a minute: "
-        "public-address-hour (catalogue 2026-07-15)" in lines
+        "public-address-hour (catalogue 2026-09-09)" in lines
     )
 
 
 @pytest.mark.parametrize(
     ("products", "expected"),
     [
-        ([], ["node management: 1 to 17 nodes\tunknown\tunknown\tunknown", "without Slurm controller: small, node management: 1 to 17 nodes: unknown; "
+        ([], ["node management: 1 to 19 nodes\tunknown\tunknown\tunknown", "without Slurm controller: small, node management: 1 to 19 nodes: unknown; "
           "AWS publishes it at https://aws.amazon.com/pcs/pricing/",
           "the Price List names no service for it; AWS publishes it at https://aws.amazon.com/pcs/pricing/: pcs-small-controller-hour "
           "(unknown), pcs-node-hour (unknown)"]),
         ([CONTROLLER, NODE, {**CONTROLLER, "usage": "Accounting-Small", "text": "for accounting of a small Slurm controller", "price": "0.3"}],
-         ["node management: 1 to 17 nodes\t0.0625\t1.0625\tPrice List 2026-07-13", "Slurm controller: small\t0.50\t0.50\tPrice List 2026-07-13"]),
+         ["node management: 1 to 19 nodes\t0.0625\t1.1875\tPrice List 2026-07-13", "Slurm controller: small\t0.50\t0.50\tPrice List 2026-07-13"]),
         ([CONTROLLER, NODE, {**NODE, "usage": "NodeManagement-Large", "price": "0.1"}],
          ["the Price List has several products that fit (AWSParallelComputingService, node management, us-east-1): USE1-NodeManagement at 0.0625 USD "
           "and USE1-NodeManagement-Large at 0.1 USD: pcs-node-hour (unknown)"]),
@@ -191,7 +191,13 @@ def test_without_access(cost: Run, aws: LocalAws, monkeypatch: pytest.MonkeyPatc
 
 
 def test_every_region(cost: Run) -> None:
-    lines = {line.split("\t")[0]: line.split("\t")[1:] for line in cost(*EKS, "--regions")[1]}
+    printed = cost(*EKS, "--regions")[1]
+    lines = {line.split("\t")[0]: line.split("\t")[1:] for line in printed}
+    assert "us-east-1: the Price List is not asked for it" in printed
+    assert (
+        "ap-south-1: 12 of 12 prices are not the Price List's; with this region, `trn cost --live` names them"
+        in printed
+    )
     assert lines["us-west-2"] == ["0.3583", "43.6599", "at least: 1 of 10 prices are unknown"]  # the dashboard's
     assert "prices are unknown" in lines["ap-south-1"][2]
 

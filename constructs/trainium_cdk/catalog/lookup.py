@@ -80,6 +80,7 @@ class Catalog(Fact):
     service_prices: dict[str, dict[str, float]]
     prices_source: str
     prices_date: dt.date
+    service_dates: dict[str, dt.date] = Field(description="by name, where it is another one than `prices_date`")
     throughput: tuple[ThroughputPoint, ...]
     collectives: tuple[CollectivePoint, ...]
     parallelcluster: ParallelClusterFacts
@@ -205,6 +206,7 @@ def _build(overrides: CatalogOverrides) -> Catalog:
             "service_prices": _merged(read("prices")["services"], overrides.service_prices),
             "prices_source": read("prices")["source"],
             "prices_date": read("prices")["date"],
+            "service_dates": read("prices")["dates"],
             "throughput": read("throughput")["points"],
             "collectives": read("throughput")["collectives"],
             "parallelcluster": read("parallelcluster"),

@@ -43,6 +43,7 @@ def cost(
     if regions:
         found = dict(_everywhere(target, live=live))
         made = [one for one in found.values() if "items" in one]
+        notes = list(_regional(made))
         if as_json:
             put({**head, "regions": {region: _totals(one) for region, one in found.items()}})
         else:
@@ -51,14 +52,19 @@ def cost(
             )
     else:
         made = [_estimate(target, live=live)]
+        notes = list(_fallbacks(made[0]))
         if as_json:
             put({**head, **made[0]})
         else:
             _show(made[0], live=live)
-    if not as_json:
-        for line in (*_fallbacks(made), dated):
-            say(line)
     quotes = [quote for one in made for quote in one["quotes"].values()]
+    if not as_json:
+        older = {
+            f"{name} {quote['date']}" for one in made for name, quote in one["quotes"].items()
+            if quote["source"] == "catalogue" and quote["date"] < head["prices"]
+        }  # fmt: skip
+        for line in (*notes, f"{dated}{'; older: ' if older else ''}{', '.join(sorted(older))}"):
+            say(line)
     if any(quote["why"] for quote in quotes) and not any(quote["source"] == "Price List" for quote in quotes):
         raise typer.Exit(1)
 
@@ -128,15 +134,24 @@ def _show(made: Estimate, *, live: bool) -> None:
         say(f"{asking}add prices under catalog.prices.{region} or catalog.service_prices.{region}")
 
 
-def _fallbacks(made: Iterable[Estimate]) -> Iterator[str]:
+def _fallbacks(made: Estimate) -> Iterator[str]:
     """Why the Price List has not given prices: one line for each reason, with the prices and what is used for them."""
     reasons: dict[str, dict[str, str]] = {}
-    for one in made:
-        for name, quote in one["quotes"].items():
-            if quote["why"]:
-                reasons.setdefault(quote["why"], {})[name] = _source(quote)
+    for name, quote in made["quotes"].items():
+        if quote["why"]:
+            reasons.setdefault(quote["why"], {})[name] = _source(quote)
     for why, prices in reasons.items():
         yield f"{why}: {', '.join(f'{name} ({source})' for name, source in prices.items())}"
+
+
+def _regional(made: Iterable[Estimate]) -> Iterator[str]:
+    """The same in short, a line for each region."""
+    for one in made:
+        reasons = [quote["why"] for quote in one["quotes"].values() if quote["why"]]
+        if reasons and len(set(reasons)) == 1:
+            yield f"{one['region']}: {reasons[0]}"
+        elif reasons:
+            yield f"{one['region']}: {len(reasons)} of {len(one['quotes'])} prices are not the Price List's; with this region, `trn cost --live` names them"
 
 
 def _source(quote: Mapping[str, Any]) -> str:

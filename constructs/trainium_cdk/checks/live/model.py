@@ -148,7 +148,7 @@ class Target:
         usd = dated.get(region, {}).get(name)
         if live.usd is not None or usd is None:
             return live
-        return Quote(usd, "catalogue", str(catalog.prices_date), why=live.why)
+        return Quote(usd, "catalogue", str(catalog.service_dates.get(name, catalog.prices_date)), why=live.why)
 
     def where(self, key: KeyPath) -> str:
         """The file and line of a key, as messages show it."""
