@@ -111,9 +111,7 @@ class TrnObservability(Construct):
         if settings is None or not found.counts_jobs:
             return None
         prices: dict[str, float | None] = {}
-        for (
-            nodes
-        ) in found.known_nodes:  # a queue may have several types: idle nodes cost at most that of the most expensive
+        for nodes in found.known_nodes:  # of a queue with several types, the most expensive one counts
             block = nodes.queue.capacity_type == "capacity-block"
             price = None if block else environment.catalog.price(nodes.kind.name, environment.region)
             prices[nodes.queue.name] = max(filter(None, (prices.get(nodes.queue.name), price)), default=None)

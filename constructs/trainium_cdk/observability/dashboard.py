@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from aws_cdk import aws_cloudwatch as cw
 
-from trainium_cdk.observability.metrics import MINUTE, Metrics
+from trainium_cdk.observability.metrics import MINUTE, Metrics, metric
 from trainium_cdk.settings.inventory.base import MetricsSource
 
 _LIVE = (
@@ -36,19 +36,13 @@ def _nodes(metrics: Metrics, queues: Mapping[str, float | None]) -> list[cw.IWid
     known = {name: price for name, price in queues.items() if price}
     idle = {f"q{i}": metrics.sent("NodesIdle", label=name, Queue=name) for i, name in enumerate(known)}
     terms = [f"{metric}*{price}" for metric, price in zip(idle, known.values(), strict=True)]
-    money = (
-        cw.MathExpression(expression=" + ".join(terms), using_metrics=idle, label="USD an hour", period=MINUTE)
-        if terms
-        else None
-    )
+    paid: cw.IWidget = _text("No queue of this cluster is paid by the hour at a known price.")
+    if terms:
+        money = cw.MathExpression(expression=" + ".join(terms), using_metrics=idle, label="USD an hour", period=MINUTE)
+        paid = _graph("Money of idle nodes", [money], unit="USD an hour, at most")
     lacking = [name for name in queues if name not in known]
     jobs = [metrics.sent("JobsRunning", label="running"), metrics.sent("JobsWaiting", label="waiting for nodes")]
     wait = metrics.sent("LongestWait", label="longest wait")
-    paid = (
-        _graph("Money of idle nodes", [money], unit="USD an hour, at most")
-        if money
-        else _text("No queue of this cluster is paid by the hour at a known price.")
-    )
     note = f" No hourly price is known of: {', '.join(lacking)}." if lacking and known else ""
     return [
         _graph("Nodes", states, stacked=True),
@@ -60,62 +54,34 @@ def _nodes(metrics: Metrics, queues: Mapping[str, float | None]) -> list[cw.IWid
 
 def _devices(metrics: Metrics, source: MetricsSource | None) -> Iterator[Sequence[cw.IWidget]]:
     if source == "nodes":
+        sent = metrics.sent
+        memory = [sent("NeuronMemoryUsed", label="Neuron"), sent("HostMemoryUsed", label="host")]
+        efa = [sent("EfaReceived", "Sum", label="received"), sent("EfaSent", "Sum", label="sent")]
+        failed = [sent("ExecutionErrors", "Sum"), sent("UncorrectedMemoryErrors", "Sum")]
         yield [
             _graph("NeuronCores", [*metrics.spread("NeuronCoreUtilization")], unit="percent"),
-            _graph(
-                "Memory",
-                [metrics.sent("NeuronMemoryUsed", label="Neuron"), metrics.sent("HostMemoryUsed", label="host")],
-                unit="percent",
-            ),
-            _graph(
-                "EFA",
-                [
-                    metrics.sent("EfaReceived", "Sum", label="received"),
-                    metrics.sent("EfaSent", "Sum", label="sent"),
-                ],
-                unit="bytes a second",
-            ),
-            _graph(
-                "Errors",
-                [metrics.sent("ExecutionErrors", "Sum"), metrics.sent("UncorrectedMemoryErrors", "Sum")],
-                right=[metrics.sent("DiskUsed", label="fullest disk, percent")],
-            ),
+            _graph("Memory", memory, unit="percent"),
+            _graph("EFA", efa, unit="bytes a second"),
+            _graph("Errors", failed, right=[sent("DiskUsed", label="fullest disk, percent")]),
         ]
     elif source:
+        insight = metrics.insight
+        cores = [insight("node_neuroncore_utilization", s) for s in ("Average", "Maximum")]
+        memory, host = [insight("node_neurondevice_runtime_memory_used_bytes", "Sum")], "node_memory_utilization"
+        efa = [insight(f"node_efa_{way}_bytes", "Sum") for way in ("rx", "tx", "rdma_read", "rdma_write")]
+        counts = ("neuron_execution_errors", "neurondevice_hw_ecc_events")
+        failed = [insight(f"node_{what}_total", "Sum") for what in counts]
         yield [
+            _graph("NeuronCores", cores, unit="percent"),
             _graph(
-                "NeuronCores",
-                [metrics.insight("node_neuroncore_utilization", s) for s in ("Average", "Maximum")],
-                unit="percent",
+                "Memory", memory, right=[insight(host, "Maximum")], unit="bytes", right_unit="percent of the host's"
             ),
-            _graph(
-                "Memory",
-                [metrics.insight("node_neurondevice_runtime_memory_used_bytes", "Sum")],
-                right=[metrics.insight("node_memory_utilization", "Maximum")],
-                unit="bytes",
-                right_unit="percent of the host's",
-            ),
-            _graph(
-                "EFA",
-                [metrics.insight(f"node_efa_{way}_bytes", "Sum") for way in ("rx", "tx", "rdma_read", "rdma_write")],
-                unit="bytes a second",
-            ),
-            _graph(
-                "Errors",
-                [
-                    metrics.insight(f"node_{what}_total", "Sum")
-                    for what in ("neuron_execution_errors", "neurondevice_hw_ecc_events")
-                ],
-                right=[metrics.insight("node_filesystem_utilization", "Maximum")],
-            ),
+            _graph("EFA", efa, unit="bytes a second"),
+            _graph("Errors", failed, right=[insight("node_filesystem_utilization", "Maximum")]),
         ]
     else:
-        yield [
-            _text(
-                "Metrics of NeuronCores, memory and EFA: set `eks.observability` (Container Insights, charged by observation).",
-                width=24,
-            )
-        ]
+        how = "set `eks.observability` (Container Insights, charged by observation)"
+        yield [_text(f"Metrics of NeuronCores, memory and EFA: {how}.", width=24)]
 
 
 def _graph(
@@ -143,33 +109,21 @@ def _text(markdown: str, width: int = 6) -> cw.TextWidget:
     return cw.TextWidget(markdown=markdown, width=width, height=6 if width == 6 else 2)
 
 
-_FILE_SYSTEMS = {
-    "fsx": ("AWS/FSx", ("DataReadBytes", "DataWriteBytes"), ("FreeDataStorageCapacity",)),
-    "efs": ("AWS/EFS", ("DataReadIOBytes", "DataWriteIOBytes"), ("PercentIOLimit",)),
+_TRAFFIC = {
+    "fsx": ("AWS/FSx", ("DataReadBytes", "DataWriteBytes")),
+    "efs": ("AWS/EFS", ("DataReadIOBytes", "DataWriteIOBytes")),
 }
-"""Namespace, traffic (bytes a period) and what runs out: FSx's free bytes, EFS's share of its limit."""
+"""Namespace and traffic (bytes a period) of each kind of file system."""
 
 
 def _storage(file_systems: Sequence[tuple[str, str]]) -> Iterator[Sequence[cw.IWidget]]:
     for kind, id in file_systems:
-        namespace, traffic, limits = _FILE_SYSTEMS[kind]
-        metrics = {
-            name: cw.Metric(
-                namespace=namespace,
-                metric_name=name,
-                statistic=statistic,
-                period=MINUTE,
-                dimensions_map={"FileSystemId": id},
-            )
-            for names, statistic in ((traffic, "Sum"), (limits, "Sum" if kind == "fsx" else "Maximum"))
-            for name in names
-        }
-        title = {"fsx": "FSx for Lustre", "efs": "EFS"}[kind]
-        yield [
-            _graph(f"{title}: traffic", [metrics[name] for name in traffic], unit="bytes a minute"),
-            _graph(
-                f"{title}: {'free' if kind == 'fsx' else 'of its limit'}",
-                [metrics[name] for name in limits],
-                unit="bytes" if kind == "fsx" else "percent",
-            ),
-        ]
+        namespace, names = _TRAFFIC[kind]
+        traffic = [metric(namespace, name, "Sum", FileSystemId=id) for name in names]
+        if kind == "fsx":
+            free = metric(namespace, "FreeDataStorageCapacity", "Sum", FileSystemId=id)
+            title, limit = "FSx for Lustre", _graph("FSx for Lustre: free", [free], unit="bytes")
+        else:
+            used = metric(namespace, "PercentIOLimit", "Maximum", FileSystemId=id)
+            title, limit = "EFS", _graph("EFS: of its limit", [used], unit="percent")
+        yield [_graph(f"{title}: traffic", traffic, unit="bytes a minute"), limit]

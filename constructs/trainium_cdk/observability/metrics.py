@@ -13,6 +13,20 @@ INSIGHTS = "ContainerInsights"
 MINUTE, FIVE = Duration.minutes(1), Duration.minutes(5)
 
 
+def metric(
+    namespace: str, name: str, statistic: str, *, label: str = "", period: Duration = MINUTE, **dimensions: str
+) -> cw.Metric:
+    """A metric of a namespace with its dimensions."""
+    return cw.Metric(
+        namespace=namespace,
+        metric_name=name,
+        statistic=statistic,
+        period=period,
+        label=label or None,
+        dimensions_map=dimensions,
+    )
+
+
 @dataclass(frozen=True)
 class Metrics:
     """The metrics of a cluster.
@@ -27,14 +41,7 @@ class Metrics:
         self, name: str, statistic: str = "Maximum", *, label: str = "", period: Duration = MINUTE, **more: str
     ) -> cw.Metric:
         """What nodes, or the function that starts nodes, send; `more` are further dimensions."""
-        return cw.Metric(
-            namespace=NAMESPACE,
-            metric_name=name,
-            statistic=statistic,
-            period=period,
-            label=label or None,
-            dimensions_map={"Cluster": self.cluster, **more},
-        )
+        return metric(NAMESPACE, name, statistic, label=label, period=period, Cluster=self.cluster, **more)
 
     def spread(self, name: str) -> Iterator[cw.Metric]:
         """One metric of many devices: their mean and both ends."""
@@ -43,10 +50,4 @@ class Metrics:
 
     def insight(self, name: str, statistic: str) -> cw.Metric:
         """What Container Insights sends."""
-        return cw.Metric(
-            namespace=INSIGHTS,
-            metric_name=name,
-            statistic=statistic,
-            period=MINUTE,
-            dimensions_map={"ClusterName": self.cluster},
-        )
+        return metric(INSIGHTS, name, statistic, ClusterName=self.cluster)
