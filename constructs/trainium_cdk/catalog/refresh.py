@@ -58,7 +58,9 @@ def release(packages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             by_name.setdefault(package["name"], []).append(package)
     facts: dict[str, Any] = {key: by_name[name][0]["version"] for key, name in SYSTEM.items()}
     facts["families"] = _families(by_name[SYSTEM["dkms"]][0])
-    facts["libraries"] = {name: _newest(by_name[name])["version"] for name in LIBRARIES if name in by_name}
+    facts["libraries"] = {
+        name: max((p["version"] for p in by_name[name]), key=numbers) for name in LIBRARIES if name in by_name
+    }
     facts["frameworks"] = {}
     for package in sorted(by_name.get(FRAMEWORK, []), key=lambda p: numbers(p["version"])):
         kind = "torch-xla" if numbers(package["version"])[:2] <= LAST_XLA else "torch-native"
@@ -93,10 +95,6 @@ def images(changelog: str) -> dict[str, dict[str, dict[str, str]]]:
 
 def _families(package: Mapping[str, Any]) -> list[str]:
     return [f for g, families in FAMILIES.items() if g in package["supported_instances"] for f in families]
-
-
-def _newest(packages: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    return max(packages, key=lambda p: numbers(p["version"]))
 
 
 def _column(table: str, name: str) -> dict[str, str]:

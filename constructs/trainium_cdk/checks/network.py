@@ -52,20 +52,17 @@ def _without_internet(env: Environment) -> str:
     return "without access to the internet" if env.network.existing else "without a NAT gateway"
 
 
-def _internet_setting(env: Environment) -> str:
-    return "network.existing.internet: true" if env.network.existing else "nat: one"
-
-
 @RULES.add
 def packages_are_on_the_image_without_nat(env: Environment) -> Iterator[Problem]:
     if env.network.reaches_internet or env.pcluster.custom_ami:
         return
+    allow = "network.existing.internet: true" if env.network.existing else "nat: one"
     for at, queue in queues(env):
         if not queue.custom_ami:
             yield error(
                 (*at, "custom_ami"),
                 f"{_without_internet(env)} nodes cannot install Neuron, and ParallelCluster's own images do not contain it",
-                f"give an image that contains Neuron (`trn image bake`), here or as pcluster.custom_ami for all nodes, or write {_internet_setting(env)}",
+                f"give an image that contains Neuron (`trn image bake`), here or as pcluster.custom_ami for all nodes, or write {allow}",
             )
 
 

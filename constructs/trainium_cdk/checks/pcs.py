@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from trainium_cdk.catalog.pcs import Size
 from trainium_cdk.checks.rule import Rules, error, info, listed, near
@@ -102,12 +102,9 @@ def slurm_settings_are_for_clusters(env: Environment) -> Iterator[Problem]:
     known = env.catalog.pcs.cluster_settings
     for name in env.pcs.slurm_settings:
         if name not in known:
-            reason = "PCS does not let a cluster set this"
-            yield error(
-                ("pcs", "slurm_settings", name),
-                reason,
-                f"remove it{_meant(name, known)}; PCS's user guide lists what it supports",
-            )
+            close = difflib.get_close_matches(name, known, n=1)
+            fix = f"remove it{f', or write {close[0]}' if close else ''}; PCS's user guide lists what it supports"
+            yield error(("pcs", "slurm_settings", name), "PCS does not let a cluster set this", fix)
 
 
 @RULES.add
@@ -135,11 +132,6 @@ def capacity_blocks_are_documented(env: Environment) -> Iterator[Problem]:
                 "PCS's user guide names only P types for capacity blocks; others have run Trainium on one, without AWS's support for it",
                 "try it with one node, or use TrnPclusterStack or TrnEksStack for a block",
             )
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f", or write {close[0]}" if close else ""
 
 
 def _resources(env: Environment) -> Iterator[tuple[KeyPath, PcsQueue, PcsResource]]:

@@ -90,16 +90,12 @@ def queue_zone_offers_its_types(env: Environment) -> Iterator[Problem]:
                 continue  # other rules report a missing zone, region or list of zones
             key: KeyPath = (*f.queue_at, "zone_id") if f.queue.zone_id else f.at
             how = "" if f.queue.zone_id else f" (the network's first zone, because {what} {f.queue.name} sets none)"
+            fixed = env.network.zone_ids or env.network.existing  # else zones are added for the queue
+            add = ", and add that zone to the network" if fixed and not set(offered) & set(cluster.zone_ids) else ""
             yield error(
                 key,
                 f"the catalogue does not list {zone}{how} among the zones that offer {f.kind.name}",
-                f"write zone_id: {listed(offered, 'or')} in the {what}"
-                + (
-                    ", and add that zone to the network"
-                    if _is_fixed(env) and not set(offered) & set(cluster.zone_ids)
-                    else ""
-                )
-                + f", or correct catalog.instances.{f.kind.name}.zone_ids",
+                f"write zone_id: {listed(offered, 'or')} in the {what}{add}, or correct catalog.instances.{f.kind.name}.zone_ids",
                 value=zone,
             )
 
@@ -154,11 +150,6 @@ def settings_apply_to_an_existing_vpc(env: Environment) -> Iterator[Problem]:
     if env.network.existing:
         for key in sorted(env.network.model_fields_set - {"existing", "peerings"}):
             yield warning(("network", key), "it has no effect on an existing VPC", "remove it")
-
-
-def _is_fixed(env: Environment) -> bool:
-    """Whether the network's zones are set explicitly, so that none are added for a queue."""
-    return bool(env.network.zone_ids or env.network.existing)
 
 
 def _offered_somewhere(cluster: Inventory) -> list[str]:

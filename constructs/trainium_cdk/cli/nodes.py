@@ -38,7 +38,7 @@ def nodes(
             node.state,
             node.job,
             length(now - node.booted) if node.booted and node.on else "",
-            _price(prices.get(node.instance_type)) if node.on else "",
+            ("unknown" if (price := prices.get(node.instance_type)) is None else f"{price:,.2f}") if node.on else "",
             node.reason,
         ]
         for node in shown
@@ -71,7 +71,3 @@ def ssh(
     target, there = jobs.session(node)
     command = start(target, jobs.cluster.region, there)
     os.execvp(command[0], command)  # noqa: S606  it becomes the shell
-
-
-def _price(price: float | None) -> str:
-    return "unknown" if price is None else f"{price:,.2f}"

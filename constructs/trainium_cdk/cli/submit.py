@@ -88,7 +88,8 @@ def options() -> Iterator[inspect.Parameter]:
         dashed = name.replace("_", "-")
         flags = [f"--{dashed}/--no-{dashed}" if kind_of_value is bool else f"--{dashed}"]
         option = _Of(*flags, help=description, metavar=(choices or None) if kind_of_value is not bool else None)
-        value = list[str] if all(_is_list(field) for field in of.values()) else kind_of_value
+        lists = all(any(get_origin(part) is tuple for part in _parts(field.annotation)) for field in of.values())
+        value = list[str] if lists else kind_of_value
         annotation = Annotated[value | None, option]  # type: ignore[valid-type]
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
@@ -116,10 +117,6 @@ def choices_of(field: FieldInfo) -> list[str]:
     """The allowed values of a field, if limited."""
     literals = [part for part in _parts(field.annotation) if get_origin(part) is Literal]
     return [str(value) for part in literals for value in get_args(part)]
-
-
-def _is_list(field: FieldInfo) -> bool:
-    return any(get_origin(part) is tuple for part in _parts(field.annotation))
 
 
 def _type(field: FieldInfo) -> type:

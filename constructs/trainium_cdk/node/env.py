@@ -31,7 +31,7 @@ def values(env: Environment, *, image: bool = False, engine: str = "slurm") -> d
     if section.several_users and not image:
         found["TRN_SEVERAL_USERS"] = "yes"
         found |= {"TRN_USERS": " ".join(f"{user.name}:{user.uid}" for user in section.users)} if section.users else {}
-    if not image and not _reaches_repositories(env):  # the packages on the custom image are kept
+    if not image and not env.network.reaches_internet:  # nodes reach only AWS: the packages are on the custom image
         return found
     found |= {
         "TRN_OS_PACKAGES": " ".join(system.packages),
@@ -109,11 +109,6 @@ def _shared(env: Environment) -> bool:
     """Whether all nodes share the head node's virtual environment: it is in the home or on a shared file system."""
     venv = env.bootstrap.venv
     return not venv.startswith("/") or any(f"{venv}/".startswith(f"{d}/") for d in ("/home", *env.storage.mount_dirs))
-
-
-def _reaches_repositories(env: Environment) -> bool:
-    """Whether nodes can install packages. Without internet access they reach only AWS, and the packages are on the image."""
-    return env.network.reaches_internet
 
 
 def _lines(found: Mapping[str, str]) -> list[str]:

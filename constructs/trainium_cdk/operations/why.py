@@ -88,7 +88,8 @@ def why(stack: str, client: Client) -> Report:
         more += _allowed(lambda: log_lines(client("logs"), group, since))  # noqa: B023  called at once
     if cluster:
         more += _allowed(lambda: _of_nodes(client("logs"), cluster, since))
-    more += _of_eks(client, cloudformation, stack_id)
+    for name in _physical(cloudformation, stack_id, "AWS::EKS::Cluster"):
+        more += _allowed(lambda: eks_issues(client, name))  # noqa: B023  called at once
     for id in _physical(cloudformation, stack_id, "AWS::PCS::Cluster"):
         more += _allowed(lambda: [_told(*each) for each in pcs_errors(client("pcs"), id)])  # noqa: B023  called at once
     return Report(stack, found["StackStatus"], failures[0] if failures else None, (*failures[1:EVENTS], *more))
@@ -154,12 +155,6 @@ def _of_nodes(logs: Any, cluster: str, since: dt.datetime) -> list[Evidence]:
     groups = [g for page in pages for g in page["logGroups"] if own.fullmatch(g["logGroupName"])]
     newest = max(groups, key=lambda g: (g.get("creationTime", 0), g["logGroupName"]), default=None)
     return log_lines(logs, newest["logGroupName"], since) if newest else []
-
-
-def _of_eks(client: Client, cloudformation: Any, stack_id: str) -> list[Evidence]:
-    """Health issues of EKS clusters and their node groups and add-ons in the stack, and failed launches of their nodes."""
-    names = _physical(cloudformation, stack_id, "AWS::EKS::Cluster")
-    return [e for name in names for e in _allowed(lambda: eks_issues(client, name))]  # noqa: B023  called at once
 
 
 def _physical(cloudformation: Any, stack_id: str, kind: str) -> list[str]:

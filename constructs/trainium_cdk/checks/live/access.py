@@ -48,12 +48,14 @@ def roles(target: Target) -> list[Role]:
 
 
 def evaluate_roles(target: Target, existing: dict[str, bool]) -> Found:
+    customer_key = target.env.encryption == "customer-key"
+    named = [ROLES[name] for name in target.inventory.key_policy_roles if customer_key]
     for role in roles(target):
         create = f"aws iam create-service-linked-role --aws-service-name {role.service}"
         subject = target.about(f"role {role.name}")
         if existing[role.name]:
             yield subject.ok("exists", f"for {role.service}")
-        elif _named_by_the_key(target, role):
+        elif role in named:
             why = "the policy of the stack's key names this role (encryption: customer-key), and KMS rejects a policy with a missing role"
             yield subject.error("none", why, create)
         elif role.automatic:
@@ -62,11 +64,6 @@ def evaluate_roles(target: Target, existing: dict[str, bool]) -> Found:
         else:
             why = "it is not created automatically, and no instance can start without it"
             yield subject.error("none", why, create)
-
-
-def _named_by_the_key(target: Target, role: Role) -> bool:
-    named = (ROLES[name] for name in target.inventory.key_policy_roles)
-    return role in named and target.env.encryption == "customer-key"
 
 
 def fetch_roles(target: Target, aws: Aws) -> dict[str, bool]:

@@ -47,12 +47,10 @@ def evaluate_reservations(target: Target, reservations: Reservations) -> Found:
         if not any(f.level == "error" for f in problems):
             size = counted(int(reservation["TotalInstanceCount"]), "instance")
             text = f"{size} of {reservation['InstanceType']} in {reservation.get('AvailabilityZoneId', '?')}"
-            yield subject.ok(reservation["State"], text + _until(reservation))
-
-
-def _until(reservation: dict[str, Any]) -> str:
-    end = reservation.get("EndDate")
-    return f", until {_moment(end)}" if end else ", without an end date"
+            end = reservation.get("EndDate")
+            yield subject.ok(
+                reservation["State"], f"{text}, {f'until {_moment(end)}' if end else 'without an end date'}"
+            )
 
 
 def _problems(target: Target, nodes: KnownNodes, reservation: dict[str, Any], subject: Subject) -> Found:

@@ -75,13 +75,10 @@ def _least(run: Run) -> str:
 
 def _cost(run: Run) -> str:
     if run.cost is None:
-        return f"not known: {_why_no_cost(run)}"
+        forgotten = "the scheduler has forgotten when its stages began or ended"
+        return f"not known: {run.price.note if run.price.hour is None else forgotten}"
     whole = f" so far, {dollars(run.expected_cost)} expected" if run.expected_cost is not None else ""
     return f"{_least(run)}{dollars(run.cost)}{whole}"
-
-
-def _why_no_cost(run: Run) -> str:
-    return run.price.note if run.price.hour is None else "the scheduler has forgotten when its stages began or ended"
 
 
 def _steps(run: Run) -> str:
@@ -143,14 +140,9 @@ def _curves(runs: Sequence[Run]) -> list[Element]:
             note = element("p", f"Not in the log of {', '.join(missing)}.", class_="note") if missing else None
             figures.append(element("figure", drawn, note))
         elif name in _ALWAYS and not (name == "throughput" and any("tokens_per_second" in r.curves for r in runs)):
-            figures.append(element("figure", element("figcaption", label), *_absence(runs, label)))
+            why = (element("p", f"No {label} of {run.status.id}: {why_no_curve(run)}.") for run in runs)
+            figures.append(element("figure", element("figcaption", label), *why))
     return [element("h2", "Curves"), element("div", *figures, class_="charts")]
-
-
-def _absence(runs: Sequence[Run], label: str) -> Iterator[Element]:
-    """Why there is no curve."""
-    for run in runs:
-        yield element("p", f"No {label} of {run.status.id}: {why_no_curve(run)}.")
 
 
 def why_no_curve(run: Run) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainium_cdk.operations.updates.change import Level
 from trainium_cdk.operations.updates.leaves import intrinsic, text
-from trainium_cdk.operations.updates.pcluster import Verdict, changes
+from trainium_cdk.operations.updates.pcluster import changes
 
 CLUSTER = "Custom::PclusterCluster"
 _VERSION = re.compile(r"/parallelcluster/(\d[\d.]*)/")
@@ -34,7 +34,8 @@ def consequences(old: Mapping[str, Any], new: Mapping[str, Any], fleet_running: 
     found = changes(before, after)
     unseen = all(change.policy == "IGNORED" for change in found)
     for change in found:
-        level, meaning, advice = _UNSEEN if unseen else _WORDS[_effective(change.verdict, fleet_running)]
+        verdict = change.verdict if fleet_running else _STOPPED.get(change.verdict, change.verdict)
+        level, meaning, advice = _UNSEEN if unseen else _WORDS[verdict]
         yield level, meaning, advice, change.path, _value(change.old), _value(change.new)
 
 
@@ -62,12 +63,8 @@ def _configuration(properties: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) and not intrinsic(found) else {}
 
 
-def _effective(verdict: Verdict, fleet_running: bool) -> Verdict | str:
-    if fleet_running:
-        return verdict
-    return {"stop": "stopped", "stop-both": "stop-login"}.get(verdict, verdict)
-
-
+_STOPPED = {"stop": "stopped", "stop-both": "stop-login"}
+"""What a verdict comes to while the fleet is stopped."""
 _UNSEEN: tuple[Level, str, str] = (
     "safe",
     "ParallelCluster does not see this change, and leaves the cluster as it is until something else of its configuration changes",
