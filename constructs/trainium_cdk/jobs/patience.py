@@ -27,15 +27,14 @@ class Patience:
         *,
         first: float = 1.0,
         sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
     ):
         """
         Args:
             seconds: from the first of consecutive failures until the error is raised.
             first: seconds of the first pause; each is about twice the one before.
         """
-        self._seconds, self._first, self._sleep, self._clock = seconds, first, sleep, clock
-        self._pause, self._since = first, clock()
+        self._seconds, self._first, self._sleep = seconds, first, sleep
+        self._pause, self._since = first, time.monotonic()
 
     def ask(self, request: Callable[[], T]) -> T:
         """The response to a request, which is sent again after each failure. Raises as `failed` does."""
@@ -50,11 +49,11 @@ class Patience:
 
     def answered(self) -> None:
         """Reset after a response: the next failure is the first."""
-        self._pause, self._since = self._first, self._clock()
+        self._pause, self._since = self._first, time.monotonic()
 
     def failed(self, error: TransportError) -> None:
         """Pause before the next attempt. Raises the error if it is permanent, or the time is over."""
-        if not error.again or self._clock() - self._since + self._pause > self._seconds:
+        if not error.again or time.monotonic() - self._since + self._pause > self._seconds:
             raise error
         self._sleep(self._pause * random.uniform(0.75, 1.25))  # noqa: S311  so that clients do not retry all at once
         self._pause = min(self._pause * 2, LONGEST_PAUSE)

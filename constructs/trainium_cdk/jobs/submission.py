@@ -57,6 +57,6 @@ def job_id(job: Job, token: str) -> str:
     return f"{job.label}-{token}"
 
 
-def new_token(now: dt.datetime | None = None) -> str:
+def new_token() -> str:
     """A unique token: the date and six random hexadecimal digits."""
-    return f"{now or dt.datetime.now(dt.UTC):%Y%m%d}-{secrets.token_hex(3)}"
+    return f"{dt.datetime.now(dt.UTC):%Y%m%d}-{secrets.token_hex(3)}"

@@ -18,7 +18,7 @@ _FRAMEWORKS: dict[str, FrameworkChoice] = {"torch-xla": "torch-xla", "torch-nati
 _DEPLOYED = "deployed"
 
 
-def notes(image: str | None, cluster: Cluster, fleet: Fleet, catalog: Catalog | None = None) -> list[str]:
+def notes(image: str | None, cluster: Cluster, fleet: Fleet) -> list[str]:
     """Notes for the user on the versions that a job would run with; may be empty.
 
     An image, a release or a driver that the catalogue does not have is not checked.
@@ -31,7 +31,7 @@ def notes(image: str | None, cluster: Cluster, fleet: Fleet, catalog: Catalog | 
     """
     from trainium_cdk.catalog import Catalog, evaluate
 
-    known = catalog or Catalog.load()
+    known = Catalog.load()
     release = known.releases.get(cluster.neuron_release)
     if release is None:
         return []

@@ -19,6 +19,8 @@ from trainium_cdk.outputs import GROUP_LABEL, EksCluster
 
 Client = Callable[[str], Any]
 CAPACITY = "InsufficientInstanceCapacity"
+_INTERVAL = 15.0
+"""Seconds between two requests for the progress."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,6 @@ def wait(
     say: Callable[[str], None],
     *,
     timeout: float | None = None,
-    interval: float = 15,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Progress:
@@ -159,7 +160,7 @@ def wait(
             raise ScaleError(
                 f"{text}. AWS keeps trying. Run the same command again, or keep the running nodes: --nodes {now.running}"
             )
-        sleep(interval)
+        sleep(_INTERVAL)
 
 
 def advice(trouble: str) -> str:

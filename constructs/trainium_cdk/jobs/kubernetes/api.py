@@ -117,9 +117,9 @@ class Api:
         """A merge patch of an object, or of its `part` /status."""
         return self._call("PATCH", f"{self._path(kind)}/{name}{part}", body, content="application/merge-patch+json")
 
-    def delete(self, kind: str, name: str, *, uid: str = "", background: bool = True) -> None:
+    def delete(self, kind: str, name: str, *, uid: str = "") -> None:
         """Delete an object. No error if it does not exist."""
-        options: Object = {"propagationPolicy": "Background" if background else "Foreground"}
+        options: Object = {"propagationPolicy": "Background"}
         if uid:
             options["preconditions"] = {"uid": uid}
         with absent_is_fine():

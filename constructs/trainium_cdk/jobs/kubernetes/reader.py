@@ -96,20 +96,13 @@ def literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def until(
-    api: Api,
-    name: str,
-    done: Callable[[Object], bool],
-    *,
-    timeout: float = START_SECONDS,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Object:
+def until(api: Api, name: str, done: Callable[[Object], bool]) -> Object:
     """Wait for a pod.
 
     Raises:
         TransportError: it was not `done` in time; the message has Kubernetes's reason, if any.
     """
-    end = time.monotonic() + timeout
+    end = time.monotonic() + START_SECONDS
     while True:
         try:
             found = api.get("Pod", name)
@@ -128,7 +121,7 @@ def until(
         if time.monotonic() > end:
             conditions = [c.get("message", "") for c in found.get("status", {}).get("conditions", [])]
             raise TransportError(
-                f"pod {name} did not start within {timeout:.0f} s: {' '.join(filter(None, conditions)) or 'no reason reported'}. Are there "
+                f"pod {name} did not start within {START_SECONDS:.0f} s: {' '.join(filter(None, conditions)) or 'no reason reported'}. Are there "
                 "system nodes (trn kubeconfig; kubectl get nodes)?"
             )
-        sleep(0.5)
+        time.sleep(0.5)

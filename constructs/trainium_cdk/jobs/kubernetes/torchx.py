@@ -19,19 +19,19 @@ _COMPONENT = Path(__file__).with_name("torchx_component.py")
 _ITS_OWN = ("MASTER_PORT",)
 
 
-def component(cluster: EksCluster, catalog: Catalog | None = None) -> str:
+def component(cluster: EksCluster) -> str:
     """The text of a TorchX component for a cluster: `torchx_component.py` with the cluster's values in FACTS."""
     text = _COMPONENT.read_text("utf-8")
-    facts = pformat(facts_of(cluster, catalog), width=110, sort_dicts=False)
+    facts = pformat(facts_of(cluster), width=110, sort_dicts=False)
     return re.sub(r"^FACTS: Dict\[str, Any\] = \{\}$", lambda _: f"FACTS: Dict[str, Any] = {facts}", text, flags=re.M)
 
 
-def facts_of(cluster: EksCluster, catalog: Catalog | None = None) -> dict[str, Any]:
+def facts_of(cluster: EksCluster) -> dict[str, Any]:
     """The values of FACTS."""
-    names = (catalog or Catalog.load()).eks.resources
+    names = Catalog.load().eks.resources
     fleets: dict[str, Any] = {}
     for fleet in cluster.fleets:
-        wanted = pods.devices(fleet, catalog)
+        wanted = pods.devices(fleet)
         fleets.setdefault(
             fleet.instance_type,
             {
@@ -52,7 +52,7 @@ def facts_of(cluster: EksCluster, catalog: Catalog | None = None) -> dict[str, A
         ],
         "cache_root": f"{cluster.shared_dir}/trn/neuron_cache",
         "cache_lines": cache_lines(cluster.framework),
-        "env": _environment(cluster, catalog),
+        "env": _environment(cluster),
         "fleets": fleets,
     }
 
@@ -65,12 +65,12 @@ def run_line(cluster: EksCluster, file: str) -> str:
     )
 
 
-def _environment(cluster: EksCluster, catalog: Catalog | None) -> dict[str, str]:
+def _environment(cluster: EksCluster) -> dict[str, str]:
     """The launch environment of a script on several nodes, if the cluster allows several."""
     for nodes in (2, 1):
         try:
             fitted = plan(Script(filename="x", content=b"x", nodes=nodes, image="x/y:z"), cluster)
         except JobError:
             continue
-        return {k: v for k, v in launch_environment(fitted, catalog).items() if k not in _ITS_OWN}
+        return {k: v for k, v in launch_environment(fitted).items() if k not in _ITS_OWN}
     return {}

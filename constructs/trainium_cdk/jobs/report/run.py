@@ -185,17 +185,14 @@ def described(
     return run
 
 
-def collect(jobs: Backend[Any], id: str, catalog: Catalog | None = None, take: Take | None = None) -> Run:
+def collect(jobs: Backend[Any], id: str) -> Run:
     """A job with what its logs tell, read once. A log that cannot be read is the run's `problem`.
-
-    Args:
-        take: is given each step: the job's id, the step's number, the step.
 
     Raises:
         UnknownJob: there is no such job.
         TransportError: the cluster cannot be reached.
     """
-    return _read(jobs, described(jobs, jobs.status(id), catalog or Catalog.load()), take)
+    return _read(jobs, described(jobs, jobs.status(id), Catalog.load()), None)
 
 
 def collect_all(
@@ -208,6 +205,7 @@ def collect_all(
     """Jobs as `collect`, and of each array its members that have begun.
 
     Args:
+        take: is given each step: the job's id, the step's number, the step.
         say: is told what is read.
 
     Raises:

@@ -28,9 +28,9 @@ def moment(seconds: float | None, unknown: str = "not known") -> str:
     return unknown if seconds is None else f"{dt.datetime.fromtimestamp(seconds, dt.UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def dollars(amount: float | None, unknown: str = "not known") -> str:
+def dollars(amount: float) -> str:
     """An amount in USD."""
-    return unknown if amount is None else f"{amount:,.2f} USD"
+    return f"{amount:,.2f} USD"
 
 
 def percent(part: float) -> str:

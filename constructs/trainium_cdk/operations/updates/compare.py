@@ -198,9 +198,9 @@ def _replaced(pair: _Resource, spec: Spec, verb: str) -> tuple[Level, str, str]:
     return "loses", f"it {verb} replaced; lost with it: {held}", _COPY
 
 
-def _short(value: Any, most: int = 60) -> str:
+def _short(value: Any) -> str:
     words = _words(value)
-    return words if len(words) <= most else words[: most - 3] + "..."
+    return words if len(words) <= 60 else f"{words[:57]}..."
 
 
 def _words(value: Any) -> str:
