@@ -1,0 +1,76 @@
+"""CONTRIBUTING's recipes, followed with the texts that the page prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sandbox.paths import HOME as ROOT
+from tests.checks import tables
+from tests.jobs.conftest import make_cluster
+from trainium_cdk import checks, settings
+from trainium_cdk.catalog.known_errors import KnownError
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+
+
+def section(title: str) -> dict[str, str]:
+    """Language -> text of a section's blocks, of which each language has one."""
+    text = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^```(\w+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(dict(found)) == len(found) > 0
+    return dict(found)
+
+
+def test_a_kind_of_a_package(tmp_path: Path) -> None:
+    recipe = section("A job kind")
+    (tmp_path / "hello_kind.py").write_text(recipe["python"])
+    info = tmp_path / "hello_kind-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hello-kind\nVersion: 1.0\n")
+    [group, entry] = recipe["toml"].splitlines()
+    name = group.removeprefix('[project.entry-points."').removesuffix('"]')
+    (info / "entry_points.txt").write_text(f"[{name}]\n{entry.replace(chr(34), '')}\n")
+    (tmp_path / "cluster.json").write_text(make_cluster().model_dump_json())
+    submit = ["submit", "hello", "--greeting", "hey", "--nodes", "2", "--cluster", "cluster.json", "--dry-run"]
+    done = subprocess.run(
+        [sys.executable, "-c", "from trainium_cdk.cli.__main__ import main; main()", *submit],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "echo hey from node $NODE_RANK" in done.stdout, done.stderr
+
+
+def test_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = section("A rule")
+    made: dict[str, object] = {}
+    exec(compile(recipe["python"], "a rule", "exec", dont_inherit=True), made)  # noqa: S102
+    monkeypatch.setattr(checks, "COMMON", (*checks.COMMON, *made["RULES"]))  # type: ignore[misc]
+    checks.rules.cache_clear()
+    try:
+        [(environment, _, key, message)] = tables._CASE.findall(recipe["text"])
+        [problem] = checks.check(settings.parse(environment))
+    finally:
+        checks.rules.cache_clear()
+    assert (problem.dotted, problem.level) == (key, "error")
+    assert message in f"{problem.reason}. Fix: {problem.fix}"
+
+
+def test_a_known_error() -> None:
+    """At the end of the table, it is found in its own line."""
+    table = (ROOT / "constructs/trainium_cdk/catalog/data/known_errors.yaml").read_text("utf-8")
+    errors = [KnownError(**entry) for entry in yaml.safe_load(table + section("A known error")["text"])["errors"]]
+    [line] = errors[-1].samples
+    assert next(error for error in errors if error.is_in(line)) is errors[-1]
+
+
+def test_each_named_folder_is_tested_by_it() -> None:
+    """The commands of the recipes run tests that there are."""
+    for title in ("A job kind", "A rule", "An engine", "A known error"):
+        for path in section(title)["bash"].split()[3:]:
+            assert (ROOT / path).exists(), (title, path)
