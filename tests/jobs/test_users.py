@@ -16,7 +16,9 @@ from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.jobs.test_slurm import log, script
 from tests.support import need
+from trainium_cdk import outputs, settings
 from trainium_cdk.jobs import SlurmBackend, SsmTransport, SubmitError, TransportError, UnknownJob
+from trainium_cdk.jobs.connect import connect
 
 CLUSTER, BUCKET = "jobs-of-users", "trn-jobs-of-users"
 USERS = {"alice": 2001, "bob": 2002, "dora": 2003}
@@ -89,6 +91,8 @@ def test_each_user_has_jobs_and_files_of_its_own(slurm: LocalSlurm, backend_of: 
         bob.cancel(hers.id)
     with pytest.raises(TransportError, match="only alice can read its log"):
         log(bob, hers.id)
+    with pytest.raises(TransportError, match="denied"):
+        bob.on_nodes(hers.id, "cat script/run.sh")
     denied = bob.run_shared(f"scancel {hers.stages['train']} 2>&1; true")
     assert "denied" in denied
     for path in ("", "logs/train.log", "script/run.sh", "train.sbatch"):
@@ -143,3 +147,27 @@ def test_a_user_of_a_directory_gets_a_home_at_the_first_command(slurm: LocalSlur
     shutil.rmtree(home)
     print_home = 'cd; pwd; stat -c "%a %U" .'
     assert backend_of("dora").run_shared(print_home).split("\n")[:2] == [str(home), "700 dora"]
+
+
+def test_the_same_through_a_login_node_of_pcs(
+    local_aws: LocalAws, slurm: LocalSlurm, backend_of: As, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From settings to outputs to the account: the login node is found by its tag."""
+    for name, value in local_aws.variables.items():
+        monkeypatch.setenv(name, value)
+    queue = {"name": "compute1", "compute_resources": [{"name": "trn", "max_nodes": 4}]}
+    env = settings.validate({"pcs": {"queues": [queue], "users": [{"name": "bob", "uid": 2002}]}})
+    exported = outputs.pcs_outputs(env, cluster_id="pcs_abc1234567", login_group_id="pcs_def1234567", bucket=BUCKET)
+    cluster = outputs.parse("TrnPcsStack", local_aws.region, {k: v for k, (v, _) in exported.items()})
+    tag = {"Key": outputs.pcs.GROUP_TAG, "Value": "pcs_def1234567"}
+    local_aws.client("ec2").create_tags(Resources=[backend_of().transport.instance], Tags=[tag])
+    place = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs/aws_neuron_venv_pytorch"
+    place.symlink_to(slurm.directory / "home/aws_neuron_venv_pytorch")
+
+    bob = connect(cluster=cluster.of_user("bob"))
+    sent = bob.submit(script("id -un", env={"SECRET": "1"}))
+    assert bob.wait(sent.id, 60).ok
+    assert "0: bob\n" in log(bob, sent.id)
+    assert sent.id not in {job.id for job in backend_of("alice").list()}
+    with pytest.raises(SubmitError, match="there is no user eve on i-"):
+        connect(cluster=cluster.of_user("eve")).submit(script("true"))

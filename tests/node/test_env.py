@@ -59,6 +59,16 @@ def test_the_default_node() -> None:
     ]
 
 
+@pytest.mark.parametrize("engine", ["slurm", "pcs"])
+def test_users_have_accounts_on_the_nodes_of_either_slurm(engine: str) -> None:
+    users = {"users": [{"name": "alice", "uid": 2001}, {"name": "bob", "uid": 2002}]}
+    env = settings.validate({"pcluster" if engine == "slurm" else "pcs": users})
+    found = node_env.values(env, engine=engine)
+    assert (found["TRN_SEVERAL_USERS"], found["TRN_USERS"]) == ("yes", "alice:2001 bob:2002")
+    assert "TRN_USERS" not in node_env.values(env, engine=engine, image=True)
+    assert "TRN_SEVERAL_USERS" not in node_env.values(env, engine={"slurm": "pcs", "pcs": "slurm"}[engine])
+
+
 def test_without_access_to_the_repositories_nothing_is_installed() -> None:
     env = settings.load("tests/environments/no-internet.yaml")
     assert node_env.values(env) == {"TRN_USER": "ubuntu", "TRN_MOUNTS": "/efs"}

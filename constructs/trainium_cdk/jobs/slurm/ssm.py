@@ -158,11 +158,13 @@ class SsmTransport:
 
     def _fetch(self, s3: S3Client, key: str, version: str, digest: str) -> str:
         """The commands that fetch a payload: this version of the object, and only with this SHA-256."""
-        where = {"region": s3.meta.region_name, "bucket": self._bucket, "key": key, "version-id": version}
+        where = {"region": s3.meta.region_name, "bucket": self._bucket, "version-id": version}
         options = " ".join(f"--{name} {quote.word(value)}" for name, value in where.items() if value)
         refuse = "{ echo 'the payload in the bucket is not the one that was sent' >&2; fail; }"
         return (
-            f'aws s3api get-object {options} "$d/in" > /dev/null || fail\n'
+            # the key in a file: other users of the node can read command lines
+            f'printf %s {quote.word(key)} > "$d/key"\n'
+            f'aws s3api get-object {options} --key "file://$d/key" "$d/in" > /dev/null || fail\n'
             f'echo "{digest}  $d/in" | sha256sum --check --status || {refuse}'
         )
 
@@ -198,10 +200,11 @@ class SsmTransport:
         if s3 is None or not self._bucket:
             return ""
         key = f"{RESPONSES}{secrets.token_hex(16)}"
-        where = {"region": s3.meta.region_name, "bucket": self._bucket, "key": key, "body": f"{folder}/o"}
+        where = {"region": s3.meta.region_name, "bucket": self._bucket, "body": f"{folder}/o"}
         options = " ".join(f"--{name} {quote.word(value)}" for name, value in where.items())
         stored = self._invoke(
-            f'v=$(aws s3api put-object {options} --query VersionId --output text 2> /dev/null) && echo "stored $v" || true',
+            f"printf %s {quote.word(key)} > {folder}/key; v=$(aws s3api put-object {options} --key file://{folder}/key "
+            '--query VersionId --output text 2> /dev/null) && echo "stored $v" || true',
             300,
         )
         if not stored.startswith("stored "):
