@@ -23,13 +23,17 @@ os.environ["XDG_STATE_HOME"] = _CONFIG.name  # nor are the durations of its comm
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
 
-_SHARED = ("tests/jobs/kubernetes/", "tests/sandbox/test_kubernetes", "tests/trust/")
-"""Files that share what is slow to start (a Kubernetes API, a Slurm): one worker runs all of them, and stops it after the last one.
+_SHARED = (
+    "tests/audit/", "tests/eks/", "tests/faults/", "tests/foreign/", "tests/jobs/kubernetes/", "tests/sandbox/test_kubernetes", "tests/trust/",
+)  # fmt: skip
+"""Files that share what is slow to start (a Kubernetes API, a Slurm, an installed wheel, synthesised stacks): one worker runs all of them, and stops it after the last one.
 Else one runs each file."""
 _LONGEST = (
-    "tests/audit/test_zero.py", "tests/jobs/kubernetes/", "tests/stacks/test_deploy_eks.py", "tests/trust/", "tests/stacks/test_deploy.py",
-    "tests/sandbox/test_demo.py", "tests/stacks/test_eks.py", "tests/sandbox/test_kubernetes", "tests/jobs/test_slurm.py",
-    "tests/bootstrap/test_ubuntu.py", "tests/test_app.py", "tests/storage/test_storage.py", "tests/test_packaging.py",
+    "tests/jobs/kubernetes/", "tests/trust/", "tests/eks/", "tests/sandbox/test_demo.py", "tests/audit/",
+    "tests/stacks/test_deploy_eks.py", "tests/stacks/test_deploy.py", "tests/stacks/test_pcs.py", "tests/stacks/test_eks.py", "tests/jobs/test_fleet.py",
+    "tests/bootstrap/test_amazon_linux.py", "tests/sandbox/test_kubernetes", "tests/jobs/test_slurm.py", "tests/jobs/test_prepare.py",
+    "tests/bootstrap/test_ubuntu.py", "tests/bootstrap/test_environments.py", "tests/bootstrap/test_metrics.py", "tests/test_app.py",
+    "tests/sandbox/test_slurm.py", "tests/sandbox/test_training.py", "tests/storage/test_storage.py", "tests/test_packaging.py",
 )  # fmt: skip
 """These begin first, so that no worker is left with a long one while the others have nothing more to do."""
 
