@@ -21,6 +21,7 @@ scancel() { command scancel --user="$UID" "$@"; }
 # Ends the script, as a job is not this user's: with code 4 if there is none, else with what Slurm tells of it, or a refusal.
 absent() { # id, "show" or what only its owner can do
   local owner
+  : "${mark:?}"
   unset -f squeue
   ask --name="$1:prepare,$1:precompile,$1:train" -o "$mark active %u|%P|%D|%A|%T|%r|%N|%S|%e|%j|%k"
   if [ -z "$answer" ]; then exit 4; fi
