@@ -96,13 +96,14 @@ def run(monkeypatch: pytest.MonkeyPatch, jobs: Jobs, *words: str) -> int:
         (["--state", "failed"], ["a-1"]),
         (["--state", "active", "--state", "COMPLETED"], ["bert-3", "a", "b-2"]),
         (["--mine"], ["bert-3"]),
+        (["--mine", "--user", "other"], ["a-1"]),
         (["--since", "1h"], ["bert-3"]),
     ],
 )
 def test_list(
     options: list[str], found: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(follow, "user", lambda: "me")
+    monkeypatch.setenv("LOGNAME", "me")
     monkeypatch.setattr("time.time", lambda: float(NOW))
     assert run(monkeypatch, Jobs(*JOBS), "list", *options) == 0
     head, *rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
