@@ -18,6 +18,7 @@ from trainium_cdk.checks.pcluster import tags_are_allowed
 from trainium_cdk.problems import KeyPath, Source, errors, show
 from trainium_cdk.settings import Problem
 from trainium_cdk.settings.base import LIST_TOKEN, LOOKUP, NUMBER_TOKEN, PLACEHOLDERS
+from trainium_cdk.settings.slurm import SlurmQueue
 
 REGION_NAMES = {
     "write region: ": "use a stack in ",
@@ -73,6 +74,33 @@ class Arguments:
                 Annotations.of(self.construct).add_warning_v2(f"trn:{problem.rule}", self._text(problem))
         if texts := [self._text(problem) for problem in errors(problems)]:
             self.construct.node.add_validation(_Errors(texts))
+
+    def of_slurm(
+        self,
+        mount_dirs: Mapping[str, str],
+        tags: Mapping[str, str],
+        queues: Sequence[SlurmQueue],
+        catalog: Catalog,
+        values: Mapping[str, Any],
+    ) -> settings.Environment:
+        """The environment of a Slurm cluster in any app. Raises as `validated` does.
+
+        Args:
+            mount_dirs: of its file systems, by kind (`efs`, `fsx`).
+            catalog: has the instance types of the queues.
+            values: further values of its section; None for those that are not given.
+        """
+        types = {r.instance_type for queue in queues for r in queue.compute_resources} & set(catalog.instances)
+        regions = [set(catalog.regions_of(kind)) for kind in types]
+        return self.validated(
+            {
+                "region": region_of(self.construct, sorted(set.intersection(*regions)) if regions else ()),
+                "tags": dict(tags),
+                "storage": {"efs": None, "fsx": None} | {kind: {"mount_dir": d} for kind, d in mount_dirs.items()},
+                str(self.at[0]): {"queues": tuple(queues)} | {k: v for k, v in values.items() if v is not None},
+                **own_entries(catalog, sorted(types)),
+            }
+        )
 
     def validated(self, data: Mapping[str, Any]) -> settings.Environment:
         """The environment that describes the construct.

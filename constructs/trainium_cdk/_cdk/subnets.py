@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aws_cdk import CfnResource, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
@@ -13,6 +13,7 @@ from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.once import routes, subnet_id
 from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.settings.base import LIST_TOKEN
+from trainium_cdk.settings.slurm import SlurmQueue
 
 _KIND = "TrnSubnetChoice"
 ONE_PER_ZONE = ec2.SubnetSelection(one_per_az=True)
@@ -94,6 +95,35 @@ def offering_subnet(scope: Construct, id: str, *, subnets: Sequence[ec2.ISubnet]
         permissions=permissions_of(scope, _KIND).add(_KIND, _describe),
     )
     return chosen.get_att_string("SubnetId")
+
+
+def queue_subnets(
+    scope: Construct,
+    subnets: Sequence[ec2.ISubnet],
+    queues: Sequence[SlurmQueue],
+    given: Mapping[str, ec2.ISubnet],
+    cpu: str | None,
+) -> dict[str, str]:
+    """The subnet id of each queue of a Slurm cluster: that of the given subnet, else of one that offers its instance types. That of the
+    CPU queue (`cpu`, its name) is the first, if none is given.
+
+    Raises:
+        ValueError: `given` names something that is no queue.
+    """
+    known = [*(queue.name for queue in queues), *([cpu] if cpu else [])]
+    if unknown := sorted(set(given) - set(known)):
+        raise ValueError(
+            f"{scope.node.path}: queue_subnets names {unknown[0]!r}, which is no queue; queues are {', '.join(known)}"
+        )
+    found = {}
+    for queue in queues:
+        types = [resource.instance_type for resource in queue.compute_resources]
+        found[queue.name] = (
+            given[queue.name].subnet_id
+            if queue.name in given
+            else offering_subnet(scope, f"Subnet{queue.name}", subnets=subnets, instance_types=types)
+        )
+    return found | ({cpu: given.get(cpu, subnets[0]).subnet_id} if cpu else {})
 
 
 def _describe() -> list[iam.PolicyStatement]:

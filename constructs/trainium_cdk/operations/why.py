@@ -20,7 +20,6 @@ from trainium_cdk.operations.teardown.survey import cluster_name_in, find_stack,
 
 Client = Callable[[str], Any]
 """Service name -> boto3 client."""
-SLURM_CLUSTER = "Custom::PclusterCluster"
 _STACK = "AWS::CloudFormation::Stack"
 _BEGINS = {"CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS"}
 _CONSEQUENCE = re.compile(r"cancelled|The following resource\(s\) failed|^$", re.IGNORECASE)

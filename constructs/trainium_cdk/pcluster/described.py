@@ -17,7 +17,7 @@ import trainium_cdk.checks.overrides as overrides
 import trainium_cdk.checks.pcluster as pcluster
 import trainium_cdk.checks.zones as zones
 from trainium_cdk import settings as trn
-from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, check_tags, own_entries, region_of
+from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, check_tags
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.rule import listed
 from trainium_cdk.checks.storage import local_storage_is_separate_from_shared
@@ -64,19 +64,8 @@ def environment_of(
     Raises:
         SettingsError: a value is not valid.
     """
-    types = {r.instance_type for queue in queues for r in queue.compute_resources} & set(catalog.instances)
-    regions = [set(catalog.regions_of(kind)) for kind in types]
-    mounts = {mount.kind: {"mount_dir": mount.mount_dir} for mount in storage.file_systems}
     arguments = _arguments(construct)
-    environment = arguments.validated(
-        {
-            "region": region_of(construct, sorted(set.intersection(*regions)) if regions else ()),
-            "tags": dict(tags),
-            "storage": {"efs": None, "fsx": None} | mounts,
-            "pcluster": {"queues": tuple(queues)} | {k: v for k, v in values.items() if v is not None},
-            **own_entries(catalog, sorted(types)),
-        }
-    )
+    environment = arguments.of_slurm({m.kind: m.mount_dir for m in storage.file_systems}, tags, queues, catalog, values)
     name = Stack.of(construct).stack_name
     arguments.require(environment, lambda e: _stacks_name_is_free(e, name))
     if rules:

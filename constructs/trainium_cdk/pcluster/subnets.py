@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct, IDependable
 
-from trainium_cdk._cdk.subnets import offering_subnet, routes_of, selected
+from trainium_cdk._cdk.subnets import queue_subnets, routes_of, selected
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.settings import Environment, HeadNode, Queue
 
@@ -36,12 +36,6 @@ def chosen_subnets(
     cpu: str | None,
 ) -> ClusterSubnets:
     """Arguments as of `TrnPcluster`, where `candidates` is `vpc_subnets` and `given` is `queue_subnets`; `cpu` is the CPU queue's name."""
-    known = [*(queue.name for queue in queues), *([cpu] if cpu else [])]
-    if unknown := sorted(set(given) - set(known)):
-        names = ", ".join(known)
-        raise ValueError(
-            f"{scope.node.path}: queue_subnets names {unknown[0]!r}, which is no queue; queues are {names}"
-        )
     private = selected(vpc, candidates)
     of_head = private if head_node.subnet == "private" else vpc.public_subnets
     if not (head or of_head):
@@ -50,18 +44,7 @@ def chosen_subnets(
     return ClusterSubnets(
         head=head.subnet_id,
         login=(login or head).subnet_id,
-        queues={
-            queue.name: given[queue.name].subnet_id
-            if queue.name in given
-            else offering_subnet(
-                scope,
-                f"Subnet{queue.name}",
-                subnets=private,
-                instance_types=[resource.instance_type for resource in queue.compute_resources],
-            )
-            for queue in queues
-        }
-        | ({cpu: given[cpu].subnet_id if cpu in given else private[0].subnet_id} if cpu else {}),
+        queues=queue_subnets(scope, private, queues, given, cpu),
         ready=routes_of([head, *private, *given.values()]),
     )
 

@@ -13,8 +13,8 @@ import trainium_cdk.checks.capacity as capacity
 import trainium_cdk.checks.pcs as pcs
 import trainium_cdk.checks.zones as zones
 from trainium_cdk import settings as trn
-from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, check_tags, own_entries, region_of
-from trainium_cdk._cdk.subnets import offering_subnet, routes_of, selected
+from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, check_tags
+from trainium_cdk._cdk.subnets import queue_subnets, routes_of, selected
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.settings import Environment
@@ -58,19 +58,8 @@ def environment_of(
     Raises:
         SettingsError: a value is not valid.
     """
-    types = {r.instance_type for queue in queues for r in queue.compute_resources} & set(catalog.instances)
-    regions = [set(catalog.regions_of(kind)) for kind in types]
-    mounts = {mount.kind: {"mount_dir": mount.mount_dir} for mount in storage.file_systems}
     arguments = Arguments(construct, ("pcs",), _NAMES, engine="pcs")
-    environment = arguments.validated(
-        {
-            "region": region_of(construct, sorted(set.intersection(*regions)) if regions else ()),
-            "tags": dict(tags),
-            "storage": {"efs": None, "fsx": None} | mounts,
-            "pcs": {"queues": tuple(queues)} | {k: v for k, v in values.items() if v is not None},
-            **own_entries(catalog, sorted(types)),
-        }
-    )
+    environment = arguments.of_slurm({m.kind: m.mount_dir for m in storage.file_systems}, tags, queues, catalog, values)
     arguments.require(environment, pcs.system_has_an_image)
     if rules:
         check_tags(construct, tags)
@@ -91,27 +80,10 @@ def chosen_subnets(
     Raises:
         ValueError: `given` names something that is no queue.
     """
-    known = [*(queue.name for queue in queues), *([cpu] if cpu else [])]
-    if unknown := sorted(set(given) - set(known)):
-        names = ", ".join(known)
-        raise ValueError(
-            f"{scope.node.path}: queue_subnets names {unknown[0]!r}, which is no queue; queues are {names}"
-        )
     subnets = selected(vpc, candidates)
     return ClusterSubnets(
         controller=subnets[0].subnet_id,
-        queues={
-            queue.name: given[queue.name].subnet_id
-            if queue.name in given
-            else offering_subnet(
-                scope,
-                f"Subnet{queue.name}",
-                subnets=subnets,
-                instance_types=[resource.instance_type for resource in queue.compute_resources],
-            )
-            for queue in queues
-        }
-        | ({cpu: given[cpu].subnet_id if cpu in given else subnets[0].subnet_id} if cpu else {}),
+        queues=queue_subnets(scope, subnets, queues, given, cpu),
         ready=routes_of([*subnets, *given.values()]),
     )
 
