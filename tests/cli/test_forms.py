@@ -1,4 +1,4 @@
-"""What every command prints: in a pipe, without colours, and on a terminal of 80 columns."""
+"""What every command prints: in a pipe, without colours, and on a terminal of 80 columns; and the commands of the docs, on the same Slurm."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
+from tests.reference.test_blocks import commands
 from trainium_cdk.cli.app import app
 from trainium_cdk.cli.terminal import clean
 from trainium_cdk.errors import TrnError
@@ -23,6 +24,8 @@ from trainium_cdk.errors import TrnError
 NAME = "finetune-of-a-model-long-name"
 JOB = f"{NAME}-20261124-0123ab"
 WAITS = f"after-{NAME}-20261124-0123ac"
+ARRAY = "train-20261124-0123ae"
+STEPS = "LOG Tue Nov 24 20:59:42 2026 - (0, 1) step_loss : 3.4 learning_rate : 3.0e-06 throughput : 268958.2"
 ENVIRONMENT = "region: us-east-1\npcluster:\n  queues: [{name: compute1, compute_resources: [{name: trn, instance_type: trn1.32xlarge}]}]\n"
 
 COMMANDS = [
@@ -61,6 +64,8 @@ def folder(slurm: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> Itera
     (made / "environment.yaml").write_text(ENVIRONMENT)
     (made / "job.sh").write_text("printf '\\e[31mstep\\e[0m loss\\n'\n")
     (made / "hold.sh").write_text("sleep 3600\n")
+    for name in ("train.py", "train.sh", "my-script.py"):
+        (made / name).write_text(f"#!/bin/bash\necho '{STEPS}'\n")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {
             **slurm.node_env(),
@@ -72,11 +77,14 @@ def folder(slurm: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> Itera
         patch.setenv("COLUMNS", "80")
         for words in (
             f"job.sh --nodes 1 --name {NAME} --token 20261124-0123ab --follow",
+            "train.sh --nodes 1 --array 0-1 --token 20261124-0123ae",
             "hold.sh --nodes 4 --name holds --token 20261124-0123ad",
             f"job.sh --nodes 4 --name after-{NAME} --token 20261124-0123ac",
         ):
             said = run(f"submit {words} --local", terminal=False)
-            assert re.search(r"-20261124-0123a[bcd]", said), said
+            assert re.search(r"-20261124-0123a[bcde]", said), said
+            if "--array" in words:
+                run(f"wait {ARRAY} --local", terminal=False)
         yield made
 
 
@@ -128,3 +136,41 @@ def test_all_forms(command: str, whole: list[str], folder: Path, monkeypatch: py
 def test_a_terminal_has_colours(folder: Path) -> None:
     assert folder.is_dir()
     assert "\x1b[32mtrain COMPLETED" in run("list --local", terminal=True)
+
+
+def of_the_docs() -> list[str]:
+    """Each printed command that a Slurm cluster alone can answer: without AWS, Session Manager, a browser or a framework."""
+    verbs = ("list", "status", "logs", "wait", "cancel", "nodes", "report", "plot", "watch", "submit")
+    lines = []
+    for _, words in commands():
+        if (
+            words[0] != "trn"
+            or words[1] not in verbs
+            or {"--follow", "--web", "--workdir"} & {*words}
+            or words[1:] == ["watch"]
+        ):
+            continue
+        if words[1] != "submit" or words[2] in ("train.py", "train.sh", "my-script.py"):
+            lines.append(" ".join(words))
+    return list(dict.fromkeys(lines))
+
+
+@pytest.mark.parametrize("printed", of_the_docs())
+def test_each_of_the_docs(printed: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It is run as it is printed, on this cluster's jobs."""
+    for pattern, here in (
+        (r"\btrain-\d{8}-\w{6}(/7)?", lambda found: f"{ARRAY}/1" if found[1] else ARRAY),
+        (r"\b(bert-large|prepare)-(\d{8}-\w{6}|\.\.\.)", JOB),
+        (r"\bJOB-1 JOB-2 JOB-3\b", f"{JOB} {ARRAY}/0 {ARRAY}/1"),
+        (r"\bJOB(\.\.\.)?", f"{ARRAY}/0"),
+        (r"\bARRAY\b", ARRAY),
+        (r" bert$", f" {NAME[:9]}"),
+    ):
+        printed = re.sub(pattern, here, printed)
+    options, dashes, arguments = printed.removeprefix("trn ").partition(" -- ")
+    words = [*f"{options} --local".split(), *dashes.split(), *arguments.split()]
+    assert app(words, prog_name="trn", standalone_mode=False) in (None, 0)
+    said = capfd.readouterr().out
+    assert said or "list" in options
+    if options.startswith(("report", "plot")):
+        assert (folder / said.splitlines()[-1]).exists()

@@ -1,5 +1,5 @@
 """Every code block of the pages: commands go through the real parsers, those that need no AWS run in one folder, YAML is loaded and
-checked, Python runs and is synthesised. tests/cli/test_submit.py renders each printed submission; tests/sandbox/test_on_aws.py and
+checked, Python runs and is synthesised. tests/cli/test_submit.py renders each printed submission, test_forms.py runs those on jobs on a Slurm; tests/sandbox/test_on_aws.py and
 test_quick_start.py run whole pages in the sandbox."""
 
 from __future__ import annotations
