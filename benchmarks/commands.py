@@ -102,14 +102,6 @@ CASES = (
     Case(f"cdk app: {MANY} node groups", OURS, "cdk app: one node group", {"engine": "eks", "env": "node groups"}),
     Case("cdk app: both stacks", OURS, EMPTY),
     Case(VALIDATED, (PYTHON, "-c", EMPTY_APP), VALIDATED, validation=True),
-    Case("cdk app: one queue, validated", OURS, VALIDATED, {"engine": "slurm", "env": "one queue"}, validation=True),
-    Case(
-        "cdk app: one node group, validated",
-        OURS,
-        VALIDATED,
-        {"engine": "eks", "env": "one node group"},
-        validation=True,
-    ),
     Case("cdk app: both stacks, validated", OURS, VALIDATED, validation=True),
 )
 
