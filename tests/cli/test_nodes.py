@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
-from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
+from trainium_cdk.jobs import JobError, LocalTransport, Script, SlurmBackend
 from trainium_cdk.jobs.slurm.nodes import SCRIPT, parse
 from trainium_cdk.jobs.status import Node
 
@@ -109,3 +110,20 @@ def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  #
     done = run(tmp_path, {**env, "PATH": f"{tmp_path}:{env['PATH']}"}, "ssh", node)
     there = json.dumps({"command": [f"sudo -iu {CLUSTER.job_user} ssh {node}"]})
     assert done.stdout == f"{start} --document-name AWS-StartInteractiveCommand --parameters {there}\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("users", "shell", "to_node"),
+    [
+        ("directory", "sudo -iu ada", "sudo -iu ada ssh {}"),
+        ("local", "sudo -iu ada", "nodes of .* take no ssh from ada"),
+    ],
+)
+def test_ssh_of_one_of_several_users(users: str, shell: str, to_node: str) -> None:
+    """Its own shell. Only ParallelCluster's directory gives it a key for the nodes."""
+    ada = CLUSTER.model_copy(update={"users": users}).of_user("ada")
+    backend, node = SlurmBackend(ada, LocalTransport()), "compute1-dy-trn-1"
+    backend.run_shared = lambda *_, **__: LINES  # type: ignore[method-assign]
+    assert backend.session() == (ada.head_node_id, shell)
+    with pytest.raises(JobError, match=to_node) if users == "local" else contextlib.nullcontext():
+        assert backend.session(node) == (ada.head_node_id, to_node.format(node))

@@ -46,6 +46,11 @@ class SlurmCluster(ClusterOutputs):
         """What tells this cluster from a later one of the same name: jobs record it."""
         return self.head_node_id
 
+    @property
+    def for_person(self) -> bool:
+        """Whether it is seen as one of its users, and not as the image's user."""
+        return self.folder.startswith(f"{PEOPLE}/")
+
     def of_user(self, name: str) -> Self:
         """The cluster as one of its users sees it.
 

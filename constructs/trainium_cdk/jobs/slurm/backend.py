@@ -156,19 +156,20 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         """The head node (on PCS a login node), and from there ssh: the role of the nodes on which jobs run has no Session Manager. Errors
         as of `Backend.session`."""
         target = self.transport.instance or self.cluster.head_node_id
-        if node is None:
-            return target, ""
         from trainium_cdk.jobs import quote
 
+        shell = f"sudo -iu {quote.word(self.cluster.job_user)}"
+        if node is None:
+            return target, shell if self.cluster.for_person else ""
         found = named_node(self.nodes(), node)
         if not found.on:
             raise JobError(f"node {node} is {found.state}: it starts when a job needs it")
-        if not self.cluster.shares_ssh_keys or self.cluster.folder != "trn":
+        if not self.cluster.shares_ssh_keys or (self.cluster.for_person and self.cluster.users == "local"):
             raise JobError(
                 f"nodes of {self.cluster.cluster_name} take no ssh from {self.cluster.job_user}. `trn shell JOB` opens a shell on the nodes of a job; "
                 "or install a key with bootstrap.scripts"
             )
-        return target, f"sudo -iu {quote.word(self.cluster.job_user)} ssh {quote.word(node)}"
+        return target, f"{shell} ssh {quote.word(node)}"
 
     def logs(
         self,

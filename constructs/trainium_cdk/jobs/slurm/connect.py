@@ -23,14 +23,13 @@ def connect(
 
 
 def of_caller(cluster: SlurmCluster) -> SlurmCluster:
-    """The cluster as the user who runs this process sees it, on a machine of the cluster with several users."""
+    """The cluster as the user who runs this process sees it, on a machine of the cluster with several users. Session Manager's own user has
+    no account on the nodes."""
     import getpass
 
-    return (
-        cluster.of_user(getpass.getuser())
-        if cluster.users and cluster.folder == "trn" and os.getuid() >= 1000
-        else cluster
-    )
+    name = getpass.getuser()
+    is_person = os.getuid() >= 1000 and name != "ssm-user"
+    return cluster.of_user(name) if cluster.users and not cluster.for_person and is_person else cluster
 
 
 def _ssm(cluster: SlurmCluster, say: Callable[[str], None] | None) -> Transport:

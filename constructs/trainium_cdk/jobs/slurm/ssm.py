@@ -20,7 +20,6 @@ from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.patience import Patience
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result, unpack
 from trainium_cdk.outputs.contract import PAYLOADS, RESPONSES
-from trainium_cdk.outputs.slurm import PEOPLE
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -129,7 +128,7 @@ class SsmTransport:
                 raise TransportError(f"cannot use AWS: {e}. Check your credentials and region") from None
 
         ssm, s3 = client("ssm"), partial(client, "s3")
-        person = cluster.folder.startswith(f"{PEOPLE}/")
+        person = cluster.for_person
         return cls(ssm, cluster.head_node_id, cluster.job_user, person=person, s3=s3, bucket=cluster.bucket, say=say)
 
     def as_user(self, user: str) -> SsmTransport:
