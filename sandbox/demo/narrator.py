@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from pathlib import Path
 
 from rich.console import Console
@@ -56,8 +57,9 @@ class Narrator:
             StepFailed: it exited with a non-zero code.
         """
         self.console.print(f"   [cyan]$ {shlex.join(command)}[/]")
-        show = on_line or (lambda line: self.console.print(f"   {line}", markup=False))
         lines: list[str] = []
+        rows: list[list[str]] = []
+        show = on_line or (lambda line: self._show(line, rows))
         with subprocess.Popen(
             command,
             env=self._env,
@@ -75,16 +77,32 @@ class Narrator:
             except BaseException:
                 process.terminate()
                 raise
+        self._align(rows)
         if process.returncode:
             tail = "\n".join(lines[-30:])
             raise StepFailed(f"`{shlex.join(command)}` exited with {process.returncode}:\n{tail}")
         return "\n".join(lines)
+
+    def _show(self, line: str, rows: list[list[str]]) -> None:
+        """Print a line; those of a table, which have tabs in a pipe, when it has ended."""
+        if "\t" in line:
+            rows.append(line.split("\t"))
+        else:
+            self._align(rows)
+            self.print(line)
+
+    def _align(self, rows: list[list[str]]) -> None:
+        widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+        for row in rows:
+            self.print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip())
+        rows.clear()
 
     def cdk(self, *arguments: str) -> str:
         """Run a `cdk` command with a progress bar for its resource events. Raises like `run`."""
         with Progress(
             TextColumn("   {task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} {task.fields[now]}"),
             TimeElapsedColumn(), console=self.console, transient=True,
+            disable=not self.console.is_terminal,
         ) as bar:  # fmt: skip
             task = bar.add_task(arguments[0], total=None, now="")
             command = ("cdk", *arguments, "--output", str(self._assembly), "--no-notices")

@@ -59,6 +59,8 @@ def _train(narrator: Narrator, aws: LocalAws, cluster: SlurmCluster, directory: 
         narrator.print(f"{len(local.node_names)} virtual nodes, {local.node_names[0]} to {local.node_names[-1]}")
         for notice in local.notices:
             narrator.print(notice)
+        if "Pcs" in config:
+            narrator.print(f"{_instances(aws, cluster)} EC2 instances of the queue: they start when a job needs them")
 
         narrator.step(f"submit BERT-Large on {nodes} nodes, through SSM: prepare, precompile, then train")
         of = ("--stack", cluster.stack)
@@ -70,11 +72,20 @@ def _train(narrator: Narrator, aws: LocalAws, cluster: SlurmCluster, directory: 
         narrator.run("trn", "status", job, *of)
         if "Pcs" in config:
             narrator.step("idle nodes stop, and their instances end (after 5 s here, 10 minutes by default)")
-            off = processes.wait_until(lambda: all(s == "idle~" for s in local.node_states().values()), 120, 0.5)
-            narrator.print("no node is running" if off else f"nodes still run: {local.node_states()}")
+            processes.wait_until(lambda: not _instances(aws, cluster), 120, 0.5)
+            narrator.print(f"{_instances(aws, cluster)} EC2 instances of the queue; the login node stays")
         narrator.step("its report: curves, times, cost")
         REPORT.parent.mkdir(parents=True, exist_ok=True)
         narrator.run("trn", "report", job, "--output", str(REPORT), *of)
+
+
+def _instances(aws: LocalAws, cluster: SlurmCluster) -> int:
+    """Running instances of the types that train."""
+    filters = [
+        {"Name": "instance-type", "Values": sorted({fleet.instance_type for fleet in cluster.fleets})},
+        {"Name": "instance-state-name", "Values": ["pending", "running"]},
+    ]
+    return sum(len(r["Instances"]) for r in aws.client("ec2").describe_instances(Filters=filters)["Reservations"])
 
 
 def _outputs(aws: LocalAws, stack: str) -> SlurmCluster:
