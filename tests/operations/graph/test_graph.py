@@ -69,6 +69,16 @@ def test_an_eks_stack() -> None:
     assert nodes.lines[0] == "0 to 2 x trn1.32xlarge"
 
 
+@pytest.mark.parametrize(
+    ("capacity", "title"),
+    [("SPOT", " (spot)"), ("CAPACITY_BLOCK", " (capacity block)"), ("ON_DEMAND", ""), (None, "")],
+)
+def test_how_a_node_group_is_paid_for(capacity: str | None, title: str) -> None:
+    group = {"Type": "AWS::EKS::Nodegroup", "Properties": {"ScalingConfig": {"MaxSize": 2}, "CapacityType": capacity}}
+    found = read("Stack", {"Resources": {"NodesTrn": group}})
+    assert [box.title.removeprefix("Node group NodesTrn") for box in found.boxes] == [title]
+
+
 @pytest.mark.parametrize("name", ["default", "existing-vpc", "no-internet", "login-and-accounting"])
 def test_everything_is_drawn_or_counted(name: str) -> None:
     template: dict[str, Any] = dict(synthesis.template(name).to_json())
