@@ -16,7 +16,7 @@ import pytest
 
 from trainium_cdk.cli import app, follow, named
 from trainium_cdk.errors import JobError, TransportError, UnknownJob
-from trainium_cdk.jobs.status import JobStatus, Stage
+from trainium_cdk.jobs.status import Foreign, JobStatus, Stage
 
 NOW = int(time.time())
 
@@ -41,6 +41,9 @@ class Jobs:
 
     def ids(self, limit: int) -> tuple[str, ...]:
         return tuple(self.found)[:limit]
+
+    def foreign(self) -> tuple[Foreign, ...]:
+        return (Foreign("theirs", "job.batch", "PENDING", "q", NOW - 60),)
 
     def cancel(self, id: str) -> JobStatus:
         if id == "b-2":
@@ -92,12 +95,12 @@ def run(monkeypatch: pytest.MonkeyPatch, jobs: Jobs, *words: str) -> int:
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        ([], ["bert-3", "a-1", "a", "b-2"]),
+        ([], ["bert-3", "a-1", "a", "b-2", "theirs"]),
         (["--state", "failed"], ["a-1"]),
-        (["--state", "active", "--state", "COMPLETED"], ["bert-3", "a", "b-2"]),
+        (["--state", "active", "--state", "COMPLETED"], ["bert-3", "a", "b-2", "theirs"]),
         (["--mine"], ["bert-3"]),
         (["--mine", "--user", "other"], ["a-1"]),
-        (["--since", "1h"], ["bert-3"]),
+        (["--since", "1h"], ["bert-3", "theirs"]),
     ],
 )
 def test_list(
@@ -112,6 +115,7 @@ def test_list(
     if not options:
         assert rows[0][4:7] == ["1m", "1h 1m", "me"]
         assert rows[1][4:7] == ["2h", "1h", "other"]
+        assert rows[-1][1:] == ["PENDING", "", "q", "1m", "", "", "not of trn: job.batch"]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160])

@@ -237,7 +237,10 @@ def list_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the jobs of a cluster, newest first; on Kubernetes those that wait in the order of their queue, with Kueue's reason."""
+    """List the jobs of a cluster, newest first; on Kubernetes those that wait in the order of their queue, with Kueue's reason.
+
+    On Kubernetes also what other clients run or queue there; not with --json or --mine.
+    """
     from trainium_cdk.cli.filters import moment
 
     begin = moment(since).timestamp() if since else None
@@ -246,9 +249,10 @@ def list_(
         raise JobError(
             f"there is no state {min(unknown)}{then(did_you_mean(min(unknown), STATES))} Use {', '.join(sorted(STATES))}"
         )
+    jobs, now = backend(on), time.time()
     found = [
         job
-        for job in backend(on).list(limit)
+        for job in jobs.list(limit)
         if (not states or job.state in states or ("ACTIVE" in states and not job.done))
         and (not mine or job.user == user(on))
         and (begin is None or (job.submitted or 0) >= begin)
@@ -260,6 +264,22 @@ def list_(
         [j.id, f"{j.current.name} {j.state}", str(j.nodes), j.queue, age(j), duration(j), j.user, j.current.reason]
         for j in found
     ]
+    if not mine:
+        rows += [
+            [
+                one.name,
+                one.state,
+                "",
+                one.queue,
+                length(now - one.submitted) if one.submitted else "",
+                "",
+                "",
+                f"not of trn: {one.kind}",
+            ]
+            for one in jobs.foreign()
+            if (not states or one.state in states or "ACTIVE" in states)
+            and (begin is None or (one.submitted or 0) >= begin)
+        ]
     table("", ["job", "state", "nodes", "queue", "age", "duration", "user", "reason"], rows)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from trainium_cdk.errors import JobError, JobTimeout, TransportError, UnknownJob
 from trainium_cdk.jobs.patience import FOLLOWING, Patience
-from trainium_cdk.jobs.status import JobStatus, LogChunk, Node, Submitted
+from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import AnyJob
@@ -108,6 +108,10 @@ class Backend(Protocol[S]):
     def active(self) -> tuple[JobStatus, ...]:
         """The jobs that run or wait."""
         ...
+
+    def foreign(self) -> tuple[Foreign, ...]:
+        """What others than `trn` run or queue there, newest first. On Slurm, none: `squeue` shows it."""
+        return ()
 
     def cancel(self, id: str) -> JobStatus:
         """Cancel a job, and return its status. A job that has ended is not changed."""

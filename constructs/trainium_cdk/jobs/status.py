@@ -113,6 +113,24 @@ class JobStatus:
 
 
 @dataclass(frozen=True)
+class Foreign:
+    """What another client than `trn` runs or queues on a cluster.
+
+    Attributes:
+        kind: as kubectl names it, such as `job.batch`.
+        state: PENDING or RUNNING.
+        queue: empty if it is in none.
+        submitted: seconds since 1970; None if that is not known.
+    """
+
+    name: str
+    kind: str
+    state: str
+    queue: str
+    submitted: int | None
+
+
+@dataclass(frozen=True)
 class Submitted:
     """A submitted job.
 

@@ -300,7 +300,7 @@ def test_jobs_of_other_clients_are_ignored(backend: KubernetesBackend) -> None:
         backend.api.create("JobSet", plain)
         try:
             for ask in (backend.status, backend.cancel, lambda id: list(backend.logs(id))):
-                with pytest.raises(UnknownJob, match=f"there is no job '{name}'"):
+                with pytest.raises(JobError, match=f"{name} is not a job of trn: it is a jobset of another client"):
                     ask(name)
             assert name not in {job.id for job in (*backend.list(), *backend.active())}
             assert not status.ended(backend.api.get("JobSet", name))

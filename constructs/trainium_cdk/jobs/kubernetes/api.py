@@ -33,6 +33,7 @@ _PATHS = {
     "Node": "/api/v1/nodes",
     "Pod": "/api/v1/namespaces/{ns}/pods",
     "PriorityClass": "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses",
+    "VolcanoJob": "/apis/batch.volcano.sh/v1alpha1/namespaces/{ns}/jobs",
     "Secret": "/api/v1/namespaces/{ns}/secrets",
     "Workload": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{ns}/workloads",
 }

@@ -13,13 +13,13 @@ from typing import Any
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import ApiError, JobError, TrnError, UnknownJob
 from trainium_cdk.jobs.backend import Backend, named_node, unknown_job
-from trainium_cdk.jobs.kubernetes import inside, logs, look, members, names, nodes, reader, status, tensorboard
+from trainium_cdk.jobs.kubernetes import foreign, inside, logs, look, members, names, nodes, reader, status, tensorboard
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.render import KubernetesSubmission, render
 from trainium_cdk.jobs.kubernetes.status import Seen
 from trainium_cdk.jobs.kubernetes.submit import Submitter
 from trainium_cdk.jobs.models import AnyJob
-from trainium_cdk.jobs.status import JobStatus, LogChunk, Node, Submitted, settings_in
+from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, settings_in
 from trainium_cdk.jobs.submission import new_token
 from trainium_cdk.outputs import EksCluster
 
@@ -126,6 +126,9 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
     def active(self) -> tuple[JobStatus, ...]:
         return look.active(self.api)
 
+    def foreign(self) -> tuple[Foreign, ...]:
+        return foreign.listed(self.api)
+
     def cancel(self, id: str) -> JobStatus:
         """The job fails with the reason `Cancelled`: JobSet then ends its pods, and Kueue takes it out of its queue."""
         job, rows = self._found(id)
@@ -230,6 +233,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
                 with contextlib.suppress(JobError):  # too long
                     rows = look.array(self.api, names.object_name(id))
             if not rows:
+                foreign.refuse(self.api, id)
                 raise
         rows.sort(key=lambda row: int(row["metadata"]["labels"][names.MEMBER_LABEL]))
         return self._job(rows[0]["metadata"]["name"]), rows
@@ -240,6 +244,8 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
             found = self.api.find("JobSet", names.object_name(id))
         except JobError:
             found = None
-        if found is None or not names.submitted_by_trn(found):
+        if found is None:
             raise unknown_job(id, self.cluster)
+        if not names.submitted_by_trn(found):
+            raise foreign.error(self.api, "jobset", id)
         return found

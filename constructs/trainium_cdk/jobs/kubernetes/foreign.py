@@ -1,0 +1,77 @@
+"""What others than `trn` run or queue in the jobs' namespace: it takes nodes too, and only its owner may end it."""
+
+from __future__ import annotations
+
+from trainium_cdk.errors import ApiError, JobError
+from trainium_cdk.jobs.kubernetes import look, status
+from trainium_cdk.jobs.kubernetes.api import Api, Object
+from trainium_cdk.jobs.status import Foreign
+
+_VOLCANO_STATES = {"Pending": "PENDING", "Inqueue": "PENDING", "Running": "RUNNING", "Restarting": "RUNNING"}
+_ABSENT = (403, 404)
+"""Volcano is not installed, or its jobs are none of the caller's."""
+
+
+def listed(api: Api) -> tuple[Foreign, ...]:
+    """Newest first: all whose Workloads Kueue keeps, and Volcano's jobs, such as TorchX's."""
+    found = [_of_workload(row) for row in _workloads(api)]
+    try:
+        rows = api.table("VolcanoJob", labels="")
+    except ApiError as e:
+        if e.status not in _ABSENT:
+            raise
+        rows = []
+    found += [_of_volcano(row) for row in rows if row["columns"].get("STATUS") in _VOLCANO_STATES]
+    return tuple(sorted(found, key=lambda one: (one.submitted or 0, one.name), reverse=True))
+
+
+def refuse(api: Api, name: str) -> None:
+    """Raises JobError: someone else's work has this name."""
+    for one in listed(api):
+        if one.name == name:
+            raise error(api, one.kind, name)
+
+
+def error(api: Api, kind: str, name: str) -> JobError:
+    """Why `trn` does nothing with it, and what does."""
+    here = f"kubectl -n {api.namespace}"
+    return JobError(
+        f"{name} is not a job of trn: it is a {kind} of another client, which trn leaves alone. Look at it with `{here} describe "
+        f"{kind}/{name}`; its owner ends it with `{here} delete {kind}/{name}`, or with the program that made it"
+    )
+
+
+def _workloads(api: Api) -> list[Object]:
+    """Rows of those that have not ended, and whose owner is no job of `trn`. In a namespace a name is one JobSet's."""
+    live = [row for row in api.table("Workload", labels="") if row["columns"].get("Finished") != "True"]
+    ours = {row["metadata"]["name"] for row in look.rows(api)} if live else set()
+    return [row for row in live if not (_owner(row)["kind"] == "JobSet" and _owner(row)["name"] in ours)]
+
+
+def _owner(row: Object) -> Object:
+    """The object that a Workload stands for; itself, if it has none."""
+    owners = row["metadata"].get("ownerReferences") or []
+    itself = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "name": row["metadata"]["name"]}
+    return next((dict(one) for one in owners if one.get("controller")), dict(owners[0]) if owners else itself)
+
+
+def _of_workload(row: Object) -> Foreign:
+    owner, columns = _owner(row), row["columns"]
+    group = str(owner["apiVersion"]).rpartition("/")[0].partition("/")[0]
+    return Foreign(
+        name=str(owner["name"]),
+        kind=f"{owner['kind'].lower()}{'.' + group if group else ''}",
+        state="RUNNING" if columns.get("Admitted") == "True" else "PENDING",
+        queue=str(columns.get("Queue") or ""),
+        submitted=status.seconds(row["metadata"].get("creationTimestamp")),
+    )
+
+
+def _of_volcano(row: Object) -> Foreign:
+    return Foreign(
+        name=row["metadata"]["name"],
+        kind="job.batch.volcano.sh",
+        state=_VOLCANO_STATES[row["columns"]["STATUS"]],
+        queue="",
+        submitted=status.seconds(row["metadata"].get("creationTimestamp")),
+    )
