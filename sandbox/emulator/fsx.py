@@ -1,4 +1,4 @@
-"""The FSx API for Lustre: file systems, data repository associations, tags.
+"""The FSx API for Lustre (other types: `fsx_volumes`): file systems, data repository associations, tags.
 
 ministack has no FSx. moto's file systems have neither data repository associations nor updates, and no network
 interfaces, through which pcluster's validators find their security groups. This is therefore a separate service
@@ -18,6 +18,7 @@ from typing import Any
 from ministack.core.responses import AccountRegionScopedDict, get_account_id, get_region
 from ministack.services import ec2, s3
 
+from sandbox.emulator import fsx_volumes
 from sandbox.emulator.query import ApiError, Response, call_ec2
 
 Data = dict[str, Any]
@@ -53,8 +54,12 @@ def _check_lustre(capacity: int, deployment: str, throughput: int | None) -> Non
 
 def create_file_system(data: Data) -> Data:
     """A Lustre file system with one network interface in its subnet."""
+    if data.get("FileSystemType") in fsx_volumes.KINDS:
+        other = fsx_volumes.file_system(data)
+        file_systems[other["FileSystemId"]] = other
+        return {"FileSystem": other}
     if data.get("FileSystemType") != "LUSTRE":
-        raise ApiError("BadRequest", f"the sandbox has FSx for Lustre only, not {data.get('FileSystemType')}")
+        raise ApiError("BadRequest", f"the sandbox has no FSx of type {data.get('FileSystemType')}")
     token = data.get("ClientRequestToken")
     for known in file_systems.values():
         if token and known.get("_token") == token:
@@ -135,8 +140,36 @@ def delete_file_system(data: Data) -> Data:
             del associations[key]
     for interface in record["NetworkInterfaceIds"]:
         call_ec2("DeleteNetworkInterface", NetworkInterfaceId=interface)
+    fsx_volumes.delete(record["FileSystemId"])
     del file_systems[record["FileSystemId"]]
     return {"FileSystemId": record["FileSystemId"], "Lifecycle": "DELETING"}
+
+
+def create_storage_virtual_machine(data: Data) -> Data:
+    """Of an ONTAP file system."""
+    system = _known_file_system(data["FileSystemId"])
+    return {"StorageVirtualMachine": fsx_volumes.storage_virtual_machine(data, system)}
+
+
+def describe_storage_virtual_machines(data: Data) -> Data:
+    """By id, or all."""
+    ids = data.get("StorageVirtualMachineIds")
+    return {"StorageVirtualMachines": fsx_volumes.described(fsx_volumes.machines, ids, "StorageVirtualMachineNotFound")}
+
+
+def create_volume(data: Data) -> Data:
+    """Of an ONTAP machine, or below another volume of OpenZFS; the root volume's id is that of the file system."""
+    if machine := data.get("OntapConfiguration", {}).get("StorageVirtualMachineId"):
+        [found] = fsx_volumes.described(fsx_volumes.machines, [machine], "StorageVirtualMachineNotFound")
+        system = found["FileSystemId"]
+    else:
+        system = data["OpenZFSConfiguration"]["ParentVolumeId"].replace("fsvol-", "fs-")
+    return {"Volume": fsx_volumes.volume(data, _known_file_system(system))}
+
+
+def describe_volumes(data: Data) -> Data:
+    """By id, or all."""
+    return {"Volumes": fsx_volumes.described(fsx_volumes.volumes, data.get("VolumeIds"), "VolumeNotFound")}
 
 
 def create_data_repository_association(data: Data) -> Data:
@@ -228,6 +261,7 @@ ACTIONS: dict[str, Callable[[Data], Data]] = {
         create_file_system, describe_file_systems, update_file_system, delete_file_system,
         create_data_repository_association, describe_data_repository_associations,
         update_data_repository_association, delete_data_repository_association,
+        create_storage_virtual_machine, describe_storage_virtual_machines, create_volume, describe_volumes,
         tag_resource, untag_resource, list_tags_for_resource,
     )
 }  # fmt: skip

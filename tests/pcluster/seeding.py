@@ -107,8 +107,26 @@ class _Things:
                 FileSystemType="LUSTRE", StorageCapacity=1200, SubnetIds=[subnet], SecurityGroupIds=[group], LustreConfiguration=lustre
             )  # fmt: skip
             return str(system["FileSystem"]["FileSystemId"])
+        if type in ("fsx-openzfs", "fsx-ontap"):
+            return self._fsx_volume(type.removeprefix("fsx-").upper())
         zone = self._zone_name(None)
         return str(self.client("ec2").create_volume(AvailabilityZone=zone, Size=10, Encrypted=True)["VolumeId"])
+
+    def _fsx_volume(self, kind: str) -> str:
+        fsx, subnet, group = self.client("fsx"), self.base.private_subnet, self.base.security_group
+        given: dict[str, Any] = {"OntapConfiguration": {"DeploymentType": "SINGLE_AZ_1", "ThroughputCapacity": 128}}
+        if kind == "OPENZFS":
+            given = {"OpenZFSConfiguration": {"DeploymentType": "SINGLE_AZ_1", "ThroughputCapacity": 64}}
+        system = fsx.create_file_system(
+            FileSystemType=kind, StorageCapacity=1024, SubnetIds=[subnet], SecurityGroupIds=[group], **given
+        )["FileSystem"]["FileSystemId"]
+        if kind == "OPENZFS":
+            given = {"OpenZFSConfiguration": {"ParentVolumeId": system.replace("fs-", "fsvol-")}}
+        else:
+            machine = fsx.create_storage_virtual_machine(FileSystemId=system, Name="nodes")["StorageVirtualMachine"]
+            of = {"StorageVirtualMachineId": machine["StorageVirtualMachineId"], "JunctionPath": "/data"}
+            given = {"OntapConfiguration": of}
+        return str(fsx.create_volume(VolumeType=kind, Name="data", **given)["Volume"]["VolumeId"])
 
     def _policy(self) -> str:
         statement = {"Effect": "Allow", "Action": "ssm:GetParameter", "Resource": "*"}

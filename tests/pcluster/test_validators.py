@@ -64,6 +64,21 @@ def test_every_environment_passes_the_dry_run(file: Path, validator: PclusterVal
         assert [f for f in findings if f.level != "INFO" and f.type not in ACCEPTED] == []
 
 
+@pytest.mark.parametrize("type", ["fsx-openzfs", "fsx-ontap"])
+def test_volumes_of_fsx_pass(type: str, validator: PclusterValidator, local_aws: LocalAws) -> None:
+    """ParallelCluster looks up the volume, its file system, and whether the nodes' groups reach its ports. One that is missing fails."""
+    id = "fsvol-0123456789abcdef0"
+    volume = {"name": "more", "type": type, "id": id, "mount_dir": "/more"}
+    env = settings.validate({"pcluster": {"shared_storage": [volume]}})
+    config = configuration(local_aws, env)
+    assert id not in str(config)
+    assert errors(validator.validate(stringified(config), env.cluster_name)) == []
+    [mount] = [m for m in config["SharedStorage"] if m["Name"] == "more"]
+    mount[f"{mount['StorageType']}Settings"]["VolumeId"] = id
+    wrong = errors(validator.validate(stringified(config), env.cluster_name))
+    assert any(id in finding.message for finding in wrong)
+
+
 def test_every_allowed_log_retention_is_one_of_parallelclusters() -> None:
     need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
     ask = (
