@@ -104,12 +104,18 @@ def test_each_user_has_jobs_and_files_of_its_own(slurm: LocalSlurm, backend_of: 
     assert "s3cr3t-of-bob" in found
     assert "s3cr3t-of-alice" not in found
 
+    # a job of the other with the name and the comment of one's own is not taken for it
+    same = f"--job-name={hers.id}:train --comment=trn:{hers.id}"
+    bob.run_shared(f"sbatch -N1 -o /dev/null {same} --wrap='sleep 300'")
     assert alice.cancel(hers.id).state == "CANCELLED"
+    assert {job.id: job.user for job in bob.list()}[hers.id] == "bob"
+    bob.run_shared(f"scancel --name={hers.id}:train")
     assert bob.status(his.id).state == "RUNNING"
     assert bob.cancel(his.id).state == "CANCELLED"
     image.cancel(images.id)
+    assert wait_until(lambda: not {hers.id, images.id} & {job.id for job in bob.list()}, 60, 0.2)  # they have ended
     with pytest.raises(UnknownJob):
-        bob.status(hers.id)  # Slurm has forgotten it, or will
+        bob.status(hers.id)
 
 
 @pytest.mark.parametrize("user", ["carol", "daemon", "ROOT"])
