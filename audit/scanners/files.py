@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import tempfile
@@ -31,15 +32,7 @@ _ACROSS_FILES = "--exclude=SC1090,SC1091,SC2034,SC2154"
 
 def shellcheck(subjects: Subjects) -> list[Finding]:
     """Every script of the repository, of the templates (for nodes and image builds), and of jobs."""
-    # golden files are excerpts of the scripts of jobs
-    scripts = [ROOT / name for name in tracked() if name.endswith(".sh") and "/golden/" not in name]
-    nodes = [s for s in scripts if s.is_relative_to(ROOT / "bootstrap")]  # these source each other by relative paths
-    others = [s for s in scripts if s not in nodes]
-    found = []
-    for folder, files, strict in ((ROOT / "bootstrap", nodes, [_STRICT]), (ROOT, others, [])):
-        for comment in _shellcheck(folder, files, strict) if files else []:
-            name = str((folder / comment["file"]).relative_to(ROOT))
-            found.append(_shell_finding(REPOSITORY, name, comment))
+    found = [*_in_repository()]
     with tempfile.TemporaryDirectory() as temporary:
         inside: dict[str, list[tuple[str, str]]] = {}
         for subject, path in subjects.templates.items():
@@ -60,6 +53,20 @@ def shellcheck(subjects: Subjects) -> list[Finding]:
         for name in by_path[comment["file"]]:
             subject, _, script = name.partition(":")
             found.append(_shell_finding(subject, script, comment))
+    return found
+
+
+@functools.cache
+def _in_repository() -> list[Finding]:
+    # golden files are excerpts of the scripts of jobs
+    scripts = [ROOT / name for name in tracked() if name.endswith(".sh") and "/golden/" not in name]
+    nodes = [s for s in scripts if s.is_relative_to(ROOT / "bootstrap")]  # these source each other by relative paths
+    others = [s for s in scripts if s not in nodes]
+    found = []
+    for folder, files, strict in ((ROOT / "bootstrap", nodes, [_STRICT]), (ROOT, others, [])):
+        for comment in _shellcheck(folder, files, strict) if files else []:
+            name = str((folder / comment["file"]).relative_to(ROOT))
+            found.append(_shell_finding(REPOSITORY, name, comment))
     return found
 
 
