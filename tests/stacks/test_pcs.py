@@ -261,10 +261,15 @@ def test_life_of_a_cluster(
         refused = "Failed to launch backing instance (Error Code: InsufficientInstanceCapacity)"
         assert processes.wait_until(lambda: refused in local.run(["scontrol", "show", "node"]).stdout, 60, 0.2)
         waits = "waits for nodes; EC2 reported InsufficientInstanceCapacity for bert-trn-"
-        short = SlurmBackend(cluster, LocalTransport(env=local.node_env(), interval=0.2))
-        assert processes.wait_until(lambda: waits in short.status("short-short").current.reason, 60, 0.2)
-        reason = re.sub(r"bert-trn-\S+", "bert-trn-1", short.status("short-short").current.reason)
-        assert reason.split(" for ")[0] in " ".join(trn("status", "short-short", *of).split())
+        short, seen = SlurmBackend(cluster, LocalTransport(env=local.node_env(), interval=0.2)), [""]
+
+        def told_why() -> bool:
+            seen.append(short.status("short-short").current.reason)
+            return waits in seen[-1]
+
+        assert processes.wait_until(told_why, 60, 0.2)
+        reason = re.sub(r"bert-trn-\S+", "bert-trn-1", seen[-1])
+        assert processes.wait_until(lambda: waits in " ".join(trn("status", "short-short", *of).split()), 60, 0.2)
         told("no capacity", "PCS", "trn status", reason)
         assert training() <= 2
         trn("cancel", "short-short", *of)
