@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sandbox import LocalAws
-from tests.jobs.kubernetes.conftest import EFS, NAME, Running, apply, make_cluster, script
+from sandbox.kubernetes import build
+from tests.jobs.kubernetes.conftest import EFS, NAME, Running, apply, make_cluster, script, until
+from tests.jobs.kubernetes.test_inside import SERVER
 from trainium_cdk import outputs, settings
 from trainium_cdk.eks import kueue, manifests, network_policies
 from trainium_cdk.eks.access import groups_of
@@ -90,8 +94,37 @@ def test_a_member_submits_follows_and_cancels(
     assert done.returncode == 0, done.stderr
     assert f"from {id}-train-0-0" in trn("logs", id).stdout
     assert id in trn("list").stdout
+    config = tmp_path / "config"
+    written = trn("kubeconfig", "-o", str(config))
+    assert written.returncode == 0, written.stderr
+    listed = subprocess.run(
+        [build.program("kubectl"), "get", "jobsets", "-o", "name"],
+        env={**member, "KUBECONFIG": str(config), "HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert listed.stdout.split() == [f"jobset.jobset.x-k8s.io/{id}"], listed.stderr
     program.write_text("sleep 3600\n")
     [second] = trn("submit", str(program), "--image", "registry.example/train:1", "--token", "two").stdout.split()
+    assert until(lambda: "RUNNING" in trn("status", second).stdout)
+    inside = trn("shell", second, "--", "bash", "-c", "echo node $JOB_COMPLETION_INDEX; exit 3")
+    assert (inside.returncode, inside.stdout) == (3, "node 0\n"), inside.stderr
+    tool = running.tools / "tensorboard"
+    tool.write_text(SERVER.replace('"$PYTHON"', sys.executable))
+    tool.chmod(0o755)
+    with subprocess.Popen(
+        ["trn", "tensorboard", id, "--team", "speech"],
+        env={**member, "TRN_CLUSTER": str(file)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as board:
+        try:
+            assert board.stdout
+            url = board.stdout.readline().strip()
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=300) as answer:
+                assert answer.status == 200
+        finally:
+            board.send_signal(signal.SIGINT)
+        assert board.wait(120) == 0
+    tool.unlink()
     assert "CANCELLED" in trn("cancel", second).stdout + trn("status", second).stdout
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", running.variables["AWS_ACCESS_KEY_ID"])
     others = KubernetesBackend(running.cluster, lambda: kubernetes_api(running.cluster))
