@@ -7,7 +7,6 @@ Only facts are recorded, nothing else of the sources. `python -m conformance.sur
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -70,7 +69,6 @@ class Surface:
         return _READERS[reader](source)
 
 
-@functools.cache
 def load() -> dict[str, Surface]:
     """All recorded interfaces, by name."""
     entries = YAML(typ="safe").load(FILE)

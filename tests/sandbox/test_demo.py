@@ -14,7 +14,7 @@ from sandbox.paths import HOME as ROOT
 from tests.support import need
 
 SHOWN = (
-    "16 virtual nodes",
+    "18 virtual nodes",  # 16 with Trainium, 2 without
     "compiled 6 graphs, 0 failed",
     r"step 20: loss \d\.\d+, from 3\.\d+",
     "gang-demo: COMPLETED",
