@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import subprocess
 import sys
@@ -45,11 +46,12 @@ def stack(local_aws: LocalAws, running: Running) -> Iterator[str]:
 
 def test_warnings_of_the_cluster_are_evidence(backend: KubernetesBackend, running: Running, stack: str) -> None:
     sent = backend.submit(script(b"sleep 3600", nodes=1), "why")
+    now = f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}"  # of many events, the newest are shown
     warning = {
         "apiVersion": "v1", "kind": "Event", "metadata": {"name": "trn-why"}, "type": "Warning", "reason": "FailedMount",
         "message": f"driver efs.csi.aws.com not found for {sent.id}",
         "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": f"{sent.id}-train-0-0", "namespace": "training"},
-        "lastTimestamp": "2026-11-24T07:00:00Z",
+        "lastTimestamp": now,
     }  # fmt: skip
     backend.api.create("Event", warning)
     trn = Path(sys.executable).with_name("trn")
@@ -61,4 +63,4 @@ def test_warnings_of_the_cluster_are_evidence(backend: KubernetesBackend, runnin
     assert done.returncode == 0, done.stderr
     assert "is CREATE_COMPLETE" in done.stderr
     assert "Kubernetes was not read" not in done.stderr
-    assert f"Pod {sent.id}-train-0-0, 2026-11-24T07:00:00Z: FailedMount: {warning['message']}" in done.stdout
+    assert f"Pod {sent.id}-train-0-0, {now}: FailedMount: {warning['message']}" in done.stdout
