@@ -249,8 +249,7 @@ def accounting_is_reachable(env: Environment) -> Iterator[Problem]:
         yield error((*at, "uri"), f"{port} is not a valid port", f"write {DATABASE_PORT}, MySQL's default")
     if not port and not is_placeholder(accounting.uri):
         yield info((*at, "uri"), f"port {DATABASE_PORT} is used", "add :port if the database uses another one")
-    if not is_placeholder(accounting.password_secret):
-        yield from _secret(env, (*at, "password_secret"), accounting.password_secret)
+    yield from _secret(env, (*at, "password_secret"), accounting.password_secret)
 
 
 @RULES.add
@@ -259,8 +258,7 @@ def directory_is_reachable(env: Environment) -> Iterator[Problem]:
     if not directory:
         return
     at: KeyPath = ("pcluster", "directory_service")
-    if not is_placeholder(directory.password_secret):
-        yield from _secret(env, (*at, "password_secret"), directory.password_secret)
+    yield from _secret(env, (*at, "password_secret"), directory.password_secret)
     plain = str(directory.sssd.get("ldap_auth_disable_tls_never_use_in_production", "false")).lower() != "true"
     if "ldap://" in directory.domain_addr:
         more = (
@@ -285,6 +283,8 @@ def directory_is_reachable(env: Environment) -> Iterator[Problem]:
 
 
 def _secret(env: Environment, key: KeyPath, arn: str) -> Iterator[Problem]:
+    if is_placeholder(arn):
+        return
     _, partition, service, region, account, *_ = arn.split(":")
     expected = _partition(env.region)
     if service != "secretsmanager":

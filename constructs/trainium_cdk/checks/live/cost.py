@@ -154,12 +154,17 @@ def rates(target: Target, parts: Iterable[Item]) -> dict[str, str]:
 def names(target: Target) -> tuple[str, ...]:
     """Every price of the estimate, once: instance types and names of service prices."""
     parts = items(target)
-    return tuple(dict.fromkeys((*(part.price for part in parts), *rates(target, parts))))
+    return _names(parts, rates(target, parts))
+
+
+def _names(parts: Iterable[Item], by_use: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*(part.price for part in parts), *by_use)))
 
 
 def cost(target: Target) -> dict[str, Any]:
     """The estimate: items, totals of the known prices, the items whose price is unknown, and where each price comes from."""
     parts = items(target)
+    by_use = rates(target, parts)
     return {
         "currency": "USD",
         "region": target.env.region,
@@ -169,8 +174,8 @@ def cost(target: Target) -> dict[str, Any]:
         "unknown_idle": [i.what for i in parts if i.idle is None],
         "unknown_full": [i.what for i in parts if i.full is None],
         "not_counted": ["stored data", "traffic", "logs"],
-        "rates": rates(target, parts),
-        "quotes": {name: {**asdict(target.quote(name)), "page": page(name)} for name in names(target)},
+        "rates": by_use,
+        "quotes": {name: {**asdict(target.quote(name)), "page": page(name)} for name in _names(parts, by_use)},
     }
 
 

@@ -248,7 +248,7 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
     """Parse a response; lines without its mark (for example a login message) are ignored."""
     lines = answer.split("\n")
     mark = next((found[1] for line in lines if (found := _MARK.fullmatch(line))), "")
-    raws: list[_Raw] = []
+    raws, ids = list[_Raw](), set[str]()
     slurm, active = _Slurm(), dict[str, _Raw]()
     size, data, regular, tail = None, b"", True, 0
     for line in lines:
@@ -258,11 +258,12 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
         key, _, rest = ours.partition(" ")
         if key == "job":
             raws.append(_Raw(rest))
+            ids.add(rest)
         elif key == "queue":
             slurm.queue[rest.partition("|")[0]] = rest.split("|", 7)
         elif key == "active" and len(row := rest.split("|", 10)) == 11:
             user, queue, nodes, *row = row
-            if (name := _OURS.fullmatch(row[6])) and row[7] == f"trn:{name[1]}" and name[1] not in {r.id for r in raws}:
+            if (name := _OURS.fullmatch(row[6])) and row[7] == f"trn:{name[1]}" and name[1] not in ids:
                 slurm.queue[row[0]] = row
                 one = active.setdefault(name[1], _Raw(name[1], {"user": user, "queue": queue, "nodes": nodes}))
                 one.stages[name[2]] = row[0]
