@@ -139,6 +139,32 @@ def on_trainium(fleet: Fleet, catalog: Catalog | None = None) -> Object:
     }
 
 
+NETWORK_LABEL = "topology.k8s.aws/network-node-layer-"
+"""With 1 to 3: labels of nodes, set by AWS's cloud controller from DescribeInstanceTopology; layer 3 is the lowest (EKS user guide,
+network topology labels, 2026-11; cloud-provider-aws, pkg/providers/v1/instances_v2.go)."""
+_WEIGHTS = {3: 100, 2: 30, 1: 10}
+"""A node below the same network node of a lower layer is also below the same ones above it, so that their weights add up."""
+
+
+def near(topology: str, labels: Mapping[str, str]) -> Object:
+    """Pod affinity of a job's pods to each other, by the network node that they are below.
+
+    Args:
+        topology: `Job.topology`.
+        labels: of these pods alone.
+    """
+    which, _, layer = topology.partition(":")
+
+    def term(number: int) -> Object:
+        return {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": f"{NETWORK_LABEL}{number}"}
+
+    weighted = [{"weight": weight, "podAffinityTerm": term(number)} for number, weight in _WEIGHTS.items()]
+    found: Object = {"preferredDuringSchedulingIgnoredDuringExecution": weighted}
+    if which == "required":
+        found["requiredDuringSchedulingIgnoredDuringExecution"] = [term(int(layer or 3))]
+    return {"podAffinity": found}
+
+
 ON_SYSTEM: Object = {"nodeSelector": {ROLE_LABEL: "system"}}
 """Node selection of pods that need no devices."""
 SMALL: Mapping[str, str] = {"cpu": "1", "memory": "2Gi"}
