@@ -192,6 +192,7 @@ class LocalKubernetes:
         labels: Mapping[str, str] | None = None,
         taints: Sequence[Object] = (nodes.NEURON_TAINT,),
         instances: Sequence[str] = (),
+        networks: Mapping[str, Mapping[str, str]] | None = None,
         devices: bool = True,
         timeout: float = 180.0,
     ) -> list[str]:
@@ -199,6 +200,7 @@ class LocalKubernetes:
 
         Args:
             instances: their EC2 instance ids. Default: invented.
+            networks: further labels, by instance id.
             devices: whether to announce their devices. If not, call `announce_devices` later.
 
         Raises:
@@ -210,7 +212,7 @@ class LocalKubernetes:
                 name,
                 zone=zone,
                 zone_id=zone_id,
-                labels=labels,
+                labels={**(labels or {}), **(networks or {}).get(id, {})},
                 taints=taints,
                 devices=devices,
                 instance_id=id,

@@ -191,12 +191,16 @@ class Scene:
     def phases(self, name: str) -> list[str]:
         return sorted(p["status"].get("phase", "") for p in self.pods(name))
 
+    def running_on(self, name: str) -> set[str]:
+        """The nodes of its pods that run."""
+        return {p["spec"]["nodeName"] for p in self.pods(name) if p["status"].get("phase") == "Running"}
+
     def running(self, name: str, nodes: int) -> set[str]:
         """Waits until all its pods run; their nodes."""
         assert until(lambda: self.phases(name) == ["Running"] * nodes), self.kubernetes.kubectl(
             "get", "pods,nodes,workloads,provisioningrequests", "-A", "-o", "wide"
         ).stdout
-        return {p["spec"]["nodeName"] for p in self.pods(name)}
+        return self.running_on(name)
 
     def runs(self, name: str, nodes: int) -> set[str]:
         """The function starts the nodes, and the job runs on them, in two minutes; its nodes."""
@@ -286,7 +290,7 @@ class Scene:
         return True
 
     def close(self) -> None:
-        for name in ("capacity.json", "unreservable.json", "reservations.json", "nodegroups.json"):
+        for name in ("topology.json", "capacity.json", "unreservable.json", "reservations.json", "nodegroups.json"):
             self.file(name, None)
         for path in self._made:
             self.api.delete(path, propagationPolicy="Foreground")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainium_cdk.eks.installation import Installation
-from trainium_cdk.outputs import GROUP_LABEL, Fleet
+from trainium_cdk.outputs import GROUP_LABEL, NETWORK_LABEL, Fleet
 
 Manifest = dict[str, Any]
 
@@ -96,6 +96,13 @@ def _checks(wanted: Installation) -> list[Manifest]:
             "backoffLimitCount": _ALWAYS,
             "backoffBaseSeconds": pause,
             "backoffMaxSeconds": _PAUSES * pause,
+        },
+        # the scaler's choice of a network node, for a job that must be below one
+        "podSetUpdates": {
+            "nodeSelector": [
+                {"key": f"{NETWORK_LABEL}{layer}", "valueFromProvisioningClassDetail": f"network-node-layer-{layer}"}
+                for layer in (1, 2, 3)
+            ]
         },
     }
     parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": CHECK}

@@ -4,6 +4,7 @@ from trainium_cdk.errors import OutputsError
 from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY, ClusterOutputs, Exports, Fleet
 from trainium_cdk.outputs.eks import (
     GROUP_LABEL,
+    NETWORK_LABEL,
     ROLE_LABEL,
     SERVICE_ACCOUNT,
     EksCluster,
@@ -19,6 +20,7 @@ __all__ = [
     "CONTRACT",
     "CONTRACT_KEY",
     "GROUP_LABEL",
+    "NETWORK_LABEL",
     "ROLE_LABEL",
     "SERVICE_ACCOUNT",
     "Cluster",

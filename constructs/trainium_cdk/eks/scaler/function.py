@@ -24,12 +24,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from . import after, look, metrics
 from .aws import NodeGroups
 from .kubernetes import Kubernetes
-from .supply import Answer, Limits, Plan, answer, decide
+from .supply import Answer, Limits, Plan, Request, answer, decide
 
 T = TypeVar("T")
 _REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
 _QUICK = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 2})
 """A shortage of capacity is an error that boto3 tries again, but the next run comes soon enough."""
+_WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/workloads"
 _ON_NODES = "fieldSelector=spec.nodeName%21%3D"
 _KUEUES = "labelSelector=kueue.x-k8s.io%2Fmanaged%3Dtrue"
 
@@ -113,6 +114,7 @@ class Supplier:
             templates=api.list("/api/v1/podtemplates", _KUEUES),
             asked=api.list(f"{_REQUESTS}/provisioningrequests"),
             now=now,
+            tried=self._try("Workloads", self._tried) or (),
         )
         ids = [i["InstanceId"] for one in found.values() for i in one.scaling["Instances"]]
         new = [id for id in ids if id not in cluster.joined]
@@ -134,10 +136,13 @@ class Supplier:
                 self._try(f"node {node}", self._annotate, node, {look.LEAVING: "true"}, cordoned=True)
         for name, one in found.items():
             self._try(f"tags of node group {name}", self._groups.keep_others_off, one)
-        waiting = [r for r in cluster.requests if not r.provisioned]
-        answers = {r.key: answer(r, plan, groups, unknown, now, settings.limits) for r in waiting}
+        waiting = {r.key: r for r in cluster.requests if not r.provisioned or _short(r, plan)}
+        answers = {key: answer(r, plan, groups, unknown, now, settings.limits) for key, r in waiting.items()}
         for key, told in answers.items():
-            self._try(f"ProvisioningRequest {key}", self._tell, cluster.asked[key], told, now)
+            what = f"ProvisioningRequest {key}"
+            if key in plan.scattered and not waiting[key].tried:
+                self._try(what, self._mark, cluster.asked[key])
+            self._try(what, self._tell, cluster.asked[key], told, now, waiting[key].layer)
         for node, notes in cluster.marks(groups.values()).items():
             self._try(f"node {node}", self._annotate, node, notes, cordoned=False if look.LEAVING in notes else None)
         released = self._try("JobSets after a Job", after.release, api, now) or {}
@@ -164,8 +169,16 @@ class Supplier:
                 self._failed.append(unknown[group.name])
         return found, unknown
 
-    def _tell(self, request: Mapping[str, Any], told: Answer, now: float) -> None:
-        if status := look.status(told, request.get("status", {}), now):
+    def _tried(self) -> set[str]:
+        return {look.key(each) for each in self._kubernetes.list(_WORKLOADS, f"labelSelector={look.TRIED}")}
+
+    def _mark(self, request: Mapping[str, Any]) -> None:
+        namespace, name = look.workload(request).split("/")
+        path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads/{name}"
+        self._kubernetes.patch(path, {"metadata": {"labels": {look.TRIED: "true"}}})
+
+    def _tell(self, request: Mapping[str, Any], told: Answer, now: float, layer: int) -> None:
+        if status := look.status(told, request.get("status", {}), now, layer):
             namespace, name = look.key(request).split("/")
             path = f"{_REQUESTS}/namespaces/{namespace}/provisioningrequests/{name}/status"
             self._kubernetes.patch(path, {"status": status})
@@ -187,3 +200,9 @@ class Supplier:
             print(f"{what}: {error}")
             self._failed.append(f"{what}: {error}")
             return None
+
+
+def _short(request: Request, plan: Plan) -> bool:
+    """Whether pods of a job have no room any more below its network node."""
+    place = plan.places.get(request.key)
+    return bool(request.layer and request.network and place and place.missing)

@@ -8,6 +8,7 @@ requests, not from the devices that new nodes report, so that a node with a slow
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -48,6 +49,7 @@ class Node:
         holders: requests of which pods are on it.
         leaving: whether it was cordoned to be removed.
         protected: from being chosen by AWS when the group's size is lowered; None if that cannot be set yet.
+        network: the network nodes that it is below, from the highest layer on; empty until that is known.
     """
 
     instance: str
@@ -59,6 +61,7 @@ class Node:
     holders: frozenset[str] = frozenset()
     leaving: bool = False
     protected: bool | None = None
+    network: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,9 @@ class Request:
         needs: of each pod that is not on a node.
         asked: since when it waits for nodes; 0 if it does not.
         provisioned: whether it has been told that its nodes are there.
+        layer: all its nodes must be below one network node of this layer; 0 if that does not matter.
+        network: that network node, if it has been told one.
+        tried: whether nodes were started for it before, which were not below one network node.
     """
 
     key: str
@@ -123,6 +129,9 @@ class Request:
     created: float = 0
     asked: float = 0
     provisioned: bool = False
+    layer: int = 0
+    network: str = ""
+    tried: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,12 +140,16 @@ class Place:
 
     Attributes:
         nodes, there, usable: number of nodes, of those that exist, and of those that are usable.
+        missing: number of pods that have no place.
+        network: the network node that they are below, if that matters and is known.
     """
 
     group: str
     nodes: int
     there: int
     usable: int
+    missing: int = 0
+    network: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,10 +179,15 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """Changes by group, without groups that stay as they are, and places by the request's key, without requests that have no room."""
+    """Changes by group, without groups that stay as they are, and places by the request's key, without requests that have no room.
+
+    Attributes:
+        scattered: keys of requests whose nodes are there, but not below one network node.
+    """
 
     changes: Mapping[str, Change] = field(default_factory=dict)
     places: Mapping[str, Place] = field(default_factory=dict)
+    scattered: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -180,12 +198,14 @@ class Answer:
         reason: one word, for programs.
         message: for people.
         asked: the new `Request.asked`.
+        network: the new `Request.network`.
     """
 
     state: Literal["Waiting", "Provisioned", "Failed"]
     reason: str
     message: str
     asked: float = 0
+    network: str = ""
 
 
 def decide(groups: Iterable[Group], requests: Iterable[Request], now: float, limits: Limits) -> Plan:
@@ -199,13 +219,13 @@ def decide(groups: Iterable[Group], requests: Iterable[Request], now: float, lim
                 break
     changes = {name: shelf.change(now, limits) for name, shelf in shelves.items()}
     kept = {name: change for name, change in changes.items() if change != Change(requested=change.requested)}
-    return Plan(kept, places)
+    return Plan(kept, places, frozenset[str]().union(*(shelf.scattered for shelf in shelves.values())))
 
 
 def answer(
     request: Request, plan: Plan, groups: Mapping[str, Group], unknown: Mapping[str, str], now: float, limits: Limits
 ) -> Answer:
-    """What to tell a request whose nodes it has not been given yet.
+    """What to tell a request whose nodes it has not been given yet, or which cannot have all of them any more.
 
     Args:
         unknown: why the groups that are not in `groups` could not be read.
@@ -215,10 +235,12 @@ def answer(
         return Answer("Waiting", "NodeGroupUnavailable", unknown[request.groups[0]])
     if not able:
         return Answer("Failed", "NoNodeGroup", "no node group has nodes with the labels and resources of these pods")
+    if request.provisioned:
+        room = f"{place.missing if place else len(request.needs)} of its pods have no room below {request.network}"
+        return Answer("Failed", "NetworkNodeFull", f"{room}: its nodes are chosen again", network=request.network)
     if place and place.usable == place.nodes:
-        return Answer(
-            "Provisioned", "Provisioned", f"{_nodes(place.nodes)} of {place.group} can be used", request.asked
-        )
+        text = f"{_nodes(place.nodes)} of {place.group} can be used"
+        return Answer("Provisioned", "Provisioned", text, request.asked, place.network)
     group = groups[place.group] if place else able[0]
     if group.status not in IN_ORDER:
         return Answer(
@@ -226,6 +248,10 @@ def answer(
         )
     if group.closed:
         return Answer("Waiting", "ReservationClosed", group.closed)
+    if place is None and (request.tried or request.key in plan.scattered):
+        # while others work, their end may make room; else it gives its turn to them
+        state: Literal["Waiting", "Failed"] = "Waiting" if any(n.busy for n in group.nodes) else "Failed"
+        return Answer(state, "NoNetworkNode", _scattered(request, group), request.asked)
     if place is None:
         return Answer("Waiting", "NoRoom", "waits for room: " + "; ".join(map(_room, able)))
     asked, cause = request.asked or now, f". AWS: {group.trouble}" if group.trouble else ""
@@ -253,32 +279,71 @@ class _Shelf:
         self._kept: set[str] = set()
         self._expected = False
         """Whether pods are about to be placed on its nodes."""
+        self.scattered: set[str] = set()
 
     def take(self, request: Request) -> Place | None:
-        """Places for the request's pods, its own nodes first, then the fullest, then the oldest. None if not all of them have room; but
-        a request that was given its nodes before keeps what is there."""
+        """Places for the request's pods. None if not all of them have room; but a request that was given its nodes before keeps what is
+        there. Where they must be below one network node: the smallest that has room, else new nodes, which are started once."""
+        if not request.layer:
+            return self._take(request, self._nodes, new=True)
+        below: dict[str, list[Node]] = {}
+        for node in self._nodes:
+            for name in node.network[request.layer - 1 : request.layer]:
+                below.setdefault(name, []).append(node)
+        if request.provisioned:
+            return self._take(request, below.get(request.network, []), network=request.network)
+        open_ = [n for n in self._nodes if n.state == "starting" and not n.network]
+        names = sorted(below, key=lambda name: (len(below[name]), name))
+        for name, nodes in [*((n, below[n]) for n in names), *((n, below[n] + open_) for n in names), ("", open_)]:
+            if place := self._take(request, nodes, network=name):
+                return place
+        if request.tried or (
+            request.asked and self._places(request, [self._free[n.instance] for n in self._nodes])[1] == 0
+        ):
+            self.scattered.add(request.key)
+            return None
+        largest = below[names[-1]] if names else []
+        return self._take(request, open_, new=True) or self._take(request, largest + open_, new=True)
+
+    def _take(self, request: Request, nodes: list[Node], *, new: bool = False, network: str = "") -> Place | None:
+        """Of these nodes: the request's own first, then the fullest, then the oldest.
+
+        Args:
+            new: whether nodes may be started.
+        """
         group, open_ = self.group, self.group.status in IN_ORDER and not self.group.closed
         order = sorted(
-            self._nodes, key=lambda n: (request.key not in n.holders, not n.busy, sum(n.free), n.since, n.instance)
+            nodes, key=lambda n: (request.key not in n.holders, not n.busy, sum(n.free), n.since, n.instance)
         )
-        more = max(0, group.maximum - len(group.nodes)) if open_ else len(self._new)
-        free = [self._free[n.instance] for n in order] + self._new
-        free += [group.resources] * (len(order) + more - len(free))
-        taken: set[int] = set()
-        for need in sorted(request.needs, reverse=True):
-            at = next((i for i, left in enumerate(free) if all(a >= b for a, b in zip(left, need, strict=True))), None)
-            if at is not None:
-                free[at] = tuple(a - b for a, b in zip(free[at], need, strict=True))
-                taken.add(at)
-            elif not request.provisioned:
-                return None
+        free = [self._free[n.instance] for n in order]
+        if new:
+            more = max(0, group.maximum - len(group.nodes)) if open_ else len(self._new)
+            free += self._new
+            free += [group.resources] * (len(order) + more - len(free))
+        taken, missing = self._places(request, free)
+        if missing and not request.provisioned:
+            return None
         there = [order[at] for at in taken if at < len(order)]
         usable = sum(n.state == "usable" for n in there)
-        self._free = {n.instance: left for n, left in zip(order, free, strict=False)}
-        self._new = free[len(order) : max(len(order) + len(self._new), max(taken, default=-1) + 1)]
+        self._free |= {n.instance: left for n, left in zip(order, free, strict=False)}
+        if new:
+            self._new = free[len(order) : max(len(order) + len(self._new), max(taken, default=-1) + 1)]
         self._kept |= {n.instance for n in there}
         self._expected |= bool(taken) and usable == len(taken)
-        return Place(group.name, len(taken), len(there), usable)
+        return Place(group.name, len(taken), len(there), usable, missing, network)
+
+    @staticmethod
+    def _places(request: Request, free: list[Resources]) -> tuple[set[int], int]:
+        """The indices of the nodes that its pods take, whose free resources are lowered, and the number of pods without room."""
+        taken, missing = set[int](), 0
+        for need in sorted(request.needs, reverse=True):
+            at = next((i for i, left in enumerate(free) if all(a >= b for a, b in zip(left, need, strict=True))), None)
+            if at is None:
+                missing += 1
+            else:
+                free[at] = tuple(a - b for a, b in zip(free[at], need, strict=True))
+                taken.add(at)
+        return taken, missing
 
     def change(self, now: float, limits: Limits) -> Change:
         group, there = self.group, len(self.group.nodes)
@@ -335,6 +400,16 @@ def _room(group: Group) -> str:
     busy, broken = sum(n.busy for n in group.nodes), sum(n.state == "unusable" and not n.busy for n in group.nodes)
     text = f"{group.name} has at most {_nodes(group.maximum)}, of which {busy} in use"
     return f"{text} and {broken} unusable" if broken else text
+
+
+def _scattered(request: Request, group: Group) -> str:
+    """Why its pods are below no network node."""
+    names = Counter(n.network[request.layer - 1] for n in group.nodes if len(n.network) >= request.layer)
+    has = ", ".join(f"{name} has {count}" for name, count in names.most_common(3)) or "no node has one"
+    return (
+        f"no network node of layer {request.layer} has room for its {len(request.needs)} pods ({has}), and no nodes are started for it "
+        "again: submit it again, or with --topology preferred"
+    )
 
 
 def _nodes(count: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.jobs.kubernetes.scripts import FILES
-from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
+from trainium_cdk.outputs import GROUP_LABEL, NETWORK_LABEL, ROLE_LABEL, EksCluster, Fleet
 
 Object = dict[str, Any]
 
@@ -139,9 +139,6 @@ def on_trainium(fleet: Fleet, catalog: Catalog | None = None) -> Object:
     }
 
 
-NETWORK_LABEL = "topology.k8s.aws/network-node-layer-"
-"""With 1 to 3: labels of nodes, set by AWS's cloud controller from DescribeInstanceTopology; layer 3 is the lowest (EKS user guide,
-network topology labels, 2026-11; cloud-provider-aws, pkg/providers/v1/instances_v2.go)."""
 _WEIGHTS = {3: 100, 2: 30, 1: 10}
 """A node below the same network node of a lower layer is also below the same ones above it, so that their weights add up."""
 
