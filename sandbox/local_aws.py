@@ -96,7 +96,7 @@ class LocalAws:
         for name in (
             "baseline.json", "faults.json", "helm.jsonl", "helm-releases.json", "kubectl.jsonl",
             "quotas.json", "capacity.json", "unreservable.json", "nodegroups.json", "reservations.json", "block-offerings.json",
-            "price-list.json", "run-command.json", "topology.json",
+            "price-list.json", "run-command.json", "topology.json", "regions.json", "spot.json",
         ):  # fmt: skip
             (folder / name).unlink(missing_ok=True)
         (folder / "offerings.json").write_text(json.dumps(catalogue.offerings()))
@@ -370,8 +370,8 @@ class LocalAws:
         partial.replace(path)
 
     def set_answers(self, name: str, data: Any) -> None:
-        """Change the emulator's responses from now on: quotas, reservations, block-offerings, eks-versions, price-list,
-        run-command.
+        """Change the emulator's responses from now on: quotas, reservations, block-offerings, regions, spot, eks-versions,
+        price-list, run-command.
 
         data: see the emulator's module with that name. None restores the default responses.
         """

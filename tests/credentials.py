@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import boto3
 from botocore.config import Config
@@ -14,16 +15,19 @@ from sandbox import LocalAws
 
 
 @contextlib.contextmanager
-def session(aws: LocalAws, seconds: int, *actions: str) -> Iterator[dict[str, str]]:
+def session(
+    aws: LocalAws, seconds: int, *actions: str, condition: dict[str, Any] | None = None
+) -> Iterator[dict[str, str]]:
     """Variables with the credentials of a user's session, which end after so many seconds (AWS: 900 or more).
 
     Args:
         actions: what the user may do.
+        condition: under which conditions.
     """
     iam, name = aws.client("iam"), f"expires-{os.urandom(3).hex()}"
     iam.create_user(UserName=name)
     key = iam.create_access_key(UserName=name)["AccessKey"]
-    may = {"Effect": "Allow", "Action": actions, "Resource": "*"}
+    may = {"Effect": "Allow", "Action": actions, "Resource": "*", "Condition": condition or {}}
     document = json.dumps({"Version": "2012-10-17", "Statement": [may]})
     iam.put_user_policy(UserName=name, PolicyName="may", PolicyDocument=document)
     sts = boto3.client(

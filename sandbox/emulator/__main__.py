@@ -4,8 +4,8 @@ Environment variables, besides ministack's own:
 SANDBOX_DIR (the sandbox's folder), SANDBOX_SOURCE (the folder that holds the package `sandbox`),
 SANDBOX_PCLUSTER_PYTHON and SANDBOX_PCLUSTER_VERSION, SANDBOX_FAULTS and SANDBOX_OFFERINGS (optional files),
 SANDBOX_PARENT (optional: ends when this process ends). Files in the sandbox's folder change responses while it runs: quotas.json,
-capacity.json (see eks_scaling), reservations.json, block-offerings.json, eks-versions.json, price-list.json (see pricing),
-topology.json (see ec2_topology), run-command.json (see ssm).
+capacity.json (see eks_scaling), reservations.json, block-offerings.json, regions.json and spot.json (see ec2_regions),
+eks-versions.json, price-list.json (see pricing), topology.json (see ec2_topology), run-command.json (see ssm).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from sandbox.emulator import (
     ec2_catalogue,
     ec2_keypairs,
     ec2_launch,
+    ec2_regions,
     ec2_reservations,
     ec2_topology,
     eks,
@@ -48,6 +49,7 @@ def _guarded(action: Callable[[dict[str, Any]], Response]) -> Callable[[dict[str
 
     def run(params: dict[str, Any]) -> Response:
         try:
+            ec2_regions.require_enabled()
             return action(params)
         except ApiError as error:
             return ec2_error(error)
@@ -57,7 +59,7 @@ def _guarded(action: Callable[[dict[str, Any]], Response]) -> Callable[[dict[str
 
 def install() -> None:
     """Install all additions to ministack."""
-    for module in (ec2_catalogue, ec2_reservations, ec2_topology, ec2_keypairs):
+    for module in (ec2_catalogue, ec2_reservations, ec2_regions, ec2_topology, ec2_keypairs):
         ec2._ACTION_MAP.update(module.ACTIONS)
     ec2_launch.install_placement()
     ec2_launch.keep_in_templates()

@@ -19,7 +19,8 @@ from typing import Any
 from ministack.core.responses import AccountRegionScopedDict, get_account_id, get_region
 from ministack.services import ec2
 
-from sandbox.emulator.ec2_catalogue import require_zone, zone_ids
+from sandbox.emulator import service_model
+from sandbox.emulator.ec2_catalogue import _offered_zones, require_zone, zone_ids
 from sandbox.emulator.query import ApiError, Response, ec2_response
 
 _reservations = AccountRegionScopedDict()
@@ -121,16 +122,27 @@ def _known(reservation_id: str) -> dict[str, Any]:
 
 
 def describe_capacity_block_offerings(params: dict[str, Any]) -> Response:
-    """One offering per zone, starting now, for any request; or the matching ones of the file."""
-    kind, count = ec2._p(params, "InstanceType"), int(ec2._p(params, "InstanceCount") or 1)
-    hours = int(ec2._p(params, "CapacityDurationHours") or 24)
+    """One offering in each zone that offers the type, starting now, for any request; or the matching ones of the file."""
+    request = service_model.of_query("DescribeCapacityBlockOfferings", params)
+    if missing := [name for name in ("InstanceType", "InstanceCount") if name not in request]:
+        raise ApiError("MissingParameter", f"The request must contain the parameter {missing[0]}")
+    kind, count, hours = (request[name] for name in ("InstanceType", "InstanceCount", "CapacityDurationHours"))
+    if not 1 <= count <= 64:
+        raise ApiError("InvalidParameterValue", f"InstanceCount {count} is not within 1 to 64")
+    if hours < 24 or hours % (24 if hours <= 14 * 24 else 7 * 24) or hours > 182 * 24:
+        text = (
+            f"CapacityDurationHours {hours}: in 1-day increments up to 14 days, and in 7-day increments up to 182 days"
+        )
+        raise ApiError("InvalidParameterValue", text)
     sold = given("block-offerings.json")
     if sold is None:
         plain = {"InstanceType": kind, "InstanceCount": count, "StartInHours": 0, "Hours": hours, "UpfrontFee": "0"}
-        sold = [{**plain, "AvailabilityZoneId": zone} for zone in zone_ids(get_region())]
+        sold = [{**plain, "AvailabilityZoneId": zone} for zone in sorted(_offered_zones(get_region()).get(kind, ()))]
     offers = []
     for block in sold:
         if (block["InstanceType"], block["InstanceCount"], block["Hours"]) != (kind, count, hours):
+            continue
+        if block["AvailabilityZoneId"] not in zone_ids(get_region()):
             continue
         start = _now() + datetime.timedelta(hours=block["StartInHours"])
         identifier = "cb-0" + uuid.uuid4().hex[:16]

@@ -30,6 +30,46 @@ def checked(service: str, action: str, request: Data) -> Data:
     return found
 
 
+def of_query(action: str, params: dict[str, Any]) -> Data:
+    """EC2's request in its query form (`InstanceType.1`), as boto3's names and values; numbers as numbers, booleans as text.
+
+    Raises:
+        ApiError: the model does not allow it.
+    """
+    shape = of("ec2").operation_model(action).input_shape
+    flat = {k: v[0] if isinstance(v, list) else v for k, v in params.items() if k not in ("Action", "Version")}
+    request = _structure(shape, flat)
+    if flat:
+        raise ApiError("UnknownParameter", f"The parameter {min(flat)} is not recognized")
+    try:
+        found: Data = _checked(shape, request, action)
+    except ApiError as e:
+        code = "MissingParameter" if "is missing" in e.message else "InvalidParameterValue"
+        raise ApiError(code, e.message) from None
+    return found
+
+
+def _structure(shape: Any, flat: dict[str, str], prefix: str = "") -> Data:
+    """Takes what belongs to a structure out of the flat form."""
+    found = {}
+    for name, member in shape.members.items():
+        written = str(member.serialization.get("queryName") or member.serialization.get("name", name))
+        if (value := _taken(member, flat, prefix + written[:1].upper() + written[1:])) is not None:
+            found[name] = value
+    return found
+
+
+def _taken(shape: Any, flat: dict[str, str], at: str) -> Any:
+    if shape.type_name == "structure":
+        return _structure(shape, flat, f"{at}.") or None
+    if shape.type_name == "list":
+        items: list[Any] = []
+        while (item := _taken(shape.member, flat, f"{at}.{len(items) + 1}")) is not None:
+            items.append(item)
+        return items or None
+    return flat.pop(at, None)
+
+
 def _invalid(message: str) -> ApiError:
     return ApiError("ValidationException", message)
 

@@ -1,7 +1,7 @@
 """The Service Quotas API: GetServiceQuota and GetAWSDefaultServiceQuota, for the quotas that the project uses.
 
 Values are generous, as in an account used for training. The file `quotas.json` in the sandbox's folder overrides them: an
-object quota code -> value, read for each request.
+object quota code -> value, or an object region -> value; read for each request. null: no increase was ever requested.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _QUOTAS: dict[str, tuple[str, str, float, float]] = {
 }
 
 
-def _given() -> dict[str, float]:
+def _given() -> dict[str, float | None]:
     path = Path(os.environ["SANDBOX_DIR"]) / "quotas.json"
-    found: dict[str, float] = json.loads(path.read_text()) if path.is_file() else {}
-    return found
+    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    here = {code: value.get(get_region(), value) if isinstance(value, dict) else value for code, value in found.items()}
+    return {code: value for code, value in here.items() if not isinstance(value, dict)}
 
 
 def _quota(data: dict[str, Any], *, default: bool) -> dict[str, Any]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
+from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_address, ip_network
 from typing import Any
 
+import boto3
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from sandbox import LocalAws
@@ -88,6 +93,73 @@ def test_an_instance_is_in_its_subnet_and_its_disk_is_deleted_with_it(
     assert {"PublicIpAddress" in entry for entry in launched} == {public}
     ec2.terminate_instances(InstanceIds=[entry["InstanceId"] for entry in launched])
     assert beyond(inventory(client), before) == {}
+
+
+BLOCK = {"InstanceType": "trn1.32xlarge", "InstanceCount": 1, "CapacityDurationHours": 24}
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_", "message"),
+    [
+        ("describe_capacity_block_offerings", {**BLOCK, "CapacityDurationHours": 36}, "in 1-day increments up to 14 days"),
+        ("describe_capacity_block_offerings", {**BLOCK, "CapacityDurationHours": 15 * 24}, "7-day increments up to 182 days"),
+        ("describe_capacity_block_offerings", {**BLOCK, "InstanceCount": 65}, "not within 1 to 64"),
+        ("describe_capacity_block_offerings", {"CapacityDurationHours": 24, "InstanceCount": 1}, "MissingParameter.*InstanceType"),
+        ("get_spot_placement_scores", {"InstanceTypes": ["trn1.32xlarge"]}, "MissingParameter.*TargetCapacity"),
+        ("get_spot_placement_scores", {"TargetCapacity": 1}, "either InstanceTypes or InstanceRequirementsWithMetadata"),
+        ("get_spot_placement_scores", {"InstanceTypes": ["x"], "TargetCapacity": 0}, "is not within 1 to"),
+        ("get_spot_placement_scores", {"InstanceTypes": ["x"], "TargetCapacity": 1, "RegionNames": ["us-east-1"] * 11}, "items is not within 0 to 10"),
+        ("get_spot_placement_scores", {"InstanceTypes": ["x"], "TargetCapacity": 1, "TargetCapacityUnitType": "nodes"}, "none of vcpu"),
+        ("describe_spot_price_history", {"Nonsense": "1"}, "UnknownParameter"),
+        ("describe_regions", {"RegionNames": ["eu-central-9"]}, "Invalid region 'eu-central-9'"),
+    ],
+)  # fmt: skip
+def test_what_botocores_model_does_not_allow_is_refused(
+    local_aws: LocalAws, operation: str, request_: dict[str, Any], message: str
+) -> None:
+    with lenient(local_aws) as client:
+        if nonsense := request_.get("Nonsense"):  # boto3 itself sends no member that its model lacks
+            client.meta.events.register("before-call", lambda params, **_: params["body"].update(Nonsense=nonsense))
+            request_ = {}
+        with pytest.raises(ClientError, match=message):
+            getattr(client, operation)(**request_)
+
+
+@contextlib.contextmanager
+def lenient(aws: LocalAws) -> Iterator[Any]:
+    """A client that sends what its own checks would refuse."""
+    client = boto3.client(
+        "ec2", endpoint_url=aws.endpoint, region_name="us-west-2", aws_access_key_id="test", aws_secret_access_key="test",
+        config=Config(parameter_validation=False),
+    )  # fmt: skip
+    yield client
+    client.close()
+
+
+def test_spot_prices_have_a_history(ec2: Any) -> None:
+    """Without a start all changes of all products; with one those since then, and the one that applied."""
+    whole = ec2.describe_spot_price_history(InstanceTypes=["trn1.32xlarge"])["SpotPriceHistory"]
+    assert {e["ProductDescription"] for e in whole} == {"Linux/UNIX", "SUSE Linux", "Windows"}
+    now = dt.datetime.now(dt.UTC)
+    for ago, count in ((dt.timedelta(0), 1), (dt.timedelta(hours=10), 2), (dt.timedelta(days=9), 3)):
+        found = ec2.describe_spot_price_history(
+            InstanceTypes=["trn1.32xlarge"], ProductDescriptions=["Linux/UNIX"], StartTime=now - ago
+        )["SpotPriceHistory"]
+        zone = [float(e["SpotPrice"]) for e in found if e["AvailabilityZoneId"] == "usw2-az4"]
+        assert zone == [6.4, 9.6, 12.8][:count]
+
+
+def test_a_region_that_is_not_enabled(ec2: Any, local_aws: LocalAws) -> None:
+    local_aws.set_answers("regions", {"ap-south-2": "not-opted-in"})
+    try:
+        statuses = {r["RegionName"]: r["OptInStatus"] for r in ec2.describe_regions(AllRegions=True)["Regions"]}
+        assert statuses["ap-south-2"] == "not-opted-in"
+        assert "ap-south-2" not in {r["RegionName"] for r in ec2.describe_regions()["Regions"]}
+        with pytest.raises(ClientError) as error:
+            local_aws.client("ec2", "ap-south-2").describe_vpcs()
+        assert code(error) == "AuthFailure"
+    finally:
+        local_aws.set_answers("regions", None)
 
 
 def test_reservations_are_listed_and_cancelled(ec2: Any, local_aws: LocalAws) -> None:

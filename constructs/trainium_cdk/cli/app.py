@@ -40,6 +40,7 @@ _COMMANDS = {
     "plot": "plot:plot",
     "plan": "plan:listed",
     "cost": "cost:cost",
+    "capacity": "capacity:capacity",
     "graph": "graph:graph",
     "init": "init:init",
     "use": "use:use",

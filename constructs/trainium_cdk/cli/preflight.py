@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, id_in_app
 from trainium_cdk.cli.output import answer, put, say
-from trainium_cdk.errors import AwsError, OutputsError
+from trainium_cdk.errors import OutputsError
 
 if TYPE_CHECKING:
     from trainium_cdk.checks.live import Level, Report, Target
@@ -30,12 +29,6 @@ def preflight(
         bool, typer.Option("--print-policy", help="Print the IAM policy that these checks need, and run none.")
     ] = False,
     qualifier: Annotated[str | None, typer.Option(help="The CDK's bootstrap qualifier, if not the default.")] = None,
-    find_block: Annotated[
-        str | None,
-        typer.Option(metavar="TYPE", help="List the capacity blocks of this instance type that are offered now."),
-    ] = None,
-    nodes: Annotated[int, typer.Option(min=1, max=64, help="With --find-block: number of instances.")] = 1,
-    hours: Annotated[int, typer.Option(min=24, max=4368, help="With --find-block: duration in hours.")] = 24,
 ) -> None:
     """Check an environment against the account, with calls that only read. Exit code 0; 1 with errors; 2 with warnings
     and --strict."""
@@ -44,9 +37,6 @@ def preflight(
     from trainium_cdk.checks.live.model import QUALIFIER
 
     environment = settings.load(env)
-    if find_block:
-        _find_block(environment, find_block, nodes, hours, as_json=as_json)
-        return
     target = Target(environment, engine_of(stack, environment), qualifier=qualifier or QUALIFIER)
     if print_policy:
         put(policy(target, checks_of(target.engine)))
@@ -106,31 +96,3 @@ def _show(report: Report, target: Target) -> None:
             )
     errors, warnings = counted(len(report.of("error")), "error"), counted(len(report.of("warning")), "warning")
     say(f"{errors}, {warnings}, {len(report.of('ok'))} passed")
-
-
-def _find_block(environment: Environment, kind: str, nodes: int, hours: int, *, as_json: bool) -> None:
-    import datetime as dt
-
-    from trainium_cdk.checks.live import Aws
-    from trainium_cdk.checks.live.reservations import BLOCK_ACTIONS, describe, offerings
-
-    if "capacity-block" not in (known := environment.catalog.instance(kind)).capacity_types:
-        raise OutputsError(
-            f"{known.name} is not sold in capacity blocks. It is sold {' or '.join(known.capacity_types)}"
-        )
-    aws = Aws(environment.region).limited_to(BLOCK_ACTIONS)
-    try:
-        found = offerings(aws, kind, nodes, hours, dt.datetime.now(dt.UTC))
-    except AwsError as e:
-        raise OutputsError(f"cannot list capacity blocks in {environment.region}: {e}") from None
-    if as_json:
-        times = ({"start": o.start.isoformat(), "end": o.end.isoformat()} for o in found)
-        put([{**asdict(o), **t, "instance_hour": round(o.hourly, 4)} for o, t in zip(found, times, strict=True)])
-    else:
-        for o in found:
-            answer(f"{o.id}\t{o.price} {o.currency}\t{describe(o)}")
-    if not found:
-        say(f"no capacity block of {nodes} x {kind} for {hours} h is currently offered in {environment.region}")
-        raise typer.Exit(1)
-    if not as_json:
-        say(f"the cheapest: {found[0].command}")

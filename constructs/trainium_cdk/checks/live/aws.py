@@ -41,10 +41,13 @@ OPERATIONS: dict[str, tuple[str, str]] = {
             "describe_instance_types",
             "describe_instances",
             "describe_key_pairs",
+            "describe_regions",
             "describe_route_tables",
+            "describe_spot_price_history",
             "describe_subnets",
             "describe_vpc_attribute",
             "describe_vpcs",
+            "get_spot_placement_scores",
         )
     },
 }
@@ -53,6 +56,8 @@ OPERATIONS: dict[str, tuple[str, str]] = {
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError", "403"})
 _ABSENT = frozenset({"404", "NoSuchBucket", "NoSuchEntity", "NoSuchResourceException", "ResourceNotFoundException"})
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 15, 4
+QUICK = {"connect_timeout": 3, "read_timeout": 8, "retries": {"mode": "standard", "total_max_attempts": 2}}
+"""For calls to many regions, of which one may not respond."""
 
 
 class Aws:
@@ -61,10 +66,12 @@ class Aws:
     Args:
         region: the region of calls without an explicit one.
         session: a `boto3.Session`. Default: a new one, from the environment.
+        quick: give up on a service after some seconds, instead of a minute.
     """
 
-    def __init__(self, region: str, session: Any = None):
+    def __init__(self, region: str, session: Any = None, *, quick: bool = False):
         self.region = region
+        self._quick = quick
         self._session = session
         self._clients: dict[tuple[str, str], Any] = {}
         self._answers: dict[str, Future[Any]] = {}
@@ -73,9 +80,16 @@ class Aws:
 
     def limited_to(self, actions: Iterable[str]) -> Aws:
         """The same connection, limited to these actions."""
-        limited = object.__new__(Aws)
-        limited.__dict__ = {**self.__dict__, "_allowed": frozenset(actions)}
-        return limited
+        return self._with(_allowed=frozenset(actions))
+
+    def in_region(self, region: str) -> Aws:
+        """The same connection, for calls in another region."""
+        return self._with(region=region)
+
+    def _with(self, **changed: Any) -> Aws:
+        other = object.__new__(Aws)
+        other.__dict__ = {**self.__dict__, **changed}
+        return other
 
     def __call__(self, action: str, *, region: str | None = None, **parameters: Any) -> dict[str, Any]:
         """The complete response with all pages.
@@ -137,11 +151,12 @@ class Aws:
             if (service, region) not in self._clients:
                 from botocore.config import Config
 
-                config = Config(
-                    connect_timeout=CONNECT_SECONDS,
-                    read_timeout=READ_SECONDS,
-                    retries={"mode": "adaptive", "total_max_attempts": ATTEMPTS},
-                )
+                patient = {
+                    "connect_timeout": CONNECT_SECONDS,
+                    "read_timeout": READ_SECONDS,
+                    "retries": {"mode": "adaptive", "total_max_attempts": ATTEMPTS},
+                }
+                config: Any = Config(**(QUICK if self._quick else patient))  # type: ignore[arg-type]
                 self._clients[service, region] = self._session.client(service, region_name=region, config=config)
             return self._clients[service, region]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trainium_cdk.catalog import CapacityType
+from trainium_cdk.catalog import CapacityType, Catalog
 from trainium_cdk.checks.live.account import stack
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Found, Target, counted, listed
@@ -80,7 +80,7 @@ def evaluate(target: Target, need: Need) -> Found:
     yield subject.error(f"{limit:,}", reason, raise_it + fits)
 
 
-def _limit(aws: Aws, quota: Quota) -> float:
+def applied(aws: Aws, quota: Quota) -> float:
     """The applied quota; for an account that never requested an increase, the default."""
     code = {"ServiceCode": quota.service, "QuotaCode": quota.code}
     answer = aws.find("servicequotas:GetServiceQuota", **code)
@@ -98,15 +98,10 @@ def _trn(capacity_type: CapacityType) -> Check[Need]:
         wanted = sum(f.resource.max_nodes * f.kind.vcpus for f in bought)
         parts = listed(f"{f.resource.max_nodes} x {f.kind.name}" for f in bought)
         most = max(bought, key=lambda f: f.resource.max_nodes * f.kind.vcpus)
-        known = {k.name: k.vcpus for k in target.env.catalog.instances.values()}
-        others = _others(target, aws, lambda t: t.startswith("trn"), spot=capacity_type == "spot")
-        used = sum(n * known.get(t, 0) for t, n in others.items())
-        missing = [t for t in others if t not in known]
-        if missing:
-            used += sum(others[t] * v for t, v in _vcpus(aws, missing).items())
+        used = trn_vcpus(aws, target.env.catalog, spot=capacity_type == "spot", without=target)
         return Need(
             TRN[capacity_type],
-            _limit(aws, TRN[capacity_type]),
+            applied(aws, TRN[capacity_type]),
             used,
             wanted,
             parts,
@@ -118,8 +113,16 @@ def _trn(capacity_type: CapacityType) -> Check[Need]:
     return Check(f"trn-quota-{capacity_type}", actions, fetch, evaluate, lambda t: bool(_bought(t, capacity_type)))
 
 
-def _others(target: Target, aws: Aws, of: Callable[[str], bool], *, spot: bool) -> Counter[str]:
-    """Number of running instances by type, without those of this cluster."""
+def trn_vcpus(aws: Aws, catalog: Catalog, *, spot: bool, without: Target | None = None) -> int:
+    """vCPUs of the running Trainium instances that count for a quota, without those of a stack's cluster."""
+    running = _running(aws, lambda t: t.startswith("trn"), spot=spot, without=without)
+    known = {kind.name: kind.vcpus for kind in catalog.instances.values()}
+    known |= _vcpus(aws, [t for t in running if t not in known])
+    return sum(n * known.get(t, 0) for t, n in running.items())
+
+
+def _running(aws: Aws, of: Callable[[str], bool], *, spot: bool, without: Target | None) -> Counter[str]:
+    """Number of running instances by type, without those of a stack's cluster."""
     answer = aws("ec2:DescribeInstances", Filters=[LIVE])
     counts: Counter[str] = Counter()
     for instance in (i for r in answer.get("Reservations", []) for i in r.get("Instances", [])):
@@ -127,7 +130,8 @@ def _others(target: Target, aws: Aws, of: Callable[[str], bool], *, spot: bool) 
         bought = instance.get("InstanceLifecycle", "on-demand")
         if bought == "capacity-block" or (bought == "spot") is not spot:
             continue
-        if of(instance["InstanceType"]) and tags.get(target.inventory.instance_tag) != target.cluster:
+        ours = without is not None and tags.get(without.inventory.instance_tag) == without.cluster
+        if of(instance["InstanceType"]) and not ours:
             counts[instance["InstanceType"]] += 1
     return counts
 
@@ -148,12 +152,12 @@ def is_standard(instance_type: str) -> bool:
 def fetch_standard(target: Target, aws: Aws) -> Need:
     exists = stack(target, aws) is not None
     wanted = [] if exists else [s for s in target.servers if is_standard(s.instance_type)]
-    others = _others(target, aws, is_standard, spot=False)
+    others = _running(aws, is_standard, spot=False, without=target)
     vcpus = _vcpus(aws, [*others, *(s.instance_type for s in wanted)])
     parts = listed(f"{s.most} x {s.instance_type}" for s in wanted) if wanted else "the stack already has its own"
     return Need(
         STANDARD_VCPUS,
-        _limit(aws, STANDARD_VCPUS),
+        applied(aws, STANDARD_VCPUS),
         sum(n * vcpus.get(t, 0) for t, n in others.items()),
         sum(s.most * vcpus.get(s.instance_type, 0) for s in wanted),
         parts,
@@ -172,14 +176,14 @@ def fetch_addresses(target: Target, aws: Aws) -> Need:
     wanted = {} if stack(target, aws) else addresses_wanted(target)
     used = len(aws("ec2:DescribeAddresses").get("Addresses", []))
     parts = listed(f"{n} for {what}" for what, n in wanted.items()) if wanted else "the stack already has its own"
-    return Need(ADDRESSES, _limit(aws, ADDRESSES), used, sum(wanted.values()), parts)
+    return Need(ADDRESSES, applied(aws, ADDRESSES), used, sum(wanted.values()), parts)
 
 
 def fetch_vpcs(target: Target, aws: Aws) -> Need:
     exists = stack(target, aws) is not None
     used = len(aws("ec2:DescribeVpcs").get("Vpcs", []))
     parts = "the stack already has its own" if exists else "a new VPC"
-    return Need(VPCS, _limit(aws, VPCS), used, 0 if exists else 1, parts)
+    return Need(VPCS, applied(aws, VPCS), used, 0 if exists else 1, parts)
 
 
 STACK = "cloudformation:DescribeStacks"

@@ -16,7 +16,8 @@ BLOCK = "capacity-block"
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Instances that a capacity block may have (EC2 user guide, 2026-11)."""
 BLOCK_HOURS = 24
-"""The shortest duration of a block."""
+"""The shortest duration of a block, and the step up to `BLOCK_DAYS`; from then on it is a week (EC2 API reference, 2026-11)."""
+BLOCK_DAYS, BLOCK_WEEK = 14 * 24, 7 * 24
 AHEAD = dt.timedelta(weeks=8)
 """How far in advance blocks can be bought (EC2 user guide, 2026-11)."""
 ENDS_EARLY = dt.timedelta(minutes=30)
@@ -49,7 +50,7 @@ def evaluate_reservations(target: Target, reservations: Reservations) -> Found:
             text = f"{size} of {reservation['InstanceType']} in {reservation.get('AvailabilityZoneId', '?')}"
             end = reservation.get("EndDate")
             yield subject.ok(
-                reservation["State"], f"{text}, {f'until {_moment(end)}' if end else 'without an end date'}"
+                reservation["State"], f"{text}, {f'until {moment(end)}' if end else 'without an end date'}"
             )
 
 
@@ -98,7 +99,7 @@ def _time(target: Target, nodes: KnownNodes, reservation: dict[str, Any], subjec
     if state in COMING:
         yield subject.warning(
             state,
-            f"it starts {_moment(start) if start else 'later'}: its nodes cannot start before that",
+            f"it starts {moment(start) if start else 'later'}: its nodes cannot start before that",
             "you can deploy now: ParallelCluster keeps the nodes of a future block in maintenance until it starts"
             if nodes.queue.capacity_type == "capacity-block"
             else "deploy after it has started",
@@ -111,11 +112,11 @@ def _time(target: Target, nodes: KnownNodes, reservation: dict[str, Any], subjec
     left = end - target.now
     if left <= ENDS_EARLY:
         yield subject.error(
-            _moment(end), "it has ended, or its instances are being terminated", "use another reservation"
+            moment(end), "it has ended, or its instances are being terminated", "use another reservation"
         )
     elif left <= SOON:
         yield subject.warning(
-            _moment(end),
+            moment(end),
             f"it ends in {left.total_seconds() / 3600:.0f} h; EC2 terminates the nodes of a block {ENDS_EARLY.seconds // 60} "
             "minutes before",
             "make sure that jobs write checkpoints, or extend the reservation",
@@ -148,14 +149,14 @@ class Offering:
 
     @property
     def command(self) -> str:
-        return (
-            f"aws ec2 purchase-capacity-block --capacity-block-offering-id {self.id} --instance-platform Linux/UNIX "
-            "(the full price is charged immediately)"
-        )
+        """With which it is bought. The full price is charged immediately."""
+        return f"aws ec2 purchase-capacity-block --capacity-block-offering-id {self.id} --instance-platform Linux/UNIX"
 
 
 def offerings(aws: Aws, instance_type: str, nodes: int, hours: int, now: dt.datetime) -> list[Offering]:
     """Blocks for at least this number of nodes and hours, the cheapest first, then the earliest."""
+    step = BLOCK_HOURS if hours <= BLOCK_DAYS else BLOCK_WEEK
+    hours = -(-hours // step) * step
     size = next((n for n in BLOCK_SIZES if n >= nodes), BLOCK_SIZES[-1])
     answer = aws(
         "ec2:DescribeCapacityBlockOfferings",
@@ -195,15 +196,19 @@ def evaluate_blocks(target: Target, available: dict[tuple[str, int], list[Offeri
                 "none",
                 f"no block of {nodes.resource.max_nodes} x {nodes.kind.name} for {BLOCK_HOURS} h is currently offered in "
                 f"{target.env.region}",
-                "try other sizes: trn preflight --find-block TYPE --nodes N --hours H",
+                "try other sizes: trn capacity --nodes N --hours H, or other regions: --regions all",
             )
         for offer in offers[:3]:
-            yield subject.info(f"{offer.price} {offer.currency}", describe(offer), offer.command)
+            yield subject.info(
+                f"{offer.price} {offer.currency}",
+                describe(offer),
+                f"{offer.command} (the full price is charged immediately)",
+            )
 
 
 def describe(offer: Offering) -> str:
     return (
-        f"{offer.nodes} x {offer.instance_type} in {offer.zone_id} from {_moment(offer.start)} to {_moment(offer.end)} "
+        f"{offer.nodes} x {offer.instance_type} in {offer.zone_id} from {moment(offer.start)} to {moment(offer.end)} "
         f"({offer.hourly:,.2f} {offer.currency} for an instance and hour)"
     )
 
@@ -213,7 +218,7 @@ def fetch_blocks(target: Target, aws: Aws) -> dict[tuple[str, int], list[Offerin
     return {(kind, n): offerings(aws, kind, n, BLOCK_HOURS, target.now) for kind, n in sorted(wanted)}
 
 
-def _moment(moment: dt.datetime) -> str:
+def moment(moment: dt.datetime) -> str:
     return moment.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 

@@ -1,0 +1,151 @@
+"""`trn capacity`: where nodes can be had, how soon and at which price."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trainium_cdk.cli.named import did_you_mean, then
+from trainium_cdk.cli.options import EnvFile, Json
+from trainium_cdk.cli.output import put, say, table
+from trainium_cdk.errors import TrnError
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable
+
+    from trainium_cdk.checks.live.regions import Supply, Way
+    from trainium_cdk.settings import Environment
+
+
+def capacity(
+    env: EnvFile = None,
+    regions: Annotated[
+        str | None,
+        typer.Option(metavar="R,...|all", help="Regions; `all`: those of the catalogue. Default: the environment's."),
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--type", metavar="TYPE", help="Instance type. Default: the environment's first.")
+    ] = None,
+    nodes: Annotated[int, typer.Option("--nodes", "-N", min=1, max=1000, help="Number of instances at once.")] = 1,
+    hours: Annotated[int, typer.Option(min=24, max=4368, help="Duration of a capacity block in hours.")] = 24,
+    as_json: Json = False,
+) -> None:
+    """Print where nodes can be had, what can start soonest first, then the cheapest: on demand, Spot and capacity blocks.
+
+    Prices are of an instance for an hour. EC2 does not tell whether it has instances: `now` means that the type is offered and
+    that the quota is large enough. Only read requests are sent, and nothing is bought. Exit code 1: nothing can start
+    anywhere.
+    """
+    import datetime as dt
+
+    from trainium_cdk import settings
+    from trainium_cdk.checks.live import Aws
+    from trainium_cdk.checks.live.regions import ACTIONS, Wanted, ask, ways
+
+    environment = settings.load(env)
+    catalog = environment.catalog
+    kind = kind or next(iter(_types(environment)), "")
+    if kind not in catalog.instances:
+        hint = did_you_mean(kind, catalog.instances)
+        raise TrnError(
+            f"the catalogue has no instance type {kind[:80]!r}{then(hint)} Use {', '.join(catalog.instances)}"
+        )
+    wanted = Wanted(catalog, catalog.instance(kind), nodes, hours, dt.datetime.now(dt.UTC))
+    asked = _regions(environment, regions)
+    supplies, notes = ask(Aws(environment.region, quick=True).limited_to(ACTIONS), wanted, asked)
+    rows = ways(supplies)
+    if as_json:
+        put({
+            "instance_type": kind, "nodes": nodes, "hours": hours, "time": wanted.now.isoformat(), "notes": notes,
+            "prices": str(catalog.prices_date), "regions": [_data(supply) for supply in supplies],
+        })  # fmt: skip
+    else:
+        table(
+            f"{nodes} x {kind}", ["region", "way", "start (UTC)", "USD/h", "note"],
+            [*_rows(rows, wanted.now, every=len(asked) == 1), *([s.region, "-", "-", "", s.note] for s in supplies if not s.ways)],
+        )  # fmt: skip
+    for note in notes:
+        say(note)
+    best = next(((supply, way) for supply, way in rows if way.start), None)
+    if best is None:
+        say(f"{nodes} x {kind} cannot start in {', '.join(asked)}, as far as AWS tells")
+        raise typer.Exit(1)
+    if not as_json:
+        say(f"on-demand prices: the catalogue's of {catalog.prices_date}; a USD/h is of one instance")
+        _say_next(environment, *best)
+
+
+def _types(environment: Environment) -> Iterable[str]:
+    sections = (environment.sections[name] for name in environment.engines)
+    return (node.resource.instance_type for section in sections for node in section.nodes())
+
+
+def _regions(environment: Environment, regions: str | None) -> list[str]:
+    """Raises TrnError: a region that the catalogue does not know."""
+    known = sorted({*environment.catalog.zone_regions.values(), environment.region})
+    if regions == "all":
+        return known
+    wanted = [name.strip() for name in (regions or environment.region).split(",") if name.strip()]
+    if not wanted:
+        raise TrnError("--regions is empty. Give regions, separated by commas, or all")
+    for name in wanted:
+        if name not in known:
+            raise TrnError(
+                f"{name[:80]!r} is not a region of the catalogue{then(did_you_mean(name, known))} Use {', '.join(known)}"
+            )
+    return list(dict.fromkeys(wanted))
+
+
+def _rows(rows: list[tuple[Supply, Way]], now: dt.datetime, *, every: bool) -> list[list[str]]:
+    """A row for each way; of blocks the cheapest of each region, unless `every`."""
+    blocks: dict[str, Way] = {}
+    for supply, way in rows:
+        if way.offering and (supply.region not in blocks or (way.usd or 0) < (blocks[supply.region].usd or 0)):
+            blocks[supply.region] = way
+    shown = [(s, w) for s, w in rows if every or not w.offering or w is blocks[s.region]]
+    return [
+        [
+            supply.region,
+            "block" if way.capacity_type == "capacity-block" else way.capacity_type,
+            "-" if way.start is None else "now" if way.start <= now else f"{way.start:%b %d %H:%M}",
+            "unknown" if way.usd is None else f"{way.usd:,.2f}",
+            _note(way),
+        ]
+        for supply, way in shown
+    ]
+
+
+def _note(way: Way) -> str:
+    if way.offering:
+        o = way.offering
+        length = (o.end - o.start).total_seconds() / 3600
+        return f"{o.zone_id}: {o.nodes} x {length:.0f} h for {float(o.price):,.2f} {o.currency}"
+    prices = [f"{zone} {way.spot_prices[zone]:,.2f}" if way.spot_prices else zone for zone in way.zone_ids]
+    if way.capacity_type == "capacity-block":
+        return way.note
+    score = [] if way.score is None else [f"score {way.score} of 10"]
+    free = way.quota is not None and way.start is not None
+    quota = [f"{way.used or 0:,} of {way.quota:,.0f} vCPUs used"] if free else []
+    return "; ".join([*filter(None, [way.note]), ", ".join(prices), *score, *quota])
+
+
+def _data(supply: Supply) -> dict[str, Any]:
+    found = []
+    for way in supply.ways:
+        usd = None if way.usd is None else round(way.usd, 4)
+        data = {**asdict(way), "usd": usd, "start": way.start.isoformat() if way.start else None}
+        if o := way.offering:
+            times = {"start": o.start.isoformat(), "end": o.end.isoformat()}
+            data["offering"] = {**asdict(o), **times, "command": o.command}
+        found.append(data)
+    return {"region": supply.region, "ways": found, "note": supply.note}
+
+
+def _say_next(environment: Environment, supply: Supply, way: Way) -> None:
+    if way.offering:
+        say(f"to buy this block (the full price is charged at once): {way.offering.command} --region {supply.region}")
+    if supply.region != environment.region:
+        say(f"to use it, write in the environment file: region: {supply.region}, network.zone_ids: [{way.zone_ids[0]}]")
