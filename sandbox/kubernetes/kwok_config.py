@@ -107,6 +107,19 @@ spec:
       phase: %(phase)s
 """
 
+OPEN_PORTS = range(8888, 8893)
+"""Ports that are forwarded from every pod, as the kubelet does with all; kwok knows named ones only. Those of Jupyter."""
+_PORTS = """
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterPortForward
+metadata: {name: any-pod}
+spec:
+  forwards:%s
+"""
+_PORT = """
+  - {ports: [%(port)s], target: {port: %(port)s, address: 127.0.0.1}}"""
+
 _DELETE = """
 ---
 apiVersion: kwok.x-k8s.io/v1alpha1
@@ -124,7 +137,7 @@ spec:
 
 
 def render(*, run_jobs: bool) -> str:
-    """The stages of pods, as one YAML stream. With `run_jobs`, they exclude those that `pods.py` runs."""
+    """The stages and ports of pods, as one YAML stream. With `run_jobs`, they exclude those that `pods.py` runs."""
     not_ours = _NOT_OURS if run_jobs else ""
     names = {"after": ENDS_AFTER, "code": EXIT_CODE, "not_ours": not_ours}
     good = {
@@ -140,5 +153,6 @@ def render(*, run_jobs: bool) -> str:
         _READY % {"not_ours": not_ours, "conditions": _CONDITIONS},
         *(_END % {**names, **end} for end in (good, bad)),
         _DELETE % {"not_ours": not_ours},
+        _PORTS % "".join(_PORT % {"port": port} for port in OPEN_PORTS),
     ]
     return "".join(stages).removeprefix("\n")

@@ -3,7 +3,8 @@
 For every pod on a node: a file for each container's output, and the objects (Logs, Exec, PortForward of
 kwok.x-k8s.io) with which kwok serves `kubectl logs`, `exec` and `port-forward`. kwok's limits: it reads
 files in the kubelet's format (`logs.LogWriter`); commands run on this machine, outside the container's view of the
-file system, with the container's environment; ports are those of the pod's loopback address.
+file system, with the container's environment, and TRN_SHARED_ROOT/efs for its /efs; ports are those of the pod's loopback address
+if the pod names them, else those of `kwok_config.OPEN_PORTS` of this machine's.
 
 With `--run`, the containers of Volcano's pods, and of pods with `kwok_config.RUN_LABEL`, run as processes of this
 machine, with their volumes mounted (see `container.py`), and the pod's phase reports their result.
@@ -26,7 +27,7 @@ from sandbox.kubernetes import pod_spec
 from sandbox.kubernetes.api import ApiError, Object, path_of, retry
 from sandbox.kubernetes.cluster import LocalKubernetes
 from sandbox.kubernetes.kwok_config import RUN_BY_US, RUN_LABEL
-from sandbox.kubernetes.running import Running
+from sandbox.kubernetes.running import SHARED, Running
 
 _KWOK = "kwok.x-k8s.io/v1alpha1"
 
@@ -117,6 +118,7 @@ def served(pod: Object, directory: Path) -> list[Object]:
     folder = directory / "pods" / metadata["namespace"] / metadata["name"]
     folder.mkdir(parents=True, exist_ok=True)
     containers = [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+    outside = {"TRN_SHARED_ROOT": str(folder / SHARED)}  # kwok runs commands outside of the pod's view of files
     logs, execs = [], []
     for container in containers:
         name = container["name"]
@@ -128,7 +130,7 @@ def served(pod: Object, directory: Path) -> list[Object]:
         earlier.touch()
         logs.append({"containers": [name], "logsFile": str(file), "previousLogsFile": str(earlier)})
         env = pod_spec.environment(pod, container, lambda _kind, _name: None)
-        known = [{"name": key, "value": value} for key, value in {**env, "PATH": os.environ["PATH"]}.items()]
+        known = [{"name": key, "value": value} for key, value in {**env, **outside, "PATH": os.environ["PATH"]}.items()]
         execs.append({"containers": [name], "local": {"workDir": str(folder), "envs": known}})
     target = {"address": pod_spec.address(metadata["namespace"], metadata["name"]), "port": 0}
     ports = sorted({port["containerPort"] for container in containers for port in container.get("ports", [])})

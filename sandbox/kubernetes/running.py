@@ -21,6 +21,8 @@ from sandbox.kubernetes.api import Api, ApiError, Object, path_of, retry
 from sandbox.kubernetes.logs import LogWriter
 
 _RESTART_PAUSE = 1.0
+SHARED = "shared"
+"""In a pod's folder: its persistent volumes at the places that it mounts them."""
 
 
 def cannot_run() -> str | None:
@@ -168,6 +170,11 @@ class Running:
                     (volume.source / name).parent.mkdir(parents=True, exist_ok=True)
                     (volume.source / name).write_bytes(text)
             mounts.append({"source": str(volume.source), "place": volume.place, "read_only": volume.read_only})
+            if volume.source.is_relative_to(self._directory / "volumes"):
+                outside = self._folder / SHARED / volume.place.lstrip("/")
+                outside.parent.mkdir(parents=True, exist_ok=True)
+                if not outside.is_symlink():
+                    outside.symlink_to(volume.source)
         for folder in paths.seen_by_pods():
             if any(folder.is_relative_to(str(mount["place"])) for mount in mounts):
                 mounts.append({"source": str(folder), "place": str(folder), "read_only": False})

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from sandbox import LocalAws
 from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, use
+from trainium_cdk.jobs.forward import offered
+from trainium_cdk.jobs.shell import relay
 from trainium_cdk.jobs.slurm import inside
 from trainium_cdk.jobs.use import Use
 
@@ -29,6 +38,39 @@ done
 exec {python} -m http.server --bind "$host" --directory "$logdir" "$port"
 """
 
+SERVICE = """if [ "$NODE_RANK" = 0 ]; then exec sleep 600; fi
+umask 077
+echo 'the page' > page
+exec PYTHON -c 'if 1:
+    import http.server, os
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+    open("../offer", "w").write(f"{server.server_port} /page?token=s3cret\\n")
+    os.rename("../offer", "../forward")
+    server.serve_forever()'
+"""
+PLUGIN = """#!{python}
+import json, os, socket, sys, threading
+if sys.argv[1:] == ["--version"]:
+    print("1.2.707.0")
+    sys.exit()
+wanted = json.loads(sys.argv[5])
+json.dump([wanted, json.loads(os.environ[sys.argv[1]])], open("{record}", "w"))
+one = {{name: value[0] for name, value in wanted["Parameters"].items()}}
+
+def copy(source, to):
+    while data := source.recv(65536):
+        to.sendall(data)
+    to.shutdown(socket.SHUT_WR)
+
+server = socket.create_server(("127.0.0.1", int(one["localPortNumber"])))
+while True:
+    here, _ = server.accept()
+    there = socket.create_connection((one["host"], int(one["portNumber"])))
+    for pair in ((here, there), (there, here)):
+        threading.Thread(target=copy, args=pair, daemon=True).start()
+"""
+"""session-manager-plugin as far as it is called here: forwards a port to the host and port of the session's parameters."""
+
 
 @pytest.fixture(scope="module")
 def running(slurm: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SlurmBackend, str]]:
@@ -39,7 +81,7 @@ def running(slurm: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iter
     env = slurm.node_env()
     transport = LocalTransport(env={**env, "PATH": f"{programs}:{env['PATH']}"}, interval=0.2)
     jobs = SlurmBackend(make_cluster(fleet(nodes=4)), transport)
-    sent = jobs.submit(Script(filename="w.sh", content=b"sleep 600", nodes=2))
+    sent = jobs.submit(Script(filename="w.sh", content=SERVICE.replace("PYTHON", sys.executable).encode(), nodes=2))
     assert wait_until(lambda: jobs.status(sent.id).state == "RUNNING", 300)
     yield jobs, sent.id
     jobs.cancel(sent.id)
@@ -113,6 +155,133 @@ def test_tensorboard(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -> No
         without.tensorboard(id),
     ):
         pass
+
+
+def page(url: str) -> bytes:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=60) as answer:
+        return bytes(answer.read())
+
+
+def test_a_port_of_a_job(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -> None:
+    """The one that the job offers, and one that is named; many connections at once; nothing is left."""
+    jobs, id = running
+
+    def steps() -> str:
+        command = ["squeue", "--noheader", "--steps", "--format=%j"]
+        return subprocess.run(command, env=slurm.node_env(), capture_output=True, text=True, check=True).stdout
+
+    with jobs.forward(id, node=1, patience=60) as tunnel:
+        assert "python3" in steps()
+        assert tunnel.url == f"{tunnel.address}page?token=s3cret"
+        with ThreadPoolExecutor(6) as browser:
+            assert set(browser.map(page, [tunnel.url] * 30)) == {b"the page\n"}
+        with jobs.forward(id, tunnel.there) as second, socket.create_server(("127.0.0.1", 0)) as taken:
+            assert tunnel.there != second.port != tunnel.port, (
+                "taken by the server itself, as all nodes are on this machine"
+            )
+            assert page(f"{second.address}page") == b"the page\n"
+            number = taken.getsockname()[1]
+            with pytest.raises(JobError, match=f"port {number} of this machine cannot be used: Address already in use"):
+                jobs.forward(id, tunnel.there, local=number).__enter__()
+        assert tunnel.alive()
+        with pytest.raises(JobError, match=r"nothing answers at port 1 of node 0 of \S+: Connection refused. Has the"):
+            jobs.forward(id, 1).__enter__()
+        with pytest.raises(JobError, match=r"nodes 0 to 1, not 5"):
+            jobs.forward(id, 1, node=5).__enter__()
+    assert not tunnel.alive()
+    with pytest.raises(TransportError, match=r"the tunnel to \S+ has ended: its job has ended or started again"):
+        tunnel.wait()
+    assert wait_until(lambda: "python3" not in steps(), 60), steps()
+    waiting = jobs.submit(Script(filename="w.sh", content=b"true", nodes=4))
+    with pytest.raises(JobError, match=r"does not run: it is PENDING"):
+        jobs.forward(waiting.id, 8888).__enter__()
+    jobs.cancel(waiting.id)
+
+
+def test_a_port_through_session_manager(
+    running: tuple[SlurmBackend, str],
+    slurm: LocalSlurm,
+    local_aws: LocalAws,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All but AWS's own plug-in is real. Neither the job's secret nor the caller's is in the session's parameters."""
+    jobs, id = running
+    ec2 = local_aws.client("ec2")
+    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    head = ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
+
+    class Far(LocalTransport):
+        instance = head
+
+    far = SlurmBackend(jobs.cluster, Far(env=slurm.node_env()))
+    for name, value in {**local_aws.variables, "PATH": f"{tmp_path}:/usr/bin:/bin"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(TransportError, match="by session-manager-plugin, which is not installed"):
+        far.forward(id, node=1, patience=60).__enter__()
+    record = tmp_path / "received.json"
+    (tmp_path / "session-manager-plugin").write_text(PLUGIN.format(python=sys.executable, record=record))
+    (tmp_path / "session-manager-plugin").chmod(0o755)
+    with far.forward(id, node=1, patience=60) as tunnel:
+        assert page(tunnel.url) == b"the page\n"
+    wanted, session = json.loads(record.read_text())
+    assert (wanted["Target"], wanted["DocumentName"]) == (head, "AWS-StartPortForwardingSessionToRemoteHost")
+    assert wanted["Parameters"].keys() == {"host", "portNumber", "localPortNumber"}
+    left = local_aws.client("ssm").describe_sessions(State="Active")["Sessions"]
+    assert session["SessionId"] not in [one["SessionId"] for one in left]
+    ec2.terminate_instances(InstanceIds=[head])
+
+
+def test_forward_in_a_pipe(running: tuple[SlurmBackend, str], slurm: LocalSlurm, tmp_path: Path) -> None:
+    """One line, without the secret; Ctrl-C ends the tunnel, and not the job."""
+    jobs, id = running
+    (tmp_path / "cluster.json").write_text(jobs.cluster.model_dump_json())
+    trn = [str(Path(sys.executable).with_name("trn")), "forward", id]
+    options = ["--local", "--cluster", str(tmp_path / "cluster.json")]
+    env = {**os.environ, **slurm.node_env()}
+    command = [*trn, "--node", "1", "--wait", *options]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        url = process.stdout.readline().strip()
+        assert page(f"{url}page") == b"the page\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "")
+    assert f"of node 1 of {id} (its path is shown on a terminal only). Ctrl-C ends the tunnel; the job goes on" in err
+    assert err.endswith(f"the tunnel has ended; {id} goes on. It ends with trn cancel {id}\n")
+    assert "s3cret" not in url + err
+    assert jobs.status(id).state == "RUNNING"
+    wrong = subprocess.run([*trn, "8888:0", *options], env=env, capture_output=True, text=True, check=False)
+    assert (wrong.returncode, "'8888:0' is not PORT or PORT:LOCAL" in wrong.stderr) == (2, True), wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("mode", "asked", "answer"),
+    [
+        (0o600, "right offer", b"8888 /lab?token=x\n"),
+        (0o640, "right offer", b""),
+        (0o600, "wrong offer", b""),
+        (0o600, "wrong stay", b""),
+        (0o600, "right 1", b"Connection refused\n"),
+        (0o600, "right x", None),
+    ],
+)
+def test_the_relay_serves_its_caller_only(mode: int, asked: str, answer: bytes | None, tmp_path: Path) -> None:
+    offer = tmp_path / "forward"
+    offer.write_text("8888 /lab?token=x\n")
+    offer.chmod(mode)
+    near, far = socket.socketpair(socket.AF_UNIX)
+    with near:
+        near.sendall(f"{asked}\n".encode())
+        relay.serve(far, hashlib.sha256(b"right").hexdigest(), str(offer), threading.Event())
+        found = near.recv(1000)
+    assert found == answer if answer is not None else found
+
+
+@pytest.mark.parametrize("text", ["", "x", "0 /a", "65536", "88 lab", "88 /a b", "88 /\x1b[2J", "88 //evil\n/x"])
+def test_offers_that_are_none(text: str) -> None:
+    with pytest.raises(JobError, match=r"offers no port: f has no line like `8888 /lab`"):
+        offered(text, "f")
 
 
 def test_what_is_no_report() -> None:

@@ -59,6 +59,7 @@ _COMMANDS = {
     "ssh": "nodes:ssh",
     "shell": "inside:shell",
     "top": "inside:top",
+    "forward": "inside:forward",
     "tensorboard": "inside:tensorboard",
     "kubeconfig": "access:kubeconfig",
     "torchx": "access:torchx",

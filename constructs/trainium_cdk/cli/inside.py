@@ -1,7 +1,8 @@
-"""`trn shell`, `top`, `tensorboard`: access to a running job."""
+"""`trn shell`, `top`, `forward`, `tensorboard`: access to a running job."""
 
 from __future__ import annotations
 
+import re
 import sys
 import webbrowser
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,7 @@ from trainium_cdk.cli.progress import size
 from trainium_cdk.errors import JobError
 
 if TYPE_CHECKING:
-    from trainium_cdk.jobs import Backend, Submission
+    from trainium_cdk.jobs import Backend, JobStatus, Submission, Tunnel
 
 Node = Annotated[int, typer.Option(min=0, help="The job's node: 0, 1, ...")]
 
@@ -73,6 +74,77 @@ def top(
 
 
 @on_cluster()
+def forward(
+    on: Target,
+    id: JobId,
+    ports: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PORT[:LOCAL]]",
+            help="Port of the node's 127.0.0.1, and port of this machine. Default: the port that the job offers in the file `forward` "
+            "of its directory; here the same one, or any if that is taken.",
+        ),
+    ] = None,
+    node: Node = 0,
+    rank: Annotated[int | None, typer.Option(min=0, help="The node of this process.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job runs and its port answers.")] = False,
+) -> None:
+    """Forward a port of a running job's node to this machine, until Ctrl-C: a notebook, a dashboard, a debugger. It is not public."""
+    there, local = _ports(ports)
+    jobs = backend(on)
+    id = whole(jobs, id)
+    if wait:
+        _until_it_runs(jobs, id)
+    if rank is not None:
+        node = jobs.node_of_rank(id, rank)
+    patience = _PATIENCE if wait else _OFFER if not there else 0.0
+    with jobs.forward(id, there, node=node, local=local, patience=patience) as tunnel:
+        answer(tunnel.url if sys.stdout.isatty() else tunnel.address)
+        hidden = (
+            "" if sys.stdout.isatty() or tunnel.url == tunnel.address else " (its path is shown on a terminal only)"
+        )
+        say(f"port {tunnel.there} of node {node} of {id}{hidden}. Ctrl-C ends the tunnel; the job goes on")
+        _until_interrupted(tunnel, f"the tunnel has ended; {id} goes on. It ends with trn cancel {id}")
+
+
+_PATIENCE, _OFFER = 600.0, 30.0
+"""Seconds for a program to start: with --wait; for a job's offer without."""
+_PORTS = re.compile(r"(\d{1,5})(?::(\d{1,5}))?")
+
+
+def _ports(given: str | None) -> tuple[int, int]:
+    """(port of the node, port of this machine); 0: not given."""
+    if given is None:
+        return 0, 0
+    match = _PORTS.fullmatch(given)
+    found = [int(port) for port in match.groups() if port] if match else []
+    if not found or not all(0 < port < 65_536 for port in found):
+        raise typer.BadParameter(f"{given[:40]!r} is not PORT or PORT:LOCAL, each 1 to 65535, as in 8888 or 8888:9999")
+    return found[0], (*found, 0)[1]
+
+
+def _until_it_runs(jobs: Backend[Submission], id: str) -> None:
+    def runs(status: JobStatus) -> bool:
+        if status.done:
+            raise JobError(f"{id} has ended: it is {status.state}. See trn logs {id}")
+        return status.current.name != "prepare" and status.current.state == "RUNNING"
+
+    status = jobs.status(id)
+    if not runs(status):
+        say(f"{id} is {status.state}; waiting until it runs. Ctrl-C ends the wait, not the job")
+    while not runs(status):
+        jobs.sleep(jobs.interval)
+        status = jobs.status(id)
+
+
+def _until_interrupted(tunnel: Tunnel, then: str) -> None:
+    try:
+        tunnel.wait()
+    except KeyboardInterrupt:
+        say(f"\n{then}")
+
+
+@on_cluster()
 def tensorboard(
     on: Target,
     id: JobId,
@@ -87,10 +159,7 @@ def tensorboard(
         say("Ctrl-C ends it")
         if browser and sys.stdout.isatty():
             webbrowser.open(board.url)
-        try:
-            board.wait()
-        except KeyboardInterrupt:
-            say("\nTensorBoard ends")
+        _until_interrupted(board, "TensorBoard ends")
 
 
 def _run(id: str, node: int, command: list[str], jobs: Backend[Submission]) -> None:

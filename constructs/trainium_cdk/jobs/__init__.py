@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from trainium_cdk.errors import TrnError as TrnError
     from trainium_cdk.errors import UnknownJob as UnknownJob
     from trainium_cdk.jobs.backend import Backend as Backend
-    from trainium_cdk.jobs.backend import Board as Board
     from trainium_cdk.jobs.connect import connect as connect
     from trainium_cdk.jobs.environment import launch_environment as launch_environment
+    from trainium_cdk.jobs.forward import Tunnel as Tunnel
     from trainium_cdk.jobs.kinds import kinds as kinds
     from trainium_cdk.jobs.kinds.bert_large import BertLarge as BertLarge
     from trainium_cdk.jobs.kinds.finetune import Finetune as Finetune
@@ -64,7 +64,8 @@ __getattr__, __all__ = _lazy.names(
     __name__,
     {
         "errors": "JobError SubmitError TransportError TrnError UnknownJob",
-        "jobs.backend": "Backend Board",
+        "jobs.backend": "Backend",
+        "jobs.forward": "Tunnel",
         "jobs.connect": "connect",
         "jobs.environment": "launch_environment",
         "jobs.kinds": "kinds",

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from trainium_cdk.errors import JobError, JobTimeout, TransportError, UnknownJob
+from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.patience import FOLLOWING, Patience
 from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
 
@@ -36,19 +37,6 @@ class Changes:
             self._notify(status)
         self._last = status
         return differs
-
-
-class Board(Protocol):
-    """A running TensorBoard."""
-
-    @property
-    def url(self) -> str:
-        """Its address on this machine."""
-        ...
-
-    def wait(self) -> None:
-        """Wait until it ends."""
-        ...
 
 
 class Backend(Protocol[S]):
@@ -230,9 +218,25 @@ class Backend(Protocol[S]):
         """
         ...
 
+    def forward(
+        self, id: str, port: int = 0, *, node: int = 0, local: int = 0, patience: float = 0
+    ) -> AbstractContextManager[Tunnel]:
+        """A port of this machine that leads to a port of a running job's node.
+
+        Args:
+            port: of the node's 127.0.0.1. Default: the one that the job offers, in the file `forward` of its directory.
+            node: of the job: 0, 1, ...
+            local: port of this machine. Default: a free one.
+            patience: seconds to wait for the job's offer, and until something listens at the port.
+
+        Raises:
+            JobError: the job does not run, has no such node, or offers no port; nothing listens there; the local port is taken.
+        """
+        ...
+
     def tensorboard(
         self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
-    ) -> AbstractContextManager[Board]:
+    ) -> AbstractContextManager[Tunnel]:
         """Serve the job's TensorBoard at a port of this machine.
 
         Args:

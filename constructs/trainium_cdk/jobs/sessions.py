@@ -11,13 +11,15 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainium_cdk._aws import credentials_error
 from trainium_cdk.errors import TransportError
 
 PLUGIN = "session-manager-plugin"
+TO_HOST = "AWS-StartPortForwardingSessionToRemoteHost"
+"""The document that forwards to another host, as the instance reaches it."""
 _RESPONSE = "AWS_SSM_START_SESSION_RESPONSE"
 _LEAST = (1, 2, 497)
 """First version that takes the session's secret from its environment, and not from its command line, which other users can read."""
@@ -65,8 +67,8 @@ def plugin() -> str:
     return found
 
 
-def forward(target: str, region: str, document: str, parameters: Mapping[str, str], port: int) -> None:
-    """Forward a port of this machine through an instance, as long as this process lasts.
+def forward(target: str, region: str, document: str, parameters: Mapping[str, str], port: int) -> Callable[[], None]:
+    """Forward a port of this machine through an instance, as long as this process lasts, or until the function that it returns is called.
 
     Args:
         target: id of the instance.
@@ -103,6 +105,7 @@ def forward(target: str, region: str, document: str, parameters: Mapping[str, st
     )
 
     def end() -> None:
+        atexit.unregister(end)
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=5)
@@ -122,3 +125,4 @@ def forward(target: str, region: str, document: str, parameters: Mapping[str, st
                 f"the tunnel through {target} was not open within {_READY_SECONDS:.0f} s. Is its SSM agent online?"
             )
         time.sleep(0.2)
+    return end

@@ -19,11 +19,11 @@ from trainium_cdk.errors import JobError, UnknownJob
 from trainium_cdk.jobs import (
     AnyJob,
     Backend,
-    Board,
     JobStatus,
     LogChunk,
     Submission,
     Submitted,
+    Tunnel,
     job_id,
     new_token,
     plan,
@@ -226,7 +226,12 @@ class ProcessBackend(Backend[ProcessSubmission]):
     def execute(self, id: str, node: int, command: Sequence[str]) -> int:
         return subprocess.run(command, cwd=self.status(id).directory, check=False).returncode
 
+    def forward(
+        self, id: str, port: int = 0, *, node: int = 0, local: int = 0, patience: float = 0
+    ) -> AbstractContextManager[Tunnel]:
+        raise JobError(f"{id} runs on this machine: open http://127.0.0.1:{port}/")
+
     def tensorboard(
         self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
-    ) -> AbstractContextManager[Board]:
+    ) -> AbstractContextManager[Tunnel]:
         raise JobError(f"run tensorboard --logdir {self._jobs / id}")

@@ -13,11 +13,13 @@ from typing import Any, cast
 import pytest
 from websocket import WebSocketConnectionClosedException
 
+from sandbox.kubernetes.kwok_config import OPEN_PORTS
 from sandbox.training.fakes import neuron_tools
 from tests.jobs.kubernetes.conftest import Running, script, text, until
 from trainium_cdk.jobs import JobError, TransportError, UnknownJob, use
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, inside
 from trainium_cdk.jobs.kubernetes.tensorboard import serve
+from trainium_cdk.jobs.sessions import answers
 
 SERVER = """#!/bin/bash
 # Serves a directory as TensorBoard serves one, with its options
@@ -105,6 +107,10 @@ def test_tensorboard_is_forwarded_and_deleted_with_its_viewer(
     tool.chmod(0o755)
     sent = backend.submit(script(b'mkdir -p "$HOME" && echo loss > /efs/trn/jobs/run-board/events.out'), "board")
     assert backend.wait(sent.id, 600).ok
+
+    def boards() -> list[Any]:
+        return [p for p in backend.api.list("Pod") if p["metadata"]["name"].startswith("trn-tensorboard-")]
+
     with serve(backend, sent.id, say=lambda _: None) as board:
         assert board.url.startswith("http://127.0.0.1:")
         plain = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -117,9 +123,45 @@ def test_tensorboard_is_forwarded_and_deleted_with_its_viewer(
         with ThreadPoolExecutor(6) as browser:  # which opens that many connections at once
             assert set(browser.map(page, range(30))) == {b"loss\n"}
         assert board.alive()
-        pod = backend.api.get("Pod", board.pod)
+        [pod] = boards()
         assert pod["spec"]["nodeSelector"] == {"trainium-cdk/role": "system"}
-    assert until(lambda: not [p for p in backend.api.list("Pod") if p["metadata"]["name"] == board.pod])
+    assert until(lambda: not boards())
+    with pytest.raises(TransportError, match=r"TensorBoard's pod trn-tensorboard-\w+ has ended. Start it again"):
+        board.wait()
+
+
+SERVICE = """umask 077
+if [ "$NODE_RANK" = 1 ]; then exec sleep 3600; fi
+echo 'the page' > page
+exec PYTHON -c 'if 1:
+    import http.server, os
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", PORT), http.server.SimpleHTTPRequestHandler)
+    open("../forward", "w").write("PORT /page?token=s3cret")
+    server.serve_forever()'
+"""
+
+
+def test_a_port_of_a_job(backend: KubernetesBackend) -> None:
+    port = next(p for p in OPEN_PORTS if not answers("127.0.0.1", p, 1))
+    content = SERVICE.replace("PORT", str(port)).replace("PYTHON", sys.executable)
+    sent = backend.submit(script(content.encode()), "offers")
+    assert until(lambda: backend.status(sent.id).state == "RUNNING")
+    waiting = backend.submit(script(nodes=1, cache="other"), "waits")
+    with pytest.raises(JobError, match=r"no pod of run-waits runs on node 0: the job is \w+"):
+        backend.forward(waiting.id, port).__enter__()
+    backend.cancel(waiting.id)
+    with backend.forward(sent.id, patience=60) as tunnel:
+        assert (tunnel.there, tunnel.url) == (port, f"{tunnel.address}page?token=s3cret")
+        plain = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with plain.open(tunnel.url, timeout=60) as answer:
+            assert answer.read() == b"the page\n"
+        free = next(p for p in OPEN_PORTS if not answers("127.0.0.1", p, 1))
+        with pytest.raises(JobError, match=rf"nothing answers at port {free} of node 1 of \S+: .*connection refused"):
+            backend.forward(sent.id, free, node=1).__enter__()
+        assert tunnel.alive()
+        backend.cancel(sent.id)
+        with pytest.raises(TransportError, match=r"the tunnel to \S+ has ended: its job has ended"):
+            tunnel.wait()
 
 
 def test_an_image_without_tensorboard_is_reported(backend: KubernetesBackend, running: Running) -> None:

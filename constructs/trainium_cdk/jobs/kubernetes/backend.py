@@ -13,6 +13,7 @@ from typing import Any
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import ApiError, JobError, TrnError, UnknownJob
 from trainium_cdk.jobs.backend import Backend, named_node, unknown_job
+from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.kubernetes import foreign, inside, logs, look, members, names, nodes, reader, status, tensorboard
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.render import KubernetesSubmission, render
@@ -218,9 +219,14 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         places = {node: inside.place(self, id, node) for node in range(self.status(id).nodes)}
         return {node: inside.output(self.api, *place, ["bash", "-c", script]) for node, place in places.items()}
 
+    def forward(
+        self, id: str, port: int = 0, *, node: int = 0, local: int = 0, patience: float = 0
+    ) -> AbstractContextManager[Tunnel]:
+        return inside.forward(self, id, node, port, local, patience)
+
     def tensorboard(
         self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
-    ) -> AbstractContextManager[tensorboard.Board]:
+    ) -> AbstractContextManager[Tunnel]:
         return tensorboard.serve(self, id, image=image, port=port, say=say)
 
     def _found(self, id: str) -> tuple[Object, Sequence[Object]]:

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError, TransportError
+from trainium_cdk.jobs import quote
+from trainium_cdk.jobs.forward import OFFER, Listener, Tunnel, join, offered, patiently, refused
 from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.jobs.kubernetes.names import TRAIN
 from trainium_cdk.jobs.kubernetes.source import JobSource
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.kubernetes.api import Api
 
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = 0, 1, 2, 3, 4
+_REFUSAL_SECONDS = 2.0
+"""Seconds in which a pod reports that nothing listens."""
 _CLOSE_SECONDS = 30.0
 """Seconds; longer than the client waits for the server to close the connection."""
 
@@ -199,82 +203,76 @@ def _resized(session: Any) -> Iterator[None]:
         signal.signal(signal.SIGWINCH, before)
 
 
-class Forward:
-    """A port of this machine (127.0.0.1 only), forwarded to a port of a pod until it is closed.
+class Forward(Listener):
+    """A port of this machine that leads to a port of a pod. Arguments and errors as of `Listener`."""
 
-    Attributes:
-        port: on this machine.
-    """
+    def __init__(self, api: Api, pod: str, port: int, *, local: int = 0, prefer: int = 0) -> None:
+        self._api, self._pod, self._port, self._opening = api, pod, port, threading.Lock()
+        super().__init__(self._forward, local, prefer)
 
-    def __init__(self, api: Api, pod: str, port: int, *, local: int = 0) -> None:
-        self._api, self._pod, self._port = api, pod, port
-        self._server = socket.create_server(("127.0.0.1", local))
-        self.port = int(self._server.getsockname()[1])
-        self._closed, self._opening = threading.Event(), threading.Lock()
-        threading.Thread(target=self._accept, daemon=True).start()
+    def refusal(self) -> str:
+        """Why the pod does not answer at its port; empty if it does."""
+        with self._opened() as (opened, there):
+            there.settimeout(_REFUSAL_SECONDS)
+            with contextlib.suppress(TimeoutError):  # a server that waits for a request
+                if not there.recv(1):
+                    return str(opened.error(self._port) or "the connection was closed")
+        return ""
 
-    def close(self) -> None:
-        self._closed.set()
-        with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
+    def _forward(self, here: socket.socket) -> None:
+        # the pod was deleted or does not listen: the browser's connection is closed
+        with here, contextlib.suppress(TransportError), self._opened() as (_, there):
+            there.setblocking(True)
+            join(here, there)
 
-    def __enter__(self) -> Forward:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _accept(self) -> None:
-        while not self._closed.is_set():
-            try:
-                here, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(here,), daemon=True).start()
-
-    def _serve(self, here: socket.socket) -> None:
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[tuple[Any, Any]]:
+        """A connection, and its socket. Raises TransportError: the API has refused it."""
         from kubernetes.client.api.core_v1_api import CoreV1Api
         from kubernetes.stream import portforward
 
-        with here:
-            try:
-                with self._opening:  # the client modifies itself during this call
-                    opened = portforward(
-                        CoreV1Api(self._api.client).connect_get_namespaced_pod_portforward,
-                        self._pod,
-                        self._api.namespace,
-                        ports=str(self._port),
-                    )
-                there = opened.socket(self._port)
-            except Exception:  # the pod was deleted or does not listen: the browser's connection is closed
-                return
-            try:
-                there.setblocking(True)
-                back = threading.Thread(target=_from_pod, args=(there, here), daemon=True)
-                back.start()
-                with contextlib.suppress(OSError):
-                    while data := here.recv(65_536):
-                        there.sendall(data)
-                there.shutdown(socket.SHUT_WR)  # then the client's thread closes it
-                back.join()
-            finally:
-                there.close()
-                end = time.monotonic() + _CLOSE_SECONDS
-                while opened.websocket.sock is not None and time.monotonic() < end:
-                    time.sleep(0.05)  # that thread uses it until it is closed
-                opened.websocket.shutdown()  # which the client leaves out where the server has closed first
+        try:
+            with self._opening:  # the client modifies itself during this call
+                opened = portforward(
+                    CoreV1Api(self._api.client).connect_get_namespaced_pod_portforward,
+                    self._pod,
+                    self._api.namespace,
+                    ports=str(self._port),
+                )
+            there = opened.socket(self._port)
+        except Exception as e:  # of many types
+            reason = getattr(e, "reason", "") or type(e).__name__
+            raise TransportError(f"port {self._port} of pod {self._pod} cannot be forwarded: {reason}") from None
+        try:
+            yield opened, there
+        finally:
+            there.close()  # then the client's thread closes the connection
+            end = time.monotonic() + _CLOSE_SECONDS
+            while opened.websocket.sock is not None and time.monotonic() < end:
+                time.sleep(0.05)  # that thread uses it until it is closed
+            opened.websocket.shutdown()  # which the client leaves out where the server has closed first
 
 
-def _from_pod(there: Any, here: socket.socket) -> None:
-    """Read all of it, even if the browser has disconnected: the client's thread fails if nothing takes its data."""
-    wanted = True
-    with contextlib.suppress(OSError):  # a lost connection is handled like a closed one
-        while data := there.recv(65_536):
-            if wanted:
-                try:
-                    here.sendall(data)
-                except OSError:
-                    wanted = False
-    with contextlib.suppress(OSError):
-        here.shutdown(socket.SHUT_RDWR)
+@contextlib.contextmanager
+def forward(backend: JobSource, id: str, node: int, port: int, local: int, patience: float) -> Iterator[Tunnel]:
+    """Arguments and errors as of `Backend.forward`."""
+    pod, container = place(backend, id, node)
+    uid, path = backend.api.get("Pod", pod)["metadata"]["uid"], "/"
+    if not port:
+        file = f"{backend.status(id).directory}/{OFFER}"
+        show = ["bash", "-c", f'cat "${{TRN_SHARED_ROOT:-}}"{quote.word(file)} 2> /dev/null']
+        port, path = patiently(patience, lambda: offered(output(backend.api, pod, container, show), file))
+
+    def alive() -> bool:
+        found = backend.api.find("Pod", pod)
+        return bool(found and found["metadata"]["uid"] == uid and "running" in status.container_state(found, container))
+
+    def answers() -> None:
+        if reason := far.refusal():
+            raise refused(id, node, port, reason)
+
+    ended = f"the tunnel to {id} has ended: its job has ended or started again. See trn status {id}"
+    far = Forward(backend.api, pod, port, local=local, prefer=port)
+    patiently(patience, answers)
+    with far:
+        yield Tunnel(far.port, alive, ended, path, port)

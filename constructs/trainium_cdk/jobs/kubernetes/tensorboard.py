@@ -6,9 +6,9 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from trainium_cdk.errors import TransportError
+from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.kubernetes import reader, status
 from trainium_cdk.jobs.kubernetes.inside import Forward
 from trainium_cdk.jobs.kubernetes.source import JobSource
@@ -31,29 +31,6 @@ exec tensorboard --logdir "$job" --port "$2" --host "${TRN_TENSORBOARD_HOST:-127
 """
 
 
-@dataclass(frozen=True)
-class Board:
-    """A running TensorBoard.
-
-    Attributes:
-        url: its address on this machine.
-    """
-
-    url: str
-    pod: str
-    alive: Callable[[], bool]
-
-    def wait(self) -> None:
-        """Wait until its pod has ended.
-
-        Raises:
-            TransportError: when it has.
-        """
-        while self.alive():
-            time.sleep(5)
-        raise TransportError(f"TensorBoard's pod {self.pod} has ended. Start it again")
-
-
 @contextlib.contextmanager
 def serve(
     backend: JobSource,
@@ -62,7 +39,7 @@ def serve(
     image: str | None = None,
     port: int = 0,
     say: Callable[[str], None] = print,
-) -> Iterator[Board]:
+) -> Iterator[Tunnel]:
     """TensorBoard over all of a job's directory, in a pod on a system node, which is deleted with this context, and ends after
     half a day even if this process is killed.
 
@@ -85,9 +62,10 @@ def serve(
         say(f"TensorBoard starts in pod {name}; pulling its image takes some minutes the first time")
         reader.until(api, name, lambda p: p["status"].get("phase") not in (None, "Pending"))
         with Forward(api, name, PORT, local=port) as forward:
-            url = f"http://127.0.0.1:{forward.port}/"
-            _ready(backend, name, url)
-            yield Board(url, name, lambda: _phase(backend, name) == "Running")
+            ended = f"TensorBoard's pod {name} has ended. Start it again"
+            board = Tunnel(forward.port, lambda: _phase(backend, name) == "Running", ended)
+            _ready(backend, name, board.url)
+            yield board
     finally:
         api.delete("Pod", name)
 

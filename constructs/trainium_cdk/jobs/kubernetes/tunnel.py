@@ -7,10 +7,9 @@ from urllib.parse import urlsplit
 
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs.kubernetes.access import Endpoint
-from trainium_cdk.jobs.sessions import answers, forward, free_port
+from trainium_cdk.jobs.sessions import TO_HOST, answers, forward, free_port
 from trainium_cdk.outputs import EksCluster
 
-_DOCUMENT = "AWS-StartPortForwardingSessionToRemoteHost"
 _DIRECT_SECONDS = 3.0
 
 
@@ -34,5 +33,5 @@ def reach(cluster: EksCluster, endpoint: Endpoint, *, port: int = 0) -> Endpoint
             "bastion host. Work from inside its VPC, or deploy with eks.bastion_host"
         )
     port = port or free_port()
-    forward(cluster.bastion_host_id, cluster.region, _DOCUMENT, {"host": host, "portNumber": str(number)}, port)
+    forward(cluster.bastion_host_id, cluster.region, TO_HOST, {"host": host, "portNumber": str(number)}, port)
     return replace(endpoint, url=f"https://127.0.0.1:{port}", server_name=host)

@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError, SubmitError, TransportError, UnknownJob
-from trainium_cdk.jobs.backend import Backend, Board, check_log, named_node, unknown_job
+from trainium_cdk.jobs.backend import Backend, check_log, named_node, unknown_job
+from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.jobs.slurm import logs, snapshot
 from trainium_cdk.jobs.slurm.logs import Piece
@@ -206,9 +207,17 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
         return inside.labelled(self.run_shared(inside.everywhere(status, script)))
 
+    def forward(
+        self, id: str, port: int = 0, *, node: int = 0, local: int = 0, patience: float = 0
+    ) -> AbstractContextManager[Tunnel]:
+        """Through a step of the job. Arguments and errors as of `Backend.forward`."""
+        from trainium_cdk.jobs.slurm import relay
+
+        return relay.forward(self, self.status(id), node, port, local, patience)
+
     def tensorboard(
         self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
-    ) -> AbstractContextManager[Board]:
+    ) -> AbstractContextManager[Tunnel]:
         """It runs on the head node, at a port of its loopback address. Arguments and errors as of `Backend.tensorboard`."""
         if image:
             raise JobError(

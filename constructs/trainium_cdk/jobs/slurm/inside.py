@@ -46,8 +46,8 @@ def labelled(text: str) -> Mapping[int, str]:
     return {number: base64.b64decode(output).decode(errors="replace") for number, output in found.items()}
 
 
-def on(status: JobStatus, node: int, command: Sequence[str]) -> str:
-    """A command line, for a login shell of the jobs' user on the head node, that runs a command with a terminal on a node of a job.
+def one_node(status: JobStatus, node: int) -> str:
+    """The options of srun for a step on one node of a job.
 
     Raises:
         JobError: the job does not run, or has no such node.
@@ -55,17 +55,17 @@ def on(status: JobStatus, node: int, command: Sequence[str]) -> str:
     if not 0 <= node < status.nodes:
         raise JobError(f"{status.id} has nodes 0 to {status.nodes - 1}, not {node}. Choose one of them")
     name = f'$(scontrol show hostnames "$(squeue -h -j {int(status.current.number)} -o %N)" | sed -n {node + 1}p)'
-    return f'{step(status)} --nodes=1 --ntasks=1 --nodelist="{name}" --pty {quote.words(command)}'
+    return f'{step(status)} --nodes=1 --ntasks=1 --nodelist="{name}"'
 
 
 def execute(cluster: SlurmCluster, transport: Transport, status: JobStatus, node: int, command: Sequence[str]) -> int:
     """Run it with this terminal. The exit code is the command's only where this machine is the head node: Session Manager tells none.
 
     Raises:
-        JobError: as of `on`.
+        JobError: as of `one_node`.
         TransportError: the AWS CLI or its plug-in is not installed.
     """
-    line = on(status, node, command)
+    line = f"{one_node(status, node)} --pty {quote.words(command)}"
     if not transport.instance:
         return subprocess.run(["bash", "-c", line], check=False).returncode
     there = f"sudo -iu {quote.word(cluster.job_user)} bash -c {quote.word(line)}"

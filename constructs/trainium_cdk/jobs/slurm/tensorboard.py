@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote
+from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.sessions import forward, free_port, serves
 from trainium_cdk.jobs.slurm.render import venv_of
 from trainium_cdk.jobs.slurm.transport import Transport
@@ -40,29 +40,8 @@ class Source(Protocol):
     def run_shared(self, script: str) -> str: ...
 
 
-@dataclass(frozen=True)
-class Board:
-    """A running TensorBoard.
-
-    Attributes:
-        url: its address on this machine.
-    """
-
-    url: str
-
-    def wait(self) -> None:
-        """Wait until it ends.
-
-        Raises:
-            TransportError: when it has.
-        """
-        while serves(self.url):
-            time.sleep(5)
-        raise TransportError("TensorBoard has ended. Start it again")
-
-
 @contextlib.contextmanager
-def serve(source: Source, directory: str, *, port: int, say: Callable[[str], None]) -> Iterator[Board]:
+def serve(source: Source, directory: str, *, port: int, say: Callable[[str], None]) -> Iterator[Tunnel]:
     """TensorBoard over all of a job's directory; it ends with this context.
 
     Args:
@@ -80,12 +59,13 @@ def serve(source: Source, directory: str, *, port: int, say: Callable[[str], Non
         near = (port or free_port()) if target else there
         if target:
             forward(target, source.cluster.region, _DOCUMENT, {"portNumber": str(there)}, near)
-        url, end = f"http://127.0.0.1:{near}/", time.monotonic() + _READY_SECONDS
-        while not serves(url):
+        board = Tunnel(near, lambda: serves(board.url), "TensorBoard has ended. Start it again")
+        end = time.monotonic() + _READY_SECONDS
+        while not board.alive():
             if time.monotonic() > end:
                 raise TransportError(f"TensorBoard did not answer within {_READY_SECONDS:.0f} s")
             time.sleep(0.5)
-        yield Board(url)
+        yield board
     finally:
         with contextlib.suppress(TransportError):  # it ends by itself
             source.run_shared(f"case $(ps -o args= -p {pid}) in *tensorboard*) kill -- -{pid} ;; esac || true")
