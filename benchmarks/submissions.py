@@ -27,7 +27,7 @@ from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from trainium_cdk.jobs import BertLarge, LocalTransport, Script, SlurmBackend
 
-FLOOR = "sbatch"
+FLOOR, HUNDRED = "sbatch", "100 times sbatch"
 CHAIN = """after=
 for stage in 1 2 3; do
   after=$(sbatch --parsable ${after:+--dependency=afterok:$after --kill-on-invalid-dep=yes} --begin=now+900 -o /dev/null --wrap=true)
@@ -41,6 +41,7 @@ def main() -> int:
     """Measure and print the table; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=5, help="of 100 jobs by one process")
     parser.add_argument("--queued", type=int, default=2000, help="further jobs in the queue, while the commands run")
     options = parser.parse_args()
     if reason := available():
@@ -72,13 +73,25 @@ def main() -> int:
             "trn: bert-large, three stages": lambda: backend.submit(BertLarge(data="/efs/data")),
         }
         submissions = _interleaved(cases, options.runs)
+        many = _interleaved(_hundred(cases[FLOOR], backend), options.repeats)
         for _ in range(options.queued):
             cases["trn: a script, one stage"]()
         commands = _interleaved(_commands(Path(folder), env), 3)
         slurm.run(["scancel", "-p", "compute1"])
     _print(submissions, FLOOR, f"{options.runs} interleaved submissions by one process")
+    _print(many, HUNDRED, f"100 jobs by one process, {options.repeats} interleaved repeats")
     _print(commands, IMPORTS, f"commands on a head node with {options.queued} jobs in the queue")
     return 0
+
+
+def _hundred(bare: Callable[[], object], backend: SlurmBackend) -> dict[str, Callable[[], object]]:
+    """The same 100 jobs of one stage, one by one and in one request."""
+    jobs = [Script(filename="job.sh", content=b"#!/bin/bash\ntrue\n", args=(str(i),)) for i in range(100)]
+    return {
+        HUNDRED: lambda: [bare() for _ in jobs],
+        "trn: 100 times submit": lambda: [backend.submit(job) for job in jobs],
+        "trn: submit_many of 100": lambda: backend.submit_many(jobs),
+    }
 
 
 def _commands(folder: Path, env: dict[str, str]) -> dict[str, Callable[[], object]]:

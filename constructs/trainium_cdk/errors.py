@@ -8,6 +8,7 @@ TrnError
 |- OutputsError             the stack does not exist, or its outputs cannot be read
 |- JobError                 the job cannot be run as requested; nothing was sent
 |- SubmitError              the cluster refused the job; nothing of it is left there
+|  '- SomeRefused           it refused some of several jobs
 |- UnknownJob               the cluster has no job of that id
 |- JobTimeout               the job has not ended in time
 |- TransportError           the cluster cannot be reached, or does not respond
@@ -27,7 +28,7 @@ TrnError
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,6 +97,20 @@ class JobError(TrnError):
 
 class SubmitError(TrnError):
     """The cluster refused the job."""
+
+
+class SomeRefused(SubmitError):
+    """The cluster refused some of several jobs.
+
+    Attributes:
+        submitted: the others, which are submitted (`Submitted` each).
+        refused: an error for each refused job; nothing of those is left.
+    """
+
+    def __init__(self, submitted: Sequence[Any], refused: Sequence[SubmitError]):
+        self.submitted, self.refused = tuple(submitted), tuple(refused)
+        count = f"{len(self.refused)} of {len(self.refused) + len(self.submitted)} jobs were refused; the others are submitted"
+        super().__init__("\n".join([count, *map(str, self.refused)]))
 
 
 class UnknownJob(TrnError):

@@ -69,10 +69,10 @@ def test_each_user_has_jobs_and_files_of_its_own(slurm: LocalSlurm, backend_of: 
     body = 'echo "$(id -un) has $SECRET"; sleep 300'
     with ThreadPoolExecutor() as pool:
         sent = [
-            pool.submit(backend.submit, script(body, env={"SECRET": f"s3cr3t-of-{name}"}, user=name), name)
+            pool.submit(backend.submit_many, [script(body, env={"SECRET": f"s3cr3t-of-{name}"}, user=name)], name)
             for backend, name in ((alice, "alice"), (bob, "bob"), (image, "laptop"))
         ]
-        hers, his, images = (job.result() for job in sent)
+        hers, his, images = (one for jobs in sent for one in jobs.result())
     assert hers.directory == f"/efs/trn-users/alice/jobs/{hers.id}"
     assert wait_until(lambda: "alice has s3cr3t-of-alice" in log(alice, hers.id), 60, 0.2), log(alice, hers.id)
     assert wait_until(lambda: "bob has s3cr3t-of-bob" in log(bob, his.id), 60, 0.2)

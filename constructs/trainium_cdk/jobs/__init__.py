@@ -17,6 +17,7 @@ from trainium_cdk import _lazy
 
 if TYPE_CHECKING:
     from trainium_cdk.errors import JobError as JobError
+    from trainium_cdk.errors import SomeRefused as SomeRefused
     from trainium_cdk.errors import SubmitError as SubmitError
     from trainium_cdk.errors import TransportError as TransportError
     from trainium_cdk.errors import TrnError as TrnError
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 __getattr__, __all__ = _lazy.names(
     __name__,
     {
-        "errors": "JobError SubmitError TransportError TrnError UnknownJob",
+        "errors": "JobError SomeRefused SubmitError TransportError TrnError UnknownJob",
         "jobs.backend": "Backend",
         "jobs.forward": "Tunnel",
         "jobs.connect": "connect",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from trainium_cdk.errors import JobError, JobTimeout, TransportError, UnknownJob
+from trainium_cdk.errors import JobError, JobTimeout, SomeRefused, SubmitError, TransportError, UnknownJob
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.patience import FOLLOWING, Patience
 from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
@@ -76,6 +76,33 @@ class Backend(Protocol[S]):
                 the same token.
         """
         return self.send(self.render(job, token))
+
+    def send_many(self, submissions: Sequence[S]) -> tuple[Submitted, ...]:
+        """Send rendered submissions of different ids, in their order. Raises as `submit_many` does."""
+        outcomes: list[Submitted | SubmitError] = []
+        for submission in submissions:
+            try:
+                outcomes.append(self.send(submission))
+            except SubmitError as e:
+                outcomes.append(e)
+        return all_submitted(outcomes)
+
+    def submit_many(self, jobs: Sequence[AnyJob], token: str | None = None) -> tuple[Submitted, ...]:
+        """Submit several jobs, on Slurm in one request, which takes less time than one after another.
+
+        Args:
+            token: the job at index i is submitted with the token `<token>-<i>`; the default is a new one. Repeated with the same
+                jobs and token, each is submitted once.
+
+        Raises:
+            JobError: a job does not fit the cluster; nothing was sent.
+            SomeRefused: the cluster rejected some; the others are submitted.
+            TransportError: the cluster cannot be reached, or did not respond. Some jobs may exist: submit all again with the same token.
+        """
+        from trainium_cdk.jobs.submission import new_token
+
+        token = new_token() if token is None else token
+        return self.send_many([self.render(job, f"{token}-{i}") for i, job in enumerate(jobs)])
 
     def status(self, id: str) -> JobStatus:
         """The status of a job."""
@@ -247,6 +274,18 @@ class Backend(Protocol[S]):
             JobError: this is not possible on the cluster: the message says how it is.
         """
         ...
+
+
+def all_submitted(outcomes: Sequence[Submitted | SubmitError]) -> tuple[Submitted, ...]:
+    """The submitted jobs.
+
+    Raises:
+        SomeRefused: some are errors.
+    """
+    submitted = tuple(one for one in outcomes if not isinstance(one, SubmitError))
+    if refused := [one for one in outcomes if isinstance(one, SubmitError)]:
+        raise SomeRefused(submitted, refused)
+    return submitted
 
 
 def named_node(nodes: Sequence[Node], name: str) -> Node:

@@ -44,7 +44,7 @@ if [ ! -d "$trn/jobs/.locks" ] && ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; th
 fi
 
 # One submission of an id at a time, also from two clients at once.
-exec 9> "$trn/jobs/.locks/4e"
+exec 9> "$trn/jobs/.locks/eb"
 flock -w 60 9 || later "another submission of $id is still running"
 
 resubmitted=''

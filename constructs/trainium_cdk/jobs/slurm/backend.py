@@ -7,14 +7,14 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError, SubmitError, TransportError, UnknownJob
-from trainium_cdk.jobs.backend import Backend, check_log, named_node, unknown_job
+from trainium_cdk.jobs.backend import Backend, all_submitted, check_log, named_node, unknown_job
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
-from trainium_cdk.jobs.slurm import logs, snapshot
+from trainium_cdk.jobs.slurm import batch, logs, snapshot
 from trainium_cdk.jobs.slurm.logs import Piece
 from trainium_cdk.jobs.slurm.snapshot import Snapshot
 from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trainium_cdk.catalog import Catalog
     from trainium_cdk.jobs.models import AnyJob
     from trainium_cdk.jobs.slurm.render import SlurmSubmission
+    from trainium_cdk.jobs.workdir import Sent
 
 
 class SlurmBackend(Backend["SlurmSubmission"]):
@@ -70,12 +71,10 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return render(job, self.cluster, new_token() if token is None else token, catalog=self._catalog)
 
     def send(self, submission: SlurmSubmission) -> Submitted:
-        sent = None
-        if getattr(submission.plan.job, "workdir", None):
-            from trainium_cdk.jobs.workdir import deliver
+        sent = self._deliver(submission)
+        return self._submitted(submission, self._patience().ask(lambda: self._send(submission)), sent)
 
-            sent = deliver(submission.plan)
-        result = self._patience().ask(lambda: self._send(submission))
+    def _submitted(self, submission: SlurmSubmission, result: Result, sent: Sent | None) -> Submitted:
         results = [line for line in result.stdout.splitlines() if line.startswith(RESULT)]
         if result.code != 0 or not results:
             why = _last_words(result)
@@ -90,13 +89,57 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
     def _send(self, submission: SlurmSubmission) -> Result:
         result = self.transport.run(submission.text, timeout=300, private=bool(submission.plan.job.env))
-        if result.code == LATER or result.code < 0 or result.code > 128:  # killed before it could clean up
+        if _unfinished(result):
             token = submission.id.removeprefix(f"{submission.plan.job.label}-")
             raise TransportError(
                 f"the submission of {submission.id} to {self.cluster.cluster_name} has not finished: "
                 f"{_last_words(result)}. Submit it again with token {token}: it is submitted only once"
             )
         return result
+
+    def send_many(self, submissions: Sequence[SlurmSubmission]) -> tuple[Submitted, ...]:
+        """In requests of up to 100 jobs. Arguments and errors as of `Backend.send_many`."""
+        outcomes: dict[str, Submitted | SubmitError] = {}
+        for first in range(0, len(submissions), batch.MOST):
+            part = submissions[first : first + batch.MOST]
+            sent = {one.id: self._deliver(one) for one in part}
+            self._patience().ask(partial(self._send_part, part, sent, outcomes))
+        return all_submitted([outcomes[one.id] for one in submissions])
+
+    def _send_part(
+        self,
+        part: Sequence[SlurmSubmission],
+        sent: Mapping[str, Sent | None],
+        outcomes: dict[str, Submitted | SubmitError],
+    ) -> None:
+        """Send what has no outcome yet, and add the outcomes. Raises a TransportError if one is still missing."""
+        part = [one for one in part if one.id not in outcomes]
+        result = self.transport.run(batch.script(part), timeout=300, private=any(one.plan.job.env for one in part))
+        ended = dict(batch.results(result.stdout))
+        if not ended and not _unfinished(result):  # refused before the first job
+            ended = {one.id: result for one in part}
+        for one in part:
+            if one.id not in ended or _unfinished(ended[one.id]):
+                continue
+            try:
+                outcomes[one.id] = self._submitted(one, ended[one.id], sent[one.id])
+            except SubmitError as e:
+                outcomes[one.id] = e
+        missing = [one for one in part if one.id not in outcomes]
+        if missing:
+            why = _last_words(ended.get(missing[0].id, result))
+            raise TransportError(
+                f"{len(missing)} of {len(part)} jobs are not submitted to {self.cluster.cluster_name} yet ({missing[0].id} is the first): "
+                f"{why}. Submit them all again with the same token: each is submitted only once"
+            )
+
+    @staticmethod
+    def _deliver(submission: SlurmSubmission) -> Sent | None:
+        if not getattr(submission.plan.job, "workdir", None):
+            return None
+        from trainium_cdk.jobs.workdir import deliver
+
+        return deliver(submission.plan)
 
     def _patience(self) -> Patience:
         return Patience(ONE_QUESTION, sleep=self.sleep)
@@ -289,6 +332,11 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 _INDEX = re.compile(r"(/[0-9]{1,3})?")
 _INACTIVE = "Required partition not available (inactive or drain)"
 """What sbatch prints if the queue's partition is INACTIVE."""
+
+
+def _unfinished(result: Result) -> bool:
+    """Whether it said so, or was killed before it could clean up."""
+    return result.code == LATER or result.code < 0 or result.code > 128
 
 
 def _last_words(result: Result) -> str:

@@ -24,7 +24,7 @@ from trainium_cdk.jobs import arrays, quote, shell, templates, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.plan import Plan, StageName, expected, plan
-from trainium_cdk.jobs.slurm.submit_script import submit_script
+from trainium_cdk.jobs.slurm.submit_script import Pieces, submit_script
 from trainium_cdk.jobs.submission import Submission, job_id
 from trainium_cdk.jobs.templates import Template
 from trainium_cdk.outputs import SlurmCluster
@@ -34,11 +34,11 @@ from trainium_cdk.outputs import SlurmCluster
 class SlurmSubmission(Submission):
     """The shell script that the job's user runs on the head node; it writes `files` into the job's directory."""
 
-    script: str = field(repr=False, default="")
+    pieces: Pieces = field(repr=False)
 
     @property
     def text(self) -> str:
-        return self.script
+        return self.pieces.text
 
 
 def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | None = None) -> SlurmSubmission:
@@ -73,7 +73,7 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
         directory,
         fitted,
         job_files,
-        script=submit_script(name, fitted, cluster.identity, require_venv(venv), parts, job_files),
+        submit_script(name, fitted, cluster.identity, require_venv(venv), parts, job_files),
     )
 
 

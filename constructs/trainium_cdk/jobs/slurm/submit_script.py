@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from trainium_cdk.jobs import arrays, quote, shell
 
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
 RESULT = "trn-result: "
 """The prefix of the line in which the submission reports its result."""
 LATER = 75
+"""Exit code of a submission that has not finished: sending it again finishes it."""
 TAKEN = 76
 """Exit code if the token is another job's."""
-"""Exit code of a submission that has not finished: sending it again finishes it."""
 NO_RESPONSE = (
     "[Cc]ommunication|Connection|[Ss]ocket|timed out|Unable to contact|Zero Bytes|Message (send|receive) failure|in standby mode"
     "|Unexpected message|Insane message|Header lengths|[Tt]ransport endpoint|Broken pipe|Network (is|dropped)|Host is down|No route to host|connection abort"
@@ -27,6 +28,32 @@ or starts, for example. It neither accepted nor rejected the job then (slurm_err
 recv in POSIX, of which sbatch prints the C library's text; 2026-11-23)."""
 GRACE_SECONDS = 900
 """Seconds after which the first stage begins if Slurm forgets, in a crash of its controller, that it may begin at once."""
+
+
+class Pieces(NamedTuple):
+    """A script around three of its steps, which `slurm/batch.py` does once for several jobs: the lock, deleting what an interrupted
+    submission has left, and making the folders."""
+
+    before: str
+    locked: str
+    cleared: str
+    made: str
+    lock: str
+    folders: str
+
+    @property
+    def text(self) -> str:
+        """The whole script, of one job."""
+        return f"{self.before}{self.lock}{self.locked}{LEFT}\n{self.cleared}{self.folders}\n{self.made}"
+
+
+LOCK = """# One submission of an id at a time, also from two clients at once.
+exec 9> "$trn/jobs/.locks/{lock}"
+flock -w 60 9 || later "another submission of $id is still running"
+"""
+"""One of 256 locks: all jobs of a `submit_many` have the same one."""
+LEFT = 'if [ -e "$job" ]; then undo; fi'
+FOLDERS = 'mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"'
 
 _SUBMIT = r"""#!/bin/bash
 # {name}: submitted to Slurm by the job's user on the head node of {cluster}. Running it again changes nothing.
@@ -58,10 +85,7 @@ if [ ! -d "$trn/jobs/.locks" ] && ! mkdir -p "$trn/jobs/.locks" 2> /dev/null; th
   sudo -n install -d -o "$(id -u)" -g "$(id -g)" "$trn" "$trn/jobs" "$trn/jobs/.locks"
 fi
 
-# One submission of an id at a time, also from two clients at once.
-exec 9> "$trn/jobs/.locks/{lock}"
-flock -w 60 9 || later "another submission of $id is still running"
-
+{cut}
 resubmitted=''
 report() {{
   local stages='' name number
@@ -177,13 +201,11 @@ undo() {{
   for stage in {names}; do forget "$stage"; done
   rm -rf "$job"
 }}
-if [ -e "$job" ]; then undo; fi
-trap undo EXIT
+{cut}trap undo EXIT
 
 # Scripts contain the user's environment: only the user may read them.
 umask 077
-mkdir -p "$job/logs" "$job/state" "$job/script" "$job/work"{folders}
-umask 022
+{cut}umask 022
 printf '%s\n' "$cluster" > "$job/cluster"
 {files}
 printf '%s\n' "$digest" > "$job/digest"
@@ -289,7 +311,7 @@ esac
 
 def submit_script(
     name: str, fitted: Plan, head_node: str, require_venv: str, parts: Template, job_files: Mapping[str, bytes]
-) -> str:
+) -> Pieces:
     """The script.
 
     Args:
@@ -314,22 +336,21 @@ def submit_script(
     if fitted.job.account or fitted.job.qos:
         words = {name: quote.word(getattr(fitted.job, name) or "") for name in ("account", "qos")}
         require += _ACCOUNT.format(**words)
-    digest = hashlib.sha256(repr(sorted(job_files.items())).encode()).hexdigest()
-    return _SUBMIT.format(
+    folders = f'{FOLDERS} "$job/"{each}/{{logs,state,work}}' if array else FOLDERS
+    text = _SUBMIT.format(
         name=name,
         cluster="".join(c for c in fitted.cluster.cluster_name if c.isprintable()),
         later=LATER,
         taken=TAKEN,
         no_response=quote.word(NO_RESPONSE),
-        lock=hashlib.sha256(name.encode()).hexdigest()[:2],
         shared=quote.word(fitted.cluster.shared_dir),
-        digest=digest,
+        cut="\0",
+        digest=digest_of(job_files),
         result=RESULT,
         head_node=quote.word(head_node),
         users=shell.users(fitted.cluster).rstrip("\n"),
         folder=fitted.cluster.folder,
         write=quote.WRITE,
-        folders=f' "$job/"{each}/{{logs,state,work}}' if array else "",
         log="${log}" if array else "",
         member="  log=''\n  if [ \"$1\" = train ]; then log=%a/; fi\n" if array else "",
         look_array=_LOOK_ARRAY if looks else "",
@@ -346,6 +367,18 @@ def submit_script(
         files=written.rstrip("\n"),
         stages=stages.rstrip("\n"),
     )
+    before, locked, cleared, made = text.split("\0")
+    return Pieces(before, locked, cleared, made, LOCK.format(lock=lock_of(name)), folders)
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """SHA-256 of a job's files: what tells it from another job with its token."""
+    return hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
+
+
+def lock_of(id: str) -> str:
+    """The name of the lock of an id. It depends on the token, without the number at its end."""
+    return hashlib.sha256(re.sub("-[0-9]+$", "", id)[-15:].encode()).hexdigest()[:2]
 
 
 def _after(other: str) -> str:
