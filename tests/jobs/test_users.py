@@ -118,6 +118,29 @@ def test_each_user_has_jobs_and_files_of_its_own(slurm: LocalSlurm, backend_of: 
         bob.status(hers.id)
 
 
+def test_a_number_and_a_name_that_are_another_users_by_now_are_not_taken_for_ones_own(
+    slurm: LocalSlurm, backend_of: As
+) -> None:
+    """Slurm's controller crashed, forgot her job, and gave its number to a job of his, which he has named as hers."""
+    alice, bob, job = backend_of("alice"), backend_of("bob"), script("echo again")
+    slurm.run(["scontrol", "update", "PartitionName=compute1", "State=DOWN"])  # none begins
+    try:
+        sent = alice.submit(job, "forgotten")
+        named = f"--job-name={sent.id}:train --comment=trn:{sent.id}"
+        his = bob.run_shared(f"sbatch --parsable -N1 -o /dev/null {named} --wrap=true").strip()
+        stages = f"$TRN_SHARED_ROOT{sent.directory}/stages"
+        alice.run_shared(f"scancel {sent.stages['train']}; echo train {his} > {stages}")
+        assert alice.status(sent.id).state == "LOST"
+        again = alice.submit(job, "forgotten")
+        assert again.resubmitted == ("train",)
+        assert slurm.run(["squeue", "-h", "-j", his, "-o", "%T %u"]).stdout == "PENDING bob\n"
+        assert again.stages["train"] != his
+    finally:
+        slurm.run(["scontrol", "update", "PartitionName=compute1", "State=UP"])
+    assert alice.wait(sent.id, 60).ok
+    assert "again" in log(alice, sent.id)
+
+
 @pytest.mark.parametrize("user", ["carol", "daemon", "ROOT"])
 def test_a_user_must_be_a_person_with_an_account(backend_of: As, user: str) -> None:
     backend = backend_of(user)
