@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -45,13 +46,24 @@ def nodes(
     ]
     table("", ["node", "queue", "state", "job", "age", "USD/h", "reason"], rows)
     running = [prices.get(node.instance_type) for node in found if node.on]
-    known = [price for price in running if price is not None]
-    cost = "at unknown prices" if len(known) < len(running) else f"{sum(known):,.2f} USD an hour on demand"
     off = len(found) - len(running)
     say(
-        f"{len(running)} nodes are on: {cost}"
+        f"{len(running)} nodes are on: {together(running)}"
         + (f". {off} are powered down{'' if every else ' (--all)'}" if off else "")
     )
+
+
+def together(prices: Sequence[float | None]) -> str:
+    """What nodes cost together, in USD an hour; None: an unknown price.
+
+    >>> together([21.5, 21.5]), together([21.5, None]), together([None])
+    ('43.00 USD an hour on demand', 'at least 21.50 USD an hour on demand, 1 of unknown price', 'at unknown prices')
+    """
+    known = [price for price in prices if price is not None]
+    if prices and not known:
+        return "at unknown prices"
+    total = f"{sum(known):,.2f} USD an hour on demand"
+    return total if len(known) == len(prices) else f"at least {total}, {len(prices) - len(known)} of unknown price"
 
 
 @on_cluster()

@@ -71,7 +71,9 @@ def why(stack: str, client: Client) -> Report:
     cloudformation = client("cloudformation")
     found = find_stack(cloudformation, stack)
     if found is None:
-        raise TeardownError(f"there is no stack {stack} in this region, and CloudFormation has no record of one")
+        raise TeardownError(
+            f"there is no stack {stack} in this region, and CloudFormation has no record of one. Why a job failed: trn status JOB"
+        )
     stack_id = found["StackId"]
     since, failures = failed_events(cloudformation, stack_id)
     template = template_of(cloudformation, stack_id)

@@ -129,6 +129,11 @@ printf 'no end of line'"""
         assert mine == [f"{node}: step {i} on {node}" for i in range(1, 9)]
     assert len(pieces) > 2
     assert seen[-1].ok
+    [listed] = [job for job in backend.list() if job.id == sent.id]  # reads no pods of completed jobs
+    began, there = listed.stages[-1].started, seen[-1].stages[-1].started
+    assert began is not None
+    assert there is not None
+    assert began <= there
     assert output.count("no end of line") == 2
     assert [p.offset for p in pieces][1:] == [p.next_offset for p in pieces][:-1]
     again = list(backend.logs(sent.id, node=1))

@@ -295,7 +295,8 @@ def _with_job(stages: list[Stage], seen: Seen) -> list[Stage]:
         stage = found
         before = next((s for s in made if s.state != "COMPLETED"), None)
         if completed:
-            stage = replace(stage, state="COMPLETED", reason="", exit_code=0, ended=stage.ended or at)
+            began = stage.started or (_resumed(seen.job) if stage.name != PREPARE else None)
+            stage = replace(stage, state="COMPLETED", reason="", exit_code=0, started=began, ended=stage.ended or at)
         elif failed and failed["reason"] in (CANCELLED, NEVER) and stage.state != "COMPLETED":
             why = f"did not run: {_cut(failed['message'])}" if failed["reason"] == NEVER else ""
             stage = replace(stage, state="CANCELLED", reason=why, exit_code=None, ended=at)
@@ -310,6 +311,13 @@ def _with_job(stages: list[Stage], seen: Seen) -> list[Stage]:
     if not end and all(s.state == "COMPLETED" for s in made):
         made[-1] = replace(made[-1], state="RUNNING", reason="ends", exit_code=None, ended=None)
     return made
+
+
+def _resumed(job: Object) -> int | None:
+    """When its pods were last allowed to start: known also where the pods are not, because they were not read or are deleted."""
+    conditions = job.get("status", {}).get("conditions") or []
+    found = next((c for c in conditions if c["type"] == "Suspended" and c["status"] == "False"), None)
+    return seconds(found["lastTransitionTime"]) if found else None
 
 
 def _after(stage: Stage, before: Stage) -> Stage:
