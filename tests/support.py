@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,14 @@ def need_local_aws() -> None:
     need(CDK.exists(), f"the CDK command line is not installed ({CDK}): make setup")
 
 
+def until(found: Callable[[], Any], seconds: float = 600) -> Any:
+    """What `found` gives once it is true; its last answer if it does not become true in that time."""
+    end = time.monotonic() + seconds
+    while not (last := found()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return last
+
+
 def put_aside() -> set[Path]:
     """Responses that SSM commands have stored, and that no client has fetched completely."""
     return set(Path("/tmp").glob("trn-ssm-*"))
@@ -41,10 +49,8 @@ def put_aside() -> set[Path]:
 
 def fetched(before: set[Path]) -> None:
     """Wait until every response stored since then is deleted: other tests store some as well."""
-    new, until = put_aside() - before, time.monotonic() + 600
-    while left := [folder for folder in new if folder.exists()]:
-        assert time.monotonic() < until, left
-        time.sleep(0.1)
+    left = put_aside() - before
+    assert until(lambda: not any(folder.exists() for folder in left)), left
 
 
 def many(count: int) -> int:

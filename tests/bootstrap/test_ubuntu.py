@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import yaml
 from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.fake_vendor import EFA_VERSION, KERNEL, NEURON_DEBS, Vendor
 from tests.bootstrap.node import ADDRESS, HOSTNAME, SERVER, Node
-from tests.support import swept
+from tests.support import swept, until
 from trainium_cdk.node.scripts import own_files
 from trainium_cdk.settings import Bootstrap, Environment, OwnScript
 
@@ -127,7 +126,7 @@ def test_head_and_compute_differ_and_share_the_environment(new_node: NewNode) ->
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     home = share(head, compute, "--exclude=.trn-requirements")
-    until(lambda: compute.read("/var/log/trn-bootstrap.log").count("waiting for") > 1)
+    assert until(lambda: compute.read("/var/log/trn-bootstrap.log").count("waiting for") > 1)
     assert run.poll() is None
     share(head, compute)
     _, err = run.communicate(timeout=600)
@@ -148,13 +147,6 @@ def share(head: Node, other: Node, *options: str) -> Path:
     packed = subprocess.run(tar, capture_output=True, check=True)
     subprocess.run(["tar", "-C", str(target), "-x"], input=packed.stdout, check=True)
     return target
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 600
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 LISTENER = """

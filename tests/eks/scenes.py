@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 import boto3
 import pytest
 
-from sandbox import LocalAws, processes
+from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, eks
 from sandbox.kubernetes.api import ApiError, Object, path_of
+from tests.support import until
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.kueue import API as KUEUE
 from trainium_cdk.eks.kueue import CHECK, priority_class
@@ -304,7 +304,3 @@ class Scene:
 def next_second() -> None:
     """Kueue orders jobs by their time of creation, which has whole seconds, and those of one second by their UIDs."""
     time.sleep(1.05 - time.time() % 1)
-
-
-def until(found: Callable[[], Any]) -> bool:
-    return processes.wait_until(lambda: bool(found()), 120, pause=0.1)

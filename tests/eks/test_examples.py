@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.kubernetes import LocalKubernetes
 from tests.eks.conftest import Open
-from tests.eks.scenes import until
+from tests.support import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "kubernetes"
 

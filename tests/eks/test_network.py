@@ -6,7 +6,8 @@ from typing import Any
 
 from sandbox.kubernetes.api import path_of
 from tests.eks.conftest import Open
-from tests.eks.scenes import Scene, until
+from tests.eks.scenes import Scene
+from tests.support import until
 from trainium_cdk.eks.scaler.look import TRIED
 from trainium_cdk.jobs.kubernetes.pods import near
 from trainium_cdk.outputs import NETWORK_LABEL

@@ -17,8 +17,8 @@ from tests.eks.scenes import (
     jobset,
     pod,
     thing,
-    until,
 )
+from tests.support import until
 
 
 def test_nodes_for_a_job_from_no_node(opened: Open) -> None:

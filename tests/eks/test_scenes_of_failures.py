@@ -14,8 +14,8 @@ from sandbox import LocalAws
 from sandbox.kubernetes.api import ApiError, path_of
 from sandbox.kubernetes.nodes import OWN_STATUS
 from tests.eks.conftest import Open
-from tests.eks.scenes import LIMITS, MERGE, NAME, NAMESPACE, SLACK, TRN1, Scene, until
-from tests.support import swept
+from tests.eks.scenes import LIMITS, MERGE, NAME, NAMESPACE, SLACK, TRN1, Scene
+from tests.support import swept, until
 from tests.told import told
 from trainium_cdk.eks.scaler.function import RunFailed
 from trainium_cdk.operations.why_kubernetes import waits

@@ -12,6 +12,7 @@ from rich.console import Console
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import make_cluster
 from tests.jobs.test_slurm import log, script
+from tests.support import until
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli.view import array_view
 from trainium_cdk.jobs import JobError, SlurmBackend, SubmitError, UnknownJob
@@ -47,7 +48,7 @@ def test_members_run_a_few_at_a_time_and_each_knows_its_index(
     assert list(sent.stages) == ["train"]
     rows = slurm.run(["squeue", "-h", "-r", "-j", sent.stages["train"], "-o", "%K"]).stdout.split()
     assert sorted(rows) == ["0", "1", "2", "4"]  # one Slurm job
-    until(lambda: [m.state for m in backend.status(sent.id).members].count("RUNNING") == 2)
+    assert until(lambda: [m.state for m in backend.status(sent.id).members].count("RUNNING") == 2)
     status = backend.status(sent.id)
     assert status.state == "RUNNING"
     assert "2 PENDING, 2 RUNNING of 4" in status.current.reason
@@ -98,12 +99,12 @@ def test_the_whole_array_is_cancelled_and_a_member_is_requeued(
 ) -> None:
     go = tmp_path / "go"
     sent = backend.submit(script(WAITS, array="0-2", env={"GO": str(go)}))
-    until(lambda: any(m.state == "RUNNING" and m.nodes for m in backend.status(sent.id).members))
+    assert until(lambda: any(m.state == "RUNNING" and m.nodes for m in backend.status(sent.id).members))
     running = next(m for m in backend.status(sent.id).members if m.state == "RUNNING")
     slurm.run(["scontrol", "requeue", running.number])
-    until(lambda: backend.status(f"{sent.id}/{running.name}").state == "PENDING")
+    assert until(lambda: backend.status(f"{sent.id}/{running.name}").state == "PENDING")
     slurm.run(["scontrol", "update", f"JobId={running.number}", "StartTime=now"])  # Slurm would wait for some minutes
-    until(lambda: log(backend, f"{sent.id}/{running.name}").count("Slurm job") == 2)
+    assert until(lambda: log(backend, f"{sent.id}/{running.name}").count("Slurm job") == 2)
     assert backend.cancel(sent.id).state == "CANCELLED"
     assert {m.state for m in backend.status(sent.id).members} == {"CANCELLED"}
 
@@ -117,7 +118,7 @@ def test_members_are_compared(backend: SlurmBackend, tmp_path: Path, monkeypatch
         script(f"for n in 1 2; do {line}; done; {WAITS}; n=3; {line}", array="1-3%2", env={"GO": str(go)})
     )
     with live_array.LiveArray(backend, backend.status(sent.id), CATALOG) as live:
-        until(lambda: view(live).count("12.") == 2)
+        assert until(lambda: view(live).count("12.") == 2)
         assert "loss of 2 members" in view(live)
         go.touch()
         assert live.ended.wait(60)
@@ -143,10 +144,3 @@ def test_a_submission_names_what_an_array_costs() -> None:
     plan = render(script("true", array="0-9", nodes=2, precompile=True), make_cluster(), "t").plan
     assert plan.stages == ("train",)
     assert plan.describe()[0].startswith("10 times 2 nodes of trn1.32xlarge")
-
-
-def until(true: object, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not true():  # type: ignore[operator]
-        assert time.monotonic() < end
-        time.sleep(0.3)

@@ -6,15 +6,14 @@ import copy
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
-from tests.support import need
+from tests.support import need, until
 from tests.told import told
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.node.scripts import scripts_dir
@@ -54,13 +53,6 @@ def script(nodes: int, **given: str) -> Script:
     return Script(filename="x.sh", content=b"true", nodes=nodes, precompile=False, **given)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def test_the_reservation_is_used_first(backend: SlurmBackend) -> None:
     ended = backend.wait(backend.submit(script(2)).id, 600)
     assert (ended.state, ended.current.nodes) == ("COMPLETED", RESERVED)
@@ -76,7 +68,7 @@ def test_a_job_starts_where_plain_sbatch_would(backend: SlurmBackend, slurm: Loc
 def test_what_ec2_reported_is_named(backend: SlurmBackend, slurm: LocalSlurm) -> None:
     refuse(slurm, f"{FREE},{RESERVED}")  # in one second: Slurm lists nodes together that have one time
     job = backend.submit(script(2))
-    until(lambda: "EC2 reported" in backend.status(job.id).current.reason)
+    assert until(lambda: "EC2 reported" in backend.status(job.id).current.reason)
     for found in (backend.status(job.id), next(j for j in backend.list() if j.id == job.id)):
         reason = found.current.reason
         assert reason.startswith("waits for nodes; EC2 reported InsufficientInstanceCapacity for compute1-dy-")
@@ -84,7 +76,7 @@ def test_what_ec2_reported_is_named(backend: SlurmBackend, slurm: LocalSlurm) ->
         assert "compiled" not in reason
         told("no capacity", "ParallelCluster", "trn status", reason)
     chosen = backend.submit(script(1, compute_resource="free"))
-    until(lambda: "EC2 reported" in backend.status(chosen.id).current.reason)
+    assert until(lambda: "EC2 reported" in backend.status(chosen.id).current.reason)
     slurm.run(["scontrol", "update", f"nodename={FREE}", "state=resume"])
     assert backend.wait(job.id, 600).current.nodes.startswith("compute1-dy-free-")
     assert backend.wait(chosen.id, 600).ok
@@ -95,7 +87,7 @@ def test_reserved_nodes_are_not_called_nodes_that_compiled(backend: SlurmBackend
     slurm.run(["scontrol", "create", "reservation", "reservationname=upgrade", *begins])
     try:
         job = backend.submit(script(1))
-        until(lambda: "reserved" in backend.status(job.id).current.reason)
+        assert until(lambda: "reserved" in backend.status(job.id).current.reason)
         assert "compiled" not in backend.status(job.id).current.reason
         backend.cancel(job.id)
     finally:
@@ -112,7 +104,7 @@ def test_a_capacity_block_that_is_not_active_is_named(backend: SlurmBackend, slu
     slurm.run(["scontrol", "create", "reservation", name, *begins, f"nodes={RESERVED},{FREE}"])
     try:
         job = backend.submit(script(1))
-        until(lambda: "capacity block" in backend.status(job.id).current.reason)
+        assert until(lambda: "capacity block" in backend.status(job.id).current.reason)
         told("expired block", "ParallelCluster", "trn status", backend.status(job.id).current.reason)
     finally:
         slurm.run(["scontrol", "delete", name])
@@ -121,10 +113,10 @@ def test_a_capacity_block_that_is_not_active_is_named(backend: SlurmBackend, slu
 
 def test_a_lost_node_is_named(backend: SlurmBackend, slurm: LocalSlurm) -> None:
     job = backend.submit(Script(filename="x.sh", content=b"sleep 3600", nodes=1, precompile=False))
-    until(lambda: backend.status(job.id).state == "RUNNING")
+    assert until(lambda: backend.status(job.id).state == "RUNNING")
     node = backend.status(job.id).current.nodes
     slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=EC2 status check failed"])
-    until(lambda: f"{node} is down" in backend.status(job.id).current.reason)
+    assert until(lambda: f"{node} is down" in backend.status(job.id).current.reason)
     told("lost node", "ParallelCluster", "trn status", backend.status(job.id).current.reason)
     backend.cancel(job.id)
 
@@ -133,7 +125,7 @@ def test_metrics_of_the_queue_are_those_of_slurm(backend: SlurmBackend, slurm: L
     """The service of the head node (`bootstrap/lib/metrics.py`) reads what a real Slurm prints."""
     refuse(slurm, FREE)
     job, log = backend.submit(script(3)), tmp_path / "trn-metrics.log"
-    until(lambda: "EC2 reported" in backend.status(job.id).current.reason)
+    assert until(lambda: "EC2 reported" in backend.status(job.id).current.reason)
     program = [sys.executable, str(scripts_dir() / "lib/metrics.py"), "trn-slurm", str(log), "--queue", "--once"]
     subprocess.run(program, env=slurm.node_env(), check=True)
     _, whole, queue = map(json.loads, log.read_text().splitlines())

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from sandbox.slurm import LocalSlurm
+from tests.support import until
 from trainium_cdk.jobs import Script, SlurmBackend
 
 TRN = Path(sys.executable).with_name("trn")
@@ -18,20 +17,13 @@ def script(body: str) -> Script:
     return Script(filename="x.sh", content=body.encode(), precompile=False)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 600
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that in time"
-        time.sleep(0.1)
-
-
 def test_the_log_of_a_job_that_writes_all_the_time_is_printed_as_far_as_it_was(
     backend: SlurmBackend, shared: Path
 ) -> None:
     job = backend.submit(script("for ((i = 0; i < 2000000; i++)); do printf '%0999d\\n' 0; done"))
     file = shared / "trn/jobs" / job.id / "logs/train.0.log"
     try:
-        until(lambda: file.exists() and file.stat().st_size > 40_000_000)
+        assert until(lambda: file.exists() and file.stat().st_size > 40_000_000)
         before = file.stat().st_size
         [*_, last] = backend.logs(job.id, node=0)
         assert last.next_offset >= before

@@ -3,15 +3,14 @@ test_slurm.py, test_capacity.py. What PCS itself reports: tests/operations/test_
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandbox.slurm import LocalSlurm, available
-from tests.support import need
+from tests.support import need, until
 from tests.told import told
 from trainium_cdk import outputs, settings
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
@@ -67,20 +66,13 @@ def script(text: str, nodes: int = 1) -> Script:
     return Script(filename="x.sh", content=text.encode(), nodes=nodes, precompile=False)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def test_a_lost_node(backend: SlurmBackend, slurm: LocalSlurm) -> None:
     job = backend.submit(script("sleep 3600"))
-    until(lambda: backend.status(job.id).state == "RUNNING")
+    assert until(lambda: backend.status(job.id).state == "RUNNING")
     node = backend.status(job.id).current.nodes
     slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=EC2 status check failed"])
     try:
-        until(lambda: f"{node} is down" in backend.status(job.id).current.reason)
+        assert until(lambda: f"{node} is down" in backend.status(job.id).current.reason)
         told("lost node", "PCS", "trn status", backend.status(job.id).current.reason)
     finally:
         slurm.run(["scontrol", "update", f"nodename={node}", "state=resume"])

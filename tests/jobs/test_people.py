@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import pwd
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,10 +120,7 @@ def test_fair_share_decides_who_is_next(accounted: LocalSlurm, accounts: SlurmBa
 def test_nobody_sees_anothers_variables(slurm: LocalSlurm, backend: SlurmBackend, shared: Path) -> None:
     """They are in files of the user alone: not in Slurm's record of the job, and not in the command line of a process."""
     sent = backend.submit(script('echo "size ${#SECRET}"; sleep 30', env={"SECRET": "s3cr3t-v4lue"}))
-    end = time.monotonic() + 60
-    while "size 12" not in log(backend, sent.id):
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    assert wait_until(lambda: "size 12" in log(backend, sent.id), 60, 0.2)
     number = sent.stages["train"]
     asked = [
         slurm.run(["scontrol", "-dd", "show", "job", number]).stdout, slurm.run(["squeue", "-a", "-o", "%all"]).stdout,

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 from sandbox.slurm import LocalSlurm
 from sandbox.slurm_packages import which
 from tests.jobs.conftest import fleet, make_cluster, with_program
-from tests.support import need
+from tests.support import need, until
 from tests.told import told
 from trainium_cdk.jobs import (
     BertLarge,
@@ -99,14 +98,6 @@ def test_no_response_of_slurm_is_not_a_rejection(message: str) -> None:
 def test_a_failed_connection_to_slurm_is_not_a_rejection(name: str) -> None:
     message = os.strerror(getattr(errno, name))
     assert re.search(NO_RESPONSE, f"sbatch: error: Batch job submission failed: {message}")
-
-
-def until(condition: object, seconds: float = 600) -> None:
-    assert callable(condition)
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that in time"
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -208,12 +199,12 @@ def test_training_gets_the_nodes_that_compiled_though_others_are_free(backend: S
     taken = slurm.run(
         ["sbatch", "--parsable", "--nodes=2", "--exclusive", "-o", "/dev/null", "--wrap=sleep 3600"]
     ).stdout.strip()
-    until(lambda: "RUNNING" in slurm.run(["squeue", "-h", "-j", taken, "-o", "%T"]).stdout)
+    assert until(lambda: "RUNNING" in slurm.run(["squeue", "-h", "-j", taken, "-o", "%T"]).stdout)
     hold = 'if [ "$NEURON_EXTRACT_GRAPHS_ONLY" = 1 ]; then while [ ! -e go ]; do sleep 0.1; done; fi'
     job = backend.submit(script(hold, nodes=2, precompile=True))
-    until(lambda: backend.status(job.id).stages[0].state == "RUNNING")
+    assert until(lambda: backend.status(job.id).stages[0].state == "RUNNING")
     slurm.run(["scancel", taken])
-    until(lambda: slurm.run(["squeue", "-h", "-j", taken, "-t", "R,CG"]).stdout == "")
+    assert until(lambda: slurm.run(["squeue", "-h", "-j", taken, "-t", "R,CG"]).stdout == "")
     slurm.run(["touch", f"{slurm.node_env()['TRN_SHARED_ROOT']}/efs/trn/jobs/{job.id}/work/go"])
     ended = backend.wait(job.id, 600)
     assert ended.ok, log(backend, job.id, stage="precompile")
@@ -272,7 +263,7 @@ def test_a_follower_continues_after_its_connection_broke(backend: SlurmBackend) 
 
 def test_cancel(backend: SlurmBackend) -> None:
     job = backend.submit(script("sleep 3600", precompile=True, nodes=2))
-    until(lambda: backend.status(job.id).stages[0].state == "RUNNING")
+    assert until(lambda: backend.status(job.id).stages[0].state == "RUNNING")
     ended = backend.cancel(job.id)
     assert [s.state for s in ended.stages] == ["CANCELLED", "CANCELLED"]
     assert backend.cancel(job.id) == backend.status(job.id)  # once more changes nothing
@@ -488,7 +479,7 @@ def test_training_is_restarted_when_a_node_dies(backend: SlurmBackend, slurm: Lo
     job = backend.submit(
         script('echo "attempt ${SLURM_RESTART_COUNT:-0}"; if [ -z "${SLURM_RESTART_COUNT:-}" ]; then sleep 3600; fi')
     )
-    until(lambda: "attempt 0" in log(backend, job.id))
+    assert until(lambda: "attempt 0" in log(backend, job.id))
     node = backend.status(job.id).stages[0].nodes
     slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=test"])
     try:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import json
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ from botocore.stub import Stubber
 
 from sandbox import LocalAws
 from tests.sandbox.test_pcs import BASE as PCS
+from tests.support import until
 from tests.told import told
 from trainium_cdk.operations.supply import closed
 from trainium_cdk.operations.why import EVENTS, LINES, _allowed, eks_issues, failed_events, log_lines, why
@@ -261,10 +261,8 @@ def create(cloudformation: Any, name: str, template: dict[str, Any]) -> None:
 def update(cloudformation: Any, name: str, template: dict[str, Any]) -> None:
     """Until it has succeeded, or been rolled back."""
     cloudformation.update_stack(StackName=name, TemplateBody=json.dumps(template), Capabilities=["CAPABILITY_IAM"])
-    deadline = time.monotonic() + 120
-    while "IN_PROGRESS" in cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    stack = lambda: cloudformation.describe_stacks(StackName=name)["Stacks"][0]  # noqa: E731
+    assert until(lambda: "IN_PROGRESS" not in stack()["StackStatus"], 120)
 
 
 def delete(cloudformation: Any, name: str) -> None:

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from sandbox import paths, processes
 from sandbox.kubernetes import KubernetesFailed, LocalKubernetes, available, build, schemas
 from sandbox.kubernetes.api import ApiError, load_all, path_of
 from sandbox.kubernetes.logs import LogWriter
-from tests.support import need
+from tests.support import need, until
 from trainium_cdk.catalog import Catalog
 
 TRN1 = Catalog.load().instance("trn1.32xlarge")
@@ -56,18 +55,6 @@ def job(name: str, nodes: int, command: str, **spec: Any) -> Object:
             **spec,
         },
     }
-
-
-def until(found: Callable[[], Any], seconds: float = 600) -> Any:
-    """What `found` gives once it is true; its last answer if it never is."""
-    last: list[Any] = [None]
-
-    def tried() -> bool:
-        last[0] = found()
-        return bool(last[0])
-
-    processes.wait_until(tried, seconds, pause=0.1)
-    return last[0]
 
 
 def phase(cluster: LocalKubernetes, name: str) -> str:

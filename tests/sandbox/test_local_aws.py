@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from sandbox import LocalAws, SandboxError
 from sandbox.__main__ import main
 from sandbox.paths import HOME
-from tests.support import need_local_aws
+from tests.support import need_local_aws, until
 
 
 def test_the_command_line_gives_a_shell_its_aws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +86,4 @@ os.kill(os.getpid(), signal.SIGKILL)
     )
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 2, done.stderr
-    deadline = time.monotonic() + 600
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        assert time.monotonic() < deadline, f"still running: {pids}"
-        time.sleep(0.1)
+    assert until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids)), f"still running: {pids}"

@@ -16,7 +16,7 @@ import pytest
 
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, with_program
-from tests.support import need, swept
+from tests.support import need, swept, until
 from tests.trust.figures import record
 from tests.trust.histories import History, World
 from trainium_cdk.jobs import Script, SlurmBackend, SubmitError
@@ -145,10 +145,7 @@ def test_a_stage_waits_for_a_controller_that_is_being_restarted(world: World, tm
     world.slurm.kill_controller(save=True)
     killed.touch()
     log = jobs_dir(world) / sent.id / "logs" / "train.log"
-    end = time.monotonic() + 600
-    while "trn: Slurm's controller does not answer: " not in log.read_text():
-        assert time.monotonic() < end, log.read_text()
-        time.sleep(0.2)
+    assert until(lambda: "trn: Slurm's controller does not answer: " in log.read_text()), log.read_text()
     world.slurm.start_controller()
     assert world.wait(sent.id).ok
 

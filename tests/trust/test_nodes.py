@@ -5,24 +5,16 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sandbox.slurm import LocalSlurm
-from tests.support import swept
+from tests.support import swept, until
 from tests.trust.figures import record
 from trainium_cdk.jobs import BertLarge, Script, SlurmBackend
 
 STEPS, HELD = 45, 20  # training does not begin step 20 before its node is dead
-
-
-def until(condition: Callable[[], object], seconds: float = 600) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that in time"
-        time.sleep(0.1)
 
 
 def text(backend: SlurmBackend, id: str, stage: str) -> str:
@@ -57,13 +49,15 @@ def test_training_resumes_from_its_checkpoint_when_a_node_dies(
         )
     )
     output = jobs_dir / job.id / "output"
-    until(lambda: re.search(rf"\(\d+, {HELD - 1}\) step_loss", text(backend, job.id, "train")))
+    assert until(lambda: re.search(rf"\(\d+, {HELD - 1}\) step_loss", text(backend, job.id, "train")))
     running = next(s for s in backend.status(job.id).stages if s.name == "train")
     names = slurm.run(["scontrol", "show", "hostnames", running.nodes]).stdout.split()
     node = names[0] if dies.startswith("first") else names[-1]
     if dies.endswith("in-order"):
         slurm.end_node(node)
-        until(lambda: "a node is shutting down: waiting for Slurm to restart train" in text(backend, job.id, "train"))
+        assert until(
+            lambda: "a node is shutting down: waiting for Slurm to restart train" in text(backend, job.id, "train")
+        )
         assert backend.status(job.id).state == "RUNNING"
     slurm.kill_node(node)
     slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=hardware"])
@@ -105,10 +99,12 @@ def test_a_stopped_job_is_distinguished_from_a_failed_one(
 ) -> None:
     """With scancel, past `trn`, and after Slurm has forgotten the job."""
     job = backend.submit(Script(filename="long.sh", content=b"sleep 3600\n"))
-    until(lambda: "sleep" in slurm.run(["ps", "-eo", "args"]).stdout and backend.status(job.id).state == "RUNNING")
-    until(lambda: text(backend, job.id, "train"))
+    assert until(
+        lambda: "sleep" in slurm.run(["ps", "-eo", "args"]).stdout and backend.status(job.id).state == "RUNNING"
+    )
+    assert until(lambda: text(backend, job.id, "train"))
     slurm.run(["scancel", job.stages["train"]])
-    until(lambda: backend.status(job.id).done)
+    assert until(lambda: backend.status(job.id).done)
     assert backend.status(job.id).state == "CANCELLED"
     env = forgetful(slurm, tmp_path)
     backend.transport._env = env  # type: ignore[attr-defined]
@@ -130,7 +126,7 @@ def test_an_unreachable_controller_ends_no_job(
     job = backend.submit(
         Script(filename="long.sh", content=b"echo one; until [ -e go-on ]; do sleep 0.1; done; echo two\n")
     )
-    until(lambda: "one" in text(backend, job.id, "train"))
+    assert until(lambda: "one" in text(backend, job.id, "train"))
     away = forgetful(slurm, tmp_path, "Unable to contact slurm controller (connect failure)")
     backend.transport._env = away  # type: ignore[attr-defined]
     pauses: list[float] = []

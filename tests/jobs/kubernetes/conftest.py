@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import boto3
 import pytest
 
-from sandbox import LocalAws, processes
+from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, available, eks, image, supplier
 from sandbox.kubernetes.api import Object, path_of
-from tests.support import need
+from tests.support import need, until
 from tests.trust.figures import record
 from trainium_cdk import outputs, settings
 from trainium_cdk.catalog import Catalog
@@ -60,17 +60,6 @@ def sockets_that_were_reset_are_closed() -> Iterator[None]:
 
 def script(content: bytes = RANKS, **fields: Any) -> Script:
     return Script(**{"filename": "run.sh", "content": content, "nodes": 2, **fields})
-
-
-def until(found: Callable[[], Any], seconds: float = 600) -> Any:
-    last: list[Any] = [None]
-
-    def tried() -> bool:
-        last[0] = found()
-        return bool(last[0])
-
-    processes.wait_until(tried, seconds, pause=0.2)
-    return last[0]
 
 
 def text(chunks: Any) -> str:

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from tests.jobs.kubernetes.conftest import Running, script, until
+from tests.jobs.kubernetes.conftest import Running, script
+from tests.support import until
 from trainium_cdk.errors import SubmitError
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.kubernetes.conftest import Running, make_cluster, script, text, until
+from tests.jobs.kubernetes.conftest import Running, make_cluster, script, text
+from tests.support import until
 from trainium_cdk.errors import ApiError, JobError, SubmitError, UnknownJob
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, render

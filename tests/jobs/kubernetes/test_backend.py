@@ -8,7 +8,8 @@ import time
 import pytest
 
 from sandbox.kubernetes.api import path_of
-from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, script, text, until
+from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, script, text
+from tests.support import until
 from trainium_cdk.jobs import JobError, JobStatus, Script, SubmitError, UnknownJob
 from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, status
 from trainium_cdk.jobs.kubernetes.names import INDEX_LABEL, JOB_LABEL

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.jobs.kubernetes.conftest import Running, script, text, until
+from tests.jobs.kubernetes.conftest import Running, script, text
+from tests.support import until
 from tests.trust.figures import record
 from tests.trust.proxy import Scissors
 from tests.trust.test_arguments import NASTY, RECORDER, compare

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sandbox.kubernetes.api import path_of
-from tests.jobs.kubernetes.conftest import Running, script, until
+from tests.jobs.kubernetes.conftest import Running, script
+from tests.support import until
 from trainium_cdk.cli import follow
 from trainium_cdk.cli.app import app
 from trainium_cdk.errors import JobError

@@ -15,7 +15,8 @@ from websocket import WebSocketConnectionClosedException
 
 from sandbox.kubernetes.kwok_config import OPEN_PORTS
 from sandbox.training.fakes import neuron_tools
-from tests.jobs.kubernetes.conftest import Running, script, text, until
+from tests.jobs.kubernetes.conftest import Running, script, text
+from tests.support import until
 from trainium_cdk.jobs import JobError, TransportError, UnknownJob, use
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, inside
 from trainium_cdk.jobs.kubernetes.tensorboard import serve

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.kubernetes.conftest import Running, script, text, until
+from tests.jobs.kubernetes.conftest import Running, script, text
+from tests.support import until
 from trainium_cdk.cli.app import app
 from trainium_cdk.jobs.kubernetes import KubernetesBackend
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from sandbox.kubernetes.api import Object, path_of
 from sandbox.kubernetes.nodes import OWN_STATUS
-from tests.jobs.kubernetes.conftest import Running, script, until
+from tests.jobs.kubernetes.conftest import Running, script
+from tests.support import until
 from tests.told import told
 from trainium_cdk.catalog.known_errors import explain
 from trainium_cdk.jobs.kubernetes import KubernetesBackend

@@ -13,8 +13,9 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.kubernetes import build
-from tests.jobs.kubernetes.conftest import EFS, NAME, Running, apply, make_cluster, script, until
+from tests.jobs.kubernetes.conftest import EFS, NAME, Running, apply, make_cluster, script
 from tests.jobs.kubernetes.test_inside import SERVER
+from tests.support import until
 from trainium_cdk import outputs, settings
 from trainium_cdk.eks import kueue, manifests, network_policies
 from trainium_cdk.eks.access import groups_of

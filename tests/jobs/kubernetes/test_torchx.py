@@ -12,8 +12,8 @@ from ruamel.yaml import YAML
 from sandbox.kubernetes import schemas
 from sandbox.kubernetes.api import path_of
 from sandbox.paths import HOME as ROOT
-from tests.jobs.kubernetes.conftest import Running, fleet, make_cluster, until
-from tests.support import need
+from tests.jobs.kubernetes.conftest import Running, fleet, make_cluster
+from tests.support import need, until
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, render, status
 from trainium_cdk.jobs.kubernetes.torchx import component

@@ -8,7 +8,8 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.datasets import seed_datasets
-from tests.jobs.kubernetes.conftest import Running, text, until
+from tests.jobs.kubernetes.conftest import Running, text
+from tests.support import until
 from tests.trust.figures import record
 from trainium_cdk.jobs import BertLarge, Follower, JobStatus, prepared
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, status
