@@ -15,7 +15,9 @@ from trainium_cdk.cli.output import answer, put, say
 from trainium_cdk.cli.working import working
 
 if TYPE_CHECKING:
+    from trainium_cdk.checks.live import Aws
     from trainium_cdk.operations.updates import Change
+    from trainium_cdk.settings import Environment
 
 App = Annotated[Path | None, typer.Option(help="Folder with the app's cdk.json. Default: this one.")]
 
@@ -64,9 +66,28 @@ def diff(
     else:
         for line in describe(found, everything=all_):
             answer(line)
+    if environment:
+        for line in servers(stack, environment):
+            say(line)
     say(_verdict(wanted.name, found, bad))
     if bad:
         raise typer.Exit(1)
+
+
+def servers(stack: str, environment: Environment, aws: Aws | None = None) -> list[str]:
+    """Where the quota of ordinary instances does not suffice for what the stack needs at most after the update. CloudFormation would not
+    notice: it creates a queue whose nodes cannot start."""
+    from trainium_cdk import engines
+    from trainium_cdk.checks.live import Aws as Connection
+    from trainium_cdk.checks.live import Target
+    from trainium_cdk.checks.live.quotas import STANDARD_CHECK
+    from trainium_cdk.checks.live.run import run
+
+    engine = engines.of_stack(stack)
+    if engine is None:
+        return []
+    found = run(Target(environment, engine.name), aws or Connection(environment.region), [STANDARD_CHECK])
+    return [f"{f.level}: {f.what} = {f.value}: {f.reason}. Fix: {f.fix}" for f in found if f.level != "ok"]
 
 
 def _staying(name: str, region: str | None) -> list[str]:

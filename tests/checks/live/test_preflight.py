@@ -23,6 +23,7 @@ from trainium_cdk import settings
 from trainium_cdk.checks.live import Aws, Report, Target, checks_of, examine, policy, price_list, regions
 from trainium_cdk.checks.live.account import IDENTITY
 from trainium_cdk.checks.live.aws import OPERATIONS
+from trainium_cdk.cli.diff import servers
 
 EVERY_CHECK = {c for engine in ("slurm", "eks", "pcs") for c in (IDENTITY, *checks_of(engine))}
 TRN = Path(sys.executable).with_name("trn")
@@ -140,6 +141,41 @@ def test_quotas(aws: LocalAws, code: str, engine: str, text: str, check: str) ->
     assert (check in wrong(report(text, engine, **alone))) is code.startswith(("L-2C", "L-6B", "L-12"))
 
 
+@pytest.mark.parametrize(
+    ("limit", "text", "engine", "tags", "expected"),
+    [
+        (31, "", "slurm", {"parallelcluster:cluster-name": "trn-slurm"},
+         ("= 31: 1 x c5.4xlarge and 2 x c5.2xlarge: 32 vCPUs, of which 16 run now. Fix", "--desired-value 32 ", "or write pcluster.cpu_queue: null")),
+        (32, "", "slurm", {"parallelcluster:cluster-name": "trn-slurm"}, ()),
+        (32, "", "slurm", {"aws:cloudformation:stack-name": "TrnPclusterStack"}, ()),
+        (32, "", "slurm", {"parallelcluster:cluster-name": "other"}, ("32 vCPUs, and 16 are in use. Fix", "--desired-value 48 ")),
+        (32, "pcluster: {cpu_queue: {max_nodes: 4}}", "slurm", {"parallelcluster:cluster-name": "trn-slurm"},
+         ("4 x c5.2xlarge: 48 vCPUs, of which 16 run now", "--quota-code L-1216C47A --desired-value 48 ")),
+        (15, "pcluster: {cpu_queue: null}", "slurm", {"parallelcluster:cluster-name": "trn-slurm"},
+         ("= 15: 1 x c5.4xlarge: 16 vCPUs, of which 16 run now", "--region us-east-1")),
+        (16, "pcluster: {cpu_queue: null}", "slurm", {"parallelcluster:cluster-name": "trn-slurm"}, ()),
+        (9, "", "pcs", {"trainium-cdk:cluster": "trn-pcs"}, ("of which 16 run now", "or write pcs.cpu_queue: null")),
+    ],
+)  # fmt: skip
+def test_an_update_may_add_servers(
+    aws: LocalAws, limit: int, text: str, engine: str, tags: dict[str, str], expected: tuple[str, ...]
+) -> None:
+    """What `trn preflight` and `trn diff` report of a deployed stack whose head node (16 vCPUs) runs, in an account of its own."""
+    aws.set_answers("quotas", {STANDARD: limit})
+    keys = {"aws_access_key_id": "555555555555", "aws_secret_access_key": "x"}
+    ec2 = session(**keys).client("ec2", region_name="us-east-1")
+    spec = [{"ResourceType": "instance", "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}]
+    (head,) = ec2.run_instances(InstanceType="c5.4xlarge", MinCount=1, MaxCount=1, TagSpecifications=spec)["Instances"]
+    try:
+        connection = Aws("us-east-1", session(**keys))
+        lines = servers(NAMES[engine], settings.parse(text, "environment.yaml"), connection)
+    finally:
+        ec2.terminate_instances(InstanceIds=[head["InstanceId"]])
+    assert len(lines) == bool(expected)
+    for part in expected:
+        assert part in lines[0]
+
+
 def test_nodes_of_other_stacks_count(aws: LocalAws) -> None:
     ec2 = aws.client("ec2")
     aws.set_answers("quotas", {TRN_QUOTA: 2048 + 16})
@@ -183,7 +219,10 @@ def test_an_existing_stack_needs_no_second_vpc(aws: LocalAws) -> None:
     cfn.get_waiter("stack_create_complete").wait(StackName=name)
     try:
         left = wrong(report("name: there"))
-        assert left.keys() <= {"vpc-quota", "address-quota", "standard-quota"}
+        assert "1 x c5.4xlarge and 2 x c5.2xlarge: 32 vCPUs" in left.pop(
+            "standard-quota"
+        )  # an update may add the CPU queue
+        assert left.keys() <= {"vpc-quota", "address-quota"}
         assert all("the stack already has its own" in text for text in left.values())  # others use more than the quota
     finally:
         cfn.delete_stack(StackName=name)

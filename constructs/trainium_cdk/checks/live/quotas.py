@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ QUOTA = ("servicequotas:GetServiceQuota", "servicequotas:GetAWSDefaultServiceQuo
 STANDARD = frozenset("acdhimrtz")
 """Families that share one quota: `Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances`. Trainium is not `T`."""
 NOT_STANDARD = ("trn", "inf", "dl", "hpc", "mac")
+STACK_TAG = "aws:cloudformation:stack-name"
 LIVE = {"Name": "instance-state-name", "Values": ["pending", "running"]}
 
 
@@ -51,6 +52,8 @@ class Need:
         parts: `wanted` as text.
         each: what one unit of the largest part needs, if lowering its number is a fix.
         key: the key of that part.
+        running: what this stack's own parts use now; included in `wanted`.
+        instead: another fix, as a setting to write; empty if there is none.
     """
 
     quota: Quota
@@ -60,13 +63,16 @@ class Need:
     parts: str
     each: int = 0
     key: KeyPath = ()
+    running: int = 0
+    instead: str = ""
 
 
 def evaluate(target: Target, need: Need) -> Found:
     quota, limit = need.quota, int(need.limit)
     subject = target.about(f"quota {quota.name} ({quota.code})", *need.key)
     used = f", and {need.used:,} are in use" if need.used else ""
-    reason = f"{need.parts}: {counted(need.wanted, quota.unit)}{used}"
+    own = f", of which {need.running:,} run now" if need.running else ""
+    reason = f"{need.parts}: {counted(need.wanted, quota.unit)}{own}{used}"
     total = need.wanted + need.used
     if total <= limit:
         yield subject.ok(f"{limit:,}", reason)
@@ -77,7 +83,8 @@ def evaluate(target: Target, need: Need) -> Found:
     )
     room = max(0, limit - need.used)
     fits = f", or lower max_nodes: {room // need.each} fit now" if need.each else ""
-    yield subject.error(f"{limit:,}", reason, raise_it + fits)
+    instead = f", or write {need.instead}" if need.instead else ""
+    yield subject.error(f"{limit:,}", reason, raise_it + fits + instead)
 
 
 def applied(aws: Aws, quota: Quota) -> float:
@@ -122,18 +129,26 @@ def trn_vcpus(aws: Aws, catalog: Catalog, *, spot: bool, without: Target | None 
 
 
 def _running(aws: Aws, of: Callable[[str], bool], *, spot: bool, without: Target | None) -> Counter[str]:
-    """Number of running instances by type, without those of a stack's cluster."""
+    """Number of running instances by type, without those of a stack and its cluster."""
+    running = _instances(aws, of, spot=spot)
+    return Counter(kind for kind, tags in running if without is None or not _of_stack(without, tags))
+
+
+def _of_stack(target: Target, tags: Mapping[str, str]) -> bool:
+    """Whether an instance belongs to the target's cluster, or is one that CloudFormation created for its stack (a bastion host)."""
+    return target.cluster == tags.get(target.inventory.instance_tag) or target.stack == tags.get(STACK_TAG)
+
+
+def _instances(aws: Aws, of: Callable[[str], bool], *, spot: bool) -> Iterator[tuple[str, dict[str, str]]]:
+    """The running instances that count for a quota: type and tags of each."""
     answer = aws("ec2:DescribeInstances", Filters=[LIVE])
-    counts: Counter[str] = Counter()
     for instance in (i for r in answer.get("Reservations", []) for i in r.get("Instances", [])):
         tags = {t["Key"]: t["Value"] for t in instance.get("Tags", [])}
         bought = instance.get("InstanceLifecycle", "on-demand")
         if bought == "capacity-block" or (bought == "spot") is not spot:
             continue
-        ours = without is not None and tags.get(without.inventory.instance_tag) == without.cluster
-        if of(instance["InstanceType"]) and not ours:
-            counts[instance["InstanceType"]] += 1
-    return counts
+        if of(instance["InstanceType"]):
+            yield instance["InstanceType"], tags
 
 
 def _vcpus(aws: Aws, types: list[str]) -> dict[str, int]:
@@ -150,17 +165,21 @@ def is_standard(instance_type: str) -> bool:
 
 
 def fetch_standard(target: Target, aws: Aws) -> Need:
-    exists = stack(target, aws) is not None
-    wanted = [] if exists else [s for s in target.servers if is_standard(s.instance_type)]
-    others = _running(aws, is_standard, spot=False, without=target)
-    vcpus = _vcpus(aws, [*others, *(s.instance_type for s in wanted)])
-    parts = listed(f"{s.most} x {s.instance_type}" for s in wanted) if wanted else "the stack already has its own"
+    """What the stack needs at most, deployed or not: an update may add servers to it, such as a CPU queue."""
+    wanted = [s for s in target.servers if s.most and is_standard(s.instance_type)]
+    running = list(_instances(aws, is_standard, spot=False))
+    vcpus = _vcpus(aws, [*(kind for kind, _ in running), *(s.instance_type for s in wanted)])
+    own = sum(vcpus.get(kind, 0) for kind, tags in running if _of_stack(target, tags))
+    section = target.of.section
+    cpu_queue = any(s.key[:2] == (section, "cpu_queue") for s in wanted)
     return Need(
         STANDARD_VCPUS,
         applied(aws, STANDARD_VCPUS),
-        sum(n * vcpus.get(t, 0) for t, n in others.items()),
+        sum(vcpus.get(kind, 0) for kind, _ in running) - own,
         sum(s.most * vcpus.get(s.instance_type, 0) for s in wanted),
-        parts,
+        listed(f"{s.most} x {s.instance_type}" for s in wanted) if wanted else "no such instance",
+        running=own,
+        instead=f"{section}.cpu_queue: null" if cpu_queue else "",
     )
 
 
@@ -187,15 +206,13 @@ def fetch_vpcs(target: Target, aws: Aws) -> Need:
 
 
 STACK = "cloudformation:DescribeStacks"
+STANDARD_CHECK: Check[Need] = Check(
+    "standard-quota", (*QUOTA, "ec2:DescribeInstances", "ec2:DescribeInstanceTypes"), fetch_standard, evaluate
+)
 CHECKS: tuple[Check[Any], ...] = (
     _trn("on-demand"),
     _trn("spot"),
-    Check(
-        "standard-quota",
-        (*QUOTA, STACK, "ec2:DescribeInstances", "ec2:DescribeInstanceTypes"),
-        fetch_standard,
-        evaluate,
-    ),
+    STANDARD_CHECK,
     Check(
         "address-quota",
         (*QUOTA, STACK, "ec2:DescribeAddresses"),
