@@ -10,7 +10,7 @@ import pytest
 from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, script, text
 from tests.support import until
-from trainium_cdk.jobs import JobError, JobStatus, Script, SubmitError, UnknownJob
+from trainium_cdk.jobs import JobError, JobStatus, Script, SomeRefused, SubmitError, UnknownJob
 from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, status
 from trainium_cdk.jobs.kubernetes.names import INDEX_LABEL, JOB_LABEL
 
@@ -168,15 +168,19 @@ def test_an_interrupted_submission_is_completed(backend: KubernetesBackend) -> N
 
 def test_two_running_jobs_do_not_share_a_compile_cache(backend: KubernetesBackend) -> None:
     first = backend.submit(script(b"sleep 3600", nodes=1, cache="shared"), "one")
-    with pytest.raises(SubmitError, match=r"job run-one uses the compile cache shared.*trn wait run-one.*--cache"):
-        backend.submit(script(b"true", nodes=1, cache="shared"), "two")
+    others = [script(b"true", nodes=1, cache="Shared"), script(b"sleep 1", nodes=1, cache="shared")]
+    with pytest.raises(
+        SomeRefused, match=r"job run-one uses the compile cache shared.*trn wait run-one.*--cache"
+    ) as some:
+        backend.submit_many(others, "many")
+    assert [one.id for one in some.value.submitted] == ["run-many-0"]
+    assert str(some.value).startswith("1 of 2 jobs were refused")
     with pytest.raises(UnknownJob):
-        backend.status("run-two")
+        backend.status("run-many-1")
     with pytest.raises(ApiError) as caught:
-        backend.api.get("Secret", "run-two")
+        backend.api.get("Secret", "run-many-1")
     assert caught.value.status == 404
-    other = backend.submit(script(b"true", nodes=1, cache="Shared"), "three")  # another cache set
-    assert backend.wait(other.id, 600).ok
+    assert backend.wait("run-many-0", 600).ok  # another cache set
     backend.cancel(first.id)
     assert backend.submit(script(b"true", nodes=1, cache="shared"), "two").existing is False
     assert backend.wait("run-two", 600).ok
