@@ -3,7 +3,7 @@
 A command for a head node runs here, in a shell with the environment in the file `clusters/<cluster>/node.json` in the
 sandbox's folder: `{"env": {...}, "cwd": "...", "inside": [...]}`, the last one words that come before it. It is written when a Slurm is attached to the cluster, and read for each
 command; without it the command fails with that reason.
-AWS's limits apply: 24,000 characters of output, 8,000 of error output, 2,500 in the listing.
+AWS's limits apply: 24,000 characters of output, 8,000 of error output, 2,500 in the listing, and five commands at a time on a node.
 
 If the sandbox's folder has a file `run-command.json`, no command runs: each gets that result, for example
 `{"Status": "TimedOut", "StatusDetails": "Delivery Timed Out"}`.
@@ -18,7 +18,9 @@ import os
 import secrets
 import signal
 import subprocess
+import threading
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,10 @@ _AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-{}-x86_64"
 """Amazon's newest image; the CDK's own `latest_amazon_linux2023` names its kernel."""
 _LISTED_OUTPUT = 2500
 _GRACE_S = 60.0
+WORKERS = 5
+"""Commands that run on a node at a time: `CommandWorkersLimit` of the agent's configuration, of which this is the default (amazon-ssm-agent,
+README.md and agent/appconfig/constants.go of 2024-10-21). The agent keeps five more, and the service the rest."""
+_workers: dict[str, threading.BoundedSemaphore] = defaultdict(lambda: threading.BoundedSemaphore(WORKERS))
 _running: dict[tuple[str, str], subprocess.Popen[str]] = {}
 _cancelled: set[tuple[str, str]] = set()
 _sessions: set[str] = set()
@@ -111,11 +117,24 @@ def _execute(key: tuple[str, str], argv: list[str], seconds: float, folder: str 
 
 
 def finish_invocation(command_id: str, instance_id: str, argv: list[str]) -> None:
-    """Update an invocation while its command runs; runs on its own thread."""
+    """Update an invocation until its command has run, once the node has a worker for it; runs on its own thread."""
     record = ssm._commands.get(command_id)
     invocation = (record or {}).get("Invocations", {}).get(instance_id)
     if record is None or invocation is None:
         return
+    if not _workers[instance_id].acquire(timeout=float(record["TimeoutSeconds"])):
+        invocation.update(StatusDetails="Delivery Timed Out", Status="TimedOut")
+        _roll_up(record)
+        return
+    try:
+        _run(record, invocation, command_id, instance_id, argv)
+    finally:
+        _workers[instance_id].release()
+
+
+def _run(
+    record: dict[str, Any], invocation: dict[str, Any], command_id: str, instance_id: str, argv: list[str]
+) -> None:
     key = (command_id, instance_id)
     outcome = Path(os.environ["SANDBOX_DIR"]) / "run-command.json"
     if outcome.is_file():

@@ -43,10 +43,12 @@ def send(aws: LocalAws, instance: str, *commands: str, **parameters: list[str]) 
     return identifier
 
 
-def wait(aws: LocalAws, command: str, instance: str, until: Callable[[Invocation], bool] | None = None) -> Invocation:
+def wait(
+    aws: LocalAws, command: str, instance: str, until: Callable[[Invocation], bool] | None = None, seconds: float = 600
+) -> Invocation:
     """The invocation once it satisfies `until` (default: it has ended)."""
     ssm = aws.client("ssm")
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found: Invocation = ssm.get_command_invocation(CommandId=command, InstanceId=instance)
         if (until or (lambda entry: entry["Status"] in FINAL))(found):
@@ -79,6 +81,22 @@ def test_output_is_cut_where_aws_cuts_it(local_aws: LocalAws, head_node: str) ->
     assert (len(done["StandardOutputContent"]), len(done["StandardErrorContent"])) == (24_000, 8_000)
     listed = local_aws.client("ssm").list_command_invocations(CommandId=command, Details=True)
     assert len(listed["CommandInvocations"][0]["CommandPlugins"][0]["Output"]) == 2_500
+
+
+def test_a_node_runs_five_commands_at_a_time(local_aws: LocalAws, head_node: str) -> None:
+    running = [send(local_aws, head_node, "sleep 3600") for _ in range(5)]
+    ssm = local_aws.client("ssm")
+    try:
+        for command in running:
+            wait(local_aws, command, head_node, lambda entry: entry["Status"] == "InProgress")
+        late = send(local_aws, head_node, "echo late")
+        with pytest.raises(AssertionError, match="Pending"):
+            wait(local_aws, late, head_node, lambda entry: entry["Status"] != "Pending", seconds=1)
+        ssm.cancel_command(CommandId=running[0])
+        assert wait(local_aws, late, head_node)["StandardOutputContent"] == "late\n"
+    finally:
+        for command in running:
+            ssm.cancel_command(CommandId=command)
 
 
 def test_a_running_command_can_be_cancelled(local_aws: LocalAws, head_node: str) -> None:
