@@ -99,6 +99,37 @@ def test_on_pcs(capsys: pytest.CaptureFixture[str]) -> None:
     assert "2 x trn1.32xlarge\t64" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("stack", "environment", "expected"),
+    [
+        ("TrnPclusterStack", "", ["prepare: 1 x c5.2xlarge of queue cpu, which may have to start from zero", "precompile: 2 x trn1.32xlarge of queue compute1, which may have to start from zero"]),
+        ("TrnPclusterStack", "pcluster: {cpu_queue: {min_nodes: 1}, queues: [{compute_resources: [{min_nodes: 2}]}]}", ["prepare: 1 x c5.2xlarge of queue cpu, which run always", "precompile: 2 x trn1.32xlarge of queue compute1, which run always"]),
+        ("TrnPclusterStack", "pcluster: {cpu_queue: null}", ["prepare: 1 x trn1.32xlarge of queue compute1, which may", "precompile: 2 x trn1"]),
+        ("TrnPcsStack", "pcs: {cpu_queue: {name: small, instance_type: m5.xlarge}}", ["prepare: 1 x m5.xlarge of queue small, which may", "precompile: 2 x trn1"]),
+        ("TrnEksStack", "eks: {system: {instance_type: m5.xlarge}}", ["prepare: a pod on the system nodes (m5.xlarge), which run always", "precompile: 2 x trn1.32xlarge of queue trn, which may"]),
+    ],
+)  # fmt: skip
+def test_where_the_stages_before_the_training_run(
+    stack: str, environment: str, expected: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "environment.yaml"
+    file.write_text(environment)
+    image = ("--image", "r/i:1") if stack == "TrnEksStack" else ()
+    words = ["plan", "bert-large", "--nodes", "2", "--precompile", "--stack", stack, *image, "--environment", str(file)]
+    cli.app(words, standalone_mode=False)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pre")]
+    assert [line.startswith(start) for line, start in zip(lines, expected, strict=True)] == [True, True], lines
+    cli.app([*words, "--json"], standalone_mode=False)
+    [plan] = json.loads(capsys.readouterr().out)["plans"]
+    told = [(p["stage"], p["from_zero"]) for p in plan["places"]]
+    assert told == [(line.partition(":")[0], "zero" in line) for line in lines]
+
+
+def test_of_a_deployed_stack_it_is_not_known_whether_nodes_run() -> None:
+    [found] = forecast(BertLarge(), [1], make_cluster(), CATALOG)
+    assert str(found.places[0]) == "prepare: 1 x c5.2xlarge of queue cpu, which may have to start"
+
+
 @pytest.mark.parametrize("nodes", ["", "0", "a", "1,,x", "-1", "1.5", "99999"])
 def test_numbers_that_are_none(nodes: str) -> None:
     with pytest.raises(TrnError, match="Write numbers of nodes, from 1 on, for example --nodes 1,2,4,8"):

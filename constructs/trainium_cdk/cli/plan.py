@@ -44,7 +44,9 @@ def plan(
 ) -> None:
     """See `listed`. `fields` are the options of the kinds; None if not given."""
     from trainium_cdk.catalog import Catalog
+    from trainium_cdk.cli.preflight import engine_of
     from trainium_cdk.jobs.forecast import forecast
+    from trainium_cdk.jobs.places import known
 
     counts = _counts(nodes)
     environment = described(ctx)
@@ -54,7 +56,8 @@ def plan(
     )
     given = {name: value for name, value in fields.items() if value is not None}
     made = make(job, (), {**given, "nodes": counts[0]})
-    found = forecast(made, counts, cluster, catalog)
+    said = known(environment, engine_of(on.stack, environment)) if environment and not on.cluster_file else None
+    found = forecast(made, counts, cluster, catalog, said)
     if as_json:
         put(
             {
@@ -126,6 +129,7 @@ def _number(value: float | None) -> str:
 def _notes(found: list[Forecast], cluster: Cluster, date: Any) -> list[str]:
     lines = [f"{one.nodes} nodes refused: {one.refused}" for one in found if one.refused]
     good = [one for one in found if not one.refused]
+    lines += dict.fromkeys(str(place) for one in good for place in one.places)
     lines += dict.fromkeys(note for one in good for note in one.notes)
     if steps := next((one.steps for one in good if one.steps), None):
         lines.append(f"hours: of all {steps:,} steps, without compilation")

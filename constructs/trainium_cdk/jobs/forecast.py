@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.models import Job
+from trainium_cdk.jobs.places import Known, Place, places
 from trainium_cdk.jobs.plan import Plan, expected, plan
 from trainium_cdk.jobs.status import Expected
 from trainium_cdk.outputs import Cluster
@@ -21,6 +22,7 @@ class Forecast:
     Attributes:
         refused: why it does not work; empty if it does. Then nothing else is known.
         hour_usd: what the nodes cost in an hour; None if the price is not known.
+        places: where the stages before the training run.
         hours: of the whole training; None if no throughput is published of this very job, or its steps are not known.
     """
 
@@ -34,6 +36,7 @@ class Forecast:
     expected: Expected | None = None
     hour_usd: float | None = None
     notes: tuple[str, ...] = ()
+    places: tuple[Place, ...] = ()
 
     @property
     def hours(self) -> float | None:
@@ -51,21 +54,30 @@ class Forecast:
         published = (
             {"sequences_per_second": e.sequences_per_second, "source": e.source} if (e := self.expected) else None
         )
-        return {**self.__dict__, "expected": published, "notes": list(self.notes), "hours": self.hours, "usd": self.usd}
+        return {
+            **self.__dict__,
+            "expected": published,
+            "notes": list(self.notes),
+            "places": [asdict(p) for p in self.places],
+            "hours": self.hours,
+            "usd": self.usd,
+        }
 
 
-def forecast(job: Job, counts: Iterable[int], cluster: Cluster, catalog: Catalog) -> list[Forecast]:
-    """A job, as it would run on each number of nodes."""
+def forecast(
+    job: Job, counts: Iterable[int], cluster: Cluster, catalog: Catalog, said: Known | None = None
+) -> list[Forecast]:
+    """A job, as it would run on each number of nodes. `said`: what its environment says, if there is one."""
     found = []
     for nodes in counts:
         try:
-            found.append(_of(plan(job.model_copy(update={"nodes": nodes}), cluster), catalog))
+            found.append(_of(plan(job.model_copy(update={"nodes": nodes}), cluster), catalog, said))
         except JobError as e:
             found.append(Forecast(nodes, refused=str(e)))
     return found
 
 
-def _of(fitted: Plan, catalog: Catalog) -> Forecast:
+def _of(fitted: Plan, catalog: Catalog, said: Known | None) -> Forecast:
     job, fleet = fitted.job, fitted.fleet
     price = (
         None if fleet.capacity_type == "capacity-block" else catalog.price(fleet.instance_type, fitted.cluster.region)
@@ -73,4 +85,5 @@ def _of(fitted: Plan, catalog: Catalog) -> Forecast:
     return Forecast(
         job.nodes, "", fleet.instance_type, fitted.workers if fitted.on_trainium else 0, str(fitted.batch or ""), fitted.batch.global_size if fitted.batch else None,
         job.total_steps, expected(fitted, catalog), None if price is None else price * job.nodes, fitted.notes,
+        places(fitted, said),
     )  # fmt: skip
