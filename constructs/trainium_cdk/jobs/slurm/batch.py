@@ -19,13 +19,14 @@ MOST = 100
 _ENDED = "trn-ended: "
 
 _FOLDERS = r"""
-# The folders of all new jobs are made at once. One without stages at the end is of a job that was refused, or not reached.
+# The folders of all new jobs of a lock are made at once. One without stages at its end is of a job that was refused, or not reached.
 declare -A new=()
 clear_folders() {
   local one
   for one in "${!new[@]}"; do
     if [ -d "$one" ] && [ ! -e "$one/stages" ]; then rmdir "$one"/{logs,state,script,work} "$one" 2> /dev/null || true; fi
   done
+  new=()
 }
 trap clear_folders EXIT
 make_folders() { # ids
@@ -61,7 +62,7 @@ def script(submissions: Sequence[SlurmSubmission]) -> str:
         jobs = list(group)
         text += [f"id={quote.word(jobs[0].id)}\n", lock]
         text.append(f"make_folders {quote.words(one.id for one in jobs)}\n")
-        text += [_job(one) for one in jobs]
+        text += [*map(_job, jobs), "clear_folders\n"]
     return "".join(text)
 
 
