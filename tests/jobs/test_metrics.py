@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainium_cdk.jobs import metrics
@@ -20,6 +22,8 @@ from trainium_cdk.jobs.metrics import (
     Summary,
     parse_line,
 )
+from trainium_cdk.jobs.records import Reader, Steps, reads
+from trainium_cdk.jobs.report.curve import Curves
 
 BERT = "LOG Wed Dec 21 00:12:27 2022 - (0, 14) step_loss : 11.2500 learning_rate : 2.80e-06 throughput : 6497.86 "
 MEGATRON = (
@@ -126,16 +130,116 @@ def test_the_lines_that_are_skipped_have_no_record(parts: list[bytes]) -> None:
     assert [*reader.feed(log), *reader.close()] == [record for line in lines for record in parse_line(line)]
 
 
+def usual(step: int, loss: float = 11.25) -> bytes:
+    return f"LOG Fri Nov 20 08:00:05 2026 - (0, {step}) step_loss : {loss:.4f} learning_rate : 2.80e-06 throughput : {7e3 - step:.2f} \n".encode()
+
+
+NUMBERS = (
+    "-2.5",
+    "1.",
+    ".5",
+    "2",
+    "1.5.2",
+    "1e5",
+    "nan",
+    "inf",
+    "1_0.5",
+    "1" * 15 + ".5",
+    "9" * 16 + ".5",
+    "2.5e+20",
+    "2.5e-00006",
+    "2.5-",
+)
+FIELDS = (
+    ("", "00: ", "[0]:", "\x1b[1mLOG ", "LOG a", "trn: ", "\x80é", "loss=", "iteration 1/ 2 |"),
+    (
+        "Fri Nov 20 08:00:05 2026",
+        "Fri Nov 20 08:00:05 202\n",
+        "٣" * 12,
+        "🙂" * 6,
+        "\x1b[1m" * 6,
+        "a - (0, 1) step_loss : 5.5 ",
+    ),
+    ("7", "8", "9", "10", "1" * 16, "-1"),
+    ("2.5", *NUMBERS),
+    ("2.5e-06", *NUMBERS),
+    ("2.5", *NUMBERS),
+    (" ", "", " grad-norm : 1.5", "\t", "_", "٣", " " + BERT, "\rLOG"),
+)
+LINE = "{}LOG {} - (0, {}) step_loss : {} learning_rate : {} throughput : {}{}\n"
+NEARLY = [
+    LINE.format(*[other if values is odd else values[0] for values in FIELDS]).encode()
+    for odd in FIELDS
+    for other in odd
+]
+"""Lines of which one field is not a usual one."""
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.one_of(st.builds(usual, st.integers(0, 30)), st.sampled_from(NEARLY), st.sampled_from(LINES)), max_size=12
+    )
+)
+def test_many_lines_at_once_are_read_as_each_alone(parts: list[bytes]) -> None:
+    log, many, single = b"".join(parts), Follower(), Follower()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "_PIECE", 500)
+        patch.setattr(metrics, "_PART", 150)
+        found = [*many.feed_many(log), *many.close()]
+    expected, of_many = Curves(), Curves()
+    for record in found:
+        if isinstance(record, Step | Steps):
+            of_many.add(record)
+    lines = [record for line in log.replace(b"\r", b"\n").split(b"\n") for record in parse_line(line)]
+    for record in lines:
+        single.summary.add(record)
+        if isinstance(record, Step):
+            expected.add(record)
+    assert [one for record in found for one in (record if isinstance(record, Steps) else [record])] == lines
+    assert many.summary.throughput == pytest.approx(single.summary.throughput)
+    assert replace(many.summary, _sum=0) == replace(single.summary, _sum=0)
+    assert (of_many, of_many.step, of_many.last) == (expected, expected.step, expected.last)
+
+
+def test_only_the_lines_near_an_odd_one_are_read_alone() -> None:
+    log = b"".join(map(usual, range(500))) + usual(500, math.nan) + b"".join(map(usual, range(501, 1500)))
+    found = Follower().feed_many(log)
+    alone = [record for record in found if isinstance(record, Step)]
+    assert 1 <= len(alone) < 50
+    assert sum(len(record) for record in found if isinstance(record, Steps)) == 1500 - len(alone)
+
+
+@pytest.fixture
+def also_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Reader], None]]:
+    """Adds a reader, as of a kind of another package."""
+    known, cached = metrics.readers(), (metrics.marks, metrics._marked, metrics._by_mark)
+
+    def add(reader: Reader) -> None:
+        monkeypatch.setattr(metrics, "readers", lambda: (*known, reader))
+        for function in cached:
+            function.cache_clear()
+
+    yield add
+    for function in cached:
+        function.cache_clear()
+
+
+def test_lines_that_another_reader_reads_too_are_read_alone(also_read: Callable[[Reader], None]) -> None:
+    also_read(reads(" step_loss : ")(lambda _: iter([(0, Step(1, 1.0))])))
+    assert len(Follower().feed_many(usual(7) * 3)) == 6
+
+
 @pytest.mark.parametrize(("marked", "looked_at"), [(True, 1), (False, 1001)])
-def test_only_lines_with_a_mark_are_looked_at(marked: bool, looked_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_lines_with_a_mark_are_looked_at(
+    marked: bool, looked_at: int, also_read: Callable[[Reader], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A kind of another package whose reader has no marks reads every line."""
-    readers = (*metrics.readers(), *([] if marked else [lambda _: iter(())]))
-    monkeypatch.setattr(metrics, "readers", lambda: readers)
+    if not marked:
+        also_read(lambda _: iter(()))
     seen: list[bytes] = []
     monkeypatch.setattr(metrics, "parse_line", lambda line: seen.append(line) or ())
-    metrics.marks.cache_clear()
-    Follower().feed(b"INFO ||NEURON_CC_WRAPPER||: Using a cached neff\n" * 1000 + BERT.encode() + b"\n")
-    metrics.marks.cache_clear()
+    Follower().feed(b"INFO ||NEURON_CC_WRAPPER||: Using a cached neff\n" * 1000 + NEMO.encode() + b"\n")
     assert len([line for line in seen if line]) == looked_at
 
 

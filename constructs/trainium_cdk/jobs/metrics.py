@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,6 +23,7 @@ from trainium_cdk.jobs.records import (
     Record,
     Start,
     Step,
+    Steps,
     parse_number,
     reads,
 )
@@ -29,6 +31,8 @@ from trainium_cdk.jobs.status import whole
 
 LONGEST_LINE = 100_000
 """Only this much of a line is read; lines of a training are shorter."""
+_PIECE, _PART = 65_536, 4096
+"""Bytes that are read at once; where a line of them is not a usual one, they are read in parts, and the part with that line line by line."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _MEGATRON = re.compile(
@@ -106,30 +110,56 @@ def readers() -> tuple[Reader, ...]:
 @cache
 def marks() -> tuple[bytes, ...] | None:
     """A line without any of these has no record; None if a reader has no marks."""
-    found = dict.fromkeys(_OTHERS)
-    for reader in readers():
-        if not isinstance(reader, MarkedReader):
-            return None
-        found |= dict.fromkeys(reader.marks)
-    return tuple(mark.encode() for mark in found if not any(other != mark and other in mark for other in found))
+    if not all(isinstance(reader, MarkedReader) for reader in readers()):
+        return None
+    return tuple(dict.fromkeys(word.encode() for words, _ in _marked() for word in words))
 
 
-def _candidates(text: bytes) -> Iterator[bytes]:
-    """The lines that may have records, in their order. `text` is whole lines."""
+@cache
+def _by_mark() -> dict[bytes, MarkedReader]:
+    """The readers of many lines at once, by the words of their lines; without those whose lines another reader reads too."""
+    shared = Counter(word for words, _ in _marked() for word in words)
+    found = [reader for reader in readers() if isinstance(reader, MarkedReader) and reader.usual]
+    return {mark.encode(): one for one in found for mark in one.marks if all(shared[m] == 1 for m in one.marks)}
+
+
+def _split(text: bytes, size: int) -> Iterator[bytes]:
+    """Whole lines of `size` bytes together, or a longer one."""
+    begin = 0
+    while begin < len(text):
+        end = text.rfind(b"\n", begin, begin + size) + 1 or text.find(b"\n", begin) + 1 or len(text)
+        yield text[begin:end]
+        begin = end
+
+
+def _records(text: bytes, whole: bool = True) -> Iterator[Record | Steps]:
+    """The records of whole lines, in their order."""
     words = marks()
     if words is None:
-        yield from text.split(b"\n")
+        for line in text.split(b"\n"):
+            yield from parse_line(line)
         return
+    # a byte that is nowhere is found out sooner than a word
+    there = {word for word in words if all(byte in text for byte in word) and word in text}
+    reader = next((_by_mark()[word] for word in there if word in _by_mark()), None)
+    if reader and len(text) < LONGEST_LINE and b"\x1b" not in text:
+        if there <= {*map(str.encode, reader.marks)} and (steps := reader.steps(text)):
+            yield steps
+            return
+        if whole:
+            for part in _split(text, _PART):
+                yield from _records(part, whole=False)
+            return
     begins = set()
-    for mark in words:
+    for mark in there:
         at = text.find(mark)
         while at >= 0:
             begins.add(text.rfind(b"\n", 0, at) + 1)
             end = text.find(b"\n", at)
             at = text.find(mark, end) if end >= 0 else -1
-    for line in sorted(begins):
-        end = text.find(b"\n", line)
-        yield text[line : end if end >= 0 else len(text)]
+    for begin in sorted(begins):
+        end = text.find(b"\n", begin)
+        yield from parse_line(text[begin : end if end >= 0 else len(text)])
 
 
 def _seconds(text: str) -> int | None:
@@ -188,8 +218,10 @@ class Summary:
     _sum: float = field(default=0.0, repr=False)
     _count: int = field(default=0, repr=False)
 
-    def add(self, record: Record) -> None:
-        if isinstance(record, Step):
+    def add(self, record: Record | Steps) -> None:
+        if isinstance(record, Steps):
+            self._add_all(record)
+        elif isinstance(record, Step):
             if self.last and record.step == self.last.step and record.loss == self.last.loss:
                 return  # a progress bar repeats itself
             self.steps += 1
@@ -211,6 +243,19 @@ class Summary:
         else:
             self.cache = record
 
+    def _add_all(self, steps: Steps) -> None:
+        first = next(iter(steps))
+        if not steps.increase or (self.last and self.last.step == first.step):
+            for step in steps:
+                self.add(step)
+            return
+        self.steps += len(steps)
+        self.last = steps.last
+        self.first_loss = first.loss if self.first_loss is None else self.first_loss
+        speeds, warm = steps.columns.get("throughput", []), self.warmup - len(self._first)
+        self._first += speeds[:warm]
+        self._sum, self._count = sum(speeds[warm:], self._sum), self._count + len(speeds[warm:])
+
     @property
     def throughput(self) -> float | None:
         """Mean sequences per second after the warm-up, or of all steps during it."""
@@ -227,6 +272,10 @@ class Follower:
     _rest: bytes = b""
 
     def feed(self, data: bytes) -> list[Record]:
+        return _single(self.feed_many(data))
+
+    def feed_many(self, data: bytes) -> list[Record | Steps]:
+        """The same, several times as fast: neighbouring steps come as columns."""
         text, _, self._rest = (self._rest + data).replace(b"\r", b"\n").rpartition(b"\n")
         if len(self._rest) > 1_000_000:  # not a line of a training: dropped
             self._rest = b""
@@ -235,12 +284,16 @@ class Follower:
     def close(self) -> list[Record]:
         """The records of what came after the last line end."""
         rest, self._rest = self._rest, b""
-        return self._take(rest)
+        return _single(self._take(rest))
 
-    def _take(self, text: bytes) -> list[Record]:
-        records: list[Record] = []
-        for line in _candidates(text):
-            records += parse_line(line)
+    def _take(self, text: bytes) -> list[Record | Steps]:
+        records: list[Record | Steps] = []
+        for piece in _split(text, _PIECE):
+            records += _records(piece)
         for record in records:
             self.summary.add(record)
         return records
+
+
+def _single(records: list[Record | Steps]) -> list[Record]:
+    return [one for record in records for one in (record if isinstance(record, Steps) else (record,))]

@@ -12,7 +12,7 @@ from trainium_cdk.jobs.report.curve import POINTS, Curve, Curves
 def test_a_long_run_is_averaged() -> None:
     curve = Curve()
     for step in range(1, 100_001):
-        curve.add(step, step / 2)
+        curve.add([step], [step / 2])
     points = curve.all()
     assert POINTS / 2 <= len(points) <= POINTS
     assert all(abs(y - x / 2) < 1e-9 for x, y in points)
@@ -22,7 +22,7 @@ def test_a_long_run_is_averaged() -> None:
 def test_what_a_restart_trains_again_is_replaced() -> None:
     curve = Curve()
     for step in [1, 2, 3, 4, 5, 3, 4, 5, 6]:
-        curve.add(step, 10.0 * len(curve.points))
+        curve.add([step], [10.0 * len(curve.points)])
     assert [x for x, _ in curve.all()] == [1, 2, 3, 4, 5, 6]
 
 
@@ -30,7 +30,7 @@ def test_what_a_restart_trains_again_is_replaced() -> None:
 def test_points_are_few_and_in_order(steps: list[int]) -> None:
     curve = Curve()
     for step in steps:
-        curve.add(step, 1.0)
+        curve.add([step], [1.0])
     xs = [x for x, _ in curve.all()]
     assert xs == sorted(set(xs))
     assert len(xs) <= POINTS

@@ -14,7 +14,7 @@ from trainium_cdk.jobs import corrections, quote, templates
 from trainium_cdk.jobs.models import Data, Job, Scaling, Upstream, check_warm_up, wrong
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
-from trainium_cdk.jobs.records import NUMBER, Pattern, Reader, Step, parse_number, reads
+from trainium_cdk.jobs.records import NUMBER, USUAL, WHOLE, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
 
 if TYPE_CHECKING:
@@ -66,13 +66,19 @@ NUMBERS: dict[tuple[int, str], Numbers] = {
 }
 
 _LINE = Pattern(
-    rf"LOG .{{10,40}}? - \(\d{{1,15}}, (?P<step>\d{{1,15}})\) step_loss : (?P<loss>{NUMBER})\s+learning_rate : "
+    rf"LOG .{{6,40}}? - \(\d{{1,15}}, (?P<step>\d{{1,15}})\) step_loss : (?P<loss>{NUMBER})\s+learning_rate : "
     rf"(?P<lr>{NUMBER})\s+throughput : (?P<speed>{NUMBER})"
     rf"(?:\s+grad-norm : (?P<norm>{NUMBER}))?"
 )
 
 
-@reads(" step_loss : ")
+_USUAL = (
+    rf"LOG .{{24}} - \({WHOLE}, (?P<step>{WHOLE})\) step_loss : (?P<loss>{USUAL}) "
+    rf"learning_rate : (?P<learning_rate>{USUAL}e-\d\d) throughput : (?P<throughput>{USUAL})"
+)
+
+
+@reads(" step_loss : ", usual=_USUAL)
 def read(text: str) -> Iterator[tuple[int, Step]]:
     """The vendor's `LOG ...` lines; NeuronX Distributed's examples print the same."""
     for match in _LINE.finditer(text):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainium_cdk.jobs.records import Step
+from trainium_cdk.jobs.records import Step, Steps
 
 POINTS = 1000
 """The most points that a curve keeps: more than a screen has pixels for one chart."""
@@ -29,25 +29,33 @@ class Curve:
 
     points: list[tuple[float, float]] = field(default_factory=list)
     _each: int = 1
-    _open: list[tuple[float, float]] = field(default_factory=list)
+    _steps: list[float] = field(default_factory=list)
+    _values: list[float] = field(default_factory=list)
 
-    def add(self, step: float, value: float) -> None:
-        while self._open and self._open[-1][0] >= step:
-            self._open.pop()
-        while self.points and self.points[-1][0] >= step:
+    def add(self, steps: Sequence[float], values: Sequence[float]) -> None:
+        """Take points, of which each step is higher than the one before."""
+        while self._steps and self._steps[-1] >= steps[0]:
+            del self._steps[-1], self._values[-1]
+        while self.points and self.points[-1][0] >= steps[0]:
             self.points.pop()
-        self._open.append((step, value))
-        if len(self._open) < self._each:
-            return
-        self.points.append(_mean(self._open))
-        self._open.clear()
-        if len(self.points) >= POINTS:
-            self.points = [_mean(self.points[i : i + 2]) for i in range(0, len(self.points), 2)]
-            self._each *= 2
+        self._steps += steps
+        self._values += values
+        begin = 0
+        while len(self._steps) - begin >= self._each:
+            self.points.append(self._mean(begin, begin + self._each))
+            begin += self._each
+            if len(self.points) >= POINTS:
+                pairs = zip(self.points[::2], self.points[1::2], strict=True)
+                self.points = [((a + c) / 2, (b + d) / 2) for (a, b), (c, d) in pairs]
+                self._each *= 2
+        del self._steps[:begin], self._values[:begin]
+
+    def _mean(self, begin: int, end: int) -> tuple[float, float]:
+        return sum(self._steps[begin:end]) / (end - begin), sum(self._values[begin:end]) / (end - begin)
 
     def all(self) -> list[tuple[float, float]]:
         """The points so far, the newest included."""
-        return [*self.points, *([_mean(self._open)] if self._open else [])]
+        return [*self.points, *([self._mean(0, len(self._steps))] if self._steps else [])]
 
 
 class Curves(dict[str, Curve]):
@@ -63,13 +71,18 @@ class Curves(dict[str, Curve]):
         self.step: int | None = None
         self.last: dict[str, float] = {}
 
-    def add(self, step: Step) -> None:
-        self.step = (self.step or 0) + 1 if step.step is None else step.step
+    def add(self, new: Step | Steps) -> None:
+        if isinstance(new, Steps) and not new.increase:
+            for step in new:
+                self.add(step)
+            return
+        if isinstance(new, Steps):
+            steps, columns = new.columns["step"], new.columns
+        else:
+            steps = [(self.step or 0) + 1 if new.step is None else new.step]
+            columns = {name: [value] for name, value in zip(new._fields, new, strict=True) if value is not None}
+        self.step = steps[-1]
         for name in METRICS:
-            if (value := getattr(step, name)) is not None:
-                self.last[name] = value
-                self.setdefault(name, Curve()).add(self.step, value)
-
-
-def _mean(points: list[tuple[float, float]]) -> tuple[float, float]:
-    return sum(x for x, _ in points) / len(points), sum(y for _, y in points) / len(points)
+            if values := columns.get(name):
+                self.last[name] = values[-1]
+                self.setdefault(name, Curve()).add(steps, values)

@@ -14,7 +14,7 @@ from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs.backend import Backend
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.metrics import Follower
-from trainium_cdk.jobs.records import CacheStatus, CompileCount, CompileError, Start, Step
+from trainium_cdk.jobs.records import CacheStatus, CompileCount, CompileError, Start, Step, Steps
 from trainium_cdk.jobs.report.cost import Price, price
 from trainium_cdk.jobs.report.curve import Curves
 from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, whole
@@ -58,12 +58,13 @@ class Run:
     def feed(self, stage: str, data: bytes) -> None:
         """Take a piece of a stage's log. Steps of other stages than `train` are trials, and not of the training."""
         self.tails[stage] = (self.tails.get(stage, b"") + data)[-TAIL_BYTES:]
-        for record in self.reader.feed(data):
-            if isinstance(record, Step) and stage == "train":
+        for record in self.reader.feed(data) if self.take else self.reader.feed_many(data):
+            if isinstance(record, Step | Steps) and stage == "train":
                 self.curves.add(record)
+                last = record.last if isinstance(record, Steps) else record
+                self.total_steps = last.total_steps or self.total_steps
                 if self.take:
-                    self.take(self.status.id, self.curves.step or 0, record)
-                self.total_steps = record.total_steps or self.total_steps
+                    self.take(self.status.id, self.curves.step or 0, last)
             elif isinstance(record, CompileCount):
                 self.compiled[record.what] = self.compiled.get(record.what, 0) + record.count
             elif isinstance(record, CompileError):
