@@ -93,7 +93,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "my-project").mkdir()
     for name in ("train.py", "my-project/train.py", "my-script.py"):
         (tmp_path / name).write_text("1\n")
-    (tmp_path / "environment.yaml").write_text(on_aws.example())
+    for name in ("environment.yaml", "east.yaml"):
+        (tmp_path / name).write_text(on_aws.example())
     for name in ("examples", "tests", "app.py", "cdk.json", "stacks", "Makefile"):
         (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path

@@ -3,15 +3,12 @@ page's own environment, in its own region, from deployment to removal."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -37,77 +34,12 @@ NOT_RUN = {
 LATER = re.compile("trn (destroy|cancel)")
 
 
-class Shell:
-    """The sandbox's shell, in a folder that looks like a checkout."""
-
-    def __init__(self, sandbox: Path, checkout: Path) -> None:
-        self._sandbox, self.checkout = sandbox, checkout
-        self._exports: list[str] = []
-        self.job = self.image = ""
-
-    def fill(self, command: str) -> str:
-        """Placeholders, replaced by their values."""
-        command = command.replace("bert-large-...", self.job).replace("IMAGE", self.image)
-        return re.sub(r"\bJOB\b", self.job, command)
-
-    def split(self, command: str) -> list[str]:
-        script = "; ".join(["set -e", *self._exports, f"exec {command}"])
-        return [sys.executable, "-m", "sandbox", "shell", "--dir", str(self._sandbox), "--", "bash", "-c", script]
-
-    def refused(self, command: str, reason: str) -> None:
-        """Run a command that this cluster cannot serve."""
-        done = subprocess.run(
-            self.split(command), cwd=self.checkout, env=self._environment(), capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 1
-        assert reason in done.stderr
-
-    def run(self, command: str, stdin: str = "") -> str:
-        """Run one command as it is printed; a prompt is replaced by an option. Returns its standard output."""
-        command = self.fill(command)
-        if command.startswith("export "):
-            self._exports.append(command)
-            return ""
-        answer = {"cdk deploy": " --require-approval never", "trn destroy": " --yes", "trn init": " another.yaml"}
-        command += next((more for start, more in answer.items() if command.startswith(start)), "")
-        done = subprocess.run(
-            self.split(command), cwd=self.checkout, env=self._environment(), input=stdin, capture_output=True, text=True, check=False
-        )  # fmt: skip
-        assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-        return done.stdout
-
-    def follow(self, command: str) -> None:
-        """Follow a log until the training reports a step; then Ctrl-C."""
-        command = self.fill(command)
-        with subprocess.Popen(
-            self.split(command), cwd=self.checkout, env=self._environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, start_new_session=True,
-        ) as following:  # fmt: skip
-            lines: list[str] = []
-            for line in following.stdout or ():
-                lines.append(line)
-                if re.search(r"step_loss|loss", line):
-                    break
-            os.killpg(following.pid, signal.SIGINT)
-            following.communicate()
-        assert re.search("loss", lines[-1]), "".join(lines)[-4000:]
-
-    def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TRN_", "CDK_"))}
-        return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "XDG_CONFIG_HOME": f"{self.checkout}/config"}
-
-
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[on_aws.Shell]:
     """`python -m sandbox up --slurm --kubernetes`, and a checkout with the page's environment file in it."""
     for reason in (slurm.available(), kubernetes.available()):
         need(reason is None, str(reason))
-    checkout = tmp_path_factory.mktemp("checkout")
-    for entry in ROOT.iterdir():
-        if entry.name not in ("cdk.out", "environment.yaml", "cdk.context.json"):
-            (checkout / entry.name).symlink_to(entry)
-    (checkout / "environment.yaml").write_text(on_aws.example())
-    (checkout / "my-script.py").write_text('import sys\nprint("got:", *sys.argv[1:])\n')
+    checkout = on_aws.checkout(tmp_path_factory.mktemp("checkout"))
     directory = tmp_path_factory.mktemp("sandbox")
     where = ["--dir", str(directory)]
     sandbox = [sys.executable, "-m", "sandbox"]
@@ -120,7 +52,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         client = aws.client("s3")
         client.create_bucket(Bucket="bucket")
         client.upload_file(str(directory / "set.tar"), "bucket", "set.tar")
-        yield Shell(directory, checkout)
+        yield on_aws.Shell(directory, checkout)
         client.delete_object(Bucket="bucket", Key="set.tar")
         client.delete_bucket(Bucket="bucket")
         left = {kind: names for kind, names in aws.leftovers().items() if not kind.startswith("log groups")}
@@ -148,7 +80,7 @@ def test_nothing_is_left_out_that_is_not_printed() -> None:
 
 
 @pytest.mark.sweep
-def test_slurm_step_by_step(shell: Shell) -> None:
+def test_slurm_step_by_step(shell: on_aws.Shell) -> None:
     for command in printed()[0]:
         if command.startswith("trn logs -f"):
             shell.follow(command)
@@ -171,7 +103,7 @@ def test_slurm_step_by_step(shell: Shell) -> None:
 
 
 @pytest.mark.sweep
-def test_kubernetes_step_by_step(shell: Shell) -> None:
+def test_kubernetes_step_by_step(shell: on_aws.Shell) -> None:
     for command in ["cdk bootstrap -c env=environment.yaml", "export TRN_ENV=environment.yaml", *printed()[1]]:
         if command.startswith("trn image build"):
             shell.image = shell.run(command).strip()

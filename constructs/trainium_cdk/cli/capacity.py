@@ -148,4 +148,8 @@ def _say_next(environment: Environment, supply: Supply, way: Way) -> None:
     if way.offering:
         say(f"to buy this block (the full price is charged at once): {way.offering.command} --region {supply.region}")
     if supply.region != environment.region:
-        say(f"to use it, write in the environment file: region: {supply.region}, network.zone_ids: [{way.zone_ids[0]}]")
+        source = environment.source.file if environment.source.lines else "environment.yaml"
+        say(
+            f"to go there (region: {supply.region}, network.zone_ids: [{way.zone_ids[0]}]): trn init --from {source} "
+            f"--region {supply.region} --zone {way.zone_ids[0]}"
+        )

@@ -52,14 +52,38 @@ def init(
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the environment.")] = "trn",
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Copy this environment file to another region (with --region)."),
+    ] = None,
+    zone: Annotated[str | None, typer.Option(metavar="ZONE_ID", help="With --from: the availability zone.")] = None,
+    replace: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OLD=NEW", help="With --from: a value, and the one of the other region, such as an ARN."),
+    ] = None,
 ) -> None:
-    """Write a commented environment file, which is valid and can be deployed as it is. On a terminal, without options, it asks."""
+    """Write a commented environment file, which is valid and can be deployed as it is. On a terminal, without options, it asks.
+
+    With --from, it is a copy for another region (file: FILE-REGION.yaml): what belongs to the first region (ids of networks, file
+    systems, reservations and images, zones) is left out and listed. What cannot be left out needs --replace.
+    """
     from trainium_cdk.catalog import Catalog
 
+    by_default = {name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "DEFAULT"}
+    if source:
+        if unfit := {"engine", "instance_type", "nodes"} - by_default:
+            named = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(unfit))
+            raise TrnError(f"{named} cannot be given with --from: change the file instead")
+        if region is None:
+            raise TrnError("--from needs --region R, the region of the copy (trn capacity --regions all)")
+        file = source.with_name(f"{source.stem}-{region}{source.suffix}") if "file" in by_default else file
+        _copy(source, file, region, zone, None if "name" in by_default else name, replace or [], force=force)
+        return
+    if zone or replace:
+        raise TrnError("--zone and --replace are for --from FILE")
     if file.exists() and not force:
         raise TrnError(f"{file} exists already. Give another file, or --force to overwrite it")
-    given = {name for name in _ASKED if (source := ctx.get_parameter_source(name)) and source.name != "DEFAULT"}
-    if not given and sys.stdin.isatty() and sys.stderr.isatty():
+    if by_default.issuperset(_ASKED) and sys.stdin.isatty() and sys.stderr.isatty():
         engine, instance_type, region, nodes, name = _ask(Catalog.load(), engine, instance_type, nodes, name)
     chosen = engines.get(engine)
     if not chosen.example:
@@ -87,6 +111,43 @@ def init(
     say(
         f"{file}: {title} in {place}, at most {nodes} x {instance_type}. Next: trn use {file}; trn preflight {chosen.stack}"
     )
+
+
+def _copy(
+    source: Path, file: Path, region: str, zone: str | None, name: str | None, replace: list[str], *, force: bool
+) -> None:
+    from trainium_cdk import checks, settings
+    from trainium_cdk.problems import errors
+    from trainium_cdk.settings.moved import move
+
+    first = settings.load(source)
+    known = first.catalog
+    offered = sorted({*known.zone_regions.values()})
+    if region not in offered:
+        raise TrnError(
+            f"the catalogue has no region {region[:80]!r}{then(did_you_mean(region, offered))} Use {', '.join(offered)}"
+        )
+    if region == first.region:
+        raise TrnError(f"{source} is in {region} already. Give another region")
+    if zone and known.region_of(zone) != region:
+        raise TrnError(
+            f"{zone[:80]!r} is no zone of {region}. Give a zone id of it, as `trn capacity --regions {region}` prints them"
+        )
+    if bad := next((pair for pair in replace if "=" not in pair.strip("=")), None):
+        raise TrnError(f"--replace {bad[:80]!r} is not OLD=NEW")
+    if file.exists() and not force:
+        raise TrnError(f"{file} exists already. Give another file, or --force to overwrite it")
+    pairs = dict(pair.split("=", 1) for pair in replace)
+    moved = move(source.read_text("utf-8"), str(source), region, zone=zone, name=name, replace=pairs)
+    write_file(file, moved.text, 0o644)
+    for line in moved.left_out:
+        say(f"left out: {line}")
+    for line in moved.notes:
+        say(f"check: {line}")
+    made = settings.load(file)
+    for problem in (p for engine in made.engines for p in errors(checks.check(made, engine))):
+        say(made.source.describe(problem))
+    say(f"{file}: {source} in {region}. Next: trn preflight {engines.get(made.engines[0]).stack} --env {file}")
 
 
 _ASKED = ("engine", "instance_type", "region", "nodes", "name")

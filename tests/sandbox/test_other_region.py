@@ -1,0 +1,65 @@
+"""docs/capacity.md, "No capacity here": its commands as they are printed, with a Slurm cluster in each of two regions."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox import LocalAws, slurm
+from sandbox.paths import HOME as ROOT
+from tests.sandbox import on_aws
+from tests.support import need
+
+TRAIN = """\
+import pathlib
+import sys
+
+folder = pathlib.Path(sys.argv[sys.argv.index("--checkpoints") + 1])
+folder.mkdir(exist_ok=True)
+done = max((int(file.stem) for file in folder.glob("*.step")), default=0)
+(folder / f"{done + 10}.step").write_text(str(done + 10))
+print(f"steps {done} to {done + 10}", flush=True)
+"""
+
+
+def commands() -> list[str]:
+    page = (ROOT / "docs/capacity.md").read_text("utf-8").partition("## No capacity here")[2]
+    block = re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
+    return [line.partition("  #")[0].strip() for line in block.splitlines()]
+
+
+@pytest.mark.sweep
+def test_every_command(tmp_path: Path) -> None:
+    reason = slurm.available()
+    need(reason is None, str(reason))
+    directory, folder = tmp_path / "sandbox", tmp_path / "checkout"
+    for path in (directory, folder):
+        path.mkdir()
+    shell = on_aws.Shell(directory, on_aws.checkout(folder))
+    (folder / "my-project").mkdir()
+    (folder / "my-project/train.py").write_text(TRAIN)
+    sandbox, where = [sys.executable, "-m", "sandbox"], ["--dir", str(directory)]
+    try:
+        subprocess.run([*sandbox, "up", "--slurm", *where], cwd=ROOT, check=True)
+        for command in ("cdk bootstrap -c env=environment.yaml", "cdk deploy TrnPclusterStack -c env=environment.yaml"):
+            shell.run(command)
+        logs = []
+        for command in commands():
+            printed = shell.run(command)
+            if command.startswith("trn submit"):
+                env = re.findall(r"--env \S+", command)[0]
+                logs.append(shell.run(f"trn logs -f {printed.strip()} {env}"))
+            if command.startswith("trn capacity"):
+                assert "us-east-2\ton-demand\tnow" in printed
+        assert ["steps 0 to 10" in logs[0], "steps 10 to 20" in logs[1]] == [True, True], logs
+        assert {file.name for file in (folder / "run7").iterdir()} == {"10.step"}
+        shell.run("trn destroy TrnPclusterStack --env east.yaml")
+        aws = LocalAws.attach(directory)
+        assert aws is not None
+        assert {kind for kind in aws.leftovers() if not kind.startswith("log groups")} == set()
+    finally:
+        subprocess.run([*sandbox, "down", *where], cwd=ROOT, check=True)
