@@ -47,7 +47,7 @@ def test_what_is_unknown_has_its_page(cost: Any, capsys: pytest.CaptureFixture[s
         assert line in captured.err
     found = json.loads("\n".join(cost("TrnPcsStack", *TUTORIAL, "--json")))
     assert found["quotes"]["pcs-node-hour"] == {
-        "usd": None, "source": "", "date": "", "text": "", "why": "", "page": "https://aws.amazon.com/pcs/pricing/",
+        "usd": None, "source": "", "date": "", "text": "", "why": "", "unit": "", "effective": "", "sku": "", "page": "https://aws.amazon.com/pcs/pricing/",
     }  # fmt: skip
 
 

@@ -63,6 +63,7 @@ def test_json_has_the_words_of_aws(cost: Run) -> None:
     found = json.loads("\n".join(cost(*TUTORIAL, "--json")[1]))["quotes"]
     assert found["trn1.32xlarge"] == {
         "usd": 21.5, "source": "Price List", "date": "2026-08-10", "why": "",
+        "unit": "Hrs", "effective": "2026-08-01", "sku": found["trn1.32xlarge"]["sku"],
         "text": "$21.5 per Hrs of BoxUsage:trn1.32xlarge", "page": "https://aws.amazon.com/ec2/pricing/on-demand/",
     }  # fmt: skip
 
@@ -188,6 +189,13 @@ def test_every_region(cost: Run) -> None:
     )
     assert lines["us-west-2"] == ["0.3583", "43.6599", "at least: 1 of 10 prices are unknown"]  # the dashboard's
     assert "prices are unknown" in lines["ap-south-1"][2]
+    quotes = {
+        r: one["quotes"] for r, one in json.loads("\n".join(cost(*EKS, "--regions", "--json")[1]))["regions"].items()
+    }
+    nat = quotes["us-west-2"]["nat-gateway-hour"]
+    assert (nat["usd"], nat["unit"], nat["effective"], nat["date"]) == (0.045, "Hrs", "2026-08-01", "2026-08-10")
+    assert len({quotes[region]["nat-gateway-hour"]["sku"] for region in ("us-east-1", "us-west-2")} - {""}) == 2
+    assert "no such product" in quotes["ap-south-1"]["nat-gateway-hour"]["why"]
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from tests.sandbox import on_aws
 from tests.support import need
 
 TRAIN = """\
-import pathlib
-import sys
+import os, pathlib, sys
 
-folder = pathlib.Path(sys.argv[sys.argv.index("--checkpoints") + 1])
+# the sandbox's nodes are this machine: its shared file systems are in a folder
+folder = pathlib.Path(os.environ["TRN_SHARED_ROOT"] + sys.argv[sys.argv.index("--checkpoints") + 1])
 folder.mkdir(exist_ok=True)
 done = max((int(file.stem) for file in folder.glob("*.step")), default=0)
 (folder / f"{done + 10}.step").write_text(str(done + 10))

@@ -45,7 +45,7 @@ def cost(
         made = [one for one in found.values() if "items" in one]
         notes = list(_regional(made))
         if as_json:
-            put({**head, "regions": {region: _totals(one) for region, one in found.items()}})
+            put({**head, "regions": {r: {**_totals(one), "quotes": one.get("quotes", {})} for r, one in found.items()}})
         else:
             table(
                 "", ["region", "idle USD/h", "full USD/h", "note"], [_row(r, _totals(one)) for r, one in found.items()]

@@ -25,7 +25,7 @@ def document(
     }  # fmt: skip
     return {
         "product": {"attributes": {"usagetype": usage, "regionCode": "us-east-1"}, "sku": "S"},
-        "terms": {term: {"S.T": {"priceDimensions": dict(reversed(rates.items()))}}},
+        "terms": {term: {"S.T": {"priceDimensions": dict(reversed(rates.items())), "effectiveDate": "2026-08-01T00:00:00Z"}}},
         "publicationDate": "2026-08-10T21:57:58Z",
     }  # fmt: skip
 
@@ -67,7 +67,9 @@ def quote(name: str, *documents: Any, text: str = "", engine: str = "eks", **mor
     ],
 )  # fmt: skip
 def test_a_price(documents: list[Any], usd: float, text: str) -> None:
-    assert quote(NAT, *documents) == Quote(usd, "Price List", "2026-08-10", text)
+    found = quote(NAT, *documents)
+    assert found == Quote(usd, "Price List", "2026-08-10", text, "", found.unit, "2026-08-01", "S")
+    assert found.unit.lower() == "hrs"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,9 @@ def test_a_surcharge_is_added() -> None:
     cluster, support = document("AmazonEKS-Hours:perCluster", "0.1"), document("AmazonEKS-Hours:extendedSupport", "0.5")
     support["publicationDate"], name = "2026-07-01T00:00:00Z", "eks-extended-support-cluster-hour"
     text = "eks: {version: '1.33', support: extended}"
-    assert quote(name, cluster, support, text=text) == Quote(0.6, "Price List", "2026-07-01", "per hour 0; per hour 0")
+    assert quote(name, cluster, support, text=text) == Quote(
+        0.6, "Price List", "2026-07-01", "per hour 0; per hour 0", "", "Hrs", "2026-08-01", "S; S"
+    )  # fmt: skip
     assert "perCluster" in quote(name, support, text=text).why
 
 

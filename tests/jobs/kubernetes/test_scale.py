@@ -24,8 +24,6 @@ from trainium_cdk.eks.access import EDITORS
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, names, render, status
 
-NAMESPACE = "crowd"
-"""Not one of Kueue's: the objects stay as they are made here."""
 _WITH_PODS = 100
 """Ended jobs with pods: those of the others are never requested."""
 _MEASURED = """
@@ -38,21 +36,22 @@ sys.exit(done.returncode)
 
 
 @pytest.fixture
-def crowd(running: Running) -> Iterator[KubernetesBackend]:
-    """A namespace whose jobs the user may edit, as in that of the stack."""
+def crowd(running: Running, size: int) -> Iterator[KubernetesBackend]:
+    """A namespace for this size, whose jobs the user may edit, as in that of the stack. None of Kueue's: objects stay as they are made."""
+    namespace = f"crowd-{size}"
     wanted = Installation.of(settings.load())
     access = json.loads(
         json.dumps([manifests.service_account(wanted), *manifests.access(wanted)]).replace(
-            '"training"', f'"{NAMESPACE}"'
+            '"training"', f'"{namespace}"'
         )
     )
     edit = copy.deepcopy(next(o for o in access if o["kind"] == "RoleBinding" and o["metadata"]["name"] == "trn-edit"))
     edit["metadata"]["name"], edit["roleRef"] = "edit", {**edit["roleRef"], "kind": "ClusterRole", "name": "edit"}
     assert EDITORS in json.dumps(edit)
     apply(
-        running.kubernetes, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, *access, edit]
+        running.kubernetes, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, *access, edit]
     )
-    cluster = running.cluster.model_copy(update={"namespace": NAMESPACE})
+    cluster = running.cluster.model_copy(update={"namespace": namespace})
     backend = KubernetesBackend(cluster, lambda: kubernetes_api(cluster))
     yield backend
     backend.api.close()
@@ -79,7 +78,9 @@ def job(api: Api, backend: KubernetesBackend, number: int, waits: bool) -> None:
         "restarts": 0,
         "conditions": [{**condition, "lastTransitionTime": "2026-11-23T22:00:00Z"}],
     }
-    api.patch_status(path_of(names.JOBSET, "JobSet", sent.id, NAMESPACE), made["metadata"]["uid"], ended)
+    api.patch_status(
+        path_of(names.JOBSET, "JobSet", sent.id, backend.cluster.namespace), made["metadata"]["uid"], ended
+    )
     if number >= _WITH_PODS:
         return
     template = copy.deepcopy(wanted["spec"]["replicatedJobs"][0]["template"])
@@ -106,7 +107,9 @@ def job(api: Api, backend: KubernetesBackend, number: int, waits: bool) -> None:
             "state": {"terminated": code},
         }
         phase = {"phase": "Failed" if failed else "Succeeded", "containerStatuses": [state]}
-        api.patch_status(path_of("v1", "Pod", pod["metadata"]["name"], NAMESPACE), pod["metadata"]["uid"], phase)
+        api.patch_status(
+            path_of("v1", "Pod", pod["metadata"]["name"], backend.cluster.namespace), pod["metadata"]["uid"], phase
+        )
 
 
 def _object(version: str, kind: str, name: str, owner: Object, labels: dict[str, str]) -> Any:
@@ -116,7 +119,7 @@ def _object(version: str, kind: str, name: str, owner: Object, labels: dict[str,
         "name": owner["metadata"]["name"],
         "controller": True,
     }
-    metadata = {"name": name, "namespace": NAMESPACE, "labels": dict(labels)}
+    metadata = {"name": name, "namespace": owner["metadata"]["namespace"], "labels": dict(labels)}
     owners = [{**of, "uid": owner["metadata"]["uid"]}]
     return {"apiVersion": version, "kind": kind, "metadata": {**metadata, "ownerReferences": owners}}
 

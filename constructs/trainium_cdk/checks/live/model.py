@@ -77,6 +77,8 @@ class Quote:
         source: `environment file`, `Price List` or `catalogue`; empty if it is not known.
         date: the day on which it was published, as `2026-08-10`; empty if that is not known.
         text: AWS's own description, of the Price List.
+        unit, effective, sku: of the Price List: its unit, the day from which the price applies, and the product's SKU (of a price with
+            a surcharge: both SKUs, the later day).
         why: why the Price List has none; empty if it has, or was not asked.
     """
 
@@ -85,6 +87,9 @@ class Quote:
     date: str = ""
     text: str = ""
     why: str = ""
+    unit: str = ""
+    effective: str = ""
+    sku: str = ""
 
 
 @dataclass(frozen=True)

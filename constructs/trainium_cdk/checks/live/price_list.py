@@ -30,6 +30,8 @@ class _Rate:
     usd: float
     date: str
     text: str
+    effective: str
+    sku: str
 
 
 def ask(target: Target, aws: Aws | None = None) -> Target:
@@ -101,7 +103,10 @@ def _quote(aws: Aws, region: str, name: str) -> Quote:
         whole = _quote(aws, region, found.added_to)
         if whole.usd is None:
             return whole
-        return Quote(whole.usd + quote.usd, "Price List", min(whole.date, quote.date), f"{whole.text}; {quote.text}")
+        return replace(
+            quote, usd=whole.usd + quote.usd, date=min(whole.date, quote.date), text=f"{whole.text}; {quote.text}",
+            effective=max(whole.effective, quote.effective), sku=f"{whole.sku}; {quote.sku}",
+        )  # fmt: skip
     return quote
 
 
@@ -122,7 +127,7 @@ def _one(found: Offer, rates: list[_Rate], region: str, codes: list[str]) -> Quo
         several = listed(sorted({f"{rate.usage} at {rate.usd:g} USD" for rate in fitting}))
         return Quote(why=f"the Price List has several products that fit ({what}): {several}")
     rate = fitting[0]
-    return Quote(rate.usd, "Price List", rate.date, rate.text)
+    return Quote(rate.usd, "Price List", rate.date, rate.text, "", rate.unit, rate.effective, rate.sku)
 
 
 def _rates(found: Offer, document: dict[str, Any]) -> Iterator[_Rate]:
@@ -136,7 +141,8 @@ def _rates(found: Offer, document: dict[str, Any]) -> Iterator[_Rate]:
         text = str(step.get("description", "")) if step else ""
         if step and _is(found, usage, " ".join((*map(str, attributes.values()), text))):
             usd, date = float(step["pricePerUnit"]["USD"]), str(document["publicationDate"])[:10]
-            yield _Rate(usage, str(step["unit"]), usd, date, text)
+            effective, sku = str(term.get("effectiveDate", ""))[:10], str(document["product"].get("sku", ""))
+            yield _Rate(usage, str(step["unit"]), usd, date, text, effective, sku)
 
 
 def _is(found: Offer, usage: str, text: str) -> bool:
