@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from tests.support import many
 from trainium_cdk import outputs, settings
 from trainium_cdk.cli.options import read_cluster
+from trainium_cdk.outputs.contract import KEPT_DAYS
 from trainium_cdk.outputs.pcs import pcs_outputs
-from trainium_cdk.outputs.read import deployment, stacks
+from trainium_cdk.outputs.read import deployment, elsewhere, stacks
 from trainium_cdk.settings.inventory import inventory
 
 FOLDER = Path(__file__).parent / "environments"
@@ -82,7 +83,7 @@ def test_round_trip(file: Path) -> None:
 
 def test_the_contract() -> None:
     """What stacks export, and what a job reads: others depend on both. Read the difference; UPDATE_GOLDEN=1 writes it again."""
-    lines = []
+    lines = [f"kept in the bucket: {prefix} for {days} days" for prefix, days in KEPT_DAYS.items()]
     for name in (
         "trn1-2xlarge",
         "fsx-persistent-s3",
@@ -119,6 +120,14 @@ def test_many_fleets_keep_their_order() -> None:
     shuffled = dict(sorted(found.items()))  # as text, Fleet10 comes before Fleet2
     cluster = outputs.parse("Stack", "us-east-1", shuffled)
     assert cluster.queues == tuple(f"q{i}" for i in range(12))
+
+
+def test_outputs_of_an_older_release_with_fewer_keys_are_read() -> None:
+    env = settings.load(FOLDER / "eks/all-settings.yaml")
+    fewer = {k: v for k, v in exported(env).items() if k not in {"RegistryUri", "MountDirs", "Claims"}}
+    cluster = outputs.parse("S", env.region, fewer)
+    assert isinstance(cluster, outputs.EksCluster)
+    assert (cluster.registry_uri, cluster.mount_dirs, cluster.claims) == ("", (), ())
 
 
 def test_outputs_of_a_newer_release_with_more_keys_are_read() -> None:
@@ -287,6 +296,8 @@ def test_a_stack_that_cannot_be_read(arguments: tuple[str, ...], message: str) -
 @pytest.mark.usefixtures("account")
 def test_stacks_of_a_region() -> None:
     assert stacks("us-east-1") == ["TrnPclusterStack", "b", "d"]
+    assert elsewhere("TrnPclusterStack-x", "us-west-2") == []
+    assert elsewhere("TrnPclusterStack-x", "us-east-1") == ["us-west-2"]
     assert (stacks("us-east-2", "slurm"), stacks("us-east-2", "eks"), stacks("eu-west-1")) == ([], ["mine"], [])
 
 
@@ -318,6 +329,7 @@ def test_one_of_several_users() -> None:
     for of, name, message in (
         (env, "root", "'root' cannot be the name of a user"), (env, "-l", "'-l' cannot be"), (env, "a b", "Correct --user"),
         (one, "ada", "all jobs of Stack belong to ubuntu. Remove --user ada, or deploy with users"), (eks, "ada", "Remove --user ada"),
+        (one, "a" * 81, f"Remove --user {'a' * 80}, or"),
     ):  # fmt: skip
         with pytest.raises(outputs.OutputsError, match=re.escape(message)):
             outputs.parse("Stack", of.region, exported(of)).of_user(name)

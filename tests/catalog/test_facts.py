@@ -100,6 +100,7 @@ SMALLEST: list[tuple[Fact, dict[str, int]]] = [
         ("vcpus", "memory_gib", "neuron_devices", "cores_per_device", "hbm_gib", "network_cards", "network_gbps"), 1)),
     (CATALOG.instance("trn1.2xlarge").nvme, {"count": 0, "size_gb": 0}),
     (PARALLELCLUSTER, {"root_volume_gib": 1}),
+    (next(iter(CATALOG.torchtitan.values())), {"tensor_parallel": 1, "steps": 1}),
     (CATALOG.collectives[0], {"nodes": 1, "bus_gb_per_second": 1}),
     (updates().kubernetes, {"minors_at_once": 1, "minors_behind": 1}),
 ]  # fmt: skip
@@ -268,6 +269,18 @@ def test_overrides_are_merged_by_key_and_do_not_change_ours() -> None:
     assert Catalog.load() == Catalog.load(CatalogOverrides())
     assert Catalog.load(CatalogOverrides(instances={"trn1.32xlarge": {"max_pods": 5}})) is changed
     assert Catalog.load(CatalogOverrides(releases={"2.33.0": {"frameworks": None}})).release("2.33.0").frameworks == {}
+
+
+def test_a_preset_has_the_options_that_it_sets() -> None:
+    preset = {"title": "one", "module": "m", "config": "c", "tensor_parallel": 2}
+    own = Catalog.load(CatalogOverrides(torchtitan={"own": preset})).torchtitan["own"]
+    assert own.options == {"module": "m", "config": "c", "tensor_parallel": 2}
+
+
+def test_each_path_of_a_cluster_configuration_has_one_update_policy() -> None:
+    cluster = updates().parallelcluster
+    assert sorted(cluster.by_path) == sorted(path for paths in cluster.policies.values() for path in paths)
+    assert cluster.by_path["Scheduling.SlurmSettings.Database"] == "COMPUTE_FLEET_STOP"
 
 
 def test_sources_of_jobs() -> None:

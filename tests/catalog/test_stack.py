@@ -143,6 +143,7 @@ def test_the_default_environment_is_such_a_default() -> None:
         ({"framework": "torch-native"}, ("2.33.0", "torch-native")),
         ({"release": "2.33.0"}, ("2.33.0", "torch-native")),
         ({"release": "2.30.0"}, ("2.30.0", "torch-xla")),
+        ({"release": "2.26.1"}, ("2.26.1", "torch-xla")),
         ({"framework": "none"}, ("2.28.1", "none")),
         ({"release": "9.9.9"}, ("9.9.9", "torch-xla")),
         ({"release": "2.32.0", "framework": "torch-xla"}, ("2.32.0", "torch-xla")),

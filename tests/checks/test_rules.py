@@ -6,6 +6,7 @@ import inspect
 import pkgutil
 from importlib import import_module
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -13,8 +14,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.checks.tables import NOTICES, REFUSED
+from tests.pcluster.examples import ids_for
+from tests.pcluster.test_config import leaves
 from tests.support import many
 from trainium_cdk import checks, settings
+from trainium_cdk.checks import overrides
+from trainium_cdk.checks.pcluster import partition
+from trainium_cdk.cluster_configuration.config import render
 from trainium_cdk.settings.inventory import inventory
 
 ENVIRONMENTS = sorted((Path(__file__).parent.parent / "environments").glob("*.yaml"))
@@ -91,6 +97,41 @@ def test_a_node_image_of_the_catalogue_is_known() -> None:
         for d in dates
         if any(p.rule == "node_image_is_known" for p in checks.check(settings.parse(f"eks: {{ami_release: '{d}'}}")))
     ] == []
+
+
+@pytest.mark.parametrize(
+    ("region", "expected"), [("us-east-1", "aws"), ("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")]
+)
+def test_partitions(region: str, expected: str) -> None:
+    assert partition(region) == expected
+
+
+def test_what_the_stack_sets_itself_is_of_parallelcluster_and_of_a_setting() -> None:
+    rendered = set().union(*(leaves(render(env, ids_for(env))) for env in map(settings.load, (None, *ENVIRONMENTS))))
+    never = {key for key in overrides.CONTROLLED if not any(f"{leaf}.".startswith(f"{key}.") for leaf in rendered)}
+    queue, resource = "Scheduling.SlurmQueues.*", "Scheduling.SlurmQueues.*.ComputeResources.*"
+    assert never == {  # they would replace what is rendered elsewhere
+        "HeadNode.Image.CustomAmi",
+        f"{queue}.Image.CustomAmi",
+        f"{queue}.CustomActions.OnNodeUpdated",
+        f"{resource}.Instances",
+        f"{resource}.Networking.PlacementGroup",
+    }
+    named = {key for text in overrides.CONTROLLED.values() for key in text.split(" and ")}
+    assert {key for key in named if not _is_a_setting(key)} == set()
+
+
+def _is_a_setting(key: str) -> bool:
+    model: Any = settings.Environment
+    for part in key.replace("[]", ".*").split("."):
+        if part != "*":
+            fields = {f.alias or name: f.annotation for name, f in getattr(model, "model_fields", {}).items()}
+            if part not in fields:
+                return False
+            model = fields[part]
+        models = [one for one in (model, *get_args(model)) if hasattr(one, "model_fields")]
+        model = models[0] if models else model
+    return True
 
 
 def test_every_rule_is_registered() -> None:

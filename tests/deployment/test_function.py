@@ -81,10 +81,12 @@ def test_a_response_has_attributes_and_an_id(cloudformation: Any) -> None:
     ],
 )
 def test_an_error_is_reported_with_its_reason(
-    cloudformation: Any, changes: dict[str, Any], reason: str, physical_id: str
+    cloudformation: Any, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], reason: str, physical_id: str
 ) -> None:
     answer = call(cloudformation, **changes)
     assert (answer["Status"], answer["Reason"], answer["PhysicalResourceId"]) == ("FAILED", reason, physical_id)
+    kind = changes.get("RequestType", EVENT["RequestType"])
+    assert f" {kind}: KeyError: {reason}\n" in capsys.readouterr().out, "in the function's log"
 
 
 @pytest.mark.parametrize(

@@ -285,12 +285,12 @@ def directory_is_reachable(env: Environment) -> Iterator[Problem]:
 def _secret(env: Environment, key: KeyPath, arn: str) -> Iterator[Problem]:
     if is_placeholder(arn):
         return
-    _, partition, service, region, account, *_ = arn.split(":")
-    expected = _partition(env.region)
+    _, found, service, region, account, *_ = arn.split(":")
+    expected = partition(env.region)
     if service != "secretsmanager":
         yield error(key, f"this is an ARN of {service}", "give the ARN of a Secrets Manager secret")
-    elif partition != expected:
-        yield error(key, f"it is in partition {partition}, but {env.region} is in {expected}", "correct the ARN")
+    elif found != expected:
+        yield error(key, f"it is in partition {found}, but {env.region} is in {expected}", "correct the ARN")
     elif region != env.region:
         yield error(
             key,
@@ -303,10 +303,9 @@ def _secret(env: Environment, key: KeyPath, arn: str) -> Iterator[Problem]:
         )
 
 
-def _partition(region: str) -> str:
-    return {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(
-        next((p for p in ("cn", "us-gov") if region.startswith(f"{p}-")), ""), "aws"
-    )
+def partition(region: str) -> str:
+    """The partition of AWS that a region is in, as in its ARNs."""
+    return "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -96,6 +96,26 @@ def test_quotas_have_the_codes_of_service_quotas() -> None:
     assert quotas.LIVE == {"Name": "instance-state-name", "Values": ["pending", "running"]}, "those that count"
 
 
+def test_running_instances_use_the_quota_of_their_kind() -> None:
+    """Those of this cluster, spot instances and capacity blocks do not use the on-demand one; EC2 tells vCPUs of a type that we do not know."""
+    running = [
+        {"InstanceType": "trn1.2xlarge"},
+        *[{"InstanceType": "trn9.large"}] * 3,
+        {"InstanceType": "trn1.2xlarge", "InstanceLifecycle": "spot"},
+        {"InstanceType": "trn1.2xlarge", "InstanceLifecycle": "capacity-block"},
+        {"InstanceType": "trn1.2xlarge", "Tags": [{"Key": "parallelcluster:cluster-name", "Value": "trn-slurm"}]},
+        {"InstanceType": "c5.large"},
+    ]
+    aws = Aws(
+        DescribeInstances={"Reservations": [{"Instances": running[:2]}, {"Instances": running[2:]}]},
+        DescribeInstanceTypes={"InstanceTypes": [{"InstanceType": "trn9.large", "VCpuInfo": {"DefaultVCpus": 10}}]},
+        GetServiceQuota=None,
+        GetAWSDefaultServiceQuota={"Quota": {"Value": 512}},
+    )
+    need = BY_NAME["trn-quota-on-demand"].fetch(target(""), cast("Any", aws))
+    assert (need.limit, need.used, need.wanted, need.parts) == (512, 8 + 3 * 10, 2048, "16 x trn1.32xlarge")
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [

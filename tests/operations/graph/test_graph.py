@@ -65,6 +65,8 @@ def test_an_eks_stack() -> None:
         ("CodeBuild: images", "ECR repository", "pushes images"),
         ("Lambda: scaler", "Node group trn", "sets its size"),
     }
+    denied = json.dumps(eks_synthesis.document("default")).replace('"Allow"', '"Deny"')
+    assert not {"reads, writes", "pushes images"} & {f.label for f in read("Stack", json.loads(denied)).flows}
     [nodes] = [b for b in found.boxes if b.title == "Node group trn"]
     assert nodes.lines[0] == "0 to 2 x trn1.32xlarge"
 
@@ -77,6 +79,10 @@ def test_how_a_node_group_is_paid_for(capacity: str | None, title: str) -> None:
     group = {"Type": "AWS::EKS::Nodegroup", "Properties": {"ScalingConfig": {"MaxSize": 2}, "CapacityType": capacity}}
     found = read("Stack", {"Resources": {"NodesTrn": group}})
     assert [box.title.removeprefix("Node group NodesTrn") for box in found.boxes] == [title]
+    queues = {"Scheduling": {"SlurmQueues": [{"Name": "q", "CapacityType": capacity or "ONDEMAND"}]}}
+    cluster = {"Type": "Custom::PclusterCluster", "Properties": {"ClusterConfiguration": queues}}
+    found = read("Stack", {"Resources": {"Cluster": cluster}})
+    assert [box.title.removeprefix("Queue q") for box in found.boxes if "Queue" in box.title] == [title]
 
 
 @pytest.mark.parametrize("name", ["default", "existing-vpc", "no-internet", "login-and-accounting"])

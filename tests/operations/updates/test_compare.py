@@ -328,6 +328,20 @@ def test_incompatible_versions(old: Any, new: Any, message: str, spec: Spec) -> 
     assert message in "".join(refused)
 
 
+@pytest.mark.parametrize(("before", "after", "lost"), [("a", "a", []), ("a", "b", ["BucketName"])])
+def test_the_default_of_a_parameter_is_followed_where_it_changes(
+    before: str, after: str, lost: list[str], spec: Spec
+) -> None:
+    old, new = (
+        {
+            "Parameters": {"Name": {"Type": "String", "Default": name}},
+            "Resources": {"B": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": {"Ref": "Name"}}}},
+        }
+        for name in (before, after)
+    )
+    assert [c.property for c in compare(old, new, spec)] == lost
+
+
 def test_a_launch_template_that_is_another_one_is_refused(spec: Spec) -> None:
     def with_template(name: str) -> Data:
         resource = group("1.33")

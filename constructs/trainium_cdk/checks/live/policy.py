@@ -9,6 +9,7 @@ from trainium_cdk.checks.live import account
 from trainium_cdk.checks.live.access import roles
 from trainium_cdk.checks.live.data import buckets
 from trainium_cdk.checks.live.model import Check, Target
+from trainium_cdk.checks.pcluster import partition
 
 WITHOUT_POLICY = frozenset({"sts:GetCallerIdentity"})
 """Every principal may call it."""
@@ -30,37 +31,36 @@ def policy(target: Target, checks: Iterable[Check[Any]]) -> dict[str, Any]:
 
 def _resources(target: Target) -> dict[str, list[str]]:
     """Resources of the actions that can be limited. Most describe actions cannot."""
-    region, account_id, partition = _place(target)
-    parameters = [f"arn:{partition}:ssm:{region}:{account_id}:parameter/cdk-bootstrap/{target.qualifier}/version"]
+    region, account_id, aws = _place(target)
+    parameters = [f"arn:{aws}:ssm:{region}:{account_id}:parameter/cdk-bootstrap/{target.qualifier}/version"]
     own, *others = (
-        f"arn:{partition}:cloudformation:{region}:{account_id}:stack/{name}/*"
+        f"arn:{aws}:cloudformation:{region}:{account_id}:stack/{name}/*"
         for name in (target.stack, *target.inventory.own_stacks())
     )
     # public: it belongs to no account
-    parameters += [f"arn:{partition}:ssm:{region}:*:parameter{name}" for name in target.inventory.public_parameters()]
+    parameters += [f"arn:{aws}:ssm:{region}:*:parameter{name}" for name in target.inventory.public_parameters()]
     return {
         "ssm:GetParameter": parameters,
         "cloudformation:DescribeStacks": [own, *others],
         "cloudformation:ListStackResources": [own],
         # a role that does not exist has no path
         "iam:GetRole": [
-            f"arn:{partition}:iam::{account_id}:role/{path}{role.name}"
+            f"arn:{aws}:iam::{account_id}:role/{path}{role.name}"
             for role in roles(target)
             for path in (f"aws-service-role/{role.service}/", "")
         ],
         "iam:SimulatePrincipalPolicy": [deploying_role(target)],
-        "s3:ListBucket": [f"arn:{partition}:s3:::{bucket.name}" for bucket in buckets(target)],
+        "s3:ListBucket": [f"arn:{aws}:s3:::{bucket.name}" for bucket in buckets(target)],
     }
 
 
 def deploying_role(target: Target) -> str:
     """ARN of the role of the CDK's bootstrap with which CloudFormation deploys."""
-    region, account_id, partition = _place(target)
-    return f"arn:{partition}:iam::{account_id}:role/cdk-{target.qualifier}-cfn-exec-role-{account_id}-{region}"
+    region, account_id, aws = _place(target)
+    return f"arn:{aws}:iam::{account_id}:role/cdk-{target.qualifier}-cfn-exec-role-{account_id}-{region}"
 
 
 def _place(target: Target) -> tuple[str, str, str]:
     """Region, account and partition."""
     region = target.env.region
-    partition = "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
-    return region, target.env.account or target.account or "*", partition
+    return region, target.env.account or target.account or "*", partition(region)

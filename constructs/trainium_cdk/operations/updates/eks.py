@@ -31,7 +31,7 @@ def skew(old: Resources, new: Resources, names: Mapping[str, str]) -> Iterator[C
         if cluster["Type"] != _CLUSTER:
             continue
         version = _minor(cluster)
-        before = _minor(old[key]) if key in old and old[key]["Type"] == _CLUSTER else None
+        before = _minor(old.get(key, {}))
         if version is None:
             continue
         if before is not None and not 0 <= version - before <= rules.minors_at_once:
