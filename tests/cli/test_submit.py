@@ -133,7 +133,9 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
     """It is a job, which fits a cluster of each engine on which its kind runs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_TOKEN", "hf_x")
-    Path("my-project").mkdir()
+    for folder in ("my-project", "examples"):
+        Path(folder).mkdir()
+        Path(folder, "notebook.sh").write_text("1\n")
     for name in ("train.py", "train.sh", "evaluate.sh", "my-script.py", "my-project/train.py"):
         Path(name).write_text("1\n")
     words = shlex.split(line.replace("COMMIT", "a" * 40).replace("IMAGE", "an/image:1"))[2:]

@@ -82,7 +82,7 @@ def forward(
         typer.Argument(
             metavar="[PORT[:LOCAL]]",
             help="Port of the node's 127.0.0.1, and port of this machine. Default: the port that the job offers in the file `forward` "
-            "of its directory; here the same one, or any if that is taken.",
+            "of its directory, as examples/notebook.sh does; here the same one, or any if that is taken.",
         ),
     ] = None,
     node: Node = 0,
