@@ -61,7 +61,7 @@ def run(
     return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=900)
 
 
-def test_the_nodes_of_a_real_slurm(slurm: LocalSlurm, tmp_path: Path) -> None:  # noqa: F811
+def test_the_nodes_of_a_real_slurm(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  # noqa: F811
     env = {**os.environ, **slurm.node_env()}
     backend = SlurmBackend(CLUSTER, LocalTransport(env=slurm.node_env(), interval=0.2))
     go = tmp_path / "go"
@@ -76,6 +76,10 @@ def test_the_nodes_of_a_real_slurm(slurm: LocalSlurm, tmp_path: Path) -> None:  
     shown = run(tmp_path, env, "nodes")
     assert f"\t{job.id}:train\t" in shown.stdout
     assert "nodes are on: " in shown.stderr
+    tree = run(tmp_path, {**env, **local_aws.variables}, "nodes", "--topology")
+    assert tree.stdout.splitlines()[:2] == ["network node not known", f"  {found[0].name}  {job.id}:train"], tree.stderr
+    near = run(tmp_path, {**env, **local_aws.variables}, "status", job.id, "--topology")
+    assert f"{job.id}: 2 nodes, below network nodes that are not known" in near.stderr + near.stdout
     go.touch()
     assert backend.wait(job.id, 300).ok
 

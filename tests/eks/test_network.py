@@ -13,8 +13,9 @@ from trainium_cdk.jobs.kubernetes.pods import near
 from trainium_cdk.outputs import NETWORK_LABEL
 
 
-def required(name: str) -> dict[str, Any]:
-    return {"affinity": near("required", {"jobset.sigs.k8s.io/jobset-name": name})}
+def at(topology: str, name: str) -> dict[str, Any]:
+    """As `trn submit --topology` writes it."""
+    return {"affinity": near(topology, {"jobset.sigs.k8s.io/jobset-name": name})}
 
 
 def below(scene: Scene, nodes: set[str]) -> list[str]:
@@ -28,7 +29,7 @@ def test_a_job_below_one_network_node(opened: Open) -> None:
     scene = opened("required", 8)
     scene.retry_after_seconds(1)
     scene.file("topology.json", [["1", "2", "x"], ["1", "2", "y"]])
-    scene.submit("gang", 2, **required("gang"))
+    scene.submit("gang", 2, **at("required", "gang"))
     scene.asks("gang")
     scene.minutes(2)
     assert len(scene.nodes) == 2
@@ -54,3 +55,17 @@ def test_a_job_below_one_network_node(opened: Open) -> None:
     after = scene.running("gang", 2)
     assert below(scene, after) == ["y" if first == "x" else "x"] * 2
     scene.end("gang")
+
+
+def test_preferred(opened: Open) -> None:
+    """preferred: where there is a choice, the nodes are below one network node; where there is none, the job runs all the same."""
+    scene = opened("preferred", 4)
+    scene.file("topology.json", [["1", "2", "x"], ["1", "2", "y"]])
+    scene.submit("all", 4, **at("preferred", "all"))
+    assert below(scene, scene.runs("all", 4)) == ["x", "x", "y", "y"]
+    scene.end("all")
+    for name in ("a", "b", "c"):
+        scene.submit(name, 2, **at("preferred", name))
+        first, second = below(scene, scene.runs(name, 2))
+        assert first == second
+        scene.end(name)

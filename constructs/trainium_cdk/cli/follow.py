@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 def status(
     on: Target,
     ids: JobIds,
+    topology: Annotated[
+        bool, typer.Option("--topology", help="Also how near the nodes of each are in the network. Asks EC2.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show the status of jobs: each stage with its state and the reason."""
@@ -46,6 +49,11 @@ def status(
         return
     for job in found:
         show(job)
+        if topology:
+            from trainium_cdk.jobs import topology as network
+
+            mine = network.known(network.of_job(jobs.nodes(), job.id), jobs.cluster)
+            say(terminal.line(f"{job.id}: {network.described(mine) if mine else 'runs on no node now'}"))
         if job.state in _PROGRAM_FAILED:
             name = job.current.name
             begin = jobs.tail_offset(job.id, name, None, _LAST_LINES)

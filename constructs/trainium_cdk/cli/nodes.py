@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from trainium_cdk.cli import terminal
 from trainium_cdk.cli.named import length
 from trainium_cdk.cli.options import Json, Target, backend, on_cluster
 from trainium_cdk.cli.output import put, say, table
@@ -19,6 +20,10 @@ from trainium_cdk.cli.output import put, say, table
 def nodes(
     on: Target,
     every: Annotated[bool, typer.Option("--all", help="Also nodes that are powered down, and cost nothing.")] = False,
+    topology: Annotated[
+        bool,
+        typer.Option("--topology", help="As a tree of the network, and how near the nodes of each job are. Asks EC2."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the nodes of a cluster: state, job, age, price of an hour, and why a node is down."""
@@ -27,9 +32,20 @@ def nodes(
     jobs = backend(on)
     found, catalog = jobs.nodes(), Catalog.load()
     shown = [node for node in found if node.on or every]
+    if topology:
+        from trainium_cdk.jobs import topology as network
+
+        shown = list(network.known(shown, jobs.cluster))
     prices = {kind: catalog.price(kind, jobs.cluster.region) for kind in {node.instance_type for node in found}}
     if as_json:
         put([{**asdict(node), "usd_per_hour": prices.get(node.instance_type) if node.on else 0} for node in shown])
+        return
+    if topology:
+        for line in network.tree(shown):
+            print(terminal.line(line))
+        for job in dict.fromkeys(node.job for node in shown if node.job):
+            mine = [node for node in shown if node.job == job]
+            say(terminal.line(f"{job}: {network.described(mine)}"))
         return
     now = time.time()
     rows = [

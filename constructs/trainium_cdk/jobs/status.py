@@ -193,6 +193,7 @@ class Node:
         booted: seconds since 1970; None if that is not known.
         on: whether there is an instance, which costs money.
         instance: id of the instance; empty where the scheduler does not know it.
+        network: the network nodes above it, from the highest layer on; empty where that is not known (`jobs.topology`).
     """
 
     name: str
@@ -205,6 +206,7 @@ class Node:
     booted: int | None = None
     on: bool = True
     instance: str = ""
+    network: tuple[str, ...] = ()
 
 
 _SHOWN = 5

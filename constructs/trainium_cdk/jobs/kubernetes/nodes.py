@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Mapping, Sequence
 
 from trainium_cdk.jobs.kubernetes import names, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object
 from trainium_cdk.jobs.status import Node
-from trainium_cdk.outputs import GROUP_LABEL, EksCluster
+from trainium_cdk.outputs import GROUP_LABEL, NETWORK_LABEL, EksCluster
 
 _TYPE = "node.kubernetes.io/instance-type"
 _PRESSURE = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
@@ -44,6 +45,7 @@ def _node(node: Object, cluster: EksCluster, jobs: Mapping[str, str]) -> Node:
         address=addresses[0] if addresses else meta["name"],
         booted=int(created.timestamp()),
         instance=spec.get("providerID", "").rpartition("/")[2],
+        network=tuple(itertools.takewhile(bool, (labels.get(f"{NETWORK_LABEL}{layer}", "") for layer in range(1, 10)))),
     )
 
 

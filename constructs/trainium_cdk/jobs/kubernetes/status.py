@@ -33,7 +33,7 @@ Object = dict[str, Any]
 
 _, NOT_COMPILED, _ = FINAL
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
-_WORDS = 240
+_WORDS = 400
 _LATE = 300
 """Seconds; the function that starts nodes runs each minute."""
 _STAGES = (PREPARE, "precompile", TRAIN)
@@ -237,7 +237,10 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
     if name != PREPARE and over and len(over) == len(mine) and len(mine) >= (described(seen.job)["nodes"] or 1):
         return replace(base, state="COMPLETED", exit_code=0, ended=finished)
     if running or over:
-        return replace(base, state="RUNNING")
+        without = [text for p in mine if (text := _unplaced(p))]
+        return replace(
+            base, state="RUNNING", reason=_cut(f"{len(without)} of its pods: {without[0]}") if without else ""
+        )
     return replace(base, reason=_why_pending(mine, name))
 
 
@@ -274,10 +277,17 @@ def _why_pending(pods: Sequence[Object], name: str) -> str:
         why = str(waiting.get("reason", ""))
         if why and why not in _STARTING:
             return _cut(f"{why}: {waiting.get('message', '')}".removesuffix(": "))
-        for found in pod.get("status", {}).get("conditions", []):
-            if found["type"] == "PodScheduled" and found["status"] == "False" and found.get("message"):
-                return _cut(f"waits for nodes: {found['message']}")
+        if why := _unplaced(pod):
+            return _cut(why)
     return "starts" if pods else ""
+
+
+def _unplaced(pod: Object) -> str:
+    """Why the scheduler has no node for a pod; empty if it has."""
+    for found in pod.get("status", {}).get("conditions", []):
+        if found["type"] == "PodScheduled" and found["status"] == "False" and found.get("message"):
+            return f"waits for nodes: {found['message'].partition(', preemption: ')[0]}"
+    return ""
 
 
 def _cut(text: str) -> str:
