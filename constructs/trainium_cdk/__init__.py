@@ -1,7 +1,6 @@
 """From an empty AWS account to a running Trainium training job, and back, with the AWS CDK.
-
-The constructs can be imported from here. They are loaded when first asked for, because the CDK starts a Node process: what
-only submits jobs never loads them.
+ The constructs can be imported from here. They are loaded when first asked for, because the CDK starts a Node process: what only submits
+jobs never loads them.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from trainium_cdk._cdk.stack_wide import stack_wide
-from trainium_cdk.outputs.contract import JOB_FILES
+from trainium_cdk.outputs.contract import JOB_FILES, PAYLOADS, RESPONSES
 
 _PUBLIC_REGISTRY = "us-east-1"
 
@@ -79,6 +79,26 @@ def grant_keys(grantee: iam.IGrantable, *buckets: s3.IBucket | None, write: bool
     """
     keys = [key for bucket in buckets if bucket and (key := bucket.encryption_key)]
     return [key.grant_encrypt_decrypt(grantee) if write else key.grant_decrypt(grantee) for key in keys]
+
+
+def grant_cluster_files(
+    bucket: s3.IBucket, partition: str, entry: iam.IGrantable, *nodes: iam.IGrantable
+) -> list[iam.Grant]:
+    """Let the nodes of a Slurm cluster read and write the jobs' files in the stack's bucket, and the node where `trn` runs commands
+    read what it sends, and store what it returns. Not the buckets' keys.
+
+    Args:
+        entry: the identity of that node.
+    """
+    allowed = [
+        (entry, allow(bucket.arn_for_objects(f"{PAYLOADS}*"), "s3:GetObject", "s3:GetObjectVersion")),
+        (entry, allow(bucket.arn_for_objects(f"{RESPONSES}*"), "s3:PutObject")),
+        *((node, s) for node in nodes for s in job_file_statements(partition, bucket.bucket_name)),
+    ]
+    return [
+        iam.Grant.add_to_principal(grantee=to, actions=s.actions, resource_arns=s.resources, conditions=s.conditions)
+        for to, s in allowed
+    ]
 
 
 def session_manager_statements(scope: Construct) -> list[iam.PolicyStatement]:

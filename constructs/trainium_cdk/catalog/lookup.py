@@ -3,7 +3,7 @@
 import datetime as dt
 import re
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
@@ -101,9 +101,7 @@ class Catalog(Fact):
         Raises:
             pydantic.ValidationError: an override does not fit the shape of its entry.
         """
-        if overrides is None:
-            return _built_in()
-        return _with(overrides.model_dump_json())
+        return _with(overrides.model_dump_json() if overrides else "{}")
 
     def instance(self, name: str) -> InstanceType:
         return _find(self.instances, name, "instance type", "catalog.instances")
@@ -173,11 +171,6 @@ def _with_defaults(defaults: Mapping[str, Any], theirs: Any) -> Any:
     if not isinstance(theirs, Mapping):
         return theirs or {}
     return {k: {**defaults.get(k, {}), **v} if isinstance(v, Mapping) else v for k, v in theirs.items()}
-
-
-@cache
-def _built_in() -> Catalog:
-    return _build(CatalogOverrides())
 
 
 @lru_cache(maxsize=16)

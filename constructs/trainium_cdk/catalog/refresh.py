@@ -1,12 +1,9 @@
 """Write the generated tables of the catalogue from local copies of the vendors' files.
 
     python -m trainium_cdk.catalog.refresh --manifest n2-manifest.json --changelog CHANGELOG.md
-
-`n2-manifest.json` is in aws-neuron/aws-neuron-sdk (src/helperscripts), `CHANGELOG.md` in awslabs/amazon-eks-ami. One of
-the options
-is enough. The tables are `data/releases.yaml` and `data/amis.yaml` next to this file. Review their difference, then add
-what the
-manifest does not contain (dates, images, operating systems) to `data/neuron.yaml`.
+ `n2-manifest.json` is in aws-neuron/aws-neuron-sdk (src/helperscripts), `CHANGELOG.md` in awslabs/amazon-eks-ami. One of the options is
+enough. The tables are `data/releases.yaml` and `data/amis.yaml` next to this file. Review their difference, then add what the manifest does
+not contain (dates, images, operating systems) to `data/neuron.yaml`.
 """
 
 from __future__ import annotations

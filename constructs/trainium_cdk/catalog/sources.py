@@ -1,5 +1,4 @@
 """Sources of the job templates' code and data: pinned commits and public data sets, with source and date.
-
 Plain data classes: commands that only list the kinds of jobs need no validation of our own file, which the tests do.
 """
 

@@ -16,16 +16,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-import trainium_cdk.checks.addresses as addresses
-import trainium_cdk.checks.capacity as capacity
-import trainium_cdk.checks.encryption as encryption
-import trainium_cdk.checks.network as network
-import trainium_cdk.checks.neuron as neuron
-import trainium_cdk.checks.nodes as nodes
-import trainium_cdk.checks.peering as peering
-import trainium_cdk.checks.storage as storage
-import trainium_cdk.checks.zones as zones
 from trainium_cdk import engines
+from trainium_cdk.checks import addresses, capacity, encryption, network, neuron, nodes, peering, storage, zones
 from trainium_cdk.checks.rule import Rule
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.problems import errors

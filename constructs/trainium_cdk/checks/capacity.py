@@ -160,8 +160,7 @@ def ultraserver_is_whole(env: Environment) -> Iterator[Problem]:
 
 @RULES.add
 def neuronlink_is_within_one_instance(env: Environment) -> Iterator[Problem]:
-    """Neuron documents the use of an UltraServer's NeuronLink for MPI jobs and, as a beta, for its own Kubernetes
-    operator. It does not
+    """Neuron documents the use of an UltraServer's NeuronLink for MPI jobs and, as a beta, for its own Kubernetes operator. It does not
     document it for torchrun jobs, so that they do not get the environment variables for it."""
     for f in known_nodes(env):
         if f.kind.ultraserver and f.resource.max_nodes > 1:

@@ -141,11 +141,6 @@ def _stack(env: Environment, cluster: Inventory) -> Stack | None:
     return cluster.versions(release.version, families)
 
 
-def _pinned(env: Environment) -> str | None:
-    image = env.node_image
-    return image.version.rpartition("-")[2] if image else None
-
-
 _KEYS: dict[str, KeyPath] = {
     "release": ("bootstrap", "neuron_release"),
     "framework": _AT,
@@ -171,7 +166,7 @@ def _place(env: Environment, cluster: Inventory, part: str) -> tuple[KeyPath, st
         "release": env.release.version,
         "framework": env.framework,
         "system": slurm.os if slurm else "",
-        "ami": _pinned(env) or "(EKS's newest)",
+        "ami": env.node_image.version.rpartition("-")[2] if env.node_image else "(EKS's newest)",
     }
     if values[part] is None and values["release"] is not None:
         part = "release"

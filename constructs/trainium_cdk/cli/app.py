@@ -1,5 +1,4 @@
 """The command `trn`. Results go to standard output, messages to standard error. Exit codes: see `app`.
-
 Slow imports (boto3) are inside the functions that need them: `trn --help` is fast, and needs no AWS.
 """
 

@@ -13,20 +13,8 @@ from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, o
 from trainium_cdk.cli.output import hand_out, one_line, put, say, shown, status_when_interrupted, table
 from trainium_cdk.errors import JobError, TrnError
 
-STATES = frozenset(
-    {
-        "PENDING",
-        "RUNNING",
-        "COMPLETED",
-        "FAILED",
-        "CANCELLED",
-        "TIMEOUT",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "LOST",
-        "UNKNOWN",
-    }
-)
+_FAILED_BY_PROGRAM = {"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "TIMEOUT"}
+STATES = {"PENDING", "RUNNING", "COMPLETED", "CANCELLED", "LOST", "UNKNOWN", *_FAILED_BY_PROGRAM}
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Expected, JobStatus, Summary
@@ -54,7 +42,7 @@ def status(
 
             mine = network.known(network.of_job(jobs.nodes(), job.id), jobs.cluster)
             say(terminal.line(f"{job.id}: {network.described(mine) if mine else 'runs on no node now'}"))
-        if job.state in _PROGRAM_FAILED:
+        if job.state in _FAILED_BY_PROGRAM:
             name = job.current.name
             begin = jobs.tail_offset(job.id, name, None, _LAST_LINES)
             if begin or jobs.ordered_logs:
@@ -62,7 +50,6 @@ def status(
                 known(end)
 
 
-_PROGRAM_FAILED = {"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "TIMEOUT"}
 _LAST_LINES, _LAST_BYTES = 400, 400_000
 
 
@@ -160,18 +147,14 @@ def logs(
     reader.close()
     ended = jobs.status(id)
     if not last:
-        say(f"{end or _no_output(ended, offset)}. {one_line(ended)}")
+        none = "there is no output" + f" after byte {offset}" * bool(offset) + " yet" * (not ended.done)
+        say(f"{end or none}. {one_line(ended)}")
     for line in summarize(reader.summary, ended.expected):
         say(line)
-    if ended.state in _PROGRAM_FAILED:
+    if ended.state in _FAILED_BY_PROGRAM:
         known(recent)
     if follow and not ended.ok:
         raise typer.Exit(1)
-
-
-def _no_output(status: JobStatus, offset: int) -> str:
-    after = f" after byte {offset}" if offset else ""
-    return f"there is no output{after}" + ("" if status.done else " yet")
 
 
 @on_cluster()

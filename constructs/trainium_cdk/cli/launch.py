@@ -63,7 +63,8 @@ def launch(
     end = f"trn destroy {name} --env {environment}"
     with status_when_interrupted(lambda: f"{name} stays. To remove it: {end}"):
         code = _trn("submit", *to, "--follow", *job)
-    if (others := _others(jobs)) and (remove or sys.stdin.isatty()):
+    others = [*(one.id for one in jobs.active()), *(one.name for one in jobs.foreign())]  # also of other clients
+    if others and (remove or sys.stdin.isatty()):
         say(f"{name} stays: {', '.join(others[:5])} runs or waits there. To remove it: {end}")
     elif remove or sys.stdin.isatty():
         with contextlib.suppress(typer.Abort):  # the answer is no
@@ -180,11 +181,6 @@ def _deploy(id: str, name: str, env: Environment, file: Path, app: Path | None, 
 
 
 _WHEN = {"idle": "while no job runs", "full": "with all of its nodes"}
-
-
-def _others(jobs: Any) -> list[str]:
-    """What runs or waits on the cluster, also of other clients."""
-    return [*(one.id for one in jobs.active()), *(one.name for one in jobs.foreign())]
 
 
 def _reachable(name: str, env: Environment) -> Any:

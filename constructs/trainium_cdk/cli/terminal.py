@@ -1,7 +1,6 @@
 """Removes control characters from untrusted text (logs, job files, responses of AWS) before it is shown on a terminal.
-
-A terminal obeys control characters: text can set the clipboard (OSC 52) and the title, move the cursor over other lines, and
-change the order of letters.
+ A terminal obeys control characters: text can set the clipboard (OSC 52) and the title, move the cursor over other lines, and change the
+order of letters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The cluster configuration that ParallelCluster reads, rendered from an environment. Pure: no AWS and no CDK.
-
-Keys are ParallelCluster's own. The tests check every configuration with its schema, validators and update policy;
-comments give the reason for values that are not obvious.
+ Keys are ParallelCluster's own. The tests check every configuration with its schema, validators and update policy; comments give the reason
+for values that are not obvious.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ class ClusterIds:
         head_policies, login_policies: IAM policies of the head node and of login nodes, in addition to `policies`.
         security_groups: added to every node, in addition to ParallelCluster's own.
         login_subnet: the login nodes' subnet.
-        head_security_groups: added to the head node only.
-        efs_id, fsx_id: the shared file systems.
+        head_security_groups: added to the head node only. efs_id, fsx_id: the shared file systems.
         key_name: EC2 key pair of the head node.
         ssh_source: the CIDR, or the prefix list, that may connect to port 22.
         region: the stack's. Default: the environment's.

@@ -1,5 +1,4 @@
 """An image for Slurm nodes with the Neuron packages, for `pcluster build-image`. Pure: no AWS and no CDK.
-
 Its nodes need not install packages and build the driver at each start, which takes three to four minutes.
 """
 

@@ -37,8 +37,7 @@ def chart(lines: Sequence[Line], *, x: str, y: str, zero: bool = False) -> Eleme
     """Lines over each other, with axes and a legend if there are several; more than `NAMED` have their names as tooltips alone.
 
     Args:
-        lines: each has the colour of its place; those without a point are left out.
-        x, y: what the axes show, with the unit.
+        lines: each has the colour of its place; those without a point are left out. x, y: what the axes show, with the unit.
         zero: the y axis begins at 0.
 
     Raises:

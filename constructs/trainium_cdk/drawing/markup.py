@@ -19,7 +19,9 @@ def element(tag: str, *children: Element | str | None, **attributes: object) -> 
     >>> svg(element("text", "a<b", class_="x", font_size=12))
     '<text class="x" font-size="12">a&lt;b</text>'
     """
-    made = Element(tag, {_name(k): cleaned(_number(v)) for k, v in attributes.items() if v is not None})
+    made = Element(
+        tag, {k.rstrip("_").replace("_", "-"): cleaned(_number(v)) for k, v in attributes.items() if v is not None}
+    )
     for child in children:
         if isinstance(child, Element):
             made.append(child)
@@ -43,10 +45,6 @@ def html(page: Element) -> str:
 def svg(picture: Element) -> str:
     """A picture as a file of its own."""
     return tostring(picture, encoding="unicode", short_empty_elements=True)
-
-
-def _name(key: str) -> str:
-    return key.rstrip("_").replace("_", "-")
 
 
 def _number(value: object) -> str:

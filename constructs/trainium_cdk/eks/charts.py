@@ -31,10 +31,9 @@ tiers:
   - name: binpack
 """
 """Configuration of Volcano's scheduler: the chart's default, but a job that the present nodes cannot hold still gets its pods.
-
-By default two plug-ins hold such a job back without pods: `overcommit` (left out), and `proportion`, which caps a queue at
-what the present nodes have (so its admission check is turned off; its shares and the queue's capability still count when pods
-are placed). Without pods, the number of nodes that a job needs is unknown, and with zero nodes no job would ever start.
+ By default two plug-ins hold such a job back without pods: `overcommit` (left out), and `proportion`, which caps a queue at what the
+present nodes have (so its admission check is turned off; its shares and the queue's capability still count when pods are placed). Without
+pods, the number of nodes that a job needs is unknown, and with zero nodes no job would ever start.
 """
 ADMISSIONS = ("/jobs/mutate", "/jobs/validate", "/podgroups/validate")
 """Volcano's admission webhooks that are on. Not those of queues: a queue that is applied before they are up is rejected (volcano issue 3254),
@@ -49,8 +48,7 @@ class Release:
     """A chart to install, as arguments of the CDK's handler.
 
     Attributes:
-        name: of the Helm release.
-        chart, repository: for a chart in a registry, the repository is the whole address (oci://...).
+        name: of the Helm release. chart, repository: for a chart in a registry, the repository is the whole address (oci://...).
         create_namespace: whether Helm creates the namespace.
     """
 

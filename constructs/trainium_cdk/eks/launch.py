@@ -25,8 +25,7 @@ class Sizes:
     """Numbers of nodes of a group.
 
     Attributes:
-        nodes: when the group is created.
-        least, most: the bounds.
+        nodes: when the group is created. least, most: the bounds.
     """
 
     nodes: int

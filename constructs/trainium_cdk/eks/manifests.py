@@ -1,5 +1,4 @@
 """The Kubernetes objects that the stack creates in the cluster. Pure: account-specific values are passed in.
-
 Jobs use the names: the outputs have the namespace, the service account, the claims and the queues.
 """
 

@@ -1,6 +1,5 @@
 """Network policies of the jobs' pods, for both directions. Pure.
-
-The VPC CNI's agent enforces them (`enableNetworkPolicy` of the add-on). EFA is not IP traffic, and is not filtered; shared file systems
+ The VPC CNI's agent enforces them (`enableNetworkPolicy` of the add-on). EFA is not IP traffic, and is not filtered; shared file systems
 are mounted by the node. Volcano's plug-in `svc` lets the pods of one job reach each other, with a policy for each job.
 """
 

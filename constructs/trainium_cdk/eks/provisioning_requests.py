@@ -1,5 +1,4 @@
 """The kind ProvisioningRequest (autoscaling.x-k8s.io), with which Kueue asks for nodes. No chart has its definition. Pure.
-
 Fields and limits: Kubernetes' cluster-autoscaler, module apis, 2024-08-30 (the version that Kueue 0.18.3 uses); a test compares them.
 """
 

@@ -8,13 +8,9 @@ from typing import Any
 from constructs import Construct
 from pydantic import TypeAdapter, ValidationError
 
-import trainium_cdk.checks.capacity as capacity
-import trainium_cdk.checks.eks as eks
-import trainium_cdk.checks.eks_nodes as eks_nodes
-import trainium_cdk.checks.nodes as nodes
-import trainium_cdk.checks.zones as zones
 from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, known, own_entries, refuse_lookups, region_of, unresolved
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.checks import capacity, eks, eks_nodes, nodes, zones
 from trainium_cdk.settings.eks import LabelValue
 
 _OF_CLUSTER = (

@@ -1,5 +1,4 @@
 """The user data of a Trainium node, for nodeadm and cloud-init of the EKS AL2023 images. Pure.
-
 The scripts run before the kubelet starts (nodeadm-run waits for cloud-final), so that it reports what they set up.
 """
 

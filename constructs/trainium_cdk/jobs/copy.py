@@ -1,8 +1,7 @@
 """`trn cp`: files between this machine and the shared file systems of a cluster, through the stack's bucket.
-
-The cluster's side is a program (`shell/copying.py`), which runs for one request at a time: on the head node by Run Command, or in a pod.
-Each object of the bucket is compared with the SHA-256 that its sender names, and deleted when it has arrived. What has arrived stays
-where it is if a copy is interrupted: the next one sends the rest.
+ The cluster's side is a program (`shell/copying.py`), which runs for one request at a time: on the head node by Run Command, or in a pod.
+Each object of the bucket is compared with the SHA-256 that its sender names, and deleted when it has arrived. What has arrived stays where
+it is if a copy is interrupted: the next one sends the rest.
 """
 
 from __future__ import annotations
@@ -298,7 +297,8 @@ class Copy:
         with self._reaching_bucket():
             self._s3.download_fileobj(self._bucket, key, content, Callback=None if quiet else self._progress)
         if hashlib.sha256(content.getbuffer()).hexdigest() != digest:
-            raise _replaced(f"s3://{self._bucket}/{key}")
+            address = f"s3://{self._bucket}/{key}"
+            raise TransportError(f"{address} is not what the cluster sent: it was replaced or damaged", again=False)
         return content.getvalue()
 
     def _reaching_bucket(self) -> AbstractContextManager[None]:
@@ -334,10 +334,6 @@ class _Objects:
     def arrived(self, objects: Sequence[Object]) -> None:
         if objects:
             self._delete([str(self.there.pop(one["key"])["key"]) for one in objects])
-
-
-def _replaced(address: str) -> TransportError:
-    return TransportError(f"{address} is not what the cluster sent: it was replaced or damaged", again=False)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,4 @@
 """Building a training image in the account: a folder goes to the stack's bucket, CodeBuild builds and pushes it.
-
 No Docker is needed here, and any machine will do: the image is x86_64, as Trainium nodes are.
 """
 

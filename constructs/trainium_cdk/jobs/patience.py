@@ -28,10 +28,9 @@ class Patience:
         first: float = 1.0,
         sleep: Callable[[float], None] = time.sleep,
     ):
-        """
-        Args:
-            seconds: from the first of consecutive failures until the error is raised.
-            first: seconds of the first pause; each is about twice the one before.
+        """Args:
+        seconds: from the first of consecutive failures until the error is raised.
+        first: seconds of the first pause; each is about twice the one before.
         """
         self._seconds, self._first, self._sleep = seconds, first, sleep
         self._pause, self._since = first, time.monotonic()

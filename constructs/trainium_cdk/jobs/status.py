@@ -21,8 +21,7 @@ class Stage:
             does not know it, and it has not completed) or UNKNOWN.
         reason: why it is in that state; may be empty.
         nodes: the nodes it has or had.
-        exit_code: of its script; None while unknown.
-        started, ended: seconds since 1970; None while unknown.
+        exit_code: of its script; None while unknown. started, ended: seconds since 1970; None while unknown.
     """
 
     name: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +27,7 @@ class Use:
 
     Attributes:
         cores: NeuronCores in use; `used`: their mean utilization in percent, `least`: that of the idlest one.
-        device_bytes: device memory of all processes.
-        host_bytes, host_total: memory of the machine.
+        device_bytes: device memory of all processes. host_bytes, host_total: memory of the machine.
     """
 
     node: int
@@ -46,7 +44,11 @@ def parse(node: int, text: str) -> Use | None:
     try:
         report: Any = json.loads(next((line for line in text.splitlines() if line.startswith("{")), ""))
         runtimes = [one["report"] for one in report["neuron_runtime_data"]]
-        used = list(_utilization(runtimes))
+        used = [
+            float(core["neuroncore_utilization"])
+            for one in runtimes
+            for core in one.get("neuroncore_counters", {}).get("neuroncores_in_use", {}).values()
+        ]
         memory = [
             one["memory_used"]["neuron_runtime_used_bytes"]["neuron_device"] for one in runtimes if "memory_used" in one
         ]
@@ -62,9 +64,3 @@ def parse(node: int, text: str) -> Use | None:
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _utilization(runtimes: list[Any]) -> Iterator[float]:
-    for one in runtimes:
-        for core in one.get("neuroncore_counters", {}).get("neuroncores_in_use", {}).values():
-            yield float(core["neuroncore_utilization"])

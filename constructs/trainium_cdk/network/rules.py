@@ -6,12 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from constructs import Construct
 
-import trainium_cdk.checks.addresses as addresses
-import trainium_cdk.checks.network as network
-import trainium_cdk.checks.peering as peering
-import trainium_cdk.checks.zones as zones
 from trainium_cdk._cdk.rules import Arguments, known, refuse_lookups, refuse_tokens, region_of, unresolved
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.checks import addresses, network, peering, zones
 
 _NAMES = {"network": "vpc", "public_prefix": "public_cidr_mask", "private_prefix": "private_cidr_mask"}
 _RULES = (

@@ -1,5 +1,4 @@
 """The settings of the nodes: the file `node.env`, and arguments that differ between queues. Pure.
-
 `bootstrap/lib/settings.sh` defines the keys and types of values that configure-node.sh accepts, and rejects others.
 """
 

@@ -13,14 +13,13 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
-from trainium_cdk._cdk.permissions import allow, grant_keys, job_file_statements, session_manager_statements
+from trainium_cdk._cdk.permissions import grant_cluster_files, grant_keys, session_manager_statements
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cluster_configuration.config import ClusterIds, render
 from trainium_cdk.network import TrnNetwork
-from trainium_cdk.outputs.contract import PAYLOADS, RESPONSES
 from trainium_cdk.pcluster.described import (
     TagsFit,
     default_name,
@@ -309,20 +308,7 @@ class TrnPcluster(Construct):
 
         ParallelCluster's own S3Access with write access allows every action.
         """
-        payloads = allow(bucket.arn_for_objects(f"{PAYLOADS}*"), "s3:GetObject", "s3:GetObjectVersion")
-        responses = allow(bucket.arn_for_objects(f"{RESPONSES}*"), "s3:PutObject")
-        files = job_file_statements(Stack.of(self).partition, bucket.bucket_name)
-        allowed = (
-            (self.head_policy, payloads),
-            (self.head_policy, responses),
-            *((self.node_policy, statement) for statement in files),
-        )
-        grants = [
-            iam.Grant.add_to_principal(
-                grantee=policy, actions=s.actions, resource_arns=s.resources, conditions=s.conditions
-            )
-            for policy, s in allowed
-        ]
+        grants = grant_cluster_files(bucket, Stack.of(self).partition, self.head_policy, self.node_policy)
         grants += [*grant_keys(self.head_policy, bucket), *grant_keys(self.node_policy, bucket, write=True)]
         return reduce(iam.Grant.combine, grants)
 

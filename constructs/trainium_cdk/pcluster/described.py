@@ -9,16 +9,10 @@ import jsii
 from aws_cdk import Names, Stack
 from constructs import Construct, IValidation
 
-import trainium_cdk.checks.capacity as capacity
-import trainium_cdk.checks.network as network
-import trainium_cdk.checks.neuron as neuron
-import trainium_cdk.checks.nodes as nodes
-import trainium_cdk.checks.overrides as overrides
-import trainium_cdk.checks.pcluster as pcluster
-import trainium_cdk.checks.zones as zones
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, check_tags
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.checks import capacity, network, neuron, nodes, overrides, pcluster, zones
 from trainium_cdk.checks.rule import listed
 from trainium_cdk.checks.storage import local_storage_is_separate_from_shared
 from trainium_cdk.errors import SettingsError

@@ -13,14 +13,13 @@ from aws_cdk import aws_pcs as pcs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
-from trainium_cdk._cdk.permissions import allow, grant_keys, job_file_statements, session_manager_policy
+from trainium_cdk._cdk.permissions import allow, grant_cluster_files, grant_keys, session_manager_policy
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.pcs import Size
 from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.network import TrnNetwork
-from trainium_cdk.outputs.contract import PAYLOADS, RESPONSES
 from trainium_cdk.pcs.described import ClusterSubnets, chosen_subnets, environment_of, environments_subnets
 from trainium_cdk.pcs.groups import PATH, Shared, cpu_group, login_group, node_role, training_group
 from trainium_cdk.settings import ClusterUser, CpuQueue, Environment, PcsLoginNode, PcsQueue
@@ -197,7 +196,8 @@ class TrnPcsCluster(Construct):
             iam.InstanceProfile(self, f"{id}Profile", role=role, path=PATH)
             for id, role in (("Node", self.node_role), ("Login", self.login_role))
         )
-        image = p.custom_ami or _own_image(self, facts.images[p.os])
+        newest = ec2.MachineImage.from_ssm_parameter(facts.images[p.os])  # at each deployment
+        image = p.custom_ami or newest.get_image(self).image_id
         groups = (self._group.security_group, storage.client_security_group)
         shared = Shared(environment, cluster, storage, bootstrap, [g.security_group_id for g in groups], image)
         scope = Construct(self, "Login")
@@ -256,18 +256,8 @@ class TrnPcsCluster(Construct):
     def grant_bucket(self, bucket: s3.IBucket) -> iam.Grant:
         """Let every node read and write the jobs' files in the stack's bucket, and the login node read what `trn` sends to it, and
         store what it returns."""
-        payloads = allow(bucket.arn_for_objects(f"{PAYLOADS}*"), "s3:GetObject", "s3:GetObjectVersion")
-        responses = allow(bucket.arn_for_objects(f"{RESPONSES}*"), "s3:PutObject")
-        files = job_file_statements(self.resource.stack.partition, bucket.bucket_name)
         roles = (self.node_role, self.login_role)
-        login = ((self.login_role, payloads), (self.login_role, responses))
-        allowed = (*login, *((role, statement) for role in roles for statement in files))
-        grants = [
-            iam.Grant.add_to_principal(
-                grantee=role, actions=s.actions, resource_arns=s.resources, conditions=s.conditions
-            )
-            for role, s in allowed
-        ]
+        grants = grant_cluster_files(bucket, self.resource.stack.partition, self.login_role, *roles)
         for role in roles:
             grants += grant_keys(role, bucket, write=True)
         return reduce(iam.Grant.combine, grants)
@@ -293,11 +283,6 @@ def _queue(
             ]
         ),
     )
-
-
-def _own_image(scope: Construct, parameter: str) -> str:
-    """AWS's newest image at each deployment."""
-    return ec2.MachineImage.from_ssm_parameter(parameter).get_image(scope).image_id
 
 
 class _OfEnvironment(TrnPcsCluster):

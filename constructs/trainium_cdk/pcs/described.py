@@ -9,13 +9,11 @@ from typing import Any
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct, IDependable
 
-import trainium_cdk.checks.capacity as capacity
-import trainium_cdk.checks.pcs as pcs
-import trainium_cdk.checks.zones as zones
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, check_tags
 from trainium_cdk._cdk.subnets import queue_subnets, routes_of, selected
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.checks import capacity, pcs, zones
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage

@@ -29,9 +29,8 @@ from trainium_cdk.problems import KeyPath, wrong
 class Settings(BaseModel):
     """Frozen, and strict about keys: a misspelt key is an error and is never ignored.
 
-    A section with nothing under it (`pcluster:`) gets its defaults. A single value must not be left empty. Where `null`
-    means
-    "none of this", it is accepted (see `may_be_none`).
+    A section with nothing under it (`pcluster:`) gets its defaults. A single value must not be left empty. Where `null` means "none of
+    this", it is accepted (see `may_be_none`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, defer_build=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
@@ -64,8 +64,7 @@ class TeamQueue(Settings):
     namespace: DnsLabel
     """Its namespace, which the stack creates. Jobs in it name a queue by the node group, as everywhere."""
     nodes: dict[str, Annotated[int, Field(ge=0, le=450)]] = Field(default_factory=dict)
-    """Number of nodes by node group, for example trn: 4, that the team gets whenever it asks: jobs of others that have
-    borrowed them are
+    """Number of nodes by node group, for example trn: 4, that the team gets whenever it asks: jobs of others that have borrowed them are
     stopped, and wait again. Default: none."""
     max_nodes: dict[str, Annotated[int, Field(ge=0, le=450)]] = Field(default_factory=dict)
     """Maximum number of nodes by node group, including those that others do not use at the time. Default: all of the
@@ -80,6 +79,18 @@ class BastionHost(Settings):
     """An ordinary type."""
 
 
+_Group = TypeVar("_Group", bound="SystemNodes | NodeGroup")
+
+
+def _check_sizes(group: _Group) -> _Group:
+    if not group.min_nodes <= group.nodes <= group.max_nodes:
+        raise wrong(
+            f"min_nodes {group.min_nodes}, nodes {group.nodes} and max_nodes {group.max_nodes} are not in that order",
+            "write min_nodes <= nodes <= max_nodes",
+        )
+    return group
+
+
 class SystemNodes(Settings):
     """The small node group for everything except training: DNS, controllers, TensorBoard."""
 
@@ -92,14 +103,7 @@ class SystemNodes(Settings):
     max_nodes: int = Field(default=4, ge=1, le=100)
     """Maximum number of nodes."""
 
-    @model_validator(mode="after")
-    def _counts(self) -> SystemNodes:
-        if not self.min_nodes <= self.nodes <= self.max_nodes:
-            raise wrong(
-                f"min_nodes {self.min_nodes}, nodes {self.nodes} and max_nodes {self.max_nodes} are not in that order",
-                "write min_nodes <= nodes <= max_nodes",
-            )
-        return self
+    _counts = model_validator(mode="after")(_check_sizes)
 
 
 class NodeGroup(Placed, Sized):
@@ -114,9 +118,8 @@ class NodeGroup(Placed, Sized):
     max_nodes: int = Field(default=2, ge=1, le=450)
     """Maximum number of nodes."""
     efa_layout: Literal["efa", "efa-only", "ena-and-efa-only"] = "efa-only"
-    """Network interfaces: `efa` on every card; `efa-only` (without an address) on every card but 0, which has `efa`; or
-    plain ENA on
-    card 0 and `efa-only` on all cards."""
+    """Network interfaces: `efa` on every card; `efa-only` (without an address) on every card but 0, which has `efa`; or plain ENA on card 0
+    and `efa-only` on all cards."""
     custom_ami: AmiId | None = None
     """An image of your own, derived from the EKS AL2023 Neuron image."""
     local_storage: bool = True
@@ -126,47 +129,35 @@ class NodeGroup(Placed, Sized):
     lnc: Literal[1, 2] | None = None
     """Number of physical NeuronCores in one logical NeuronCore. Default: the instance type's, for example 2 on trn2."""
     user_data: Annotated[str, StringConstraints(pattern=r"^#!", max_length=12_000)] | None = None
-    """A script that each node runs as root when it starts, before it joins the cluster. Its first line names the
-    interpreter, for
-    example #!/bin/bash. Anyone with permission to read launch templates can read it: put no secrets in it."""
+    """A script that each node runs as root when it starts, before it joins the cluster. Its first line names the interpreter, for example
+    #!/bin/bash. Anyone with permission to read launch templates can read it: put no secrets in it."""
 
     @property
     def idle_nodes(self) -> int:
         return self.nodes
 
-    @model_validator(mode="after")
-    def _counts(self) -> NodeGroup:
-        if not self.min_nodes <= self.nodes <= self.max_nodes:
-            raise wrong(
-                f"min_nodes {self.min_nodes}, nodes {self.nodes} and max_nodes {self.max_nodes} are not in that order",
-                "write min_nodes <= nodes <= max_nodes",
-            )
-        return self
+    _counts = model_validator(mode="after")(_check_sizes)
 
 
 class Plugins(Settings):
     """What is installed in the cluster in addition to the CNI, DNS and storage drivers."""
 
     neuron_scheduler: bool = False
-    """Neuron's scheduler extension. It gives contiguous devices to your own pods that use a part of a node. Jobs of
-    `trn submit`
-    use whole nodes and do not need it."""
+    """Neuron's scheduler extension. It gives contiguous devices to your own pods that use a part of a node. Jobs of `trn submit` use whole
+    nodes and do not need it."""
     node_problem_detector: bool = True
     """Monitor the devices of every node."""
     node_monitoring: bool = True
-    """EKS's node monitoring agent. It reports failed devices, disks, networks and kernels as node conditions, on which
-    EKS's node
-    repair acts. Without it, node repair does not notice a failed device."""
+    """EKS's node monitoring agent. It reports failed devices, disks, networks and kernels as node conditions, on which EKS's node repair
+    acts. Without it, node repair does not notice a failed device."""
     node_recovery: bool = False
     """Let Neuron's detector replace a node whose devices failed. Only without `node_monitoring`, because both would
     replace it."""
     volcano: bool = False
-    """The scheduler Volcano, with a queue for each node group, for components of TorchX (see `trn torchx`). Jobs of `trn
-    submit` do not
+    """The scheduler Volcano, with a queue for each node group, for components of TorchX (see `trn torchx`). Jobs of `trn submit` do not
     need it."""
     autoscaler: bool = True
-    """Start nodes, from zero, for the jobs in the queues, and stop idle nodes (see `eks.scaling`). Without it, jobs start
-    on nodes that
+    """Start nodes, from zero, for the jobs in the queues, and stop idle nodes (see `eks.scaling`). Without it, jobs start on nodes that
     `trn scale` has started."""
 
 
@@ -201,8 +192,7 @@ class ContainerInsights(Settings):
 
 
 class Mirror(Settings):
-    """Your own sources of charts and images, used instead of the public registries: ECR repositories, pull-through
-    caches or other
+    """Your own sources of charts and images, used instead of the public registries: ECR repositories, pull-through caches or other
     registries."""
 
     charts: dict[Literal["neuron", "efa", "jobset", "kueue", "volcano"], ChartAddress] = Field(default_factory=dict)
@@ -225,9 +215,8 @@ class Eks(Section):
     version: Annotated[str, StringConstraints(pattern=r"^1\.[0-9]{2}$")] | None = None
     """Kubernetes version. Default: the catalogue's."""
     support: Literal["standard", "extended"] | None = None
-    """What EKS does when the version's standard support ends. `standard` upgrades the control plane to the next
-    version. `extended`
-    keeps the version for another year at six times the price. Default: EKS's own default, `extended`."""
+    """What EKS does when the version's standard support ends. `standard` upgrades the control plane to the next version. `extended` keeps
+    the version for another year at six times the price. Default: EKS's own default, `extended`."""
     cluster_name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=100)] | None = (
         None
     )
@@ -243,8 +232,7 @@ class Eks(Section):
     access: tuple[Access, ...] = ()
     """Other principals that may use the cluster."""
     users: tuple[PrincipalPattern, ...] = ()
-    """ARNs of the IAM roles and users that may assume the role with which `trn` uses the cluster (its policy is
-    `edit`). `*` matches
+    """ARNs of the IAM roles and users that may assume the role with which `trn` uses the cluster (its policy is `edit`). `*` matches
     anything. Default: every principal of the account whose own policies allow it to assume roles."""
     system: SystemNodes = SystemNodes()
     node_groups: tuple[NodeGroup, ...] = Field(default=(NodeGroup(),), min_length=1)
@@ -258,19 +246,16 @@ class Eks(Section):
     namespace: DnsLabel = "training"
     """Where jobs run."""
     service_cidr: Cidr | None = None
-    """IPv4 network of the cluster's services. It cannot be changed later. Default: a network that overlaps neither the
-    VPC nor a
-    peered network. Set it if peerings may be added later."""
+    """IPv4 network of the cluster's services. It cannot be changed later. Default: a network that overlaps neither the VPC nor a peered
+    network. Set it if peerings may be added later."""
     data_buckets: tuple[BucketName, ...] = ()
     """Buckets that jobs may read and write, in addition to the stack's own bucket."""
     job_networks: tuple[Cidr, ...] = ()
-    """Private networks to which jobs may connect on every port, for example of a tracking server or a database. Without
-    an entry, jobs
-    can reach the internet, HTTPS anywhere and the pods of the same job, and nothing else in the VPC."""
+    """Private networks to which jobs may connect on every port, for example of a tracking server or a database. Without an entry, jobs can
+    reach the internet, HTTPS anywhere and the pods of the same job, and nothing else in the VPC."""
     ami_release: Annotated[str, StringConstraints(pattern=r"^[0-9]{8}$")] | None = None
-    """Release date of the EKS Neuron node image, for example 20260625. Default: the newest known image whose Neuron
-    driver is
-    compatible with the training image; if there is none, EKS's newest image."""
+    """Release date of the EKS Neuron node image, for example 20260625. Default: the newest known image whose Neuron driver is compatible
+    with the training image; if there is none, EKS's newest image."""
     addon_versions: dict[
         str, Annotated[str, StringConstraints(pattern=r"^v[0-9]+\.[0-9]+\.[0-9]+-eksbuild\.[0-9]+$")]
     ] = Field(default_factory=dict)
@@ -279,9 +264,8 @@ class Eks(Section):
     """How long the cluster's logs are kept, days. They include the audit log, which records each request to the
     cluster."""
     observability: ContainerInsights | None = None
-    """Logs and metrics in CloudWatch, which are kept after the nodes are deleted. Default: none. The logs of a node and
-    its pods are
-    then deleted with the node, except the logs of jobs, which are on the shared file system."""
+    """Logs and metrics in CloudWatch, which are kept after the nodes are deleted. Default: none. The logs of a node and its pods are then
+    deleted with the node, except the logs of jobs, which are on the shared file system."""
 
     @model_validator(mode="after")
     def _pairs(self) -> Eks:

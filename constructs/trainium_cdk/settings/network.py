@@ -40,8 +40,7 @@ class Peering(Settings):
     accepter_role: Arn | None = None
     """IAM role in the other account that lets CloudFormation accept the connection."""
     route_tables: tuple[RouteTableId, ...] = ()
-    """Route tables on the other side that get a route back to this VPC. Only in the same account and region; for
-    others, the stack's
+    """Route tables on the other side that get a route back to this VPC. Only in the same account and region; for others, the stack's
     outputs tell which routes to add."""
 
 
@@ -81,8 +80,7 @@ class Network(Settings):
     cidr: Cidr = "10.0.0.0/16"
     """IPv4 network of the VPC."""
     zone_ids: tuple[ZoneId, ...] = ()
-    """Availability zone ids. The first is used for the Trainium nodes. Default: the first zone that offers every
-    requested instance
+    """Availability zone ids. The first is used for the Trainium nodes. Default: the first zone that offers every requested instance
     type."""
     public_prefix: int = Field(default=24, ge=16, le=28)
     """Prefix length of each public subnet."""

@@ -45,9 +45,8 @@ def _minutes_or_never(minutes: int) -> int:
 
 
 class Ssh(Settings):
-    """SSH to the head node. Set it before the cluster is created: ParallelCluster cannot change the key later. SSM
-    Session Manager
-    always works without it."""
+    """SSH to the head node. Set it before the cluster is created: ParallelCluster cannot change the key later. SSM Session Manager always
+    works without it."""
 
     from_cidrs: tuple[Annotated[Cidr, AfterValidator(_not_everywhere), MaybeToken], ...] = Field(min_length=1)
     """Networks that may connect; never 0.0.0.0/0."""
@@ -156,9 +155,8 @@ class Provider(Settings):
     AWSLambdaBasicExecutionRole, events:PutRule, DeleteRule, PutTargets and RemoveTargets on rule/*, and s3:*Object, ListBucket and
     ListBucketVersions on the function's bucket (its name begins with the stack's); and trust lambda.amazonaws.com. Default: a new role."""
     policies: tuple[PolicyArn, ...] = Field(default=(), max_length=4)
-    """IAM policies added to the role that the stack creates, for example for other services that `overrides` use. IAM
-    allows ten
-    policies on a role, and the role already has six."""
+    """IAM policies added to the role that the stack creates, for example for other services that `overrides` use. IAM allows ten policies
+    on a role, and the role already has six."""
 
     @model_validator(mode="after")
     def _one_or_the_other(self) -> Provider:

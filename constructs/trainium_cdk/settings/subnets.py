@@ -21,9 +21,8 @@ class ZoneSubnets:
 def plan_subnets(network: Network, zone_ids: Sequence[str]) -> tuple[ZoneSubnets, ...]:
     """The subnets of a new VPC, in the order of `zone_ids`.
 
-    Public subnets are allocated from the start of the VPC's network, private ones from its end. So the existing subnets
-    do not
-    change when zones are appended, and no addresses are wasted: a plan exists whenever the sizes add up.
+    Public subnets are allocated from the start of the VPC's network, private ones from its end. So the existing subnets do not change when
+    zones are appended, and no addresses are wasted: a plan exists whenever the sizes add up.
 
     Raises:
         ValueError: no zone, a zone given twice, or more subnets than the network holds.

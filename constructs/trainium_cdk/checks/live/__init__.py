@@ -1,8 +1,6 @@
 """Checks of the AWS account: quotas, offerings, reservations, versions, existing resources, cost.
-
-Every check uses only read calls. It reports the current state, what that means and what to do. A check whose call is
-denied reports
-the IAM action that it needs; the other checks still run.
+ Every check uses only read calls. It reports the current state, what that means and what to do. A check whose call is denied reports the
+IAM action that it needs; the other checks still run.
 """
 
 from __future__ import annotations
@@ -10,16 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import trainium_cdk.checks.live.access as access
-import trainium_cdk.checks.live.account as account
-import trainium_cdk.checks.live.cost as prices
-import trainium_cdk.checks.live.data as data
-import trainium_cdk.checks.live.network as network
-import trainium_cdk.checks.live.offering as offering
-import trainium_cdk.checks.live.quotas as quotas
-import trainium_cdk.checks.live.reservations as reservations
 from trainium_cdk import engines
 from trainium_cdk.checks import check
+from trainium_cdk.checks.live import access, account, data, network, offering, quotas, reservations
+from trainium_cdk.checks.live import cost as prices
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Finding, Level, Report, Target
 from trainium_cdk.checks.live.policy import policy

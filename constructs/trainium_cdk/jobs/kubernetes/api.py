@@ -1,6 +1,5 @@
 """The Kubernetes API of one cluster, with errors as `TransportError`.
-
-Requests go through urllib3, as those of the official client do; importing that client takes 1.6 s of processor time (kubernetes 37.0.1,
+ Requests go through urllib3, as those of the official client do; importing that client takes 1.6 s of processor time (kubernetes 37.0.1,
 measured 2026-11-22), so only exec and port-forward use it.
 """
 

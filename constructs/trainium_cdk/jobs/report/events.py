@@ -1,5 +1,4 @@
 """Event files of TensorBoard: records of TFRecord, each a protocol buffer `Event` (tensorflow/core/util/event.proto).
-
 Written here, as the packages that write them bring numpy, protobuf and gRPC.
 """
 

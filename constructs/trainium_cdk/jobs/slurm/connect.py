@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from trainium_cdk.jobs.slurm.backend import SlurmBackend
-from trainium_cdk.jobs.slurm.transport import LocalTransport, Transport, is_head_node
+from trainium_cdk.jobs.slurm.transport import LocalTransport, is_head_node
 from trainium_cdk.outputs import SlurmCluster
 
 
@@ -15,11 +15,11 @@ def connect(
 ) -> SlurmBackend:
     """Arguments and errors as of `jobs.connect`."""
     here = is_head_node(cluster) if local is None else local
-    return (
-        SlurmBackend(of_caller(cluster), LocalTransport())
-        if here
-        else SlurmBackend(cluster, lambda: _ssm(cluster, say))
-    )
+    if here:
+        return SlurmBackend(of_caller(cluster), LocalTransport())
+    from trainium_cdk.jobs.slurm.ssm import SsmTransport  # with boto3
+
+    return SlurmBackend(cluster, lambda: SsmTransport.of(cluster, say))
 
 
 def of_caller(cluster: SlurmCluster) -> SlurmCluster:
@@ -30,9 +30,3 @@ def of_caller(cluster: SlurmCluster) -> SlurmCluster:
     name = getpass.getuser()
     is_person = os.getuid() >= 1000 and name != "ssm-user"
     return cluster.of_user(name) if cluster.users and not cluster.for_person and is_person else cluster
-
-
-def _ssm(cluster: SlurmCluster, say: Callable[[str], None] | None) -> Transport:
-    from trainium_cdk.jobs.slurm.ssm import SsmTransport  # with boto3
-
-    return SsmTransport.of(cluster, say)

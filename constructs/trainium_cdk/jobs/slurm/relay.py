@@ -1,8 +1,7 @@
 """A port of a node on which a job runs, at a port of this machine.
-
-Jobs' nodes have no agent of Session Manager, and a program that only its user may reach listens on the node's loopback address. So a
-step of the job (`shell/relay.py`) connects the two: Slurm starts it only for the job's own user, and it serves only the caller, who
-has the secret whose digest it was started with. The secret is in no command, and not in Systems Manager's record of it.
+ Jobs' nodes have no agent of Session Manager, and a program that only its user may reach listens on the node's loopback address. So a step
+of the job (`shell/relay.py`) connects the two: Slurm starts it only for the job's own user, and it serves only the caller, who has the
+secret whose digest it was started with. The secret is in no command, and not in Systems Manager's record of it.
 """
 
 from __future__ import annotations

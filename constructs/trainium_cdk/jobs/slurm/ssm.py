@@ -92,14 +92,13 @@ class SsmTransport:
         sleep: Callable[[float], None] = time.sleep,
         say: Callable[[str], None] | None = None,
     ):
-        """
-        Args:
-            instance_id: the head node.
-            user: the jobs' user on it.
-            person: whether that is a person, whose account is checked: it must exist and be none of the system's.
-            s3, bucket: for payloads that are private or larger than `INLINE`; deleted as soon as they were read. A function creates
-                the client on first use.
-            say: called with a message if AWS does not respond for a while, or a payload could not be deleted.
+        """Args:
+        instance_id: the head node.
+        user: the jobs' user on it.
+        person: whether that is a person, whose account is checked: it must exist and be none of the system's.
+        s3, bucket: for payloads that are private or larger than `INLINE`; deleted as soon as they were read. A function creates
+            the client on first use.
+        say: called with a message if AWS does not respond for a while, or a payload could not be deleted.
         """
         self._ssm, self._instance, self._user, self._person = ssm, instance_id, user, person
         self._s3, self._bucket, self._sleep = s3, bucket, sleep

@@ -1,5 +1,4 @@
 """The status of a stage of a Slurm job, from what is known of it. Pure.
-
 Slurm forgets ended jobs after minutes, and in a crash of its controller everything that it had not saved.
 """
 
