@@ -1,7 +1,8 @@
-"""What `trn logs` says where there is nothing to print."""
+"""What `trn logs` says where there is nothing to print, and the metrics that it prints."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -24,6 +25,9 @@ class Jobs:
 
     def logs(self, id: str, **_: object) -> Sequence[LogChunk]:
         return self._chunks
+
+    def tail_offset(self, *_: object) -> int:
+        raise AssertionError("the last lines are not the last metrics")
 
     def status(self, id: str) -> JobStatus:
         return status(self._state)
@@ -48,6 +52,40 @@ def test_there_is_no_output(
     shown = capsys.readouterr()
     assert shown.err.startswith(message)
     assert (shown.out, shown.err.count("\n")) == ("", 1)
+
+
+def step(number: int) -> str:
+    return (
+        f"LOG Fri Nov 20 08:00:{number:02} 2026 - (0, {number}) step_loss : 9.5 learning_rate : 2.80e-06 throughput : 6497.86\n"
+        f"2026-11-20T08:00:{number:02}Z a line without metrics\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ([], [1, 2, 3, 4, 5, 6, 7]),
+        (["--tail", "2"], [6, 7]),
+        (["--tail", "0"], []),
+        (["--tail", "99"], [1, 2, 3, 4, 5, 6, 7]),
+        (["--grep", r"\(0, [1-4]\)"], [1, 2, 3, 4]),
+        (["--grep", r"\(0, [1-4]\)", "--tail", "2"], [3, 4]),
+        (["--since", "2026-11-20T08:00:04"], [5, 6, 7]),
+        (["--since", "2026-11-20T08:00:04", "--grep", "5", "--tail", "1"], [7]),
+    ],
+)
+def test_the_last_metrics(
+    options: list[str], steps: list[int], monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Of those of the lines that the other options select; the last line has no end."""
+    log = "".join(map(step, range(1, 8))).encode().removesuffix(b"\n")
+    log = log[: log.rindex(b"\n")]
+    chunks = [LogChunk("train", at, log[at : at + 100]) for at in range(0, len(log), 100)]
+    monkeypatch.setattr(follow, "backend", lambda *_: Jobs("COMPLETED", chunks))
+    cli.app(["logs", "run-1", "--metrics", *options], standalone_mode=False)
+    shown = capfdbinary.readouterr()
+    assert [json.loads(line)["step"] for line in shown.out.splitlines()] == steps
+    assert b"\nstep 7: loss 9.5" in shown.err
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +19,7 @@ STATES = {"PENDING", "RUNNING", "COMPLETED", "CANCELLED", "LOST", "UNKNOWN", *_F
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Expected, JobStatus, Summary
+    from trainium_cdk.jobs.records import Record
 
 
 @on_cluster()
@@ -73,7 +75,11 @@ def logs(
     rank: Annotated[int | None, typer.Option(min=0, help="Only the node of this process.")] = None,
     offset: Annotated[int, typer.Option(min=0, help="Byte of the stage's log to begin at.")] = 0,
     tail: Annotated[
-        int | None, typer.Option(min=0, help="Only the last lines, of those that the other options select.")
+        int | None,
+        typer.Option(
+            min=0,
+            help="Only the last lines, of those that the other options select; with --metrics, the last metrics (with -f also, those of the last lines).",
+        ),
     ] = None,
     grep: Annotated[str | None, typer.Option(help="Only lines with this regular expression.")] = None,
     since: Annotated[
@@ -82,7 +88,12 @@ def logs(
             help="Only lines since then: 30m, 2h, 1d, or a time in UTC. A line without a time has that of the line before."
         ),
     ] = None,
-    metrics: Annotated[bool, typer.Option("--metrics", help="Only the metrics, one JSON record per line.")] = False,
+    metrics: Annotated[
+        bool,
+        typer.Option(
+            "--metrics", help="Only the metrics, one JSON record per line; of the lines that --grep and --since select."
+        ),
+    ] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="Keep control characters, also on a terminal, which they can control.")
     ] = False,
@@ -92,16 +103,18 @@ def logs(
     The output is the unchanged log; on a terminal, control characters (also colours) are removed unless --raw is given.
     """
     import json
+    from collections import deque
 
     from trainium_cdk.cli.filters import Lines, moment
     from trainium_cdk.jobs import Follower, JobError, TransportError
 
     filters: Lines | None = None
-    if (grep, since) != (None, None) or (tail is not None and not follow):
-        filters = Lines(tail=None if follow else tail, grep=grep, since=moment(since) if since else None)
+    last_metrics = deque[bytes](maxlen=tail) if metrics and tail is not None and not follow else None
+    if (grep, since) != (None, None) or (tail is not None and not follow and not metrics):
+        filters = Lines(tail=None if follow or metrics else tail, grep=grep, since=moment(since) if since else None)
     jobs = backend(on)
     id = whole(jobs, id)
-    if tail is not None and (follow or (grep, since) == (None, None)):
+    if tail is not None and last_metrics is None and (follow or (grep, since) == (None, None)):
         if follow and not jobs.ordered_logs:
             raise JobError("--tail together with -f needs a Slurm cluster. Leave one of them out")
         offset = max(offset, jobs.tail_offset(id, stage, node, tail))
@@ -109,6 +122,17 @@ def logs(
         node = jobs.node_of_rank(id, rank)
         say(f"rank {rank} is on node {node}")
     reader, last, end, show, recent = Follower(), "", "", shown(raw=raw), b""
+    selected = Follower() if filters else reader
+
+    def as_json(records: Iterable[Record]) -> bytes:
+        lines = [
+            json.dumps({"stage": last, "record": type(one).__name__, **one._asdict()}).encode() + b"\n"
+            for one in records
+        ]
+        if last_metrics is None:
+            return b"".join(lines)
+        last_metrics.extend(lines)
+        return b""
 
     def handed_out(size: int) -> None:
         nonlocal offset
@@ -123,18 +147,18 @@ def logs(
             if chunk.stage != last:
                 last, offset, show = chunk.stage, chunk.offset, shown(raw=raw)
                 say(f"--- {last}")
-            text, records = chunk.data, reader.feed(chunk.data)
+            text = filters.feed(chunk.data) if filters else chunk.data
             if metrics:
-                lines = (
-                    {"stage": chunk.stage, "record": type(record).__name__, **record._asdict()} for record in records
-                )
-                text = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
-            elif filters:
-                text = filters.feed(text)
+                text = as_json(selected.feed(text))
+            if filters or not metrics:
+                reader.feed_many(chunk.data)
             hand_out(text, handed_out, show)
             offset, recent = chunk.next_offset, (recent + chunk.data)[-_LAST_BYTES:]
-        if filters and not metrics:
-            hand_out(filters.close(), handed_out, show)
+        text = filters.close() if filters else b""
+        if metrics:
+            text = as_json([*selected.feed(text), *selected.close()]) or b"".join(last_metrics or ())
+        if text:
+            hand_out(text, handed_out, show)
     except (KeyboardInterrupt, SystemExit, TransportError) as e:
         if last or not isinstance(e, TransportError):
             words = f" --stage {last}" if last else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -81,7 +82,8 @@ def test_a_member_submits_follows_and_cancels(
     teams = tuple(outputs.eks.Team(namespace=each["namespace"]) for each in QUEUES)
     file, program = tmp_path / "cluster.json", tmp_path / "run.sh"
     file.write_text(running.cluster.model_copy(update={"teams": teams}).model_dump_json())
-    program.write_text("echo from $(hostname)\n")
+    step = "LOG Wed Dec 21 00:12:27 2022 - (0, 7) step_loss : 2.5 learning_rate : 1e-3 throughput : 100.0"
+    program.write_text(f"echo '{step}'\necho from $(hostname)\n")
 
     def trn(*words: str, team: str = "speech") -> subprocess.CompletedProcess[str]:
         environment = {**member, "TRN_CLUSTER": str(file), "TRN_TEAM": team}
@@ -94,6 +96,7 @@ def test_a_member_submits_follows_and_cancels(
     done = trn("wait", id)
     assert done.returncode == 0, done.stderr
     assert f"from {id}-train-0-0" in trn("logs", id).stdout
+    assert [json.loads(line)["step"] for line in trn("logs", id, "--metrics", "--tail", "1").stdout.splitlines()] == [7]
     assert id in trn("list").stdout
     config = tmp_path / "config"
     written = trn("kubeconfig", "-o", str(config))
