@@ -52,7 +52,8 @@ def marked(text: str, mark: str = MARK) -> str:
                 "PENDING",
                 "waits for nodes; EC2 reported InsufficientInstanceCapacity for compute1-dy-trn-[1-2] at 10:00 UTC, and ParallelCluster "
                 "tries again at 10:10 UTC: EC2 has no free instance of this type in this zone. Wait, as it is retried; ask for fewer "
-                "nodes; or reserve them (a capacity block, or an on-demand capacity reservation)",
+                "nodes; reserve them (a capacity block, or an on-demand capacity reservation); or look in other regions (trn capacity "
+                "--regions all)",
             ),
             ("PENDING", "waits for precompile"),
         ),
