@@ -48,6 +48,8 @@ def test_a_job_below_one_network_node(opened: Open) -> None:
     before = scene.running("gang", 2)
     [first, second] = below(scene, before)
     assert first == second
+    chosen = [pod["spec"]["nodeSelector"].get(f"{NETWORK_LABEL}3") for pod in scene.pods("gang")]
+    assert chosen == [first] * 2, "the first pod does not choose it"
     assert scene.most == 4
     scene.file("topology.json", [["1", "2", "z"]])
     scene.lose(sorted(before)[0])
