@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +21,7 @@ from tests.support import need
 from trainium_cdk import outputs, settings
 from trainium_cdk.jobs import SlurmBackend, SsmTransport, SubmitError, TransportError, UnknownJob
 from trainium_cdk.jobs.connect import connect
+from trainium_cdk.operations.teardown.occupants import lines, occupants
 
 CLUSTER, BUCKET = "jobs-of-users", "trn-jobs-of-users"
 USERS = {"alice": 2001, "bob": 2002, "dora": 2003}
@@ -116,6 +119,33 @@ def test_each_user_has_jobs_and_files_of_its_own(slurm: LocalSlurm, backend_of: 
     assert wait_until(lambda: not {hers.id, images.id} & {job.id for job in bob.list()}, 60, 0.2)  # they have ended
     with pytest.raises(UnknownJob):
         bob.status(hers.id)
+
+
+def test_whose_jobs_a_deletion_ends(backend_of: As) -> None:
+    """Jobs of several users, in a queue and running, and what one of them submitted with `sbatch`."""
+    alice, bob, image = (backend_of(name) for name in ("alice", "bob", "ubuntu"))
+    long = script("sleep 300", nodes=1)
+    ids = [
+        alice.submit(long.model_copy(update={"user": "alice"}), "long").id,
+        alice.submit(long.model_copy(update={"user": "alice", "nodes": 4}), "queued").id,
+        image.submit(long.model_copy(update={"user": "me"}), "mine").id,
+    ]
+    plain = bob.run_shared("sbatch --parsable -N1 -o /dev/null --comment='a|b' --wrap='sleep 300'").strip()
+    try:
+        assert wait_until(lambda: [o.state for o in occupants(image, "me")].count("RUNNING") == 3, 60, 0.2)
+        told = "\n".join(lines(occupants(image, "me", now=time.time() + 7200)))
+        shown = re.sub(r"for 2 h( 1 min)?", "for 2 h", told)
+        assert shown.splitlines() == [
+            f"   ends with it, yours (user me): 1 running; longest: {ids[2]}, for 2 h",
+            f"   ends with it, of others (user alice): 1 running and 1 waiting; longest: {ids[0]}, for 2 h",
+            f"   ends with it, of others (user bob): 1 running; longest: {plain}, for 2 h",
+        ]
+        assert [o.own for o in occupants(image, "alice")].count(True) == 2
+    finally:
+        for backend, id in zip((alice, alice, image), ids, strict=True):
+            backend.cancel(id)
+        bob.run_shared(f"scancel {plain}")
+    assert wait_until(lambda: not occupants(image, "me"), 60, 0.2)
 
 
 def test_a_number_and_a_name_that_are_another_users_by_now_are_not_taken_for_ones_own(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -16,8 +18,10 @@ from trainium_cdk.cli.working import working
 from trainium_cdk.errors import TeardownError, TrnError
 
 if TYPE_CHECKING:
+    from trainium_cdk.jobs import Backend
     from trainium_cdk.operations.teardown import Report, Survey
     from trainium_cdk.operations.teardown.jobs import Fate
+    from trainium_cdk.operations.teardown.occupants import Occupant
 
 
 def destroy(
@@ -37,6 +41,7 @@ def destroy(
 ) -> None:
     """Delete a stack, its jobs, and what they leave behind. Exit code 0: nothing is left but what the environment keeps."""
     from trainium_cdk.operations.teardown import survey
+    from trainium_cdk.operations.teardown.occupants import lines
 
     if environment := described(ctx):
         stack = name_in_account(stack, environment)
@@ -46,7 +51,8 @@ def destroy(
     if found is None:
         _nothing_there(stack, client("cloudformation").meta.region_name)
         return
-    for line in plan(found, jobs):
+    busy = Busy() if found.deleted or jobs == "ignore" or not found.owner.cluster else _busy(stack, region, jobs)
+    for line in (*plan(found, jobs), *lines(busy.jobs)):
         say(line)
     if dry_run:
         for line in _leftovers(found, client):
@@ -57,9 +63,67 @@ def destroy(
             say("nothing was deleted: give --yes to delete without confirmation")
             raise typer.Exit(2)
         with _nothing_deleted():
-            typer.confirm(f"Delete {found.owner.stack}?", abort=True, err=True)
+            confirm(found.owner.stack, busy)
     with status_when_interrupted(lambda: _how_it_is(found, client)):
-        _carry_out(found, client, jobs)
+        _carry_out(found, client, jobs, busy.backend)
+
+
+@dataclass
+class Busy:
+    """Who uses the cluster.
+
+    Attributes:
+        backend: the way to its jobs; None if it cannot be reached, or has none.
+        jobs: those that run or wait.
+        unknown: whether there may be more, of a team whose jobs the caller may not list.
+    """
+
+    backend: Backend[Any] | None = None
+    jobs: list[Occupant] = field(default_factory=list)
+    unknown: bool = False
+
+
+def confirm(stack: str, busy: Busy) -> None:
+    """Ask before the deletion. Where jobs of others end with it, a `y` is not enough: the stack's name has to be typed.
+
+    Raises:
+        typer.Abort: the answer is no, or another name.
+    """
+    if not busy.unknown and all(job.own for job in busy.jobs):
+        typer.confirm(f"Delete {stack}?", abort=True, err=True)
+        return
+    typed = typer.prompt(
+        f"Jobs of others end with {stack}. Type its name to delete it", default="", show_default=False, err=True
+    )
+    if typed.strip() != stack:
+        raise typer.Abort
+
+
+def _busy(stack: str, region: str | None, fate: Fate) -> Busy:
+    """If the cluster cannot be reached, it can still be deleted: its jobs end with it."""
+    from trainium_cdk.cli.named import user
+    from trainium_cdk.cli.options import Target
+    from trainium_cdk.jobs.connect import connect
+    from trainium_cdk.operations.teardown.occupants import occupants
+
+    me, busy = user(Target(user=os.environ.get("TRN_CLUSTER_USER"))), Busy()
+    try:
+        busy.backend = connect(stack, region, say=say)
+        busy.jobs += occupants(busy.backend, me)
+    except TrnError as e:
+        if fate == "wait":
+            raise
+        busy.backend = None
+        say(f"the jobs could not be listed, and end with the cluster: {e}")
+        return busy
+    cluster = busy.backend.cluster
+    for team in (each.namespace for each in getattr(cluster, "teams", ())):
+        try:
+            busy.jobs += occupants(connect(cluster=cluster.of_team(team)), me, team)
+        except TrnError as e:
+            busy.unknown = True
+            say(f"jobs of team {team} could not be listed, and end with the cluster: {e}")
+    return busy
 
 
 def _nothing_there(stack: str, region: str) -> None:
@@ -106,12 +170,12 @@ def _how_it_is(found: Survey, client: Any) -> str:
     return f"{stack} is {status}; a job that was cancelled stays cancelled. {again} to delete it"
 
 
-def _carry_out(found: Survey, client: Any, fate: Fate) -> None:
+def _carry_out(found: Survey, client: Any, fate: Fate, jobs: Backend[Any] | None) -> None:
     from trainium_cdk.operations import teardown
 
     stack, region = found.owner.stack, client("cloudformation").meta.region_name
-    if not found.deleted and fate != "ignore":
-        _end_jobs(stack, region, fate)
+    if jobs:
+        _end_jobs(jobs, fate)
     with _in_plain_words(stack), working(f"deleting {stack}", f"destroy {region} {stack}") as shown:
         report = teardown.destroy(
             found, client, say, progress=lambda done, total: shown.at(f"{done} of {total} resources")
@@ -166,17 +230,16 @@ def _leftovers(found: Survey, client: Any) -> list[str]:
     ]
 
 
-def _end_jobs(stack: str, region: str, fate: Fate) -> None:
-    """End the jobs. If the cluster cannot be reached, it can still be deleted: its jobs end with it."""
-    from trainium_cdk.jobs.connect import connect
+def _end_jobs(jobs: Backend[Any], fate: Fate) -> None:
+    """End the jobs. If the cluster cannot be reached any more, it can still be deleted: its jobs end with it."""
     from trainium_cdk.operations.teardown.jobs import end
 
     try:
-        end(connect(stack, region, say=say), fate, say)
+        end(jobs, fate, say)
     except TrnError as e:
         if fate == "wait":
             raise
-        say(f"the jobs could not be listed, and end with the cluster: {e}")
+        say(f"not all jobs could be ended, and the rest ends with the cluster: {e}")
 
 
 def _in_plain_words(stack: str) -> AbstractContextManager[None]:

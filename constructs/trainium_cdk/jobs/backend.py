@@ -128,6 +128,10 @@ class Backend(Protocol[S]):
         """What others than `trn` run or queue there, newest first. On Slurm, none: `squeue` shows it."""
         return ()
 
+    def others(self) -> tuple[Foreign, ...]:
+        """As `foreign`, on Slurm from its queue: all that takes nodes, and is no job of `trn`."""
+        return self.foreign()
+
     def cancel(self, id: str) -> JobStatus:
         """Cancel a job, and return its status. A job that has ended is not changed."""
         ...

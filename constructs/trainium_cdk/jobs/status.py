@@ -116,10 +116,12 @@ class Foreign:
     """What another client than `trn` runs or queues on a cluster.
 
     Attributes:
-        kind: as kubectl names it, such as `job.batch`.
+        kind: as kubectl names it, such as `job.batch`; on Slurm `sbatch`.
         state: PENDING or RUNNING.
         queue: empty if it is in none.
         submitted: seconds since 1970; None if that is not known.
+        user: of Slurm; empty if that is not known.
+        started: seconds since 1970; None if it has not, or that is not known.
     """
 
     name: str
@@ -127,6 +129,8 @@ class Foreign:
     state: str
     queue: str
     submitted: int | None
+    user: str = ""
+    started: int | None = None
 
 
 @dataclass(frozen=True)

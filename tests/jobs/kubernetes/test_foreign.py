@@ -15,6 +15,7 @@ from trainium_cdk.cli import follow
 from trainium_cdk.cli.app import app
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, status
+from trainium_cdk.operations.teardown.occupants import lines, occupants
 
 QUEUE = {names.QUEUE_LABEL: "trn"}
 POD = {
@@ -70,6 +71,11 @@ def test_it_is_listed_and_left_alone(
     assert next(name for name in found if name in {mine.id, *theirs}) == mine.id
     assert {name: found[name][-1] for name in theirs} == {name: f"not of trn: {kind}" for name, kind in theirs.items()}
     assert not {*theirs} & {*listed("--mine")}
+    told = list(lines(occupants(backend, "me")))
+    assert sorted(line.partition(": ")[0] for line in told) == sorted(
+        f"   ends with it, of others (unknown user of {kind})" for kind in ("trn", *theirs.values())
+    )
+    assert {line.partition(": ")[2].partition(";")[0] for line in told} <= {"1 running", "1 waiting"}
     assert not {*theirs} & {*listed("--state", "completed")}
 
     asks: list[Any] = [backend.status, backend.cancel, lambda id: list(backend.logs(id))]

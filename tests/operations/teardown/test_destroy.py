@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
 from tests.trust.figures import record
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.cli.destroy import Busy, confirm
 from trainium_cdk.errors import TeardownError
 from trainium_cdk.jobs.status import JobStatus, Stage
 from trainium_cdk.operations.teardown import destroy, survey
 from trainium_cdk.operations.teardown.jobs import end
+from trainium_cdk.operations.teardown.occupants import Occupant
 from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY
 
 TRN = Path(sys.executable).with_name("trn")
@@ -314,6 +318,28 @@ def test_progress_is_in_cloudformations_resources(account: Account) -> None:
     )
     assert report.deleted
     assert seen == [(0, found.resources)] * 2
+
+
+MINE, HERS = (Occupant("a", f"user {name}", "RUNNING", 60.0, own=name == "me") for name in ("me", "alice"))
+
+
+@pytest.mark.parametrize(
+    ("busy", "answer", "deleted", "question"),
+    [
+        (Busy(), "y", True, "Delete S?"),
+        (Busy(jobs=[MINE]), "y", True, "Delete S?"),
+        (Busy(jobs=[MINE]), "n", False, "Delete S?"),
+        (Busy(jobs=[MINE, HERS]), "y", False, "Jobs of others end with S. Type its name to delete it"),
+        (Busy(jobs=[MINE, HERS]), "S", True, "Jobs of others end with S."),
+        (Busy(jobs=[MINE], unknown=True), "", False, "Jobs of others end with S."),
+    ],
+)
+def test_jobs_of_others_need_more_than_a_yes(busy: Busy, answer: str, deleted: bool, question: str) -> None:
+    app = typer.Typer()
+    app.command()(lambda: confirm("S", busy))
+    done = CliRunner().invoke(app, input=f"{answer}\n")
+    assert (done.exit_code == 0) is deleted
+    assert question in done.output
 
 
 class SomeJobs:

@@ -19,7 +19,7 @@ from trainium_cdk.jobs.slurm.logs import Piece
 from trainium_cdk.jobs.slurm.snapshot import Snapshot
 from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result, Transport
-from trainium_cdk.jobs.status import JobStatus, LogChunk, Node, Submitted, settings_in
+from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, settings_in
 from trainium_cdk.outputs import SlurmCluster
 
 if TYPE_CHECKING:
@@ -164,6 +164,11 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     def active(self) -> tuple[JobStatus, ...]:
         """The jobs that run or wait, from Slurm's queue; of each, only its id and stages."""
         return self._ask(snapshot.ask_active(self.cluster)).jobs
+
+    def others(self) -> tuple[Foreign, ...]:
+        from trainium_cdk.jobs.slurm import others
+
+        return others.parse(self.run_shared(others.SCRIPT))
 
     def cancel(self, id: str) -> JobStatus:
         return self._one(id, snapshot.ask_cancel(self.cluster, self._known(id)))

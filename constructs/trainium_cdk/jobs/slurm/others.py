@@ -1,0 +1,41 @@
+"""What others than `trn` run or queue on Slurm, with `sbatch`, `srun` or `salloc`."""
+
+from __future__ import annotations
+
+import re
+
+from trainium_cdk.jobs.status import Foreign
+
+SCRIPT = """set -euo pipefail
+unset "${!SQUEUE_@}"
+SLURM_TIME_FORMAT=%s squeue -h -a -o 'trn-other|%i|%u|%T|%P|%V|%S|%k|%j'
+"""
+_OURS = re.compile(r"trn:(?P<id>[A-Za-z0-9][A-Za-z0-9.-]*)\|(?P=id):(prepare|precompile|train)")
+_WAIT = frozenset({"PENDING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+
+
+def parse(output: str) -> tuple[Foreign, ...]:
+    """The jobs in the output of `SCRIPT` that are none of `trn`'s, oldest first, as Slurm's queue has them."""
+    found = []
+    for line in output.splitlines():
+        mark, *fields = line.split("|", 7)
+        if mark != "trn-other" or len(fields) != 7 or _OURS.fullmatch(fields[6]):
+            continue
+        number, user, state, queue, submitted, started, _ = fields
+        waits = state in _WAIT
+        found.append(
+            Foreign(
+                number,
+                "sbatch",
+                "PENDING" if waits else "RUNNING",
+                queue,
+                _time(submitted),
+                user,
+                None if waits else _time(started),
+            )
+        )
+    return tuple(found)
+
+
+def _time(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None

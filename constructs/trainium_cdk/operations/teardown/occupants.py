@@ -1,0 +1,77 @@
+"""Whose work runs or waits on a cluster, to be said before it ends with the cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from trainium_cdk.catalog.plain import listed
+from trainium_cdk.jobs.report.text import duration
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs import Backend
+    from trainium_cdk.jobs.submission import Submission
+
+
+@dataclass(frozen=True)
+class Occupant:
+    """A job of anyone.
+
+    Attributes:
+        owner: `user alice`, `team speech`, or the client that made it where its user is not known.
+        seconds: for which it has run; None if it waits, or that is not known.
+        own: whether it is a job of the caller.
+    """
+
+    name: str
+    owner: str
+    state: str
+    seconds: float | None
+    own: bool
+
+
+def occupants(backend: Backend[Submission], me: str, team: str = "", now: float | None = None) -> list[Occupant]:
+    """The jobs of `trn` that run or wait, and what other clients run or queue there.
+
+    Args:
+        me: the caller's user name, as `trn submit` records it.
+        team: whose namespace it is.
+
+    Raises:
+        TransportError: the cluster cannot be reached.
+    """
+    now = time.time() if now is None else now
+    active = backend.active()
+    told = {job.id: job for job in backend.list(1000)} if active else {}
+    found = []
+
+    def add(name: str, user: str, client: str, state: str, started: int | None) -> None:
+        who = f"user {user}" if user else f"unknown user of {client}"
+        owner = f"team {team}, {who}" if team else who
+        seconds = max(0.0, now - started) if started and state != "PENDING" else None
+        found.append(Occupant(name, owner, state, seconds, own=bool(user) and user == me))
+
+    for one in active:
+        job = told.get(one.id, one)
+        add(job.id, job.user, "trn", job.state, job.current.started)
+    for other in backend.others():
+        add(other.name, other.user, other.kind, other.state, other.started)
+    return found
+
+
+def lines(found: Iterable[Occupant]) -> Iterator[str]:
+    """Who loses what, as lines of text: own jobs, then those of each other owner. No line if there are no jobs."""
+    for own, name in ((True, "yours"), (False, "of others")):
+        mine = sorted((one for one in found if one.own is own), key=lambda one: one.owner)
+        for owner, group in groupby(mine, key=lambda one: one.owner):
+            jobs = list(group)
+            waiting = sum(one.state == "PENDING" for one in jobs)
+            counts = [f"{n} {what}" for n, what in ((len(jobs) - waiting, "running"), (waiting, "waiting")) if n]
+            longest = max(
+                (one for one in jobs if one.seconds is not None), key=lambda one: one.seconds or 0, default=None
+            )
+            since = f"; longest: {longest.name}, for {duration(longest.seconds)}" if longest else ""
+            yield f"   ends with it, {name} ({owner}): {listed(counts)}{since}"
