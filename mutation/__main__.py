@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import os
 import queue
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import yaml
@@ -28,17 +29,12 @@ EQUIVALENT = ROOT / "mutation/equivalent.yaml"
 class Mutant(NamedTuple):
     file: str
     line: int
-    inside: bool
-    """Whether it is in a function; else its effect may be in tests that call none of its module."""
+    function: int
+    """The first line of the function that it is in; 0 if it is in none: then its effect may be anywhere."""
     operator: str
+    change: str
+    """The lines that differ, without their indentation."""
     code: str
-
-    @property
-    def change(self) -> str:
-        """The lines that differ, without their indentation."""
-        before = (ROOT / self.file).read_text("utf-8").splitlines()
-        lines = list(difflib.unified_diff(before, self.code.splitlines(), n=0, lineterm=""))[2:]
-        return "\n".join(f"{line[0]} {line[1:].strip()}" for line in lines if line[0] != "@")
 
     @property
     def key(self) -> str:
@@ -64,18 +60,23 @@ def tried(room: str, chosen: list[Mutant], workers: int) -> Iterator[tuple[Mutan
     Raises:
         RuntimeError: they fail without a fault.
     """
+    tests = {file: (mirrored(room, file), real(room, file)) for file in {m.file for m in chosen}}
     copies: queue.Queue[Copy] = queue.Queue()
     for number in range(workers):
         copies.put(Copy(RESULTS / f"{room}-{number}"))
+    began = time.monotonic()
     called = copies.queue[0].called(mirrored(room))
     if copies.queue[0].failing([], list(ROOMS[room].real.values())):
         raise RuntimeError(f"{', '.join(ROOMS[room].real.values())} fail without a fault")
+    for copy in copies.queue:
+        copy.limit = 60 + 5 * (time.monotonic() - began)
 
     def one(mutant: Mutant) -> str:
         copy = copies.get()
         try:
-            first, then = mirrored(room, mutant.file, called if mutant.inside else None), real(room, mutant.file)
-            return copy.failing_with(mutant.file, mutant.code, first, then)
+            function = f"{mutant.file}:{mutant.function}"
+            first = {test for test, functions in called.items() if function in functions}
+            return copy.failing_with(mutant.file, mutant.code, *tests[mutant.file], first)
         finally:
             copies.put(copy)
 
@@ -109,6 +110,8 @@ def measure(room: str, count: int, workers: int, again: bool) -> dict[str, Any]:
         results.write_text(json.dumps(killed, indent=1, sort_keys=True) + "\n")
     figures = {
         "commit": commit,
+        "date": datetime.now(UTC).date().isoformat(),
+        "seed": SEED,
         "places": places,
         "mutants": len(chosen),
         "equivalent": len(same),
@@ -132,10 +135,19 @@ def main(arguments: list[str]) -> int:
     if options.recorded:
         return recorded()
     for room in options.rooms or ROOMS:
+        if options.again and _figures().get(room, {}).get("seed") != SEED:
+            print(f"{room} has had no first run with seed {SEED}: leave out --again")
+            return 1
         found = measure(room, options.sample, options.workers, options.again)
-        figures = json.loads(FIGURES.read_text("utf-8")) if FIGURES.is_file() else {}
+        figures = _figures()
+        first = figures[room] if options.again else found
+        found["first"] = first.get("first") or {key: first[key] for key in ("commit", "date", "killed")}
         FIGURES.write_text(json.dumps(figures | {room: found}, indent=1, sort_keys=True) + "\n", "utf-8")
     return 0
+
+
+def _figures() -> dict[str, Any]:
+    return dict(json.loads(FIGURES.read_text("utf-8"))) if FIGURES.is_file() else {}
 
 
 def recorded() -> int:

@@ -6,6 +6,7 @@ It runs in the environment `.venvs/mutation`, which has Cosmic Ray; nothing else
 from __future__ import annotations
 
 import ast
+import difflib
 import hashlib
 import json
 import sys
@@ -99,22 +100,22 @@ def places(file: str) -> Iterator[dict[str, Any]]:
     lines, tree = source.splitlines(), get_ast(source)
     skipped = without_effect(source)
     at: dict[Position, list[tuple[str, int]]] = {}
+    nodes = list(ast_nodes(tree))
     for name, operator in operators().items():
-        positions = [position for node in ast_nodes(tree) for position in operator.mutation_positions(node)]
+        positions = [position for node in nodes for position in operator.mutation_positions(node)]
         for occurrence, (start, end) in enumerate(positions):
             idle = any(first <= start and end <= last for first, last in skipped)
             if not idle and not only_slower(name, lines[start[0] - 1]):
                 at.setdefault((start, end), []).append((name, occurrence))
     texts: dict[str, int] = {}
-    functions = [
-        (f.lineno, f.end_lineno or f.lineno) for f in ast.walk(ast.parse(source)) if isinstance(f, ast.FunctionDef)
-    ]
+    functions = [f for f in ast.walk(ast.parse(source)) if isinstance(f, ast.FunctionDef)]
     for (start, _), ways in sorted(at.items()):
         line = lines[start[0] - 1].strip()
         texts[line] = texts.get(line, 0) + 1
-        inside = any(first <= start[0] <= last for first, last in functions)
+        around = [f for f in functions if f.lineno <= start[0] <= (f.end_lineno or f.lineno)]
+        function = max((min([f.lineno, *(d.lineno for d in f.decorator_list)]) for f in around), default=0)
         key = f"{file} {line} {texts[line]}"
-        yield {"file": file, "line": start[0], "inside": inside, "ways": sorted(ways), "key": key}
+        yield {"file": file, "line": start[0], "function": function, "ways": sorted(ways), "key": key}
 
 
 def _compiles(code: str) -> bool:
@@ -126,17 +127,23 @@ def _compiles(code: str) -> bool:
     return True
 
 
+def changed(before: str, after: str) -> str:
+    """The lines that differ, without their indentation."""
+    lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm=""))[2:]
+    return "\n".join(f"{line[0]} {line[1:].strip()}" for line in lines if line[0] != "@")
+
+
 def number(seed: str, key: str) -> int:
     """The same for the same place of a file, whatever changes around it: most of a sample stays as it was."""
     return int(hashlib.sha256(f"{seed} {key}".encode()).hexdigest(), 16)
 
 
-def sample(seed: str, count: int, files: list[str]) -> list[dict[str, Any]]:
-    """One fault at each of `count` places, with the file's whole new text; a quarter of them at most in strings.
+def sample(seed: str, count: int, of: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One fault at each of `count` places of all, with the file's whole new text; a quarter of them at most in strings.
 
     Tables of names have more strings than a program has conditions.
     """
-    every = sorted((p for file in files for p in places(file)), key=lambda p: number(seed, p["key"]))
+    every = sorted(of, key=lambda p: number(seed, p["key"]))
     chosen: list[dict[str, Any]] = []
     strings = 0
     for place in every:
@@ -148,14 +155,13 @@ def sample(seed: str, count: int, files: list[str]) -> list[dict[str, Any]]:
         source = Path(place["file"]).read_text("utf-8")
         code = mutate_code(source, operators()[name], occurrence)
         if code is not None and code != source and _compiles(code):
-            mutant = {key: place[key] for key in ("file", "line", "inside")}
-            chosen.append({**mutant, "operator": name, "code": code})
+            mutant = {key: place[key] for key in ("file", "line", "function")}
+            chosen.append({**mutant, "operator": name, "change": changed(source, code), "code": code})
             strings += name == "ReplaceString"
     return chosen
 
 
 if __name__ == "__main__":
     seed, count, *files = sys.argv[1:]
-    json.dump(
-        {"mutants": sample(seed, int(count), files), "places": sum(1 for f in files for _ in places(f))}, sys.stdout
-    )
+    every = [place for file in files for place in places(file)]
+    json.dump({"mutants": sample(seed, int(count), every), "places": len(every)}, sys.stdout)

@@ -14,18 +14,19 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
 import types
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import sandbox
 from mutation.rooms import ROOT
 from sandbox import LocalAws
 
-LIMIT = 1200
-"""Seconds that a run may take: a fault may make a program wait forever."""
 _CRASHED = 99
 _NOT_RUN = {3, 4, 5, _CRASHED}
 """Exit codes: pytest's own for an internal error, a wrong command line, and no tests; and ours."""
@@ -39,25 +40,36 @@ def preload() -> None:
 
 
 class Called:
-    """A plugin of pytest: which modules of ours the tests of each file call."""
+    """A plugin of pytest: which functions of ours each test calls, as `file:line`."""
 
     def __init__(self, folder: Path, file: Path) -> None:
-        self._prefix, self._file, self._now = f"{folder}/", file, ""
+        self._prefix, self._file, self._now = f"{folder}/constructs/", file, ""
         self._found: dict[str, set[str]] = {}
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._now = nodeid.partition("::")[0]
+        self._now = nodeid
         sys.setprofile(self._call)
         threading.setprofile(self._call)
 
     def _call(self, frame: types.FrameType, event: str, _argument: object) -> None:
         name = frame.f_code.co_filename
         if event == "call" and name.startswith(self._prefix):
-            self._found.setdefault(self._now, set()).add(name.removeprefix(self._prefix))
+            line = f"constructs/{name.removeprefix(self._prefix)}:{frame.f_code.co_firstlineno}"
+            self._found.setdefault(self._now, set()).add(line)
 
     def pytest_sessionfinish(self) -> None:
         sys.setprofile(None)
         self._file.write_text(json.dumps({test: sorted(names) for test, names in self._found.items()}, indent=1))
+
+
+class Only:
+    """A plugin of pytest: of the tests that it has found, some, or all others. All of them if a fault has changed every name."""
+
+    def __init__(self, tests: set[str], others: bool = False) -> None:
+        self._tests, self._others = tests, others
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items[:] = [item for item in items if (item.nodeid in self._tests) != self._others] or items
 
 
 class Copy:
@@ -65,6 +77,10 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.limit = 1200.0
+        """Seconds that a run may take: a fault may make a program wait forever."""
+        self._temporary = tempfile.TemporaryDirectory(prefix="trn-mutation-")
+        """Not in the checkout: what is in `.cache` is ignored by its `.gitignore`."""
         self._changes = 0
         self._aws: LocalAws | None = None
         self.output = folder.with_suffix(".log")
@@ -84,7 +100,7 @@ class Copy:
             (folder / name).symlink_to(ROOT / name)
 
     def called(self, tests: list[str]) -> dict[str, list[str]]:
-        """Test file -> the modules that it calls.
+        """Test -> the functions that it calls, as `file:line`.
 
         Raises:
             RuntimeError: the tests fail without a fault.
@@ -95,14 +111,24 @@ class Copy:
         found: dict[str, list[str]] = json.loads(file.read_text())
         return found
 
-    def failing(self, tests: list[str], real: list[str]) -> str:
+    def failing(self, tests: list[str], real: list[str], first: set[str] | None = None) -> str:
         """The first test that fails, of those without servers, then of those with them; empty if all pass.
+
+        Args:
+            tests: files; and of them `first`, those that call what has changed, before all others.
 
         Raises:
             RuntimeError: pytest itself failed, for example as the disk is full: that says nothing about the tests.
         """
-        for some, parts in ((tests, "none"), (real, "")):
-            if some and (code := self._run(some, parts=parts)):
+        runs: list[tuple[list[str], str, list[object]]] = [(tests, "none", []), (real, "", [])]
+        if first:
+            files = {test.partition("::")[0] for test in first}
+            runs[:1] = [
+                ([file for file in tests if file in files], "none", [Only(first)]),
+                (tests, "none", [Only(first, others=True)]),
+            ]
+        for some, parts, plugins in runs:
+            if some and (code := self._run(some, parts=parts, plugins=plugins)):
                 self.close()  # what the failed test has left in the local AWS would make others fail
                 if code in _NOT_RUN:
                     raise RuntimeError(f"pytest ended with {code}: {self.output.read_text('utf-8', 'replace')[-3000:]}")
@@ -111,7 +137,9 @@ class Copy:
                 return found[1] if found else f"pytest ended with {code}"
         return ""
 
-    def failing_with(self, file: str, code: str, tests: list[str], real: list[str]) -> str:
+    def failing_with(
+        self, file: str, code: str, tests: list[str], real: list[str], first: set[str] | None = None
+    ) -> str:
         """As `failing`, with other contents of one file."""
         path = self.folder / file
         before, times = path.read_bytes(), path.stat()
@@ -119,7 +147,7 @@ class Copy:
         self._changes += 1  # Python knows an outdated compiled file by the second, and its size
         os.utime(path, (self._changes, self._changes))
         try:
-            return self.failing(tests, real)
+            return self.failing(tests, real, first)
         finally:
             path.write_bytes(before)
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -138,7 +166,7 @@ class Copy:
             pid = os.fork()
         if pid == 0:
             self._child(tests, parts, plugins)
-        until = time.monotonic() + LIMIT
+        until = time.monotonic() + self.limit
         while True:
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
@@ -165,6 +193,7 @@ class Copy:
             os.environ |= {"PARTS": parts, "PYTHONPATH": str(self.folder / "constructs"), "PATH": path}
             for name in [n for n in sys.modules if n.partition(".")[0] in ("trainium_cdk", "stacks", "tests")]:
                 del sys.modules[name]  # the local AWS has imported them from the checkout
+            sandbox.__path__ = [str(self.folder / "sandbox")]  # the checkout may change before they import more of it
             here = {str(ROOT), str(ROOT / "constructs"), ""}
             sys.path[:] = [str(self.folder), *(entry for entry in sys.path if entry not in here)]
             if self._aws is not None:  # one for all runs: it takes longer to start than most of them
@@ -173,7 +202,7 @@ class Copy:
                 setattr(LocalAws, "bootstrap", lambda *_: None)  # noqa: B010
             options = [
                 "--basetemp",
-                str(self.folder.with_suffix(".tmp")),
+                f"{self._temporary.name}/pytest",
                 "-x",
                 "-q",
                 "-p",

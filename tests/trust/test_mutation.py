@@ -19,6 +19,8 @@ def test_the_published_scores_are_good(room: str) -> None:
     found = json.loads((ROOT / "docs/figures/mutation.json").read_text("utf-8"))[room]
     assert found["mutants"] >= 40
     assert found["killed"] >= 0.9 * (found["mutants"] - found["equivalent"])
+    assert found["seed"]
+    assert found["first"]["killed"] <= found["killed"]
     assert all((ROOT / file).exists() for file in (*mirrored(room), *ROOMS[room].real.values(), PACKAGE / room))
 
 
