@@ -10,16 +10,15 @@ import re
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sandbox.slurm import LocalSlurm, available
-from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
-from tests.support import need
+from sandbox.slurm import LocalSlurm
+from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.test_laws import PACKAGE
 from trainium_cdk.cli import terminal
 
@@ -84,14 +83,7 @@ def test_all_that_the_command_prints_goes_through_it() -> None:
 
 
 @pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
-    need(available() is None, str(available()))
-    with LocalSlurm.start(tmp_path_factory.mktemp("slurm"), CONFIGURATION) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def env(slurm: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def env(slurm: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:  # noqa: F811
     """A head node with one finished job, whose log is hostile."""
     folder = tmp_path_factory.mktemp("job")
     (folder / "cluster.json").write_text(make_cluster(fleet(nodes=4)).model_dump_json())
@@ -138,7 +130,7 @@ def test_a_log_on_a_terminal_and_in_a_pipe(env: dict[str, str]) -> None:
     assert raw in piped.stdout
 
 
-def test_a_jobs_files_on_a_terminal(env: dict[str, str], slurm: LocalSlurm) -> None:
+def test_a_jobs_files_on_a_terminal(env: dict[str, str], slurm: LocalSlurm) -> None:  # noqa: F811
     """A job can write anything into its own folder, and everybody lists it."""
     job = Path(slurm.node_env()["TRN_SHARED_ROOT"], "efs/trn/jobs/hostile-t/job.json")
     described = json.loads(job.read_text())

@@ -8,15 +8,14 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchmarks import answers
-from sandbox.slurm import LocalSlurm, available
-from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
-from tests.support import need
+from sandbox.slurm import LocalSlurm
+from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from trainium_cdk.cli.named import user
 from trainium_cdk.cli.options import Target
 from trainium_cdk.jobs import BertLarge, render
@@ -32,15 +31,8 @@ def cluster_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
-    need(available() is None, str(available()))
-    with LocalSlurm.start(tmp_path_factory.mktemp("slurm"), CONFIGURATION) as running:
-        yield running
-
-
 @pytest.fixture
-def trn(slurm: LocalSlurm, cluster_file: Path, tmp_path: Path) -> Run:
+def trn(slurm: LocalSlurm, cluster_file: Path, tmp_path: Path) -> Run:  # noqa: F811
     """Run `trn` on the head node."""
     env = {**slurm.node_env(), "TRN_CLUSTER": str(cluster_file)}
 
@@ -117,7 +109,7 @@ def test_an_array_from_submit_to_its_end(trn: Run, tmp_path: Path) -> None:
     assert (refused.returncode, b"--count and --array are both given" in refused.stderr) == (1, True)
 
 
-def test_environments(trn: Run, slurm: LocalSlurm) -> None:
+def test_environments(trn: Run, slurm: LocalSlurm) -> None:  # noqa: F811
     place = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs/trn/environments"
     facts = {"name": "x", "kind": "bert-large", "base": "/venv", "python": "3.12", "made": "2026-11-24T00:00:00+00:00"}
     for name in ("a" * 12, "b" * 12):
@@ -160,7 +152,7 @@ def test_cancel(trn: Run, tmp_path: Path) -> None:
     assert trn("wait", id).returncode == 1
 
 
-def test_a_dry_run_is_what_would_be_sent_and_sends_nothing(trn: Run, slurm: LocalSlurm) -> None:
+def test_a_dry_run_is_what_would_be_sent_and_sends_nothing(trn: Run, slurm: LocalSlurm) -> None:  # noqa: F811
     before = slurm.run(["squeue", "-h", "-a"]).stdout
     done = trn("submit", "bert-large", "--nodes", "4", "--optimizer", "adamw", "--token", "dry", "--dry-run")
     job = BertLarge(nodes=4, optimizer="adamw", user=user(Target()))
@@ -206,7 +198,7 @@ BAD: list[tuple[list[str | bytes], int, str]] = [
 
 
 @pytest.mark.parametrize(("argv", "code", "message"), BAD, ids=[" ".join(map(str, b[0])) or "nothing" for b in BAD])
-def test_a_bad_command_line(trn: Run, argv: list[str | bytes], code: int, message: str, slurm: LocalSlurm) -> None:
+def test_a_bad_command_line(trn: Run, argv: list[str | bytes], code: int, message: str, slurm: LocalSlurm) -> None:  # noqa: F811
     before = slurm.run(["squeue", "-h", "-a"]).stdout
     done = trn(*argv)  # type: ignore[arg-type]
     stderr = done.stderr.decode(errors="replace")

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from trainium_cdk.jobs import Backend
     from trainium_cdk.jobs.models import Job
-    from trainium_cdk.jobs.plan import Plan
 
 _Of = typer.Option
 _GIVEN_OTHERWISE = frozenset(
@@ -184,6 +183,7 @@ def submit(
 ) -> None:
     """See `listed`. `fields` are the options of the kinds; None if not given."""
     from trainium_cdk.jobs import new_token
+    from trainium_cdk.jobs.plan import expected
 
     given = {name: value for name, value in fields.items() if value is not None}
     if follow and (as_json or dry_run):
@@ -219,7 +219,8 @@ def submit(
         return
     for line in submission.plan.describe():
         say(line)
-    _compare(submission.plan)
+    if published := expected(submission.plan):
+        say(f"expected throughput: {published}")
     if workdir:
         say(f"workdir {made.workdir}")  # type: ignore[attr-defined]
     with status_when_interrupted(
@@ -336,10 +337,3 @@ def _pairs(texts: list[str]) -> dict[str, str]:
             )
         pairs[name] = value if equals else os.environ[name]
     return pairs
-
-
-def _compare(plan: Plan) -> None:
-    from trainium_cdk.jobs.plan import expected
-
-    if published := expected(plan):
-        say(f"expected throughput: {published}")

@@ -8,11 +8,8 @@ from trainium_cdk.drawing.markup import element, svg
 from trainium_cdk.errors import TrnError
 
 
-def png(picture: Element, *, zoom: float = 2) -> bytes:
-    """A picture on white.
-
-    Args:
-        zoom: pixels of the PNG for each of the picture.
+def png(picture: Element) -> bytes:
+    """A picture on white, two pixels for each of its own.
 
     Raises:
         TrnError: the renderer is not installed, or the machine has no font.
@@ -24,7 +21,7 @@ def png(picture: Element, *, zoom: float = 2) -> bytes:
             'PNG needs the package resvg-py. Install it (pip install "trainium-cdk[png]"), or write SVG'
         ) from None
 
-    def render(one: Element, zoom: float) -> bytes:
+    def render(one: Element, zoom: int) -> bytes:
         return bytes(resvg_py.svg_to_bytes(svg_string=svg(one), zoom=zoom, background="white"))
 
     letter = element("text", "m", y=16, font_family=picture.get("font-family"))
@@ -35,4 +32,4 @@ def png(picture: Element, *, zoom: float = 2) -> bytes:
         raise TrnError(
             "this machine has no font, so the PNG would have no text. Install one (fonts-dejavu-core), or write SVG"
         )
-    return render(picture, zoom)
+    return render(picture, 2)

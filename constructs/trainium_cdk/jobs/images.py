@@ -51,7 +51,6 @@ def build(
     log: Callable[[str], None] = print,
     phase: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
-    interval: float = 5.0,
 ) -> Image:
     """Build an image and follow the build to its end. An image of the same source is not built again.
 
@@ -98,7 +97,7 @@ def build(
             idempotencyToken=hashlib.sha256(f"{version} {tag}".encode()).hexdigest()[:64],
         )["build"]["id"]
         say(f"CodeBuild runs {started}")
-        ended = _follow(codebuild, make("logs", region_name=cluster.region), started, log, phase, sleep, interval)
+        ended = _follow(codebuild, make("logs", region_name=cluster.region), started, log, phase, sleep)
         if ended["buildStatus"] != "SUCCEEDED":
             raise ImageError(f"{started} ended as {ended['buildStatus']}{_reason(ended)}. See its log")
         return Image(name, _digest(ecr, cluster, tag), built=True)
@@ -131,7 +130,6 @@ def _follow(
     log: Callable[[str], None],
     phase: Callable[[str], None],
     sleep: Callable[[float], None],
-    interval: float,
 ) -> dict[str, Any]:
     token = None
     while True:
@@ -140,10 +138,10 @@ def _follow(
         token = _lines(logs, now.get("logs", {}), token, log)
         if now["buildStatus"] in _ENDED:
             # the last lines arrive after the build has ended
-            sleep(min(interval, 3.0))
+            sleep(3.0)
             _lines(logs, now.get("logs", {}), token, log)
             return now
-        sleep(interval)
+        sleep(5.0)
 
 
 def _lines(logs: Any, where: dict[str, Any], token: str | None, log: Callable[[str], None]) -> str | None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import ApiError, JobError, TrnError, UnknownJob
 from trainium_cdk.jobs.backend import Backend, named_node, unknown_job
 from trainium_cdk.jobs.forward import Tunnel
@@ -46,12 +45,11 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         cluster: EksCluster,
         api: Api | Callable[[], Api],
         *,
-        catalog: Catalog | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ):
         self.cluster = cluster
         self._make = api if callable(api) else lambda: api
-        self._catalog, self.sleep = catalog, sleep
+        self.sleep = sleep
 
     @cached_property
     def api(self) -> Api:
@@ -63,7 +61,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         return self._make()
 
     def render(self, job: AnyJob, token: str | None = None) -> KubernetesSubmission:
-        return render(job, self.cluster, new_token() if token is None else token, catalog=self._catalog)
+        return render(job, self.cluster, new_token() if token is None else token)
 
     def send(self, submission: KubernetesSubmission) -> Submitted:
         from trainium_cdk.jobs.workdir import deliver

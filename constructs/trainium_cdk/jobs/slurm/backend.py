@@ -23,7 +23,6 @@ from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitt
 from trainium_cdk.outputs import SlurmCluster
 
 if TYPE_CHECKING:
-    from trainium_cdk.catalog import Catalog
     from trainium_cdk.jobs.models import AnyJob
     from trainium_cdk.jobs.slurm.render import SlurmSubmission
     from trainium_cdk.jobs.workdir import Sent
@@ -44,12 +43,11 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         cluster: SlurmCluster,
         transport: Transport | Callable[[], Transport],
         *,
-        catalog: Catalog | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ):
         self.cluster = cluster
         self._make = transport if callable(transport) else lambda: transport
-        self._catalog, self.sleep = catalog, sleep
+        self.sleep = sleep
 
     @cached_property
     def transport(self) -> Transport:
@@ -68,7 +66,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         from trainium_cdk.jobs.slurm.render import render
         from trainium_cdk.jobs.submission import new_token
 
-        return render(job, self.cluster, new_token() if token is None else token, catalog=self._catalog)
+        return render(job, self.cluster, new_token() if token is None else token)
 
     def send(self, submission: SlurmSubmission) -> Submitted:
         sent = self._deliver(submission)
