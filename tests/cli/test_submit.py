@@ -138,6 +138,8 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
         Path(folder, "notebook.sh").write_text("1\n")
     for name in ("train.py", "train.sh", "evaluate.sh", "my-script.py", "my-project/train.py"):
         Path(name).write_text("1\n")
+    for name in ("environment.yaml", "east.yaml"):
+        Path(name).write_text("pcluster: {}\n")
     words = shlex.split(line.replace("COMMIT", "a" * 40).replace("IMAGE", "an/image:1"))[2:]
     job, _ = made(monkeypatch, words)
     assert job.kind in (words[0], "script")
