@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -46,13 +47,15 @@ def client(service: str, at: str | None = None, **options: Any) -> Any:
         at: region; default: as of `region`, else the configuration's.
         options: more of `boto3.client`.
     """
-    if boto3 := sys.modules.get("boto3"):
-        return boto3.client(service, region_name=region(at), **options)
-    session, known = _session()
-    known.add(service)
-    return session.create_client(service, region_name=region(at), **options)
+    with _ONE_AT_A_TIME:  # sessions are not for several threads; clients are
+        if boto3 := sys.modules.get("boto3"):
+            return boto3.client(service, region_name=region(at), **options)
+        session, known = _session()
+        known.add(service)
+        return session.create_client(service, region_name=region(at), **options)
 
 
+_ONE_AT_A_TIME = threading.Lock()
 _LONG = {"endpoints": ".json", "service-2": ".json.gz"}
 
 

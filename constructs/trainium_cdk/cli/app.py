@@ -45,6 +45,7 @@ _COMMANDS = {
     "use": "use:use",
     "environments": "prepared:environments",
     "cluster": "environment:cluster",
+    "clusters": "clusters:clusters",
     "validate": "environment:validate",
     "schema": "environment:schema",
     "catalog": "environment:catalog",

@@ -1,6 +1,7 @@
 """Reading a deployed stack's outputs."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -87,13 +88,58 @@ def read(stack: str, region: str | None = None, engine: str | None = None) -> Cl
                 raise
             there = client.meta.region_name
             raise OutputsError(missing(stack, there, elsewhere(stack, there), engine)) from None
-    status = found["StackStatus"]
+    return _cluster(stack, client.meta.region_name, found["StackStatus"], _values(found))
+
+
+class Deployed(NamedTuple):
+    """A stack of trainium-cdk in an account.
+
+    Attributes:
+        status: as CloudFormation names it.
+        outputs: its values by key.
+    """
+
+    region: str
+    name: str
+    status: str
+    outputs: Mapping[str, str]
+
+    def cluster(self) -> Cluster:
+        """Raises OutputsError: a deploy that is not complete, or outputs of another version."""
+        return _cluster(self.name, self.region, self.status, self.outputs)
+
+
+def deployed(region: str) -> list[Deployed]:
+    """The stacks of trainium-cdk in a region, by name; also those that are not complete, if they have a name of the app's.
+
+    Raises:
+        OutputsError: they cannot be read.
+    """
+    with aws_errors_as(OutputsError, f"cannot read the stacks in {region}"):
+        pages = aws_client("cloudformation", region).get_paginator("describe_stacks").paginate()
+        every = [
+            Deployed(region, s["StackName"], s["StackStatus"], _values(s)) for page in pages for s in page["Stacks"]
+        ]
+    return sorted(s for s in every if CONTRACT_KEY in s.outputs or id_in_app(s.name))
+
+
+def here(region: str | None = None) -> str:
+    """The region that is given, else that of the AWS configuration. Raises OutputsError: there is none."""
+    with aws_errors_as(OutputsError, "cannot tell the region"):
+        return str(aws_client("cloudformation", region).meta.region_name)
+
+
+def _values(stack: Mapping[str, Any]) -> dict[str, str]:
+    return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+
+
+def _cluster(stack: str, region: str, status: str, outputs: Mapping[str, str]) -> Cluster:
     if status not in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"}:
         next_step = f"Wait for it, or deploy it again: {deployment(stack)}"
         if status == "DELETE_FAILED":
             next_step = f"Delete the rest of it: `trn destroy {stack}`"
         raise OutputsError(f"stack {stack} is {status}, not deployed. {next_step}")
-    return parse(stack, client.meta.region_name, {o["OutputKey"]: o["OutputValue"] for o in found.get("Outputs", [])})
+    return parse(stack, region, outputs)
 
 
 def deployment(stack: str) -> str:
@@ -137,31 +183,19 @@ def missing(stack: str, region: str, others: Sequence[str], engine: str | None =
 
 def elsewhere(stack: str, region: str) -> list[str]:
     """The other regions with Trainium in which there is a stack of this name."""
-    return sorted(name for name in _regions() - {region} if _has(stack, name))
+    return sorted(name for name in with_trainium() - {region} if _has(stack, name))
 
 
 def stacks(region: str, engine: str | None = None) -> list[str]:
     """The stacks of trainium-cdk, of one engine or of all, in a region that can be read; empty where AWS does not answer."""
-    import boto3
-    from botocore.exceptions import BotoCoreError, ClientError
-
     try:
-        pages = boto3.client("cloudformation", region_name=region).get_paginator("describe_stacks").paginate()
-        every = [found for page in pages for found in page["Stacks"]]
-    except (BotoCoreError, ClientError):
+        every = deployed(region)
+    except OutputsError:
         return []
-    values = {
-        found["StackName"]: {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", [])}
-        for found in every
-    }
-    return sorted(
-        name
-        for name, of_stack in values.items()
-        if CONTRACT_KEY in of_stack and engine in (None, of_stack.get("TrnEngine"))
-    )
+    return [s.name for s in every if CONTRACT_KEY in s.outputs and engine in (None, s.outputs.get("TrnEngine"))]
 
 
-def _regions() -> set[str]:
+def with_trainium() -> set[str]:
     """Where Trainium is offered."""
     from trainium_cdk.catalog import Catalog
 

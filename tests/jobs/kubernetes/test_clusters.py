@@ -1,0 +1,101 @@
+"""`trn clusters`: a Slurm and a Kubernetes cluster of one account, both with jobs, and one that does not answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox import LocalAws
+from sandbox.processes import wait_until
+from sandbox.slurm import LocalSlurm
+from tests.jobs.kubernetes.conftest import NAME, Running, script
+from tests.test_outputs import exported
+from trainium_cdk import settings
+from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
+from trainium_cdk.jobs.kubernetes import KubernetesBackend
+from trainium_cdk.outputs import parse
+
+TRN = Path(sys.executable).with_name("trn")
+REGION = "us-east-1"
+ACTIONS = ["cloudformation:DescribeStacks", "ssm:SendCommand", "ssm:GetCommandInvocation"]
+
+
+@pytest.fixture
+def stacks(running: Running, slurm: LocalSlurm, local_aws: LocalAws) -> Iterator[dict[str, dict[str, str]]]:
+    """Outputs of three stacks, which the user may read."""
+    ec2, cloudformation, iam = (local_aws.client(name) for name in ("ec2", "cloudformation", "iam"))
+    head = ec2.run_instances(InstanceType="c5.4xlarge", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
+    tags = {"parallelcluster:cluster-name": "listed", "parallelcluster:node-type": "HeadNode"}
+    ec2.create_tags(Resources=[head], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
+    slurm.attach(local_aws.directory / "clusters/listed")
+    eks = settings.Environment.model_validate({"eks": {"cluster_name": NAME}})
+    made = {
+        "TrnPclusterStack-listed": exported(settings.Environment(), head_node_id=head),
+        "TrnEksStack-listed": exported(eks, bastion_host_id=""),
+        "TrnPclusterStack-silent": exported(settings.Environment(), head_node_id="i-0123456789abcdef0"),
+    }
+    for name, values in made.items():
+        note = {"Type": "AWS::SSM::Parameter", "Properties": {"Type": "String", "Value": "x"}}
+        template = {"Resources": {"Note": note}, "Outputs": {key: {"Value": value} for key, value in values.items()}}
+        cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template))
+        cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+    policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": ACTIONS, "Resource": "*"}]}
+    iam.put_user_policy(UserName="jobs-editor", PolicyName="clusters", PolicyDocument=json.dumps(policy))
+    yield made
+    iam.delete_user_policy(UserName="jobs-editor", PolicyName="clusters")
+    for name in made:
+        cloudformation.delete_stack(StackName=name)
+        cloudformation.get_waiter("stack_delete_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+    ec2.terminate_instances(InstanceIds=[head])
+    (local_aws.directory / "clusters/listed/node.json").unlink()
+
+
+def trn(running: Running, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([TRN, "clusters", *words], env=running.variables, capture_output=True, text=True, check=False)
+
+
+def test_two_engines_and_one_that_is_silent(
+    stacks: dict[str, dict[str, str]], running: Running, backend: KubernetesBackend, slurm: LocalSlurm
+) -> None:
+    cluster = parse("TrnPclusterStack-listed", REGION, stacks["TrnPclusterStack-listed"])
+    far = SlurmBackend(cluster, LocalTransport(env=slurm.node_env(), interval=0.2))  # type: ignore[arg-type]
+    first = far.submit(Script(filename="w.sh", content=b"sleep 600", nodes=2)).id
+    waiting = far.submit(Script(filename="w.sh", content=b"true", nodes=4, cache="other")).id
+    there = backend.submit(script(b"sleep 600", nodes=1)).id
+    assert wait_until(lambda: far.status(first).state == backend.status(there).state == "RUNNING", 300)
+    done = trn(running, "--json")
+    assert done.returncode == 0, done.stderr
+    silent, on_slurm, on_eks = (
+        next(one for one in json.loads(done.stdout) if one["stack"] == name)
+        for name in ("TrnPclusterStack-silent", "TrnPclusterStack-listed", "TrnEksStack-listed")
+    )
+    assert (on_slurm["engine"], on_slurm["region"], on_slurm["state"]) == ("slurm", REGION, "CREATE_COMPLETE")
+    assert [on_slurm[key] for key in ("busy", "running", "waiting", "note")] == [2, 1, 1, ""]
+    assert [on_eks[key] for key in ("engine", "busy", "running", "waiting", "note")] == ["eks", 1, 1, 0, ""]
+    assert on_slurm["nodes"] >= 2
+    assert on_slurm["usd_per_hour"] == pytest.approx(21.5 * on_slurm["nodes"])
+    assert "SSM does not manage the head node i-0123456789abcdef0" in silent["note"]
+    assert (silent["nodes"], silent["usd_per_hour"]) == (None, None)
+    shown = trn(running)
+    assert f"{REGION}\tTrnEksStack-listed\teks\tCREATE_COMPLETE\t" in shown.stdout
+    for id in (first, waiting):
+        far.cancel(id)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--regions", "mars-1"), 1, "mars-1 is no region with Trainium. Use "),
+        (("--regions", ","), 2, "name regions, or all"),
+        ((), 1, f"cannot read the stacks in {REGION}: "),
+    ],
+)
+def test_errors(words: tuple[str, ...], code: int, message: str, running: Running) -> None:
+    """The last: a user who may not read stacks."""
+    done = trn(running, *words)
+    assert (done.returncode, message in done.stderr) == (code, True), done.stderr
