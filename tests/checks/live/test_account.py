@@ -12,6 +12,7 @@ from tests.cdk import app
 from tests.checks.live.cases import Case, verify
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.live.account import OLDEST_BOOTSTRAP
+from trainium_cdk.checks.live.secrets import Secret
 
 IMAGE = "pcluster: {custom_ami: ami-0123456789abcdef0}"
 KEY = "pcluster: {head: {subnet: public, ssh: {from_cidrs: [203.0.113.0/24], key_name: mine}}}"
@@ -53,6 +54,11 @@ def tags(version: str, system: str) -> list[dict[str, str]]:
     return [{"Key": "parallelcluster:version", "Value": version}, {"Key": "parallelcluster:os", "Value": system}]
 
 
+SECRET = ("pcluster", "directory_service", "password_secret")
+DIRECTORY = (
+    "pcluster: {directory_service: {domain_name: corp.example.com, domain_addr: 'ldaps://corp.example.com', read_only_user: cn=r, "
+    "password_secret: 'arn:aws:secretsmanager:us-east-1:111122223333:secret:d-AbCdEf'}}"
+)
 STANDARD = {"1.35": version("STANDARD_SUPPORT", "2027-03-27")}
 TABLE = [
     Case("credentials", "", identity("111122223333"), [("ok", "user/me", "account 111122223333, region us-east-1")]),
@@ -120,6 +126,13 @@ TABLE = [
     Case("key-pair", KEY, "rsa", [("error", "ubuntu2404 does not support rsa keys", "[environment.yaml:1]")]),
     Case("key-pair", KEY.replace("{head", "{os: alinux2023, head"), "rsa", [("ok",)]),
     Case("key-pair", KEY, None, [("error", "create-key-pair --key-name mine --key-type ed25519")]),
+    Case("secrets", DIRECTORY, {SECRET: Secret({}, {})}, [("ok", "secret d-AbCdEf", "its value is not read"), ("info", "not checked: whether nodes reach its port")]),
+    Case("secrets", DIRECTORY, {SECRET: Secret(None, {})}, [("error", "does not exist in us-east-1", "[environment.yaml:1]"), ("info",)]),
+    Case("secrets", DIRECTORY, {SECRET: Secret({"DeletedDate": 1}, {})}, [("error", "scheduled for deletion", "restore-secret --secret-id arn:aws"), ("info",)]),
+    Case("secrets", DIRECTORY, {SECRET: Secret({"KmsKeyId": "k"}, None)}, [("error", "= k: the KMS key that encrypts it does not exist"), ("info",)]),
+    Case("secrets", DIRECTORY, {SECRET: Secret({"KmsKeyId": "k"}, {"KeyId": "k", "KeyState": "Disabled"})}, [("error", "= Disabled", "enable-key --key-id k"), ("info",)]),
+    Case("secrets", DIRECTORY, {SECRET: Secret({"KmsKeyId": "k"}, {"KeyId": "k", "KeyState": "Enabled"})},
+         [("info", "not checked: whether the head node may use this key", "kms:Decrypt"), ("info",)]),
     Case("service-roles", "", {"AWSServiceRoleForAmazonElasticFileSystem": False}, [("info", "at first use")]),
     Case("service-roles", "pcluster: {queues: [{capacity_type: spot}]}",
          {"AWSServiceRoleForEC2Spot": False, "AWSServiceRoleForAmazonElasticFileSystem": True},

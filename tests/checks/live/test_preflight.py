@@ -352,6 +352,10 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
     reserved = reservation(local_aws.client, "trn1.32xlarge", 1, "us-east-1f", block=False)
     text = existing(made, local_aws.client("ec2"))
     text = text.replace("MOUNT", mount["LustreConfiguration"]["MountName"]).replace("RESERVATION", reserved)
+    key = local_aws.client("kms").create_key()["KeyMetadata"]["KeyId"]
+    secret = local_aws.client("secretsmanager").create_secret(Name="directory", SecretString="x", KmsKeyId=key)["ARN"]
+    directory = f"{{domain_name: c, domain_addr: 'ldaps://c', read_only_user: cn=r, password_secret: '{secret}'}}"
+    text = text.replace("pcluster:\n", f"pcluster:\n  directory_service: {directory}\n")
     linked = f"storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}\neks: {{data_buckets: [{made.bucket}]}}"
     kept = f"{{name: kept, max_nodes: 1, reservation: {reserved}}}"
     pcs = f"""

@@ -12,6 +12,8 @@ from trainium_cdk._aws import code_and_message, credentials_error
 from trainium_cdk.errors import Absent, AwsError, Denied, NoCredentials, Unreachable
 
 OPERATIONS: dict[str, tuple[str, str]] = {
+    "secretsmanager:DescribeSecret": ("secretsmanager", "describe_secret"),
+    "kms:DescribeKey": ("kms", "describe_key"),
     "sts:GetCallerIdentity": ("sts", "get_caller_identity"),
     "cloudformation:DescribeStacks": ("cloudformation", "describe_stacks"),
     "cloudformation:ListStackResources": ("cloudformation", "list_stack_resources"),

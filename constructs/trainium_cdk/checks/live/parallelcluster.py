@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from trainium_cdk.checks.live import secrets
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.images import images, is_past
 from trainium_cdk.checks.live.model import Check, Found, Subject, Target
@@ -100,4 +101,5 @@ CHECKS: tuple[Check[Any], ...] = (
     images(_built_by_parallelcluster),
     Check("parallelcluster", ("ec2:DescribeImages",), fetch_parallelcluster, evaluate_parallelcluster, _official_image),
     Check("key-pair", ("ec2:DescribeKeyPairs",), fetch_key_pair, evaluate_key_pair, lambda t: bool(_key_name(t))),
+    *secrets.CHECKS,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from trainium_cdk.checks.live import account
+from trainium_cdk.checks.live import account, secrets
 from trainium_cdk.checks.live.access import roles
 from trainium_cdk.checks.live.data import buckets
 from trainium_cdk.checks.live.model import Check, Target
@@ -50,6 +50,7 @@ def _resources(target: Target) -> dict[str, list[str]]:
             for path in (f"aws-service-role/{role.service}/", "")
         ],
         "iam:SimulatePrincipalPolicy": [deploying_role(target)],
+        "secretsmanager:DescribeSecret": list(secrets.arns(target).values()),
         "s3:ListBucket": [f"arn:{aws}:s3:::{bucket.name}" for bucket in buckets(target)],
     }
 

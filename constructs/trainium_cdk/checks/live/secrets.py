@@ -1,0 +1,81 @@
+"""The secrets with the passwords of a directory and of Slurm's database: their metadata, never their values.
+
+ParallelCluster's own validator (3.16.1, PasswordSecretArnValidator) asks DescribeSecret too, and takes a secret that is about to be deleted or
+whose key is disabled; its template gives the head node `secretsmanager:GetSecretValue` on it, and no permission on a key.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from trainium_cdk.checks.live.aws import Aws
+from trainium_cdk.checks.live.model import Check, Found, Target
+from trainium_cdk.problems import KeyPath
+from trainium_cdk.settings.base import is_placeholder
+
+DESCRIBE, KEY = "secretsmanager:DescribeSecret", "kms:DescribeKey"
+
+
+class Secret(NamedTuple):
+    """A secret that the environment names, and its key as KMS describes it; None for what does not exist. `key` is empty for AWS's own key."""
+
+    described: dict[str, Any] | None
+    key: dict[str, Any] | None
+
+
+def arns(target: Target) -> dict[KeyPath, str]:
+    """The secrets by the keys that name them, without those that are not known before the deployment."""
+    p = target.env.pcluster
+    named = {"directory_service": p.directory_service, "accounting": p.accounting}
+    return {
+        ("pcluster", key, "password_secret"): each.password_secret
+        for key, each in named.items()
+        if each and not is_placeholder(each.password_secret)
+    }
+
+
+def fetch(target: Target, aws: Aws) -> dict[KeyPath, Secret]:
+    found = {}
+    for at, arn in arns(target).items():
+        described = aws.find(DESCRIBE, SecretId=arn)
+        key = (described or {}).get("KmsKeyId") or ""
+        own = not key or key.endswith("alias/aws/secretsmanager")
+        answer = None if own else aws.find(KEY, KeyId=key)
+        found[at] = Secret(described, {} if own else answer and answer["KeyMetadata"])
+    return found
+
+
+def evaluate(target: Target, found: dict[KeyPath, Secret]) -> Found:
+    for at, (secret, key) in found.items():
+        arn = arns(target)[at]
+        subject = target.about(f"secret {arn.rpartition(':')[2]}", *at)
+        if secret is None:
+            yield subject.error(
+                "none", f"this secret does not exist in {target.env.region}", "create it, or correct the ARN"
+            )
+        elif secret.get("DeletedDate"):
+            restore = f"aws secretsmanager restore-secret --secret-id {arn} --region {target.env.region}"
+            yield subject.error("scheduled for deletion", "the head node cannot read it", restore)
+        elif key is None:
+            yield subject.error(
+                secret["KmsKeyId"], "the KMS key that encrypts it does not exist", "give the secret another key"
+            )
+        elif key and key.get("KeyState") != "Enabled":
+            fix = f"aws kms enable-key --key-id {key['KeyId']} --region {target.env.region}, or give the secret another key"
+            yield subject.error(key.get("KeyState"), f"its KMS key {key['KeyId']} cannot decrypt in this state", fix)
+        elif key:
+            yield subject.info(
+                f"encrypted with {key['KeyId']}",
+                "not checked: whether the head node may use this key, for which ParallelCluster gives it no permission",
+                "let the key's policy allow kms:Decrypt through Secrets Manager (kms:ViaService) in this account",
+            )
+        else:
+            yield subject.ok("exists", "it is encrypted with AWS's own key; its value is not read")
+    if directory := target.env.pcluster.directory_service:
+        yield target.about("directory", "pcluster", "directory_service", "domain_addr").info(
+            directory.domain_addr,
+            "not checked: whether nodes reach its port (636 of ldaps, 389 of ldap) from the cluster's subnets",
+        )
+
+
+CHECKS: tuple[Check[Any], ...] = (Check("secrets", (DESCRIBE, KEY), fetch, evaluate, lambda t: bool(arns(t))),)
