@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainium_cdk import checks, settings
-from trainium_cdk.catalog import Catalog, Need, Stack, best_ami, choose, evaluate, nearest, python_of
+from trainium_cdk.catalog import Catalog, CatalogOverrides, Need, Stack, best_ami, choose, evaluate, nearest, python_of
 from trainium_cdk.catalog.models import numbers
 from trainium_cdk.catalog.stack import FrameworkChoice, alternatives
 
@@ -151,6 +151,13 @@ def test_the_default_environment_is_such_a_default() -> None:
 )
 def test_given_versions_are_kept_and_the_others_chosen(given: dict[str, str], expected: tuple[str, str]) -> None:
     assert choose(CATALOG, (Need("slurm", ("trn2",), "ubuntu2404"), Need("eks", ("trn2",))), **given) == expected  # type: ignore[arg-type]
+
+
+def test_a_release_that_must_be_named_is_not_chosen() -> None:
+    known = Catalog.load(CatalogOverrides(releases={"2.28.1": {"only_named": True}}))
+    needs = (Need("slurm", ("trn2",), "ubuntu2404"),)
+    assert choose(known, needs)[0] != "2.28.1"
+    assert choose(known, needs, release="2.28.1") == ("2.28.1", "torch-xla")
 
 
 @pytest.mark.parametrize(
