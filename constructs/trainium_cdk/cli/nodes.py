@@ -13,7 +13,7 @@ import typer
 from trainium_cdk.cli import terminal
 from trainium_cdk.cli.named import length
 from trainium_cdk.cli.options import Json, Target, backend, on_cluster
-from trainium_cdk.cli.output import put, say, table
+from trainium_cdk.cli.output import answer, put, say, table
 
 
 @on_cluster()
@@ -42,7 +42,7 @@ def nodes(
         return
     if topology:
         for line in network.tree(shown):
-            print(terminal.line(line))
+            answer(terminal.line(line))
         for job in dict.fromkeys(node.job for node in shown if node.job):
             mine = [node for node in shown if node.job == job]
             say(terminal.line(f"{job}: {network.described(mine)}"))
