@@ -141,6 +141,7 @@ def test_whose_jobs_a_deletion_ends(backend_of: As) -> None:
             f"   ends with it, of others (user bob): 1 running; longest: {plain}, for 2 h",
         ]
         assert [o.own for o in occupants(image, "alice")].count(True) == 2
+        assert [o.name for o in occupants(image, "me", waits=True)] == [plain], "the others are waited for"
     finally:
         for backend, id in zip((alice, alice, image), ids, strict=True):
             backend.cancel(id)

@@ -15,13 +15,14 @@ import typer
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Region, described, name_in_account
 from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.cli.working import working
-from trainium_cdk.errors import TeardownError, TrnError
+from trainium_cdk.errors import OutputsError, TeardownError, TrnError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend
     from trainium_cdk.operations.teardown import Report, Survey
     from trainium_cdk.operations.teardown.jobs import Fate
     from trainium_cdk.operations.teardown.occupants import Occupant
+    from trainium_cdk.operations.teardown.owner import Owner
 
 
 def destroy(
@@ -51,7 +52,7 @@ def destroy(
     if found is None:
         _nothing_there(stack, client("cloudformation").meta.region_name)
         return
-    busy = Busy() if found.deleted or jobs == "ignore" or not found.owner.cluster else _busy(stack, region, jobs)
+    busy = Busy() if found.deleted or jobs == "ignore" else _busy(found.owner, region, jobs)
     for line in (*plan(found, jobs), *lines(busy.jobs)):
         say(line)
     if dry_run:
@@ -99,8 +100,8 @@ def confirm(stack: str, busy: Busy) -> None:
         raise typer.Abort
 
 
-def _busy(stack: str, region: str | None, fate: Fate) -> Busy:
-    """If the cluster cannot be reached, it can still be deleted: its jobs end with it."""
+def _busy(owner: Owner, region: str | None, fate: Fate) -> Busy:
+    """If the cluster cannot be reached, it can still be deleted: its jobs end with it. The cluster may be none of the stack's own parts."""
     from trainium_cdk.cli.named import user
     from trainium_cdk.cli.options import Target
     from trainium_cdk.jobs.connect import connect
@@ -108,13 +109,14 @@ def _busy(stack: str, region: str | None, fate: Fate) -> Busy:
 
     me, busy = user(Target(user=os.environ.get("TRN_CLUSTER_USER"))), Busy()
     try:
-        busy.backend = connect(stack, region, say=say)
-        busy.jobs += occupants(busy.backend, me)
+        busy.backend = connect(owner.stack, region, say=say)
+        busy.jobs += occupants(busy.backend, me, waits=fate == "wait")
     except TrnError as e:
         if fate == "wait":
             raise
         busy.backend = None
-        say(f"the jobs could not be listed, and end with the cluster: {e}")
+        if owner.cluster or not isinstance(e, OutputsError):
+            say(f"the jobs could not be listed, and end with the cluster: {e}")
         return busy
     cluster = busy.backend.cluster
     for team in (each.namespace for each in getattr(cluster, "teams", ())):

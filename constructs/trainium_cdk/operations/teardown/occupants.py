@@ -33,18 +33,21 @@ class Occupant:
     own: bool
 
 
-def occupants(backend: Backend[Submission], me: str, team: str = "", now: float | None = None) -> list[Occupant]:
-    """The jobs of `trn` that run or wait, and what other clients run or queue there.
+def occupants(
+    backend: Backend[Submission], me: str, team: str = "", now: float | None = None, *, waits: bool = False
+) -> list[Occupant]:
+    """The jobs that end with the cluster: those of `trn` that run or wait, and what other clients run or queue there.
 
     Args:
         me: the caller's user name, as `trn submit` records it.
         team: whose namespace it is.
+        waits: whether the deletion waits for the jobs of `trn`, so that they do not end with it.
 
     Raises:
         TransportError: the cluster cannot be reached.
     """
     now = time.time() if now is None else now
-    active = backend.active()
+    active = () if waits else backend.active()
     told = {job.id: job for job in backend.list(1000)} if active else {}
     found = []
 
