@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from sandbox.slurm import LocalSlurm, available
 from tests.support import need
 from trainium_cdk import outputs, settings
-from trainium_cdk.jobs import LocalTransport, SlurmBackend
+from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.outputs import Fleet, SlurmCluster
 
 CONFIGURATION = {
@@ -94,3 +95,23 @@ def with_program(slurm: LocalSlurm, folder: Path, name: str, script: str) -> Loc
     (folder / name).chmod(0o755)
     env = slurm.node_env()
     return LocalTransport(env={**env, "PATH": f"{folder}:{env['PATH']}"}, interval=0.2)
+
+
+@contextlib.contextmanager
+def counting(slurm: LocalSlurm, folder: Path) -> Iterator[tuple[SlurmBackend, Path]]:
+    """A connection to a cluster that starts no job, and the file of the names of programs that it starts."""
+    used = folder / "used"
+    for name in (
+        "base64", "cat", "chmod", "flock", "grep", "head", "install", "mkdir", "mv", "rm", "rmdir", "sbatch", "scancel", "scontrol",
+        "sed", "squeue", "stat",
+    ):  # fmt: skip
+        transport = with_program(slurm, folder, name, f"echo {name} >> {used}")
+    backend = SlurmBackend(make_cluster(fleet(nodes=4)), transport)
+    slurm.run(["scontrol", "update", "PartitionName=compute1", "State=DOWN"])  # the job's own processes come later
+    try:
+        # makes the folders of a new file system
+        backend.submit(Script(filename="run.sh", content=b"#!/bin/bash\ntrue\n"))
+        used.unlink()
+        yield backend, used
+    finally:
+        slurm.run(["scontrol", "update", "PartitionName=compute1", "State=UP"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.slurm import LocalSlurm
-from tests.jobs.conftest import fleet, make_cluster, with_program
+from tests.jobs.conftest import counting, fleet, make_cluster, with_program
 from tests.jobs.test_slurm import log, script
 from trainium_cdk.errors import SomeRefused
 from trainium_cdk.jobs import BertLarge, SlurmBackend, SubmitError, TransportError, UnknownJob
@@ -57,18 +57,9 @@ def test_what_is_refused_leaves_the_others_submitted_and_nothing_of_itself(slurm
 
 
 def test_several_jobs_start_no_process_twice_that_one_can_do(slurm: LocalSlurm, tmp_path: Path) -> None:
-    used = tmp_path / "used"
-    for name in ("cat", "flock", "grep", "mkdir", "mv", "rm", "rmdir", "sbatch", "scancel", "scontrol", "squeue"):
-        transport = with_program(slurm, tmp_path, name, f"echo {name} >> {used}")
-    backend = SlurmBackend(make_cluster(fleet(nodes=4)), transport)
-    slurm.run(["scontrol", "update", "PartitionName=compute1", "State=DOWN"])  # the job's own processes come later
-    try:
-        backend.submit(script("true"))  # makes the folders of a new file system
-        used.unlink()
+    with counting(slurm, tmp_path) as (backend, used):
         sent = backend.submit_many([script("true", name=f"job{i}") for i in range(5)])
         assert used.read_text().split() == ["flock", "mkdir", *["sbatch"] * 5]
-    finally:
-        slurm.run(["scontrol", "update", "PartitionName=compute1", "State=UP"])
     assert len({one.stages["train"] for one in sent}) == 5
     for one in sent:
         backend.cancel(one.id)

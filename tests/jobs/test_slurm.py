@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from sandbox.slurm import LocalSlurm
 from sandbox.slurm_packages import which
-from tests.jobs.conftest import fleet, make_cluster, with_program
+from tests.jobs.conftest import counting, fleet, make_cluster, with_program
 from tests.support import need, until
 from tests.told import told
 from trainium_cdk.jobs import (
@@ -47,20 +47,9 @@ def log(backend: SlurmBackend, id: str, **options: object) -> str:
 
 def test_a_submission_of_one_stage_starts_no_needless_process(slurm: LocalSlurm, tmp_path: Path) -> None:
     """Each takes a millisecond or more, which a sweep of a thousand submissions multiplies; a request to Slurm takes several."""
-    used = tmp_path / "used"
-    for name in (
-        "base64", "cat", "chmod", "flock", "head", "install", "mkdir", "mv", "rm", "sbatch", "scancel", "scontrol", "sed", "squeue", "stat",
-    ):  # fmt: skip
-        transport = with_program(slurm, tmp_path, name, f"echo {name} >> {used}")
-    backend = SlurmBackend(make_cluster(fleet(nodes=4)), transport)
-    slurm.run(["scontrol", "update", "PartitionName=compute1", "State=DOWN"])  # the job's own processes come later
-    try:
-        backend.submit(script("true"))  # makes the folders of a new file system
-        used.unlink()
+    with counting(slurm, tmp_path) as (backend, used):
         sent = backend.submit(script("echo it\\'s done"))
         assert used.read_text().split() == ["flock", "mkdir", "sbatch"]
-    finally:
-        slurm.run(["scontrol", "update", "PartitionName=compute1", "State=UP"])
     assert backend.wait(sent.id, timeout=60).ok
     assert "it's done" in log(backend, sent.id)
 

@@ -37,12 +37,13 @@ def status(
     if as_json:
         put_jobs(found)
         return
+    nodes = jobs.nodes() if topology else ()
     for job in found:
         show(job)
         if topology:
             from trainium_cdk.jobs import topology as network
 
-            mine = network.known(network.of_job(jobs.nodes(), job.id), jobs.cluster)
+            mine = network.known(network.of_job(nodes, job.id), jobs.cluster)
             say(terminal.line(f"{job.id}: {network.described(mine) if mine else 'runs on no node now'}"))
         if job.state in _FAILED_BY_PROGRAM:
             name = job.current.name
