@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ def need_local_aws() -> None:
     """Skip or fail as `need` does, unless a local AWS can be started."""
     need(EMULATOR_PYTHON.exists(), f"the emulator is not installed ({EMULATOR_PYTHON}): make setup")
     need(CDK.exists(), f"the CDK command line is not installed ({CDK}): make setup")
+
+
+def completed(command: Sequence[Any], *, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A program that has ended, and what it wrote, as text; `options` are those of `subprocess.run`."""
+    return subprocess.run(command, capture_output=True, text=True, check=check, **options)
 
 
 def until(found: Callable[[], Any], seconds: float = 600) -> Any:

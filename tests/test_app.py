@@ -14,7 +14,7 @@ import aws_cdk as cdk
 import pytest
 
 import app
-from tests.support import need
+from tests.support import completed, need
 
 ROOT = Path(__file__).parents[1]
 CDK = ROOT / "node_modules/.bin/cdk"
@@ -29,27 +29,21 @@ def plain_environment() -> dict[str, str]:
 
 def run_app(out: Path, **context: str) -> subprocess.CompletedProcess[str]:
     flags = json.loads((ROOT / "cdk.json").read_text())["context"]
-    return subprocess.run(
+    return completed(
         [sys.executable, ROOT / "app.py"],
         cwd=ROOT,
         env={**plain_environment(), "CDK_OUTDIR": str(out), "CDK_CONTEXT_JSON": json.dumps({**flags, **context})},
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 
 def run_cdk(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     need(CDK.exists(), f"the CDK command line is not installed ({CDK}): make setup")
     node = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"} if arguments[0] == "synth" else {}
-    return subprocess.run(
+    return completed(
         [CDK, *arguments, "--no-notices"],
         cwd=ROOT,
         env={**plain_environment(), **node, "CI": "true", "NO_COLOR": "1", "AWS_EC2_METADATA_DISABLED": "true"},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 
@@ -202,7 +196,7 @@ def test_the_command_line_passes_the_selection(tmp_path: Path) -> None:
 def test_nothing_of_another_engine_is_imported(tmp_path: Path) -> None:
     context = json.dumps({"engine": "slurm"})
     code = "import app, aws_cdk, sys; app.run(aws_cdk.App()); print(*(m for m in sys.modules if 'eks' in m))"
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-c", code],
         cwd=ROOT,
         env={
@@ -211,8 +205,6 @@ def test_nothing_of_another_engine_is_imported(tmp_path: Path) -> None:
             "CDK_CONTEXT_JSON": context,
             "CDK_VALIDATION": "false",
         },
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert [name for name in done.stdout.split() if name.startswith(("aws_cdk", "trainium_cdk.eks", "stacks"))] == []
@@ -259,5 +251,5 @@ def test_modules_imported_by_another_thread_send_no_request() -> None:
         "for service in sys.argv[1:]: import_module(f'aws_cdk.aws_{service}')\n"
         "print(len(requests))"
     )
-    done = subprocess.run([sys.executable, "-c", program, *app._SERVICES], capture_output=True, text=True, check=True)
+    done = completed([sys.executable, "-c", program, *app._SERVICES], check=True)
     assert done.stdout == "0\n"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 from botocore.exceptions import ClientError
 
+from tests.support import completed
 from trainium_cdk._aws import describe_error
 
 CLOCK, CREDENTIALS = "this machine's clock is wrong: ", "these AWS credentials have expired or are not valid: "
@@ -49,8 +49,7 @@ for service in ("cloudformation", "ssm", "ec2"):
 print("boto3" in sys.modules)
 """
     ours, again, theirs = (
-        subprocess.run([sys.executable, "-c", code, which], capture_output=True, text=True, check=True).stdout
-        for which in ("ours", "ours", "boto3")
+        completed([sys.executable, "-c", code, which], check=True).stdout for which in ("ours", "ours", "boto3")
     )
     assert (ours[-6:], theirs[-5:]) == ("False\n", "True\n")
     assert ours == again

@@ -7,11 +7,12 @@ import doctest
 import importlib
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support import completed
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "constructs" / "trainium_cdk"
@@ -21,10 +22,7 @@ SLOW = ("aws_cdk", "jsii", "boto3", "botocore")
 
 def tracked() -> list[Path]:
     """The files of the repository, new ones included; without git, those of the working tree."""
-    done = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = completed(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
     if done.returncode == 0:
         found = [ROOT / name for name in done.stdout.split("\0") if name]
     else:
@@ -49,7 +47,7 @@ def modules(*parts: str) -> list[str]:
 def imported_by(code: str) -> set[str]:
     """The top-level packages that a fresh interpreter has loaded after running some code."""
     script = f"{code}\nimport json, sys\nprint(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT)
+    done = completed([sys.executable, "-c", script], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))
 
@@ -107,10 +105,7 @@ def test_plain_words(part: str) -> None:
 def test_constructs_is_only_a_source_root() -> None:
     """An `__init__.py` there would hide the PyPI package of the same name, and aws_cdk would not import."""
     assert not (ROOT / "constructs" / "__init__.py").exists()
-    loaded = subprocess.run(
-        [sys.executable, "-c", "import constructs; print(constructs.Construct.__module__)"],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
+    loaded = completed([sys.executable, "-c", "import constructs; print(constructs.Construct.__module__)"], cwd=ROOT)
     assert loaded.stdout.startswith("constructs"), loaded.stderr
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from benchmarks import commands
+from tests.support import completed
 from trainium_cdk import checks, settings
 
 ROOT = Path(__file__).parents[1]
@@ -55,10 +55,10 @@ def test_each_supported_python_is_tested_and_the_oldest_is_what_is_written_for()
 
 
 def test_clean_removes_only_what_git_ignores() -> None:
-    printed = subprocess.run(["make", "-n", "clean"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    printed = completed(["make", "-n", "clean"], cwd=ROOT, check=True).stdout
     _, _, *paths = printed.split()
     assert len(paths) >= 8
-    tracked = subprocess.run(["git", "ls-files", "--", *paths], cwd=ROOT, capture_output=True, text=True, check=True)
+    tracked = completed(["git", "ls-files", "--", *paths], cwd=ROOT, check=True)
     assert tracked.stdout == ""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import subprocess
 import tomllib
 import zipfile
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from sandbox import install, paths
-from tests.support import need
+from tests.support import completed, need
 from tests.wheels import closure
 from trainium_cdk.catalog import Catalog
 
@@ -61,9 +60,7 @@ def test_hashes_are_required_wherever_something_is_installed() -> None:
     """As make would run it in a new checkout, for every environment."""
     own = [f".venvs/{f.stem.partition('-')[2]}/.done" for f in LOCKS if f.parent.name == "conformance"]
     targets = ["setup", *own, ".venvs/py3.11/.done"]
-    printed = subprocess.run(
-        ["make", "--no-print-directory", "-n", "-B", *targets], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+    printed = completed(["make", "--no-print-directory", "-n", "-B", *targets], cwd=ROOT, check=True).stdout
     installs = [
         part
         for part in re.split(r"\n|&&", printed)
@@ -121,7 +118,7 @@ def test_the_bill_of_materials_has_every_locked_package(tmp_path: Path) -> None:
         f"SBOM={tmp_path}",
         "LOCKS=",
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = completed(command, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     python = json.loads((tmp_path / "requirements.cdx.json").read_text())
     assert (python["bomFormat"], python["metadata"]["component"]["name"]) == ("CycloneDX", "trainium-cdk")

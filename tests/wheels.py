@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterable
@@ -14,13 +13,15 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support import completed
+
 ROOT = Path(__file__).parents[1]
 
 
 def run(*argv: str | Path, cwd: Path, **env: str) -> str:
     """Standard output of a command that has to succeed, in an environment without this Python's settings."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    done = subprocess.run(argv, cwd=cwd, env=clean | env, capture_output=True, text=True, check=False)
+    done = completed(argv, cwd=cwd, env=clean | env)
     assert done.returncode == 0, f"{argv}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stdout
 

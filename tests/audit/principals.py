@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support import need
+from tests.support import completed, need
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venvs/aws/bin/python"
@@ -131,10 +130,7 @@ def _name(logical_id: str, template: Mapping[str, Any]) -> str:
 def evaluate(requests: Sequence[Mapping[str, Any]]) -> list[bool]:
     """The local AWS's decision for each request: whether it is allowed."""
     need(PYTHON.exists(), f"the local AWS is not installed ({PYTHON}): make setup")
-    done = subprocess.run(
-        [PYTHON, Path(__file__).with_name("evaluate_iam.py")], input=json.dumps(list(requests)), capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    done = completed([PYTHON, Path(__file__).with_name("evaluate_iam.py")], input=json.dumps(list(requests)))
     assert done.returncode == 0, done.stderr
     found: list[bool] = json.loads(done.stdout)
     return found

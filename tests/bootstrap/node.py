@@ -21,6 +21,7 @@ from typing import Any
 
 from tests.bootstrap.fake_vendor import AMAZON_KERNEL, KERNEL, WANTED, Vendor
 from tests.bootstrap.roots import RECIPES, Root
+from tests.support import completed
 
 REPOSITORY = Path(__file__).parents[2]
 OS_RELEASE = {
@@ -56,7 +57,7 @@ class Node:
 
     def run(self, *words: str, env: dict[str, str] | None = None, timeout: int = 900) -> Result:
         """Run a command as root with nothing but PATH in its environment: HOME is unset, as in a custom action."""
-        done = subprocess.run(self.words(*words, env=env), capture_output=True, text=True, timeout=timeout, check=False)
+        done = completed(self.words(*words, env=env), timeout=timeout)
         return Result(done.returncode, done.stdout, done.stderr)
 
     def words(self, *words: str, env: dict[str, str] | None = None) -> list[str]:

@@ -22,6 +22,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support import completed
+
 CACHE = Path(__file__).parents[2] / ".cache" / "node-roots"
 TOOLS = (
     "debootstrap",
@@ -176,7 +178,7 @@ def _ubuntu_keyring(work: Path) -> Path:
 
 
 def _run(*command: str | Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = completed(command)
     if done.returncode != 0:
         raise RuntimeError(f"{command[0]} failed: {(done.stdout + done.stderr)[-600:]}")
     return done.stdout

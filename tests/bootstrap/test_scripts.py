@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.bootstrap.conftest import NewNode
+from tests.support import completed
 from trainium_cdk.node import scripts
 from trainium_cdk.node.scripts import scripts_dir
 
@@ -30,7 +30,7 @@ def test_shellcheck_has_no_finding() -> None:
     assert len(SHELL) > 10
     shellcheck = Path(sys.executable).with_name("shellcheck")
     optional = "--enable=quote-safe-variables,require-double-brackets,deprecate-which,avoid-nullary-conditions"
-    done = subprocess.run([shellcheck, "-x", optional, *SHELL], cwd=FOLDER, capture_output=True, text=True, check=False)
+    done = completed([shellcheck, "-x", optional, *SHELL], cwd=FOLDER)
     assert done.stdout + done.stderr == ""
     assert done.returncode == 0
 
@@ -144,10 +144,12 @@ def test_nodes_with_equal_process_ids_move_the_link_together(tmp_path: Path) -> 
         (tmp_path / folder).mkdir()
     link = tmp_path / "shared/venv"
     link.symlink_to("venv-old")
-    done = subprocess.run(
-        ["bash", "-c", LINKED_TOGETHER], cwd=FOLDER, env={**os.environ, "started": str(tmp_path / "started"), "link": str(link)},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    done = completed(
+        ["bash", "-c", LINKED_TOGETHER],
+        cwd=FOLDER,
+        env={**os.environ, "started": str(tmp_path / "started"), "link": str(link)},
+        timeout=300,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert link.readlink() == Path("venv-new")
     assert sorted(p.name for p in link.parent.iterdir()) == ["venv", "venv-new", "venv-old"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import need
+from tests.support import completed, need
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.nodes import _ARM, memory_gib
 
@@ -114,7 +113,7 @@ print(json.dumps({
 def pcluster() -> dict[str, Any]:
     python = ROOT / ".venvs/pcluster/bin/python"
     need(python.exists(), "aws-parallelcluster is not installed (.venvs/pcluster): make setup")
-    done = subprocess.run([python, "-c", ASK_PCLUSTER], capture_output=True, text=True, check=False)
+    done = completed([python, "-c", ASK_PCLUSTER])
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from sandbox import LocalAws
 from sandbox.pcluster_validator import PCLUSTER_PYTHON, installed_version
 from tests.jobs.conftest import make_cluster
-from tests.support import need
+from tests.support import completed, need
 from trainium_cdk import settings
 from trainium_cdk.cluster_configuration.image import bake
 
@@ -37,7 +37,7 @@ def trn(local_aws: LocalAws, tmp_path: Path) -> Trn:
     ) -> subprocess.CompletedProcess[str]:
         env = {**local_aws.env, "PATH": path, "HOME": str(tmp_path), "TRN_CLUSTER": str(cluster)}
         command = [BIN / "trn", "image", "bake", *arguments]
-        return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+        return completed(command, env=env, cwd=tmp_path, timeout=600)
 
     return run
 

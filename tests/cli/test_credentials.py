@@ -15,7 +15,7 @@ from sandbox import LocalAws
 from tests.credentials import session
 from tests.jobs.conftest import make_cluster as slurm_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as eks_cluster
-from tests.support import swept
+from tests.support import completed, swept
 
 TRN = Path(sys.executable).with_name("trn")
 COMMANDS = {
@@ -59,10 +59,7 @@ def folder(tmp_path: Path) -> Path:
 
 def error_line(arguments: str, folder: Path, **env: str) -> str:
     plain = {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C.UTF-8", "AWS_EC2_METADATA_DISABLED": "true"}
-    done = subprocess.run(
-        [TRN, *arguments.split()], env={**plain, **env}, cwd=folder, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
+    done = completed([TRN, *arguments.split()], env={**plain, **env}, cwd=folder, stdin=subprocess.DEVNULL, timeout=900)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return " ".join((done.stdout + done.stderr).split())

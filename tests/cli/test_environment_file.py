@@ -12,6 +12,7 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.paths import HOME as ROOT
+from tests.support import completed
 from trainium_cdk import outputs, settings
 
 TRN = Path(sys.executable).with_name("trn")
@@ -199,12 +200,4 @@ def test_validate_refuses_what_is_described_and_warns_of_the_rest(
 
 def trn(aws: LocalAws, folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in aws.env.items() if not name.startswith("TRN_")}
-    return subprocess.run(
-        [TRN, *arguments],
-        env={**env, **variables},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    return completed([TRN, *arguments], env={**env, **variables}, cwd=folder, timeout=600)

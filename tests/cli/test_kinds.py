@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.jobs.conftest import fleet, make_cluster
+from tests.support import completed
 from trainium_cdk.cli.app import app
 
 RUN = CliRunner()
@@ -67,7 +68,7 @@ def test_a_preset_of_the_environment_file(trn2: str, tmp_path: Path) -> None:
             str(environment),
         ]
         command = [sys.executable, "-m", "trainium_cdk.cli", *base, *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        return completed(command)
 
     own = run("--preset", "mine", "--config", "large").stdout
     assert "--module my.models --config large\n" in own

@@ -16,6 +16,7 @@ from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
+from tests.support import completed
 from trainium_cdk.jobs import JobError, LocalTransport, Script, SlurmBackend
 from trainium_cdk.jobs.slurm.nodes import SCRIPT, parse
 from trainium_cdk.jobs.status import Node
@@ -58,7 +59,7 @@ def run(
     (folder / "cluster.json").write_text(CLUSTER.model_dump_json())
     (folder / "eks.json").write_text(make_eks(fleet(queue="trn")).model_dump_json())
     command = [TRN, *words, "--local", "--cluster", folder / cluster]
-    return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=900)
+    return completed(command, env=env, cwd=folder, timeout=900)
 
 
 def test_the_nodes_of_a_real_slurm(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  # noqa: F811

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
+from tests.support import completed
 from tests.test_laws import PACKAGE
 from trainium_cdk.cli import terminal
 
@@ -144,9 +145,7 @@ def test_a_jobs_files_on_a_terminal(env: dict[str, str], slurm: LocalSlurm) -> N
             # what draws the table's own title and borders
             assert terminal.clean(text := re.sub(r"\x1b\[[0-9;]*m", "", shown).replace("\r\n", "\n")) == text
             assert "]52;c;" not in shown  # queue and type are those that were submitted
-        piped = subprocess.run(
-            [TRN, "list", "--local"], env=env, capture_output=True, timeout=600, check=True, text=True
-        )
+        piped = completed([TRN, "list", "--local"], env=env, timeout=600, check=True)
         assert [line.split("\t")[0] for line in piped.stdout.splitlines()] == ["job", "hostile-t"]
         assert terminal.clean(piped.stdout) == piped.stdout
     finally:

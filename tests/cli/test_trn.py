@@ -16,6 +16,7 @@ import pytest
 from benchmarks import answers
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
+from tests.support import completed
 from trainium_cdk.cli.named import user
 from trainium_cdk.cli.options import Target
 from trainium_cdk.jobs import BertLarge, render
@@ -53,9 +54,7 @@ def bare(*argv: str | bytes, **env: str) -> subprocess.CompletedProcess[str]:
         "LC_ALL": "C.UTF-8",
         **env,
     }
-    return subprocess.run(
-        [TRN, *argv], env=full, capture_output=True, timeout=900, check=False, text=True, errors="surrogateescape"
-    )
+    return completed([TRN, *argv], env=full, timeout=900, errors="surrogateescape")
 
 
 def test_a_job_from_submit_to_its_end(trn: Run, tmp_path: Path) -> None:
@@ -235,9 +234,7 @@ def test_a_bug_is_reported_in_one_paragraph(tmp_path: Path) -> None:
     code = "import trainium_cdk.cli.app as c, trainium_cdk.cli.environment as e\n@c.app.command()\ndef bad() -> None: raise KeyError('x')\nc.main()"
 
     def run(**env: str) -> str:
-        return subprocess.run(
-            [sys.executable, "-c", code, "bad"], env=env, capture_output=True, text=True, check=False
-        ).stderr
+        return completed([sys.executable, "-c", code, "bad"], env=env).stderr
 
     assert run().startswith("trn: this is a bug in trn: KeyError: 'x'. Please report it")
     assert "Traceback" not in run()
@@ -256,7 +253,7 @@ def test_a_bug_is_reported_in_one_paragraph(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_an_output_that_cannot_be_written(line: str, code: int, message: str) -> None:
     command = ["bash", "-c", f"set -o pipefail; {TRN} {line}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = completed(command)
     assert (done.returncode, done.stderr) == (code, message)
 
 
@@ -319,7 +316,7 @@ def test_schema_and_catalog_are_for_machines_too() -> None:
 
 def test_help_is_quick_and_needs_nothing() -> None:
     code = "import sys, trainium_cdk.cli.app; print(*{m.split('.')[0] for m in sys.modules})"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = completed([sys.executable, "-c", code], check=True).stdout.split()
     assert not {"boto3", "botocore", "aws_cdk", "jsii", "pydantic", "ruamel"} & set(loaded)
     assert "submit" in bare("--help").stdout
     assert "strong|weak" in bare("submit", "--help").stdout
@@ -332,12 +329,8 @@ def test_a_command_that_asks_aws_loads_no_more_than_it_needs() -> None:
         "atexit.register(lambda: print(*(m for m in sys.modules if m in ('boto3', 's3transfer', 'botocore.session', 'email.message'))))"
     )
     with answers.serving() as aws:
-        done = subprocess.run(
-            [sys.executable, "-c", f"{code}; sys.argv = ['trn', 'list']; main()"],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **aws},
-            check=True,
+        done = completed(
+            [sys.executable, "-c", f"{code}; sys.argv = ['trn', 'list']; main()"], env={**os.environ, **aws}, check=True
         )
     assert answers.JOB in done.stdout
     assert set(done.stdout.splitlines()[-1].split()) <= {"botocore.session", "email.message"}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import completed
 from trainium_cdk.cli import working as module
 from trainium_cdk.cli.working import durations, line, working
 
@@ -92,7 +93,7 @@ def run(state: Path, *, terminal: bool, alone: bool = True, **variables: str) ->
     env = {**os.environ, "XDG_STATE_HOME": str(state), "TERM": "xterm-256color", "COLUMNS": "70", **variables}
     command = [sys.executable, "-c", PROGRAM.format(alone=alone)]
     if not terminal:
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=120).stderr
+        return completed(command, env=env, check=True, timeout=120).stderr
     ours, theirs = pty.openpty()
     with subprocess.Popen(command, env=env, stderr=theirs) as program:
         os.close(theirs)

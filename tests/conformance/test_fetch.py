@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from conformance import upstream
+from tests.support import completed
 
 ROOT = Path(__file__).parents[2]
 NAME = "owner/name"
@@ -19,7 +19,7 @@ NAME = "owner/name"
 
 def git(folder: Path, *arguments: str) -> str:
     command = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.com", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return completed(command, check=True).stdout.strip()
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_what_was_not_checked_fails_the_run(there: bool, tmp_path: Path) -> None
         git(folder, "commit", "--quiet", "--allow-empty", "-m", "another")
     command = [sys.executable, "-m", "pytest", "-q", "conformance/test_surfaces.py", "-k", "torch_xla.runtime"]
     env = {**os.environ, "UPSTREAM": str(tmp_path)}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    done = completed(command, cwd=ROOT, env=env)
     assert done.returncode == 1, done.stdout
     assert re.search(
         r"recorded: torch_xla.runtime +pytorch/xla 5fab7053df86 +not checked: no pytorch/xla at", done.stdout

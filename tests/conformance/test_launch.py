@@ -6,7 +6,6 @@ import difflib
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from conformance import cases
 from conformance.confined import confined
 from conformance.launched import Launched, launched, rendered
+from tests.support import completed
 from trainium_cdk.jobs import BertLarge, Script, TorchTitan, kinds
 
 ROOT = Path(__file__).parents[2]
@@ -134,7 +134,7 @@ def test_what_confines_them(command: str, code: int) -> None:
         folder.chmod(0o755)  # closed to others
         (folder / "trn/jobs").mkdir(parents=True)
         words = confined(["bash", "-c", command], volumes=[folder / "volume"], shared=folder / "trn")
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+        done = completed(words, cwd=folder)
     assert done.returncode == code, done.stderr
 
 
@@ -147,7 +147,7 @@ def test_the_aws_command_line_does_not_wait_for_the_metadata_service(tmp_path: P
     readable = [tmp_path, Path(sys.base_prefix), ROOT]
     words = confined(command, volumes=[tmp_path / "home"], shared=tmp_path / "trn", readable=readable)
     env = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], "AWS_REGION": "us-east-1"}
-    done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = completed(words, env=env, cwd=tmp_path)
     assert "Unable to locate credentials" in done.stderr
 
 

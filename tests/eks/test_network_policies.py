@@ -6,14 +6,13 @@ The VPC CNI's own agent needs the kernel's eBPF and cannot run here.
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.kubernetes import build
 from tests.jobs.kubernetes.conftest import make_cluster
 from tests.stacks import eks_synthesis
-from tests.support import need
+from tests.support import completed, need
 from trainium_cdk import settings
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.network_policies import policies
@@ -56,12 +55,8 @@ def connects(rows: list[Row], rules: list[Policy]) -> list[bool]:
         {"Source": _peer(source), "Destination": _peer(target), "ResolvedPort": port, "Protocol": protocol}
         for source, target, port, protocol, _ in rows
     ]
-    done = subprocess.run(
-        [build.program("network-policies")],
-        input=json.dumps({"Policies": rules, "Connections": connections}),
-        capture_output=True,
-        text=True,
-        check=False,
+    done = completed(
+        [build.program("network-policies")], input=json.dumps({"Policies": rules, "Connections": connections})
     )
     assert done.returncode == 0, done.stderr
     answers: list[bool] = json.loads(done.stdout)

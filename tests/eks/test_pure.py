@@ -13,6 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from sandbox.kubernetes import volcano
+from tests.support import completed
 from trainium_cdk import outputs, settings
 from trainium_cdk._cdk.interfaces import Layout, interfaces
 from trainium_cdk.catalog import Catalog
@@ -119,7 +120,7 @@ def test_user_data_is_mime_that_cloud_init_reads(tmp_path: Path) -> None:
     }
     script = tmp_path / "script.sh"
     script.write_text(found["text/x-shellscript"])
-    checked = subprocess.run(["shellcheck", script], capture_output=True, text=True, check=False)
+    checked = completed(["shellcheck", script])
     assert (checked.returncode, checked.stdout) == (0, "")
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import completed
+
 ROOT = Path(__file__).parents[2]
 ENGINE = Path(__file__).parent / "process"
 ENVIRONMENT = "process:\n  machine: desk\nbootstrap: {framework: none}\n"
@@ -32,9 +34,7 @@ class Machine:
         }
 
     def python(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *arguments], cwd=self.folder, env=self.env | env, capture_output=True, text=True, check=False
-        )  # fmt: skip
+        return completed([sys.executable, *arguments], cwd=self.folder, env=self.env | env)
 
     def trn(self, *argv: str) -> str:
         done = self.python("-m", "trainium_cdk.cli", *argv)

@@ -20,6 +20,7 @@ from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
 from stacks.pcluster import TrnPclusterStack
 from tests.faults.driver import Driver, Template, assemble, publish
+from tests.support import completed
 from tests.told import told
 from trainium_cdk import settings
 from trainium_cdk.errors import UpdateError
@@ -67,15 +68,7 @@ def node_log(aws: LocalAws, group: str, stream: str, *lines: str) -> None:
 
 
 def trn(aws: LocalAws, *arguments: str) -> str:
-    done = subprocess.run(
-        [TRN, *arguments],
-        env=aws.env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = completed([TRN, *arguments], env=aws.env, stdin=subprocess.DEVNULL, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -169,10 +162,9 @@ def test_a_failed_creation_keeps_its_logs(local_aws: LocalAws, drivers: list[Dri
     groups = log_groups(local_aws)
     assert (len(groups), groups[0]["creationTime"]) == (2, first["creationTime"])
 
-    destroyed = subprocess.run(
-        [TRN, "destroy", driver.name, "--yes"], env=local_aws.env, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+    destroyed = completed(
+        [TRN, "destroy", driver.name, "--yes"], env=local_aws.env, stdin=subprocess.DEVNULL, timeout=600
+    )
     assert destroyed.returncode == 0, destroyed.stderr
     assert f"log group {first['logGroupName']}: it is the log of the cluster's nodes" in destroyed.stderr
     assert beyond(inventory(local_aws.client), before) == {}

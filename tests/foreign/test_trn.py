@@ -16,7 +16,7 @@ from sandbox.attach import Kind
 from tests.credentials import session
 from tests.foreign.existing import GIVEN, Context
 from tests.foreign.test_examples import REGIONS
-from tests.support import need
+from tests.support import completed, need
 from tests.wheels import ROOT
 
 pytestmark = pytest.mark.sweep
@@ -50,9 +50,7 @@ def deployed(example: str, stack: str, aws: LocalAws, installed: Path, folder: P
 
     def trn(verb: str, *words: str, code: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
         command = [str(installed.with_name("trn")), verb, *words, "--stack", stack, "--region", region]
-        done = subprocess.run(
-            command, env=env | variables, cwd=folder, capture_output=True, text=True, timeout=900, check=False
-        )
+        done = completed(command, env=env | variables, cwd=folder, timeout=900)
         assert done.returncode == code, f"{words}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
         return done
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import trainium_cdk.jobs as jobs
 from tests.jobs.conftest import make_cluster
+from tests.support import completed
 from trainium_cdk.jobs import Backend, BertLarge, LocalTransport, SlurmBackend, Transport
 from trainium_cdk.jobs.backend import Changes
 from trainium_cdk.jobs.status import JobStatus, Stage
@@ -19,7 +19,7 @@ def test_every_export_exists() -> None:
 
 def test_neither_the_cdk_nor_boto3_is_needed_to_describe_and_render() -> None:
     code = "import sys, trainium_cdk.jobs; print(*{m.split('.')[0] for m in sys.modules})"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = completed([sys.executable, "-c", code], check=True).stdout.split()
     assert not {"aws_cdk", "jsii", "boto3", "botocore", "typer"} & set(loaded)
 
 

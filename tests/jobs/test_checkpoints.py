@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import completed
+
 LIBRARY = files("trainium_cdk.jobs.shell").joinpath("checkpoints.sh").read_text()
 
 
@@ -23,7 +25,7 @@ def write(folder: Path, step: int, whole: bool = True) -> None:
 
 def bash(line: str) -> subprocess.CompletedProcess[str]:
     script = f'set -euo pipefail\nsay() {{ echo "$*"; }}\n{LIBRARY}\n{line}'
-    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    return completed(["bash", "-c", script], check=True)
 
 
 def test_the_newest_that_was_written_to_its_end(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox import LocalAws
 from tests.jobs.test_unpack import packed
-from tests.support import need
+from tests.support import completed, need
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.jobs import shell, templates
 
@@ -40,9 +40,7 @@ def fetch(
         "mode": "fetch",
     }
     made |= {"TRN_PART_BYTES": "6000", "TRN_RETRY_SECONDS": "0"} | environment
-    return subprocess.run(
-        ["bash", "-c", f'. "$0"; {call} {sha256}', str(script)], env=made, capture_output=True, text=True, check=False
-    )  # fmt: skip
+    return completed(["bash", "-c", f'. "$0"; {call} {sha256}', str(script)], env=made)
 
 
 def files_below(folder: Path) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ import urllib3
 
 from sandbox.head_node import torch_python
 from tests.jobs.conftest import make_cluster
-from tests.support import need
+from tests.support import completed, need
 from trainium_cdk.jobs import BertLarge, Gpt, Job, JobError, LlamaNxd, corrections, render
 from trainium_cdk.jobs.corrections import limit_metadata
 
@@ -34,9 +34,7 @@ def test_to_the_script_nothing_is_different(tmp_path: Path) -> None:
     """Its name, arguments, folder, source and exit code."""
     (tmp_path / "train.py").write_text(ARGUMENTS)
     (tmp_path / "beside.py").write_text("VALUE = 7\n")
-    plain = subprocess.run(
-        [sys.executable, "train.py", "--lr", "1 e"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    plain = completed([sys.executable, "train.py", "--lr", "1 e"], cwd=tmp_path)
     corrected = launch(sys.executable, tmp_path, "limit_metadata", "train.py", "--lr", "1 e")
     assert (corrected.returncode, corrected.stdout) == (plain.returncode, plain.stdout) == (3, plain.stdout)
 
@@ -358,11 +356,8 @@ def launch(python: str, folder: Path, name: corrections.Correction, *words: str)
         (job / "script" / file).write_bytes(content)
     script, *arguments = words
     command = f'"$0" {corrections.program(script, name)} "$@"'
-    return subprocess.run(
-        ["bash", "-c", command, python, *arguments],
-        cwd=folder, env={**os.environ, "job": str(job)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return completed(["bash", "-c", command, python, *arguments], cwd=folder, env={**os.environ, "job": str(job)})
 
 
 def run(python: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([python, *words], cwd=folder, capture_output=True, text=True, check=True)
+    return completed([python, *words], cwd=folder, check=True)

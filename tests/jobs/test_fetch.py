@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
+
+from tests.support import completed
 
 FETCH = str(files("trainium_cdk.jobs").joinpath("shell", "fetch.sh"))
 
@@ -37,8 +38,6 @@ def test_a_data_set_of_too_few_shards_is_rejected(
         "mode": mode,
         "UNPACK": "-",
     }
-    run = subprocess.run(
-        ["bash", "-c", call, FETCH, str(data), str(needed)], env=env, capture_output=True, text=True, check=False
-    )
+    run = completed(["bash", "-c", call, FETCH, str(data), str(needed)], env=env)
     message = f"trn: {data} has {shards} files *_training_*.hdf5, and the job needs {needed}. Use fewer nodes\n"
     assert (run.returncode, run.stdout, run.stderr) == (code, "" if code else "continues\n", message if code else "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet as nodes
 from tests.jobs.conftest import make_cluster, with_program
+from tests.support import completed
 from trainium_cdk.errors import ScaleError, TransportError
 from trainium_cdk.jobs import Script, SlurmBackend
 from trainium_cdk.jobs.slurm import fleet
@@ -28,9 +28,7 @@ def test_the_fleet_is_stopped_and_started(backend: SlurmBackend, slurm: LocalSlu
     file.write_text(backend.cluster.model_dump_json())
 
     def trn(*words: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [TRN, "fleet", *words, "--cluster", str(file), "--local"], env=slurm.node_env(), capture_output=True, text=True, check=False
-        )  # fmt: skip
+        done = completed([TRN, "fleet", *words, "--cluster", str(file), "--local"], env=slurm.node_env())
         assert done.returncode == code, done.stderr
         return done.stderr
 

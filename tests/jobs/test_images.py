@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from sandbox import LocalAws
 from tests.jobs.kubernetes.conftest import make_cluster
+from tests.support import completed
 from trainium_cdk.jobs import images
 from trainium_cdk.outputs import EksCluster
 
@@ -101,9 +101,10 @@ def test_a_stack_without_a_registry(folder: Path) -> None:
 def test_the_command_lists_the_files_that_it_leaves_out(cluster: EksCluster, local_aws: LocalAws, folder: Path) -> None:
     described = folder.with_name("cluster.json")
     described.write_text(cluster.model_dump_json())
-    done = subprocess.run(
+    done = completed(
         [Path(sys.executable).with_name("trn"), "image", "build", folder, "--cluster", described],
-        env={"PATH": "/usr/bin:/bin", **local_aws.variables}, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+        env={"PATH": "/usr/bin:/bin", **local_aws.variables},
+        timeout=600,
+    )
     assert done.returncode == 0, done.stderr
     assert "packed 1 file, 13 bytes\nleft out: .env (1 file, 13 bytes)\nsending 1 files, " in done.stderr

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from sandbox.slurm import LocalSlurm
-from tests.support import until
+from tests.support import completed, until
 from trainium_cdk.jobs import Script, SlurmBackend
 
 TRN = Path(sys.executable).with_name("trn")
@@ -45,9 +45,9 @@ def test_a_known_error_is_explained(backend: SlurmBackend, slurm: LocalSlurm, tm
     (tmp_path / "cluster.json").write_text(backend.cluster.model_dump_json())
 
     def trn(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [TRN, *words, "--cluster", tmp_path / "cluster.json", "--local"], env=slurm.node_env(), capture_output=True, text=True, check=True
-        )  # fmt: skip
+        return completed(
+            [TRN, *words, "--cluster", tmp_path / "cluster.json", "--local"], env=slurm.node_env(), check=True
+        )
 
     told = "a process may not open enough files; each worker holds many connections. Raise the limit to 65535"
     for words in (("status",), ("logs", "--tail", "5")):

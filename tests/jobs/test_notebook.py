@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -14,6 +13,7 @@ from sandbox.paths import HOME as ROOT
 from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
+from tests.support import completed
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 
 JUPYTER = """#!{python}
@@ -71,7 +71,7 @@ def test_a_notebook(slurm: LocalSlurm, tmp_path: Path, ends: str) -> None:
         holders = [file for file in folder.rglob("*") if file.is_file() and token in file.read_text(errors="replace")]
         assert {file.name.partition("-")[0] for file in holders} == {"token", "forward", "jpserver"}
         assert {oct(file.stat().st_mode & 0o777) for file in holders} == {"0o600"}
-        shown = subprocess.run(["ps", "-ewwo", "args"], capture_output=True, text=True, check=True).stdout
+        shown = completed(["ps", "-ewwo", "args"], check=True).stdout
         assert ("jupyter-lab" in shown, token in shown) == (True, False)
         if ends == "cancelled":
             jobs.cancel(id)

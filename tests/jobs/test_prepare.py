@@ -16,6 +16,7 @@ from tests.jobs.conftest import fleet
 from tests.jobs.conftest import make_cluster as slurm
 from tests.jobs.kubernetes.conftest import make_cluster as eks
 from tests.jobs.vendor import MEGATRON, NEMO, Site
+from tests.support import completed
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, LlamaNxd, Lora, TorchTitan
 from trainium_cdk.outputs import ClusterOutputs
@@ -170,7 +171,7 @@ def test_workers_see_the_packages_of_both(engine: str, site: Site) -> None:
     assert start == ["python3", "m torch.distributed.run"]
     command = f'. "{recorded(site, BERT, on)}/bin/activate"; python3 -m torch.distributed.run "$0"'
     run = ["bash", "-c", command, str(site.root / "train.py")]
-    done = subprocess.run(run, env=site.variables(engine), capture_output=True, text=True, check=False)
+    done = completed(run, env=site.variables(engine))
     assert (done.returncode, done.stdout) == (0, "both\n"), done.stderr
 
 
@@ -213,9 +214,7 @@ def test_in_a_vendors_image_only_the_helper_is_compiled(site: Site) -> None:
     assert not (site.packages(site.base) / MEGATRON / "helpers.so").exists()
     where = 'import nemo, subprocess as s; print(nemo.__file__); s.run(["make", "-q", "-C", nemo.__path__[0] + "/../{}"], check=True)'
     command = f". \"{packages.parents[2]}/bin/activate\"; python3 -c '{where.format(MEGATRON)}'"
-    done = subprocess.run(
-        ["bash", "-c", command], env=site.variables("eks"), capture_output=True, text=True, check=True
-    )
+    done = completed(["bash", "-c", command], env=site.variables("eks"), check=True)
     assert done.stdout == f"{packages}/nemo/__init__.py\n"
 
 

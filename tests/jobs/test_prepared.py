@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.conftest import make_cluster
+from tests.support import completed
 from trainium_cdk.jobs import JobError, prepared
 
 NAMES = [f"{n:012x}" for n in range(3)]
@@ -27,7 +27,7 @@ class Here:
 
     def run_shared(self, script: str, **_: object) -> str:
         env = {"TRN_SHARED_ROOT": str(self.root), "PATH": "/usr/bin:/bin"}
-        return subprocess.run(["bash", "-c", script], env=env, check=True, capture_output=True, text=True).stdout
+        return completed(["bash", "-c", script], env=env, check=True).stdout
 
 
 def record(name: str, /, **changes: Any) -> str:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.jobs.conftest import fleet, make_cluster
-from tests.support import swept
+from tests.support import completed, swept
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Nccom, Script, render
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -86,10 +86,7 @@ def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
     # SC1090/SC1091: files found only on the cluster. SC2154, SC2034: variables that a sourced file sets or uses.
     # Arguments of users that look like shell syntax are literal: SC2016, SC2089, SC2090.
     apart = "SC1090,SC1091,SC2154,SC2034" + (",SC2016,SC2089,SC2090" if name in WORDS else "")
-    found = subprocess.run(
-        [SHELLCHECK, "-s", "bash", "-e", apart, *files],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    found = completed([SHELLCHECK, "-s", "bash", "-e", apart, *files], cwd=tmp_path)
     assert found.stdout + found.stderr == ""
     assert len(files) >= 4
 

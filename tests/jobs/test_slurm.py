@@ -7,7 +7,6 @@ import os
 import pwd
 import re
 import signal
-import subprocess
 import threading
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 from sandbox.slurm import LocalSlurm
 from sandbox.slurm_packages import which
 from tests.jobs.conftest import counting, fleet, make_cluster, with_program
-from tests.support import need, until
+from tests.support import completed, need, until
 from tests.told import told
 from trainium_cdk.jobs import (
     BertLarge,
@@ -453,9 +452,7 @@ def test_another_user_of_the_head_node_gets_the_owners_name(tmp_path: Path) -> N
         ask_cancel(make_cluster(), "x"),
     ]
     for text in scripts:
-        done = subprocess.run(
-            [*plain, "bash"], input=text, env={**os.environ, "TRN_SHARED_ROOT": str(tmp_path)}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = completed([*plain, "bash"], input=text, env={**os.environ, "TRN_SHARED_ROOT": str(tmp_path)})
         assert done.returncode == NOT_THEIRS
         assert done.stderr == (
             f"the jobs in {jobs} belong to {user}, and you are {user}. Run this as {user} (sudo -iu {user}), or give --ssm\n"

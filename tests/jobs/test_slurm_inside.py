@@ -23,6 +23,7 @@ from sandbox import LocalAws
 from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
+from tests.support import completed
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, use
 from trainium_cdk.jobs.forward import offered
@@ -134,7 +135,7 @@ def test_through_session_manager(
     (tmp_path / "srun").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     for name in ("sudo", "srun"):
         (tmp_path / name).chmod(0o755)
-    done = subprocess.run(["sh", "-c", *command], capture_output=True, text=True, check=True)
+    done = completed(["sh", "-c", *command], check=True)
     assert done.stdout.splitlines()[-2:] == ["echo", "it's $HOME"], "quoted once"
 
 
@@ -168,7 +169,7 @@ def test_a_port_of_a_job(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -
 
     def steps() -> str:
         command = ["squeue", "--noheader", "--steps", "--format=%j"]
-        return subprocess.run(command, env=slurm.node_env(), capture_output=True, text=True, check=True).stdout
+        return completed(command, env=slurm.node_env(), check=True).stdout
 
     with jobs.forward(id, node=1, patience=60) as tunnel:
         assert "python3" in steps()
@@ -251,7 +252,7 @@ def test_forward_in_a_pipe(running: tuple[SlurmBackend, str], slurm: LocalSlurm,
     assert err.endswith(f"the tunnel has ended; {id} goes on. It ends with trn cancel {id}\n")
     assert "s3cret" not in url + err
     assert jobs.status(id).state == "RUNNING"
-    wrong = subprocess.run([*trn, "8888:0", *options], env=env, capture_output=True, text=True, check=False)
+    wrong = completed([*trn, "8888:0", *options], env=env)
     assert (wrong.returncode, "'8888:0' is not PORT or PORT:LOCAL" in wrong.stderr) == (2, True), wrong.stderr
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import completed
+
 
 @pytest.mark.parametrize(
     ("limit", "count", "code"),
@@ -112,4 +114,4 @@ def stage(job: Path, does: str, programs: Mapping[str, str] = {}, **env: str) ->
     env |= {"SLURM_JOB_NODELIST": "n-[1-2]", "SLURMD_NODENAME": "n-1", "PATH": f"{job / 'bin'}:{os.environ['PATH']}"}
     shell = str(files("trainium_cdk.jobs").joinpath("shell", "stage.sh"))
     command = ["bash", "-c", f'job=$1 stage=train; . "$2"; {does}', "stage", str(job), shell]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    return completed(command, env=env)

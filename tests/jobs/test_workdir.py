@@ -16,6 +16,7 @@ from sandbox import LocalAws
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
+from tests.support import completed
 from trainium_cdk.errors import JobError, SubmitError
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, shell, workdir
 from trainium_cdk.jobs.kubernetes.render import render as render_eks
@@ -77,7 +78,7 @@ def test_ignore_files_agree_with_git(tmp_path: Path) -> None:
     write(tmp_path, {**dict.fromkeys(names, ""), **rules})
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     git = ["git", "-C", str(tmp_path), "ls-files", "-z", "--others", "--exclude-standard"]
-    by_git = subprocess.run(git, capture_output=True, text=True, check=True).stdout.split("\0")
+    by_git = completed(git, check=True).stdout.split("\0")
     assert sorted(entry.name for entry in workdir.read(tmp_path).entries) == sorted(filter(None, by_git))
     below = [name.removeprefix("src/") for name in by_git if name.startswith("src/")]
     assert sorted(entry.name for entry in workdir.read(tmp_path / "src").entries) == sorted(below)
@@ -242,7 +243,7 @@ def test_a_file_that_changes_meanwhile(local_aws: LocalAws, backend: SlurmBacken
 def test_the_program_on_nodes_names_what_is_wrong(tmp_path: Path) -> None:
     """Without the AWS CLI, and with a list that is no list."""
     program = [sys.executable, "-c", shell.read("code.py").decode(), "s3://b/c", "0" * 64, str(tmp_path / "code")]
-    done = subprocess.run(program, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    done = completed(program, env={"PATH": str(tmp_path)})
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "the workdir cannot be fetched: [Errno 2] No such file or directory: 'aws'" in done.stderr
     aws = (
@@ -250,5 +251,5 @@ def test_the_program_on_nodes_names_what_is_wrong(tmp_path: Path) -> None:
         / "aws"
     )
     aws.chmod(0o755)
-    done = subprocess.run(program, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    done = completed(program, env={"PATH": str(tmp_path)})
     assert (done.returncode, (tmp_path / "code").exists()) == (1, False)

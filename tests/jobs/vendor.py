@@ -15,6 +15,7 @@ from pathlib import Path
 from conformance.confined import confined
 from sandbox import head_node
 from sandbox.slurm_packages import SYSTEM_PATH
+from tests.support import completed
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.jobs import Job, render
 from trainium_cdk.jobs.kubernetes import render as render_for_kubernetes
@@ -180,9 +181,7 @@ class Site:
         """The packages that a program sees in an activated environment."""
         show = "from importlib.metadata import distributions as d\nfor x in reversed([*d()]): print(x.metadata['Name'].lower(), x.version)"
         command = f'. "{environment}/bin/activate" && python3 -c "$SHOW"'
-        done = subprocess.run(
-            ["bash", "-c", command], env={**self.variables("slurm"), "SHOW": show}, check=True, capture_output=True, text=True
-        )  # fmt: skip
+        done = completed(["bash", "-c", command], env={**self.variables("slurm"), "SHOW": show}, check=True)
         return dict(line.split() for line in done.stdout.splitlines())
 
     def variables(self, engine: str) -> dict[str, str]:

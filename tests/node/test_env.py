@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.support import completed
 from trainium_cdk import settings
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import scripts_dir
@@ -22,12 +22,7 @@ ENVIRONMENTS = sorted(Path("tests/environments").glob("*.yaml"))
 
 def read_back(folder: Path, text: str, *arguments: str) -> dict[str, str]:
     (folder / "node.env").write_text(text)
-    done = subprocess.run(
-        ["bash", "-c", READER, "reader", scripts_dir(), folder / "node.env", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed(["bash", "-c", READER, "reader", scripts_dir(), folder / "node.env", *arguments])
     assert done.returncode == 0, done.stderr
     return dict(line.split("=", 1) for line in done.stdout.splitlines())
 

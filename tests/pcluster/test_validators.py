@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -15,7 +14,7 @@ from sandbox import LocalAws
 from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, errors, installed_version
 from tests.pcluster.examples import IDS, ids_for
 from tests.pcluster.seeding import configuration
-from tests.support import need
+from tests.support import completed, need
 from trainium_cdk import settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cluster_configuration.config import Config, render
@@ -85,7 +84,7 @@ def test_every_allowed_log_retention_is_one_of_parallelclusters() -> None:
         "from pcluster.schemas.cluster_schema import CloudWatchLogsSchema as s;"
         "print(*s().fields['retention_in_days'].validate.choices)"
     )
-    done = subprocess.run([PCLUSTER_PYTHON, "-W", "ignore", "-c", ask], capture_output=True, text=True, check=True)
+    done = completed([PCLUSTER_PYTHON, "-W", "ignore", "-c", ask], check=True)
     assert set(get_args(LogDays)) == {int(days) for days in done.stdout.split()} - {0}  # 0 keeps them for ever
 
 

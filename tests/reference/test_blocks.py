@@ -9,7 +9,6 @@ import importlib.util
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -27,6 +26,7 @@ from botocore import xform_name
 
 from sandbox.paths import HOME as ROOT
 from tests.sandbox import on_aws
+from tests.support import completed
 from trainium_cdk import checks, settings
 from trainium_cdk.cli.app import app
 
@@ -115,7 +115,7 @@ def _trn(words: list[str]) -> None:
 
 @functools.cache
 def _help(*words: str) -> str:
-    done = subprocess.run([*words, "--help"], capture_output=True, text=True, check=False, cwd=ROOT)
+    done = completed([*words, "--help"], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -192,10 +192,7 @@ def test_what_needs_no_aws_runs(folder: Path) -> None:
             continue
         if words[1] == "plan":
             words = [*words, "--environment", "environment.yaml"]
-        done = subprocess.run(
-            words, cwd=folder, env={**env, "PATH": path, "AWS_EC2_METADATA_DISABLED": "true"},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = completed(words, cwd=folder, env={**env, "PATH": path, "AWS_EC2_METADATA_DISABLED": "true"})
         assert done.returncode == 0, (block.page, words, done.stderr)
         assert done.stdout or done.stderr
         ran += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import yaml
 from sandbox.paths import HOME as ROOT
 from tests.checks import tables
 from tests.jobs.conftest import make_cluster
+from tests.support import completed
 from trainium_cdk import checks, settings
 from trainium_cdk.catalog.known_errors import KnownError
 
@@ -39,10 +39,11 @@ def test_a_kind_of_a_package(tmp_path: Path) -> None:
     (info / "entry_points.txt").write_text(f"[{name}]\n{entry.replace(chr(34), '')}\n")
     (tmp_path / "cluster.json").write_text(make_cluster().model_dump_json())
     submit = ["submit", "hello", "--greeting", "hey", "--nodes", "2", "--cluster", "cluster.json", "--dry-run"]
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-c", "from trainium_cdk.cli.__main__ import main; main()", *submit],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
     assert "echo hey from node $NODE_RANK" in done.stdout, done.stderr
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from reference import environment, messages
 from reference.__main__ import write
 from sandbox.paths import HOME as ROOT
 from sandbox.paths import environment as venv
-from tests.support import need
+from tests.support import completed, need
 from trainium_cdk import checks
 from trainium_cdk.cli.app import _COMMANDS, _HIDDEN
 
@@ -55,10 +54,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     write(folder / "pages")
     (folder / "mkdocs.yml").write_text(CONFIG.format(root=ROOT, folder=folder))
-    done = subprocess.run(
+    done = completed(
         [program, "build", "--quiet", "--strict", "-f", folder / "mkdocs.yml"],
-        capture_output=True, text=True, check=False, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-    )  # fmt: skip
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     return folder / "html"
 

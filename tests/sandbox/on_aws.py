@@ -11,6 +11,7 @@ import textwrap
 from pathlib import Path
 
 from sandbox.paths import HOME as ROOT
+from tests.support import completed
 
 PAGE = ROOT / "docs/on-aws.md"
 _PROGRAMS = ("cdk ", "trn ", "export ", "python -m sandbox ")
@@ -61,9 +62,7 @@ class Shell:
 
     def refused(self, command: str, reason: str) -> None:
         """Run a command that this cluster cannot serve."""
-        done = subprocess.run(
-            self.split(command), cwd=self.checkout, env=self._environment(), capture_output=True, text=True, check=False
-        )
+        done = completed(self.split(command), cwd=self.checkout, env=self._environment())
         assert done.returncode == 1
         assert reason in done.stderr
 
@@ -76,9 +75,7 @@ class Shell:
         answer = {"cdk deploy": " --require-approval never", "trn destroy": " --yes"}
         command += next((more for start, more in answer.items() if command.startswith(start)), "")
         command += " another.yaml" if command == "trn init" else ""
-        done = subprocess.run(
-            self.split(command), cwd=self.checkout, env=self._environment(), input=stdin, capture_output=True, text=True, check=False
-        )  # fmt: skip
+        done = completed(self.split(command), cwd=self.checkout, env=self._environment(), input=stdin)
         assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         return done.stdout
 

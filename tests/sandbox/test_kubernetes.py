@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,7 +14,7 @@ from sandbox import paths, processes
 from sandbox.kubernetes import KubernetesFailed, LocalKubernetes, available, build, schemas
 from sandbox.kubernetes.api import ApiError, load_all, path_of
 from sandbox.kubernetes.logs import LogWriter
-from tests.support import need, until
+from tests.support import completed, need, until
 from trainium_cdk.catalog import Catalog
 
 TRN1 = Catalog.load().instance("trn1.32xlarge")
@@ -172,7 +171,7 @@ def test_deleting_a_job_ends_its_processes(cluster: LocalKubernetes) -> None:
     cluster.api().create(job("cancel", 2, f"echo began; {marker} & {marker}; wait"))
 
     def running() -> list[str]:
-        shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        shown = completed(["ps", "-eo", "args"], check=True).stdout
         return [line for line in shown.splitlines() if line == marker]
 
     assert until(lambda: len(running()) == 4)
@@ -253,13 +252,10 @@ def test_stop_from_another_process_leaves_nothing(tmp_path: Path) -> None:
     assert until(lambda: any(name == "sleep" for _, name, _ in processes.with_environment(marked)))
     daemons = cluster.processes
     assert set(daemons) > {"etcd", "kube-apiserver", "kwok", "jobset", "kueue", "vc-scheduler", "pods"}
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-m", "sandbox.kubernetes", "down", str(tmp_path / "cluster")],
         cwd=paths.HOME,
         env={**os.environ, "PYTHONPATH": paths.python_path()},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert not [name for name, process in daemons.items() if process.alive]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from sandbox import LocalAws
 from sandbox.kubernetes import KubernetesFailed, LocalKubernetes, eks
 from sandbox.kubernetes.api import ApiError, path_of
 from sandbox.local_aws import SHIMS
+from tests.support import completed
 
 GROUPS = "scheduling.volcano.sh/v1beta1"
 NAME = "kubernetes-test"
@@ -115,7 +115,7 @@ def test_aws_and_kubectl_reach_the_cluster_that_eks_describes(
     config = tmp_path / "kubeconfig"
 
     def run(*command: str, refused: str = "") -> None:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        done = completed(command, env=env)
         assert (done.returncode == 0) is (not refused), done.stderr
         assert refused in done.stderr.replace("\\", "")
 
@@ -147,7 +147,7 @@ def test_an_existing_cluster_serves_as_eks(
     assert (hook["endpoint"], hook["ca"]) == (cluster.endpoint, cluster.ca_data)
     env = {"SANDBOX_DIR": str(tmp_path), "HOME": str(tmp_path), "PATH": os.defpath}
     command = [str(SHIMS / "kubectl"), "get", "--kubeconfig", "/nowhere", "namespace", "kube-system", "-o", "name"]
-    shown = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    shown = completed(command, env=env, check=True).stdout
     assert shown == "namespace/kube-system\n"
     eks.detach(tmp_path, "own")
     assert list((tmp_path / "eks").iterdir()) == []

@@ -33,7 +33,7 @@ from sandbox.kubernetes import (
 )
 from sandbox.kubernetes.logs import LogWriter
 from sandbox.local_aws import SHIMS
-from tests.support import need
+from tests.support import completed, need
 from trainium_cdk.catalog import Catalog
 
 Object = dict[str, Any]
@@ -276,7 +276,7 @@ def test_without_an_api_server_kubectl_validates_and_records(sandbox: Path) -> N
 
     def kubectl(verb: str) -> subprocess.CompletedProcess[str]:
         command = [str(SHIMS / "kubectl"), verb, "--kubeconfig", "k", "-f", str(manifest), "--save-config"]
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        return completed(command, env=env)
 
     refused = kubectl("create")
     assert refused.returncode == 1
@@ -406,7 +406,5 @@ def test_containers_of_an_ordinary_user_may_write_to_dev_null() -> None:
         (folder / "spec.json").write_text(json.dumps(spec))
         words = [*user, "unshare", "--mount", "--uts", "--user", "--map-root-user"]
         need(subprocess.run([*words, "true"], check=False).returncode == 0, "users may not make namespaces here")
-        done = subprocess.run(
-            [*words, "/usr/bin/python3", program, folder / "spec.json"], capture_output=True, text=True, check=False
-        )
+        done = completed([*words, "/usr/bin/python3", program, folder / "spec.json"])
         assert (done.stdout, done.stderr) == ("written\n", "")

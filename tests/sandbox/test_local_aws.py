@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from sandbox import LocalAws, SandboxError
 from sandbox.__main__ import main
 from sandbox.paths import HOME
-from tests.support import need_local_aws, until
+from tests.support import completed, need_local_aws, until
 
 
 def test_the_command_line_gives_a_shell_its_aws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,9 +26,7 @@ def test_the_command_line_gives_a_shell_its_aws(tmp_path: Path, capsys: pytest.C
     try:
         assert main(["env", *where]) == 0
         shell = capsys.readouterr().out + "env"
-        seen = subprocess.run(
-            ["sh", "-c", shell], env={**os.environ, "AWS_PROFILE": "real"}, capture_output=True, text=True, check=True
-        ).stdout.splitlines()
+        seen = completed(["sh", "-c", shell], env={**os.environ, "AWS_PROFILE": "real"}, check=True).stdout.splitlines()
         assert f"AWS_ENDPOINT_URL={first.split()[3]}" in seen
         assert not [line for line in seen if line.startswith("AWS_PROFILE=")]
         assert main(["leftovers", *where]) == 0
@@ -76,13 +73,10 @@ while not os.path.exists(sys.argv[1] + "/pid"):
 print(aws.pid, open(sys.argv[1] + "/pid").read().strip(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-W", "ignore", "-c", script, str(tmp_path)],
         cwd=HOME,
-        env={**os.environ, "TMPDIR": str(tmp_path)},  # a killed process removes nothing
-        capture_output=True,
-        text=True,
-        check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 2, done.stderr

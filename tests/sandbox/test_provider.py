@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from sandbox.pcluster_validator import PCLUSTER_PYTHON, installed_version
-from tests.support import need
+from tests.support import completed, need
 
 _CRHELPER = """
 import json, sys
@@ -34,10 +33,11 @@ REASONS = ["", "short", "x" * 256, "x" * 257, "begin " + "y" * 4000 + " end"]
 def crhelper() -> list[tuple[str, str]]:
     """Reason and physical id that crhelper sends for a creation that failed for each of REASONS."""
     need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
-    done = subprocess.run(
+    done = completed(
         [PCLUSTER_PYTHON, "-W", "ignore", "-c", _CRHELPER, json.dumps(REASONS)],
-        capture_output=True, text=True, check=True, env={"AWS_DEFAULT_REGION": "us-east-1", "AWS_SAM_LOCAL": "true"},
-    )  # fmt: skip
+        check=True,
+        env={"AWS_DEFAULT_REGION": "us-east-1", "AWS_SAM_LOCAL": "true"},
+    )
     return [(reason, physical_id) for reason, physical_id in json.loads(done.stdout.splitlines()[-1])]
 
 
@@ -48,9 +48,7 @@ def test_a_reason_is_cut_as_crhelper_cuts_it(crhelper: list[tuple[str, str]]) ->
         "import json, sys; from sandbox.emulator.pcluster_provider.handler import shortened;"
         "print(json.dumps([shortened(reason) for reason in json.loads(sys.argv[1])]))"
     )
-    done = subprocess.run(
-        [emulator, "-c", code, json.dumps(REASONS)], capture_output=True, text=True, check=True, env={"PYTHONPATH": "."}
-    )
+    done = completed([emulator, "-c", code, json.dumps(REASONS)], check=True, env={"PYTHONPATH": "."})
     assert json.loads(done.stdout) == [reason for reason, _ in crhelper]
 
 
@@ -66,7 +64,7 @@ def test_a_cluster_whose_update_was_rolled_back_counts_as_failed() -> None:
         "from pcluster.api.converters import cloud_formation_status_to_cluster_status as c;"
         "print(c('UPDATE_ROLLBACK_COMPLETE'), c('UPDATE_COMPLETE'))"
     )
-    done = subprocess.run([PCLUSTER_PYTHON, "-W", "ignore", "-c", ask], capture_output=True, text=True, check=True)
+    done = completed([PCLUSTER_PYTHON, "-W", "ignore", "-c", ask], check=True)
     assert done.stdout.split() == ["UPDATE_FAILED", "UPDATE_COMPLETE"]
 
 
@@ -89,9 +87,7 @@ print(json.dumps([taken, flatten({"headNode": {"state": "running"}, "pools": [{"
 def test_limits_of_responses() -> None:
     emulator = Path(".venvs/aws/bin/python")
     need(emulator.exists(), f"the emulator is not installed ({emulator}): make setup")
-    done = subprocess.run(
-        [emulator, "-c", _IN_THE_EMULATOR], capture_output=True, text=True, check=True, env={"PYTHONPATH": "."}
-    )
+    done = completed([emulator, "-c", _IN_THE_EMULATOR], check=True, env={"PYTHONPATH": "."})
     (short, long), flat = json.loads(done.stdout.splitlines()[-1])
     assert short["Status"] == "SUCCESS"
     assert (long["Status"], long["Reason"], long["Data"]) == ("FAILED", "Response object is too long.", {})

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox import slurm
 from sandbox.paths import HOME as ROOT
-from tests.support import need
+from tests.support import completed, need
 
 
 @pytest.mark.sweep
@@ -33,7 +33,7 @@ def test_every_line(tmp_path: Path) -> None:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "TRN_", "CDK_"))}
     env |= {"XDG_CONFIG_HOME": str(tmp_path / "config"), "PATH": f"{ROOT / 'node_modules/.bin'}:{env['PATH']}"}
     script = "\n".join(["set -e", f"trap {shlex.quote(lines[-1])} EXIT", *lines[1:-1]])
-    done = subprocess.run(["bash", "-c", script], cwd=clone, env=env, capture_output=True, text=True, check=False)
+    done = completed(["bash", "-c", script], cwd=clone, env=env)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert {f"{rank}: loss 0.1 on node {rank} of 2" for rank in (0, 1)} <= set(done.stdout.splitlines())
     assert "loss 0.1 on node 1 of 2" in (clone / "results/train.1.log").read_text()

@@ -18,6 +18,7 @@ from sandbox import LocalAws
 from sandbox.__main__ import main
 from sandbox.paths import HOME as ROOT
 from sandbox.shell import nowhere
+from tests.support import completed
 
 ASK = "aws sts get-caller-identity --query Account --output text"
 
@@ -75,9 +76,7 @@ def bash(script: str, account: Account, home: Path, **more: str) -> subprocess.C
         **account.variables,
         **more,
     }
-    return subprocess.run(
-        ["bash", "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False
-    )
+    return completed(["bash", "-c", script], cwd=ROOT, env=env, timeout=600)
 
 
 def test_the_plain_shell_uses_the_users_account(account: Account, home: Path) -> None:
@@ -149,11 +148,8 @@ def test_an_interactive_shell_shows_where_it_is(account: Account, home: Path, lo
 
 def test_env_needs_only_the_standard_library(tmp_path: Path) -> None:
     """`env` is safe under any Python: it imports the standard library only."""
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['sandbox', 'env', '--dir', "
-         f"{str(tmp_path)!r}]; from sandbox.__main__ import main; sys.exit(main())"],
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
+    done = completed([sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['sandbox', 'env', '--dir', "
+         f"{str(tmp_path)!r}]; from sandbox.__main__ import main; sys.exit(main())"], timeout=600)  # fmt: skip
     assert (done.returncode, done.stdout.strip()) == (2, nowhere()), done
 
 

@@ -17,7 +17,7 @@ from sandbox import processes
 from sandbox.slurm import LocalSlurm, available
 from sandbox.slurm_config import BadClusterConfiguration, Places, cgroup_conf, plan, slurm_conf
 from sandbox.slurm_layout import SlurmFailed
-from tests.support import need
+from tests.support import completed, need
 
 REPO = Path(__file__).parents[2]
 
@@ -209,9 +209,7 @@ def test_the_machine_is_not_touched(slurm: LocalSlurm) -> None:
 
 def test_attached_clusters_know_their_head_node(slurm: LocalSlurm, tmp_path: Path) -> None:
     result = json.loads(slurm.attach(tmp_path / "clusters" / "trn").read_text())
-    done = subprocess.run(
-        ["squeue", "-h"], env=result["env"], cwd=result["cwd"], capture_output=True, text=True, check=False
-    )
+    done = completed(["squeue", "-h"], env=result["env"], cwd=result["cwd"])
     assert done.returncode == 0, done.stderr
     assert (Path(result["env"]["TRN_SHARED_ROOT"]) / "efs").is_dir()
 
@@ -256,15 +254,11 @@ def test_up_and_down_from_different_processes(tmp_path: Path) -> None:
         "InstanceType: trn1.32xlarge, MinCount: '1', MaxCount: '1000'}]}]}\n"
     )
     trn = [sys.executable, "-m", "sandbox.slurm"]
-    up = subprocess.run(
-        [*trn, "up", str(directory), str(file), "--max-nodes=3"], cwd=REPO, capture_output=True, text=True, check=False
-    )
+    up = completed([*trn, "up", str(directory), str(file), "--max-nodes=3"], cwd=REPO)
     try:
         assert "has 1000 nodes; this machine runs 3 virtual ones (997 left out)" in up.stderr
         assert up.returncode == 0, up.stderr
-        result = subprocess.run(
-            ["bash", "-c", f"{up.stdout}\nsrun -N3 hostname"], capture_output=True, text=True, check=False
-        )
+        result = completed(["bash", "-c", f"{up.stdout}\nsrun -N3 hostname"])
         assert len(result.stdout.split()) == 3, result.stderr
     finally:
         down = subprocess.run([*trn, "down", str(directory), "--wipe"], cwd=REPO, check=False)

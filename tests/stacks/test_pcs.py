@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from sandbox.leftovers import beyond, inventory
 from stacks.pcs import TrnPcsStack
 from tests.cdk import app, findings, needs, only, properties, resources
 from tests.stacks import keys
-from tests.support import need
+from tests.support import completed, need
 from tests.told import told
 from trainium_cdk import outputs, settings
 from trainium_cdk.cli import app as cli
@@ -184,10 +183,9 @@ def test_life_of_a_cluster(
     stack, file = f"TrnPcsStack-{name}", tmp_path / "environment.yaml"
 
     def trn(*words: str, ok: bool = True) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "trainium_cdk.cli", *words],
-            cwd=ROOT, env={**local_aws.env, "TRN_ENV": str(file)}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = completed(
+            [sys.executable, "-m", "trainium_cdk.cli", *words], cwd=ROOT, env={**local_aws.env, "TRN_ENV": str(file)}
+        )
         assert (done.returncode == 0) is ok, (done.stdout + done.stderr)[-3000:]
         return done.stdout + done.stderr
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.jobs.conftest import fleet, make_cluster
-from tests.support import many
+from tests.support import completed, many
 from tests.trust.figures import record
 from trainium_cdk.cli import app
 from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend, render, shell
@@ -86,9 +86,8 @@ def check(backend: SlurmBackend, jobs_dir: Path, args: list[str], env: dict[str,
 
 def of_bash() -> list[str]:
     """Every variable that a bare bash sets."""
-    import subprocess
 
-    done = subprocess.run(["bash", "-c", "compgen -v"], env={}, capture_output=True, text=True, check=True)
+    done = completed(["bash", "-c", "compgen -v"], env={}, check=True)
     return done.stdout.split()
 
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from mutation.rooms import PACKAGE, ROOMS, ROOT, SEED, mirrored, modules
-from tests.support import need
+from tests.support import completed, need
 
 PYTHON = ROOT / ".venvs/mutation/bin/python"
 
@@ -26,9 +26,7 @@ def test_the_published_scores_are_good(room: str) -> None:
 
 def test_recorded_faults_are_found() -> None:
     """The tests run on a copy of the checkout: this one does not change."""
-    done = subprocess.run(
-        [sys.executable, "-m", "mutation", "--recorded"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = completed([sys.executable, "-m", "mutation", "--recorded"], cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "::" in done.stdout
 

@@ -17,7 +17,7 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import Seeded, reservation, seed
-from tests.support import swept
+from tests.support import completed, swept
 from tests.trust.figures import record
 from trainium_cdk import settings
 from trainium_cdk.checks.live import Aws, Report, Target, checks_of, examine, policy, price_list, regions
@@ -55,10 +55,7 @@ def trn(local_aws: LocalAws, tmp_path: Path) -> Trn:
     def run(text: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         file = tmp_path / "environment.yaml"
         file.write_text(text)
-        return subprocess.run(
-            [TRN, "preflight", *words, "--env", str(file)],
-            env={**local_aws.env, **env}, capture_output=True, text=True, timeout=900, check=False,
-        )  # fmt: skip
+        return completed([TRN, "preflight", *words, "--env", str(file)], env={**local_aws.env, **env}, timeout=900)
 
     return run
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
+from tests.support import completed
 from trainium_cdk.jobs import Finetune, Job, JobError, Lora, Script, TorchTitan, render
 from trainium_cdk.outputs import SlurmCluster
 
@@ -106,10 +106,7 @@ def test_commands(job: Job, on: SlurmCluster, command: str, tmp_path: Path) -> N
     assert command in " ".join(line.strip() for line in lines)
     for name in ("node.sh", "prepare.sh")[: 1 + job.PREPARES]:
         (tmp_path / name).write_bytes(files[name])
-        found = subprocess.run(
-            [SHELLCHECK, "-s", "bash", "-e", "SC1090,SC1091,SC2154,SC2034,SC2016", tmp_path / name],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        found = completed([SHELLCHECK, "-s", "bash", "-e", "SC1090,SC1091,SC2154,SC2034,SC2016", tmp_path / name])
         assert found.stdout == ""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.jobs.conftest import make_cluster
+from tests.support import completed
 from trainium_cdk.jobs.kinds import kinds, submittable
 
 MODULE = """
@@ -56,7 +57,7 @@ def trn(packages: Path | None, *arguments: str) -> subprocess.CompletedProcess[s
     path = [str(packages)] if packages else []
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")]), "COLUMNS": "200"}
     command = [sys.executable, "-c", "from trainium_cdk.cli.__main__ import main; main()", *arguments]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    return completed(command, env=env)
 
 
 def test_a_kind_of_another_package_is_like_ours(package: Path) -> None:
@@ -74,10 +75,7 @@ def test_a_kind_of_another_package_is_like_ours(package: Path) -> None:
     ]
     code = "from trainium_cdk.jobs import parse_line; print(list(parse_line(b'hello 7'))[0].step)"
     env = {**os.environ, "PYTHONPATH": f"{package}:{os.environ.get('PYTHONPATH', '')}"}
-    assert (
-        subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
-        == "7\n"
-    )
+    assert completed([sys.executable, "-c", code], env=env, check=True).stdout == "7\n"
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ import pytest
 from sandbox import LocalAws
 from tests.credentials import session
 from tests.jobs.kubernetes.conftest import NAME, Running
+from tests.support import completed
 from trainium_cdk.jobs import TransportError, TrnError, connect
 from trainium_cdk.jobs.kubernetes import Api, ApiError, access, kubernetes_api, tunnel
 from trainium_cdk.jobs.kubernetes.api import connections
@@ -213,14 +214,11 @@ api.close()
 def run_tunnel(running: Running, folder: Path, bastion_host: str) -> subprocess.CompletedProcess[str]:
     cluster = running.cluster.model_copy(update={"bastion_host_id": bastion_host})
     path = os.pathsep.join([str(folder / "bin"), "/usr/bin", "/bin"])
-    return subprocess.run(
+    return completed(
         [sys.executable, "-c", TUNNEL],
         input=cluster.model_dump_json(),
         env={**running.variables, "PATH": path, "HOME": str(folder)},
-        capture_output=True,
-        text=True,
         timeout=900,
-        check=False,
     )
 
 

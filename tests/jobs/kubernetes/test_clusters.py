@@ -14,6 +14,7 @@ from sandbox import LocalAws
 from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
 from tests.jobs.kubernetes.conftest import NAME, Running, script
+from tests.support import completed
 from tests.test_outputs import exported
 from trainium_cdk import settings
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
@@ -56,7 +57,7 @@ def stacks(running: Running, slurm: LocalSlurm, local_aws: LocalAws) -> Iterator
 
 
 def trn(running: Running, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([TRN, "clusters", *words], env=running.variables, capture_output=True, text=True, check=False)
+    return completed([TRN, "clusters", *words], env=running.variables)
 
 
 def test_two_engines_and_one_that_is_silent(

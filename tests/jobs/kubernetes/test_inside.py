@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from websocket import WebSocketConnectionClosedException
 from sandbox.kubernetes.kwok_config import OPEN_PORTS
 from sandbox.training.fakes import neuron_tools
 from tests.jobs.kubernetes.conftest import Running, script, text
-from tests.support import until
+from tests.support import completed, until
 from trainium_cdk.jobs import JobError, TransportError, UnknownJob, use
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, inside
 from trainium_cdk.jobs.kubernetes.tensorboard import serve
@@ -189,7 +188,7 @@ def test_kubectl_works_with_the_kubeconfig(backend: KubernetesBackend, running: 
     env = {**running.variables, "HOME": str(tmp_path), "PATH": f"{trn.parent}:/usr/bin:/bin", "KUBECONFIG": str(config)}
 
     def run(*command: object) -> str:
-        done = subprocess.run([*map(str, command)], env=env, capture_output=True, text=True, timeout=900, check=False)
+        done = completed([*map(str, command)], env=env, timeout=900)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

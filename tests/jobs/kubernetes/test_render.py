@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 from sandbox import head_node
 from sandbox.kubernetes import schemas
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
-from tests.support import swept
+from tests.support import completed, swept
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, LlamaNxd, Lora, Script, TorchTitan
 from trainium_cdk.jobs.kubernetes import KubernetesSubmission, names, render, status
@@ -145,9 +145,7 @@ def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
     # SC1090/SC1091: files found only in the pod. SC2154, SC2034: variables that a sourced file sets or uses.
     # SC2329, SC2317: functions that are called by their name in a variable
     apart = "SC1090,SC1091,SC2154,SC2034,SC2329,SC2317" + (",SC2016,SC2089,SC2090" if name in WORDS else "")
-    found = subprocess.run(
-        [SHELLCHECK, "-s", "bash", "-e", apart, *scripts], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    found = completed([SHELLCHECK, "-s", "bash", "-e", apart, *scripts], cwd=tmp_path)
     assert found.stdout + found.stderr == ""
     assert len(scripts) >= 2
 

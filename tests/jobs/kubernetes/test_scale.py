@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import pytest
 
 from sandbox.kubernetes.api import Api, Object, path_of
 from tests.jobs.kubernetes.conftest import Running, apply, script
-from tests.support import swept
+from tests.support import completed, swept
 from tests.trust.figures import record
 from trainium_cdk import settings
 from trainium_cdk.eks import manifests
@@ -164,13 +163,7 @@ def test_jobs_that_wait_and_that_have_ended(
     trn = Path(sys.executable).with_name("trn")
     command = [sys.executable, "-c", _MEASURED, str(trn), "list", "--cluster", str(file)]
     began = time.monotonic()
-    done = subprocess.run(
-        command,
-        env={**running.variables, "PATH": f"{trn.parent}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = completed(command, env={**running.variables, "PATH": f"{trn.parent}:/usr/bin:/bin"}, check=True)
     megabytes, cpu = done.stderr.split()[-2:]
     record(
         f"list-{size}-jobs", jobs=size, requests=many["list"][1], cpu_seconds=round(float(cpu), 1), megabytes=int(megabytes),

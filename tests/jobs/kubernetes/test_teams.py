@@ -16,7 +16,7 @@ from sandbox import LocalAws
 from sandbox.kubernetes import build
 from tests.jobs.kubernetes.conftest import EFS, NAME, Running, apply, make_cluster, script
 from tests.jobs.kubernetes.test_inside import SERVER
-from tests.support import until
+from tests.support import completed, until
 from trainium_cdk import outputs, settings
 from trainium_cdk.eks import kueue, manifests, network_policies
 from trainium_cdk.eks.access import groups_of
@@ -87,7 +87,7 @@ def test_a_member_submits_follows_and_cancels(
 
     def trn(*words: str, team: str = "speech") -> subprocess.CompletedProcess[str]:
         environment = {**member, "TRN_CLUSTER": str(file), "TRN_TEAM": team}
-        return subprocess.run(["trn", *words], env=environment, capture_output=True, text=True, check=False)
+        return completed(["trn", *words], env=environment)
 
     sent = trn("submit", str(program), "--image", "registry.example/train:1", "--token", "team")
     assert sent.returncode == 0, sent.stderr
@@ -101,10 +101,10 @@ def test_a_member_submits_follows_and_cancels(
     config = tmp_path / "config"
     written = trn("kubeconfig", "-o", str(config))
     assert written.returncode == 0, written.stderr
-    listed = subprocess.run(
+    listed = completed(
         [build.program("kubectl"), "get", "jobsets", "-o", "name"],
-        env={**member, "KUBECONFIG": str(config), "HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env={**member, "KUBECONFIG": str(config), "HOME": str(tmp_path)},
+    )
     assert listed.stdout.split() == [f"jobset.jobset.x-k8s.io/{id}"], listed.stderr
     program.write_text("sleep 3600\n")
     [second] = trn("submit", str(program), "--image", "registry.example/train:1", "--token", "two").stdout.split()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from sandbox.kubernetes import schemas
 from sandbox.kubernetes.api import path_of
 from sandbox.paths import HOME as ROOT
 from tests.jobs.kubernetes.conftest import Running, fleet, make_cluster
-from tests.support import need, until
+from tests.support import completed, need, until
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, render, status
 from trainium_cdk.jobs.kubernetes.torchx import component
@@ -30,15 +29,7 @@ def torchx(folder: Path, cluster: EksCluster, *arguments: str, good: bool = True
     file.write_text(component(cluster))
     config = "queue=trn,namespace=training,service_account=trn-job"
     run = ["run", "--dryrun", "-s", "kubernetes", "--workspace=", "-cfg", config, f"{file}:train", *arguments]
-    done = subprocess.run(
-        [str(TORCHX), *run],
-        env={"HOME": str(folder), "PATH": "/usr/bin:/bin"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    done = completed([str(TORCHX), *run], env={"HOME": str(folder), "PATH": "/usr/bin:/bin"}, cwd=folder, timeout=900)
     if not good:
         assert done.returncode != 0
         return done.stderr

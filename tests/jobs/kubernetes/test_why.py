@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from sandbox import LocalAws
 from tests.jobs.kubernetes.conftest import NAME, Running, script
+from tests.support import completed
 from trainium_cdk import outputs, settings
 from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
@@ -57,7 +57,7 @@ def test_warnings_of_the_cluster_are_evidence(backend: KubernetesBackend, runnin
     trn = Path(sys.executable).with_name("trn")
     env = {**running.variables, "PATH": f"{trn.parent}:/usr/bin:/bin"}
     try:
-        done = subprocess.run([trn, "why", stack], env=env, capture_output=True, text=True, check=False, timeout=600)
+        done = completed([trn, "why", stack], env=env, timeout=600)
     finally:
         backend.api.delete("Event", "trn-why")
     assert done.returncode == 0, done.stderr

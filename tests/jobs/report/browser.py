@@ -6,10 +6,9 @@ import html
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
-from tests.support import need
+from tests.support import completed, need
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _MEASURE = """<script>addEventListener("load", () => {
@@ -38,7 +37,7 @@ def _run(folder: Path, *options: str) -> str:
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     ]
     profile = f"--user-data-dir={folder / 'profile'}"
-    done = subprocess.run([*command, profile, *options], capture_output=True, text=True, check=False, timeout=300)
+    done = completed([*command, profile, *options], timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
+from tests.support import completed
 from tests.trust.figures import record
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli.destroy import Busy, confirm
@@ -128,15 +129,7 @@ def account(local_aws: LocalAws, request: pytest.FixtureRequest) -> Iterator[Acc
 
 
 def trn(aws: LocalAws, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [TRN, "destroy", *arguments],
-        env=aws.env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    return completed([TRN, "destroy", *arguments], env=aws.env, stdin=subprocess.DEVNULL, timeout=900)
 
 
 def test_a_stack_with_a_similar_name_is_not_touched(account: Account) -> None:

@@ -15,6 +15,7 @@ import pytest
 from botocore.stub import Stubber
 
 from sandbox import LocalAws
+from tests.support import completed
 from trainium_cdk.cli.diff import _staying
 from trainium_cdk.errors import UpdateError
 from trainium_cdk.operations.updates.live import assemble, deployed
@@ -50,10 +51,12 @@ def app(tmp_path: Path) -> Path:
 
 
 def diff(aws: LocalAws, app: Path, name: str, mode: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [TRN, "diff", "Small", "--app", str(app), *arguments], env={**aws.env, "SMALL_NAME": name, "SMALL_MODE": mode},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=900,
-    )  # fmt: skip
+    return completed(
+        [TRN, "diff", "Small", "--app", str(app), *arguments],
+        env={**aws.env, "SMALL_NAME": name, "SMALL_MODE": mode},
+        stdin=subprocess.DEVNULL,
+        timeout=900,
+    )
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ from sandbox import LocalAws
 from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, ValidatorError, installed_version
 from tests.pcluster.examples import ids_for
 from tests.pcluster.test_validators import stringified
-from tests.support import need
+from tests.support import completed, need
 from tests.trust.figures import record
 from trainium_cdk import settings
 from trainium_cdk.cluster_configuration.config import Config, render
@@ -279,10 +278,11 @@ def test_no_change_is_no_change() -> None:
 
 def test_every_path_has_parallelclusters_policy() -> None:
     need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
-    done = subprocess.run(
-        [PCLUSTER_PYTHON, "-W", "ignore", "-c", _ALL_PATHS], capture_output=True, text=True, check=True,
+    done = completed(
+        [PCLUSTER_PYTHON, "-W", "ignore", "-c", _ALL_PATHS],
+        check=True,
         env={"AWS_DEFAULT_REGION": "us-east-1", "HOME": "/nonexistent"},
-    )  # fmt: skip
+    )
     theirs: dict[str, Any] = json.loads(done.stdout)
     assert len(theirs) > 300
     record("pcluster-policies", paths=len(theirs))

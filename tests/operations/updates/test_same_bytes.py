@@ -6,13 +6,12 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import swept
+from tests.support import completed, swept
 
 ROOT = Path(__file__).parents[3]
 PARTS = ("app.py", "cdk.json", "stacks", "constructs", "bootstrap")
@@ -39,7 +38,7 @@ def assembly(folder: Path, environment: Path, out: Path, **variables: str) -> di
     context = {**json.loads((folder / "cdk.json").read_text())["context"], "env": str(environment)}
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "CDK_", "JSII_", "PYTHON", "LC_"))}
     node = str(Path(sys.executable).parent)
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "app.py"],
         cwd=folder,
         env={
@@ -51,9 +50,6 @@ def assembly(folder: Path, environment: Path, out: Path, **variables: str) -> di
             "CDK_CONTEXT_JSON": json.dumps(context),
             **variables,
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     return {
