@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from sandbox import LocalAws
-from tests.support import need_local_aws
+from sandbox.pcluster_validator import PclusterValidator
+from tests.support import need_local_aws, need_pcluster
 
 _CONFIG = tempfile.TemporaryDirectory(prefix="trn-tests-config-")
 # the file that this user has chosen with `trn use` is none of the tests'
@@ -108,3 +109,10 @@ def local_aws() -> Iterator[LocalAws]:
     with LocalAws.start() as aws:
         aws.bootstrap()
         yield aws
+
+
+@pytest.fixture(scope="session")
+def validator(local_aws: LocalAws) -> PclusterValidator:
+    """AWS ParallelCluster's own schema, validators and update policy, which read that local AWS."""
+    need_pcluster()
+    return local_aws.pcluster_validator

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sandbox.local_aws import CDK, EMULATOR_PYTHON
+from sandbox.pcluster_validator import PCLUSTER_PYTHON, installed_version
 
 
 def need(condition: object, reason: str) -> None:
@@ -33,6 +34,11 @@ def need_local_aws() -> None:
     """Skip or fail as `need` does, unless a local AWS can be started."""
     need(EMULATOR_PYTHON.exists(), f"the emulator is not installed ({EMULATOR_PYTHON}): make setup")
     need(CDK.exists(), f"the CDK command line is not installed ({CDK}): make setup")
+
+
+def need_pcluster() -> None:
+    """Skip or fail as `need` does, unless AWS ParallelCluster's own package is installed."""
+    need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
 
 
 def completed(command: Sequence[Any], *, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -11,9 +11,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from sandbox import LocalAws
-from sandbox.pcluster_validator import PCLUSTER_PYTHON, installed_version
+from sandbox.pcluster_validator import PCLUSTER_PYTHON
 from tests.jobs.conftest import make_cluster
-from tests.support import completed, need
+from tests.support import completed, need_pcluster
 from trainium_cdk import settings
 from trainium_cdk.cluster_configuration.image import bake
 
@@ -25,7 +25,7 @@ Trn = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def trn(local_aws: LocalAws, tmp_path: Path) -> Trn:
     """Run `trn image bake` with ParallelCluster's command on the PATH, for a cluster whose bucket exists."""
-    need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
+    need_pcluster()
     s3 = local_aws.client("s3")
     if BUCKET not in {b["Name"] for b in s3.list_buckets()["Buckets"]}:
         s3.create_bucket(Bucket=BUCKET)

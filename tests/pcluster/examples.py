@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+from typing import Any
 
-from trainium_cdk.cluster_configuration.config import ClusterIds
+from trainium_cdk.cluster_configuration.config import ClusterIds, Config
 from trainium_cdk.settings import Environment
 
 IDS = ClusterIds(
@@ -32,3 +34,29 @@ def ids_for(env: Environment) -> ClusterIds:
         key_name=ssh.key_name or "made-here" if ssh else None,
         ssh_source=ssh.from_cidrs[0] if ssh else IDS.ssh_source,
     )
+
+
+def stringified(value: Any) -> Any:
+    """Every scalar as text: what CloudFormation passes to a custom resource."""
+    if isinstance(value, dict):
+        return {k: stringified(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [stringified(v) for v in value]
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def change(config: Config, path: str, value: Any) -> None:
+    """Set what is at a path, `HeadNode.Ssh.KeyName` or `SlurmQueues.0`; None: remove it. `+`: append; `*`: append a copy of the
+    first, with these changes."""
+    *way, last = (int(key) if key.lstrip("-").isdigit() else key for key in path.split("."))
+    place: Any = config
+    for key in way:
+        place = place[key]
+    if last == "+":
+        place.append(copy.deepcopy(value))
+    elif last == "*":
+        place.append({**copy.deepcopy(place[0]), **value})
+    elif value is None:
+        del place[last]
+    else:
+        place[last] = copy.deepcopy(value)

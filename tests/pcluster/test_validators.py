@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
 from sandbox import LocalAws
-from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, errors, installed_version
-from tests.pcluster.examples import IDS, ids_for
+from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, errors
+from tests.pcluster.examples import IDS, stringified
 from tests.pcluster.seeding import configuration
-from tests.support import completed, need
+from tests.support import completed, need_pcluster
 from trainium_cdk import settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cluster_configuration.config import Config, render
@@ -32,21 +30,6 @@ ACCEPTED = {
     "AmiOsCompatibleValidator": "the same",
     "DetailedMonitoringValidator": "asked for by the environment, through overrides",
 }
-
-
-@pytest.fixture(scope="module")
-def validator(local_aws: LocalAws) -> PclusterValidator:
-    need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
-    return local_aws.pcluster_validator
-
-
-def stringified(value: Any) -> Any:
-    """Every scalar as text: what CloudFormation passes to a custom resource."""
-    if isinstance(value, dict):
-        return {k: stringified(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [stringified(v) for v in value]
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @pytest.mark.parametrize("file", ENVIRONMENTS, ids=lambda f: f.stem)
@@ -79,7 +62,7 @@ def test_volumes_of_fsx_pass(type: str, validator: PclusterValidator, local_aws:
 
 
 def test_every_allowed_log_retention_is_one_of_parallelclusters() -> None:
-    need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
+    need_pcluster()
     ask = (
         "from pcluster.schemas.cluster_schema import CloudWatchLogsSchema as s;"
         "print(*s().fields['retention_in_days'].validate.choices)"
@@ -129,64 +112,6 @@ def test_as_many_tags_as_the_rules_allow_pass_with_that_of_the_function(
         assert [f.type for f in errors(validator.validate(stringified(config), env.cluster_name))] == refused
 
 
-Change = Callable[[dict[str, Any]], None]
-
-
-def pcluster(**values: Any) -> Change:
-    return lambda data: data.setdefault("pcluster", {}).update(values)
-
-
-def queue(**values: Any) -> Change:
-    return lambda data: data["pcluster"]["queues"][0].update(values)
-
-
-def resource(**values: Any) -> Change:
-    return lambda data: data["pcluster"]["queues"][0]["compute_resources"][0].update(values)
-
-
-def add_queue(data: dict[str, Any]) -> None:
-    data["pcluster"]["queues"].append({"name": "more", "compute_resources": [{"instance_type": "trn1.2xlarge"}]})
-
-
-def release(version: str) -> Change:
-    return lambda data: data.update(bootstrap={"neuron_release": version})
-
-
-# (what a user changes, allowed while nodes run, allowed when the fleet is stopped)
-CHANGES: dict[str, tuple[Change, bool, bool]] = {
-    "another Neuron release": (release("2.31.0"), True, True),
-    "more nodes": (resource(max_nodes=32), True, True),
-    "a static node": (resource(min_nodes=1), False, True),
-    "one queue more": (add_queue, True, True),
-    "a larger root volume": (queue(root_volume_gib=800), True, True),
-    "a reservation": (resource(reservation="cr-0123456789abcdef0"), False, True),
-    "a tag": (lambda data: data.update(tags={"team": "speech"}), True, True),
-    "longer logs": (pcluster(log_days=90), True, True),
-    "a Slurm setting": (pcluster(slurm_settings=[{"MaxJobCount": 20000}]), True, True),
-    "fewer nodes": (resource(max_nodes=8), False, True),
-    "another idle time": (pcluster(scale_down_idle_minutes=30), False, True),
-    "no placement group": (queue(placement_group="off"), False, True),
-    "another instance type": (resource(instance_type="trn1n.32xlarge"), False, True),
-    "another head node": (pcluster(head={"instance_type": "c5.9xlarge"}), False, False),
-    "SSH for a cluster made without": (pcluster(head={"ssh": {"from_cidrs": ["203.0.113.0/24"]}}), False, False),
-    "another system": (pcluster(os="ubuntu2204"), False, False),
-}
-
-
-@pytest.mark.parametrize("what", CHANGES)
-def test_what_an_update_may_change(what: str, validator: PclusterValidator) -> None:
-    change, running, stopped = CHANGES[what]
-    before: dict[str, Any] = {"pcluster": {"queues": [{"name": "compute1", "compute_resources": [{"max_nodes": 16}]}]}}
-    after = copy.deepcopy(before)
-    change(after)
-    old, new = (_rendered(data) for data in (before, after))
-    assert old != new
-    for fleet_running, expected in ((True, running), (False, stopped)):
-        changes = validator.check_update(old, new, fleet_running=fleet_running)
-        assert changes
-        assert all(c.allowed for c in changes) is expected, changes
-
-
 def test_new_scripts_reach_a_cluster_that_runs(validator: PclusterValidator) -> None:
     env = settings.load()
     old = render(env, IDS)
@@ -197,9 +122,3 @@ def test_new_scripts_reach_a_cluster_that_runs(validator: PclusterValidator) -> 
     assert any("OnNodeUpdated" in path for path in where)
     assert any("SlurmQueues" in path and "OnNodeConfigured" in path for path in where)
     assert old["HeadNode"]["CustomActions"]["OnNodeConfigured"] == new["HeadNode"]["CustomActions"]["OnNodeConfigured"]
-
-
-def _rendered(data: dict[str, Any]) -> Config:
-    env = settings.validate(data)
-    ids = dataclasses.replace(ids_for(env), scripts_url=f"s3://cdk-assets/{env.release.version}.zip")
-    return render(env, ids)

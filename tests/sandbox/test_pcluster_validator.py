@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,13 @@ import pytest
 import yaml
 
 from sandbox import LocalAws
-from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, errors, installed_version
+from sandbox.pcluster_validator import PclusterValidator, errors
 from sandbox.pcluster_validator.seed import Seeded, reservation, seed
-from tests.support import need
+from tests.pcluster.examples import change, stringified
 
 HERE = Path(__file__).parent
 Config = dict[str, Any]
 WRONG = yaml.safe_load((HERE / "wrong_clusters.yaml").read_text("utf-8"))
-
-
-@pytest.fixture(scope="module")
-def validator(local_aws: LocalAws) -> PclusterValidator:
-    need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
-    return local_aws.pcluster_validator
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +56,6 @@ def reserved(config: Config, identifier: str, purchase: str | None, **changes: A
     return config
 
 
-def stringified(value: Any) -> Any:
-    """As CloudFormation passes properties to a custom resource."""
-    if isinstance(value, dict):
-        return {key: stringified(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [stringified(item) for item in value]
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def test_a_good_configuration_passes_directly_and_as_cloudformation_passes_it(
     validator: PclusterValidator, good: Config
 ) -> None:
@@ -104,27 +88,6 @@ def test_a_wrong_configuration_gets_pclusters_own_message(
     case: str, validator: PclusterValidator, good: Config, seeded: Seeded
 ) -> None:
     path, value, message = WRONG[case]
-    *way, last = (int(key) if key.isdigit() else key for key in path.split("."))
-    place: Any = good
-    for key in way:
-        place = place[key]
-    place[last] = filled(value, seeded)
-    if value is None:
-        del place[last]
+    change(good, path, filled(value, seeded))
     found = errors(validator.validate(good))
     assert message in " | ".join(finding.message for finding in found)
-
-
-def test_update_policy_depends_on_the_fleet(validator: PclusterValidator, good: Config) -> None:
-    def verdicts(change: Callable[[Config], object], *, running: bool) -> list[bool]:
-        new = copy.deepcopy(good)
-        change(new)
-        return [item.allowed for item in validator.check_update(good, new, fleet_running=running)]
-
-    assert verdicts(dict, running=True) == []
-    assert verdicts(lambda config: nodes(config).update(MaxCount=32), running=True) == [True]
-    shrink = partial(verdicts, lambda config: nodes(config).update(MaxCount=8))
-    assert shrink(running=True) == [False]
-    assert shrink(running=False) == [True]
-    head = partial(verdicts, lambda config: config["HeadNode"].update(InstanceType="c5.9xlarge"))
-    assert head(running=False) == [False]

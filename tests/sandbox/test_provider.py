@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.pcluster_validator import PCLUSTER_PYTHON, installed_version
-from tests.support import completed, need
+from sandbox.pcluster_validator import PCLUSTER_PYTHON
+from tests.support import completed, need, need_pcluster
 
 _CRHELPER = """
 import json, sys
@@ -32,7 +32,7 @@ REASONS = ["", "short", "x" * 256, "x" * 257, "begin " + "y" * 4000 + " end"]
 @pytest.fixture(scope="module")
 def crhelper() -> list[tuple[str, str]]:
     """Reason and physical id that crhelper sends for a creation that failed for each of REASONS."""
-    need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
+    need_pcluster()
     done = completed(
         [PCLUSTER_PYTHON, "-W", "ignore", "-c", _CRHELPER, json.dumps(REASONS)],
         check=True,
@@ -59,7 +59,7 @@ def test_crhelper_generates_the_id_of_a_failed_creation(crhelper: list[tuple[str
 
 def test_a_cluster_whose_update_was_rolled_back_counts_as_failed() -> None:
     """As in the fake's `updateFailed`: ParallelCluster's own mapping."""
-    need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
+    need_pcluster()
     ask = (
         "from pcluster.api.converters import cloud_formation_status_to_cluster_status as c;"
         "print(c('UPDATE_ROLLBACK_COMPLETE'), c('UPDATE_COMPLETE'))"
