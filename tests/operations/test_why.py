@@ -102,6 +102,55 @@ def test_known_errors_come_before_other_lines(messages: list[str], told: list[st
         assert [e.text for e in log_lines(logs, "/g", NOW)] == told
 
 
+def test_the_cause_is_in_the_stack_and_logs_of_the_slurm_cluster() -> None:
+    """Its own stack has failures of an earlier creation too, and another cluster's log groups begin the same."""
+    name, its_id = "trn", ID.replace("TrnEksStack", "trn")
+    listed = [
+        {"StackName": n, "StackId": id, "CreationTime": NOW, "StackStatus": "ROLLBACK_COMPLETE"}
+        for n, id in (("Own", ID), (name, its_id))
+    ]
+    failed = "Resource handler returned message (LogGroup: /aws/lambda/pcluster-cfn-0)"
+    shortage = "We currently do not have sufficient m7i.large capacity in the Availability Zone you requested"
+    own = [
+        event(5, "Cluster", "Custom::PclusterCluster", "CREATE_FAILED", failed),
+        event(1, "Own", STACK, "CREATE_IN_PROGRESS", physical=ID),
+    ]
+    its = [
+        event(3, "HeadNode", "AWS::EC2::Instance", "CREATE_FAILED", shortage, stack=its_id),
+        event(0, "Role", "AWS::IAM::Role", "CREATE_FAILED", "of an earlier creation", stack=its_id),
+    ]
+    template = {"Resources": {"C": {"Type": "Custom::PclusterCluster", "Properties": {"ClusterName": name}}}}
+    groups = [
+        {"logGroupName": f"/aws/parallelcluster/{group}", "creationTime": created}
+        for group, created in (("trn-202611240000", 1), ("trn-202611240700", 2), ("trn-b-202611240800", 3))
+    ]
+    cloudformation, logs = client("cloudformation"), client("logs")
+    with Stubber(cloudformation) as answers, Stubber(logs) as logged:
+        answers.add_response("list_stacks", {"StackSummaries": listed})
+        answers.add_response("describe_stack_events", {"StackEvents": own}, {"StackName": ID})
+        answers.add_response("get_template", {"TemplateBody": json.dumps(template)})
+        answers.add_response("list_stacks", {"StackSummaries": listed})
+        answers.add_response("describe_stack_events", {"StackEvents": its}, {"StackName": its_id})
+        since = int((NOW + dt.timedelta(minutes=1)).timestamp() * 1000)
+        function = {"logGroupName": "/aws/lambda/pcluster-cfn-0", "startTime": since}
+        logged.add_response("filter_log_events", log("ERROR in the function"), function)
+        prefix = {"logGroupNamePrefix": "/aws/parallelcluster/trn-"}
+        logged.add_response("describe_log_groups", {"logGroups": groups}, prefix)
+        nodes = {"logGroupName": "/aws/parallelcluster/trn-202611240700", "startTime": since}
+        logged.add_response("filter_log_events", log("trn-bootstrap: step 'mount' failed"), nodes)
+        for _ in ("AWS::EKS::Cluster", "AWS::PCS::Cluster"):
+            answers.add_response("describe_stack_events", {"StackEvents": own}, {"StackName": ID})
+        report = why("Own", {"cloudformation": cloudformation, "logs": logs, "ec2": client("ec2")}.__getitem__)
+        answers.assert_no_pending_responses()
+        logged.assert_no_pending_responses()
+    assert report.first
+    assert (report.first.where, report.first.error and report.first.error.name) == (
+        "stack trn: HeadNode (AWS::EC2::Instance) CREATE_FAILED",
+        "no-capacity",
+    )
+    assert [e.text for e in report.evidence] == [failed, "ERROR in the function", "trn-bootstrap: step 'mount' failed"]
+
+
 def test_issues_of_eks_and_failed_launches() -> None:
     eks, scaling = client("eks"), client("autoscaling")
     quota = "Could not launch On-Demand Instances. VcpuLimitExceeded - You have requested more vCPU capacity than your current vCPU limit of 0 allows"
