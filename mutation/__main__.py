@@ -76,7 +76,7 @@ def tried(room: str, chosen: list[Mutant], workers: int) -> Iterator[tuple[Mutan
         try:
             function = f"{mutant.file}:{mutant.function}"
             first = {test for test, functions in called.items() if function in functions}
-            return copy.failing_with(mutant.file, mutant.code, *tests[mutant.file], first)
+            return copy.failing_for(mutant.file, mutant.code, *tests[mutant.file], first)
         finally:
             copies.put(copy)
 

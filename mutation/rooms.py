@@ -42,6 +42,10 @@ ROOMS = {
             "tests/foreign/test_node_group.py",
             "tests/foreign/test_refusals.py",
         ),
+        {
+            "eks/provisioning_requests": "tests/eks/test_kueue.py",
+            "eks/network_policies": "tests/eks/test_network_policies.py",
+        },
         left_out="scaler",
     ),
 }

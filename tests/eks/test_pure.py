@@ -17,7 +17,7 @@ from tests.support import completed
 from trainium_cdk import outputs, settings
 from trainium_cdk._cdk.interfaces import Layout, interfaces
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks import access, charts, kueue, manifests
+from trainium_cdk.eks import access, charts, kueue, manifests, network_policies
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.user_data import ApiServer, user_data
 from trainium_cdk.settings import Environment
@@ -249,21 +249,27 @@ def test_charts_and_images_of_a_mirror() -> None:
 # --- objects ---
 
 
-def test_objects_as_parsed() -> None:
-    """The default cluster's objects with both file systems, in a golden file: `TRN_WRITE_GOLDEN=1` renders it again."""
+@pytest.mark.parametrize("name", ["objects", "charts"])
+def test_what_is_installed_as_parsed(name: str) -> None:
+    """The default cluster's objects with both file systems, and all charts' values, each in a golden file: `TRN_WRITE_GOLDEN=1` renders
+    them again."""
     import io
     import os
 
-    data = env(**BOTH)
-    wanted = Installation.of(data)
-    found = [
-        *manifests.namespaces(wanted), manifests.service_account(wanted), *manifests.access(wanted),
-        *manifests.volumes(wanted, [EFS, FSX]), *manifests.queues(wanted), *kueue.queues(wanted),
-    ]  # fmt: skip
+    plugins = {"volcano": True, "neuron_scheduler": True, "node_recovery": True}
+    wanted, every = Installation.of(env(**BOTH)), Installation.of(env(eks={"plugins": plugins}))
+    found = {
+        "objects": [
+            *manifests.namespaces(wanted), manifests.service_account(wanted), *manifests.access(wanted),
+            *manifests.volumes(wanted, [EFS, FSX]), *manifests.queues(wanted), *kueue.queues(wanted),
+            *network_policies.policies(wanted),
+        ],
+        "charts": [{"chart": release.name, **release.values} for release in charts.releases(every)],
+    }  # fmt: skip
     yaml, text = YAML(typ="safe", pure=True), io.StringIO()
     yaml.default_flow_style = False
-    yaml.dump_all(json.loads(json.dumps(found)), text)
-    golden = GOLDEN / "objects.yaml"
+    yaml.dump_all(json.loads(json.dumps(found[name])), text)
+    golden = GOLDEN / f"{name}.yaml"
     if os.environ.get("TRN_WRITE_GOLDEN"):
         golden.write_text(text.getvalue())
     assert text.getvalue() == golden.read_text()

@@ -111,14 +111,17 @@ def test_zones_and_file_systems_are_those_that_were_given() -> None:
 def test_grants_are_added_to_the_node_role() -> None:
     def build(scope: Stack) -> None:
         group = one(scope)
-        granted = iam.Grant.add_to_principal(
-            grantee=group, actions=["s3:GetObject"], resource_arns=["arn:aws:s3:::b/*"]
-        )
-        assert granted.success
+        for grantee in (group, TrnNodeRole(scope, "Shared")):
+            granted = iam.Grant.add_to_principal(
+                grantee=grantee, actions=["s3:GetObject"], resource_arns=["arn:aws:s3:::b/*"]
+            )
+            assert granted.success
         group.connections.allow_from(ec2.Peer.ipv4("10.9.0.0/16"), ec2.Port.tcp(22))
 
     found = template(build)
-    assert any("s3:GetObject" in str(p) for p in properties(found, "IAM::Policy"))
+    roles = {str(p["Roles"]) for p in properties(found, "IAM::Policy") if "s3:GetObject" in str(p)}
+    assert len(roles) == 2
+    assert sum("Shared" in role for role in roles) == 1
     assert [r["CidrIp"] for r in properties(found, "EC2::SecurityGroupIngress") if "CidrIp" in r] == ["10.9.0.0/16"]
 
 

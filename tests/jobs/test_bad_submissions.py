@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.jobs import BertLarge, Gpt, JobError, LlamaNxd, Script, SlurmBackend, SubmitError, TransportError
 from trainium_cdk.jobs.models import seconds
-from trainium_cdk.jobs.slurm.submit_script import LATER
+from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT
 from trainium_cdk.jobs.slurm.transport import Result
 from trainium_cdk.outputs import SlurmCluster
 
@@ -150,6 +151,18 @@ def test_a_submission_that_was_killed_is_not_a_refusal(code: int, error: type[Ex
     with pytest.raises(error) as caught:
         SlurmBackend(TUTORIAL, Killed(), sleep=lambda _: None).submit(BertLarge(), "token")
     assert ("Submit it again with token token" in str(caught.value)) is (error is TransportError)
+
+
+def test_the_last_line_of_a_submission_is_its_answer() -> None:
+    """A login message, or a profile, may print what looks like one."""
+    forged, answer = ({"existing": number == "6", "stages": {"train": number}} for number in "67")
+
+    class Accepts(Silent):
+        def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
+            return Result(f"Welcome\n{RESULT}{json.dumps(forged)}\n{RESULT}{json.dumps(answer)}\n", "", 0)
+
+    sent = SlurmBackend(TUTORIAL, Accepts()).submit(BertLarge(), "token")
+    assert (sent.existing, dict(sent.stages)) == (False, {"train": "7"})
 
 
 def test_without_a_token_a_new_one_is_made() -> None:

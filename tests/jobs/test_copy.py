@@ -167,6 +167,19 @@ def test_what_cannot_be_copied(backend: SlurmBackend, tmp_path: Path, shared: Pa
         made.upload(changed)
 
 
+def test_links_are_made_once_and_files_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("incomplete")
+    entries = [["file", 99, 7, 0o600, ""], ["below/link", 0, 0, 0, "../file"], ["other", 0, 0, 0, "file"]]
+    (tmp_path / "other").symlink_to("below")
+    copying.link(tmp_path, entries)
+    made = (tmp_path / "below/link").lstat()
+    assert [(tmp_path / name).readlink().as_posix() for name in ("below/link", "other")] == ["../file", "file"]
+    copying.link(tmp_path, entries)
+    assert (tmp_path / "below/link").lstat() == made
+    assert (tmp_path / "file").read_text() == "incomplete"
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["below", "file", "other"]
+
+
 @pytest.mark.parametrize("name", ["../up", "/etc/x", "a/../../b", "", "a//b", "out/x", f"{copying.PART}x", "nul\0"])
 def test_a_cluster_cannot_write_elsewhere(tmp_path: Path, name: str) -> None:
     """The list of files comes from the cluster."""

@@ -256,6 +256,13 @@ def test_chunk_boundaries_of_a_log_do_not_matter(data: st.DataObject) -> None:
     assert len(expected) == 5
 
 
+@pytest.mark.parametrize(("size", "steps"), [(1_000_000, 1), (1_000_001, 0)])
+def test_a_line_without_an_end_is_kept_up_to_a_million_bytes(size: int, steps: int) -> None:
+    follower = Follower()
+    follower.feed(b"\n" + BERT.encode().ljust(size))
+    assert len(follower.feed(b"\n")) == steps
+
+
 HOSTILE = ["1", "1.", "| 1/1 [", "a", "-", " ", "iteration 1/1 |", "iteration ", "lm loss: ", "|", "[", "LOG ", "e1"]
 
 

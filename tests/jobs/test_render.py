@@ -53,6 +53,12 @@ def without_library(text: str) -> str:
     )
 
 
+def test_a_submission_in_a_traceback_does_not_show_its_files() -> None:
+    submission = render(JOBS["script"], CLUSTER, "t")
+    assert "torchrun" in submission.text
+    assert "torchrun" not in repr(submission)
+
+
 def test_a_checkpoint_must_be_there_before_anything_is_submitted() -> None:
     of_a_job, file = (render(MORE[name], CLUSTER, "t").text for name in ("phase-2", "phase-2-file"))
     assert "job bert-large-20261120-4f3a9c has written no checkpoint yet" in of_a_job

@@ -95,6 +95,11 @@ def test_without_permission(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sentences() -> None:
     assert topology.described([node("a")]) == "1 node, below network nodes that are not known"
+    spread = [node(str(at), network=("r", layer2, layer3)) for at, (layer2, layer3) in enumerate(["ac", "ad", "be"])]
+    assert topology.described(spread) == (
+        "3 nodes below 3 network nodes of layer 3 (c has 1, d has 1, e has 1), and below 2 of layer 2 (a has 2, b has 1), "
+        "and below one of layer 1 (r)"
+    )
     import doctest
 
     assert doctest.testmod(topology).failed == 0

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from tests.jobs.kubernetes.conftest import make_cluster
-from trainium_cdk.jobs import JobError, kubernetes
-from trainium_cdk.jobs.kubernetes import ApiError, inside, logs, reader
-from trainium_cdk.jobs.kubernetes.names import DESCRIPTION
+from trainium_cdk import settings
+from trainium_cdk.eks import manifests
+from trainium_cdk.eks.installation import Installation
+from trainium_cdk.jobs import JobError, Script, SubmitError, kubernetes
+from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, inside, logs, nodes, reader, render
+from trainium_cdk.jobs.kubernetes.api import _PATHS
+from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, HOLDER
+from trainium_cdk.jobs.kubernetes.submit import Submitter
+from trainium_cdk.outputs import GROUP_LABEL
 
 
 class Api:
@@ -69,18 +78,123 @@ def test_a_kept_log_is_read_by_a_pod_that_is_deleted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rank", "pieces", "read"), [(3, [b"x" * 4096, b"x", b"x"], 2), (3, [b"1\n2\n3\n", b"4\n", b"5\n"], 2)]
+    ("rank", "pieces", "read"), [(3, [b"x" * 4096, b"x", b"x"], 2), (0, [b"1\n2\n3\n", b"4\n", b"5\n"], 2)]
 )
 def test_only_the_begin_of_a_log_tells_its_ranks(rank: int, pieces: list[bytes], read: int) -> None:
     api = Api(*pieces)
     description = json.dumps({"nodes": 1, "ranks_per_node": 4, "stages": ["train"]})
     job = {"metadata": {"name": "run", "uid": "u", "annotations": {DESCRIPTION: description}}}
     backend = cast("Any", SimpleNamespace(api=api, seen=lambda _: SimpleNamespace(job=job)))
-    with pytest.raises(JobError, match="no node of run has reported rank 3 yet"):
+    with pytest.raises(JobError, match=f"no node of run has reported rank {rank} yet"):
         logs.node_of_rank(backend, "run", rank)
     assert api.read == read
-    with pytest.raises(JobError, match="run has ranks 0 to 3, not 4"):
-        logs.node_of_rank(backend, "run", 4)
+    for none in (4, -1):
+        with pytest.raises(JobError, match=f"run has ranks 0 to 3, not {none}"):
+            logs.node_of_rank(backend, "run", none)
+
+
+def test_nodes_are_described_with_what_is_wrong_with_them() -> None:
+    def node(name: str, conditions: dict[str, str], group: str = "", **spec: Any) -> dict[str, Any]:
+        labels = {GROUP_LABEL: group, "node.kubernetes.io/instance-type": "trn1.32xlarge"} if group else {}
+        metadata = {"name": name, "creationTimestamp": "2026-11-20T08:00:00Z", "labels": labels}
+        known = [{"type": kind, "status": is_so, "message": f"{kind}?"} for kind, is_so in conditions.items()]
+        addresses = [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": f"ip-of-{name}"}]
+        return {"metadata": metadata, "spec": spec, "status": {"conditions": known, "addresses": addresses}}
+
+    well = {"Ready": "True", "DiskPressure": "False", "KernelDeadlock": "True"}
+    taint = {"key": "gone", "effect": "NoExecute"}
+    there = [
+        node("system", well),
+        node("b", {"Ready": "True", "DiskPressure": "True"}, "trn", unschedulable=True, providerID="aws:///z/i-0"),
+        node("a", well, "trn", taints=[taint, {"key": "only", "effect": "NoSchedule"}]),
+        node("c", {"Ready": "Unknown", "MemoryPressure": "Unknown"}, "trn"),
+        node("new", {}, "trn"),
+    ]
+    api = cast("Any", SimpleNamespace(list=lambda kind, **_: there if kind == "Node" else []))
+    found = nodes.listed(api, make_cluster())
+    assert [(n.name, n.queue, n.state, n.reason) for n in found] == [
+        ("a", "trn", "ready", "taint gone"),
+        ("b", "trn", "ready+cordoned", "DiskPressure?"),
+        ("c", "trn", "notready", "Ready?"),
+        ("new", "trn", "notready", "has not reported yet"),
+        ("system", "", "ready", ""),
+    ]
+    assert [(n.address, n.instance, n.instance_type) for n in found[1::3]] == [
+        ("ip-of-b", "i-0", "trn1.32xlarge"),
+        ("ip-of-system", "", ""),
+    ]
+
+
+def test_a_jobset_of_another_client_is_left_alone() -> None:
+    theirs = {"metadata": {"name": "theirs", "uid": "u"}}
+    api = cast("Any", SimpleNamespace(find=lambda *_: theirs, namespace="training"))
+    backend = KubernetesBackend(make_cluster(), api)
+    for act in (backend.status, backend.cancel):
+        with pytest.raises(JobError, match="theirs is not a job of trn: it is a jobset of another client"):
+            act("theirs")
+
+
+@pytest.mark.parametrize(("age", "held"), [(60, True), (180, False), (100_000, False)])
+def test_a_cache_whose_job_does_not_exist_is_held_while_it_may_be_submitted(age: int, held: bool) -> None:
+    """A submission takes seconds; one that was interrupted does not hold its cache for ever."""
+    created = f"{dt.datetime.now(dt.UTC) - dt.timedelta(seconds=age):%Y-%m-%dT%H:%M:%SZ}"
+    guard = {
+        "metadata": {"annotations": {HOLDER: "run-other"}, "creationTimestamp": created, "resourceVersion": "7"},
+    }
+    taken: list[Any] = []
+
+    def create(*_: Any) -> None:
+        raise ApiError(409, "AlreadyExists", "it exists")
+
+    api = cast(
+        "Any",
+        SimpleNamespace(
+            create=create,
+            get=lambda *_: guard,
+            find=lambda *_: None,
+            list=lambda *_, **__: [],
+            replace=lambda _, body: taken.append(body["metadata"]["resourceVersion"]),
+        ),
+    )
+    submission = render(Script(filename="x.sh", content=b"true", image="x/y:1"), make_cluster(), "t")
+    submitter = Submitter(make_cluster(), api, lambda _: None)
+    if held:
+        with pytest.raises(SubmitError, match="job run-other uses the compile cache"):
+            submitter._take_cache(submission)
+    else:
+        submitter._take_cache(submission)
+    assert taken == ([] if held else ["7"])
+
+
+_ASKED = re.compile(r'api\.(get|find|list|table|create|replace|patch|delete)\(\s*"(\w+)"')
+_VERBS = {"find": "get", "table": "list", "replace": "update"}
+
+
+def test_those_who_submit_may_do_what_is_requested_for_them() -> None:
+    sources = [file.read_text("utf-8") for file in Path(kubernetes.__file__).parent.glob("*.py")]
+    asked = {(_VERBS.get(verb, verb), kind) for text in sources for verb, kind in _ASKED.findall(text)}
+    assert len(asked) > 20
+    rules = [
+        rule
+        for thing in manifests.access(Installation.of(settings.load()))
+        if thing["metadata"]["name"] in ("trn-edit", "trn-look")
+        for rule in thing.get("rules", [])
+    ]
+    allowed = {
+        (verb, group, resource)
+        for rule in rules
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    needed = set()
+    for verb, kind in asked:
+        _, root, group, *_, resource = _PATHS[kind].split("/")
+        group = "" if root == "api" else group
+        if group not in ("", "batch") or resource == "nodes":  # EKS's own policy for editors has the others
+            needed.add((verb, group, resource))
+    assert len(needed) > 8
+    assert needed - allowed == set()
 
 
 @pytest.mark.parametrize("terminal", [True, False])

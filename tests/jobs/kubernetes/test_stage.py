@@ -200,6 +200,9 @@ def test_job_kinds_find_staged_data_by_name() -> None:
     assert arguments[0][3] == "data-gpt2-wikipedia-gpt2-vocab.json"
     assert len({job["metadata"]["name"] for job in jobs}) == 5
     [archive] = stage.render("bert-seqlen128", "", make_cluster())
+    assert (archive["apiVersion"], archive["kind"], archive["metadata"]["namespace"]) == ("batch/v1", "Job", "training")
+    assert archive["metadata"]["labels"] == archive["spec"]["template"]["metadata"]["labels"]
+    assert archive["metadata"]["labels"][JOB_LABEL] == archive["metadata"]["name"]
     assert archive["spec"]["template"]["spec"]["containers"][0]["command"][6:] == [
         "--no-sign-request",
         "data-bert-seqlen128",

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from trainium_cdk.jobs.kubernetes import status
-from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, INDEX_LABEL, TASK_LABEL, TRAIN
+from trainium_cdk.jobs.kubernetes.names import (
+    AFTER,
+    AFTER_LABEL,
+    DESCRIPTION,
+    INDEX_LABEL,
+    NEVER,
+    QUEUE,
+    QUEUE_LABEL,
+    TASK_LABEL,
+    TRAIN,
+)
 from trainium_cdk.jobs.status import Stage
 
 
@@ -96,6 +106,58 @@ def test_a_function_that_has_not_run_is_reported(ran: int | None, late: str) -> 
 
 def _condition(kind: str, true: bool, message: str) -> dict[str, str]:
     return {"type": kind, "status": "True" if true else "False", "reason": kind, "message": message}
+
+
+def job_after(first: str, *conditions: str) -> dict[str, Any]:
+    """A JobSet that comes after `other`, and waits for `first`, if it does."""
+    names = {AFTER: "other", QUEUE: "trn", DESCRIPTION: "{}"}
+    labels = {AFTER_LABEL: first} if first else {}
+    metadata = {"name": "run", "uid": "u", "resourceVersion": "7", "labels": labels, "annotations": names}
+    return {"metadata": metadata, "status": {"conditions": [_condition(kind, True, "") for kind in conditions]}}
+
+
+def other(kind: str) -> dict[str, Any]:
+    return {"metadata": {"name": "other"}, "status": {"conditions": [_condition(kind, True, "")] if kind else []}}
+
+
+@pytest.mark.parametrize(
+    ("first", "before", "prepared", "then"),
+    [
+        ("other", ["Completed"], None, "queue"),
+        ("other", ["Completed", "Completed"], None, "queue"),
+        ("other", ["Completed", ""], None, None),
+        ("other", [], None, None),  # it is not there to be seen
+        ("prepare", ["Completed"], None, None),
+        ("prepare", ["Completed"], "", None),
+        ("prepare", ["Completed"], "Complete", "queue"),
+        ("prepare", [""], "Complete", None),
+        ("other", ["Completed", "Failed"], None, "fail"),
+        ("", ["Completed"], "Complete", None),  # it is in its queue
+    ],
+)
+def test_a_job_enters_its_queue_or_fails_after_the_others(
+    first: str, before: list[str], prepared: str | None, then: str | None
+) -> None:
+    """It is changed only as it was read. A condition of its own stays; one that has ended is not changed."""
+    prepare = None if prepared is None else other(prepared)
+    job = job_after(first, "StartupPolicyCompleted")
+    found = status.released(status.Seen(job, prepare=prepare, after=[other(kind) for kind in before]))
+    proof = {"uid": "u", "resourceVersion": "7"}
+    if found is None or then is None:
+        assert found is then
+    elif then == "queue":
+        labels = {AFTER_LABEL: None, QUEUE_LABEL: "trn"}
+        assert found == ({"metadata": {**proof, "labels": labels}}, "")
+    else:
+        change, path = found
+        assert (path, change["metadata"], change["status"]["terminalState"]) == ("/status", proof, "Failed")
+        kept, new = change["status"]["conditions"]
+        assert kept == job["status"]["conditions"][0]
+        assert (new["type"], new["status"], new["reason"], new["message"]) == (
+            "Failed", "True", NEVER, "other did not complete",
+        )  # fmt: skip
+    for kind in ("Completed", "Failed"):
+        assert status.released(status.Seen(job_after(first, kind), prepare=prepare, after=[other("Failed")])) is None
 
 
 CHECK = {"name": "trn-nodes", "state": "Pending", "message": "waits for 2 nodes of trn since 10:12 UTC"}

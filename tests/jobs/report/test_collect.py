@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
-from tests.jobs.report.runs import BEGAN, CATALOG
+from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, status
 from trainium_cdk.errors import TransportError, UnknownJob
 from trainium_cdk.jobs import LogChunk, Script, SlurmBackend
 from trainium_cdk.jobs.report import collect, report
+from trainium_cdk.jobs.status import Stage
 
 TRAINS = b"""#!/bin/bash
 for i in 1 2 3; do
@@ -39,6 +43,14 @@ def test_jobs_on_slurm(backend: SlurmBackend) -> None:
     page = report(runs, backend.cluster, CATALOG, BEGAN)
     assert "train FAILED" in page
     assert "Exit code 3" in page
+
+
+def test_a_last_line_without_its_end_is_read() -> None:
+    line = b"LOG Fri Nov 20 09:00:05 2026 - (0, %d) step_loss : 8.5 learning_rate : 1e-06 throughput : 1 "
+    found = status(Stage("train", "1", "COMPLETED", "", "n1", 0, BEGAN, BEGAN + 60))
+    pieces = [LogChunk("train", 0, line % 1 + b"\n"), LogChunk("train", 0, line % 2)]
+    jobs = SimpleNamespace(cluster=CLUSTER, status=lambda _: found, settings=lambda _: {}, logs=lambda *_, **__: pieces)
+    assert collect(cast("Any", jobs), found.id).curves["loss"].all() == [(1, 8.5), (2, 8.5)]
 
 
 def test_a_job_that_does_not_exist(backend: SlurmBackend) -> None:
