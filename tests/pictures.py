@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from rich._export_format import CONSOLE_SVG_FORMAT
-from rich.console import Console
+from rich.console import Console, RenderableType
 
-from tests.jobs.report import browser
+from tests.jobs.report import boards, browser
 from tests.jobs.report.runs import CATALOG, CLUSTER, recorded
 from tests.stacks import eks_synthesis, synthesis, test_pcs
-from trainium_cdk.cli import screen
+from trainium_cdk.cli import board, screen
 from trainium_cdk.cli.view import job_view
 from trainium_cdk.cli.web import serve
 from trainium_cdk.drawing.markup import svg
-from trainium_cdk.jobs.report import Run, report
+from trainium_cdk.jobs.report import Run, board_page, report
+from trainium_cdk.jobs.report.live_clusters import Board
 from trainium_cdk.operations.graph import mermaid, picture, read
 
 FOLDER = Path(__file__).parent.parent / "docs/pictures"
@@ -67,24 +68,45 @@ def web() -> str:
     return report([made], CLUSTER, CATALOG, made.now, screen.REFRESH)
 
 
-SCREENSHOTS: dict[str, tuple[Callable[[], str], int]] = {"report.png": (page, 1210), "watch-web.png": (web, 1080)}
-"""Of pages in a browser, with their height."""
+def team() -> str:
+    """`trn clusters --web` of an account with three clusters."""
+    return board_page.page(boards.clusters(), [], boards.NOW)
+
+
+SCREENSHOTS: dict[str, tuple[Callable[[], str], int, int]] = {
+    "report.png": (page, 1000, 1210),
+    "watch-web.png": (web, 1000, 1080),
+    "clusters-web.png": (team, 1240, 760),
+}
+"""Of pages in a browser, with their width and height."""
 
 
 def terminal() -> str:
     """`trn watch` of a recorded job, as SVG."""
     made = watched()
-    console = Console(record=True, width=112, file=io.StringIO(), force_terminal=True)
-    console.print(job_view(made, answered=made.now, problem="", width=112, metrics=("loss", "throughput")))
+    shown = job_view(made, answered=made.now, problem="", width=112, metrics=("loss", "throughput"))
+    return _as_svg(shown, "trn watch bert-large-20261124-1", 112, "watch")
+
+
+def team_terminal() -> str:
+    """`trn clusters --watch` of an account with three clusters, as SVG."""
+    shown = board.view(Board(boards.clusters(), [], True), board.Cursor(row=4), now=boards.NOW, height=40)
+    return _as_svg(shown, "trn clusters --watch", 132, "clusters")
+
+
+def _as_svg(shown: RenderableType, title: str, width: int, name: str) -> str:
+    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True)
+    console.print(shown)
     # without the fonts that rich would load from the network
     style = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-    return console.export_svg(title="trn watch bert-large-20261124-1", code_format=style, unique_id="watch")
+    return console.export_svg(title=title, code_format=style, unique_id=name)
 
 
 def drawn() -> Iterator[tuple[Path, str]]:
     """Every picture that is text."""
     yield from graphs()
     yield FOLDER / "watch.svg", terminal()
+    yield FOLDER / "clusters.svg", team_terminal()
 
 
 def source_of(picture: Path) -> str:
@@ -94,10 +116,10 @@ def source_of(picture: Path) -> str:
     return found[1].decode()
 
 
-def _screenshot(picture: Path, page: str, height: int) -> None:
+def _screenshot(picture: Path, page: str, width: int, height: int) -> None:
     text = b"tEXt" + b"Source\0" + hashlib.sha256(page.encode()).hexdigest().encode()
-    with tempfile.TemporaryDirectory() as folder, serve(lambda: page) as url:
-        browser.screenshot(url, picture, 1000, height, Path(folder))
+    with tempfile.TemporaryDirectory() as folder, serve(lambda _: page) as url:
+        browser.screenshot(url, picture, width, height, Path(folder))
     data = picture.read_bytes()
     chunk = struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))
     picture.write_bytes(data[:33] + chunk + data[33:])  # behind the header
@@ -112,8 +134,8 @@ def main() -> int:
     if browser.PROGRAM is None:
         print(f"{', '.join(SCREENSHOTS)} stay: there is no Chromium here (apt-get install chromium)")
         return 1
-    for name, (page, height) in SCREENSHOTS.items():
-        _screenshot(FOLDER / name, page(), height)
+    for name, (page, width, height) in SCREENSHOTS.items():
+        _screenshot(FOLDER / name, page(), width, height)
         print(FOLDER / name)
     return 0
 

@@ -303,12 +303,12 @@ def get(url: str, host: str | None = None) -> tuple[int, str]:
 
 def test_the_page_is_for_this_user_alone() -> None:
     pages = iter(["first", "second"])
-    with serve(lambda: next(pages)) as url:
+    with serve(lambda _: next(pages)) as url:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}/", url)
         assert get(url) == (200, "first")
         assert get(url.rsplit("/", 2)[0] + "/")[0] == 404
         assert get(url, host="evil.example")[0] == 404
         assert get(url) == (200, "second")
         port = int(url.split(":")[2].split("/")[0])
-        with pytest.raises(TrnError, match=f"port {port} of this machine cannot be used"), serve(lambda: "", port):
+        with pytest.raises(TrnError, match=f"port {port} of this machine cannot be used"), serve(lambda _: "", port):
             pass

@@ -22,6 +22,10 @@ FRAME = 0.5
 """Seconds between two frames in the terminal."""
 
 
+_LONGEST_KEY, _REST = 8, 0.05
+"""Bytes of a key that sends several, such as an arrow, and seconds until the next one of them."""
+
+
 def lines(ended: threading.Event, text: Callable[[], str]) -> None:
     """Print the text when it has changed, until `ended`."""
     last = ""
@@ -68,7 +72,12 @@ def keys() -> Iterator[Callable[[float], str]]:
 
     def pressed(seconds: float) -> str:
         ready, _, _ = select.select([descriptor], [], [], seconds)
-        return os.read(descriptor, 1).decode(errors="replace") if ready else ""
+        key = os.read(descriptor, 1) if ready else b""
+        while key[:1] == b"\x1b" and len(key) < _LONGEST_KEY and select.select([descriptor], [], [], _REST)[0]:
+            key += os.read(descriptor, 1)
+            if key[1:2] not in b"[O" or (len(key) > 2 and key[-1:].isalpha()) or key[-1:] == b"~":
+                break
+        return key.decode(errors="replace")
 
     try:
         yield pressed

@@ -35,7 +35,7 @@ def job_view(run: Run, *, answered: float, problem: str, width: int, metrics: Se
     batch = f", global batch size {status.global_batch_size:,}" if status.global_batch_size else ""
     where = f"{status.nodes} x {status.instance_type} in queue {status.queue}{batch}"
     parts: list[RenderableType] = [
-        Text.assemble((line(status.id), "bold"), "  ", _state(status.state), "  ", line(where))
+        Text.assemble((line(status.id), "bold"), "  ", state_text(status.state), "  ", line(where))
     ]
     parts += _late(run.now - answered, problem)
     parts += [_stages(run), _numbers(run), _curves(run, width, metrics), Text(KEYS, "dim")]
@@ -66,9 +66,9 @@ def array_view(
         last = run.curves.last if run else {}
         values = [number(last[name]) if name in last else "" for name in ("loss", "throughput")]
         step = f"{run.curves.step:,}" if run and run.curves.step is not None else ""
-        made.add_row(member.name, _state(member.state), step, *values, Text(line(member.reason), overflow="fold"))
+        made.add_row(member.name, state_text(member.state), step, *values, Text(line(member.reason), overflow="fold"))
     parts: list[RenderableType] = [
-        Text.assemble((line(status.id), "bold"), "  ", _state(status.state), "  ", line(status.current.reason)),
+        Text.assemble((line(status.id), "bold"), "  ", state_text(status.state), "  ", line(status.current.reason)),
         made,
     ]
     parts += _late(now - answered, problem)
@@ -93,14 +93,15 @@ def jobs_view(jobs: Sequence[JobStatus], problem: str) -> Group:
     for job in jobs:
         now = job.current
         made.add_row(
-            Text(line(job.id), overflow="fold"), now.name, _state(now.state), str(job.nodes), line(job.queue), Text(line(now.reason))
+            Text(line(job.id), overflow="fold"), now.name, state_text(now.state), str(job.nodes), line(job.queue), Text(line(now.reason))
         )  # fmt: skip
     parts: list[RenderableType] = [made if jobs else Text("there are no jobs. Submit one: trn submit KIND (trn kinds)")]
     parts += [Text(f"no answer, still trying: {line(problem)}", "bold red")] if problem else []
     return Group(*parts, Text("q leave; one job with its curves: trn watch JOB", "dim"))
 
 
-def _state(state: str) -> Text:
+def state_text(state: str) -> Text:
+    """A state in its colour."""
     return Text(state, _STYLES.get(state, "bold red"))
 
 
@@ -109,7 +110,7 @@ def _stages(run: Run) -> Table:
     for stage in run.status.stages:
         took = run.seconds(stage)
         made.add_row(
-            stage.name, _state(stage.state), duration(took, ""), Text(line(stage.nodes), overflow="fold"), Text(line(stage.reason), overflow="fold")
+            stage.name, state_text(stage.state), duration(took, ""), Text(line(stage.nodes), overflow="fold"), Text(line(stage.reason), overflow="fold")
         )  # fmt: skip
     return made
 

@@ -42,7 +42,7 @@ def watch(
     if job is None:
         if web:
             raise TrnError("--web shows one job. Name it: trn watch JOB --web")
-        _all(jobs)
+        all_jobs(jobs)
         return
     job = whole(jobs, job)
     environment = described(ctx)
@@ -50,25 +50,34 @@ def watch(
     status = jobs.status(job)
     again = f"{job} is not affected. To watch it again: trn watch {job}{at(on)}"
     with status_when_interrupted(lambda: again):
-        if status.members:
-            from trainium_cdk.cli.watch_array import watch as watch_array
-
-            ok = watch_array(jobs, status, catalog, web=web, port=port)
-        else:
-            ok = _job(jobs, status, catalog, web=web, port=port)
+        ok = one_job(jobs, status, catalog, web=web, port=port)
     if not ok:
         raise typer.Exit(1)
 
 
-def _job(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool, port: int) -> bool:
-    """Follow a job until it has ended, or the view is left; whether it has not failed."""
+def one_job(
+    jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool = False, port: int = 0, stay: bool = False
+) -> bool:
+    """Follow a job or an array until it has ended, or the view is left; whether it has not failed.
+
+    Args:
+        stay: show it on the terminal also when it has ended, until it is left.
+    """
+    if not status.members:
+        return _job(jobs, status, catalog, web=web, port=port, stay=stay)
+    from trainium_cdk.cli.watch_array import watch as watch_array
+
+    return watch_array(jobs, status, catalog, web=web, port=port, stay=stay)
+
+
+def _job(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool, port: int, stay: bool) -> bool:
     from trainium_cdk.jobs.report.live import Live
 
     with Live(jobs, status, catalog) as live:
         if web:
             _web(live, jobs, catalog, port)
         elif sys.stdout.isatty():
-            _terminal(live, jobs, catalog)
+            _terminal(live, jobs, catalog, stay=stay)
         else:
 
             def state() -> str:
@@ -77,11 +86,13 @@ def _job(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool, 
 
             screen.lines(live.ended, state)
     with live.run() as run:
-        answer(one_line(run.status))
+        if not stay:
+            answer(one_line(run.status))
         return not live.ended.is_set() or run.status.ok
 
 
-def _page(live: Live, jobs: Backend[Any], catalog: Catalog, refresh: int | None) -> str:
+def page_of(live: Live, jobs: Backend[Any], catalog: Catalog, refresh: int | None) -> str:
+    """A job as a page. `refresh`: seconds after which a browser loads it again, until it has ended."""
     from trainium_cdk.jobs.report import report
 
     with live.run() as run:
@@ -91,7 +102,7 @@ def _page(live: Live, jobs: Backend[Any], catalog: Catalog, refresh: int | None)
 def _web(live: Live, jobs: Backend[Any], catalog: Catalog, port: int) -> None:
     from trainium_cdk.cli.web import serve
 
-    with serve(lambda: _page(live, jobs, catalog, screen.REFRESH), port) as url:
+    with serve(lambda _: page_of(live, jobs, catalog, screen.REFRESH), port) as url:
         answer(url)
         say("open it in a browser on this machine. Ctrl-C ends the page, not the job")
         live.ended.wait()
@@ -100,7 +111,7 @@ def _web(live: Live, jobs: Backend[Any], catalog: Catalog, port: int) -> None:
             time.sleep(3600)
 
 
-def _terminal(live: Live, jobs: Backend[Any], catalog: Catalog) -> None:
+def _terminal(live: Live, jobs: Backend[Any], catalog: Catalog, *, stay: bool) -> None:
     from trainium_cdk.cli.view import job_view
     from trainium_cdk.jobs.report.curve import METRICS
 
@@ -116,13 +127,15 @@ def _terminal(live: Live, jobs: Backend[Any], catalog: Catalog) -> None:
         if key == "r":
             with live.run() as run:
                 file = Path(f"report-{run.status.id.replace('/', '-')}.html")
-            write_file(file, _page(live, jobs, catalog, None), 0o644)
+            write_file(file, page_of(live, jobs, catalog, None), 0o644)
 
-    console = screen.frames(lambda width: draw(width, live.problem), live.ended.is_set, press)
-    console.print(draw(console.width, ""))
+    console = screen.frames(lambda width: draw(width, live.problem), lambda: live.ended.is_set() and not stay, press)
+    if not stay:
+        console.print(draw(console.width, ""))
 
 
-def _all(jobs: Backend[Any]) -> None:
+def all_jobs(jobs: Backend[Any]) -> None:
+    """All jobs of a cluster, until they are left."""
     from rich.console import Console
     from rich.live import Live as Screen
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from trainium_cdk.errors import JobError, JobTimeout, SomeRefused, SubmitError, TransportError, UnknownJob
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.patience import FOLLOWING, Patience
-from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
+from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, Whole
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import AnyJob
@@ -131,6 +131,16 @@ class Backend(Protocol[S]):
     def others(self) -> tuple[Foreign, ...]:
         """As `foreign`, on Slurm from its queue: all that takes nodes, and is no job of `trn`."""
         return self.foreign()
+
+    def whole(self, limit: int = 50) -> Whole:
+        """Nodes, jobs and others' work, on Slurm in one request. It changes nothing.
+
+        Args:
+            limit: of jobs that have ended, at most.
+        """
+        listed = self.list(limit)
+        known = {job.id for job in listed}
+        return Whole(self.nodes(), (*listed, *(job for job in self.active() if job.id not in known)), self.others())
 
     def cancel(self, id: str) -> JobStatus:
         """Cancel a job, and return its status. A job that has ended is not changed."""

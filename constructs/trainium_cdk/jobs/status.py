@@ -211,6 +211,36 @@ class Node:
     instance: str = ""
     network: tuple[str, ...] = ()
 
+    @property
+    def condition(self) -> str:
+        """`failed` (no job can start there), `off`, `starting`, `busy` or `idle`: as the metrics of the cluster count it."""
+        words = set(self.state.split("+"))
+        if words & _FAILED or "cordoned" in words:
+            return "failed"
+        if not self.on:
+            return "off"
+        if words & _STARTING:
+            return "starting"
+        return "busy" if self.job or words & _BUSY else "idle"
+
+
+_BUSY = frozenset({"allocated", "mixed", "completing"})
+_STARTING = frozenset({"powering_up", "configuring", "reboot_issued"})
+_FAILED = frozenset({"down", "drain", "drained", "draining", "fail", "failing", "error", "invalid_reg", "notready"})
+
+
+class Whole(NamedTuple):
+    """What there is on a cluster.
+
+    Attributes:
+        jobs: of `trn`: the newest ones, and all that run or wait, of all users; of another user's on Slurm, only what its queue has.
+        foreign: what others than `trn` run or queue.
+    """
+
+    nodes: tuple[Node, ...]
+    jobs: tuple[JobStatus, ...]
+    foreign: tuple[Foreign, ...]
+
 
 _SHOWN = 5
 """Members that a reason names."""

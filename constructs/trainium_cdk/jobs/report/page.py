@@ -40,11 +40,16 @@ def report(runs: Sequence[Run], cluster: Cluster, catalog: Catalog, now: float, 
         *_overview(runs), *_curves(runs), *_scaling(runs), *_times(runs), *_failures(runs), *_settings(runs),
         element("footer", *(element("p", line, class_="note") for line in _sources(runs, catalog))),
     )  # fmt: skip
+    return document(f"Training report: {names}", body, refresh)
+
+
+def document(title: str, body: Element, refresh: int | None) -> str:
+    """A page that needs nothing else."""
     head = element(
         "head", element("meta", charset="utf-8"), element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
         element("meta", http_equiv="refresh", content=str(refresh)) if refresh else None,
-        element("title", f"Training report: {names}"), element("style", files(__package__).joinpath("style.css").read_text("utf-8")),
+        element("title", title), element("style", files(__package__).joinpath("style.css").read_text("utf-8")),
     )  # fmt: skip
     return html(element("html", head, body, lang="en"))
 

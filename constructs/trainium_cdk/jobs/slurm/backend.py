@@ -19,7 +19,7 @@ from trainium_cdk.jobs.slurm.logs import Piece
 from trainium_cdk.jobs.slurm.snapshot import Snapshot
 from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result, Transport
-from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, settings_in
+from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, Whole, settings_in
 from trainium_cdk.outputs import SlurmCluster
 
 if TYPE_CHECKING:
@@ -167,6 +167,14 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         from trainium_cdk.jobs.slurm import others
 
         return others.parse(self.run_shared(others.SCRIPT))
+
+    def whole(self, limit: int = 50) -> Whole:
+        from trainium_cdk.jobs.slurm import whole
+
+        script = whole.script(self.cluster, limit)
+        return whole.parse(
+            self._patience().ask(lambda: self._checked(self.transport.run(script, timeout=120))), self.cluster
+        )
 
     def cancel(self, id: str) -> JobStatus:
         return self._one(id, snapshot.ask_cancel(self.cluster, self._known(id)))
@@ -325,11 +333,15 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return self._patience().ask(lambda: self._parse(self.transport.run(script, timeout=120)))
 
     def _parse(self, result: Result) -> Snapshot:
+        return snapshot.parse(self._checked(result), self.cluster)
+
+    @staticmethod
+    def _checked(result: Result) -> str:
         if result.code == NOT_THEIRS:
             raise TransportError(_last_words(result), again=False)
         if result.code not in (0, 4):
             raise TransportError(f"the query on the head node failed: {_last_words(result)}")
-        return snapshot.parse(result.stdout, self.cluster)
+        return result.stdout
 
 
 _INDEX = re.compile(r"(/[0-9]{1,3})?")

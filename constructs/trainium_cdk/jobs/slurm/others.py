@@ -11,6 +11,7 @@ unset "${!SQUEUE_@}"
 SLURM_TIME_FORMAT=%s squeue -h -a -o 'trn-other|%i|%u|%T|%P|%V|%S|%k|%j'
 """
 _OURS = re.compile(r"trn:(?P<id>[A-Za-z0-9][A-Za-z0-9.-]*)\|(?P=id):(prepare|precompile|train)")
+_SUBMITTED = re.compile(rf"trn-other\|[^|]*\|[^|]*\|[^|]*\|[^|]*\|(?P<at>\d+)\|[^|]*\|{_OURS.pattern}")
 _WAIT = frozenset({"PENDING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 
 
@@ -35,6 +36,15 @@ def parse(output: str) -> tuple[Foreign, ...]:
             )
         )
     return tuple(found)
+
+
+def submitted(output: str) -> dict[str, int]:
+    """When each job of `trn` in the output of `SCRIPT` was submitted, in seconds since 1970, by its id."""
+    found: dict[str, int] = {}
+    for line in output.splitlines():
+        if told := _SUBMITTED.fullmatch(line):
+            found[told["id"]] = min(int(told["at"]), found.get(told["id"], int(told["at"])))
+    return found
 
 
 def _time(text: str) -> int | None:

@@ -60,18 +60,21 @@ def _absent(cluster: SlurmCluster, otherwise: str) -> str:
     return f'absent "$id" {quote.word(otherwise)}' if cluster.users else f"exit {_ABSENT}"
 
 
-def ask_all(cluster: SlurmCluster, limit: int, *, others: bool = False) -> str:
-    """The newest jobs, newest first; then those of other users that run or wait, if asked for."""
+def ask_all(cluster: SlurmCluster, limit: int, *, others: bool = False, repair: bool = True) -> str:
+    """The newest jobs, newest first; then those of other users that run or wait, if asked for.
+
+    Args:
+        repair: tell Slurm's controller what it forgot in a crash.
+    """
     more = f"\nunset -f squeue\n{_ACTIVE}" if others else ""
     return f"""{head(cluster)}
-cd "$trn/jobs" 2> /dev/null || exit 0
 mapfile -t jobs < <(
-  find . -mindepth 2 -maxdepth 2 -regex '\\./[A-Za-z0-9][A-Za-z0-9.-]*/stages' -type f -printf '%T@ %h\\n' 2> /dev/null |
+  cd "$trn/jobs" 2> /dev/null && find . -mindepth 2 -maxdepth 2 -regex '\\./[A-Za-z0-9][A-Za-z0-9.-]*/stages' -type f -printf '%T@ %h\\n' 2> /dev/null |
     sort -rn | head -n {int(limit)} | sed 's/^[^ ]* //'
 )
 for job in ${{jobs[@]+"${{jobs[@]}}"}}; do claim "${{job#./}}"; done
 queue  # before the files, as in `known`
-remind
+{"remind" if repair else ""}
 tasks
 if [ -n "$answer" ]; then printf '%s\\n' "$answer"; fi
 unavailable

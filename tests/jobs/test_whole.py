@@ -1,0 +1,64 @@
+"""All of a cluster in one request, on a real Slurm: the same as the requests one by one tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sandbox.processes import wait_until
+from sandbox.slurm import LocalSlurm
+from tests.jobs.conftest import fleet, make_cluster
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
+from trainium_cdk.jobs.clusters import Overview, ask
+from trainium_cdk.jobs.slurm.transport import Result
+
+
+class Counted(LocalTransport):
+    sent = 0
+
+    def run(self, *args: Any, **options: Any) -> Result:
+        self.sent += 1
+        return super().run(*args, **options)
+
+
+def script(text: str, **fields: Any) -> Script:
+    return Script(filename="w.sh", content=text.encode(), **fields)
+
+
+def test_one_request_tells_all(slurm: LocalSlurm) -> None:
+    transport = Counted(env=slurm.node_env(), interval=0.2)
+    backend = SlurmBackend(make_cluster(fleet(nodes=4)), transport)
+    nothing = backend.whole()  # before the first job there is no directory of jobs
+    assert (len(nothing.nodes), nothing.jobs, nothing.foreign) == (4, (), ())
+    runs = backend.submit(script("sleep 600", nodes=2)).id
+    ended = backend.submit(script("exit 3")).id
+    waits = backend.submit(script("true", nodes=3)).id
+    other = slurm.run(["sbatch", "--parsable", "-p", "compute1", "-N", "3", "--wrap", "sleep 600"])
+    assert other.returncode == 0, other.stderr
+    number = other.stdout.strip()
+    assert wait_until(lambda: backend.status(runs).state == "RUNNING" and backend.status(ended).state == "FAILED", 300)
+    transport.sent = 0
+    found = backend.whole()
+    assert transport.sent == 1
+    assert found.nodes == backend.nodes()
+    assert found.foreign == backend.others()
+    assert {job.id: job.state for job in found.jobs} == {runs: "RUNNING", waits: "PENDING", ended: "FAILED"}
+    assert set(found.jobs) == set(backend.list())
+    few = backend.whole(1).jobs  # the queue has what is left out of the newest
+    assert {job.id for job in few} == {runs, waits}
+    assert next(job for job in few if job.id == runs).submitted is not None
+    seen = ask({"": backend}, Overview("us-east-1", "T", "slurm", "CREATE_COMPLETE"), Catalog.load())
+    assert (seen.busy, seen.idle, seen.failed, seen.running, seen.waiting) == (2, 2, 0, 1, 2)
+    assert (seen.usd_per_hour, seen.usd_per_hour_idle) == (86.0, 43.0)
+    assert [(job.id, job.client) for job in seen.jobs if job.state == "PENDING"] == [(waits, "trn"), (number, "sbatch")]
+    assert seen.longest_wait is not None
+    assert seen.problems == (f"1 job failed within a day ({ended}): {backend.status(ended).current.reason}",)
+    slurm.run(["scontrol", "update", "NodeName=compute1-dy-trn-4", "State=DRAIN", "Reason=EFA lost"])
+    seen = ask({"": backend}, replace(seen), Catalog.load())
+    assert (seen.idle, seen.failed, seen.usd_per_hour_idle) == (1, 1, 43.0)
+    assert seen.problems[0].startswith("1 node failed (compute1-dy-trn-4): EFA lost")
+    slurm.run(["scontrol", "update", "NodeName=compute1-dy-trn-4", "State=RESUME"])
+    slurm.run(["scancel", number])
+    for id in (runs, waits):
+        backend.cancel(id)
