@@ -38,6 +38,7 @@ TEXTS = {
     "data_name": "corpus",
     "checkpoint": "bert-large-1",
     "after": "train-20261124-0123ab",
+    "resume_from": "/efs/run7",
     "assets": "/efs/assets",
     "weights": "/efs/weights",
     "ref": "a" * 40,

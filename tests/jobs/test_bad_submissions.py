@@ -11,9 +11,9 @@ import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.jobs import BertLarge, Gpt, JobError, LlamaNxd, Script, SlurmBackend, SubmitError, TransportError
-from trainium_cdk.jobs.models import seconds
 from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT
 from trainium_cdk.jobs.slurm.transport import Result
+from trainium_cdk.jobs.values import seconds
 from trainium_cdk.outputs import SlurmCluster
 
 

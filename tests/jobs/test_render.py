@@ -39,6 +39,7 @@ MORE: dict[str, AnyJob] = {
     "python": Script(filename="train.py", content=b"print(1)", tasks_per_node=4, precompile=True, args=("a\nb", "")),
     "nccom": Nccom(nodes=2),
     "binary": Script(filename="tool", content=b"#!/bin/true\n\xff\x00", queue="compute1"),
+    "resume": Script(filename="run.sh", content=SCRIPT, array="0-1", resume_from="/efs/it's"),
 }
 WORDS = {"script", "phase-2-file", "own-data"}
 
@@ -77,7 +78,7 @@ def test_golden(name: str) -> None:
     assert text == file.read_text()
 
 
-@pytest.mark.parametrize("name", swept([*JOBS, *MORE], "phase-2", "script"))
+@pytest.mark.parametrize("name", swept([*JOBS, *MORE], "phase-2", "resume"))
 def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
     cluster = MIXED if name == "phase-2" else CLUSTER
     submission = render({**JOBS, **MORE}[name], cluster, "20261120-4f3a9c")

@@ -22,7 +22,7 @@ from tests.trust.figures import record
 from trainium_cdk.cli import app
 from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend, render, shell
 from trainium_cdk.jobs.kubernetes import scripts
-from trainium_cdk.jobs.models import MAX_WORD_BYTES
+from trainium_cdk.jobs.values import MAX_WORD_BYTES
 
 NASTY = [
     "", " ", "'", '"', "''", "a'b\"c", "$(touch /tmp/pwned)", "`touch /tmp/pwned`", "${HOME}", "$HOME", "$", "\\", "\\\\n", "\\'",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, Submission
 
 CLUSTER = "cluster"
+CHECKPOINTS = "checkpoints"
 
 
 @on_cluster()
@@ -36,7 +37,8 @@ def cp(
 ) -> None:
     """Copy files to or from a cluster: cluster:/efs/PATH is on its shared file system, JOB:PATH is in a job's directory.
 
-    For example `trn cp data/ cluster:/fsx/data`, or `trn cp latest:checkpoints ./out`. Files with the same size and time are there
+    For example `trn cp data/ cluster:/fsx/data`, or `trn cp latest:checkpoints ./out`: JOB:checkpoints is the directory of the job's
+    checkpoints, whatever its kind calls it. Files with the same size and time are there
     already. After an interruption, the same command copies the rest. The files go through the stack's bucket, and are compared with
     their SHA-256.
     """
@@ -93,4 +95,8 @@ def _path(jobs: Backend[Submission], place: str, path: str) -> str:
         raise JobError(
             f"{path[:80]} is not a path in a job's directory. Write JOB:checkpoints, for example, or cluster:{path[:80]}"
         )
-    return posixpath.join(jobs.status(whole(jobs, place)).directory, path)
+    status = jobs.status(whole(jobs, place))
+    first, _, rest = path.partition("/")
+    if first == CHECKPOINTS and status.checkpoints:
+        return posixpath.join(status.checkpoints, rest) if rest else status.checkpoints
+    return posixpath.join(status.directory, path)

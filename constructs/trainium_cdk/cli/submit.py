@@ -81,6 +81,8 @@ def options() -> Iterator[inspect.Parameter]:
             description = (
                 f"{description} Kinds that resume: {', '.join(kind for kind in known if known[kind].RESTARTS)}."
             )
+        if name == "resume_from":
+            description = f"{description} Kinds: {', '.join(kind for kind in known if known[kind].goes_on())}."
         types = {_type(field) for field in of.values()}
         kind_of_value = types.pop() if len(types) == 1 else str
         choices = "|".join(dict.fromkeys(c for field in of.values() for c in choices_of(field)))
@@ -198,8 +200,9 @@ def submit(
         _known(job)  # before a cluster is asked
     given |= _of_environment(ctx, given)
     jobs = backend(on)
-    if "after" in given:
-        given["after"] = whole(jobs, given["after"])
+    for name in ("after", "resume_from"):
+        if name in given and not given[name].startswith("/"):
+            given[name] = whole(jobs, given[name])
     given |= {"nodes": nodes, "env": _pairs(env or []), "user": user(on)}
     made = make(job, tuple(args or ()), {**given, "workdir": workdir} if workdir else given)
     token = new_token() if token is None else token

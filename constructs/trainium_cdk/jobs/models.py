@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import arrays, packages, preparation
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.records import Reader
 from trainium_cdk.jobs.upstream import Upstream as Upstream
+from trainium_cdk.jobs.values import TIME_LIMIT_HINT, TimeLimit, fits, passable, shown, wrong
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import ThroughputPoint
@@ -36,7 +36,7 @@ _HINTS = {
     "bert-large-2",
     "queue": "the name of a queue, for example compute1",
     "instance_type": "the name of an instance type, for example trn1.32xlarge",
-    "time_limit": "minutes, or HH:MM:SS, or D-HH:MM:SS, for example 2-00:00:00",
+    "time_limit": TIME_LIMIT_HINT,
     "data": "a directory on the cluster (/efs/...) or s3://bucket/key",
     "checkpoint": "a file on the cluster (/efs/.../ckpt_7032.pt) or the id of the job that wrote it",
     "env": "NAME=VALUE, with a name of letters, digits and _",
@@ -44,15 +44,10 @@ _HINTS = {
     "image": "the name of a container image, for example <registry>/<repository>:<tag>",
     "scaling": "strong or weak",
     "after": "the id of a job, as trn list prints it",
+    "resume_from": "a folder on the cluster (/efs/run7), or the id of a job, as trn list prints it",
     "array": "indices, for example 0-99, 0-99%8 (at most 8 at a time) or 1,3,10-20:2",
 }
-_MAX_DAYS = 365
 _RENAME = " Rename the file, or copy it, to a name of at most 100 letters, digits and . _ + -, with a letter, a digit or _ as the first"
-MAX_SCRIPT_BYTES = 5_000_000
-MAX_WORD_BYTES = 131_071
-"""Longest argument, or NAME=VALUE, that Linux passes to a program (MAX_ARG_STRLEN in linux/binfmts.h, less the NUL)."""
-MAX_WORDS_BYTES = 1_000_000
-"""Longest arguments and environment together. Linux takes 2 MiB in all; the rest is for the node's own environment."""
 
 # Bash sets these itself, reads them, or makes them read-only; `cd` and the virtual environment change some
 _OF_BASH = frozenset(
@@ -63,81 +58,10 @@ _OF_BASH = frozenset(
 )
 # The launch scripts' own variables: a test checks that none is missing
 _OF_LAUNCH = frozenset(
-    """TRN_ARRAY_INDEX TRN_ARRAY_COUNT root slurm_number NNODES NODE_RANK RANK LOCAL_RANK TRN_NODE_NAME WORLD_SIZE cache code command data driver failed fails_once files found host i inside job limit log main
+    """TRN_ARRAY_INDEX TRN_ARRAY_COUNT TRN_CHECKPOINTS root slurm_number NNODES NODE_RANK RANK LOCAL_RANK TRN_NODE_NAME WORLD_SIZE cache code command data driver failed fails_once files found host i inside job limit log main
     mode most node nxd_ref nxdt_ref optimum_neuron_ref torchtitan_ref assets checkpoints output phase1_end pids problem ranks resume runtime samples_ref stage start steps tensorboard told tool trn venv
     writer""".split()  # noqa: SIM905
 )
-
-
-def wrong(message: str) -> PydanticCustomError:
-    return PydanticCustomError("trn", "{message}", {"message": message})
-
-
-def shown(value: object) -> str:
-    text = repr(value[:100] if isinstance(value, str | bytes) else value)
-    return text if len(text) <= 80 else f"{text[:79]}…"
-
-
-def passable(what: str, word: str) -> int:
-    """The size in bytes of an argument. Raises an error if it cannot be passed to a program."""
-    if "\0" in word:
-        raise wrong(f"{what} contains a NUL byte, which cannot be passed to a program. Remove it")
-    try:
-        size = len(word.encode())
-    except UnicodeEncodeError:
-        raise wrong(f"{what} contains bytes that are not UTF-8 text. Put them in a file, and give its path") from None
-    if size > MAX_WORD_BYTES:
-        raise wrong(
-            f"{what} has {size:,} bytes; Linux passes at most {MAX_WORD_BYTES:,} to a program in one argument. Put it in a "
-            "file on the shared file system, and give its path"
-        )
-    return size + 1
-
-
-def fits(size: int) -> None:
-    if size > MAX_WORDS_BYTES:
-        raise wrong(
-            f"arguments and env have {size:,} bytes together; {MAX_WORDS_BYTES:,} is the maximum. Put them in a file on the "
-            "shared file system, and give its path"
-        )
-
-
-def seconds(limit: str) -> int:
-    """A time limit in seconds, in Slurm's formats: a number alone is minutes, `1:30` is minutes and seconds.
-
-    >>> seconds("90"), seconds("1:30"), seconds("2:00:00"), seconds("1-12"), seconds("1-00:30")
-    (5400, 90, 7200, 129600, 88200)
-    """
-    days, dash, rest = limit.rpartition("-")
-    numbers = [int(part) for part in rest.split(":")]
-    if dash:
-        hours, minutes, secs = [*numbers, 0, 0][:3]
-    elif len(numbers) == 1:
-        hours, minutes, secs = 0, numbers[0], 0
-    else:
-        hours, minutes, secs = [0, *numbers][-3:]
-    return int(days or 0) * 86_400 + hours * 3600 + minutes * 60 + secs
-
-
-def _possible(limit: str) -> str:
-    """Refuses a limit that Slurm reads as no limit (0), or cannot store."""
-    if any(int(part) >= 60 for part in limit.split(":")[1:]):
-        raise wrong(
-            f"time_limit is {shown(limit)}: minutes and seconds after a colon are at most 59. Write {_HINTS['time_limit']}"
-        )
-    if not 60 <= seconds(limit) <= _MAX_DAYS * 86_400:
-        raise wrong(
-            f"time_limit is {shown(limit)}: it must be at least 1 minute and at most {_MAX_DAYS} days. "
-            f"Write {_HINTS['time_limit']}"
-        )
-    return limit
-
-
-TimeLimit = Annotated[
-    str,
-    StringConstraints(pattern=r"^([0-9]{1,9}|([0-9]{1,5}-)?[0-9]{1,5}(:[0-9]{2}){0,2})$", max_length=20),
-    AfterValidator(_possible),
-]
 
 
 def _array(array: str) -> str:
@@ -166,6 +90,23 @@ def check_checkpoints(last: int, interval: int) -> None:
         )
 
 
+class Checkpoints(NamedTuple):
+    """The checkpoints of a kind's program.
+
+    Attributes:
+        folder: where it writes them, in the job's directory.
+        newest: function of `shell/checkpoints.sh` that prints the newest complete one below such a folder, which is then copied; empty: all
+            that the folder has belongs together.
+        place: folder below `folder` that has them; empty: `folder` itself.
+        refuses: why its program does not start from one; empty if it does.
+    """
+
+    folder: str
+    newest: str = ""
+    place: str = ""
+    refuses: str = ""
+
+
 class Job(BaseModel):
     """The fields of every job, and the methods that a kind overrides. Frozen; unknown fields raise `JobError`.
 
@@ -191,6 +132,8 @@ class Job(BaseModel):
     """Whether it fetches code, packages or data first."""
     RESTARTS: ClassVar[bool] = True
     """Whether to retry after a failure of its own program, because it resumes from a checkpoint."""
+    CHECKPOINTS: ClassVar[Checkpoints | None] = None
+    """None: it writes none."""
     NEEDS_TRAINIUM: ClassVar[bool] = True
     """Whether it runs on Trainium nodes only; False: also in a cluster's queue of nodes without them."""
     CHECKS_VERSIONS: ClassVar[bool] = True
@@ -256,6 +199,14 @@ class Job(BaseModel):
         description="Run it once for each of these indices, for example 0-99: 100 members, each with its index in TRN_ARRAY_INDEX, and the "
         "id JOB/INDEX. It is prepared once. Slurm: 0-99%8 runs at most 8 at a time, and members compile at their first steps.",
     )
+    resume_from: (
+        Annotated[str, StringConstraints(pattern=r"^(/[^\x00\n]{1,1000}|[a-z0-9][a-z0-9.-]{0,89}(/[0-9]{1,3})?)$")]
+        | None
+    ) = Field(
+        default=None,
+        description="Go on from the newest checkpoint of an earlier job: a folder on the cluster's shared file system with what that job's checkpoint "
+        "directory had, or the job's id. It is copied once, before the job trains.",
+    )
     user: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{0,40}$")] = ""
     """Who submits it, for `trn list`."""
     restarts: int | None = Field(
@@ -295,6 +246,11 @@ class Job(BaseModel):
         """The name of its compile cache."""
         return self.cache or self.kind
 
+    @classmethod
+    def goes_on(cls) -> bool:
+        """Whether its program starts from the checkpoints of another job."""
+        return cls.CHECKPOINTS is not None and not cls.CHECKPOINTS.refuses
+
     @property
     def total_steps(self) -> int | None:
         """Optimizer steps of this run; None if its program decides."""
@@ -312,8 +268,8 @@ class Job(BaseModel):
 
     @property
     def prepares(self) -> bool:
-        """Whether something is fetched first."""
-        return self.PREPARES
+        """Whether something is fetched, or copied, first."""
+        return self.PREPARES or self.resume_from is not None
 
     @property
     def needs_framework(self) -> bool:
@@ -349,6 +305,10 @@ class Job(BaseModel):
     @abstractmethod
     def template(self, plan: "Plan") -> "Template":
         """Its shell lines."""
+
+    def layout(self, plan: "Plan") -> Mapping[str, str | int]:
+        """What a job must have in common with another one whose checkpoints it goes on from, by the names of options, or `workers`."""
+        return {}
 
     def published(self, point: "ThroughputPoint") -> bool:
         """Whether a published throughput of the same nodes, global batch size and SDK is of the same job: optimizer, precision, ..."""

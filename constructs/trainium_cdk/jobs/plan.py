@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainium_cdk import engines
 from trainium_cdk.errors import JobError, OutputsError
-from trainium_cdk.jobs import packages, versions
+from trainium_cdk.jobs import checkpoints, packages, versions
 from trainium_cdk.jobs.models import Batch as Batch
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.models import Plan as Plan
@@ -57,6 +57,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         constraint="|".join(f.resource for f in alike) if others else None,
         notes=tuple(notes),
     )
+    checkpoints.check(made)
     job.check(made)
     return made
 

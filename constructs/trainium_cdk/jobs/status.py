@@ -72,6 +72,8 @@ class JobStatus:
     """Seconds since 1970; None if that is not known."""
     members: tuple[Stage, ...] = ()
     """Of an array, its members: each is a stage whose name is its index. `train` stands for all of them."""
+    checkpoints: str = ""
+    """Directory of its checkpoints; of an array, that of a member is in the member's directory. Empty if it writes none, or that is not known."""
 
     def member(self, index: str) -> JobStatus | None:
         """One member of an array, as a job of its own; None if it has no such member."""
@@ -79,7 +81,9 @@ class JobStatus:
         if found is None:
             return None
         stages = (*self.stages[:-1], replace(found, name=self.stages[-1].name))
-        return replace(self, id=f"{self.id}/{index}", directory=f"{self.directory}/{index}", stages=stages, members=())
+        own = f"{self.directory}/{index}"
+        checkpoints = self.checkpoints.replace(self.directory, own, 1)
+        return replace(self, id=f"{self.id}/{index}", directory=own, stages=stages, members=(), checkpoints=checkpoints)
 
     @property
     def current(self) -> Stage:
@@ -172,6 +176,11 @@ def whole(value: object) -> int | None:
     if isinstance(value, int):
         return int(value)
     return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value) else None
+
+
+def checkpoints_in(directory: str, folder: object) -> str:
+    """The directory of a job's checkpoints: its record, which lies where jobs can write, names a folder in its own directory."""
+    return f"{directory}/{folder}" if isinstance(folder, str) and re.fullmatch(r"[a-z]+(/[a-z]+)*", folder) else ""
 
 
 def settings_in(record: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=54e51386f984e4b275dd943057e5e6d4ab85be0743d12926e5cca91513388940
+digest=ebda60fa6174676ffefa14bcc92318c4b106fabce5e06fa9d1bc8e438b993ff3
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -188,6 +188,7 @@ umask 022
 printf '%s\n' "$cluster" > "$job/cluster"
 write "$job/job.json" <<'EOF'
 {
+  "checkpoints": "output",
   "expected": null,
   "global_batch_size": 65536,
   "id": "bert-large-20261120-4f3a9c",
@@ -208,7 +209,7 @@ write "$job/job.json" <<'EOF'
 }
 EOF
 write "$job/summary.json" <<'EOF'
-{"expected": null, "global_batch_size": 65536, "instance_type": "trn1.32xlarge", "kind": "bert-large", "nodes": 16, "prepare_queue": "cpu", "queue": "compute1"}
+{"checkpoints": "output", "expected": null, "global_batch_size": 65536, "instance_type": "trn1.32xlarge", "kind": "bert-large", "nodes": 16, "prepare_queue": "cpu", "queue": "compute1"}
 EOF
 ["$job/stage.sh"]
 write "$job/node.sh" <<'EOF'
@@ -306,7 +307,7 @@ if [ "$stage" = precompile ]; then
 fi
 mkdir -p "$output"
 resume=()
-if [ -n "${TRN_CHECKPOINT:-}" ]; then
+if [ -n "${TRN_CHECKPOINT:-}" ] && [ "$stage" = train ]; then # graphs are compiled in the first steps
   resume=(--resume_ckpt --resume_ckpt_path "$TRN_CHECKPOINT")
 fi
 export HF_HOME=$trn/hf_cache
@@ -394,6 +395,7 @@ job=$1 stage=precompile
 . "$1/stage.sh"
 begin
 rendezvous
+describe_checkpoints "$job/output" kind bert-large phase 1 optimizer lamb
 TRN_CHECKPOINT=$(newest_checkpoint "$job/output")
 export TRN_CHECKPOINT
 delete_other_checkpoints "$TRN_CHECKPOINT"
@@ -417,6 +419,7 @@ job=$1 stage=train
 begin
 compare_nodes
 rendezvous
+describe_checkpoints "$job/output" kind bert-large phase 1 optimizer lamb
 TRN_CHECKPOINT=$(newest_checkpoint "$job/output")
 export TRN_CHECKPOINT
 delete_other_checkpoints "$TRN_CHECKPOINT"

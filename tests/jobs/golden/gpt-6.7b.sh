@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=cba3f789136d71370eec3cfc401e8b3cb47314ee611ddb6bf6657be9d483ab84
+digest=a41af7a72ed70576a00a8dfe6f5ba041da844008cfe7a3db345fcfea9d77cef7
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -188,6 +188,7 @@ umask 022
 printf '%s\n' "$cluster" > "$job/cluster"
 write "$job/job.json" <<'EOF'
 {
+  "checkpoints": "output/checkpoints",
   "expected": null,
   "global_batch_size": 1024,
   "id": "gpt-6.7b-20261120-4f3a9c",
@@ -208,7 +209,7 @@ write "$job/job.json" <<'EOF'
 }
 EOF
 write "$job/summary.json" <<'EOF'
-{"expected": null, "global_batch_size": 1024, "instance_type": "trn1.32xlarge", "kind": "gpt-6.7b", "nodes": 16, "prepare_queue": "cpu", "queue": "compute1"}
+{"checkpoints": "output/checkpoints", "expected": null, "global_batch_size": 1024, "instance_type": "trn1.32xlarge", "kind": "gpt-6.7b", "nodes": 16, "prepare_queue": "cpu", "queue": "compute1"}
 EOF
 ["$job/stage.sh"]
 write "$job/node.sh" <<'EOF'
@@ -290,10 +291,10 @@ grep -qw 48620 /proc/sys/net/ipv4/ip_local_reserved_ports ||
 nxdt_ref=${TRN_NXDT_REF:-9169aa03f39efd4eb02da63891a7ed98defb1714}
 cd "$trn/src/nxdt-$nxdt_ref/examples"
 data="$trn/data/gpt2-wikipedia"
-mkdir -p "$job/output"
-# while compiling, the program stops after ten steps and writes no checkpoint
-COMPILE=0
-if [ "$stage" = precompile ]; then COMPILE=1; fi
+# while compiling, the program stops after ten steps and writes no checkpoint; it would start from one that is in its directory
+output=$job/output COMPILE=0
+if [ "$stage" = precompile ]; then output=$job/output.precompile COMPILE=1; fi
+mkdir -p "$output"
 export COMPILE
 export HF_HOME=$trn/hf_cache
 command=(
@@ -303,7 +304,7 @@ command=(
   --config-path=conf --config-name=megatron_gpt_config
   trainer.devices="$NPROC_PER_NODE" trainer.num_nodes="$NNODES"
   trainer.max_steps=20000
-  exp_manager.explicit_log_dir="$job/output"
+  exp_manager.explicit_log_dir="$output"
   exp_manager.checkpoint_callback_params.every_n_train_steps=200 exp_manager.checkpoint_callback_params.use_master_weights_in_ckpt=True
   distributed_strategy.tensor_model_parallel_size=8
   data.micro_batch_size=1 data.global_batch_size=1024
@@ -446,6 +447,7 @@ job=$1 stage=precompile
 . "$1/stage.sh"
 begin
 rendezvous
+describe_checkpoints "$job/output/checkpoints" kind gpt-6.7b tensor_parallel 8 workers 512
 keep_newest_checkpoint "$job/output/checkpoints"
 launch
 check_compiled
@@ -467,6 +469,7 @@ job=$1 stage=train
 begin
 compare_nodes
 rendezvous
+describe_checkpoints "$job/output/checkpoints" kind gpt-6.7b tensor_parallel 8 workers 512
 keep_newest_checkpoint "$job/output/checkpoints"
 launch
 EOF

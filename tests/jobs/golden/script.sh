@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=927f55f162e36736bff81da63c687a2f929fdeb53c9cd41af0ef7267b001f7fa
+digest=f86ed527a2905d21b980d9671772d4e3cad51a964f7b789bc6206c91376c5fb4
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -177,6 +177,7 @@ umask 022
 printf '%s\n' "$cluster" > "$job/cluster"
 write "$job/job.json" <<'EOF'
 {
+  "checkpoints": "checkpoints",
   "expected": null,
   "global_batch_size": null,
   "id": "run-20261120-4f3a9c",
@@ -199,7 +200,7 @@ write "$job/job.json" <<'EOF'
 }
 EOF
 write "$job/summary.json" <<'EOF'
-{"expected": null, "global_batch_size": null, "instance_type": "trn1.32xlarge", "kind": "script", "nodes": 2, "queue": "compute1"}
+{"checkpoints": "checkpoints", "expected": null, "global_batch_size": null, "instance_type": "trn1.32xlarge", "kind": "script", "nodes": 2, "queue": "compute1"}
 EOF
 ["$job/stage.sh"]
 write "$job/node.sh" <<'EOF'
@@ -275,6 +276,8 @@ grep -qw 48620 /proc/sys/net/ipv4/ip_local_reserved_ports ||
   sudo -n sysctl -q -w net.ipv4.ip_local_reserved_ports=48620 > /dev/null 2>&1 ||
   say "port 48620 could not be reserved"
 cd "$job/work"
+export TRN_CHECKPOINTS=$job/checkpoints
+mkdir -p "$TRN_CHECKPOINTS"
 command=("$job/script"/run.sh --name 'it'"'"'s $HOME')
 if [ "$stage" = precompile ]; then
   neuron_parallel_compile "${command[@]}"

@@ -11,11 +11,12 @@ from pydantic import Field, model_validator
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, quote, templates
-from trainium_cdk.jobs.models import Data, Job, Scaling, Upstream, check_warm_up, wrong
+from trainium_cdk.jobs.models import Checkpoints, Data, Job, Scaling, Upstream, check_warm_up
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import NUMBER, USUAL, WHOLE, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
+from trainium_cdk.jobs.values import wrong
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import ThroughputPoint
@@ -98,6 +99,7 @@ class BertLarge(Job):
     )
     PACKAGES: ClassVar[Packages | None] = PACKAGES
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
+    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output", "newest_checkpoint")
 
     kind: Literal["bert-large"] = "bert-large"
     phase: Literal[1, 2] = Field(
@@ -211,6 +213,9 @@ class BertLarge(Job):
             )
         return batch
 
+    def layout(self, plan: Plan) -> Mapping[str, str | int]:
+        return {"phase": self.phase, "optimizer": self.optimizer}
+
     def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
         env = {
             "MASTER_PORT": "2023" if self.phase == 2 else "2022",
@@ -247,7 +252,7 @@ class BertLarge(Job):
         ]
         before = 'TRN_CHECKPOINT=$(newest_checkpoint "$job/output")\nexport TRN_CHECKPOINT\ndelete_other_checkpoints "$TRN_CHECKPOINT"'
         if self.phase == 2:
-            before += "\n" + _first_checkpoint(self.checkpoint or "")
+            before += "\n" + _first_checkpoint(self.checkpoint or "", resumes=self.resume_from is not None)
         own_cache = "HF_HOME" in self.env
         node = f"""{templates.tree_ref("samples", _TREE)}
 cd "$trn/src/samples-$samples_ref/{_FOLDER}"
@@ -268,7 +273,7 @@ source_tree samples {_TREE.url} "$samples_ref"
 {"" if own_cache else f"hugging_face {_MODEL} config.json pytorch_model.bin" + chr(10)}{fetch}
 enough_files {data} {quote.word(_SHARDS)} {plan.workers} 'The training script needs a shard for each worker: use fewer nodes'"""
         require = templates.on_cluster(self.data or "", plan)
-        if self.checkpoint:
+        if self.checkpoint and not self.resume_from:
             require += templates.on_cluster(self.checkpoint, plan) or _written_by(self.checkpoint)
         return Template(node, prepare, before, _ONLY_FOLDER, require)
 
@@ -292,10 +297,11 @@ only_folder() {
 
 """
 _RESUME = """resume=()
-if [ -n "${TRN_CHECKPOINT:-}" ]; then
+if [ -n "${TRN_CHECKPOINT:-}" ] && [ "$stage" = train ]; then # graphs are compiled in the first steps
   resume=(--resume_ckpt --resume_ckpt_path "$TRN_CHECKPOINT")
 fi"""
-_RESUME_PHASE_2 = """phase1_end=${TRN_PHASE1##*/ckpt_}
+_RESUME_PHASE_2 = """if [ "$stage" != train ]; then TRN_PHASE1=${TRN_CHECKPOINT:-$TRN_PHASE1}; fi # graphs are compiled in the first steps
+phase1_end=${TRN_PHASE1##*/ckpt_}
 phase1_end=${phase1_end%.pt}
 resume=(--resume_ckpt --resume_ckpt_path "${TRN_CHECKPOINT:-$TRN_PHASE1}" --phase1_end_step "$phase1_end")"""
 
@@ -307,14 +313,15 @@ fi
 """
 
 
-def _first_checkpoint(checkpoint: str) -> str:
-    """Lines that set TRN_PHASE1 to the checkpoint that phase 2 starts from."""
+def _first_checkpoint(checkpoint: str, *, resumes: bool) -> str:
+    """Lines that set TRN_PHASE1 to the checkpoint that phase 2 starts from. Where it goes on from one of phase 2, only the name is needed."""
     if checkpoint.startswith("/"):
         place = quote.shared(checkpoint)
     else:
         place = f'$(newest_checkpoint "${{job%/*}}"/{checkpoint}/output)'
+    there = '[ -z "$TRN_CHECKPOINT" ] && ' if resumes else ""
     return f"""TRN_PHASE1={place}
-if [ ! -f "$TRN_PHASE1" ]; then
+if {there}[ ! -f "$TRN_PHASE1" ]; then
   say "there is no checkpoint of phase 1: $TRN_PHASE1" >&2
   exit 1
 fi

@@ -13,10 +13,11 @@ from pydantic import Field, model_validator
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import hub, quote, templates
-from trainium_cdk.jobs.models import AbsolutePath, Data, Job, Override, Upstream, wrong
+from trainium_cdk.jobs.models import AbsolutePath, Checkpoints, Data, Job, Override, Upstream
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.templates import Option, Template
+from trainium_cdk.jobs.values import wrong
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import Fleet
@@ -51,6 +52,7 @@ class Finetune(Job):
     RELEASES: ClassVar[tuple[str, str]] = ("2.33.0", "")
     UPSTREAM: ClassVar[Upstream | None] = Upstream("", "", "trl.scripts.sft", "TRL 1.16.0 of PyPI")
     PACKAGES: ClassVar[Packages | None] = PACKAGES
+    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output", "newest_trainer_checkpoint")
 
     kind: Literal["finetune"] = "finetune"
     model: hub.Model = Field(
@@ -105,6 +107,10 @@ class Finetune(Job):
             )
         if self.weights is None:
             hub.check_gated(self, self.model, "--weights")
+
+    def layout(self, plan: Plan) -> Mapping[str, str | int]:
+        rank = {"lora_rank": self.lora_rank} if self.method == "lora" else {}
+        return {"model": self.model, "method": self.method, **rank}
 
     def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
         return {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}  # `prepare` has fetched all

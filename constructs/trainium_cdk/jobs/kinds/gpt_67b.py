@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, shell, templates
-from trainium_cdk.jobs.models import Data, Job, Upstream, Word, check_checkpoints
+from trainium_cdk.jobs.models import Checkpoints, Data, Job, Upstream, Word, check_checkpoints
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import NUMBER, Pattern, Reader, Step, parse_number, reads
@@ -80,6 +80,7 @@ class Gpt(Job):
     }
     PACKAGES: ClassVar[Packages | None] = PACKAGES
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
+    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output/checkpoints", "newest_nxd_checkpoint")
 
     kind: Literal["gpt-6.7b"] = "gpt-6.7b"
     tensor_parallel: int = Field(default=8, ge=1, le=32, description="NeuronCores of one copy of the model.")
@@ -137,7 +138,7 @@ class Gpt(Job):
             f"--config-path=conf --config-name={_CONFIG}",
             'trainer.devices="$NPROC_PER_NODE" trainer.num_nodes="$NNODES"',
             f"trainer.max_steps={self.steps}",
-            'exp_manager.explicit_log_dir="$job/output"',
+            'exp_manager.explicit_log_dir="$output"',
             f"{_CHECKPOINTS}.every_n_train_steps={min(self.checkpoint_interval, self.steps)} {_CHECKPOINTS}.use_master_weights_in_ckpt=True",
             f"distributed_strategy.tensor_model_parallel_size={self.tensor_parallel}",
             f"data.micro_batch_size={self.micro_batch_size} data.global_batch_size={self.global_batch_size}",
@@ -149,10 +150,10 @@ class Gpt(Job):
         node = f"""{templates.tree_ref("nxdt", _TREE)}
 cd "$trn/src/nxdt-$nxdt_ref/examples"
 data={data}
-mkdir -p "$job/output"
-# while compiling, the program stops after ten steps and writes no checkpoint
-COMPILE=0
-if [ "$stage" = precompile ]; then COMPILE=1; fi
+# while compiling, the program stops after ten steps and writes no checkpoint; it would start from one that is in its directory
+output=$job/output COMPILE=0
+if [ "$stage" = precompile ]; then output=$job/output.precompile COMPILE=1; fi
+mkdir -p "$output"
 export COMPILE
 {"" if own_cache else "export HF_HOME=$trn/hf_cache" + chr(10)}{templates.command(corrections.program(_SCRIPT, *_CORRECTIONS), options)}
 {templates.RUN}"""
@@ -165,6 +166,10 @@ source_tree nxdt {_TREE.url} "$nxdt_ref"
 {"" if own_cache else f"hugging_face {_TOKENIZER} '*.json' merges.txt" + chr(10)}{fetch}"""
         before = 'keep_newest_checkpoint "$job/output/checkpoints"'
         return Template(node, prepare, before, require=templates.on_cluster(self.data or "", plan))
+
+    def layout(self, plan: Plan) -> Mapping[str, str | int]:
+        # ZeRO-1: each worker has a part of the optimizer's state
+        return {"tensor_parallel": self.tensor_parallel, "workers": plan.workers}
 
     @property
     def files(self) -> Mapping[str, bytes]:

@@ -13,7 +13,7 @@ from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, quote, templates
 from trainium_cdk.jobs.kinds.bert_large import read
-from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream, check_checkpoints, check_warm_up
+from trainium_cdk.jobs.models import AbsolutePath, Checkpoints, Job, Upstream, check_checkpoints, check_warm_up
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import Reader
@@ -58,6 +58,7 @@ class LlamaNxd(Job):
         "aws-neuron/neuronx-distributed", _TREE.commit, f"{_FOLDER}/{_SCRIPT}", "legacy: PyTorch/XLA"
     )
     PACKAGES: ClassVar[Packages | None] = PACKAGES
+    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("checkpoints", "newest_nxd_checkpoint")
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
 
     kind: Literal["llama3.1-8b"] = "llama3.1-8b"
@@ -161,6 +162,9 @@ source_tree nxd {_TREE.url} "$nxd_ref"
     @property
     def files(self) -> Mapping[str, bytes]:
         return corrections.sent(*_CORRECTIONS)
+
+    def layout(self, plan: Plan) -> Mapping[str, str | int]:
+        return {"workers": plan.workers}  # ZeRO-1: each has a part of the optimizer's state
 
     def published(self, point: "ThroughputPoint") -> bool:
         return (point.tensor_parallel, point.precision) == (_TENSOR_PARALLEL, "bf16+fp32")

@@ -11,7 +11,7 @@ from pydantic import Field
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import hub, quote, templates
-from trainium_cdk.jobs.models import AbsolutePath, Job, Upstream
+from trainium_cdk.jobs.models import AbsolutePath, Checkpoints, Job, Upstream
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.templates import Option, Template
@@ -74,6 +74,10 @@ class Lora(Job):
     )
     PACKAGES: ClassVar[Packages | None] = PACKAGES
     RESTARTS: ClassVar[bool] = False
+    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints(
+        "output",
+        refuses="Optimum Neuron's trainer refuses resume_from_checkpoint, so that each fine-tuning starts from the beginning",
+    )
 
     kind: Literal["lora"] = "lora"
     model: Literal["qwen3-8b", "llama3.1-8b"] = Field(default="qwen3-8b", description="Model to fine-tune.")

@@ -11,9 +11,10 @@ from pydantic import Field, StringConstraints, model_validator
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote, shell, templates
-from trainium_cdk.jobs.models import MAX_SCRIPT_BYTES, Job, fits, passable, shown, wrong
+from trainium_cdk.jobs.models import Checkpoints, Job
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.templates import Template
+from trainium_cdk.jobs.values import MAX_SCRIPT_BYTES, fits, passable, shown, wrong
 
 _AT_ONCE = 50_000_000
 """Bytes of a workdir that a head node fetches while a job is submitted."""
@@ -23,7 +24,8 @@ class Script(Job):
     """A user's script, started on each node with the rendezvous in its environment.
 
     MASTER_ADDR, MASTER_PORT, NNODES, NODE_RANK and NPROC_PER_NODE (the NeuronCores of a node) are set; with `tasks_per_node`
-    above 1, or a launcher, also RANK, LOCAL_RANK and WORLD_SIZE.
+    above 1, or a launcher, also RANK, LOCAL_RANK and WORLD_SIZE. TRN_CHECKPOINTS is a folder on the shared file system for its
+    checkpoints: what is there after a restart, and with `resume_from`, is what it can go on from.
     """
 
     TITLE: ClassVar[str] = "a script of your own"
@@ -31,6 +33,7 @@ class Script(Job):
     NEEDS_TRAINIUM: ClassVar[bool] = False
     PREPARES: ClassVar[bool] = False  # but with a workdir
     RESTARTS: ClassVar[bool] = False
+    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("checkpoints")
 
     kind: Literal["script"] = "script"
     filename: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")]
@@ -141,7 +144,7 @@ class Script(Job):
 
     @property
     def prepares(self) -> bool:
-        return self.workdir is not None
+        return self.workdir is not None or self.resume_from is not None
 
     @property
     def files(self) -> Mapping[str, bytes]:
@@ -164,6 +167,7 @@ class Script(Job):
                 f'"$job/code"/{quote.word(self.inside)}',
             )
             prepare = _fetch(self.workdir, plan.cluster.bucket)
+        folder += '\nexport TRN_CHECKPOINTS=$job/checkpoints\nmkdir -p "$TRN_CHECKPOINTS"'
         if self.launcher != "none":
             given: list[templates.Option] = [quote.words(self.args)] if self.args else []
             start = templates.command(file, given, self.launcher)

@@ -11,11 +11,12 @@ from pydantic import Field, StringConstraints, model_validator
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import hub, quote, templates
-from trainium_cdk.jobs.models import AbsolutePath, Data, Job, Override, Upstream, Word, shown, wrong
+from trainium_cdk.jobs.models import AbsolutePath, Checkpoints, Data, Job, Override, Upstream, Word
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.records import NUMBER, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
+from trainium_cdk.jobs.values import shown, wrong
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import Fleet
@@ -61,6 +62,7 @@ class TorchTitan(Job):
     RELEASES: ClassVar[tuple[str, str]] = ("2.33.0", "")
     PACKAGES: ClassVar[Packages | None] = _PACKAGES
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
+    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output", "newest_distributed_checkpoint", "checkpoint")
     UPSTREAM: ClassVar[Upstream | None] = Upstream(_REPOSITORY, "", "torchtitan.train", "beta; name a commit as --ref")
     REPLACES: ClassVar[Mapping[str, str]] = {
         "torchtitan-qwen3-8b": "it is a preset now (trn submit torchtitan --preset qwen3-8b)",
@@ -165,6 +167,10 @@ class TorchTitan(Job):
             )
         if self.model and self.assets is None:
             hub.check_gated(self, self.model, "--assets")
+
+    def layout(self, plan: Plan) -> Mapping[str, str | int]:
+        # the position in the data is of each data-parallel worker
+        return {"module": self.module or "", "config": self.config or "", "workers": plan.workers}
 
     def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
         fetched = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"} if self.data or self.dataset else {}

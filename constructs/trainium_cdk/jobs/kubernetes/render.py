@@ -13,7 +13,7 @@ from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import arrays
+from trainium_cdk.jobs import arrays, checkpoints
 from trainium_cdk.jobs.kubernetes import names, pods, scripts
 from trainium_cdk.jobs.kubernetes.pods import Object
 from trainium_cdk.jobs.models import Job
@@ -80,7 +80,9 @@ def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None
     """
     name, fitted = names.object_name(job_id(job, token)), plan(job, cluster)
     _environment(job)
-    made = scripts.job_files(name, fitted, job.template(fitted), catalog)
+    made = scripts.job_files(
+        name, fitted, checkpoints.complete(job.template(fitted), fitted, names.object_name), catalog
+    )
     _size(made)
     labels = names.labels(name, job.kind) | ({names.ARRAY_LABEL: name} if job.array else {})
     secret = _secret(name, cluster, labels, made)

@@ -18,9 +18,9 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import arrays, quote, shell, templates, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.kubernetes.names import host
-from trainium_cdk.jobs.models import seconds
 from trainium_cdk.jobs.plan import Plan, expected
 from trainium_cdk.jobs.templates import Template
+from trainium_cdk.jobs.values import seconds
 
 FILES = "/trn/job"
 """Where the files are mounted."""
@@ -40,7 +40,7 @@ job=$trn/jobs/{name}{member}
 {limit}export NNODES={nodes} NPROC_PER_NODE={cores} NODE_RANK=${{JOB_COMPLETION_INDEX:-0}}
 export MASTER_ADDR={master}
 host={host}node-$NODE_RANK
-{once}# `prepare` gets the job's own variables only: others, such as HF_HUB_OFFLINE, hold once it has fetched everything
+{once}{tools}# `prepare` gets the job's own variables only: others, such as HF_HUB_OFFLINE, hold once it has fetched everything
 if [ "$stage" != prepare ]; then
 {environment}
 fi
@@ -96,6 +96,7 @@ def describe(name: str, fitted: Plan, catalog: Catalog | None, index: int | None
     return {
         "id": name,
         **({"user": fitted.job.user} if fitted.job.user else {}),
+        **({"checkpoints": fitted.job.CHECKPOINTS.folder} if fitted.job.CHECKPOINTS else {}),
         "kind": fitted.job.kind,
         "job": fitted.job.model_dump(
             mode="json", exclude={"content", "env", "args"}, exclude_defaults=True
@@ -152,6 +153,8 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
         limit=limit,
         # a user's script may not be able to resume
         once="" if job.RESTARTS else "fails_once=1\n",
+        # what only copies a checkpoint needs neither
+        tools="" if job.PREPARES or getattr(job, "workdir", None) else "tools=''\n",
         nodes=job.nodes,
         cores=fitted.fleet.cores,
         master=host(f"{name}-" + "${TRN_ARRAY_INDEX:-}" if job.array else name, 0),

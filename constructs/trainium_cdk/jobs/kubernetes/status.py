@@ -27,7 +27,7 @@ from trainium_cdk.jobs.kubernetes.names import (
     submission,
 )
 from trainium_cdk.jobs.kubernetes.scripts import FINAL, TIMED_OUT
-from trainium_cdk.jobs.status import ACTIVE, Expected, JobStatus, Stage, whole
+from trainium_cdk.jobs.status import ACTIVE, Expected, JobStatus, Stage, checkpoints_in, whole
 
 Object = dict[str, Any]
 
@@ -172,6 +172,7 @@ def of(job: Object, stages: Iterable[Stage]) -> JobStatus:
         expected=Expected.of(description.get("expected")),
         user=str(description.get("user", "")),
         submitted=seconds(job["metadata"].get("creationTimestamp")),
+        checkpoints=checkpoints_in(str(description.get("directory", "")), description.get("checkpoints")),
     )
 
 

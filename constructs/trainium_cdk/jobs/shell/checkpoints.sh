@@ -40,3 +40,25 @@ keep_newest_checkpoint() { # directory
   set -- "$1" "$(find "$1" -mindepth 2 -maxdepth 2 -path '*.ckpt/done' -printf '%T@ %h\n' | sort -n | tail -n 1 | cut -d ' ' -f 2-)"
   find "$1" -mindepth 1 -maxdepth 1 -name '*.ckpt' ! -name "${2##*/}" -exec rm -rf {} +
 }
+
+# Prints the newest complete checkpoint of NeuronX Distributed (step_<n>) or NxD Training (...step=<n>....ckpt) in a directory, if any.
+newest_nxd_checkpoint() {
+  if [ ! -d "$1" ]; then return 0; fi
+  find "$1" -mindepth 2 -maxdepth 2 -name 'done' -printf '%h\n' | sort -V | tail -n 1
+}
+
+# Prints the newest complete step-<n> of torch.distributed.checkpoint in a directory, if any: it writes .metadata last.
+newest_distributed_checkpoint() {
+  if [ ! -d "$1" ]; then return 0; fi
+  find "$1" -mindepth 2 -maxdepth 2 -path '*/step-*/.metadata' -size +0 -printf '%h\n' | sort -V | tail -n 1
+}
+
+# describe_checkpoints DIRECTORY KEY VALUE...: what a job that goes on from them must have in common with this one. Node 0 writes it for all.
+describe_checkpoints() {
+  local into=$1
+  if [ "${NODE_RANK:-0}" != 0 ]; then return 0; fi
+  shift
+  mkdir -p "$into"
+  printf '%s %s\n' "$@" > "$into/.trn-checkpoints.part"
+  mv -f "$into/.trn-checkpoints.part" "$into/trn-checkpoints"
+}

@@ -140,7 +140,7 @@ prepare() {
     0) say "everything is already fetched" ;;
     4) exit "$REFUSED" ;; # it cannot run with what is on the cluster, as reported
     3)
-      for tool in aws git; do
+      for tool in ${tools-aws git}; do
         if ! command -v "$tool" > /dev/null; then
           die "the image has no $tool, which fetches code and data. Build one that has it: trn image build examples/bert-large"
         fi

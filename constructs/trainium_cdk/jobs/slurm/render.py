@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import arrays, quote, shell, templates, versions
+from trainium_cdk.jobs import arrays, checkpoints, quote, shell, templates, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.plan import Plan, StageName, expected, plan
@@ -51,7 +51,7 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
         JobError: the job does not fit the cluster, or the token is not valid.
     """
     name, fitted = job_id(job, token), plan(job, cluster)
-    parts, venv = job.template(fitted), venv_of(cluster)
+    parts, venv = checkpoints.complete(job.template(fitted), fitted), venv_of(cluster)
     described = _describe(name, fitted, catalog)
     job_files: dict[str, bytes] = {
         "job.json": (json.dumps(described, indent=2, sort_keys=True) + "\n").encode(),
@@ -77,7 +77,17 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
     )
 
 
-_SUMMARY = ("kind", "queue", "prepare_queue", "instance_type", "nodes", "global_batch_size", "expected", "user")
+_SUMMARY = (
+    "kind",
+    "queue",
+    "prepare_queue",
+    "instance_type",
+    "nodes",
+    "global_batch_size",
+    "expected",
+    "user",
+    "checkpoints",
+)
 """What `trn list` shows of a job: one line, so that reading it is limited whatever the job wrote."""
 
 
@@ -97,6 +107,7 @@ def _describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any
         "expected": asdict(published) if published else None,
         **({"prepare_queue": fitted.prepares_on.queue} if "prepare" in fitted.stages else {}),
         **({"user": job.user} if job.user else {}),
+        **({"checkpoints": job.CHECKPOINTS.folder} if job.CHECKPOINTS else {}),
     }
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from trainium_cdk.jobs import arrays, quote, shell
 from trainium_cdk.jobs.slurm.status import Down, Known, stage
 from trainium_cdk.jobs.slurm.transport import unpack
-from trainium_cdk.jobs.status import Expected, JobStatus, Stage, of_members, whole
+from trainium_cdk.jobs.status import Expected, JobStatus, Stage, checkpoints_in, of_members, whole
 from trainium_cdk.outputs import SlurmCluster
 
 _ABSENT = 4
@@ -381,6 +381,9 @@ def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> J
         user=str(described.get("user") or ""),
         submitted=raw.submitted,
         members=members,
+        checkpoints=checkpoints_in(
+            f"{cluster.shared_dir}/{cluster.folder}/jobs/{raw.id}", described.get("checkpoints")
+        ),
     )
 
 

@@ -1,0 +1,86 @@
+"""Going on from the checkpoints of another job (`--resume-from`), on every engine. Pure.
+
+The newest complete checkpoint is copied by the stage `prepare`, so that no Trainium node waits for it, into the directory where the kind's own program
+looks for its checkpoints after a restart. The directory that it comes from is only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from trainium_cdk.errors import JobError
+from trainium_cdk.jobs import arrays, quote, shell
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs.models import Plan, Template
+
+_SAY = "say() { printf 'trn: %s\\n' \"$*\"; }\n"
+
+
+def check(plan: Plan) -> None:
+    """Check that a job can go on from the checkpoints that it names.
+
+    Raises:
+        JobError: its program starts from none, or they are on no shared file system of the cluster.
+    """
+    job, made = plan.job, plan.job.CHECKPOINTS
+    name = job.resume_from
+    if name is None:
+        return
+    if made is None or made.refuses:
+        why = made.refuses if made else "it writes none"
+        raise JobError(f"resume_from is {name}, but {job.kind} goes on from no checkpoint: {why}. Remove --resume-from")
+    mounts = plan.cluster.mount_dirs
+    if name.startswith("/") and not any(f"{name}/".startswith(f"{mount}/") for mount in mounts):
+        raise JobError(
+            f"resume_from is {name}, which is on no shared file system of {plan.cluster.stack} ({', '.join(mounts)}). Copy it there "
+            "(trn cp), or give the id of a job"
+        )
+    if job.after and name.partition("/")[0] == job.after.partition("/")[0]:
+        raise JobError(
+            f"{name} is given as --after and as --resume-from. Submit this job when {name} has ended, without --after"
+        )
+
+
+def complete(parts: Template, plan: Plan, folder_of: Callable[[str], str] = str) -> Template:
+    """A kind's shell lines, with those that write down what its checkpoints need, and copy those that it goes on from.
+
+    Args:
+        folder_of: the name of a job's directory, from its id.
+    """
+    job, made = plan.job, plan.job.CHECKPOINTS
+    if made is None:
+        return parts
+    same = description(plan)
+    before = parts.before
+    if same:
+        before = f'describe_checkpoints "$job/{made.folder}" {quote.words(same)}\n{before}'
+    if job.resume_from is None:
+        return parts._replace(before=before)
+    source = _source(job.resume_from, made.folder, folder_of)
+    words = quote.words([made.place, made.newest, job.kind, *same])
+    of = f"source_of {quote.word(job.resume_from)} {source} {words}\n"
+    functions = shell.read("checkpoints.sh", "resume.sh").decode()
+    into = " ".join(f'"$job/{index}"' for index in arrays.indices(job.array)) if job.array else '"$job"'
+    copies = f"""{functions}
+if ! resumed {into}; then
+if [ "$mode" = check ]; then exit 3; fi
+{of}go_on {quote.words([made.folder, made.place])} {into}
+fi"""
+    return parts._replace(
+        before=before, require=f"{parts.require}{_SAY}{functions}{of}", prepare=f"{parts.prepare}\n{copies}"
+    )
+
+
+def description(plan: Plan) -> list[str]:
+    """What a job whose checkpoints another one goes on from must have in common with it, as names and values; empty if that is nothing."""
+    layout = plan.job.layout(plan)
+    return ["kind", plan.job.kind, *(str(word) for pair in layout.items() for word in pair)] if layout else []
+
+
+def _source(name: str, folder: str, folder_of: Callable[[str], str]) -> str:
+    if name.startswith("/"):
+        return quote.shared(name.rstrip("/") or "/")
+    id, slash, member = name.partition("/")
+    return f'"$trn/jobs/"{quote.word(folder_of(id) + slash + member)}/{folder}'
