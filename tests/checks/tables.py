@@ -2,6 +2,7 @@
 
     => eks.version: EKS does not create clusters of this version any more
     => info region: ...
+    => region = us-east-9: ... (with the value as it is shown)
 
 In `refused` and `shape` (those that are no environment at all) it is an error, else the level is given. `##` begins a comment.
 """

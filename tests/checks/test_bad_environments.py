@@ -14,6 +14,7 @@ ALL = [*REFUSED, *SHAPE]
 def test_refused(text: str, key: str, message: str) -> None:
     with pytest.raises(settings.SettingsError) as caught:
         checks.require(settings.parse(text, "environment.yaml"))
+    key, _, value = key.partition(" = ")
     # one mistake is reported once, and nothing else is reported
     assert [p.dotted for p in caught.value.problems] == [key]
     paragraph = str(caught.value)
@@ -22,6 +23,6 @@ def test_refused(text: str, key: str, message: str) -> None:
     marked = [i for i, line in enumerate(text.splitlines(), 1) if line.endswith("# <-")]
     where = f"environment.yaml:{marked[0]}: error: " if marked else "environment.yaml"
     assert paragraph.startswith(where)
-    assert f"{key} = " in paragraph
+    assert f"{key} = {value}: " in paragraph if value else f"{key} = " in paragraph
     assert ". Fix: " in paragraph
     assert len(paragraph) < 700

@@ -1,4 +1,4 @@
-"""Keys and values of the wrong shape: each is named with its line, value, reason and fix."""
+"""Keys and values of any shape. Those that are refused, each with its message: tests/checks/reported/shape.txt."""
 
 from __future__ import annotations
 
@@ -7,108 +7,6 @@ import cProfile
 import pytest
 
 from trainium_cdk import settings
-
-# (YAML, key, value as shown, part of the reason and fix); the line with the mistake ends in `# <-`
-TABLE = [
-    # keys that are not there
-    ("regoin: us-east-1  # <-", "regoin", "us-east-1", "this key does not exist. Fix: write region."),
-    ("quues: []  # <-", "quues", "[]", "Fix: remove it; the known keys are name, region, account,"),
-    ("network:\n  zone_id: [use1-az5]  # <-", "network.zone_id", "['use1-az5']", "Fix: write zone_ids."),
-    ("overrides: {}  # <-", "overrides", "{}", "this key does not exist"),
-    (
-        "pcluster:\n  queues:\n  - name: a\n  - compute_resources:\n    - instance_typ: trn1.32xlarge  # <-",
-        "pcluster.queues[1].compute_resources[0].instance_typ",
-        "trn1.32xlarge",
-        "Fix: write instance_type.",
-    ),
-    # required keys
-    ("pcluster:\n  accounting:  # <-\n    user: a\n    uri: db", "pcluster.accounting.password_secret", "(absent)", "add `password_secret:`"),
-    # nothing, where something is needed
-    ("region:  # <-", "region", "(nothing)", "write a value after `region:`, or remove the line"),
-    ("pcluster:\n  queues:\n    -  # <-", "pcluster.queues[0]", "(nothing)", "write a value after the dash"),
-    ("pcluster: {queues: []}  # <-", "pcluster.queues", "[]", "it needs at least 1 item"),
-    # text that YAML reads as something else
-    ("account: 012345678901  # <-", "account", "012345678901", 'read as a number, not as text. Fix: put it in quotes: "012345678901"'),
-    ("tags:\n  cost-centre: 4711  # <-", "tags.cost-centre", "4711", 'put it in quotes: "4711"'),
-    ("tags: {spot: true}  # <-", "tags.spot", "true", 'read as true or false, not as text. Fix: put it in quotes: "true"'),
-    ("tags: {until: 2026-12-31}  # <-", "tags.until", "2026-12-31", 'read as a date, not as text. Fix: put it in quotes: "2026-12-31"'),
-    ("bootstrap: {neuron_release: 2.30}  # <-", "bootstrap.neuron_release", "2.30", 'put it in quotes: "2.30"'),
-    ("tags: {build: 0x1F}  # <-", "tags.build", "0x1F", 'put it in quotes: "0x1F"'),
-    ("network:\n  existing:\n    vpc_id: vpc-0123456789abcdef0\n    subnets: []\n    : 5  # <-", "network.existing.", "(nothing)", "this key has no name. Fix: write its name before the colon"),
-    ("tags: {1: x}  # <-", "tags[1]", "1", "read as a number"),
-    # a value where a section or a list is, and the other way round
-    ("network: 10.0.0.0/16  # <-", "network", "10.0.0.0/16", "this is a section, not a value. Fix: write keys under it, for example cidr"),
-    ("storage: {efs: true}  # <-", "storage.efs", "true", "write keys under it, for example mount_dir"),
-    ("network: {zone_ids: use1-az5}  # <-", "network.zone_ids", "use1-az5", "this is a list. Fix: write its items under `zone_ids:`, one per line, each after a dash"),
-    ("tags: [a]  # <-", "tags", "['a']", "this is a section, not a value"),
-    # choices and forms
-    ("on_destroy: kept  # <-", "on_destroy", "kept", "write 'delete' or 'keep'"),
-    ("network: {nat: 1}  # <-", "network.nat", "1", "write 'one', 'per-zone' or 'none'"),
-    ("pcluster: {queues: [{placement_group: yes}]}  # <-", "pcluster.queues[0].placement_group", "yes", "write 'auto', 'on' or 'off'"),
-    ("name: Mine  # <-", "name", "Mine", "write at least two small letters, digits and hyphens, with a letter as the first and"),
-    ("name: a-  # <-", "name", "a-", "with a letter as the first and a letter or digit as the last"),
-    ("eks: {namespace: a-}  # <-", "eks.namespace", "a-", "write small letters, digits and hyphens, with a letter as the first"),
-    ("account: '12345'  # <-", "account", "12345", "write text that matches"),
-    ("network: {zone_ids: [us-east-1a]}  # <-", "network.zone_ids[0]", "us-east-1a", "write text that matches"),
-    ("network: {private_prefix: 29}  # <-", "network.private_prefix", "29", "should be less than or equal to 28"),
-    ("network: {private_prefix: x}  # <-", "network.private_prefix", "x", "should be a valid integer"),
-    ("network: {cidr: 10.0.0.1/16}  # <-", "network.cidr", "10.0.0.1/16", "has host bits set"),
-    ("network: {cidr: 10.0.0.0}  # <-", "network.cidr", "10.0.0.0", "write the network address and its prefix"),
-    ("network: {cidr: 10.0.0.0/33}  # <-", "network.cidr", "10.0.0.0/33", "not an IPv4 network"),
-    ("name: a-very-long-name-for-an-environment  # <-", "name", "a-very-long-name-for-an-environment", "at most 30 characters"),
-    # values that contradict each other
-    ("storage: {efs: {throughput: provisioned}}  # <-", "storage.efs", "(this section)", "add provisioned_mibps: 1024"),
-    ("storage: {efs: {provisioned_mibps: 9}}  # <-", "storage.efs", "(this section)", "but throughput is elastic"),
-    ("storage: {fsx: {capacity_gib: 5000}}  # <-", "storage.fsx", "(this section)", "Fix: write 1200 or 4800"),
-    ("storage: {fsx: {capacity_gib: -1}}  # <-", "storage.fsx", "(this section)", "Fix: write 1200 or 2400"),
-    ("storage: {fsx: {deployment: PERSISTENT_2, throughput: 50}}  # <-", "storage.fsx", "(this section)", "write one of 125, 250, 500, 1000"),
-    ("storage: {fsx: {throughput: 50}}  # <-", "storage.fsx", "(this section)", "remove throughput, or choose PERSISTENT_2"),
-    ("storage: {fsx: {backup_days: 1}}  # <-", "storage.fsx", "(this section)", "SCRATCH_2 has no backups"),
-    ("storage: {fsx: {s3: {uri: 's3://b-a', auto_export: true}}}  # <-", "storage.fsx", "(this section)", "SCRATCH_2 cannot export to S3 automatically"),
-    ("storage: {efs: null}  # <-", "storage", "(this section)", "neither efs nor fsx"),
-    ("storage: {efs: {mount_dir: /fsx/efs}, fsx: {}}  # <-", "storage", "(this section)", "the mount directories of efs and fsx overlap (/fsx/efs and /fsx)"),
-    ("storage: {efs: {mount_dir: /opt/}}  # <-", "storage.efs.mount_dir", "/opt/", "/opt belongs to the operating system"),
-    ("storage: {efs: {mount_dir: /my files}}  # <-", "storage.efs.mount_dir", "/my files", "write text that matches"),
-    ("pcluster: {queues: [{name: a}, {name: a}]}  # <-", "pcluster", "(this section)", "2 queues are named a"),
-    ("pcluster: {queues: [{name: default}]}  # <-", "pcluster.queues[0]", "(this section)", "a queue cannot be named default"),
-    ("pcluster: {queues: [{name: UPPER}]}  # <-", "pcluster.queues[0].name", "UPPER", "write text that matches"),
-    ("pcluster: {queues: [{name: a2345678901234567890123456}]}  # <-", "pcluster.queues[0].name", "a2345678901234567890123456", "at most 25 characters"),
-    ("pcluster: {queues: [{compute_resources: [{name: a}, {name: a}]}]}  # <-", "pcluster.queues[0]", "(this section)", "2 compute resources are named a"),
-    ("pcluster: {queues: [{compute_resources: [{min_nodes: 20}]}]}  # <-", "pcluster.queues[0].compute_resources[0]", "(this section)", "set max_nodes: 20"),
-    ("pcluster: {head: {ssh: {from_cidrs: [0.0.0.0/0]}}}  # <-", "pcluster.head.ssh.from_cidrs[0]", "0.0.0.0/0", "this opens SSH to every IPv4 address"),
-    ("pcluster: {head: {ssh: {}}}  # <-", "pcluster.head.ssh.from_cidrs", "(absent)", "add `from_cidrs:`"),
-    ("bootstrap: {pip_packages: [git+https://x.y/z]}  # <-", "bootstrap.pip_packages[0]", "git+https://x.y/z", "write text that matches"),
-    ("pcluster: {provider: {role: 'arn:aws:iam::111122223333:role/P', policies: ['arn:aws:iam::aws:policy/A']}}  # <-", "pcluster.provider", "(this section)", "policies are only added to a role that the stack creates, but role names an existing one. Fix: attach the policies to that role"),
-    # nothing after a key where null is a choice
-    ("storage: {efs: , fsx: {}}  # <-", "storage.efs", "(nothing)", "it is unclear whether this means the default or none. Fix: write {} for its defaults, or null for none"),
-    ("pcluster:\n  login_nodes:  # <-\n", "pcluster.login_nodes", "(nothing)", "write {} for its defaults, or null for none"),
-    ("pcluster: {queues: [{local_storage_dir: }]}  # <-", "pcluster.queues[0].local_storage_dir", "(nothing)", "write null for none, or remove the line for its default"),
-    # the catalogue's own additions
-    ("catalog: {instances: {trn1.32xlarge: {vcpuss: 3}}}  # <-", "catalog.instances.trn1.32xlarge.vcpuss", "3", "this key does not exist. Fix: write vcpus."),
-    ("catalog: {instances: {trn1.32xlarge: {vcpus: 0}}}  # <-", "catalog.instances.trn1.32xlarge.vcpus", "0", "should be greater than 0"),
-    ("catalog: {instances: {trn1.32xlarge: {efa_interfaces: 9}}}  # <-", "catalog.instances.trn1.32xlarge", "(this section)", "but each of the 8 network cards"),
-    ("catalog: {instances: {trn1.32xlarge: 5}}  # <-", "catalog.instances.trn1.32xlarge", "5", "this is a section, not a value"),
-    ("catalog: {releases: {2.30.0: {dkms: latest}}}  # <-", "catalog.releases.2.30.0.dkms", "latest", "write text that matches"),
-    ("catalog: {releases: {2.30.0: {frameworks: {jax: {package: jax, version: '1.0', families: []}}}}}  # <-", "catalog.releases.2.30.0.frameworks.jax", "jax", "write 'torch-xla' or 'torch-native'"),
-    ("catalog: {prices: {us-east-1: {trn1.32xlarge: cheap}}}  # <-", "catalog.prices.us-east-1.trn1.32xlarge", "cheap", "should be a valid number"),
-    ("catalog: {prices: {us-east-1: {trn1.32xlarge: .nan}}}  # <-", "catalog.prices.us-east-1.trn1.32xlarge", "nan", "should be a finite number"),
-    ("catalog: {repositories: {pipe: 'https://x'}}  # <-", "catalog.repositories.pipe", "https://x", "this key does not exist. Fix: write pip"),
-    ("catalog: {repositories: {apt: 'ftp://x'}}  # <-", "catalog.repositories.apt", "ftp://x", "write text that matches"),
-    ("catalog: {instance: {}}  # <-", "catalog.instance", "{}", "Fix: write instances."),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("text", "key", "value", "message"), TABLE, ids=[f"{k}: {m[:40]}" for _, k, _, m in TABLE])
-def test_refused(text: str, key: str, value: str, message: str) -> None:
-    with pytest.raises(settings.SettingsError) as caught:
-        settings.parse(text, "environment.yaml")
-    assert [p.dotted for p in caught.value.problems] == [key]
-    line = next(i for i, line in enumerate(text.splitlines(), 1) if line.endswith("# <-"))
-    paragraph = str(caught.value)
-    assert paragraph.startswith(f"environment.yaml:{line}: error: {key} = {value}: ")
-    assert message in paragraph
-    assert "\n" not in paragraph
-
 
 def test_all_mistakes_are_reported_together() -> None:
     with pytest.raises(settings.SettingsError) as caught:
