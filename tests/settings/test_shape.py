@@ -8,6 +8,7 @@ import pytest
 
 from trainium_cdk import settings
 
+
 def test_all_mistakes_are_reported_together() -> None:
     with pytest.raises(settings.SettingsError) as caught:
         settings.parse("regoin: x\nname: 5\nnetwork:\n  nat: two\n", "e.yaml")
