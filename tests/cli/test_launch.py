@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.conftest import backend, slurm  # noqa: F401  fixtures
-from trainium_cdk.cli import launch
+from trainium_cdk.cli import launching
 from trainium_cdk.cli.app import app
 from trainium_cdk.errors import JobError, UpdateError
 from trainium_cdk.jobs import Script, SlurmBackend
@@ -46,10 +46,10 @@ def run(*arguments: str) -> int:
 def ended(backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:  # noqa: F811
     """The cluster is that Slurm; other commands than `submit` are only recorded."""
     calls: list[tuple[str, ...]] = []
-    real = launch._trn
+    real = launching.trn
     monkeypatch.setattr(import_module("trainium_cdk.jobs.connect"), "connect", lambda *_, **__: backend)
     monkeypatch.setattr("trainium_cdk.cli.options.deployed", lambda *_: backend.cluster)
-    monkeypatch.setattr(launch, "_trn", lambda *a: real(*a) if a[0] == "submit" else calls.append(a) or 0)
+    monkeypatch.setattr(launching, "trn", lambda *a: real(*a) if a[0] == "submit" else calls.append(a) or 0)
     return calls
 
 

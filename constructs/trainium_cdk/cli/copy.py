@@ -16,6 +16,7 @@ from trainium_cdk.errors import JobError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, Submission
+    from trainium_cdk.jobs.copy import Survey
 
 CLUSTER = "cluster"
 CHECKPOINTS = "checkpoints"
@@ -59,6 +60,17 @@ def cp(
         plan = copy.plan_upload(Path(source).expanduser(), here[1])
     elif there:
         plan = copy.plan_download(_path(jobs, *there), Path(target).expanduser())
+    told(plan)
+    if dry_run:
+        return
+    again = f"trn cp {source} {target}{at(on)}"
+    with status_when_interrupted(lambda: f"what has arrived stays there. To copy the rest: {again}"), bar(plan.todo):
+        (copy.upload if here else copy.download)(plan)
+    say(f"{plan.target} is complete")
+
+
+def told(plan: Survey) -> None:
+    """Say what is copied, and what is left out. Raises JobError: the target has no room for it."""
     count = f"{len(plan.entries):,} file{'s' * (len(plan.entries) != 1)}, {size(plan.size)}"
     done = (
         f"; {plan.complete:,} complete already, {size(plan.todo)} left to copy"
@@ -74,12 +86,6 @@ def cp(
         raise JobError(
             f"{size(plan.todo)} do not fit: {size(plan.free)} are free at {plan.target}. Make room there, or choose another"
         )
-    if dry_run:
-        return
-    again = f"trn cp {source} {target}{at(on)}"
-    with status_when_interrupted(lambda: f"what has arrived stays there. To copy the rest: {again}"), bar(plan.todo):
-        (copy.upload if here else copy.download)(plan)
-    say(f"{plan.target} is complete")
 
 
 def _remote(text: str) -> tuple[str, str] | None:

@@ -212,6 +212,7 @@ def submit(
             {
                 "id": submission.id,
                 "directory": submission.directory,
+                "queue": submission.plan.fleet.queue,
                 "plan": list(submission.plan.describe()),
                 "sent": submission.text,
             }

@@ -1,0 +1,64 @@
+"""The logs of a job's stages, for a caller that decides in between whether it follows on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainium_cdk.cli.follow import known, summarize
+from trainium_cdk.cli.output import hand_out, say, shown
+from trainium_cdk.errors import JobTimeout
+from trainium_cdk.jobs.backend import Changes
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs import Backend, JobStatus
+
+_RECENT = 400_000
+"""Bytes at the end of a log in which known errors are looked for."""
+
+
+class StageLog:
+    """Prints the logs of a job's stages, each as far as it has not been printed."""
+
+    def __init__(self, jobs: Backend[Any], id: str) -> None:
+        from trainium_cdk.jobs import Follower
+
+        self._jobs, self._id, self._reader, self._recent = jobs, id, Follower(), b""
+        self._offsets: dict[str, int] = {}
+        self._printed: set[str] = set()
+
+    def print(self, job: JobStatus, told: Changes) -> None:
+        """Follow the stages that have begun, until one waits."""
+        for stage in job.stages:
+            if stage.name in self._printed:
+                continue
+            if stage.state == "PENDING" or not (stage.started or stage.nodes):
+                return
+            try:
+                self._print(stage.name, told)
+            except JobTimeout:
+                return
+            self._printed.add(stage.name)
+
+    def _print(self, name: str, told: Changes) -> None:
+        def changed(job: JobStatus) -> None:
+            told(job)
+            if any(stage.name == name and stage.state == "PENDING" for stage in job.stages):
+                raise JobTimeout(f"{name} waits again")
+
+        jobs, show = self._jobs, shown()
+        offset = self._offsets.get(name, 0) if jobs.ordered_logs else 0
+        for chunk in jobs.logs(self._id, stage=name, follow=True, offset=offset, changed=changed):
+            if chunk.data and name not in self._offsets:
+                say(f"--- {name}")
+            hand_out(chunk.data, lambda _: None, show)
+            self._offsets[name] = chunk.next_offset
+            self._reader.feed_many(chunk.data)
+            self._recent = (self._recent + chunk.data)[-_RECENT:]
+
+    def close(self, job: JobStatus) -> None:
+        """What the log tells, at its end or where the job leaves."""
+        self._reader.close()
+        for line in summarize(self._reader.summary, job.expected):
+            say(line)
+        if job.state in ("FAILED", "OUT_OF_MEMORY"):
+            known(self._recent)
