@@ -19,7 +19,7 @@ from rich.console import Console, RenderableType
 
 from tests.jobs.report import boards, browser
 from tests.jobs.report.runs import CATALOG, CLUSTER, recorded
-from tests.stacks import eks_synthesis, synthesis, test_pcs
+from tests.stacks import synthesis
 from trainium_cdk.cli import board, screen
 from trainium_cdk.cli.view import job_view
 from trainium_cdk.cli.web import serve
@@ -35,9 +35,9 @@ FOLDER = Path(__file__).parent.parent / "docs/pictures"
 def templates() -> Mapping[str, dict[str, Any]]:
     """The stacks of the default environment."""
     return {
-        "TrnPclusterStack": dict(synthesis.template("default").to_json()),
-        "TrnEksStack": eks_synthesis.document("default"),
-        "TrnPcsStack": dict(test_pcs.template("default").to_json()),
+        "TrnPclusterStack": synthesis.SLURM.document("default"),
+        "TrnEksStack": synthesis.EKS.document("default"),
+        "TrnPcsStack": synthesis.PCS.document("default"),
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER  # type: ignore[import-untyped]
 
 from tests.audit.principals import ACCOUNT, REGION, evaluate, filled, of
-from tests.stacks import eks_synthesis, keys, synthesis
+from tests.stacks import keys, synthesis
 from trainium_cdk import settings
 from trainium_cdk._cdk.encryption import AUTO_SCALING_ROLE
 
@@ -21,7 +21,7 @@ STORAGE = {"efs": {}, "fsx": {"deployment": "PERSISTENT_2", "capacity_gib": 1200
 
 def template(engine: str, encryption: str) -> dict[str, Any]:
     data: dict[str, Any] = {"encryption": encryption, "storage": STORAGE, "pcluster": {"login_nodes": {}}, "eks": {}}
-    make = synthesis.template_of if engine == "slurm" else eks_synthesis.template_of
+    make = synthesis.SLURM.template_of if engine == "slurm" else synthesis.EKS.template_of
     found: dict[str, Any] = make(settings.validate(data)).to_json()
     return found
 
@@ -84,7 +84,7 @@ def test_a_key_that_is_named_is_used_and_none_is_made(engine: str) -> None:
 
 
 def test_without_the_setting_the_clusters_key_serves_the_logs_on_eks() -> None:
-    found = eks_synthesis.document("default")
+    found = synthesis.EKS.document("default")
     [key] = [name for name, r in found["Resources"].items() if r["Type"] == "AWS::KMS::Key"]
     groups = [
         r["Properties"].get("KmsKeyId") for r in found["Resources"].values() if r["Type"] == "AWS::Logs::LogGroup"
@@ -95,14 +95,14 @@ def test_without_the_setting_the_clusters_key_serves_the_logs_on_eks() -> None:
 
 def test_lustre_without_its_own_key_is_unchanged() -> None:
     data = {"encryption": "customer-key", "storage": {"fsx": {"deployment": "SCRATCH_2"}}}
-    found = synthesis.template_of(settings.validate(data)).find_resources("AWS::FSx::FileSystem")
+    found = synthesis.SLURM.template_of(settings.validate(data)).find_resources("AWS::FSx::FileSystem")
     [system] = found.values()
     assert "KmsKeyId" not in system["Properties"]
 
 
 def test_a_key_for_logs_has_no_grants() -> None:
     """The permission to use it cannot be handed on; and no function has the key, for which Lambda would create a grant."""
-    found = synthesis.template("default").to_json()
+    found = synthesis.SLURM.document("default")
     [(name, key)] = [(n, r) for n, r in found["Resources"].items() if r["Type"] == "AWS::KMS::Key"]
     request = {
         "action": "kms:CreateGrant",

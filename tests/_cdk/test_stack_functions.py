@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.audit.principals import evaluate, filled, of
-from tests.stacks import eks_synthesis, synthesis
+from tests.stacks import synthesis
 from trainium_cdk import settings
 
 
 @pytest.fixture(scope="module", params=["slurm", "eks"])
 def made(request: pytest.FixtureRequest) -> dict[str, Any]:
-    make = synthesis.template_of if request.param == "slurm" else eks_synthesis.template_of
+    make = synthesis.SLURM.template_of if request.param == "slurm" else synthesis.EKS.template_of
     data: dict[str, Any] = {
         "functions": "strict",
         "encryption": "customer-key",
@@ -53,7 +53,7 @@ def test_every_functions_role_may_do_what_that_needs(made: dict[str, Any]) -> No
     assert not any(evaluate([{"policies": roles[r], "action": "sqs:ReceiveMessage", "resource": arn} for r in named]))
 
 
-DEFAULTS = {"slurm": lambda: synthesis.template("default").to_json(), "eks": lambda: eks_synthesis.document("default")}
+DEFAULTS = {"slurm": lambda: synthesis.SLURM.document("default"), "eks": lambda: synthesis.EKS.document("default")}
 
 
 @pytest.mark.parametrize("engine", DEFAULTS)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.audit.conftest import Templates, whole
-from tests.stacks import eks_synthesis
+from tests.stacks import synthesis
 
 ANY = "*"
 ACT_FOR_AN_ACCOUNT = ("codebuild.amazonaws.com", "eks.amazonaws.com", "vpc-flow-logs.amazonaws.com")
@@ -160,7 +160,7 @@ def test_the_access_role_is_for_the_users_that_are_named() -> None:
     roles = {
         environment: resource["Properties"]["AssumeRolePolicyDocument"]["Statement"][0].get("Condition")
         for environment in ("default", "eks/all-settings")
-        for name, resource in eks_synthesis.document(environment)["Resources"].items()
+        for name, resource in synthesis.EKS.document(environment)["Resources"].items()
         if name.startswith("ClusterAccessRole")
     }
     users = ["arn:aws:iam::111122223333:role/aws-reserved/sso.amazonaws.com/*/AWSReservedSSO_Speech_*"]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.audit.principals import ACCOUNT, REGION, Principals, evaluate, of
-from tests.stacks import eks_synthesis, synthesis
+from tests.stacks import synthesis
 from tests.test_bootstrap import KEY_OF_ENTRY
 from tests.trust.figures import record
 from trainium_cdk import settings
@@ -59,12 +59,12 @@ def rows(stack: str) -> list[Row]:
 @pytest.fixture(scope="module")
 def slurm() -> Principals:
     env = settings.validate({"pcluster": {"login_nodes": {}, "head": {"ssh": {"from_cidrs": ["203.0.113.0/24"]}}}})
-    return of(synthesis.template_of(env).to_json())
+    return of(synthesis.SLURM.template_of(env).to_json())
 
 
 @pytest.fixture(scope="module")
 def eks() -> Principals:
-    return of(eks_synthesis.document("default"))
+    return of(synthesis.EKS.document("default"))
 
 
 def decided(rows: list[Row], principals: Principals) -> dict[str, bool]:

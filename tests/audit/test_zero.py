@@ -13,7 +13,7 @@ from audit.acknowledged import Sorted
 from audit.findings import Finding, Subjects
 from audit.scanners.process import THERE
 from tests.audit.conftest import whole
-from tests.stacks import eks_synthesis, synthesis
+from tests.stacks import synthesis
 from tests.support import need
 
 OTHERS = ("AwsSolutions", "NIST.800.53.R5", "cfn-guard")
@@ -68,8 +68,8 @@ def test_every_finding_is_counted_once(result: Sorted, audited: Subjects) -> Non
 
 @whole
 def test_all_stacks_are_scanned_in_every_environment(audited: Subjects) -> None:
-    slurm = {f"TrnPclusterStack/{name}" for name in synthesis.NAMES}
-    eks = {f"TrnEksStack/{name}" for name in eks_synthesis.NAMES}
+    slurm = {f"TrnPclusterStack/{name}" for name in synthesis.SLURM.names}
+    eks = {f"TrnEksStack/{name}" for name in synthesis.EKS.names}
     pcs = {name for name in audited.templates if name.startswith("TrnPcsStack/")}
     assert set(audited.templates) - pcs == slurm | eks
     assert min(len(slurm), len(eks), len(pcs)) >= 12

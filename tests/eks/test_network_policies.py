@@ -11,7 +11,7 @@ from typing import Any
 
 from sandbox.kubernetes import build
 from tests.jobs.kubernetes.conftest import make_cluster
-from tests.stacks import eks_synthesis
+from tests.stacks import synthesis
 from tests.support import completed, need
 from trainium_cdk import settings
 from trainium_cdk.eks.installation import Installation
@@ -114,7 +114,7 @@ def test_without_policies_all_traffic_is_allowed() -> None:
 
 def test_the_add_on_enforces_them() -> None:
     """Without this setting the VPC CNI keeps policies and does nothing."""
-    template = eks_synthesis.document("default")["Resources"].values()
+    template = synthesis.EKS.document("default")["Resources"].values()
     [cni] = [
         r["Properties"]
         for r in template

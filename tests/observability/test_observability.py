@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from conformance import surfaces
 from tests.cdk import app, findings, only, resources
 from tests.observability.node_script import metrics
-from tests.stacks import eks_synthesis, synthesis
+from tests.stacks import synthesis
 from trainium_cdk import TrnObservability, settings
 from trainium_cdk.checks.live.cost import items
 from trainium_cdk.checks.live.model import Target
@@ -72,10 +72,10 @@ def emf(line: str) -> dict[str, Any]:
 
 def template_of(name: str) -> Template:
     if name == "slurm":
-        return synthesis.template("default")
+        return synthesis.SLURM.template("default")
     if name == "eks":
-        return eks_synthesis.template("default")
-    return eks_synthesis.template_of(settings.validate({"eks": {"observability": {}}, "storage": {"fsx": {}}}))
+        return synthesis.EKS.template("default")
+    return synthesis.EKS.template_of(settings.validate({"eks": {"observability": {}}, "storage": {"fsx": {}}}))
 
 
 @pytest.mark.parametrize("name", ["slurm", "eks", "eks with Container Insights"])
@@ -114,7 +114,7 @@ def test_the_structure_of_dashboards_refuses_what_cloudwatch_refuses() -> None:
 @pytest.mark.parametrize(("name", "alarms"), [("slurm", ALARMS + NODE_ALARMS), ("eks", ALARMS)])
 def test_the_alarms(name: str, alarms: int) -> None:
     env = settings.validate({"observability": {"alarm_topic": "arn:aws:sns:us-east-1:111122223333:trn"}})
-    template = synthesis.template_of(env) if name == "slurm" else eks_synthesis.template_of(env)
+    template = synthesis.SLURM.template_of(env) if name == "slurm" else synthesis.EKS.template_of(env)
     DASHBOARD.validate(body(template))
     found = resources(template, "CloudWatch::Alarm")
     own = {id: r["Properties"] for id, r in found.items() if id.startswith("Observability")}
@@ -144,7 +144,7 @@ def test_the_money_of_idle_nodes_has_only_known_prices() -> None:
             },
         }
     )
-    found = body(eks_synthesis.template_of(env))
+    found = body(synthesis.EKS.template_of(env))
     [money] = [w["properties"] for w in found["widgets"] if "idle nodes" in w["properties"].get("title", "")]
     assert [m[0]["expression"] for m in money["metrics"] if isinstance(m[0], dict)] == ["q0*21.5"]
     assert "No hourly price is known of: b." in json.dumps(found)
@@ -152,7 +152,7 @@ def test_the_money_of_idle_nodes_has_only_known_prices() -> None:
 
 def test_off_means_nothing() -> None:
     env = settings.validate({"observability": None})
-    for template in (synthesis.template_of(env), eks_synthesis.template_of(env)):
+    for template in (synthesis.SLURM.template_of(env), synthesis.EKS.template_of(env)):
         document = template.to_json()["Resources"]
         assert not [
             id

@@ -1,45 +1,93 @@
-"""The stack of each environment, synthesised in one process (starting the CDK takes longest)."""
+"""The stacks of each environment, synthesised in one process (starting the CDK takes longest)."""
 
 from __future__ import annotations
 
-import functools
 import json
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk.assertions import Template
 
+from stacks.eks import TrnEksStack
 from stacks.pcluster import TrnPclusterStack
-from tests.cdk import app
-from trainium_cdk import settings
+from stacks.pcs import TrnPcsStack
+from tests.cdk import app, resources
+from trainium_cdk import checks, settings
 from trainium_cdk.settings import Environment
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENTS = sorted((ROOT / "tests/environments").glob("*.yaml"))
-NAMES = ["default", *(f.stem for f in ENVIRONMENTS)]
-ID = "TrnPclusterStack"
+FOLDER = ROOT / "tests/environments"
+CONTEXT: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text())["context"]
 
 
 def environment(name: str) -> Environment:
-    return settings.load(None if name == "default" else ROOT / f"tests/environments/{name}.yaml")
+    """`default`, or the name of a file: `fsx-persistent-s3`, `eks/keep`."""
+    return settings.load(None if name == "default" else FOLDER / f"{name}.yaml")
 
 
-@functools.cache
-def template(name: str) -> Template:
-    """The template of an environment, as the app makes it with the context of cdk.json."""
-    return template_of(environment(name))
+class Stacks:
+    """The stack of one engine, as the app makes it with the context of cdk.json."""
+
+    def __init__(self, kind: type[TrnPclusterStack] | type[TrnEksStack] | type[TrnPcsStack]) -> None:
+        self.kind = kind
+        self._made: dict[str, Template] = {}
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The default environment, those of the engine's own folder, and those of no engine that suit it."""
+        shared = [f.stem for f in sorted(FOLDER.glob("*.yaml"))]
+        if self.kind is TrnPclusterStack:
+            return ["default", *shared]
+        own = [f"{self.engine}/{f.stem}" for f in sorted((FOLDER / self.engine).glob("*.yaml"))]
+        return ["default", *own, *(name for name in shared if self.kind is TrnEksStack and _fits(name))]
+
+    @property
+    def engine(self) -> str:
+        return {TrnPclusterStack: "slurm", TrnEksStack: "eks", TrnPcsStack: "pcs"}[self.kind]
+
+    def template(self, name: str) -> Template:
+        """That of an environment; synthesised once."""
+        if name not in self._made:
+            self._made[name] = self.template_of(environment(name))
+        return self._made[name]
+
+    def document(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.template(name).to_json()
+        return found
+
+    def template_of(self, env: Environment, id: str = "", **context: Any) -> Template:
+        """That of an environment without a file. `id`: of the stack; default: the name of its class."""
+        stack = self.kind(
+            app({**CONTEXT, **context}), id or self.kind.__name__, environment=env, env=cdk.Environment(account=env.account, region=env.region)
+        )  # fmt: skip
+        return Template.from_stack(stack)
 
 
-def template_of(env: Environment) -> Template:
-    context: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text())["context"]
-    stack = TrnPclusterStack(
-        app(context), ID, environment=env, env=cdk.Environment(account=env.account, region=env.region)
-    )
-    return Template.from_stack(stack)
+SLURM, EKS, PCS = Stacks(TrnPclusterStack), Stacks(TrnEksStack), Stacks(TrnPcsStack)
+
+
+def _fits(name: str) -> bool:
+    """Whether an EKS cluster of defaults suits the network and storage of an environment of Slurm."""
+    return not [p for p in checks.check(environment(name), "eks") if p.level == "error"]
 
 
 def cluster(found: Template) -> dict[str, Any]:
-    """The cluster resource."""
+    """The cluster resource of ParallelCluster."""
     [resource] = found.find_resources("Custom::PclusterCluster").values()
     return dict(resource)
+
+
+def groups(name: str) -> dict[str, dict[str, Any]]:
+    """Node groups by the name in the environment, with their launch template's data under `Data` and their logical id."""
+    found = resources(EKS.template(name), "EKS::Nodegroup")
+    everything = EKS.document(name)["Resources"]
+    return {
+        group["Properties"]["Labels"]["trainium-cdk/node-group"]: {
+            **group["Properties"],
+            "Id": logical_id,
+            "Data": everything[group["Properties"]["LaunchTemplate"]["Id"]["Ref"]]["Properties"]["LaunchTemplateData"],
+        }
+        for logical_id, group in found.items()
+    }

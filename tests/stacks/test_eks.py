@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.critical_path import longest, schedule
 from tests.cdk import needs, only, properties, resources
-from tests.stacks.eks_synthesis import NAMES, document, environment, groups, template, template_of
+from tests.stacks.synthesis import EKS, environment, groups
 from tests.support import swept
 from trainium_cdk import outputs, settings
 from trainium_cdk._cdk.interfaces import interfaces
@@ -22,7 +22,7 @@ LONGEST_SECONDS = 745
 SHORT = ("default", "eks/all-settings", "eks/trn2-capacity-block", "eks/existing-vpc")
 
 
-@pytest.fixture(params=swept(NAMES, *SHORT))
+@pytest.fixture(params=swept(EKS.names, *SHORT))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -36,7 +36,7 @@ def trn_groups(name: str) -> dict[str, dict[str, Any]]:
 
 def test_the_control_plane_is_closed(name: str) -> None:
     eks = environment(name).eks
-    cluster = only(template(name), "EKS::Cluster")
+    cluster = only(EKS.template(name), "EKS::Cluster")
     vpc = cluster["ResourcesVpcConfig"]
     assert vpc["EndpointPrivateAccess"] is True
     assert vpc["EndpointPublicAccess"] is (eks.endpoint == "public")
@@ -48,28 +48,28 @@ def test_the_control_plane_is_closed(name: str) -> None:
     }
     [encryption] = cluster["EncryptionConfig"]
     assert encryption["Resources"] == ["secrets"]
-    assert only(template(name), "KMS::Key")["EnableKeyRotation"] is True
+    assert only(EKS.template(name), "KMS::Key")["EnableKeyRotation"] is True
     kinds = {t["Type"] for t in cluster["Logging"]["ClusterLogging"]["EnabledTypes"]}
     assert kinds == {"api", "audit", "authenticator", "controllerManager", "scheduler"}
 
 
 def test_the_support_setting() -> None:
-    assert only(template("eks/all-settings"), "EKS::Cluster")["UpgradePolicy"] == {"SupportType": "STANDARD"}
-    assert "UpgradePolicy" not in only(template("default"), "EKS::Cluster")
+    assert only(EKS.template("eks/all-settings"), "EKS::Cluster")["UpgradePolicy"] == {"SupportType": "STANDARD"}
+    assert "UpgradePolicy" not in only(EKS.template("default"), "EKS::Cluster")
 
 
 def test_charts_of_the_accounts_own_registry_may_be_pulled() -> None:
-    policies = resources(template("eks/no-internet"), "IAM::ManagedPolicy")
+    policies = resources(EKS.template("eks/no-internet"), "IAM::ManagedPolicy")
     text = json.dumps([r for k, r in policies.items() if "ClusterKubectl" in k])
     for chart in ("neuron-helm-chart", "aws-efa-k8s-device-plugin", "jobset", "kueue"):
         assert f":ecr:us-east-2:111122223333:repository/charts/{chart}" in text
-    default = resources(template("default"), "IAM::ManagedPolicy")
+    default = resources(EKS.template("default"), "IAM::ManagedPolicy")
     assert ":repository/" not in json.dumps([r for k, r in default.items() if "ClusterKubectl" in k])
 
 
 def test_the_control_plane_waits_for_no_gateway_and_nodes_do(name: str) -> None:
-    [cluster] = resources(template(name), "EKS::Cluster")
-    before = needs(template(name), cluster)
+    [cluster] = resources(EKS.template(name), "EKS::Cluster")
+    before = needs(EKS.template(name), cluster)
     slow = {
         "AWS::EC2::NatGateway",
         "AWS::EC2::Route",
@@ -77,16 +77,16 @@ def test_the_control_plane_waits_for_no_gateway_and_nodes_do(name: str) -> None:
         "AWS::FSx::FileSystem",
         "AWS::EC2::VPCEndpoint",
     }
-    kinds = document(name)["Resources"]
+    kinds = EKS.document(name)["Resources"]
     assert not {kinds[k]["Type"] for k in before} & slow
     ways_out = {k for k in kinds if kinds[k]["Type"] in slow and not k.startswith("NetworkPeering")}
     for group in groups(name).values():
-        assert needs(template(name), group["Id"]) >= ways_out, group["Id"]
+        assert needs(EKS.template(name), group["Id"]) >= ways_out, group["Id"]
 
 
 def test_addons_come_in_the_right_order(name: str) -> None:
     env = environment(name)
-    addons = {a["Properties"]["AddonName"]: key for key, a in resources(template(name), "EKS::Addon").items()}
+    addons = {a["Properties"]["AddonName"]: key for key, a in resources(EKS.template(name), "EKS::Addon").items()}
     kinds = {"fsx": env.storage.fsx, "efs": env.storage.efs}
     assert set(addons) == {
         "vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns",
@@ -97,12 +97,12 @@ def test_addons_come_in_the_right_order(name: str) -> None:
     early = {addons[n] for n in ("vpc-cni", "kube-proxy", "eks-pod-identity-agent")}
     system = groups(name)["system"]["Id"]
     for group in groups(name).values():
-        assert needs(template(name), group["Id"]) >= early
+        assert needs(EKS.template(name), group["Id"]) >= early
     for addon, key in addons.items():
-        assert (system in needs(template(name), key)) is (key not in early), addon
+        assert (system in needs(EKS.template(name), key)) is (key not in early), addon
         facts = env.catalog.eks.addons[addon]
         version = env.eks.addon_versions.get(addon, facts.versions.get(env.kubernetes_version))
-        found = document(name)["Resources"][key]["Properties"]
+        found = EKS.document(name)["Resources"][key]["Properties"]
         assert found.get("AddonVersion") == version
         accounts = [p["ServiceAccount"] for p in found.get("PodIdentityAssociations", [])]
         assert accounts == ([facts.service_account] if facts.service_account else [])
@@ -111,25 +111,25 @@ def test_addons_come_in_the_right_order(name: str) -> None:
 def test_observability_writes_to_log_groups_of_the_stack() -> None:
     found = {
         group["LogGroupName"]: group
-        for group in properties(template("eks/all-settings"), "Logs::LogGroup")
+        for group in properties(EKS.template("eks/all-settings"), "Logs::LogGroup")
         if "containerinsights" in str(group.get("LogGroupName"))
     }
     kinds = ("application", "dataplane", "host", "performance")
     assert set(found) == {f"/aws/containerinsights/Speech_Lab/{kind}" for kind in kinds}
     assert {group["RetentionInDays"] for group in found.values()} == {90}
-    [addon] = [a for a in properties(template("eks/all-settings"), "EKS::Addon") if "cloudwatch" in a["AddonName"]]
+    [addon] = [a for a in properties(EKS.template("eks/all-settings"), "EKS::Addon") if "cloudwatch" in a["AddonName"]]
     assert json.loads(addon["ConfigurationValues"]) == {
         "containerLogs": {"enabled": True}, "containerInsights": {"enabled": True}, "neuronMonitor": {"enabled": True},
         "applicationSignals": {"enabled": False}, "dcgmExporter": {"enabled": False},
     }  # fmt: skip
-    assert not [a for a in properties(template("default"), "EKS::Addon") if "cloudwatch" in a["AddonName"]]
+    assert not [a for a in properties(EKS.template("default"), "EKS::Addon") if "cloudwatch" in a["AddonName"]]
 
 
 @pytest.mark.parametrize("each", swept(["default", "eks/keep", "eks/two-groups"], "default", "eks/keep"))
 def test_the_longest_chain_does_not_grow(each: str) -> None:
-    chain = longest(document(each))
+    chain = longest(EKS.document(each))
     assert chain[-1].end <= LONGEST_SECONDS, [f"{s.start} {s.kind} {s.logical_id}" for s in chain]
-    [cluster] = (s for s in schedule(document(each)).values() if s.kind == "AWS::EKS::Cluster")
+    [cluster] = (s for s in schedule(EKS.document(each)).values() if s.kind == "AWS::EKS::Cluster")
     assert cluster.start <= 15
 
 
@@ -151,7 +151,7 @@ def test_trainium_groups_are_valid_for_eks(name: str) -> None:
         assert len(group["Subnets"]) == 1
         kinds = {"on-demand": "ON_DEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
         assert group["CapacityType"] == kinds[settings_of.capacity_type]
-    assert "NeuronDevicePlugin" not in json.dumps(document(name))
+    assert "NeuronDevicePlugin" not in json.dumps(EKS.document(name))
 
 
 def test_interfaces_are_of_the_layout(name: str) -> None:
@@ -170,7 +170,7 @@ def test_interfaces_are_of_the_layout(name: str) -> None:
         ]
         efa_group = {
             "Fn::GetAtt": [
-                next(g for g in resources(template(name), "EC2::SecurityGroup") if g.startswith("Efa")),
+                next(g for g in resources(EKS.template(name), "EC2::SecurityGroup") if g.startswith("Efa")),
                 "GroupId",
             ]
         }
@@ -207,9 +207,11 @@ def test_a_deployment_does_not_undo_a_scaling(name: str) -> None:
     """EKS requires the desired size for a new group, and applies it again whenever another size changes: it is looked up."""
     env = environment(name)
     wanted: dict[str, Any] = {g.name: g for g in env.eks.node_groups} | {"system": env.eks.system}
-    sizes = template(name).find_resources("Custom::TrnNodeGroupSize")
-    everything = template(name).to_json()["Resources"]
-    ids = {g["Properties"]["Labels"][GROUP_LABEL]: i for i, g in resources(template(name), "EKS::Nodegroup").items()}
+    sizes = EKS.template(name).find_resources("Custom::TrnNodeGroupSize")
+    everything = EKS.template(name).to_json()["Resources"]
+    ids = {
+        g["Properties"]["Labels"][GROUP_LABEL]: i for i, g in resources(EKS.template(name), "EKS::Nodegroup").items()
+    }
     for key, group in groups(name).items():
         scaling = group["ScalingConfig"]
         attribute = scaling["DesiredSize"]["Fn::GetAtt"]
@@ -219,26 +221,28 @@ def test_a_deployment_does_not_undo_a_scaling(name: str) -> None:
         assert (scaling["MinSize"], scaling["MaxSize"]) == (least, most)
         assert (found["Group"], found["Nodes"], found["Min"], found["Max"]) == (key, wanted[key].nodes, least, most)
         assert found["ServiceTimeout"] == "300"
-        before = {i for i in needs(template(name), attribute[0]) if everything[i]["Type"] == "AWS::EKS::Addon"}
+        before = {i for i in needs(EKS.template(name), attribute[0]) if everything[i]["Type"] == "AWS::EKS::Addon"}
         if key == "system":  # at first there is no cluster to query, and it must not wait for one
-            assert _cluster_id(name) not in needs(template(name), attribute[0])
+            assert _cluster_id(name) not in needs(EKS.template(name), attribute[0])
         else:  # the scaler may change it while the add-ons are updated
-            ready = {i for i in needs(template(name), ids[key]) if everything[i]["Type"] == "AWS::EKS::Addon"}
+            ready = {i for i in needs(EKS.template(name), ids[key]) if everything[i]["Type"] == "AWS::EKS::Addon"}
             assert before == ready != set()
 
 
 def test_the_scaler_changes_its_groups_sizes_and_nothing_else(name: str) -> None:
-    env, found = environment(name), resources(template(name), "Events::Rule")
+    env, found = environment(name), resources(EKS.template(name), "Events::Rule")
     if not env.eks.plugins.autoscaler:
         assert found == {}
         return
-    [function] = (f for f in properties(template(name), "Lambda::Function") if "SETTINGS" in str(f.get("Environment")))
+    [function] = (
+        f for f in properties(EKS.template(name), "Lambda::Function") if "SETTINGS" in str(f.get("Environment"))
+    )
     settings_of = json.dumps(function["Environment"]["Variables"]["SETTINGS"])
     for fleet in outputs.eks_fleets(env):
         assert f'\\"{fleet.resource}\\":\\"' in settings_of
         assert {"Fn::GetAtt": [groups(name)[fleet.resource]["Id"], "NodegroupName"]} in _parts(function)
-    role = document(name)["Resources"][function["Role"]["Fn::GetAtt"][0]]["Properties"]
-    policies = [document(name)["Resources"][arn["Ref"]]["Properties"] for arn in role["ManagedPolicyArns"]]
+    role = EKS.document(name)["Resources"][function["Role"]["Fn::GetAtt"][0]]["Properties"]
+    policies = [EKS.document(name)["Resources"][arn["Ref"]]["Properties"] for arn in role["ManagedPolicyArns"]]
     statements = [s for policy in policies for s in policy["PolicyDocument"]["Statement"]]
     [changes] = (s for s in statements if "autoscaling:SetDesiredCapacity" in s["Action"])
     assert changes["Action"] == [f"autoscaling:{action}" for action in (
@@ -248,7 +252,7 @@ def test_the_scaler_changes_its_groups_sizes_and_nothing_else(name: str) -> None
     resources_of = changes["Resource"] if isinstance(changes["Resource"], list) else [changes["Resource"]]
     assert len(resources_of) == len(env.eks.node_groups)
     assert groups(name)["system"]["Id"] not in json.dumps(changes)
-    found = resources(template(name), "CloudWatch::Alarm")
+    found = resources(EKS.template(name), "CloudWatch::Alarm")
     [alarm] = [r["Properties"] for id, r in found.items() if id.startswith("Scaler")]
     assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == ("Errors", "Average", 1)
     assert alarm["TreatMissingData"] == "breaching"
@@ -284,7 +288,8 @@ def test_user_data_by_node_settings() -> None:
 def test_helm_ends_before_lambda_and_waits_for_controllers_alone(name: str) -> None:
     env = environment(name)
     charts = {
-        c["Properties"]["Release"]: c for c in template(name).find_resources("Custom::AWSCDK-EKS-HelmChart").values()
+        c["Properties"]["Release"]: c
+        for c in EKS.template(name).find_resources("Custom::AWSCDK-EKS-HelmChart").values()
     }
     efa = any(f.efa for f in outputs.eks_fleets(env))
     assert set(charts) == {
@@ -304,43 +309,45 @@ def test_helm_ends_before_lambda_and_waits_for_controllers_alone(name: str) -> N
         )  # an OCI chart without one crashes the handler
         assert chart["DeletionPolicy"] == "Retain"
     system = {groups(name)["system"]["Id"]}
-    for key, chart in template(name).find_resources("Custom::AWSCDK-EKS-HelmChart").items():
+    for key, chart in EKS.template(name).find_resources("Custom::AWSCDK-EKS-HelmChart").items():
         expected = system if chart["Properties"]["Release"] in CONTROLLERS else set()
-        assert nodes & needs(template(name), key) == expected
+        assert nodes & needs(EKS.template(name), key) == expected
 
 
 def test_queues_are_applied_after_what_serves_them(name: str) -> None:
-    applied = template(name).find_resources("Custom::AWSCDK-EKS-KubernetesResource")
-    charts = template(name).find_resources("Custom::AWSCDK-EKS-HelmChart")
+    applied = EKS.template(name).find_resources("Custom::AWSCDK-EKS-KubernetesResource")
+    charts = EKS.template(name).find_resources("Custom::AWSCDK-EKS-HelmChart")
     release = {chart["Properties"]["Release"]: key for key, chart in charts.items()}
     texts = {key: json.dumps(item["Properties"]).replace("\\", "") for key, item in applied.items()}
     for kind, chart in (("ClusterQueue", "kueue"), ("Queue", "volcano")):
         queues = [key for key, text in texts.items() if f'"kind":"{kind}"' in text]
         assert len(queues) == (chart in release)
-        assert all(release[chart] in needs(template(name), key) for key in queues)
+        assert all(release[chart] in needs(EKS.template(name), key) for key in queues)
     [base] = [key for key, text in texts.items() if '"kind":"CustomResourceDefinition"' in text]
-    assert base in needs(template(name), release["kueue"]), "Kueue looks for ProvisioningRequests only when it starts"
+    assert base in needs(EKS.template(name), release["kueue"]), (
+        "Kueue looks for ProvisioningRequests only when it starts"
+    )
 
 
 def test_kubectl_has_memory_and_leaves_no_logs(name: str) -> None:
-    logs = set(resources(template(name), "Logs::LogGroup"))
-    for key, function in resources(template(name), "Lambda::Function").items():
+    logs = set(resources(EKS.template(name), "Logs::LogGroup"))
+    for key, function in resources(EKS.template(name), "Lambda::Function").items():
         found = function["Properties"]
         assert found["LoggingConfig"]["LogGroup"]["Ref"] in logs, key
-        role = document(name)["Resources"][found["Role"]["Fn::GetAtt"][0]]["Properties"]
+        role = EKS.document(name)["Resources"][found["Role"]["Fn::GetAtt"][0]]["Properties"]
         # none of AWS's own, which allow logs:CreateLogGroup; the stack's for network interfaces, where the function is in the VPC
         attached = [arn["Ref"] for arn in role.get("ManagedPolicyArns", [])]
         assert sum(ref.startswith("TrnFunctionInterfaces") for ref in attached) == ("VpcConfig" in found), key
-    assert "logs:CreateLogGroup" not in json.dumps(resources(template(name), "IAM::ManagedPolicy"))
+    assert "logs:CreateLogGroup" not in json.dumps(resources(EKS.template(name), "IAM::ManagedPolicy"))
     [handler] = (
         f
-        for f in properties(template(name), "Lambda::Function")
+        for f in properties(EKS.template(name), "Lambda::Function")
         if "kubectl resource provider" in f.get("Description", "")
     )
     assert handler["MemorySize"] >= 1024
     # its network interfaces are in a group of ours: EKS could not delete its own while they exist
     assert "ClusterSecurityGroupId" not in json.dumps(handler["VpcConfig"])
-    assert all("RetentionInDays" in group for group in properties(template(name), "Logs::LogGroup"))
+    assert all("RetentionInDays" in group for group in properties(EKS.template(name), "Logs::LogGroup"))
 
 
 def test_policies_name_what_they_allow(name: str) -> None:
@@ -350,7 +357,7 @@ def test_policies_name_what_they_allow(name: str) -> None:
         r"|(ssm|ec2)messages:"
     )
     regional = re.compile(r"ec2:\w+(NetworkInterface|PrivateIpAddresses)$|ssm:UpdateInstanceInformation$")
-    for policy in [p["PolicyDocument"] for p in properties(template(name), "IAM::ManagedPolicy")]:
+    for policy in [p["PolicyDocument"] for p in properties(EKS.template(name), "IAM::ManagedPolicy")]:
         for statement in policy["Statement"]:
             actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
             assert not [a for a in actions if a.endswith(":*") or a == "*"], statement
@@ -362,7 +369,9 @@ def test_policies_name_what_they_allow(name: str) -> None:
 
 def test_pods_identities_are_of_this_cluster_alone(name: str) -> None:
     roles = [
-        r for r in properties(template(name), "IAM::Role") if "pods.eks" in json.dumps(r["AssumeRolePolicyDocument"])
+        r
+        for r in properties(EKS.template(name), "IAM::Role")
+        if "pods.eks" in json.dumps(r["AssumeRolePolicyDocument"])
     ]
     assert len(roles) >= 3
     for role in roles:
@@ -373,7 +382,7 @@ def test_pods_identities_are_of_this_cluster_alone(name: str) -> None:
 
 def test_access_is_limited_to_the_named_principals(name: str) -> None:
     env = environment(name)
-    entries = properties(template(name), "EKS::AccessEntry")
+    entries = properties(EKS.template(name), "EKS::AccessEntry")
     named = {a.principal: a for a in env.eks.access}
     given = {e["PrincipalArn"]: e for e in entries if isinstance(e["PrincipalArn"], str)}
     assert set(given) == set(named)
@@ -400,33 +409,33 @@ def test_access_is_limited_to_the_named_principals(name: str) -> None:
 
 
 def test_the_bastion_host_has_no_inbound_rule() -> None:
-    found = only(template("default"), "EC2::Instance")
+    found = only(EKS.template("default"), "EC2::Instance")
     assert "KeyName" not in found
     [interface] = found["NetworkInterfaces"]
     assert interface["AssociatePublicIpAddress"] is False
     [group] = interface["GroupSet"]
-    rules = document("default")["Resources"][group["Fn::GetAtt"][0]]["Properties"]
+    rules = EKS.document("default")["Resources"][group["Fn::GetAtt"][0]]["Properties"]
     assert "SecurityGroupIngress" not in rules
-    assert not [r for r in properties(template("default"), "EC2::SecurityGroupIngress") if r["GroupId"] == group]
+    assert not [r for r in properties(EKS.template("default"), "EC2::SecurityGroupIngress") if r["GroupId"] == group]
     for without in ("eks/no-bastion-host", "eks/public"):
-        assert resources(template(without), "EC2::Instance") == {}
+        assert resources(EKS.template(without), "EC2::Instance") == {}
 
 
 def test_image_builds_put_no_user_input_into_commands() -> None:
-    found = only(template("default"), "CodeBuild::Project")
+    found = only(EKS.template("default"), "CodeBuild::Project")
     assert found["Environment"]["PrivilegedMode"] is True
     assert found["Environment"]["Type"] == "LINUX_CONTAINER"
     assert found["Source"]["Type"] == "S3"
     build = json.loads(found["Source"]["BuildSpec"])
     assert '"$REPOSITORY_URI:$IMAGE_TAG"' in json.dumps(build).replace('\\"', '"')
-    assert resources(template("eks/trn1-2xlarge"), "CodeBuild::Project") == {}
+    assert resources(EKS.template("eks/trn1-2xlarge"), "CodeBuild::Project") == {}
 
 
 def test_keep_keeps_data_and_delete_leaves_nothing() -> None:
-    kept = document("eks/keep")["Resources"]
+    kept = EKS.document("eks/keep")["Resources"]
     for kind in ("AWS::EFS::FileSystem", "AWS::FSx::FileSystem", "AWS::S3::Bucket", "AWS::ECR::Repository"):
         assert {r["DeletionPolicy"] for r in kept.values() if r["Type"] == kind} == {"Retain"}, kind
-    resources_by_default = document("default")["Resources"].values()
+    resources_by_default = EKS.document("default")["Resources"].values()
     stays = {r["Type"] for r in resources_by_default if r.get("DeletionPolicy", "Delete") != "Delete"}
     # objects in the cluster are deleted with the cluster
     assert stays == {"Custom::AWSCDK-EKS-HelmChart", "Custom::AWSCDK-EKS-KubernetesResource"}
@@ -434,7 +443,7 @@ def test_keep_keeps_data_and_delete_leaves_nothing() -> None:
 
 def test_outputs_are_what_the_jobs_read(name: str) -> None:
     env = environment(name)
-    found = document(name)["Outputs"]
+    found = EKS.document(name)["Outputs"]
     values = {k: v["Value"] if isinstance(v["Value"], str) else "token" for k, v in found.items()}
     read = outputs.parse("TrnEksStack", env.region, values)
     assert isinstance(read, outputs.EksCluster)
@@ -447,7 +456,7 @@ def test_outputs_are_what_the_jobs_read(name: str) -> None:
 def test_another_capacity_is_another_size_and_nothing_else() -> None:
     """Growing the fleet replaces nothing: not the cluster, not a node group, no file system."""
     small, large = (
-        template_of(settings.validate({"eks": {"node_groups": [{"max_nodes": most}]}})).to_json()["Resources"]
+        EKS.template_of(settings.validate({"eks": {"node_groups": [{"max_nodes": most}]}})).to_json()["Resources"]
         for most in (2, 16)
     )
     assert set(small) == set(large)
@@ -456,7 +465,7 @@ def test_another_capacity_is_another_size_and_nothing_else() -> None:
 
 
 def _cluster_id(name: str) -> str:
-    [found] = resources(template(name), "EKS::Cluster")
+    [found] = resources(EKS.template(name), "EKS::Cluster")
     return found
 
 

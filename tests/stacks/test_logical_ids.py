@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aws_cdk.assertions import Template
 
-from tests.stacks import eks_synthesis, synthesis, test_pcs
+from tests.stacks import synthesis
 from trainium_cdk.outputs.contract import CODE
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -30,14 +30,14 @@ def ids(template: Template) -> str:
     [("pcluster", "default"), ("pcluster", "fsx-persistent-s3"), ("eks", "default"), ("eks", "eks/trn1-spot")],
 )
 def test_stateful_resources_keep_their_logical_ids(stack: str, name: str) -> None:
-    template = (synthesis if stack == "pcluster" else eks_synthesis).template(name)
+    template = (synthesis.SLURM if stack == "pcluster" else synthesis.EKS).template(name)
     golden = GOLDEN / f"stateful-{stack}-{name.rpartition('/')[2]}.txt"
     if os.environ.get("UPDATE_GOLDEN"):
         golden.write_text(ids(template), "utf-8")
     assert ids(template) == golden.read_text("utf-8"), "these resources would be replaced, with what is in them"
 
 
-@pytest.mark.parametrize("stack", [synthesis, eks_synthesis, test_pcs])
+@pytest.mark.parametrize("stack", [synthesis.SLURM, synthesis.EKS, synthesis.PCS], ids=lambda s: s.engine)
 def test_the_bucket_deletes_what_was_sent_of_workdirs(stack: Any) -> None:
     buckets = stack.template("default").find_resources("AWS::S3::Bucket").values()
     rules = [rule for bucket in buckets for rule in bucket["Properties"]["LifecycleConfiguration"]["Rules"]]

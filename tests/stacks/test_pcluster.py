@@ -10,7 +10,7 @@ import pytest
 from aws_cdk.assertions import Template
 
 from tests.cdk import needs, properties, resources
-from tests.stacks.synthesis import NAMES, cluster, environment, template, template_of
+from tests.stacks.synthesis import SLURM, cluster, environment
 from tests.support import swept
 from trainium_cdk import outputs, settings
 from trainium_cdk.errors import SettingsError
@@ -18,14 +18,14 @@ from trainium_cdk.errors import SettingsError
 SHORT = ("default", "existing-vpc", "fsx-persistent-s3", "login-and-accounting", "peering", "tutorial")
 
 
-@pytest.fixture(params=swept(NAMES, *SHORT))
+@pytest.fixture(params=swept(SLURM.names, *SHORT))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 def test_the_cluster_is_created_last(name: str) -> None:
     """And so removed first: its nodes need the way out, the mount targets and their permissions to the end."""
-    found = template(name)
+    found = SLURM.template(name)
     [logical_id] = found.find_resources("Custom::PclusterCluster")
     before = needs(found, logical_id)
     for kind in ("EC2::Route", "EC2::NatGateway", "EC2::SubnetRouteTableAssociation", "EC2::VPCEndpoint",
@@ -46,11 +46,11 @@ def _of_nodes(resource: dict[str, Any]) -> bool:
 
 def test_the_provider_gets_only_its_own_parameters(name: str) -> None:
     """It passes every other property to ParallelCluster, which rejects it: ServiceTimeout, or RollbackOnFailure."""
-    found = cluster(template(name))
+    found = cluster(SLURM.template(name))
     assert set(found["Properties"]) == {"ServiceToken", "ClusterName", "ClusterConfiguration", "DeletionPolicy"}
     assert found["Properties"]["DeletionPolicy"] == "Delete"
     assert found["Properties"]["ClusterName"] == environment(name).cluster_name
-    [provider] = properties(template(name), "CloudFormation::Stack")
+    [provider] = properties(SLURM.template(name), "CloudFormation::Stack")
     region, url = environment(name).region, json.dumps(provider["TemplateURL"])
     assert f"https://{region}-aws-parallelcluster.s3.{region}." in url
     assert "/parallelcluster/3.16.1/templates/custom_resource/cluster.yaml" in url
@@ -58,7 +58,7 @@ def test_the_provider_gets_only_its_own_parameters(name: str) -> None:
 
 def test_node_policies_name_what_they_allow(name: str) -> None:
     """At a path that the provider's role may attach, and for single resources, except for actions without a resource level."""
-    policies = resources(template(name), "IAM::ManagedPolicy")
+    policies = resources(SLURM.template(name), "IAM::ManagedPolicy")
     nodes = {k: r["Properties"] for k, r in policies.items() if re.match(r"Cluster(Node|Head|Login)Policy", k)}
     assert len(nodes) >= 2
     for policy in nodes.values():
@@ -75,7 +75,7 @@ def test_node_policies_name_what_they_allow(name: str) -> None:
 
 def test_outputs_are_what_the_jobs_read(name: str) -> None:
     env = environment(name)
-    found = template(name).to_json()["Outputs"]
+    found = SLURM.template(name).to_json()["Outputs"]
     values = {k: v["Value"] if isinstance(v["Value"], str) else "token" for k, v in found.items()}
     read = outputs.parse("TrnPclusterStack", env.region, values)
     assert isinstance(read, outputs.SlurmCluster)
@@ -86,22 +86,22 @@ def test_outputs_are_what_the_jobs_read(name: str) -> None:
 
 def test_tags_are_the_stacks(name: str) -> None:
     env = environment(name)
-    config = cluster(template(name))["Properties"]["ClusterConfiguration"]
+    config = cluster(SLURM.template(name))["Properties"]["ClusterConfiguration"]
     assert {t["Key"]: t["Value"] for t in config.get("Tags", [])} == env.tags
 
 
 def test_keep_keeps_data_and_delete_leaves_nothing() -> None:
-    kept = template("fsx-persistent-s3").to_json()["Resources"]
+    kept = SLURM.template("fsx-persistent-s3").to_json()["Resources"]
     for kind in ("AWS::EFS::FileSystem", "AWS::FSx::FileSystem", "AWS::S3::Bucket", "AWS::ECR::Repository"):
         assert {r["DeletionPolicy"] for r in kept.values() if r["Type"] == kind} == {"Retain"}, kind
-    logs = cluster(template("fsx-persistent-s3"))["Properties"]["ClusterConfiguration"]["Monitoring"]["Logs"]
+    logs = cluster(SLURM.template("fsx-persistent-s3"))["Properties"]["ClusterConfiguration"]["Monitoring"]["Logs"]
     assert logs["CloudWatch"]["DeletionPolicy"] == "Retain"
-    by_default = template("default").to_json()["Resources"].values()
+    by_default = SLURM.template("default").to_json()["Resources"].values()
     assert not [r for r in by_default if r.get("DeletionPolicy", "Delete") != "Delete"]
 
 
 def test_ssh_with_a_created_key() -> None:
-    found = template("tutorial")
+    found = SLURM.template("tutorial")
     [(key_id, key)] = resources(found, "EC2::KeyPair").items()
     assert key["Properties"]["KeyType"] == "ed25519"
     assert head(found)["Ssh"] == {"AllowedIps": "203.0.113.0/24", "KeyName": {"Ref": key_id}}
@@ -114,7 +114,7 @@ def test_ssh_with_a_created_key() -> None:
 
 
 def test_ssh_from_several_networks_with_a_key_that_exists() -> None:
-    found = template("public-ssh")
+    found = SLURM.template("public-ssh")
     assert resources(found, "EC2::KeyPair") == {}
     [(list_id, networks)] = resources(found, "EC2::PrefixList").items()
     assert [e["Cidr"] for e in networks["Properties"]["Entries"]] == ["203.0.113.0/24", "198.51.100.7/32"]
@@ -127,7 +127,7 @@ def test_ssh_from_several_networks_with_a_key_that_exists() -> None:
 def test_every_node_may_mount() -> None:
     """ParallelCluster requires it: the file systems allow traffic from AND to the clients' group."""
     for each in ("default", "fsx-persistent-s3"):
-        found = template(each)
+        found = SLURM.template(each)
         [clients] = (k for k in resources(found, "EC2::SecurityGroup") if k.startswith("StorageClients"))
         group = {"Fn::GetAtt": [clients, "GroupId"]}
         config = cluster(found)["Properties"]["ClusterConfiguration"]
@@ -139,19 +139,19 @@ def test_every_node_may_mount() -> None:
 
 
 def test_a_change_of_release_does_not_change_the_head_node() -> None:
-    old = template("default")
-    new = template_of(settings.validate({"bootstrap": {"neuron_release": "2.31.0"}}))
+    old = SLURM.template("default")
+    new = SLURM.template_of(settings.validate({"bootstrap": {"neuron_release": "2.31.0"}}))
     actions = [head(t)["CustomActions"] for t in (old, new)]
     assert actions[0]["OnNodeConfigured"] == actions[1]["OnNodeConfigured"]
     assert actions[0]["OnNodeUpdated"]["Args"] != actions[1]["OnNodeUpdated"]["Args"]
 
 
 def test_a_private_head_node_requests_no_public_address() -> None:
-    assert "publicIpAddress" not in json.dumps(template("default").to_json())
+    assert "publicIpAddress" not in json.dumps(SLURM.template("default").to_json())
 
 
 def test_the_version_of_parallelcluster_is_a_setting() -> None:
-    found = template_of(settings.validate({"pcluster": {"version": "3.15.0"}}))
+    found = SLURM.template_of(settings.validate({"pcluster": {"version": "3.15.0"}}))
     [provider] = properties(found, "CloudFormation::Stack")
     assert "/parallelcluster/3.15.0/templates/" in json.dumps(provider["TemplateURL"])
 
@@ -168,14 +168,14 @@ def test_the_version_of_parallelcluster_is_a_setting() -> None:
     ],
 )  # fmt: skip
 def test_the_providers_role_and_policies_are_settings(given: dict[str, Any], parameters: dict[str, str] | None) -> None:
-    found = template_of(settings.validate({"pcluster": {"provider": given}}))
+    found = SLURM.template_of(settings.validate({"pcluster": {"provider": given}}))
     [provider] = properties(found, "CloudFormation::Stack")
     assert provider.get("Parameters") == parameters
 
 
 def test_a_stack_cannot_have_the_clusters_name() -> None:
     with pytest.raises(SettingsError, match=r"pcluster\.cluster_name = TrnPclusterStack: the stack has this name"):
-        template_of(settings.validate({"pcluster": {"cluster_name": "TrnPclusterStack"}}))
+        SLURM.template_of(settings.validate({"pcluster": {"cluster_name": "TrnPclusterStack"}}))
 
 
 def head(found: Template) -> dict[str, Any]:

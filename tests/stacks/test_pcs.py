@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import sys
@@ -11,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import aws_cdk as cdk_lib
 import pytest
 from aws_cdk.assertions import Template
 from ruamel.yaml import YAML
@@ -19,9 +17,9 @@ from ruamel.yaml import YAML
 from sandbox import LocalAws, processes, slurm
 from sandbox.datasets import seed_datasets
 from sandbox.leftovers import beyond, inventory
-from stacks.pcs import TrnPcsStack
-from tests.cdk import app, findings, needs, only, properties, resources
+from tests.cdk import findings, needs, only, properties, resources
 from tests.stacks import keys
+from tests.stacks.synthesis import PCS, ROOT
 from tests.support import completed, need
 from tests.told import told
 from trainium_cdk import outputs, settings
@@ -31,36 +29,20 @@ from trainium_cdk.jobs import LocalTransport, SlurmBackend
 from trainium_cdk.jobs.slurm.pcs import login_node
 from trainium_cdk.outputs.pcs import GROUP_TAG
 
-ROOT = Path(__file__).parents[2]
-NAMES = ["default", *(f"pcs/{f.stem}" for f in sorted((ROOT / "tests/environments/pcs").glob("*.yaml")))]
 Cdk = Callable[..., tuple[int, str]]
-
-
-def environment(name: str) -> settings.Environment:
-    return settings.load(None if name == "default" else ROOT / f"tests/environments/{name}.yaml")
-
-
-@functools.cache
-def template(name: str) -> Template:
-    env = environment(name)
-    context = json.loads((ROOT / "cdk.json").read_text())["context"]
-    stack = TrnPcsStack(
-        app(context), "TrnPcsStack", environment=env, env=cdk_lib.Environment(account=env.account, region=env.region)
-    )
-    return Template.from_stack(stack)
 
 
 def groups(found: Template) -> dict[str, dict[str, Any]]:
     return {g["Name"]: g for g in properties(found, "PCS::ComputeNodeGroup")}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PCS.names)
 def test_cloudformation_accepts_it(name: str) -> None:
-    assert findings(template(name)) == []
+    assert findings(PCS.template(name)) == []
 
 
 def test_every_setting_reaches_the_service() -> None:
-    found, of = template("pcs/all-settings"), groups(template("pcs/all-settings"))
+    found, of = PCS.template("pcs/all-settings"), groups(PCS.template("pcs/all-settings"))
     cluster = only(found, "PCS::Cluster")
     assert (cluster["Name"], cluster["Size"], cluster["Scheduler"]["Version"]) == ("speech-training", "MEDIUM", "25.11")
     assert cluster["SlurmConfiguration"] == {
@@ -96,7 +78,9 @@ def test_every_setting_reaches_the_service() -> None:
 
 
 def test_nodes_mount_and_configure_themselves() -> None:
-    [script] = groups(template("pcs/all-settings"))["bert-more"]["NodeLifecycleActions"]["Stages"]["NodeBootstrapped"]
+    [script] = groups(PCS.template("pcs/all-settings"))["bert-more"]["NodeLifecycleActions"]["Stages"][
+        "NodeBootstrapped"
+    ]
     assert (script["OnError"], len(script["ScriptSource"]["Checksum"])) == ("TERMINATE", 64)
     text = json.dumps(script["Arguments"])
     for part in (
@@ -111,7 +95,7 @@ def test_nodes_mount_and_configure_themselves() -> None:
 
 
 def test_nodes_of_the_cpu_queue_install_no_neuron_software() -> None:
-    group = groups(template("pcs/all-settings"))["data"]
+    group = groups(PCS.template("pcs/all-settings"))["data"]
     [script] = group["NodeLifecycleActions"]["Stages"]["NodeBootstrapped"]
     text = json.dumps(script["Arguments"])
     assert ("TRN_NODE_ROLE=cpu" in text, "TRN_NEURON_DEVICES" in text) == (True, False)
@@ -119,7 +103,7 @@ def test_nodes_of_the_cpu_queue_install_no_neuron_software() -> None:
 
 
 def test_launch_templates_and_roles() -> None:
-    found = template("pcs/all-settings")
+    found = PCS.template("pcs/all-settings")
     by_name = {
         next(t["Value"] for t in data["TagSpecifications"][0]["Tags"] if t["Key"] == "Name"): data
         for data in (p["LaunchTemplateData"] for p in properties(found, "EC2::LaunchTemplate"))
@@ -136,12 +120,12 @@ def test_launch_templates_and_roles() -> None:
     assert "NetworkInterfaces" not in login
     for kind in ("IAM::InstanceProfile",):
         assert {p["Path"] for p in properties(found, kind)} == {"/aws-pcs/"}
-    block = groups(template("pcs/trn2-capacity-block"))["compute1-trn"]
+    block = groups(PCS.template("pcs/trn2-capacity-block"))["compute1-trn"]
     assert block["PurchaseOption"] == "CAPACITY_BLOCK"
 
 
 def test_a_node_starts_when_everything_that_it_needs_is_there() -> None:
-    found = template("default")
+    found = PCS.template("default")
     ids = {r["Properties"]["Name"]: i for i, r in resources(found, "PCS::ComputeNodeGroup").items()}
     kinds = {found.to_json()["Resources"][r]["Type"] for r in needs(found, ids["login"])}
     assert {"AWS::EFS::MountTarget", "AWS::EC2::Route", "Custom::TrnNodeScripts", "AWS::IAM::ManagedPolicy"} <= kinds

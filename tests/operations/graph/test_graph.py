@@ -12,7 +12,7 @@ from xml.etree.ElementTree import fromstring
 import pytest
 
 from tests import pictures
-from tests.stacks import eks_synthesis, synthesis
+from tests.stacks import synthesis
 from trainium_cdk.cli import app as cli
 from trainium_cdk.drawing.markup import svg
 from trainium_cdk.errors import UpdateError
@@ -33,7 +33,7 @@ def test_the_pictures_of_the_docs_are_current() -> None:
 
 
 def test_a_slurm_stack_with_lustre_and_s3() -> None:
-    found = read("Stack", synthesis.template("fsx-persistent-s3").to_json())
+    found = read("Stack", synthesis.SLURM.document("fsx-persistent-s3"))
     titles = {box.title: box for box in found.boxes}
     assert "FSx for Lustre" in titles
     machines = {box.title for box in found.boxes if box.area == "private"}
@@ -43,7 +43,7 @@ def test_a_slurm_stack_with_lustre_and_s3() -> None:
 
 
 def test_several_queues_and_a_public_head_node() -> None:
-    found = read("Stack", synthesis.template("many-queues").to_json())
+    found = read("Stack", synthesis.SLURM.document("many-queues"))
     env = synthesis.environment("many-queues")
     queues = [box for box in found.boxes if box.title.startswith("Queue ")]
     assert [box.title.split()[1] for box in queues] == env.pcluster.queue_names
@@ -52,12 +52,12 @@ def test_several_queues_and_a_public_head_node() -> None:
         assert [line.split(",")[0] for line in box.lines] == [
             f"{r.min_nodes} to {r.max_nodes} x {r.instance_type}" for r in queue.compute_resources
         ]
-    public = read("Stack", synthesis.template("public-ssh").to_json())
+    public = read("Stack", synthesis.SLURM.document("public-ssh"))
     assert [b.area for b in public.boxes if b.title == "Head node"] == ["public"]
 
 
 def test_an_eks_stack() -> None:
-    found = read("Stack", eks_synthesis.document("default"))
+    found = read("Stack", synthesis.EKS.document("default"))
     assert flows(found) >= {
         ("Node group trn", "EFS", "NFS, port 2049"),
         ("Node group trn", "EKS control plane", "Kubernetes API"),
@@ -65,7 +65,7 @@ def test_an_eks_stack() -> None:
         ("CodeBuild: images", "ECR repository", "pushes images"),
         ("Lambda: scaler", "Node group trn", "sets its size"),
     }
-    denied = json.dumps(eks_synthesis.document("default")).replace('"Allow"', '"Deny"')
+    denied = json.dumps(synthesis.EKS.document("default")).replace('"Allow"', '"Deny"')
     assert not {"reads, writes", "pushes images"} & {f.label for f in read("Stack", json.loads(denied)).flows}
     [nodes] = [b for b in found.boxes if b.title == "Node group trn"]
     assert nodes.lines[0] == "0 to 2 x trn1.32xlarge"
@@ -87,7 +87,7 @@ def test_how_a_node_group_is_paid_for(capacity: str | None, title: str) -> None:
 
 @pytest.mark.parametrize("name", ["default", "existing-vpc", "no-internet", "login-and-accounting"])
 def test_everything_is_drawn_or_counted(name: str) -> None:
-    template: dict[str, Any] = dict(synthesis.template(name).to_json())
+    template: dict[str, Any] = synthesis.SLURM.document(name)
     found = read("Stack", template)
     ids = {box.id.partition(".")[0] for box in found.boxes} & set(template["Resources"])
     assert len(ids) + sum(count for _, count in found.others) == len(template["Resources"])
@@ -110,7 +110,7 @@ def test_words_of_a_template_do_not_end_a_label_of_mermaid() -> None:
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     template, picture_file = tmp_path / "t.json", tmp_path / "p.svg"
-    template.write_text(json.dumps(eks_synthesis.document("default")))
+    template.write_text(json.dumps(synthesis.EKS.document("default")))
     cli.app(["graph", "--template", str(template), "--format", "mermaid"], standalone_mode=False)
     assert capsys.readouterr().out.startswith("flowchart LR\n")
     cli.app(["graph", "TrnEksStack", "--template", str(template), "-o", str(picture_file)], standalone_mode=False)

@@ -9,14 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import aws_cdk as cdk
 import pytest
-from aws_cdk.assertions import Template
+import yaml
 
-from stacks.eks import TrnEksStack
-from stacks.pcluster import TrnPclusterStack
-from tests.cdk import app
-from tests.stacks import eks_synthesis
+from tests.stacks import synthesis
+from tests.stacks.synthesis import Stacks
 from tests.support import need
 from tests.trust.figures import record
 from trainium_cdk import settings
@@ -27,7 +24,6 @@ from trainium_cdk.operations.updates.spec import find
 
 ROOT = Path(__file__).parents[3]
 Data = dict[str, Any]
-NAMES = ["default", *(f.stem for f in sorted((ROOT / "tests/environments").glob("*.yaml")))]
 METRICS = ("loses", "Observability/Metrics", "LogGroupName")
 """The records of the old cluster's metrics; the metrics themselves stay in CloudWatch."""
 FULL: Data = {
@@ -42,17 +38,14 @@ def spec() -> Spec:
     return Spec.load(ROOT / "node_modules/aws-cdk/db.json.gz")
 
 
-def synth(data: Data, kind: type[TrnPclusterStack] | type[TrnEksStack] = TrnPclusterStack) -> Data:
-    return _synth(json.dumps(data), kind)
+def synth(data: Data, stacks: Stacks = synthesis.SLURM) -> Data:
+    return _synth(json.dumps(data), stacks)
 
 
 @functools.cache
-def _synth(data: str, kind: type[TrnPclusterStack] | type[TrnEksStack]) -> Data:
-    context = json.loads((ROOT / "cdk.json").read_text())["context"]
-    made = app({**context, "aws:cdk:enable-path-metadata": True})
-    env = settings.validate(json.loads(data))
-    stack = kind(made, "Trn", environment=env, env=cdk.Environment(account="111122223333", region=env.region))
-    found: Data = Template.from_stack(stack).to_json()
+def _synth(data: str, stacks: Stacks) -> Data:
+    env = settings.validate({"account": "111122223333", **json.loads(data)})
+    found: Data = stacks.template_of(env, "Trn", **{"aws:cdk:enable-path-metadata": True}).to_json()
     return found
 
 
@@ -67,45 +60,7 @@ def summary(changes: list[Change], *levels: str) -> set[tuple[str, str, str]]:
     return {(c.level, c.name, c.property) for c in changes if c.level in (levels or ("loses", "refused"))}
 
 
-# a change in the environment -> what must be reported
-SLURM: dict[str, tuple[Data, set[tuple[str, str, str]]]] = {
-    "nothing": ({}, set()),
-    "another throughput of Lustre": (
-        {"storage": {"fsx": {"throughput": 250}}},
-        {
-            ("loses", "Storage/Fsx", "LustreConfiguration.PerUnitStorageThroughput"),
-            ("refused", "Cluster/trn-slurm", "SharedStorage[fsx].FsxLustreSettings.FileSystemId"),
-        },
-    ),
-    "a larger Lustre": ({"storage": {"fsx": {"capacity_gib": 4800}}}, set()),
-    "a smaller Lustre": (
-        {"storage": {"fsx": {"capacity_gib": 1200}}},
-        {("refused", "Storage/Fsx", "StorageCapacity")},
-    ),
-    "no Lustre": ({"storage": {"fsx": None}}, {("loses", "Storage/Fsx", "")}),
-    "no registry": ({"registry": {"enabled": False}}, {("loses", "Registry", "")}),
-    "another EFS throughput": ({"storage": {"efs": {"throughput": "bursting"}}}, set()),
-    "another system": ({"pcluster": {"os": "ubuntu2204"}}, {("refused", "Cluster/trn-slurm", "Image.Os")}),
-    "another head node": (
-        {"pcluster": {"head": {"instance_type": "c5.9xlarge"}}},
-        {("refused", "Cluster/trn-slurm", "HeadNode.InstanceType")},
-    ),
-    "another release of ParallelCluster": (
-        {"pcluster": {"version": "3.15.0"}},
-        {("refused", "Cluster/trn-slurm/Provider", "TemplateURL")},
-    ),
-    "another Neuron release": ({"bootstrap": {"neuron_release": "2.31.0"}}, set()),
-    "more nodes": ({"pcluster": {"queues": [{"compute_resources": [{"max_nodes": 32}]}]}}, set()),
-    "fewer nodes": (
-        {"pcluster": {"queues": [{"compute_resources": [{"max_nodes": 8}]}]}},
-        {("refused", "Cluster/trn-slurm", "Scheduling.SlurmQueues[compute1].ComputeResources[trn].MaxCount")},
-    ),
-    "another cluster": (
-        {"pcluster": {"cluster_name": "second"}},
-        {("loses", "Cluster/trn-slurm", ""), METRICS},
-    ),
-    "tags": ({"tags": {"team": "speech"}}, set()),
-}
+CHANGES = yaml.safe_load(Path(__file__).with_name("changes.yaml").read_text("utf-8"))
 
 
 def test_the_cpu_queue_is_added_to_a_running_cluster(spec: Spec) -> None:
@@ -120,11 +75,11 @@ def test_the_cpu_queue_is_added_to_a_running_cluster(spec: Spec) -> None:
     assert summary(found) == set()
 
 
-@pytest.mark.parametrize("what", SLURM)
+@pytest.mark.parametrize("what", CHANGES["slurm"])
 def test_changes_of_the_slurm_environment(what: str, spec: Spec) -> None:
-    change, expected = SLURM[what]
+    change, expected = CHANGES["slurm"][what].values()
     found = compare(synth(FULL), synth(merged(FULL, change)), spec)
-    assert summary(found) == expected
+    assert summary(found) == {tuple(each) for each in expected}
     assert bool(found) == bool(change)
     assert all(c.advice for c in dangerous(found))
 
@@ -167,46 +122,19 @@ EKS: Data = {
     "storage": {"efs": {}, "fsx": {}},
     "network": {"zone_ids": ["use1-az4", "use1-az5"]},
 }
-KUBERNETES: dict[str, tuple[Data, set[tuple[str, str, str]]]] = {
-    "nothing": ({}, set()),
-    "one version up": ({"eks": {"version": "1.35"}}, set()),
-    "one version down": ({"eks": {"version": "1.33"}}, {("refused", "Cluster", "Version")}),
-    "another cluster": (
-        {"eks": {"cluster_name": "other"}},
-        {
-            ("loses", "Cluster", "Name"),
-            ("loses", "Cluster/Logs", "LogGroupName"),
-            ("loses", "System", "ClusterName"),
-            ("loses", "Grouptrn", "ClusterName"),
-        },
-    ),
-    "another instance type": (
-        {"eks": {"node_groups": [{"instance_type": "trn1.2xlarge", "zone_id": "use1-az5"}]}},
-        {("loses", "Grouptrn", "Subnets.0")},
-    ),
-    "another place of EFA": ({"eks": {"node_groups": [{"efa": "off"}]}}, set()),
-    "spot": ({"eks": {"node_groups": [{"capacity_type": "spot"}]}}, {("loses", "Grouptrn", "CapacityType")}),
-    "another zone": ({"eks": {"node_groups": [{"zone_id": "use1-az5"}]}}, {("loses", "Grouptrn", "Subnets.0")}),
-    "one group more": (
-        {"eks": {"node_groups": [{}, {"name": "more", "instance_type": "trn1.2xlarge", "zone_id": "use1-az5"}]}},
-        set(),
-    ),
-    "another name of a group": ({"eks": {"node_groups": [{"name": "renamed"}]}}, {("loses", "Grouptrn", "")}),
-    "another size": ({"eks": {"node_groups": [{"max_nodes": 8}]}}, set()),
-}
 
 
-@pytest.mark.parametrize("what", KUBERNETES)
+@pytest.mark.parametrize("what", CHANGES["eks"])
 def test_changes_of_the_eks_environment(what: str, spec: Spec) -> None:
-    change, expected = KUBERNETES[what]
-    found = compare(synth(EKS, TrnEksStack), synth(merged(EKS, change), TrnEksStack), spec)
-    assert expected <= summary(found)
+    change, expected = CHANGES["eks"][what].values()
+    found = compare(synth(EKS, synthesis.EKS), synth(merged(EKS, change), synthesis.EKS), spec)
+    assert {tuple(each) for each in expected} <= summary(found)
     assert {name for _, name, _ in summary(found)} == {name for _, name, _ in expected}
 
 
 def test_replaced_nodes_are_reported(spec: Spec) -> None:
     change = {"eks": {"node_groups": [{"root_volume_gib": 600}]}}
-    found = compare(synth(EKS, TrnEksStack), synth(merged(EKS, change), TrnEksStack), spec)
+    found = compare(synth(EKS, synthesis.EKS), synth(merged(EKS, change), synthesis.EKS), spec)
     [nodes] = [c for c in found if c.level == "interrupts"]
     assert (nodes.name, nodes.property) == ("Grouptrn", "LaunchTemplate.Version")
     assert "every node of the group is replaced" in nodes.meaning
@@ -219,7 +147,7 @@ def test_zones_changed_by_a_new_node_group_are_reported_with_the_fix(spec: Spec)
         "eks": {"node_groups": [{}, {"name": "small", "instance_type": "trn1.2xlarge"}]},
         "storage": {"fsx": {}},
     }
-    lost = dangerous(compare(synth(old, TrnEksStack), synth(new, TrnEksStack), spec))
+    lost = dangerous(compare(synth(old, synthesis.EKS), synth(new, synthesis.EKS), spec))
     assert {("Storage/Fsx", "SubnetIds.0"), ("Cluster", "ResourcesVpcConfig.SubnetIds.0")} <= {
         (c.name, c.property) for c in lost
     }
@@ -228,24 +156,24 @@ def test_zones_changed_by_a_new_node_group_are_reported_with_the_fix(spec: Spec)
         "keep the zones as they are: network: {zone_ids: [use1-az4, use1-az1]}"
     }
     new["eks"]["node_groups"][1]["zone_id"] = "use1-az4"  # and the zone has no such type: a check reports that
-    assert dangerous(compare(synth(old, TrnEksStack), synth(merged(new, fix), TrnEksStack), spec)) == []
+    assert dangerous(compare(synth(old, synthesis.EKS), synth(merged(new, fix), synthesis.EKS), spec)) == []
 
 
 def test_a_service_range_changed_by_a_new_peering_is_reported_with_the_fix(spec: Spec) -> None:
     """The cluster would go with its network of services, which is chosen where none is named."""
     peer = {"vpc_id": "vpc-0123456789abcdef0", "cidr": "172.20.0.0/16", "route_tables": ["rtb-0123456789abcdef0"]}
     new: Data = {"eks": {}, "network": {"peerings": [peer]}}
-    lost = dangerous(compare(synth({"eks": {}}, TrnEksStack), synth(new, TrnEksStack), spec))
+    lost = dangerous(compare(synth({"eks": {}}, synthesis.EKS), synth(new, synthesis.EKS), spec))
     [cluster] = [c for c in lost if c.property == "KubernetesNetworkConfig.ServiceIpv4Cidr"]
     assert (cluster.level, cluster.old, cluster.new) == ("loses", "172.20.0.0/16", "10.100.0.0/16")
     assert cluster.advice == "keep the services' network as it is: eks: {service_cidr: 172.20.0.0/16}"
     new["eks"] = {"service_cidr": "172.20.0.0/16"}
-    assert dangerous(compare(synth({"eks": {}}, TrnEksStack), synth(new, TrnEksStack), spec)) == []
+    assert dangerous(compare(synth({"eks": {}}, synthesis.EKS), synth(new, synthesis.EKS), spec)) == []
 
 
 @pytest.mark.sweep
 def test_a_redeploy_is_no_change(spec: Spec) -> None:
-    cases = [(TrnPclusterStack, n) for n in NAMES] + [(TrnEksStack, n) for n in eks_synthesis.NAMES]
+    cases = [(synthesis.SLURM, n) for n in synthesis.SLURM.names] + [(synthesis.EKS, n) for n in synthesis.EKS.names]
     for kind, name in cases:
         env = settings.load(None if name == "default" else ROOT / f"tests/environments/{name}.yaml")
         data = json.loads(env.model_dump_json(by_alias=True, exclude_unset=True))
@@ -263,12 +191,10 @@ def held(template: Data, spec: Spec) -> Iterator[tuple[str, Data]]:
             yield key, resource
 
 
-@pytest.mark.parametrize("kind", [TrnPclusterStack, TrnEksStack])
-def test_replacements_of_stateful_resources_are_reported(
-    kind: type[TrnPclusterStack] | type[TrnEksStack], spec: Spec
-) -> None:
+@pytest.mark.parametrize("kind", [synthesis.SLURM, synthesis.EKS])
+def test_replacements_of_stateful_resources_are_reported(kind: Stacks, spec: Spec) -> None:
     """Whatever property replaces it, on whatever level: the change is called dangerous, and so is its removal."""
-    old = synth(FULL if kind is TrnPclusterStack else EKS, kind)
+    old = synth(FULL if kind is synthesis.SLURM else EKS, kind)
     tried = 0
     for key, resource in held(old, spec):
         without = copy.deepcopy(old)
