@@ -3,52 +3,17 @@
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from sandbox import LocalAws
-from sandbox.leftovers import beyond, inventory
 from tests.stacks import keys
-from tests.trust.figures import record
+from tests.stacks.conftest import Cdk
 from trainium_cdk import outputs
 
-ROOT = Path(__file__).parents[2]
-Cdk = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def name() -> str:
-    return f"life-{uuid.uuid4().hex[:6]}"
-
-
-@pytest.fixture
-def cdk(local_aws: LocalAws, name: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cdk]:
-    """`cdk(verb, {...environment...}, *flags)`: exit code and what was printed. Nothing is left after the test."""
-    before, file = inventory(local_aws.client), tmp_path / "environment.yaml"
-
-    def run(verb: str, environment: dict[str, Any], *flags: str) -> tuple[int, str]:
-        YAML().dump({"name": name, **environment}, file)
-        done = local_aws.cdk(
-            verb, "TrnPclusterStack", "-c", f"env={file}", "--output", str(tmp_path / "cdk.out"), *flags,
-            cwd=ROOT, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stdout
-
-    yield run
-    code, output = run("destroy", {}, "--force")
-    assert code == 0, output
-    left = beyond(inventory(local_aws.client), before)
-    record(f"life-slurm-{request.node.name}", left=sum(map(len, left.values())))
-    assert left == {}
-
-
-def deploy(cdk: Cdk, environment: dict[str, Any], *flags: str) -> tuple[int, str]:
-    return cdk("deploy", environment, "--require-approval", "never", *flags)
+STACK, ENGINE = "TrnPclusterStack", "slurm"
 
 
 def recorded(aws: LocalAws, name: str) -> dict[str, Any]:
@@ -69,7 +34,7 @@ def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Pat
             "queues": [{"name": "bert", "compute_resources": [{"max_nodes": 4}]}],
         },
     }
-    code, output = deploy(cdk, first, "--outputs-file", str(tmp_path / "outputs.json"))
+    code, output = cdk("deploy", first, "--outputs-file", str(tmp_path / "outputs.json"))
     assert code == 0, output
     stack = f"TrnPclusterStack-{name}"
     said_by_stack = json.loads((tmp_path / "outputs.json").read_text())[stack]
@@ -92,12 +57,12 @@ def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Pat
     code, output = cdk("diff", first)
     assert code == 0
     assert "Number of stacks with differences: 0" in output, output
-    code, output = deploy(cdk, first)
+    code, output = cdk("deploy", first)
     assert (code, f"({stack}) (no changes)" in output) == (0, True), output
 
     grown = {**first, "bootstrap": {"neuron_release": "2.31.0"}}
     grown["pcluster"] = {**first["pcluster"], "queues": [{"name": "bert", "compute_resources": [{"max_nodes": 8}]}]}
-    code, output = deploy(cdk, grown)
+    code, output = cdk("deploy", grown)
     assert code == 0, output
     after = recorded(local_aws, name)
     assert after["headNode"] == made.head_node_id
@@ -107,21 +72,21 @@ def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Pat
     assert after["config"]["HeadNode"]["CustomActions"]["OnNodeUpdated"]["Args"] == [newer, "TRN_ON_FAILURE=report"]
 
     refused = {**grown, "bootstrap": {}, "pcluster": {**grown["pcluster"], "os": "ubuntu2204"}}
-    code, output = deploy(cdk, refused)
+    code, output = cdk("deploy", refused)
     assert code == 1
     # the provider keeps the end of a long reason
     assert "Restore 'Os' value to 'ubuntu2404'" in " ".join(output.split()), output
     assert recorded(local_aws, name)["config"]["Image"] == {"Os": "ubuntu2404"}
 
     local_aws.set_compute_fleet(f"{name}-slurm", running=False)  # then fewer nodes are allowed
-    code, output = deploy(cdk, {**grown, "pcluster": first["pcluster"]})
+    code, output = cdk("deploy", {**grown, "pcluster": first["pcluster"]})
     assert code == 0, output
 
 
 @pytest.mark.sweep
 def test_what_parallelcluster_refuses_is_rolled_back(cdk: Cdk, local_aws: LocalAws, name: str) -> None:
     """No rule of ours covers this, but its validators do: the deployment fails with their message."""
-    code, output = deploy(cdk, {"pcluster": {"head": {"instance_type": "c5.huge"}}})
+    code, output = cdk("deploy", {"pcluster": {"head": {"instance_type": "c5.huge"}}})
     assert code == 1
     assert "[c5.huge]" in output
     found = local_aws.client("cloudformation").describe_stacks(StackName=f"TrnPclusterStack-{name}")["Stacks"][0]

@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, available, eks, helm
 from sandbox.kubernetes.api import Api, path_of
-from sandbox.leftovers import beyond, inventory
 from sandbox.processes import wait_until
 from tests.eks.scenes import job as jobs_of
 from tests.eks.scenes import jobset, pod
 from tests.stacks import keys
+from tests.stacks.conftest import Cdk
 from tests.support import need
-from tests.trust.figures import record
 from trainium_cdk import outputs
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import kueue
 from trainium_cdk.eks.charts import CONTROLLERS
 from trainium_cdk.jobs.kubernetes.access import Identity
 
-ROOT = Path(__file__).parents[2]
-Cdk = Callable[..., str]
-
-
-@pytest.fixture
-def name() -> str:
-    return f"life-{uuid.uuid4().hex[:6]}"
+STACK, ENGINE = "TrnEksStack", "eks"
 
 
 @pytest.fixture
@@ -47,25 +38,6 @@ def kubernetes(local_aws: LocalAws, name: str, tmp_path: Path) -> Iterator[Local
             yield running
         finally:
             eks.detach(local_aws.directory, cluster)
-
-
-@pytest.fixture
-def cdk(local_aws: LocalAws, name: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cdk]:
-    """`cdk(verb, {...environment...}, *flags)`: what was printed. Nothing is left after the test, log groups included."""
-    before, file = inventory(local_aws.client), tmp_path / "environment.yaml"
-
-    def run(verb: str, environment: dict[str, Any], *flags: str) -> str:
-        YAML().dump({"name": name, **environment}, file)
-        done = local_aws.cdk(
-            verb, "TrnEksStack", "-c", f"env={file}", "--output", str(tmp_path / "cdk.out"), *flags, cwd=ROOT
-        )
-        return done.stdout
-
-    yield run
-    run("destroy", {"eks": {}}, "--force")
-    left = beyond(inventory(local_aws.client), before)
-    record(f"life-eks-{request.node.name}", left=sum(map(len, left.values())))
-    assert left == {}
 
 
 def may(api: Api, verb: str, group: str, resource: str, namespace: str = "training") -> bool:
@@ -99,7 +71,9 @@ def test_life_of_a_cluster(
 
     def deploy(environment: dict[str, Any]) -> dict[str, str]:
         file = tmp_path / "outputs.json"
-        outputs_of_runs.append(cdk("deploy", environment, "--require-approval", "never", "--outputs-file", str(file)))
+        code, printed = cdk("deploy", environment, "--outputs-file", str(file))
+        assert code == 0, printed
+        outputs_of_runs.append(printed)
         found: dict[str, str] = json.loads(file.read_text())[f"TrnEksStack-{name}"]
         return found
 
@@ -183,7 +157,7 @@ def test_life_of_a_cluster(
     api.delete(job, propagationPolicy="Foreground")
     assert wait_until(lambda: not api.get(pods)["items"], 600)
 
-    assert "Number of stacks with differences: 0" in cdk("diff", first)
+    assert "Number of stacks with differences: 0" in cdk("diff", first)[1]
     deploy(first)
     assert f"(TrnEksStack-{name}) (no changes)" in outputs_of_runs[-1]
 

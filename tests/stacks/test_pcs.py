@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import uuid
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,9 @@ from ruamel.yaml import YAML
 
 from sandbox import LocalAws, processes, slurm
 from sandbox.datasets import seed_datasets
-from sandbox.leftovers import beyond, inventory
 from tests.cdk import findings, needs, only, properties, resources
 from tests.stacks import keys
+from tests.stacks.conftest import Cdk
 from tests.stacks.synthesis import PCS, ROOT
 from tests.support import completed, need
 from tests.told import told
@@ -29,7 +27,7 @@ from trainium_cdk.jobs import LocalTransport, SlurmBackend
 from trainium_cdk.jobs.slurm.pcs import login_node
 from trainium_cdk.outputs.pcs import GROUP_TAG
 
-Cdk = Callable[..., tuple[int, str]]
+STACK, ENGINE = "TrnPcsStack", "pcs"
 
 
 def groups(found: Template) -> dict[str, dict[str, Any]]:
@@ -132,34 +130,15 @@ def test_a_node_starts_when_everything_that_it_needs_is_there() -> None:
 
 
 @pytest.fixture
-def name() -> str:
-    return f"pcs-{uuid.uuid4().hex[:6]}"
-
-
-@pytest.fixture
-def cdk(local_aws: LocalAws, name: str, tmp_path: Path) -> Iterator[Cdk]:
-    """`cdk(verb, {...environment...}, *flags)`: exit code and what was printed. Nothing is left after the test."""
+def datasets(local_aws: LocalAws) -> None:
     seed_datasets(local_aws.client("s3"))
-    before, file = inventory(local_aws.client), tmp_path / "environment.yaml"
-
-    def run(verb: str, environment: dict[str, Any], *flags: str) -> tuple[int, str]:
-        YAML().dump({"name": name, **environment}, file)
-        done = local_aws.cdk(
-            verb, "TrnPcsStack", "-c", f"env={file}", "--output", str(tmp_path / "cdk.out"), "--exclusively", *flags,
-            cwd=ROOT, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stdout
-
-    yield run
-    code, output = run("destroy", {}, "--force")
-    assert code == 0, output
-    assert beyond(inventory(local_aws.client), before) == {}
 
 
 def small(nodes: int = 2, **more: Any) -> dict[str, Any]:
     return {"pcs": {"queues": [{"name": "bert", "compute_resources": [{"max_nodes": nodes}]}], **more}}
 
 
+@pytest.mark.usefixtures("datasets")
 def test_life_of_a_cluster(
     cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +157,7 @@ def test_life_of_a_cluster(
     shown = trn("preflight", "TrnPcsStack")
     assert "PCS-ready image" in shown
     assert "the catalogue has no price of Slurm controller: small" in " ".join(shown.split())
-    code, output = cdk("deploy", first, "--require-approval", "never")
+    code, output = cdk("deploy", first)
     assert code == 0, output
     assert keys.without(local_aws, stack) == {}
     found = local_aws.client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]["Outputs"]
@@ -228,12 +207,8 @@ def test_life_of_a_cluster(
             monkeypatch.setenv(key, value)
         with pytest.raises(TransportError, match=f"no login node of {name}-pcs is running"):
             login_node(cluster)
-        code, output = cdk(
-            "deploy",
-            small(3, login={"root_volume_gib": 120}) | {"encryption": "customer-key"},
-            "--require-approval",
-            "never",
-        )
+        changed = small(3, login={"root_volume_gib": 120}) | {"encryption": "customer-key"}
+        code, output = cdk("deploy", changed)
         assert code == 0, output
         local.update(YAML(typ="safe", pure=True).load(local_aws.directory / f"clusters/{name}-pcs/config.yaml"))
         assert "bert-trn-3" in local.node_names
@@ -266,7 +241,7 @@ def test_life_of_a_cluster(
     larger = {**small(3, size="medium"), "encryption": "customer-key"}
     YAML().dump({"name": name, **larger}, file)
     assert "PCS does not change it" in trn("diff", "TrnPcsStack", ok=False)
-    code, output = cdk("deploy", larger, "--require-approval", "never")
+    code, output = cdk("deploy", larger)
     assert code == 1
     assert f"A cluster named {name}-pcs already exists" in output
 
