@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -13,6 +14,10 @@ import pytest
 
 from sandbox.local_aws import CDK, EMULATOR_PYTHON
 from sandbox.pcluster_validator import PCLUSTER_PYTHON, installed_version
+
+ROOT = Path(__file__).parent.parent
+TRN = Path(sys.executable).with_name("trn")
+SHELLCHECK = Path(sys.executable).with_name("shellcheck")
 
 
 def need(condition: object, reason: str) -> None:

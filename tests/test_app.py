@@ -14,9 +14,8 @@ import aws_cdk as cdk
 import pytest
 
 import app
-from tests.support import completed, need
+from tests.support import ROOT, completed, need
 
-ROOT = Path(__file__).parents[1]
 CDK = ROOT / "node_modules/.bin/cdk"
 
 

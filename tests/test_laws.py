@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import completed
+from tests.support import ROOT, completed
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "constructs" / "trainium_cdk"
 SLOW = ("aws_cdk", "jsii", "boto3", "botocore")
 """Start Node, or take a second: not at the start of a command."""

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import commands
-from tests.support import completed
+from tests.support import ROOT, completed
 from trainium_cdk import checks, settings
 
-ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "Makefile").read_text("utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 TESTED = {

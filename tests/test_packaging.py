@@ -15,10 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.jobs.conftest import make_cluster
-from tests.support import need
+from tests.support import ROOT, need
 from tests.wheels import fresh_environment, run
-
-ROOT = Path(__file__).parent.parent
 
 FOREIGN_APP = """
 import aws_cdk as cdk

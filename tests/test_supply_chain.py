@@ -13,11 +13,10 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from sandbox import install, paths
-from tests.support import completed, need
+from tests.support import ROOT, completed, need
 from tests.wheels import closure
 from trainium_cdk.catalog import Catalog
 
-ROOT = Path(__file__).parent.parent
 LOCKS = [
     ROOT / "requirements.txt",
     ROOT / "requirements-dev.txt",

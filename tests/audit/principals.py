@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support import completed, need
+from tests.support import ROOT, completed, need
 
-ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venvs/aws/bin/python"
 ACCOUNT, REGION = "111122223333", "us-east-1"
 _PSEUDO = {

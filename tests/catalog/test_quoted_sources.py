@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.support import completed, need
+from tests.support import ROOT, completed, need
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.nodes import _ARM, memory_gib
 
-ROOT = Path(__file__).parent.parent.parent
 CATALOG = Catalog.load()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +14,8 @@ from sandbox import LocalAws
 from tests.credentials import session
 from tests.jobs.conftest import make_cluster as slurm_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as eks_cluster
-from tests.support import completed, swept
+from tests.support import TRN, completed, swept
 
-TRN = Path(sys.executable).with_name("trn")
 COMMANDS = {
     "cluster": "cluster",
     "list": "list",

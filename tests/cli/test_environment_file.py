@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +11,9 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.paths import HOME as ROOT
-from tests.support import completed
+from tests.support import TRN, completed
 from trainium_cdk import outputs, settings
 
-TRN = Path(sys.executable).with_name("trn")
 ENVIRONMENT = "region: us-west-2\nname: {name}\neks: {{}}\n"
 
 

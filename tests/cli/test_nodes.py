@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,11 @@ from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
-from tests.support import completed
+from tests.support import TRN, completed
 from trainium_cdk.jobs import JobError, LocalTransport, Script, SlurmBackend
 from trainium_cdk.jobs.slurm.nodes import SCRIPT, parse
 from trainium_cdk.jobs.status import Node
 
-TRN = Path(sys.executable).with_name("trn")
 CLUSTER = make_cluster(fleet(nodes=4))
 LINES = """welcome to the head node
 NodeName=compute1-dy-trn-1 Arch=x86_64 NodeAddr=10.0.0.7 State=MIXED+CLOUD Partitions=compute1 BootTime=2026-11-24T08:00:00 Comment=a

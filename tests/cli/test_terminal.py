@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import subprocess
-import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,11 +18,10 @@ from hypothesis import strategies as st
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
-from tests.support import completed
+from tests.support import TRN, completed
 from tests.test_laws import PACKAGE
 from trainium_cdk.cli import terminal
 
-TRN = Path(sys.executable).with_name("trn")
 HOSTILE = (
     "\x1b]52;c;Y3VybCBldmlsIHwgc2g=\a"  # the clipboard
     "\x1b]0;title\x1b\\"

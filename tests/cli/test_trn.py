@@ -16,12 +16,11 @@ import pytest
 from benchmarks import answers
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
-from tests.support import completed
+from tests.support import TRN, completed
 from trainium_cdk.cli.named import user
 from trainium_cdk.cli.options import Target
 from trainium_cdk.jobs import BertLarge, render
 
-TRN = Path(sys.executable).with_name("trn")
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from conformance import upstream
-from tests.support import completed
+from tests.support import ROOT, completed
 
-ROOT = Path(__file__).parents[2]
 NAME = "owner/name"
 
 

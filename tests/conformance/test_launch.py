@@ -15,10 +15,9 @@ import pytest
 from conformance import cases
 from conformance.confined import confined
 from conformance.launched import Launched, launched, rendered
-from tests.support import completed
+from tests.support import ROOT, completed
 from trainium_cdk.jobs import BertLarge, Script, TorchTitan, kinds
 
-ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 CHECKPOINT = "/efs/trn/jobs/bert-large-t/output/ckpt_10.pt"
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import completed
+from tests.support import ROOT, completed
 
-ROOT = Path(__file__).parents[2]
 ENGINE = Path(__file__).parent / "process"
 ENVIRONMENT = "process:\n  machine: desk\nbootstrap: {framework: none}\n"
 

@@ -7,11 +7,9 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +18,12 @@ from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
 from stacks.pcluster import TrnPclusterStack
 from tests.faults.driver import Driver, Template, assemble, publish
-from tests.support import completed
+from tests.support import TRN, completed
 from tests.told import told
 from trainium_cdk import settings
 from trainium_cdk.errors import UpdateError
 from trainium_cdk.operations.updates.live import deployed
 
-TRN = Path(sys.executable).with_name("trn")
 CLUSTER = "named-slurm"
 NAMES = {"AWS::CloudWatch::Dashboard": ("DashboardName",), "AWS::Logs::LogGroup": ("LogGroupName",)}
 

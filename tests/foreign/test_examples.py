@@ -17,10 +17,9 @@ from sandbox import LocalAws
 from tests import cdk as synthesis
 from tests.cdk import findings, resources
 from tests.foreign.existing import GIVEN, Context
-from tests.support import swept
+from tests.support import ROOT, swept
 from trainium_cdk.catalog import Catalog
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
 REGIONS = {
     "other_region": "us-west-2",

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 import trainium_cdk
-from tests.support import need
+from tests.support import ROOT, need
 from tests.wheels import run
 
-ROOT = Path(__file__).parents[2]
 APP = ROOT / "tests/apps/every_export.py"
 PYRIGHT = ROOT / ".venvs/types/bin/basedpyright"
 pytestmark = pytest.mark.sweep

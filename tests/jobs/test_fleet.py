@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,10 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet as nodes
 from tests.jobs.conftest import make_cluster, with_program
-from tests.support import completed
+from tests.support import TRN, completed
 from trainium_cdk.errors import ScaleError, TransportError
 from trainium_cdk.jobs import Script, SlurmBackend
 from trainium_cdk.jobs.slurm import fleet
-
-TRN = Path(sys.executable).with_name("trn")
 
 
 def script(body: str) -> Script:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 from sandbox.slurm import LocalSlurm
-from tests.support import completed, until
+from tests.support import TRN, completed, until
 from trainium_cdk.jobs import Script, SlurmBackend
-
-TRN = Path(sys.executable).with_name("trn")
 
 
 def script(body: str) -> Script:

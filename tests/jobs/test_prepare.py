@@ -16,12 +16,11 @@ from tests.jobs.conftest import fleet
 from tests.jobs.conftest import make_cluster as slurm
 from tests.jobs.kubernetes.conftest import make_cluster as eks
 from tests.jobs.vendor import MEGATRON, NEMO, Site
-from tests.support import completed
+from tests.support import ROOT, completed
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, LlamaNxd, Lora, TorchTitan
 from trainium_cdk.outputs import ClusterOutputs
 
-ROOT = Path(__file__).parents[2]
 REF = "0123456789abcdef0123456789abcdef01234567"
 IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/training:1"
 BERT = BertLarge(data="/efs/shards", nodes=2)

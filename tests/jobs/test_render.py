@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.jobs.conftest import fleet, make_cluster
-from tests.support import completed, swept
+from tests.support import SHELLCHECK, completed, swept
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Nccom, Script, render
 
 GOLDEN = Path(__file__).parent / "golden"
-SHELLCHECK = Path(sys.executable).with_name("shellcheck")
 CLUSTER = make_cluster(neuron_release="2.28.1")
 MIXED = make_cluster(
     fleet(nodes=2, resource="a"), fleet("trn2.48xlarge", 4, resource="b"), fleet("trn1.2xlarge", queue="cheap")

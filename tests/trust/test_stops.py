@@ -10,7 +10,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -23,7 +22,7 @@ from sandbox import LocalAws, processes
 from sandbox.leftovers import beyond, inventory
 from sandbox.slurm import LocalSlurm
 from tests.credentials import session
-from tests.support import swept
+from tests.support import ROOT, TRN, swept
 from tests.trust.conftest import BUCKET
 from tests.trust.figures import record
 from tests.trust.moments import Moments, spread
@@ -34,8 +33,6 @@ from trainium_cdk.cli.options import Target
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.outputs import SlurmCluster
 
-ROOT = Path(__file__).parents[2]
-TRN = Path(sys.executable).with_name("trn")
 STOPS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 SAYS = {signal.SIGINT: "Ctrl-C does not end a job: ", signal.SIGTERM: ""}
 TALKS = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.slurm import LocalSlurm
+from tests.support import TRN
 from tests.trust.figures import record
 from tests.trust.moments import PHASES, Moments, spread
 from trainium_cdk.cli.named import user
@@ -21,7 +21,6 @@ from trainium_cdk.cli.options import Target
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.outputs import SlurmCluster
 
-TRN = Path(sys.executable).with_name("trn")
 EACH, BURST = 3, 1000  # commands of each phase; jobs
 ONCE = b'#!/bin/bash\necho ran >> "$HOME/ran-$NAME"\n'
 

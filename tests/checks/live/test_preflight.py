@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -17,7 +16,7 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import Seeded, reservation, seed
-from tests.support import completed, swept
+from tests.support import TRN, completed, swept
 from tests.trust.figures import record
 from trainium_cdk import settings
 from trainium_cdk.checks.live import Aws, Report, Target, checks_of, examine, policy, price_list, regions
@@ -26,7 +25,6 @@ from trainium_cdk.checks.live.aws import OPERATIONS
 from trainium_cdk.cli.diff import servers
 
 EVERY_CHECK = {c for engine in ("slurm", "eks", "pcs") for c in (IDENTITY, *checks_of(engine))}
-TRN = Path(sys.executable).with_name("trn")
 ZONE = "use1-az6"
 TRN_QUOTA, SPOT_QUOTA, STANDARD, ADDRESSES, VPCS = "L-2C3B7624", "L-6B0D517C", "L-1216C47A", "L-0263D0A3", "L-F678F1CE"
 NAMES = {"slurm": "TrnPclusterStack", "eks": "TrnEksStack", "pcs": "TrnPcsStack"}

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
-from tests.support import completed
+from tests.support import SHELLCHECK, completed
 from trainium_cdk.jobs import Finetune, Job, JobError, Lora, Script, TorchTitan, render
 from trainium_cdk.outputs import SlurmCluster
 
-SHELLCHECK = Path(sys.executable).with_name("shellcheck")
 REF = "0123456789abcdef0123456789abcdef01234567"
 XLA = {"neuron_release": "2.26.1", "neuron_driver": "2.24.7.0", "os": "ubuntu2204"}
 NATIVE = {"neuron_release": "2.33.0", "neuron_driver": "2.31.7.0", "framework": "torch-native"}

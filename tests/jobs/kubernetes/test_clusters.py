@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,14 +12,13 @@ from sandbox import LocalAws
 from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
 from tests.jobs.kubernetes.conftest import NAME, Running, script
-from tests.support import completed
+from tests.support import TRN, completed
 from tests.test_outputs import exported
 from trainium_cdk import settings
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.jobs.kubernetes import KubernetesBackend
 from trainium_cdk.outputs import parse
 
-TRN = Path(sys.executable).with_name("trn")
 REGION = "us-east-1"
 ACTIONS = ["cloudformation:DescribeStacks", "ssm:SendCommand", "ssm:GetCommandInvocation"]
 

@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from ruamel.yaml import YAML
 from sandbox import head_node
 from sandbox.kubernetes import schemas
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
-from tests.support import completed, swept
+from tests.support import SHELLCHECK, completed, swept
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, LlamaNxd, Lora, Script, TorchTitan
 from trainium_cdk.jobs.kubernetes import KubernetesSubmission, names, render, status
@@ -27,7 +26,6 @@ from trainium_cdk.jobs.status import settings_in
 from trainium_cdk.outputs import EksCluster
 
 GOLDEN = Path(__file__).parent / "golden"
-SHELLCHECK = Path(sys.executable).with_name("shellcheck")
 CLUSTER = make_cluster(fleet(nodes=16), neuron_release="2.28.1")
 BOTH = make_cluster(
     neuron_release="2.28.1", mount_dirs=("/efs", "/fsx"), claims=("efs-claim", "fsx-claim"), shared_dir="/fsx"

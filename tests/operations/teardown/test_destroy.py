@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ from typer.testing import CliRunner
 
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
-from tests.support import completed
+from tests.support import TRN, completed
 from tests.trust.figures import record
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli.destroy import Busy, confirm
@@ -26,7 +24,6 @@ from trainium_cdk.operations.teardown.jobs import end
 from trainium_cdk.operations.teardown.occupants import Occupant
 from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY
 
-TRN = Path(sys.executable).with_name("trn")
 Client = Callable[[str], Any]
 STACK = "TeardownTest"
 OURS = {CONTRACT_KEY: {"Value": CONTRACT}}

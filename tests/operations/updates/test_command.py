@@ -15,12 +15,11 @@ import pytest
 from botocore.stub import Stubber
 
 from sandbox import LocalAws
-from tests.support import completed
+from tests.support import TRN, completed
 from trainium_cdk.cli.diff import _staying
 from trainium_cdk.errors import UpdateError
 from trainium_cdk.operations.updates.live import assemble, deployed
 
-TRN = Path(sys.executable).with_name("trn")
 APP = """
 import os
 import aws_cdk as cdk

@@ -14,7 +14,7 @@ import yaml
 
 from tests.stacks import synthesis
 from tests.stacks.synthesis import Stacks
-from tests.support import need
+from tests.support import ROOT, need
 from tests.trust.figures import record
 from trainium_cdk import settings
 from trainium_cdk.catalog.updates import updates
@@ -22,7 +22,6 @@ from trainium_cdk.errors import SpecError
 from trainium_cdk.operations.updates import Change, Spec, compare, dangerous
 from trainium_cdk.operations.updates.spec import find
 
-ROOT = Path(__file__).parents[3]
 Data = dict[str, Any]
 METRICS = ("loses", "Observability/Metrics", "LogGroupName")
 """The records of the old cluster's metrics; the metrics themselves stay in CloudWatch."""

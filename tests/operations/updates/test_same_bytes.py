@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import completed, swept
+from tests.support import ROOT, completed, swept
 
-ROOT = Path(__file__).parents[3]
 PARTS = ("app.py", "cdk.json", "stacks", "constructs", "bootstrap")
 FILE = ROOT / "tests/environments/many-queues.yaml"
 
