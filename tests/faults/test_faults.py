@@ -21,7 +21,7 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
-from tests.faults.changes import EKS, NEVER_DELETED, ONLY_EKS, ONLY_PCS, PCS, SLURM, Edit
+from tests.faults.changes import EKS, NEVER_DELETED, ONLY_EKS, ONLY_PCS, PCS, SLURM, Edits, edit
 from tests.faults.driver import Driver, Template, assemble, publish
 from tests.trust.figures import record
 from trainium_cdk import settings
@@ -52,7 +52,7 @@ class Stack:
 
     name: str
     whole: Template
-    edits: dict[str, Edit]
+    edits: Edits
     lean: Template = field(init=False)
 
     def __post_init__(self) -> None:
@@ -244,11 +244,11 @@ def test_an_update_that_fails_changes_nothing(
     nothing_left(local_aws, before, stack, "update fails")
 
 
-def edited(base: Template, edits: dict[str, Edit], kind: str) -> Template:
+def edited(base: Template, edits: Edits, kind: str) -> Template:
     """The template with one resource of the type changed, and with a harmless change that is made before and has to be undone."""
     template = copy.deepcopy(base)
     resources = template["Resources"].values()
-    edits[kind](next(r for r in resources if r["Type"] == kind).setdefault("Properties", {}))
+    edit(next(r for r in resources if r["Type"] == kind).setdefault("Properties", {}), edits[kind])
     vpc = next(r for r in resources if r["Type"] == "AWS::EC2::VPC")
     vpc["Properties"]["Tags"] = [*vpc["Properties"].get("Tags", []), {"Key": "undone", "Value": "1"}]
     return template

@@ -7,7 +7,6 @@ import copy
 import datetime as dt
 import json
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import boto3
@@ -24,7 +23,6 @@ from trainium_cdk.operations.why import EVENTS, LINES, _allowed, eks_issues, fai
 NOW = dt.datetime(2026, 11, 24, 7, 0, tzinfo=dt.UTC)
 ID = "arn:aws:cloudformation:us-east-1:111122223333:stack/TrnEksStack/0"
 NESTED = "arn:aws:cloudformation:us-east-1:111122223333:stack/TrnEksStack-Nested/1"
-Answers = Callable[[str], Any]
 
 
 def client(service: str) -> Any:

@@ -27,10 +27,6 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def trn_groups(name: str) -> dict[str, dict[str, Any]]:
-    return {key: group for key, group in groups(name).items() if key != "system"}
-
-
 # --- the control plane ---
 
 
