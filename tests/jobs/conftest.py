@@ -12,7 +12,8 @@ import pytest
 from sandbox.slurm import LocalSlurm, available
 from tests.support import need
 from trainium_cdk import outputs, settings
-from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
+from trainium_cdk.jobs import Job, LocalTransport, Script, SlurmBackend
+from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.outputs import Fleet, SlurmCluster
 
 CONFIGURATION = {
@@ -59,6 +60,14 @@ def fleet(kind: str = "trn1.32xlarge", nodes: int = 16, **changes: Any) -> Fleet
     }
     base = {"queue": "compute1", "resource": "trn", "instance_type": kind, "nodes": nodes, **facts[kind]}
     return Fleet(**{**base, **changes})
+
+
+def described(kind: str, **fields: Any) -> Job:
+    """A job of data, where the content of a script is text; without a script: hello.sh."""
+    if kind == "script":
+        fields = {"filename": "hello.sh", "content": "echo hello\n", **fields}
+        fields["content"] = fields["content"].encode("latin-1")
+    return kinds()[kind](**fields)
 
 
 @pytest.fixture
