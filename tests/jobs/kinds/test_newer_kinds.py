@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.jobs.conftest import fleet, make_cluster
+from tests.jobs.conftest import described, fleet, make_cluster
 from tests.support import SHELLCHECK, completed
 from trainium_cdk.jobs import Finetune, Job, JobError, Lora, Script, TorchTitan, render
 from trainium_cdk.outputs import SlurmCluster
@@ -32,76 +33,20 @@ def cluster(kind: str = "trn1.32xlarge", **changes: Any) -> SlurmCluster:
 TRN1, TRN2 = cluster(**XLA), cluster("trn2.48xlarge", **NATIVE)
 
 
-@pytest.mark.parametrize(
-    ("job", "on", "command"),
-    [
-        (
-            Lora(nodes=2, run_steps=3),
-            TRN1,
-            "finetune_qwen3.py --model_id Qwen/Qwen3-8B --output_dir \"$output\" --do_train --num_train_epochs 3 --max_steps \"$steps\" "
-            "--per_device_train_batch_size 1 --gradient_accumulation_steps 8 --learning_rate 0.0008 --bf16 --tensor_parallel_size 8 --zero_1 "
-            "--async_save --overwrite_output_dir --skip_cache_push --logging_steps 1 --report_to tensorboard --logging_dir \"$output\" --lr_scheduler_type cosine",
-        ),
-        (
-            Lora(model="llama3.1-8b", weights="/efs/it's llama", accumulation=4),
-            TRN1,
-            "finetune_llama.py --model_id \"${TRN_SHARED_ROOT:-}\"'/efs/it'\"'\"'s llama' --output_dir",
-        ),
-        (
-            TorchTitan(**QWEN, nodes=2, steps=5),
-            TRN2,
-            "-m torchtitan.train --module torchtitan_neuron.models.qwen3 --config qwen3_8b_tp4_fsdp16_sac --training.steps 5 "
-            "--dump_folder \"$job/output\" --hf_assets_path \"${assets[0]}\" --checkpoint.enable --checkpoint.interval 500",
-        ),
-        (TorchTitan(**LLAMA), TRN2, "-m torchtitan.train --module graph_trainer.llama3 --config llama3_8b --training.steps 10000"),
-        (
-            TorchTitan(**LLAMA, data="/efs/it's text", override=("training.seq_len=4 k", "compile.enable")),
-            TRN2,
-            "--metrics.log_freq 1 --metrics.enable_tensorboard --dataloader.dataset c4_test "
-            "--dataloader.dataset_path \"${TRN_SHARED_ROOT:-}\"'/efs/it'\"'\"'s text' --training.seq_len '4 k' --compile.enable",
-        ),
-        (
-            TorchTitan(ref=REF, preset="qwen3-8b-sft", data="/efs/chats"),
-            TRN2,
-            "--module qwen3 --config sft_qwen3_8b_math --training.steps 180 --dump_folder \"$job/output\" --hf_assets_path \"${assets[0]}\" "
-            "--checkpoint.enable --checkpoint.interval 500 --metrics.log_freq 1 --metrics.enable_tensorboard "
-            "--dataloader.dataset_path \"${TRN_SHARED_ROOT:-}\"/efs/chats",
-        ),
-        (
-            Finetune(run_steps=5, weights="/efs/it's llama", data="/efs/chats", lora_rank=8, override=("packing",)),
-            TRN2,
-            "-m trl.scripts.sft --model_name_or_path \"${TRN_SHARED_ROOT:-}\"'/efs/it'\"'\"'s llama' --dataset_name \"${TRN_SHARED_ROOT:-}\"/efs/chats "
-            "--output_dir \"$job/output\" --num_train_epochs 1 --max_steps 5 --max_length 2048 --per_device_train_batch_size 1 "
-            "--gradient_accumulation_steps 8 --learning_rate 0.0002 --dtype bfloat16 --bf16 true --fsdp --fsdp_config \"$job/script/fsdp.json\" "
-            "--gradient_checkpointing false --save_strategy steps --save_steps 100 --save_total_limit 2 --logging_steps 1 --disable_tqdm true "
-            "--report_to tensorboard --use_peft --lora_target_modules all-linear --lora_r 8 --lora_alpha 4 --packing \"${resume[@]}\"",
-        ),
-        (
-            Finetune(method="full", dataset="openai/gsm8k main"), TRN2,
-            "-m trl.scripts.sft --model_name_or_path Qwen/Qwen3-8B --dataset_name openai/gsm8k --dataset_config main --output_dir",
-        ),
-        (
-            Script(filename="train.py", content=b"1", args=("--lr", "1 e"), launcher="torchrun"), TRN2,
-            'python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE" --nnodes "$NNODES" --node_rank "$NODE_RANK" '
-            '--master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" "$job/script"/train.py --lr \'1 e\'',
-        ),
-        (
-            Script(filename="train.py", content=b"1", launcher="accelerate"), TRN2,
-            'python3 -m accelerate.commands.launch --multi_gpu --num_processes "$((NNODES * NPROC_PER_NODE))" --num_machines "$NNODES" '
-            '--machine_rank "$NODE_RANK" --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT" "$job/script"/train.py',
-        ),
-    ],
-    ids=["lora", "lora-llama", "torchtitan", "torchtitan-llama", "torchtitan-data", "torchtitan-sft", "finetune", "finetune-full",
-         "torchrun", "accelerate"],
-)  # fmt: skip
-def test_commands(job: Job, on: SlurmCluster, command: str, tmp_path: Path) -> None:
-    files = render(job, on, "t").files
+COMMANDS = yaml.safe_load(Path(__file__).with_name("commands.yaml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_commands(case: str, tmp_path: Path) -> None:
+    told = COMMANDS[case]
+    job = described(**told["job"])
+    files = render(job, {"trn1": TRN1, "trn2": TRN2}[told["cluster"]], "t").files
     text = files["node.sh"].decode()
     if isinstance(job, Lora):
         steps = f"steps={job.run_steps or -1}\n", f"  steps={job.run_steps or 5}\n"
         assert steps[1] in text.partition(steps[0])[2], "a few steps compile every graph"
     lines = text.partition("command=(\n")[2].partition("\n)\n")[0].splitlines()
-    assert command in " ".join(line.strip() for line in lines)
+    assert told["command"] in " ".join(line.strip() for line in lines)
     for name in ("node.sh", "prepare.sh")[: 1 + job.PREPARES]:
         (tmp_path / name).write_bytes(files[name])
         found = completed([SHELLCHECK, "-s", "bash", "-e", "SC1090,SC1091,SC2154,SC2034,SC2016", tmp_path / name])
