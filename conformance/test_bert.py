@@ -202,6 +202,41 @@ def test_the_script_trains_and_goes_on_from_its_checkpoints(site: Site) -> None:
 
 
 @pytest.mark.timeout(3 * HANGS)
+@pytest.mark.shown("jobs that go on from another job's checkpoints, in both phases")
+def test_another_job_goes_on_from_its_checkpoints(site: Site) -> None:
+    """Its steps are those of the first one without an end; in phase 2, which is compiled first, those after its checkpoint."""
+    backend, shared = site.backend, site.shared
+
+    def run(job: BertLarge) -> tuple[str, str]:
+        id = backend.submit(job).id
+        ended = backend.wait(id, HANGS)
+        assert ended.ok, "\n".join(site.log(id, s.name)[-6000:] for s in ended.stages)
+        return id, site.log(id)
+
+    first, _ = run(job())
+    whole, log = run(job(cache="whole").model_copy(update={"run_steps": 12}))
+    id, text = run(job(resume_from=first, cache="other").model_copy(update={"run_steps": 12}))
+    assert len(re.findall(r"resuming from checkpoint \S+/ckpt_9\.pt at step 9\b", text)) == WORKERS
+    assert steps(text) == {step: found for step, found in steps(log).items() if step > 9}
+    ends = [str(shared / "trn/jobs" / one / "output/ckpt_12.pt") for one in (whole, id)]
+    vendor.run(Path(__file__).with_name("same_checkpoint.py"), *ends)
+    assert not (shared / "trn/jobs" / first / "output/ckpt_12.pt").exists()
+
+    def phase_2(run_steps: int, **fields: Any) -> BertLarge:
+        return BertLarge(
+            nodes=2, phase=2, batch_size=2, accumulation=4, steps=20, run_steps=run_steps, warmup_steps=2, data="/efs/shards512", **fields
+        )  # fmt: skip
+
+    earlier, _ = run(phase_2(3, checkpoint=first))
+    shutil.copytree(shared / "trn/jobs" / earlier / "output", shared / "run7")
+    id, text = run(phase_2(5, checkpoint="/efs/of-another-cluster/ckpt_9.pt", resume_from="/efs/run7"))
+    assert len(re.findall(r"resuming from checkpoint \S+/ckpt_12\.pt at step 12\b", text)) == WORKERS
+    assert_metrics(text, 4, 5)
+    assert "at step 12" in site.log(id, "precompile")  # which begins there with step 0, and takes steps
+    assert (shared / "trn/jobs" / id / "output/ckpt_14.pt").exists()
+
+
+@pytest.mark.timeout(3 * HANGS)
 @pytest.mark.parametrize(
     "optimizer",
     [

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from conformance import cases, vendor
+from conformance.resumed import resumed
 from trainium_cdk.jobs import Finetune, Follower, Script
 from trainium_cdk.jobs.records import Step
 
@@ -35,12 +36,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def train(folder: Path, output: Path, engine: str, method: Any, *more: str) -> tuple[str, dict[str, object]]:
-    """The log, and the state of the last checkpoint: of step 7, though one is due every 4 steps."""
-    job = Finetune(
+def job_of(method: Any) -> Finetune:
+    return Finetune(
         method=method, data="/efs/chats", weights="/efs/model", run_steps=7, accumulation=2, batch_size=2, max_length=64,
         checkpoint_interval=4, learning_rate=1e-2,
     )  # fmt: skip
+
+
+def train(folder: Path, output: Path, engine: str, method: Any, *more: str) -> tuple[str, dict[str, object]]:
+    """The log, and the state of the last checkpoint: of step 7, though one is due every 4 steps."""
+    job = job_of(method)
     start = cases.start(engine, job)
     assert start.program == "trl.scripts.sft"
     configuration = folder / "fsdp.json"
@@ -94,14 +99,15 @@ def test_a_restart_equals_a_training_that_was_not_interrupted(
     steps = [found for found in Follower().feed(log.encode()) if isinstance(found, Step)]
     assert len(steps) == 7
     assert all(step.loss and step.learning_rate for step in steps)
-    shutil.copytree(tmp_path / "whole/checkpoint-4", tmp_path / "again/checkpoint-4")
-    _, again = train(
-        folder, tmp_path / "again", engine, method, "--resume_from_checkpoint", str(tmp_path / "again/checkpoint-4")
-    )
+    shutil.copytree(tmp_path / "whole/checkpoint-4", tmp_path / "earlier/checkpoint-4")
+    (tmp_path / "earlier/checkpoint-6").mkdir()  # not written to its end
+    again_in = resumed(job_of(method), tmp_path / "earlier", tmp_path / "elsewhere") / "output"
+    assert [file.name for file in again_in.iterdir()] == ["checkpoint-4"]
+    _, again = train(folder, again_in, engine, method, "--resume_from_checkpoint", str(again_in / "checkpoint-4"))
     assert again == whole
     weights = "adapter_model.safetensors" if method == "lora" else "model.safetensors"
     for name in (weights, "optimizer.pt", "scheduler.pt"):
-        one, other = ((tmp_path / run / "checkpoint-7" / name).read_bytes() for run in ("whole", "again"))
+        one, other = ((run / "checkpoint-7" / name).read_bytes() for run in (tmp_path / "whole", again_in))
         assert one == other, name
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from conformance import cases, hub, vendor
+from conformance.resumed import resumed
 from conformance.upstream import find
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.jobs import Follower, Gpt, shell
@@ -122,13 +123,15 @@ def bash(folder: Path, text: str, **more: str) -> str:
     return done.stdout
 
 
+JOB = Gpt(data="/efs/gpt2", global_batch_size=4, micro_batch_size=2, steps=12, checkpoint_interval=4, learning_rate=0.01,
+          tensor_parallel=32)  # fmt: skip
+
+
 def train(folder: Path, output: Path, stop: int = 0, *, corrected: bool = True) -> tuple[list[list[Any]], str]:
     """The steps that the job's command takes in a new process, which is lost after a step, and its log."""
-    job = Gpt(data="/efs/gpt2", global_batch_size=4, micro_batch_size=2, steps=12, checkpoint_interval=4, learning_rate=0.01,
-              tensor_parallel=32)  # fmt: skip
-    start = cases.start("slurm", job)
+    start = cases.start("slurm", JOB)
     (folder / "script").mkdir(exist_ok=True)
-    for name, content in job.files.items():
+    for name, content in JOB.files.items():
         (folder / "script" / name).write_bytes(content)
     words = [
         word.replace("/efs/gpt2", f"{folder}/data").replace("/efs/trn/jobs/gpt-6.7b-t/output", str(output))
@@ -180,11 +183,14 @@ def test_a_restart_equals_a_training_without_one(folder: Path, tmp_path: Path) -
     shutil.copytree(kept, torn)
     shutil.rmtree(torn / "optim")
     (torn / "done").unlink()
+    other = resumed(JOB, checkpoints, tmp_path / "elsewhere")
     bash(folder, f"{shell.read('checkpoints.sh').decode()}\nkeep_newest_checkpoint {checkpoints}")
     assert [*checkpoints.iterdir()] == [kept]
     plain = tmp_path / "plain"
     shutil.copytree(parts, plain)
     assert train(folder, parts)[0] == whole[4:]
+    # another job, from a copy of its checkpoints
+    assert train(folder, other / "output")[0] == whole[4:]
     # what the program alone does; from the torn checkpoint it would not start
     again, _ = train(folder, plain, corrected=False)
     assert again[:4] == whole[4:8]

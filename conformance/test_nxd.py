@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from conformance import cases, vendor
+from conformance.resumed import resumed
 from conformance.upstream import find
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.jobs import LlamaNxd
@@ -38,9 +39,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def train(tree: Path, folder: Path, steps: int, *, corrected: bool = True) -> list[list[Any]]:
-    """The steps that the job's command takes, in a new process."""
-    job = LlamaNxd(
+def job_of(steps: int) -> LlamaNxd:
+    return LlamaNxd(
         data="/efs/data",
         global_batch_size=2,
         run_steps=steps,
@@ -49,6 +49,11 @@ def train(tree: Path, folder: Path, steps: int, *, corrected: bool = True) -> li
         checkpoint_interval=4,
         learning_rate=0.01,
     )
+
+
+def train(tree: Path, folder: Path, steps: int, *, corrected: bool = True) -> list[list[Any]]:
+    """The steps that the job's command takes, in a new process."""
+    job = job_of(steps)
     start = cases.start("slurm", job)
     (folder / "script").mkdir(parents=True, exist_ok=True)
     for name, content in job.files.items():
@@ -80,7 +85,10 @@ def test_a_restart_equals_a_training_without_one(tree: Path, tmp_path: Path) -> 
     assert {(step[3][0], step[4][0]) for step in whole} == {("torch.float32", "torch.float64")}
     assert {state[0] for step in whole for state in step[5].values()} == {"torch.float64"}
     before = train(tree, tmp_path / "parts", 8)
+    other = resumed(job_of(16), tmp_path / "parts/checkpoints", tmp_path / "elsewhere")
     assert before + train(tree, tmp_path / "parts", 16) == whole
+    # another job, from a copy of its checkpoints
+    assert before + train(tree, other, 16) == whole
     # what the script alone does
     plain = train(tree, tmp_path / "plain", 8, corrected=False)
     assert plain == before

@@ -18,6 +18,7 @@ import pytest
 
 from conformance import cases, vendor
 from conformance.launched import Launched
+from conformance.resumed import resumed
 from trainium_cdk.jobs import Follower, TorchTitan
 from trainium_cdk.jobs.records import Step
 
@@ -138,13 +139,15 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+JOB = TorchTitan(
+    ref="a" * 40, preset="qwen3-8b", assets="/efs/model", data="/efs/text", steps=8, checkpoint_interval=3,
+    override=("training.seq_len=32", "training.local_batch_size=2", "optimizer.implementation=foreach"),
+)  # fmt: skip
+
+
 def train(assets: Path, output: Path, stop: int) -> list[list[Any]]:
     """The steps of the job's command in a new process, which is lost after a step."""
-    job = TorchTitan(
-        ref="a" * 40, preset="qwen3-8b", assets="/efs/model", data="/efs/text", steps=8, checkpoint_interval=3,
-        override=("training.seq_len=32", "training.local_batch_size=2", "optimizer.implementation=foreach"),
-    )  # fmt: skip
-    start = cases.start("slurm", job)
+    start = cases.start("slurm", JOB)
     module(start, assets)
     places = {
         "/efs/model": assets / "model",
@@ -175,7 +178,10 @@ def test_a_restart_equals_a_training_without_one(assets: Path, tmp_path: Path) -
     trainer = next(ENVIRONMENT.glob("lib/*/site-packages/torchtitan/trainer.py")).read_text()
     assert "last_step=(self.step == config.training.steps)" in trainer
     assert train(assets, tmp_path / "parts", 5) == whole[:5]
+    other = resumed(JOB, tmp_path / "parts", tmp_path / "elsewhere")
     assert train(assets, tmp_path / "parts", 0) == whole[3:]
+    # another job, from a copy of its checkpoints
+    assert train(assets, other / "output", 0) == whole[3:]
 
 
 @pytest.mark.original("torchtitan: training", ORIGINAL)

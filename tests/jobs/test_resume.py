@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from conformance import cases
+from conformance.resumed import prepared
 from tests.jobs.conftest import make_cluster
 from trainium_cdk.jobs import (
     BertLarge,
@@ -31,7 +32,6 @@ from trainium_cdk.jobs import (
     TorchTitan,
     checkpoints,
     plan,
-    shell,
 )
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.models import Template
@@ -111,15 +111,6 @@ MADE: dict[type[Job], tuple[Callable[[Path], str], str]] = {
 
 def content(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-
-
-def prepared(job: Job, root: Path, mode: str = "fetch") -> subprocess.CompletedProcess[str]:
-    """What `prepare` does with the checkpoints, on a node whose shared file systems are in `root`."""
-    made = checkpoints.complete(Template(""), plan(job, cases.cluster("slurm", job)))
-    lines = f"job=$root/efs/trn/jobs/new trn=$root/efs/trn python=python3 base=b index=i mode={mode}\n"
-    text = f"{lines}{shell.fetch().decode()}\nmkdir -p $job/state\n{made.prepare}"
-    env = {**os.environ, "root": str(root), "TRN_SHARED_ROOT": str(root)}
-    return subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("source", ["/efs/run7/", "earlier-1"])

@@ -6,8 +6,8 @@ looks for its checkpoints after a restart. The directory that it comes from is o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import arrays, quote, shell
@@ -58,9 +58,9 @@ def complete(parts: Template, plan: Plan, folder_of: Callable[[str], str] = str)
         before = f'describe_checkpoints "$job/{made.folder}" {quote.words(same)}\n{before}'
     if job.resume_from is None:
         return parts._replace(before=before)
-    source = _source(job.resume_from, made.folder, folder_of)
+    source, kind = _source(job.resume_from, job.kind, made.folder, folder_of)
     words = quote.words([made.place, made.newest, job.kind, *same])
-    of = f"source_of {quote.word(job.resume_from)} {source} {words}\n"
+    of = f"{kind}source_of {quote.word(job.resume_from)} {source} {words}\n"
     functions = shell.read("checkpoints.sh", "resume.sh").decode()
     into = " ".join(f'"$job/{index}"' for index in arrays.indices(job.array)) if job.array else '"$job"'
     copies = f"""{functions}
@@ -73,14 +73,36 @@ fi"""
     )
 
 
+def recorded(plan: Plan) -> dict[str, Any]:
+    """What a job's record has of its checkpoints: their folder, and what another job must have in common with it."""
+    made, same = plan.job.CHECKPOINTS, plan.job.layout(plan)
+    return {"checkpoints": made.folder, **({"checkpoints_of": dict(same)} if same else {})} if made else {}
+
+
+def problem(plan: Plan, record: Mapping[str, Any]) -> str:
+    """Why a job cannot go on from the checkpoints of the one with this record; empty if it can, as far as the record says. As `resume.sh`."""
+    name, job, there = plan.job.resume_from, plan.job, record.get("checkpoints_of")
+    if (kind := str(record.get("kind"))[:40]) != job.kind:
+        return f"{name} is a job of kind {kind}, whose checkpoints {job.kind} does not read. Submit the same kind, or name another job"
+    for key, value in job.layout(plan).items():
+        if isinstance(there, dict) and there.get(key) != value:
+            return (
+                f"{name} has checkpoints of a job with {key} {str(there.get(key))[:100]}, and this job has {key} {value}, with which they "
+                "cannot be read. Submit it with the same"
+            )
+    return ""
+
+
 def description(plan: Plan) -> list[str]:
     """What a job whose checkpoints another one goes on from must have in common with it, as names and values; empty if that is nothing."""
     layout = plan.job.layout(plan)
     return ["kind", plan.job.kind, *(str(word) for pair in layout.items() for word in pair)] if layout else []
 
 
-def _source(name: str, folder: str, folder_of: Callable[[str], str]) -> str:
+def _source(name: str, kind: str, folder: str, folder_of: Callable[[str], str]) -> tuple[str, str]:
+    """The directory of checkpoints, as a word of the shell; and of a job, lines that compare its kind."""
     if name.startswith("/"):
-        return quote.shared(name.rstrip("/") or "/")
+        return quote.shared(name.rstrip("/") or "/"), ""
     id, slash, member = name.partition("/")
-    return f'"$trn/jobs/"{quote.word(folder_of(id) + slash + member)}/{folder}'
+    jobs = f'"$trn/jobs/"{quote.word(folder_of(id))}'
+    return f"{jobs}{slash}{member}/{folder}", f"of_kind {quote.word(name)} {jobs} {kind}\n"

@@ -35,11 +35,12 @@ def of(rows: Sequence[Object], seen: Iterable[Seen]) -> JobStatus:
     for index in _indices(first):
         found.setdefault(index, Stage(index, "", "UNKNOWN", _DELETED))
     members = tuple(found[index] for index in sorted(found, key=int))
-    name = names.array(first)
+    name, directory = names.array(first), one.directory.removesuffix(f"/{_index(first)}")
     return replace(
         one,
         id=name,
-        directory=one.directory.removesuffix(f"/{_index(first)}"),
+        directory=directory,
+        checkpoints=one.checkpoints.replace(one.directory, directory, 1),
         stages=(*_prepare(first, rows, detailed), of_members(name, members)),
         members=members,
     )

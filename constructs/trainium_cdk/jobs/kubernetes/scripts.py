@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import arrays, quote, shell, templates, versions
+from trainium_cdk.jobs import arrays, checkpoints, quote, shell, templates, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.kubernetes.names import host
 from trainium_cdk.jobs.plan import Plan, expected
@@ -96,7 +96,7 @@ def describe(name: str, fitted: Plan, catalog: Catalog | None, index: int | None
     return {
         "id": name,
         **({"user": fitted.job.user} if fitted.job.user else {}),
-        **({"checkpoints": fitted.job.CHECKPOINTS.folder} if fitted.job.CHECKPOINTS else {}),
+        **checkpoints.recorded(fitted),
         "kind": fitted.job.kind,
         "job": fitted.job.model_dump(
             mode="json", exclude={"content", "env", "args"}, exclude_defaults=True

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trainium_cdk.errors import ApiError, SubmitError, TransportError, TrnError
+from trainium_cdk.jobs import checkpoints
 from trainium_cdk.jobs.kubernetes import look, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object, absent_is_fine
 from trainium_cdk.jobs.kubernetes.names import (
@@ -192,6 +193,12 @@ class Submitter:
                         f"{where}: {other} has not completed, and does not run: this job would never begin. Remove --after, or submit "
                         f"{other} again"
                     )
+            if (source := submission.plan.job.resume_from) and not source.startswith("/"):
+                job = self.api.find(
+                    "JobSet", object_name(source)
+                )  # deleted some time after its end: then `prepare` compares
+                if job and (reason := checkpoints.problem(submission.plan, status.described(job))):
+                    raise SubmitError(f"{where}: {reason}")
         except ApiError as e:
             if _unserved(e):
                 raise SubmitError(

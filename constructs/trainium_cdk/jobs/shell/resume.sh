@@ -10,6 +10,16 @@ resumed() { # directory of a job...
   done
 }
 
+# of_kind NAME DIRECTORY KIND: ends if the record of that job's directory, which Slurm's jobs have, names another kind.
+of_kind() {
+  local kind
+  if [ ! -f "$2/summary.json" ]; then return 0; fi
+  kind=$(head -c 4000 "$2/summary.json" | sed -n 's/.*"kind": "\([a-z0-9.-]\{1,40\}\)".*/\1/p' | head -n 1)
+  if [ -n "$kind" ] && [ "$kind" != "$3" ]; then
+    die "$1 is a job of kind $kind, whose checkpoints $3 does not read. Submit the same kind, or name another job"
+  fi
+}
+
 # source_of NAME DIRECTORY PLACE FUNCTION KIND [KEY VALUE...]: sets `newest` to what is copied, and `whole` if that is the directory itself. The
 # keys have the same values in both jobs.
 newest='' whole=''
