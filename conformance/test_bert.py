@@ -215,7 +215,12 @@ def test_another_job_goes_on_from_its_checkpoints(site: Site) -> None:
 
     first, _ = run(job())
     whole, log = run(job(cache="whole").model_copy(update={"run_steps": 12}))
-    id, text = run(job(resume_from=first, cache="other").model_copy(update={"run_steps": 12}))
+    shutil.copytree(shared / "shards128", shared / "of-this-cluster/shards128")
+    here = {"run_steps": 12, "data": "/efs/of-this-cluster/shards128"}
+    id, text = run(job(resume_from=first, cache="other").model_copy(update=here))
+    read = re.findall(r"working on shard (\S+)", text)
+    assert read
+    assert all("/of-this-cluster/shards128/" in shard for shard in read)
     assert len(re.findall(r"resuming from checkpoint \S+/ckpt_9\.pt at step 9\b", text)) == WORKERS
     assert steps(text) == {step: found for step, found in steps(log).items() if step > 9}
     ends = [str(shared / "trn/jobs" / one / "output/ckpt_12.pt") for one in (whole, id)]

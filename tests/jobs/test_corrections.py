@@ -150,6 +150,21 @@ def test_the_first_step_of_a_restart_has_its_learning_rate(tmp_path: Path, torch
     assert before + run(torch, tmp_path, "train.py", "9").stdout != whole
 
 
+SHARDS = """
+import torch
+torch.save({"files": [1, "/before/a_training_1.hdf5", "/before/b_training_2.hdf5"], "epoch": 2}, "ckpt.pt")
+torch.save({"model": {}}, "other.pt")
+print(torch.load("ckpt.pt"), torch.load("other.pt"))
+"""
+
+
+def test_a_restart_on_another_cluster_reads_the_data_that_it_has(tmp_path: Path, torch: str) -> None:
+    (tmp_path / "train.py").write_text(SHARDS)
+    done = launch(torch, tmp_path, "find_data_here", "train.py", "--data_dir", "/here/shards")
+    files = [1, "/here/shards/a_training_1.hdf5", "/here/shards/b_training_2.hdf5"]
+    assert done.stdout.strip() == f"{ {'files': files, 'epoch': 2} } { {'model': {}} }", done.stderr
+
+
 XLA = """
 _state = 3
 def get_rng_state():

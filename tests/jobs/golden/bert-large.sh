@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=ebda60fa6174676ffefa14bcc92318c4b106fabce5e06fa9d1bc8e438b993ff3
+digest=474beab9cfcfe6609119d59d67c16ff74834cd86034e5b517282db0beb23eef9
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -189,6 +189,10 @@ printf '%s\n' "$cluster" > "$job/cluster"
 write "$job/job.json" <<'EOF'
 {
   "checkpoints": "output",
+  "checkpoints_of": {
+    "optimizer": "lamb",
+    "phase": 1
+  },
   "expected": null,
   "global_batch_size": 65536,
   "id": "bert-large-20261120-4f3a9c",
@@ -314,7 +318,7 @@ export HF_HOME=$trn/hf_cache
 command=(
   python3 -m torch.distributed.run --nproc_per_node "$NPROC_PER_NODE"
   --nnodes "$NNODES" --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
-  "$job/script/launch.py" "limit_metadata,keep_random_state,keep_learning_rate" dp_bert_large_hf_pretrain_hdf5.py
+  "$job/script/launch.py" "limit_metadata,keep_random_state,keep_learning_rate,find_data_here" dp_bert_large_hf_pretrain_hdf5.py
   --data_dir "$data"
   --output_dir "$output"
   --metrics_file "$output/results.json"
@@ -429,6 +433,7 @@ EOF
 ["$job/script/"limit_metadata.py]
 ["$job/script/"keep_random_state.py]
 ["$job/script/"keep_learning_rate.py]
+["$job/script/"find_data_here.py]
 printf '%s\n' "$digest" > "$job/digest"
 
 # Fetching uses a separate node, and is skipped if everything is already fetched.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 
@@ -11,7 +12,7 @@ from sandbox.datasets import seed_datasets
 from tests.jobs.kubernetes.conftest import Running, text
 from tests.support import until
 from tests.trust.figures import record
-from trainium_cdk.jobs import BertLarge, Follower, JobStatus, prepared
+from trainium_cdk.jobs import BertLarge, Follower, JobStatus, SubmitError, prepared
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, status
 
 
@@ -60,6 +61,22 @@ def test_bert_large_from_scratch(backend: KubernetesBackend, running: Running) -
     again = backend.wait(backend.submit(job, "second").id, 600)
     assert again.ok, again
     assert "everything is already fetched" in text(backend.logs(again.id, stage="prepare"))
+    # another job goes on from its checkpoint, as of a folder that was copied to this cluster; no other kind does
+    assert again.checkpoints == f"/efs/trn/jobs/{again.id}/output"
+    shutil.copytree(home / "jobs" / again.id / "output", running.shared / "run7")
+    more = job.model_copy(update={"steps": 9, "precompile": False, "resume_from": "/efs/run7"})
+    other = backend.wait(backend.submit(more, "third").id, 600)
+    assert other.ok, text(backend.logs(other.id))
+    assert "/ckpt_6.pt at step 6" in text(backend.logs(other.id, stage="train"))
+    assert (home / "jobs" / other.id / "output" / "ckpt_9.pt").exists()
+    assert not (running.shared / "run7/ckpt_9.pt").exists()
+    for fields, why in (
+        ({"optimizer": "adamw"}, "a job with optimizer lamb, and this job has optimizer adamw"),
+        ({"phase": 2, "checkpoint": "/efs/ckpt_6.pt"}, "a job with phase 1, and this job has phase 2"),
+    ):
+        wrong = BertLarge(nodes=2, resume_from=again.id, **fields)
+        with pytest.raises(SubmitError, match=f"was not submitted to .*: {again.id} has checkpoints of {why}"):
+            backend.submit(wrong, "fourth")
     [environment] = prepared.prepared(backend)
     assert (environment.kind, environment.jobs) == ("bert-large", ())
     prepared.remove(backend, [environment.name])

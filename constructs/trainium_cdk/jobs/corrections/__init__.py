@@ -13,6 +13,7 @@ from typing import Literal
 
 Correction = Literal[
     "count_all_batches",
+    "find_data_here",
     "limit_metadata",
     "keep_fp32_state",
     "keep_data_position",

@@ -157,7 +157,12 @@ class BertLarge(Job):
     def _corrections(self) -> tuple[corrections.Correction, ...]:
         if self.phase == 2:  # restores weights only
             return ("limit_metadata",)
-        exact: tuple[corrections.Correction, ...] = ("limit_metadata", "keep_random_state", "keep_learning_rate")
+        exact: tuple[corrections.Correction, ...] = (
+            "limit_metadata",
+            "keep_random_state",
+            "keep_learning_rate",
+            "find_data_here",
+        )
         return (*exact, "keep_fp32_state") if self.optimizer == "adamw" else exact
 
     @property
