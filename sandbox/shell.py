@@ -97,7 +97,11 @@ def _service_endpoints() -> list[str]:
 
 
 def _path() -> str:
-    return os.pathsep.join([str(paths.BIN), str(CDK.parent)])
+    """With AWS's own session-manager-plugin, where it was built."""
+    from sandbox.kubernetes.build import SESSION_MANAGER
+
+    plugin = [str(SESSION_MANAGER.directory / "bin")] if SESSION_MANAGER.built else []
+    return os.pathsep.join([str(paths.BIN), str(CDK.parent), *plugin])
 
 
 def _write(file: Path, text: str) -> Path:

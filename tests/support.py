@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandbox.local_aws import CDK, EMULATOR_PYTHON
+from sandbox.kubernetes.build import SESSION_MANAGER
+from sandbox.local_aws import CDK, EMULATOR_PYTHON, LocalAws
 from sandbox.pcluster_validator import PCLUSTER_PYTHON, installed_version
 
 ROOT = Path(__file__).parent.parent
@@ -49,6 +52,27 @@ def need_pcluster() -> None:
 def completed(command: Sequence[Any], *, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
     """A program that has ended, and what it wrote, as text; `options` are those of `subprocess.run`."""
     return subprocess.run(command, capture_output=True, text=True, check=check, **options)
+
+
+def session_manager_plugin() -> Path:
+    """The folder with AWS's own session-manager-plugin; skips or fails as `need` does without it."""
+    need(SESSION_MANAGER.built, "session-manager-plugin is not built: make kubernetes")
+    return SESSION_MANAGER.directory / "bin"
+
+
+@contextlib.contextmanager
+def head_node(aws: LocalAws, cluster: str) -> Iterator[str]:
+    """The instance of a cluster's head node; what runs its commands is in the file `clusters/CLUSTER/node.json` of the sandbox."""
+    ec2 = aws.client("ec2")
+    tags = {"parallelcluster:cluster-name": cluster, "parallelcluster:node-type": "HeadNode"}
+    tagged = [{"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}]
+    made = ec2.run_instances(InstanceType="c5.4xlarge", MinCount=1, MaxCount=1, TagSpecifications=tagged)
+    instance: str = made["Instances"][0]["InstanceId"]
+    folder = aws.directory / "clusters" / cluster
+    folder.mkdir(parents=True, exist_ok=True)
+    yield instance
+    ec2.terminate_instances(InstanceIds=[instance])
+    shutil.rmtree(folder)
 
 
 def until(found: Callable[[], Any], seconds: float = 600) -> Any:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import json
 import os
-import secrets
 import signal
 import subprocess
 import threading
@@ -29,6 +29,7 @@ from ministack.services import ec2, ssm
 
 from sandbox.emulator import pcs
 from sandbox.emulator.query import Response
+from sandbox.emulator.session_manager import Gateway, Session
 
 _AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-{}-x86_64"
 """Amazon's newest image; the CDK's own `latest_amazon_linux2023` names its kernel."""
@@ -40,7 +41,6 @@ README.md and agent/appconfig/constants.go of 2024-10-21). The agent keeps five 
 _workers: dict[str, threading.BoundedSemaphore] = defaultdict(lambda: threading.BoundedSemaphore(WORKERS))
 _running: dict[tuple[str, str], subprocess.Popen[str]] = {}
 _cancelled: set[tuple[str, str]] = set()
-_sessions: set[str] = set()
 
 
 def _cluster_of(instance_id: str) -> str | None:
@@ -63,11 +63,16 @@ def _node(cluster: str) -> dict[str, Any]:
     return node
 
 
-def _environment(node: dict[str, Any]) -> dict[str, str]:
-    """Variables of a shell on the head node: the instance's role (here the emulator's keys), then the node's own."""
+def _environment(node: dict[str, Any], region: str | None = None) -> dict[str, str]:
+    """Variables of a shell on the head node: the instance's role (here the emulator's keys), then the node's own.
+
+    Args:
+        region: the cluster's, which is not always the emulator's. Default: of the request.
+    """
+    region = region or get_region()
     base = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
     role = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
-    role.update(AWS_REGION=get_region(), AWS_DEFAULT_REGION=get_region())  # the cluster's, not the emulator's
+    role.update(AWS_REGION=region, AWS_DEFAULT_REGION=region)
     return {**base, "HOME": os.environ["SANDBOX_DIR"], **role, **node.get("env", {})}
 
 
@@ -220,35 +225,83 @@ def list_command_invocations(data: dict[str, Any]) -> Response:
     return response
 
 
+_PORTS = {
+    "AWS-StartPortForwardingSession": {"portNumber", "localPortNumber"},
+    "AWS-StartPortForwardingSessionToRemoteHost": {"host", "portNumber", "localPortNumber"},
+}
+"""Documents that forward a port, with their parameters."""
+_COMMAND = "AWS-StartInteractiveCommand"
+_SHELL = "SSM-SessionManagerRunShell"
+
+
+@functools.cache
+def _gateway() -> Gateway:
+    return Gateway()
+
+
 def start_session(data: dict[str, Any]) -> Response:
-    """Start a session with a running instance. Without AWS's plug-in it has no connection."""
-    target = str(data.get("Target"))
+    """Start a session with a running instance, for session-manager-plugin."""
+    target, document = str(data.get("Target")), str(data.get("DocumentName") or _SHELL)
+    given = {name: values[0] for name, values in (data.get("Parameters") or {}).items()}
     instance = ec2._instances.get(target)
+    refused: Response
     if not instance or instance["State"]["Name"] != "running":
-        refused: Response = error_response_json("TargetNotConnected", f"{target} is not connected.", 400)
+        refused = error_response_json("TargetNotConnected", f"{target} is not connected.", 400)
         return refused
-    session = f"sandbox-{secrets.token_hex(8)}"
-    stream = f"wss://ssmmessages.{get_region()}.amazonaws.com/v1/data-channel/{session}"
-    started: Response = json_response(
-        {"SessionId": session, "TokenValue": secrets.token_urlsafe(48), "StreamUrl": stream}
+    if document not in (*_PORTS, _COMMAND, _SHELL):
+        refused = error_response_json("InvalidDocument", f"Document with name {document} does not exist.", 400)
+        return refused
+    known = _PORTS.get(document, {"command"} if document == _COMMAND else set())
+    if given.keys() - known:
+        refused = error_response_json(
+            "InvalidParameters", f"Parameters {sorted(given)} are not those of {document}.", 400
+        )
+        return refused
+    properties = {"host": "127.0.0.1", **given, "type": "LocalPortForwarding"} if document in _PORTS else {}
+    kind = "Port" if document in _PORTS else "InteractiveCommands" if document == _COMMAND else "Standard_Stream"
+    session = Session(
+        target, document, kind, properties, functools.partial(_program, target, given.get("command"), get_region())
     )
-    _sessions.add(session)
+    started: Response = json_response(
+        {"SessionId": session.id, "TokenValue": session.token, "StreamUrl": _gateway().add(session)}
+    )
     return started
+
+
+def _program(instance: str, command: str | None, region: str) -> tuple[list[str], dict[str, str], str | None]:
+    """What runs in a session's terminal on a head node: a shell, or a command.
+
+    Raises:
+        ValueError: it is none.
+        FileNotFoundError: no Slurm is attached.
+    """
+    cluster = _cluster_of(instance)
+    if cluster is None:
+        raise ValueError(f"{instance} is not a running head node")
+    node = _node(cluster)
+    words = ["sh", "-c", command] if command else ["bash", "--noprofile", "--norc"]
+    return [*node.get("inside", []), *words], _environment(node, region), node.get("cwd")
 
 
 def terminate_session(data: dict[str, Any]) -> Response:
     session = str(data.get("SessionId"))
-    if session not in _sessions:
+    if not _gateway().end(session):
         refused: Response = error_response_json("DoesNotExistException", f"{session} does not exist.", 400)
         return refused
-    _sessions.discard(session)
     ended: Response = json_response({"SessionId": session})
     return ended
 
 
 def describe_sessions(_: dict[str, Any]) -> Response:
-    """The sessions that have not been terminated."""
-    listed: Response = json_response({"Sessions": [{"SessionId": s, "Status": "Connected"} for s in sorted(_sessions)]})
+    """The sessions that have not ended."""
+    listed: Response = json_response(
+        {
+            "Sessions": [
+                {"SessionId": s.id, "Target": s.target, "Status": "Connected", "DocumentName": s.document}
+                for s in _gateway().sessions.values()
+            ]
+        }
+    )
     return listed
 
 

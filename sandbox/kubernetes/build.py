@@ -1,9 +1,11 @@
 """The programs of a Kubernetes cluster, built from their Go modules and kept in `.cache/kubernetes/`.
 
-There are two parts, each with a folder that its own key names, so that a change in one does not build the other again:
+There are three parts, each with a folder that its own key names, so that a change in one does not build the others again:
 
 - `module/`: Kubernetes, kwok, Volcano and Helm's engine in one binary (see main.go), to which `bin/` has a link for each name;
-- `module_kueue/`: Kueue, JobSet and Kubeflow Trainer, which need newer libraries of Kubernetes, as their own projects build them.
+- `module_kueue/`: Kueue, JobSet and Kubeflow Trainer, which need newer libraries of Kubernetes, as their own projects build them;
+- `module_session_manager/`: AWS's session-manager-plugin, for tunnels and shells. It names no versions of its libraries: these are the newest, and
+  of twinj/uuid the last one that still has what it calls.
 
 A folder's go.mod alone pins modules and versions. Three modules are built from a patched copy (`patches`): kwok's newest release for this
 Kubernetes still requires an annotation that Kubernetes 1.34 removed; the newest release of Volcano's API module on the module proxy
@@ -156,7 +158,17 @@ KUEUE = Part(
     ),
     size=114,
 )
-PARTS = (CLUSTER, KUEUE)
+SESSION_MANAGER = Part(
+    folder=_HERE / "module_session_manager",
+    programs=("session-manager-plugin",),
+    packages=("github.com/aws/session-manager-plugin/src/sessionmanagerplugin-main",),
+    modules=("github.com/aws/session-manager-plugin",),
+    kept=(),
+    patches=(),
+    size=20,
+)
+KUBERNETES = (CLUSTER, KUEUE)
+PARTS = (*KUBERNETES, SESSION_MANAGER)
 
 
 class BuildFailed(RuntimeError):
@@ -194,7 +206,7 @@ def version(module: str) -> str:
 
 def available() -> str | None:
     """Why the programs are not available, or None."""
-    if all(part.built for part in PARTS):
+    if all(part.built for part in KUBERNETES):
         return None
     reason = cannot_build()
     return f"Kubernetes is not built ({reason})" if reason else "Kubernetes is not built (run `make kubernetes`)"
@@ -256,11 +268,11 @@ def _build(part: Part, report: Callable[[str], None]) -> None:
         golang.compile(go, part.command(made), source, progress, part.packages)
     for file in made.iterdir():
         file.replace(target / "bin" / file.name)
-    for name in part.programs:
-        link = target / "bin" / name
-        if part.packages == (".",):
+    if len(part.packages) == 1:
+        for name in part.programs:
+            link = target / "bin" / name
             link.unlink(missing_ok=True)
-            link.symlink_to("sandbox")
+            link.symlink_to("sandbox" if part.packages == (".",) else part.packages[0].rpartition("/")[2])
     shutil.rmtree(source)
     made.rmdir()
     disk = sum(file.stat().st_size for file in target.rglob("*") if not file.is_symlink()) / 1e6

@@ -15,7 +15,7 @@ from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
-from tests.support import TRN, completed
+from tests.support import TRN, completed, head_node, session_manager_plugin
 from trainium_cdk.jobs import JobError, LocalTransport, Script, SlurmBackend
 from trainium_cdk.jobs.slurm.nodes import SCRIPT, parse
 from trainium_cdk.jobs.status import Node
@@ -101,18 +101,18 @@ def test_errors(words: list[str], cluster: str, message: str, slurm: LocalSlurm,
 
 
 def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  # noqa: F811
-    """The AWS CLI gets the head node's instance."""
-    for name in ("aws", "session-manager-plugin"):
-        (tmp_path / name).write_text('#!/bin/sh\necho "$@"\n')
-        (tmp_path / name).chmod(0o755)
-    env = {**os.environ, **slurm.node_env(), **local_aws.variables}
-    done = run(tmp_path, {**env, "PATH": f"{tmp_path}:{env['PATH']}"}, "ssh")
-    start = f"ssm start-session --region us-east-1 --target {CLUSTER.head_node_id}"
-    assert done.stdout == f"{start}\n", done.stderr
+    """A shell on the head node, with AWS's own plug-in; from there, one on a node."""
+    env = {**os.environ, **local_aws.variables, "PATH": f"{session_manager_plugin()}:{os.environ['PATH']}"}
+    with head_node(local_aws, "of-ssh") as head:
+        slurm.attach(local_aws.directory / "clusters/of-ssh")
+        cluster = CLUSTER.model_copy(update={"head_node_id": head})
+        (tmp_path / "cluster.json").write_text(cluster.model_dump_json())
+        words = [TRN, "ssh", "--cluster", "cluster.json"]
+        done = completed(words, env=env, cwd=tmp_path, input="sinfo --noheader\n", timeout=300)
+    assert (done.returncode, "compute1" in done.stdout) == (0, True), done
     node = next(iter(slurm.node_states()))
-    done = run(tmp_path, {**env, "PATH": f"{tmp_path}:{env['PATH']}"}, "ssh", node)
-    there = json.dumps({"command": [f"sudo -iu {CLUSTER.job_user} ssh {node}"]})
-    assert done.stdout == f"{start} --document-name AWS-StartInteractiveCommand --parameters {there}\n", done.stderr
+    backend = SlurmBackend(cluster, LocalTransport(env=slurm.node_env()))
+    assert backend.session(node) == (head, f"sudo -iu {CLUSTER.job_user} ssh {node}")
 
 
 @pytest.mark.parametrize(

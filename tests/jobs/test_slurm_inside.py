@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import signal
 import socket
@@ -14,8 +13,6 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -23,12 +20,11 @@ from sandbox import LocalAws
 from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
-from tests.support import completed
+from tests.support import completed, head_node, session_manager_plugin
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, use
 from trainium_cdk.jobs.forward import offered
 from trainium_cdk.jobs.shell import relay
-from trainium_cdk.jobs.slurm import inside
 from trainium_cdk.jobs.use import Use
 
 TENSORBOARD = """#!/bin/bash
@@ -49,28 +45,6 @@ exec PYTHON -c 'if 1:
     os.rename("../offer", "../forward")
     server.serve_forever()'
 """
-PLUGIN = """#!{python}
-import json, os, socket, sys, threading
-if sys.argv[1:] == ["--version"]:
-    print("1.2.707.0")
-    sys.exit()
-wanted = json.loads(sys.argv[5])
-json.dump([wanted, json.loads(os.environ[sys.argv[1]])], open("{record}", "w"))
-one = {{name: value[0] for name, value in wanted["Parameters"].items()}}
-
-def copy(source, to):
-    while data := source.recv(65536):
-        to.sendall(data)
-    to.shutdown(socket.SHUT_WR)
-
-server = socket.create_server(("127.0.0.1", int(one["localPortNumber"])))
-while True:
-    here, _ = server.accept()
-    there = socket.create_connection((one["host"], int(one["portNumber"])))
-    for pair in ((here, there), (there, here)):
-        threading.Thread(target=copy, args=pair, daemon=True).start()
-"""
-"""session-manager-plugin as far as it is called here: forwards a port to the host and port of the session's parameters."""
 
 
 @pytest.fixture(scope="module")
@@ -110,33 +84,37 @@ def test_a_command_on_a_node(
         jobs.execute(id, 5, ["true"])
 
 
-def test_through_session_manager(
+@pytest.fixture
+def far(
+    running: tuple[SlurmBackend, str], slurm: LocalSlurm, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SlurmBackend]:
+    """The backend of a machine that reaches the head node by Session Manager, with AWS's own plug-in."""
+    for name, value in {**local_aws.variables, "PATH": f"{session_manager_plugin()}:/usr/bin:/bin"}.items():
+        monkeypatch.setenv(name, value)
+    with head_node(local_aws, "inside") as head:
+        slurm.attach(local_aws.directory / "clusters/inside")
+
+        class Far(LocalTransport):
+            instance = head
+
+        yield SlurmBackend(running[0].cluster, Far(env=slurm.node_env()))
+        left = local_aws.client("ssm").describe_sessions(State="Active")["Sessions"]
+        assert head not in [session["Target"] for session in left]
+
+
+def test_a_command_through_session_manager(
     running: tuple[SlurmBackend, str],
+    far: SlurmBackend,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    jobs, id = running
-    status = jobs.status(id)
-    far: Any = SimpleNamespace(instance="i-1")
+    _, id = running
+    assert far.execute(id, 1, ["bash", "-c", 'echo "on $SLURMD_NODENAME: it\'s $0"', "quoted once"]) == 0
+    assert "on compute1-dy-trn-2: it's quoted once" in capfd.readouterr().out
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    with pytest.raises(TransportError, match=r"is not installed: a shell needs"):
-        inside.execute(jobs.cluster, far, status, 0, ["bash"])
-    for name in ("aws", "session-manager-plugin"):
-        (tmp_path / name).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert inside.execute(jobs.cluster, far, status, 1, ["echo", "it's $HOME"]) == 0
-    *start, parameters = capfd.readouterr().out.splitlines()
-    assert start[:6] == ["ssm", "start-session", "--region", "us-east-1", "--target", "i-1"]
-    assert start[6:] == ["--document-name", "AWS-StartInteractiveCommand", "--parameters"]
-    command = json.loads(parameters)["command"]
-    (tmp_path / "sudo").write_text('#!/bin/sh\nshift 2\nexec "$@"\n')
-    (tmp_path / "srun").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    for name in ("sudo", "srun"):
-        (tmp_path / name).chmod(0o755)
-    done = completed(["sh", "-c", *command], check=True)
-    assert done.stdout.splitlines()[-2:] == ["echo", "it's $HOME"], "quoted once"
+    with pytest.raises(TransportError, match=r"session-manager-plugin is not installed"):
+        far.execute(id, 0, ["bash"])
 
 
 def test_tensorboard(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -> None:
@@ -200,37 +178,17 @@ def test_a_port_of_a_job(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -
 
 
 def test_a_port_through_session_manager(
-    running: tuple[SlurmBackend, str],
-    slurm: LocalSlurm,
-    local_aws: LocalAws,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    running: tuple[SlurmBackend, str], far: SlurmBackend, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All but AWS's own plug-in is real. Neither the job's secret nor the caller's is in the session's parameters."""
-    jobs, id = running
-    ec2 = local_aws.client("ec2")
-    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
-    head = ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
-
-    class Far(LocalTransport):
-        instance = head
-
-    far = SlurmBackend(jobs.cluster, Far(env=slurm.node_env()))
-    for name, value in {**local_aws.variables, "PATH": f"{tmp_path}:/usr/bin:/bin"}.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(TransportError, match="by session-manager-plugin, which is not installed"):
+    """Many connections at once, of pages of any size. Neither the job's secret nor the caller's is in the session's parameters."""
+    _, id = running
+    with far.forward(id, node=1, patience=60) as tunnel, ThreadPoolExecutor(6) as browser:
+        assert set(browser.map(page, [tunnel.url] * 30)) == {b"the page\n"}
+        [session] = local_aws.client("ssm").describe_sessions(State="Active")["Sessions"]
+    assert session["DocumentName"] == "AWS-StartPortForwardingSessionToRemoteHost"
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with pytest.raises(TransportError, match="session-manager-plugin is not installed, by which"):
         far.forward(id, node=1, patience=60).__enter__()
-    record = tmp_path / "received.json"
-    (tmp_path / "session-manager-plugin").write_text(PLUGIN.format(python=sys.executable, record=record))
-    (tmp_path / "session-manager-plugin").chmod(0o755)
-    with far.forward(id, node=1, patience=60) as tunnel:
-        assert page(tunnel.url) == b"the page\n"
-    wanted, session = json.loads(record.read_text())
-    assert (wanted["Target"], wanted["DocumentName"]) == (head, "AWS-StartPortForwardingSessionToRemoteHost")
-    assert wanted["Parameters"].keys() == {"host", "portNumber", "localPortNumber"}
-    left = local_aws.client("ssm").describe_sessions(State="Active")["Sessions"]
-    assert session["SessionId"] not in [one["SessionId"] for one in left]
-    ec2.terminate_instances(InstanceIds=[head])
 
 
 def test_forward_in_a_pipe(running: tuple[SlurmBackend, str], slurm: LocalSlurm, tmp_path: Path) -> None:

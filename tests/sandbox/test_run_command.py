@@ -10,27 +10,20 @@ from typing import Any
 import pytest
 
 from sandbox import LocalAws
+from tests.support import head_node
 
 Invocation = dict[str, Any]
 FINAL = ("Success", "Failed", "Cancelled", "TimedOut")
 
 
-@pytest.fixture
-def head_node(local_aws: LocalAws) -> Iterator[str]:
+@pytest.fixture(name="head_node")
+def attached(local_aws: LocalAws) -> Iterator[str]:
     """A head node of cluster `commands`, attached to a shell with one variable of its own."""
-    ec2 = local_aws.client("ec2")
-    instance: str = ec2.run_instances(InstanceType="c5.4xlarge", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
-    tags = {"parallelcluster:cluster-name": "commands", "parallelcluster:node-type": "HeadNode"}
-    ec2.create_tags(Resources=[instance], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
-    folder = local_aws.directory / "clusters/commands"
-    folder.mkdir(parents=True, exist_ok=True)
-    node = {"env": {"PARTITION": "trn1 queue"}, "cwd": str(folder)}
-    (folder / "node.json").write_text(json.dumps(node))
-    yield instance
-    ec2.terminate_instances(InstanceIds=[instance])
-    for file in folder.iterdir():
-        file.unlink()
-    folder.rmdir()
+    with head_node(local_aws, "commands") as instance:
+        folder = local_aws.directory / "clusters/commands"
+        node = {"env": {"PARTITION": "trn1 queue"}, "cwd": str(folder)}
+        (folder / "node.json").write_text(json.dumps(node))
+        yield instance
 
 
 def send(aws: LocalAws, instance: str, *commands: str, **parameters: list[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -94,8 +93,7 @@ def ssh(
 ) -> None:
     """Open a shell on a node of a cluster, through Session Manager: no open port, no key."""
     jobs = backend(on)
-    from trainium_cdk.jobs.slurm.inside import start
+    from trainium_cdk.jobs.sessions import terminal
 
     target, there = jobs.session(node)
-    command = start(target, jobs.cluster.region, there)
-    os.execvp(command[0], command)  # noqa: S606  it becomes the shell
+    raise typer.Exit(terminal(target, jobs.cluster.region, there))

@@ -7,12 +7,15 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
-from typing import Any
+from itertools import chain
+from typing import IO, Any
 
 from trainium_cdk._aws import credentials_error
 from trainium_cdk.errors import TransportError
@@ -20,6 +23,7 @@ from trainium_cdk.errors import TransportError
 PLUGIN = "session-manager-plugin"
 TO_HOST = "AWS-StartPortForwardingSessionToRemoteHost"
 """The document that forwards to another host, as the instance reaches it."""
+_COMMAND = "AWS-StartInteractiveCommand"
 _RESPONSE = "AWS_SSM_START_SESSION_RESPONSE"
 _LEAST = (1, 2, 497)
 """First version that takes the session's secret from its environment, and not from its command line, which other users can read."""
@@ -52,8 +56,9 @@ def plugin() -> str:
     found = shutil.which(PLUGIN)
     if found is None:
         raise TransportError(
-            f"the VPC is reached by {PLUGIN}, which is not installed. Install it (AWS Systems Manager user guide), or work from "
-            "inside the VPC"
+            f"{PLUGIN} is not installed, by which the VPC is reached. Install it (AWS Systems Manager user guide), or work from "
+            "inside the VPC",
+            again=False,
         )
     version = subprocess.run(
         [found, "--version"], capture_output=True, text=True, timeout=20, check=False
@@ -67,6 +72,69 @@ def plugin() -> str:
     return found
 
 
+def _start(
+    target: str, region: str, document: str, parameters: Mapping[str, str]
+) -> tuple[list[str], dict[str, str], Callable[[], None]]:
+    """Start a session: the plug-in's command line and environment, and a function that ends the session.
+
+    Raises:
+        TransportError: the plug-in is missing or too old, or the session cannot be started.
+    """
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    found = plugin()
+    wanted: dict[str, Any] = {"Target": target}
+    if document:
+        wanted |= {"DocumentName": document, "Parameters": {name: [value] for name, value in parameters.items()}}
+    try:
+        ssm = boto3.client("ssm", region_name=region)
+        session = ssm.start_session(**wanted)
+    except (ClientError, BotoCoreError) as e:
+        reason = credentials_error(e) or f"{e}. Is it running, and may you call ssm:StartSession on it?"
+        raise TransportError(f"no session with {target}: {reason}") from None
+    secret = json.dumps({key: session[key] for key in ("SessionId", "TokenValue", "StreamUrl")})
+
+    def end() -> None:
+        with contextlib.suppress(ClientError, BotoCoreError):
+            ssm.terminate_session(SessionId=session["SessionId"])
+
+    command = [found, _RESPONSE, region, "StartSession", "", json.dumps(wanted), ssm.meta.endpoint_url]
+    return command, {**os.environ, _RESPONSE: secret}, end
+
+
+def terminal(target: str, region: str, command: str = "") -> int:
+    """A shell on an instance, or a command there, with this terminal, until it ends. Ctrl-C is for the program there.
+
+    Returns:
+        The plug-in's exit code: Session Manager does not report the command's.
+
+    Raises:
+        TransportError: as of `forward`.
+    """
+    started, env, end = _start(target, region, _COMMAND if command else "", {"command": command} if command else {})
+    ignored = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
+    handlers = [signal.signal(one, signal.SIG_IGN) for one in ignored]
+    try:
+        with subprocess.Popen(started, env=env, stdin=None if os.isatty(0) else subprocess.PIPE) as process:
+            if process.stdin:
+                threading.Thread(target=_feed, args=(process.stdin,), daemon=True).start()
+            return process.wait()
+    finally:
+        for one, handler in zip(ignored, handlers, strict=True):
+            signal.signal(one, handler)
+        end()
+
+
+def _feed(plugin: IO[bytes]) -> None:
+    """Give the plug-in this process's input, and then a Ctrl-D for the program: at the end of its own input it would end the session, with
+    what the program has still to print."""
+    with contextlib.suppress(OSError, ValueError):  # the plug-in has ended
+        for data in chain(iter(lambda: os.read(0, 1024), b""), [b"\x04"]):
+            plugin.write(data)
+            plugin.flush()
+
+
 def forward(target: str, region: str, document: str, parameters: Mapping[str, str], port: int) -> Callable[[], None]:
     """Forward a port of this machine through an instance, as long as this process lasts, or until the function that it returns is called.
 
@@ -77,26 +145,10 @@ def forward(target: str, region: str, document: str, parameters: Mapping[str, st
     Raises:
         TransportError: the plug-in is missing or too old, or the session cannot be started.
     """
-    import boto3
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    found = plugin()
-    wanted: dict[str, Any] = {
-        "Target": target,
-        "DocumentName": document,
-        "Parameters": {**{name: [value] for name, value in parameters.items()}, "localPortNumber": [str(port)]},
-    }
-    try:
-        ssm = boto3.client("ssm", region_name=region)
-        session = ssm.start_session(**wanted)
-    except (ClientError, BotoCoreError) as e:
-        reason = credentials_error(e) or f"{e}. Is it running, and may you call ssm:StartSession on it?"
-        raise TransportError(f"no session with {target}: {reason}") from None
-    secret = json.dumps({key: session[key] for key in ("SessionId", "TokenValue", "StreamUrl")})
-    command = [found, _RESPONSE, region, "StartSession", "", json.dumps(wanted), ssm.meta.endpoint_url]
+    command, env, terminate = _start(target, region, document, {**parameters, "localPortNumber": str(port)})
     process = subprocess.Popen(
         command,
-        env={**os.environ, _RESPONSE: secret},
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -111,8 +163,7 @@ def forward(target: str, region: str, document: str, parameters: Mapping[str, st
             process.wait(timeout=5)
         if process.stderr:
             process.stderr.close()
-        with contextlib.suppress(ClientError, BotoCoreError):
-            ssm.terminate_session(SessionId=session["SessionId"])
+        terminate()
 
     atexit.register(end)
     until = time.monotonic() + _READY_SECONDS

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import base64
-import json
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from trainium_cdk.errors import JobError, TransportError
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote
-from trainium_cdk.jobs.sessions import PLUGIN
+from trainium_cdk.jobs.sessions import terminal
 from trainium_cdk.jobs.slurm.transport import Transport
 from trainium_cdk.jobs.status import JobStatus
 from trainium_cdk.outputs import SlurmCluster
-
-_DOCUMENT = "AWS-StartInteractiveCommand"
 
 
 def step(status: JobStatus) -> str:
@@ -59,29 +55,14 @@ def one_node(status: JobStatus, node: int) -> str:
 
 
 def execute(cluster: SlurmCluster, transport: Transport, status: JobStatus, node: int, command: Sequence[str]) -> int:
-    """Run it with this terminal. The exit code is the command's only where this machine is the head node: Session Manager tells none.
+    """Run it with this terminal. The exit code is the command's only where this machine is the head node: Session Manager reports none.
 
     Raises:
         JobError: as of `one_node`.
-        TransportError: the AWS CLI or its plug-in is not installed.
+        TransportError: Session Manager's plug-in is not installed, or no session can be started.
     """
     line = f"{one_node(status, node)} --pty {quote.words(command)}"
     if not transport.instance:
         return subprocess.run(["bash", "-c", line], check=False).returncode
     there = f"sudo -iu {quote.word(cluster.job_user)} bash -c {quote.word(line)}"
-    return subprocess.run(start(transport.instance, cluster.region, there), check=False).returncode
-
-
-def start(target: str, region: str, command: str = "") -> list[str]:
-    """The command that starts a session with an instance: a shell, or a command there.
-
-    Raises:
-        TransportError: the AWS CLI or its plug-in is not installed.
-    """
-    for program, what in (("aws", "the AWS CLI"), (PLUGIN, "the Session Manager plugin of the AWS CLI")):
-        if shutil.which(program) is None:
-            raise TransportError(f"{program} is not installed: a shell needs {what}. Install it", again=False)
-    session = ["aws", "ssm", "start-session", "--region", region, "--target", target]
-    if command:
-        session += ["--document-name", _DOCUMENT, "--parameters", json.dumps({"command": [command]})]
-    return session
+    return terminal(transport.instance, cluster.region, there)
