@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from sandbox.slurm import LocalSlurm, available
 from tests.support import need
@@ -16,27 +17,7 @@ from trainium_cdk.jobs import Job, LocalTransport, Script, SlurmBackend
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.outputs import Fleet, SlurmCluster
 
-CONFIGURATION = {
-    "Scheduling": {
-        "Scheduler": "slurm",
-        "SlurmQueues": [
-            {
-                "Name": "compute1",
-                "JobExclusiveAllocation": True,
-                "ComputeResources": [
-                    {
-                        "Name": "trn",
-                        "InstanceType": "trn1.32xlarge",
-                        "MinCount": 0,
-                        "MaxCount": 4,
-                        "Efa": {"Enabled": True},
-                    }
-                ],
-            }
-        ],
-    },
-    "SharedStorage": [{"Name": "efs", "StorageType": "Efs", "MountDir": "/efs"}],
-}
+CONFIGURATION: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("slurm.yaml").read_text("utf-8"))
 """Four virtual trn1.32xlarge in queue compute1."""
 
 

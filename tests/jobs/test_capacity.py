@@ -26,7 +26,7 @@ RESERVED, FREE = "compute1-dy-reserved-[1-2]", "compute1-dy-free-[1-4]"
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
     need(available() is None, str(available()))
     configuration = copy.deepcopy(CONFIGURATION)
-    [queue] = configuration["Scheduling"]["SlurmQueues"]  # type: ignore[index]
+    [queue] = configuration["Scheduling"]["SlurmQueues"]
     [kind] = queue["ComputeResources"]
     queue["ComputeResources"] = [
         {**kind, "Name": "free", "MaxCount": 4, "DynamicNodePriority": 2000},

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from sandbox.slurm import LocalSlurm, available
 from tests.support import need, until
@@ -15,33 +16,7 @@ from tests.told import told
 from trainium_cdk import outputs, settings
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 
-EXCLUSIVE = [{"parameterName": "OverSubscribe", "parameterValue": "EXCLUSIVE"}]
-FEATURES = [{"parameterName": "Features", "parameterValue": "trn,trn1.32xlarge,efa"}]
-STAGES = {
-    "nodeBootstrapped": [
-        {"arguments": ["TRN_MOUNT_SOURCES=efs:fs-0123456789abcdef0:/efs", "TRN_VENV=/efs/aws_neuron_venv_pytorch"]}
-    ]
-}
-CLUSTER: dict[str, Any] = {
-    "Pcs": {
-        "groups": {
-            "g1": {
-                "name": "trn-trn",
-                "scalingConfiguration": {"minInstanceCount": 0, "maxInstanceCount": 2},
-                "instanceConfigs": [{"instanceType": "trn1.32xlarge"}],
-                "slurmConfiguration": {"slurmCustomSettings": FEATURES},
-                "nodeLifecycleActions": {"stages": STAGES},
-            }
-        },
-        "queues": {
-            "q1": {
-                "name": "trn",
-                "computeNodeGroupConfigurations": [{"computeNodeGroupId": "g1"}],
-                "slurmConfiguration": {"slurmCustomSettings": EXCLUSIVE},
-            }
-        },
-    }
-}
+CLUSTER: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("pcs.yaml").read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")

@@ -3,73 +3,19 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from sandbox import LocalAws
-from tests.sandbox.test_cloudformation import Run, name, resource, run  # noqa: F401  fixtures
+from tests.sandbox.test_cloudformation import Run, name, run  # noqa: F401  fixtures
 
 Template = dict[str, Any]
 
 
-def ref(id: str, attribute: str) -> dict[str, list[str]]:
-    return {"Fn::GetAtt": [id, attribute]}
-
-
-def group(template: str = "Template", **changes: Any) -> dict[str, Any]:
-    given = {
-        "ClusterId": ref("Cluster", "Id"),
-        "Name": "trn-a",
-        "SubnetIds": [{"Ref": "Subnet"}],
-        "IamInstanceProfileArn": ref("Profile", "Arn"),
-        "InstanceConfigs": [{"InstanceType": "trn1.2xlarge"}],
-        "ScalingConfiguration": {"MinInstanceCount": 0, "MaxInstanceCount": 4},
-        "AmiId": "ami-0c2023a1b2c3d4e5f",
-        "CustomLaunchTemplate": {"TemplateId": {"Ref": template}, "Version": "1"},
-    }
-    return resource("PCS::ComputeNodeGroup", **{k: v for k, v in (given | changes).items() if v is not None})
-
-
-def launch(**data: Any) -> dict[str, Any]:
-    return resource("EC2::LaunchTemplate", LaunchTemplateData={"SecurityGroupIds": [{"Ref": "Group"}], **data})
-
-
-BASE: Template = {
-    "Resources": {
-        "Vpc": resource("EC2::VPC", CidrBlock="10.0.0.0/16"),
-        "Subnet": resource("EC2::Subnet", VpcId={"Ref": "Vpc"}, CidrBlock="10.0.0.0/24"),
-        "Group": resource("EC2::SecurityGroup", GroupDescription="nodes", VpcId={"Ref": "Vpc"}),
-        "Own": resource(
-            "EC2::SecurityGroupIngress",
-            GroupId={"Ref": "Group"},
-            IpProtocol="-1",
-            SourceSecurityGroupId={"Ref": "Group"},
-        ),
-        "Role": resource(
-            "IAM::Role", Path="/aws-pcs/", AssumeRolePolicyDocument={"Version": "2012-10-17", "Statement": []}
-        ),
-        "Profile": resource("IAM::InstanceProfile", Path="/aws-pcs/", Roles=[{"Ref": "Role"}]),
-        "Template": launch(),
-        "Cluster": {
-            **resource(
-                "PCS::Cluster",
-                Name="test",
-                Size="SMALL",
-                Scheduler={"Type": "SLURM", "Version": "25.11"},
-                Networking={"SubnetIds": [{"Ref": "Subnet"}], "SecurityGroupIds": [{"Ref": "Group"}]},
-            ),
-            "DependsOn": ["Own"],
-        },
-        "Nodes": group(),
-        "Queue": resource(
-            "PCS::Queue",
-            ClusterId=ref("Cluster", "Id"),
-            Name="main",
-            ComputeNodeGroupConfigurations=[{"ComputeNodeGroupId": ref("Nodes", "Id")}],
-        ),
-    }
-}
+BASE: Template = yaml.safe_load(Path(__file__).with_name("pcs.yaml").read_text("utf-8"))
 
 
 def setting(parameter: str, value: str = "1") -> dict[str, Any]:

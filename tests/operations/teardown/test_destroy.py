@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+import yaml
 from typer.testing import CliRunner
 
 from sandbox import LocalAws
@@ -29,42 +31,12 @@ STACK = "TeardownTest"
 OURS = {CONTRACT_KEY: {"Value": CONTRACT}}
 
 
-def resource(kind: str, keep: bool = False, **properties: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"Type": f"AWS::{kind}", "Properties": properties}
-    return {**found, "DeletionPolicy": "Retain"} if keep else found
-
-
 def template(name: str, *, keep: bool = False) -> dict[str, Any]:
-    """A network with a cluster's parts in it."""
-    role = {
-        "Version": "2012-10-17",
-        "Statement": [
-            {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
-        ],
-    }
-    subnet = {"VpcId": {"Ref": "Vpc"}, "AvailabilityZoneId": "use1-az4"}
-    access = {"RoleArn": {"Fn::GetAtt": ["Role", "Arn"]}, "ResourcesVpcConfig": {"SubnetIds": [{"Ref": "Subnet"}]}}
-    code = {"ZipFile": "def handler(event, context): pass"}
-    return {
-        "Outputs": OURS,
-        "Resources": {
-            "Vpc": resource("EC2::VPC", CidrBlock="10.0.0.0/16"),
-            "Subnet": resource("EC2::Subnet", CidrBlock="10.0.0.0/24", **subnet),
-            "Group": resource("EC2::SecurityGroup", VpcId={"Ref": "Vpc"}, GroupDescription="nodes"),
-            "Bucket": resource("S3::Bucket"),
-            "Registry": resource("ECR::Repository"),
-            "Files": resource("EFS::FileSystem", keep, Encrypted=True),
-            "Role": resource("IAM::Role", AssumeRolePolicyDocument=role),
-            "Cluster": resource("EKS::Cluster", Name=f"{name}-eks", **access),
-            "Function": resource(
-                "Lambda::Function",
-                Code=code,
-                Handler="index.handler",
-                Runtime="python3.12",
-                Role={"Fn::GetAtt": ["Role", "Arn"]},
-            ),
-        },
-    }
+    text = Path(__file__).with_name("cluster.yaml").read_text("utf-8")
+    found: dict[str, Any] = {"Outputs": OURS, **yaml.safe_load(text.replace("NAME", name))}
+    if keep:
+        found["Resources"]["Files"]["DeletionPolicy"] = "Retain"
+    return found
 
 
 class Account:
@@ -179,7 +151,10 @@ def test_the_log_of_the_parallelcluster_provider_belongs_to_the_stack(account: A
     url = Catalog.load().parallelcluster.provider_template.format(
         region="us-east-1", suffix="amazonaws.com", version=Catalog.load().parallelcluster.default
     )
-    body = {"Outputs": OURS, "Resources": {"Provider": resource("CloudFormation::Stack", TemplateURL=url)}}
+    body = {
+        "Outputs": OURS,
+        "Resources": {"Provider": {"Type": "AWS::CloudFormation::Stack", "Properties": {"TemplateURL": url}}},
+    }
     cloudformation.create_stack(StackName=STACK, TemplateBody=json.dumps(body), Capabilities=["CAPABILITY_AUTO_EXPAND"])
     cloudformation.get_waiter("stack_create_complete").wait(StackName=STACK, WaiterConfig={"Delay": 1})
     [log] = beyond(account.there(), before)["log groups"]
