@@ -7,10 +7,12 @@ import copy
 import datetime as dt
 import json
 import uuid
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+import yaml
 from botocore.stub import Stubber
 
 from sandbox import LocalAws
@@ -197,33 +199,14 @@ def test_issues_of_eks_and_failed_launches() -> None:
 
 
 def test_a_node_group_without_capacity_in_the_local_aws(local_aws: LocalAws) -> None:
-    name, cluster = "why-eks", "why-cluster"
-    role = {
-        "Version": "2012-10-17",
-        "Statement": [{"Effect": "Allow", "Principal": {"Service": "eks.amazonaws.com"}, "Action": "sts:AssumeRole"}],
-    }
-    subnet = {"VpcId": {"Ref": "Vpc"}}
-    resources: dict[str, Any] = {
-        "Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.9.0.0/16"}},
-        "A": {"Type": "AWS::EC2::Subnet", "Properties": {**subnet, "CidrBlock": "10.9.0.0/20", "AvailabilityZoneId": "use1-az6"}},
-        "B": {"Type": "AWS::EC2::Subnet", "Properties": {**subnet, "CidrBlock": "10.9.16.0/20", "AvailabilityZoneId": "use1-az4"}},
-        "Role": {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": role}},
-        "Cluster": {"Type": "AWS::EKS::Cluster", "Properties": {
-            "Name": cluster, "RoleArn": {"Fn::GetAtt": ["Role", "Arn"]}, "ResourcesVpcConfig": {"SubnetIds": [{"Ref": "A"}, {"Ref": "B"}]}}},
-        "Nodes": {"Type": "AWS::EKS::Nodegroup", "DependsOn": "Cluster", "Properties": {
-            "ClusterName": cluster, "NodegroupName": "trn1", "NodeRole": {"Fn::GetAtt": ["Role", "Arn"]}, "Subnets": [{"Ref": "A"}],
-            "InstanceTypes": ["trn1.32xlarge"], "ScalingConfig": {"MinSize": 0, "DesiredSize": 0, "MaxSize": 4}}},
-    }  # fmt: skip
+    name = "why-eks"
     cloudformation, eks = local_aws.client("cloudformation"), local_aws.client("eks")
     local_aws.set_answers("capacity", {"trn1.32xlarge": 0})
     try:
-        cloudformation.create_stack(
-            StackName=name, TemplateBody=json.dumps({"Resources": resources}), Capabilities=["CAPABILITY_IAM"]
-        )
-        cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+        create(cloudformation, name, eks_cluster(name))
         assert why(name, local_aws.client).evidence == ()
         eks.update_nodegroup_config(
-            clusterName=cluster, nodegroupName="trn1", scalingConfig={"minSize": 0, "desiredSize": 2, "maxSize": 4}
+            clusterName=name, nodegroupName="trn1", scalingConfig={"minSize": 0, "desiredSize": 2, "maxSize": 4}
         )
         report = why(name, local_aws.client)
     finally:
@@ -300,6 +283,12 @@ def test_a_reservation_that_launches_nothing_is_named(described: list[dict[str, 
     assert list(closed(client("ec2"), {"no": "reservation"})) == []
 
 
+def eks_cluster(name: str) -> dict[str, Any]:
+    text = Path(__file__).with_name("eks.yaml").read_text("utf-8")
+    found: dict[str, Any] = yaml.safe_load(text.replace("NAME", name))
+    return found
+
+
 def create(cloudformation: Any, name: str, template: dict[str, Any]) -> None:
     cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template), Capabilities=["CAPABILITY_IAM"])
     cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
@@ -363,42 +352,14 @@ def test_what_pcs_reports_in_the_local_aws(local_aws: LocalAws) -> None:
 
 def test_a_failed_update_of_a_node_group(local_aws: LocalAws) -> None:
     """CloudFormation asks EKS for a size that EKS refuses."""
-    name = f"why-{uuid.uuid4().hex[:6]}"
-    ec2, cloudformation = local_aws.client("ec2"), local_aws.client("cloudformation")
-    vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
-    subnets = [
-        ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.9.{i}.0/24", AvailabilityZone=f"us-east-1{zone}")["Subnet"][
-            "SubnetId"
-        ]
-        for i, zone in enumerate("ab")
-    ]
-    trust = {
-        "Effect": "Allow",
-        "Principal": {"Service": ["eks.amazonaws.com", "ec2.amazonaws.com"]},
-        "Action": "sts:AssumeRole",
-    }
-    role = {"AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": [trust]}}
-    group = {
-        "ClusterName": {"Ref": "Cluster"}, "NodeRole": {"Fn::GetAtt": ["Role", "Arn"]}, "Subnets": subnets[:1],
-        "ScalingConfig": {"MinSize": 0, "MaxSize": 2, "DesiredSize": 0},
-    }  # fmt: skip
-    cluster = {"RoleArn": {"Fn::GetAtt": ["Role", "Arn"]}, "ResourcesVpcConfig": {"SubnetIds": subnets}, "Name": name}
-    template = {
-        "Resources": {
-            "Role": {"Type": "AWS::IAM::Role", "Properties": role},
-            "Cluster": {"Type": "AWS::EKS::Cluster", "Properties": cluster},
-            "Nodes": {"Type": "AWS::EKS::Nodegroup", "Properties": group},
-        }
-    }
+    name, cloudformation = f"why-{uuid.uuid4().hex[:6]}", local_aws.client("cloudformation")
+    template = eks_cluster(name)
     try:
         create(cloudformation, name, template)
-        group["ScalingConfig"] = {"MinSize": 0, "MaxSize": 2, "DesiredSize": 3}
+        template["Resources"]["Nodes"]["Properties"]["ScalingConfig"]["DesiredSize"] = 3
         update(cloudformation, name, template)
         first = why(name, local_aws.client).first
     finally:
         delete(cloudformation, name)
-        for subnet in subnets:
-            ec2.delete_subnet(SubnetId=subnet)
-        ec2.delete_vpc(VpcId=vpc)
     assert first
     told("failed update", "EKS", "trn why", f"first cause: {first.where}: {first.text}")
