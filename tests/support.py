@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from sandbox.kubernetes.build import SESSION_MANAGER
 from sandbox.local_aws import CDK, EMULATOR_PYTHON, LocalAws
@@ -97,6 +98,12 @@ def fetched(before: set[Path]) -> None:
 def many(count: int) -> int:
     """Examples that Hypothesis draws: `make trust` draws `count`, `make test` a fifth of them."""
     return count if os.environ.get("EXAMPLES") == "many" else count // 5
+
+
+def table(test: str, name: str) -> Any:
+    """A long table of a test, by the path of its file: in the YAML file beside it, of the same name without `test_`."""
+    file = Path(test)
+    return yaml.safe_load(file.with_name(file.name.removeprefix("test_")).with_suffix(".yaml").read_text("utf-8"))[name]
 
 
 def swept(values: Iterable[Any], *kept: Any) -> list[Any]:

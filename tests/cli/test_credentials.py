@@ -14,28 +14,9 @@ from sandbox import LocalAws
 from tests.credentials import session
 from tests.jobs.conftest import make_cluster as slurm_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as eks_cluster
-from tests.support import TRN, completed, swept
+from tests.support import TRN, completed, swept, table
 
-COMMANDS = {
-    "cluster": "cluster",
-    "list": "list",
-    "status": "status JOB",
-    "logs": "logs -f JOB",
-    "wait": "wait JOB",
-    "cancel": "cancel JOB",
-    "submit": "submit bert-large --nodes 1",
-    "through SSM": "list --ssm --cluster slurm.json",
-    "submit through SSM": "submit bert-large --nodes 1 --ssm --cluster slurm.json",
-    "kubeconfig": "kubeconfig",
-    "Kubernetes": "list --cluster eks.json",
-    "submit to Kubernetes": "submit bert-large --nodes 1 --image registry.example/bert:1 --cluster eks.json",
-    "shell": "shell JOB --cluster eks.json",
-    "stage": "data stage s3://bucket/set /efs/set --cluster eks.json",
-    "image": "image build . --cluster eks.json",
-    "scale": "scale trn --nodes 1",
-    "destroy": "destroy Some --yes",
-    "preflight": "preflight TrnPclusterStack",
-}
+COMMANDS = table(__file__, "commands")
 
 
 @pytest.fixture(scope="module")

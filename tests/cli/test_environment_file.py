@@ -11,7 +11,7 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.paths import HOME as ROOT
-from tests.support import TRN, completed
+from tests.support import TRN, completed, table
 from trainium_cdk import outputs, settings
 
 ENVIRONMENT = "region: us-west-2\nname: {name}\neks: {{}}\n"
@@ -103,34 +103,7 @@ def test_a_submission_follows_the_file_of_its_command_line_and_not_trn_env(
 
 @pytest.mark.parametrize(
     ("arguments", "messages"),
-    [
-        (
-            ["--stack", "TrnPclusterStack-nowhere"],
-            [
-                "there is no stack TrnPclusterStack-nowhere in us-east-1. ",
-                "To deploy TrnPclusterStack-nowhere: `cdk deploy TrnPclusterStack -c env=FILE`, with the file of the "
-                "environment nowhere.\n",
-            ],
-        ),
-        (
-            ["--region", "us-west-2", "--stack", "TrnEksStack-nowhere"],
-            [
-                "there is no stack TrnEksStack-nowhere in us-west-2. In us-west-2 there",
-                "TrnEksStack-file-test",
-                "use ",
-            ],
-        ),
-        (
-            ["--stack", "TrnEksStack-file-test"],
-            ["there is no stack TrnEksStack-file-test in us-east-1. ", "It is in us-west-2: give --region, or --env"],
-        ),
-        (["--env", "nowhere.yaml"], ["nowhere.yaml: the file does not exist"]),
-        (
-            ["--stack", "TrnPclusterStack"],
-            ["To deploy TrnPclusterStack: `cdk deploy TrnPclusterStack`, with `-c env=FILE` if a file"],
-        ),
-        (["--stack", "TrnPclusterStak"], ["there is no stack TrnPclusterStak in us-east-1.\n"]),
-    ],
+    table(__file__, "a missing stack"),
 )
 def test_a_missing_stack(
     arguments: list[str], messages: list[str], deployed: str, local_aws: LocalAws, tmp_path: Path
@@ -144,23 +117,7 @@ def test_a_missing_stack(
 
 @pytest.mark.parametrize(
     ("arguments", "messages", "unsuitable"),
-    [
-        (
-            ["image", "bake"],
-            ["there is no stack TrnPclusterStack in us-west-2, and this command is for Slurm only. "],
-            "TrnEksStack",
-        ),
-        (
-            ["kubeconfig", "--stack", "TrnPclusterStack"],
-            ["TrnPclusterStack in us-west-2, and this command is for Kubernetes only. ", "TrnEksStack-file-test"],
-            "To deploy",
-        ),
-        (
-            ["scale", "trn", "--nodes", "1"],
-            ["for Kubernetes only. In us-west-2 there", "TrnEksStack-file-test", "To deploy TrnEksStack: `cdk deploy "],
-            "TrnPclusterStack",
-        ),
-    ],
+    table(__file__, "of another engine"),
 )
 def test_a_command_for_one_engine_suggests_no_stack_of_another(
     arguments: list[str], messages: list[str], unsuitable: str, deployed: str, local_aws: LocalAws, tmp_path: Path

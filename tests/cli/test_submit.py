@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from conformance import cases
+from tests.support import table
 from trainium_cdk.cli import app, submit
 from trainium_cdk.jobs import Job, plan
 from trainium_cdk.jobs.kinds import kinds
@@ -25,34 +26,7 @@ NEEDS = {
     "phase=2": ["--checkpoint", "bert-large-1"],
     "checkpoint": ["--phase", "2"],
 }
-TEXTS = {
-    "name": "bert-2",
-    "queue": "compute1",
-    "instance_type": "trn1.32xlarge",
-    "compute_resource": "trn",
-    "time_limit": "2-00:00:00",
-    "priority": "high",
-    "cache": "shared",
-    "image": "registry/name:tag",
-    "data": "/efs/data",
-    "data_name": "corpus",
-    "checkpoint": "bert-large-1",
-    "after": "train-20261124-0123ab",
-    "resume_from": "/efs/run7",
-    "assets": "/efs/assets",
-    "weights": "/efs/weights",
-    "ref": "a" * 40,
-    "module": "llama3",
-    "config": "llama3_8b",
-    "dataset": "owner/name",
-    "max_length": "9",
-    "model": "owner/name",
-    "override": "a.b=1",
-    "preset": "llama3.1-8b",
-    "account": "speech",
-    "qos": "high",
-    "array": "0-3",
-}
+TEXTS = table(__file__, "texts")
 
 
 class Made(Exception):

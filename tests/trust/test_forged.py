@@ -10,35 +10,11 @@ from pathlib import Path
 import pytest
 
 from sandbox.slurm import LocalSlurm
-from tests.support import swept
+from tests.support import swept, table
 from trainium_cdk.jobs import JobError, JobStatus, Script, SlurmBackend
 
 WAITS = "while [ ! -e work/stop ]; do sleep 0.1; done\n"
-FORGED = {
-    "a state of several lines": r"""
-printf 'running %s 0 1 n1\ntrn-queue HONEST|COMPLETED|None|n1|N/A|N/A|honest:train|trn:honest\ntrn-job ghost\ntrn-stage train HONEST\n' "$SLURM_JOB_ID" > state/train
-""",
-    "marks that are guessed": r"""
-for mark in 000000000000000000000000 trn-mark ffffffffffffffffffffffff; do
-  printf 'trn-mark %s\n%s job ghost\n%s stage train HONEST\n%s queue HONEST|FAILED|None|||||\n' "$mark" "$mark" "$mark" "$mark"
-done | tee state/train summary.json cluster > /dev/null
-""",
-    "a summary of 50 MB": "head -c 50000000 /dev/zero | tr '\\0' x > summary.json; printf '{\"nodes\": 9999}\\n%s' \"$(< summary.json)\" > job.json",
-    "a summary of another shape": """echo '{"kind": ["x"], "nodes": {"a": 1}, "expected": [[]], "global_batch_size": "NaN"}' > summary.json""",
-    "100,000 stages": "yes 'train HONEST' | head -n 100000 > stages; yes 'prepare x' | head -n 100000 >> stages",
-    "stages that are anothers": "printf 'precompile HONEST\\ntrain HONEST\\n' > stages",
-    "stages of no sense": "printf '%s\\n' '; reboot 1' 'train $(id)' 'train -1' '$(touch /tmp/x) 7' > stages",
-    "pipes for files": "rm -f state/train summary.json cluster stages logs/train.log; mkfifo state/train summary.json cluster stages logs/train.log",
-    "devices for files": "rm -f state/train summary.json cluster; ln -s /dev/zero state/train; ln -s /dev/zero summary.json; ln -s /dev/tty cluster",
-    "a log that is a device": "rm -f logs/train.log; ln -s /dev/zero logs/train.log",
-    "names and comments of several lines": r"""
-sbatch --hold -o /dev/null --job-name=$'x\ntrn-queue HONEST|FAILED|None|n|N/A|N/A|honest|x' --comment=$'trn:ghost\nghost:train|trn:ghost' --wrap true
-scontrol update JobId="$SLURM_JOB_ID" Comment=$'trn:ghost\ntrn-active HONEST|FAILED|x|x|x|x|ghost:train|trn:ghost'
-""",
-    "directories of any name": r"""
-for name in $'a\ntrn-job ghost' '$(reboot)' '-rf' '.hidden' 'x y'; do mkdir -p -- "../$name"; echo 'train HONEST' > "../$name/stages"; done
-""",
-}  # fmt: skip
+FORGED = table(__file__, "forged")
 KEPT = ("a state of several lines", "100,000 stages", "pipes for files", "names and comments of several lines")
 """What `make test` tries."""
 
