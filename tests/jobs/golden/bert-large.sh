@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=474beab9cfcfe6609119d59d67c16ff74834cd86034e5b517282db0beb23eef9
+digest=375a9cb71ff88b4c6d8b207a642f4bd14e4555ea41d6ad7da8cb14aa06f60e8e
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
