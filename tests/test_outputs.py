@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tests.support import many
+from tests.support import many, table
 from trainium_cdk import outputs, settings
 from trainium_cdk.cli.options import read_cluster
 from trainium_cdk.outputs.contract import KEPT_DAYS
@@ -142,22 +142,8 @@ GOOD = exported(settings.Environment())
 
 @pytest.mark.parametrize(
     ("bad", "message"),
-    [
-        ({}, "stack S is not one of trainium-cdk: it has no output TrnContract. Name another stack"),
-        ({"VpcId": "vpc-1"}, "it has no output TrnContract"),
-        (GOOD | {"TrnContract": "0"}, "speaks contract 0; this one speaks 1. Deploy the stack again"),
-        (GOOD | {"TrnContract": ""}, "speaks contract"),
-        (GOOD | {"TrnEngine": "batch"}, "stack S runs 'batch', which this release of `trn` does not know"),
-        ({k: v for k, v in GOOD.items() if k != "TrnEngine"}, "stack S runs None"),
-        ({k: v for k, v in GOOD.items() if k != "HeadNodeId"}, "head_node_id: Field required. Deploy the stack again"),
-        ({k: v for k, v in GOOD.items() if k != "ClusterName"}, "cluster_name: Field required"),
-        ({k: v for k, v in GOOD.items() if k != "Fleet0"}, "fleets"),
-        (GOOD | {"Fleet0": "{"}, "the outputs of stack S cannot be read"),
-        (GOOD | {"Fleet0": "[]"}, "the outputs of stack S cannot be read"),
-        (GOOD | {"Fleet0": '{"queue": "a"}'}, "resource: Field required"),
-        (GOOD | {"Fleet0": GOOD["Fleet0"].replace('"nodes":16', '"nodes":"many"')}, "nodes: Input should be a valid integer"),
-    ],
-)  # fmt: skip
+    table(__file__, "invalid outputs"),
+)
 def test_invalid_outputs_are_refused(bad: dict[str, str], message: str) -> None:
     with pytest.raises(outputs.OutputsError) as caught:
         outputs.parse("S", "us-east-1", bad)
@@ -269,24 +255,8 @@ DEPLOY = "`cdk deploy TrnPclusterStack -c env=FILE`, with the file of the enviro
 @pytest.mark.usefixtures("account")
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (("c",), "stack c is DELETE_FAILED, not deployed. Delete the rest of it: `trn destroy c`"),
-        (("TrnEksStack-x",), "stack TrnEksStack-x is CREATE_IN_PROGRESS, not deployed. Wait for it, or deploy it again: "
-                             "`cdk deploy TrnEksStack -c env=FILE`, with the file of the environment x"),
-        (("none",), "stack none is not one of trainium-cdk: it has no output TrnContract. Name another stack"),
-        (("denied",), "cannot read stack denied: An error occurred (ValidationError) when calling the DescribeStacks operation: is not allowed"),
-        (("a", "eu-west-1"), 'cannot read stack a: Could not connect to the endpoint URL: "eu-west-1". Check your AWS credentials, region and network'),
-        (("a",), f"there is no stack a in us-east-1. In us-east-1 there are {SLURMS}: use one of these names."),
-        (("a", "us-east-2"), "there is no stack a in us-east-2. In us-east-2 there is mine: use that name."),
-        (("mine",), f"there is no stack mine in us-east-1. It is in us-east-2: give --region, or --env with the environment's file. In us-east-1 there are {SLURMS}: use one of these names."),
-        (("TrnPclusterStack-y", "us-west-2"), f"there is no stack TrnPclusterStack-y in us-west-2. In us-west-2 there is TrnPclusterStack-x: use that name. To deploy TrnPclusterStack-y: {DEPLOY}"),
-        (("TrnPclusterStack-y", "us-east-2", "slurm"), f"there is no stack TrnPclusterStack-y in us-east-2, and this command is for Slurm only. To deploy TrnPclusterStack-y: {DEPLOY}"),
-        (("TrnPclusterStack-y", "us-east-2", "eks"), "there is no stack TrnPclusterStack-y in us-east-2, and this command is for Kubernetes only. In us-east-2 there is mine: use that name."),
-        (("TrnPclusterStack-x", "us-east-2", "slurm"), "there is no stack TrnPclusterStack-x in us-east-2, and this command is for Slurm only. It is in us-west-2: give --region, or --env with the environment's file."),
-        (("TrnEksStack", "us-west-2", "eks"), "there is no stack TrnEksStack in us-west-2, and this command is for Kubernetes only. "
-                                              "To deploy TrnEksStack: `cdk deploy TrnEksStack`, with `-c env=FILE` if a file describes the environment and TRN_ENV is not set."),
-    ],
-)  # fmt: skip
+    table(__file__, "a stack that cannot be read"),
+)
 def test_a_stack_that_cannot_be_read(arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(outputs.OutputsError) as caught:
         outputs.read(*arguments)

@@ -16,7 +16,7 @@ from sandbox import LocalAws
 from sandbox.datasets import seed_datasets
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
-from tests.support import fetched, need, put_aside
+from tests.support import fetched, need, put_aside, table
 from trainium_cdk.jobs import BertLarge, Follower, Gpt, Script, SlurmBackend, SsmTransport, TransportError
 
 CLUSTER = "jobs-over-ssm"
@@ -192,21 +192,7 @@ def test_a_missing_head_node(local_aws: LocalAws) -> None:
 
 @pytest.mark.parametrize(
     ("status", "details", "said"),
-    [
-        (
-            "TimedOut",
-            "Delivery Timed Out",
-            r"did not take the command \(Delivery Timed Out\). Is it running, and its SSM agent",
-        ),
-        ("TimedOut", "DeliveryTimedOut", r"did not take the command \(DeliveryTimedOut\)"),
-        ("Failed", "Undeliverable", r"did not take the command \(Undeliverable\). Is it running"),
-        ("Undeliverable", "Undeliverable", r"did not take the command \(Undeliverable\)"),
-        ("TimedOut", "Execution Timed Out", r"took too long and was stopped. Is Slurm's controller up"),
-        ("Failed", "Terminated", r"ended as Failed \(Terminated\): SSM gives no reason"),
-        ("Terminated", "Terminated", r"ended as Terminated: SSM gives no reason"),
-        ("Cancelled", "Cancelled", r"ended as Cancelled"),
-        ("Failed", "Access Denied", r"ended as Failed \(Access Denied\)"),
-    ],
+    table(__file__, "final states"),
 )
 def test_the_final_state_of_a_command_is_reported(
     ssm: SsmTransport, local_aws: LocalAws, status: str, details: str, said: str

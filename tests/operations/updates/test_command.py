@@ -15,7 +15,7 @@ import pytest
 from botocore.stub import Stubber
 
 from sandbox import LocalAws
-from tests.support import TRN, completed
+from tests.support import TRN, completed, table
 from trainium_cdk.cli.diff import _staying
 from trainium_cdk.errors import UpdateError
 from trainium_cdk.operations.updates.live import assemble, deployed
@@ -104,20 +104,7 @@ def test_a_change_that_loses_data(local_aws: LocalAws, app: Path, name: str, mon
 
 @pytest.mark.parametrize(
     ("status", "message"),
-    [
-        ("CREATE_IN_PROGRESS", "stack small is CREATE_IN_PROGRESS: wait until that has ended, and run this again"),
-        ("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "wait until that has ended"),
-        ("DELETE_IN_PROGRESS", "wait until that has ended"),
-        ("CREATE_FAILED", "its creation failed. Delete it (trn destroy small --region us-east-1), and deploy it again"),
-        ("ROLLBACK_COMPLETE", "stack small is ROLLBACK_COMPLETE: its creation failed. Delete it (trn destroy small"),
-        ("ROLLBACK_FAILED", "its creation failed. Delete it"),
-        ("DELETE_FAILED", "its deletion failed. Delete the rest of it (trn destroy small --region us-east-1)"),
-        ("UPDATE_FAILED", "roll it back (aws cloudformation rollback-stack --stack-name small --region us-east-1)"),
-        (
-            "UPDATE_ROLLBACK_FAILED",
-            "roll it back (aws cloudformation continue-update-rollback --stack-name small --region us-east-1 --resources-to-skip Slurm), then",
-        ),
-    ],
+    table(__file__, "states"),
 )
 def test_a_stack_that_no_deployment_can_follow(status: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     client = boto3.client("cloudformation", "us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
