@@ -16,7 +16,7 @@ import yaml
 from botocore.stub import Stubber
 
 from sandbox import LocalAws
-from tests.sandbox.test_pcs import BASE as PCS
+from tests.sandbox.test_cloudformation import PCS
 from tests.support import until
 from tests.told import told
 from trainium_cdk.operations.supply import closed

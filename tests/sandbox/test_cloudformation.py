@@ -24,7 +24,9 @@ def resource(kind: str, **properties: Any) -> dict[str, Any]:
     return {"Type": f"AWS::{kind}", "Properties": properties}
 
 
-NETWORK: Template = yaml.safe_load(Path(__file__).with_name("network.yaml").read_text("utf-8"))
+NETWORK, PCS = (
+    yaml.safe_load(Path(__file__).with_name(file).read_text("utf-8")) for file in ("network.yaml", "pcs.yaml")
+)
 
 
 @pytest.fixture
@@ -164,38 +166,21 @@ def test_rules_are_created_and_deleted_with_their_resource(local_aws: LocalAws, 
     assert ports() == []
 
 
-REFUSED: dict[str, tuple[Template, str]] = {
-    "zone of another region": (
-        changed("Subnet", AvailabilityZoneId="usw2-az4"),
-        "Value (usw2-az4) for parameter availabilityZoneId is invalid",
-    ),
-    "capacity between the steps": (changed("Lustre", StorageCapacity="3000"), "1200 or a multiple of 2400"),
-    "throughput of another type": (
-        changed("Lustre", LustreConfiguration={"DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": "100"}),
-        "Invalid PerUnitStorageThroughput 100 for PERSISTENT_2",
-    ),
-    "NAT without its address": (changed("Nat", AllocationId="eipalloc-0"), "InvalidAllocationID.NotFound"),
-    "rule in no group": (changed("Ssh", GroupId="sg-0"), "InvalidGroup.NotFound"),
-    "provider of another version": (
-        {
-            "Resources": {
-                "Provider": resource(
-                    "CloudFormation::Stack",
-                    TemplateURL="https://us-east-1-aws-parallelcluster.s3.us-east-1.amazonaws.com"
-                    "/parallelcluster/3.1.4/templates/custom_resource/cluster.yaml",
-                )
-            }
-        },
-        "the stack requests AWS ParallelCluster 3.1.4; the sandbox has",
-    ),
+BASES: dict[str, Template] = {
+    "network": NETWORK,
+    "pcs": PCS,
+    "provider": {"Resources": {"Provider": resource("CloudFormation::Stack")}},
 }
+REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize(("base", "message"), [(base, message) for base, rows in REFUSED.items() for message in rows])
 def test_properties_that_aws_refuses_are_refused_and_rolled_back(
-    case: str, local_aws: LocalAws, run: Run, name: str
+    base: str, message: str, local_aws: LocalAws, run: Run, name: str
 ) -> None:
-    template, message = REFUSED[case]
+    template = copy.deepcopy(BASES[base])
+    for logical, properties in REFUSED[base][message].items():
+        template["Resources"][logical]["Properties"].update(properties)
     assert run(template) == "ROLLBACK_COMPLETE"
     assert message in failures(local_aws, name)
     assert "CREATE_COMPLETE" not in {
@@ -221,3 +206,26 @@ def test_faults_fail_a_create_an_update_and_a_delete(local_aws: LocalAws, run: R
     assert settle(local_aws, name) == "DELETE_FAILED"
     client.delete_stack(StackName=name)
     assert settle(local_aws, name) == "DELETE_COMPLETE"
+
+
+def test_static_nodes_of_pcs_follow_their_group_and_queues_hold_it(run: Run, local_aws: LocalAws) -> None:
+    template = copy.deepcopy(PCS)
+    template["Resources"]["Nodes"]["Properties"]["ScalingConfiguration"]["MinInstanceCount"] = 2
+    assert run(template) == "CREATE_COMPLETE"
+    [cluster] = local_aws.client("pcs").list_clusters()["clusters"]
+    [of] = local_aws.client("pcs").list_compute_node_groups(clusterIdentifier="test")["computeNodeGroups"]
+
+    def running() -> set[str]:
+        tags = {"aws:pcs:cluster-id": cluster["id"], "aws:pcs:compute-node-group-id": of["id"]}
+        filters = [{"Name": f"tag:{k}", "Values": [v]} for k, v in tags.items()]
+        filters.append({"Name": "instance-state-name", "Values": ["running"]})
+        found = local_aws.client("ec2").describe_instances(Filters=filters)["Reservations"]
+        return {i["InstanceId"] for r in found for i in r["Instances"]}
+
+    assert len(before := running()) == 2
+    template["Resources"]["Nodes"]["Properties"]["ScalingConfiguration"]["MinInstanceCount"] = 0
+    assert run(template) == "UPDATE_COMPLETE"
+    assert running() == set()
+    template["Resources"]["Nodes"]["Properties"] |= {"InstanceConfigs": [{"InstanceType": "trn1.32xlarge"}]}
+    assert run(template) == "UPDATE_ROLLBACK_COMPLETE"  # a replacement with the same name
+    assert before
