@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -58,6 +59,7 @@ BERT_STEP = Step(14, 11.25, 2.8e-6, 6497.86)
         (f"[0]:{BERT}", [BERT_STEP]),
         (f"00: {BERT}", [BERT_STEP]),
         (BERT + "grad-norm : 1.5", [Step(14, 11.25, 2.8e-6, 6497.86, 1.5)]),
+        (BERT + "seq/s grad-norm : 1.5", [Step(14, 11.25, 2.8e-6, 6497.86, 1.5)]),
         (BERT.replace("11.2500", "nan"), [Step(14, None, 2.8e-6, 6497.86)]),
         (BERT * 2, [BERT_STEP] * 2),
         (MEGATRON, [Step(64, 7.28125, 4.956e-5, 140.022, 3.562, 143051, 1024, 7.3131)]),
@@ -130,76 +132,166 @@ def test_the_lines_that_are_skipped_have_no_record(parts: list[bytes]) -> None:
     assert [*reader.feed(log), *reader.close()] == [record for line in lines for record in parse_line(line)]
 
 
-def usual(step: int, loss: float = 11.25) -> bytes:
-    return f"LOG Fri Nov 20 08:00:05 2026 - (0, {step}) step_loss : {loss:.4f} learning_rate : 2.80e-06 throughput : {7e3 - step:.2f} \n".encode()
+def usual(step: int, loss: float = 11.25, norm: str = "") -> bytes:
+    return (
+        f"LOG Fri Nov 20 08:00:05 2026 - (0, {step}) step_loss : {loss:.4f} learning_rate : {2.8e-6 / (step + 1):.2e} "
+        f"throughput : {7e3 - step:.2f} {norm}\n"
+    ).encode()
 
 
-NUMBERS = (
-    "-2.5",
-    "1.",
-    ".5",
-    "2",
-    "1.5.2",
-    "1e5",
-    "nan",
-    "inf",
-    "1_0.5",
-    "1" * 15 + ".5",
-    "9" * 16 + ".5",
-    "2.5e+20",
-    "2.5e-00006",
-    "2.5-",
-)
-FIELDS = (
-    ("", "00: ", "[0]:", "\x1b[1mLOG ", "LOG a", "trn: ", "\x80é", "loss=", "iteration 1/ 2 |"),
-    (
-        "Fri Nov 20 08:00:05 2026",
-        "Fri Nov 20 08:00:05 202\n",
-        "٣" * 12,
-        "🙂" * 6,
-        "\x1b[1m" * 6,
-        "a - (0, 1) step_loss : 5.5 ",
-    ),
-    ("7", "8", "9", "10", "1" * 16, "-1"),
-    ("2.5", *NUMBERS),
-    ("2.5e-06", *NUMBERS),
-    ("2.5", *NUMBERS),
-    (" ", "", " grad-norm : 1.5", "\t", "_", "٣", " " + BERT, "\rLOG"),
-)
-LINE = "{}LOG {} - (0, {}) step_loss : {} learning_rate : {} throughput : {}{}\n"
-NEARLY = [
-    LINE.format(*[other if values is odd else values[0] for values in FIELDS]).encode()
-    for odd in FIELDS
-    for other in odd
-]
-"""Lines of which one field is not a usual one."""
+def megatron(step: int) -> bytes:
+    return MEGATRON.replace("      64/", f"{step:8}/").replace("7.281250E+00", f"{9 / (step + 1):.6E}").encode() + b"\n"
 
 
-@settings(max_examples=300)
-@given(
-    st.lists(
-        st.one_of(st.builds(usual, st.integers(0, 30)), st.sampled_from(NEARLY), st.sampled_from(LINES)), max_size=12
+def megatron_lm(step: int) -> bytes:
+    return (
+        f" [2026-11-20 08:00:05] iteration {step:8}/     100 | consumed samples: {step * 32:12} | elapsed time per iteration (ms): 812.4 | "
+        f"throughput per GPU (TFLOP/s/GPU): 150.2 | learning rate: 1.000000E-05 | global batch size:    32 | lm loss: {9 / (step + 1):.6E} | "
+        "loss scale: 1.0 | grad norm: 5.025 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+    ).encode()
+
+
+def titan(step: int) -> bytes:
+    return TITAN.replace("10  \x1b", f"{step:2}  \x1b").replace("1,532", f"{990 + step:,}").encode() + b"\n"
+
+
+def nemo(step: int) -> bytes:
+    return NEMO.replace("188.0", f"{step / 1:.3g}" if step % 10 == 9 else f"{step}.0").encode() + b"\r"
+
+
+def nxdt(step: int) -> bytes:
+    """A bar is drawn twice for each step: as the batch ends with the values of the one before, and with its own."""
+    return (
+        NXDT.replace("step=1.000", f"step={step // 2}.000").replace("6.930", f"{9 / (step // 2 + 1):.3f}").encode()
+        + b"\r"
     )
-)
-def test_many_lines_at_once_are_read_as_each_alone(parts: list[bytes]) -> None:
-    log, many, single = b"".join(parts), Follower(), Follower()
+
+
+def nxdt_now(step: int) -> bytes:
+    before, norm = f"{nxdt(step).decode()[:-2]}".split(", gradient_norm")
+    return before.replace("global", f"parameter_norm=1.230, gradient_norm{norm}, global").encode() + b"]\r"
+
+
+def trainer(step: int, quote: str = "", names: str = "loss grad_norm learning_rate", rest: str = "") -> bytes:
+    values = {
+        "loss": f"{9 / (step + 1):.4f}",
+        "grad_norm": repr(1 / (step + 3)),
+        "learning_rate": repr(4.8e-5 / (step + 1)),
+    }
+    entries = [f"'{name}': {quote}{values[name]}{quote}" for name in names.split()]
+    return ("{" + ", ".join([*entries, *filter(None, [rest]), f"'epoch': {quote}{step / 100}{quote}"]) + "}\n").encode()
+
+
+ORDERS = ("loss grad_norm learning_rate", "loss learning_rate grad_norm", "loss learning_rate")
+USUAL: dict[str, Callable[[int], bytes]] = {
+    "bert": usual,
+    "bert with norms": lambda step: usual(step, norm=f"grad-norm : {1 / (step + 3)}"),
+    "nxd": lambda step: usual(step, norm="seq/s "),
+    "nxd with norms": lambda step: usual(step, norm=f"seq/s grad-norm : {1 / (step + 3)}"),
+    "megatron": megatron,
+    "megatron-lm": megatron_lm,
+    "titan": titan,
+    "titan without colours": lambda step: re.sub(rb"\x1b\[[0-9;]*m", b"", titan(step)),
+    "nemo": nemo,
+    "nxdt": nxdt,
+    "nxdt now": nxdt_now,
+    **{
+        f"trainer {quote} {order} {rest}": lambda step, words=(quote, order, rest): trainer(step, *words)
+        for quote in ("", "'")
+        for order in ORDERS
+        for rest in ("", f"'num_tokens': {quote}1024.0{quote}, 'mean_token_accuracy': {quote}0.51{quote}")
+    },
+}
+"""What programs print at a step. Of TorchTitan and NxD Training as their sources at the pinned commits format it."""
+ODD = (
+    "-2.5", "1.", ".5", "2", "1.5.2", "1e5", "nan", "NaN", "inf", "-inf", "1_0.5", "1" * 15 + ".5", "9" * 16 + ".5", "2.5e+20", "2.5e-00006",
+    "2.5e-99999", "1e00005", "2.5-", "1.5-2", ".", "5." + "1" * 31, "1" * 31, "1e400", "1E5", "+1", "1,234", "12,34", "1" * 16, "-1", "٣", "",
+)  # fmt: skip
+PIECES = (
+    "\x1b[1m", "trn: ", "é", "loss=", "iteration 1/ 2 |", "a - (0, 1) step_loss : 5.5 ", "step: 5 ", "step: 5 loss: 3 ", "'loss': 1.5", "\n", "\r",
+    " ", "]", "| 5/6 [", "{'loss': 5.5} ", ", 'learning_rate': 7.5", ", lr=7.5", "🙂" * 6, "\t", "_", "LOG ", "seq/s", "'", "\x00", BERT, "x" * 600,
+)  # fmt: skip
+
+
+@st.composite
+def lines_of(draw: st.DrawFn) -> bytes:
+    """Lines of one program or two, some of which are a little different at any place."""
+    programs = draw(st.lists(st.sampled_from(sorted(USUAL)), min_size=1, max_size=2))
+    made = []
+    for step in draw(st.lists(st.integers(0, 30), max_size=12)):
+        line = USUAL[draw(st.sampled_from(programs))](step)
+        parts = re.split(r"([0-9][0-9.]*)", line.decode())
+        change = draw(st.sampled_from(["none", "none", "number", "place", "other"]))
+        if change == "number":
+            parts[2 * draw(st.integers(0, len(parts) // 2 - 1)) + 1] = draw(st.sampled_from(ODD))
+        elif change == "place":
+            parts.insert(draw(st.integers(0, len(parts))), draw(st.sampled_from(PIECES)))
+        made.append(draw(st.sampled_from(LINES)) + b"\n" if change == "other" else "".join(parts).encode())
+    return b"".join(made)
+
+
+def added(records: list[Record | Steps]) -> Curves:
+    curves = Curves()
+    for record in records:
+        if isinstance(record, Step | Steps):
+            curves.add(Steps.of(record) if isinstance(record, Step) else record)
+    return curves
+
+
+@settings(max_examples=600)
+@given(lines_of(), st.lists(st.integers(0, 3000), max_size=4))
+def test_many_lines_at_once_are_read_as_each_alone(log: bytes, cuts: list[int]) -> None:
+    many, single, found = Follower(), Follower(), list[Record | Steps]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metrics, "_PIECE", 500)
-        patch.setattr(metrics, "_PART", 150)
-        found = [*many.feed_many(log), *many.close()]
-    expected, of_many = Curves(), Curves()
-    for record in found:
-        if isinstance(record, Step | Steps):
-            of_many.add(record)
+        patch.setattr(metrics, "_PART", 250)
+        for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(log)], strict=True):
+            found += many.feed_many(log[begin:end])
+        found += many.close()
     lines = [record for line in log.replace(b"\r", b"\n").split(b"\n") for record in parse_line(line)]
     for record in lines:
         single.summary.add(record)
-        if isinstance(record, Step):
-            expected.add(record)
     assert [one for record in found for one in (record if isinstance(record, Steps) else [record])] == lines
     assert many.summary.throughput == pytest.approx(single.summary.throughput)
     assert replace(many.summary, _sum=0) == replace(single.summary, _sum=0)
+    of_many, expected = added(found), added(lines)
     assert (of_many, of_many.step, of_many.last) == (expected, expected.step, expected.last)
+
+
+def test_each_usual_line_is_read_with_many_others() -> None:
+    unused = dict.fromkeys(metrics._forms())
+    for name, line in USUAL.items():
+        log = b"".join(map(line, range(2, 800))).replace(b"\r", b"\n")
+        for form in metrics._forms():
+            if form.steps(log, metrics.marks() or ()):
+                unused.pop(form, None)
+        found = Follower().feed_many(log)
+        assert [type(one) for one in found] == [Steps] * len(found), name
+        lines = [record for line in log.splitlines() for record in parse_line(line)]
+        assert [step for steps in found for step in steps] == lines, name
+        assert added(found) == added(lines), name
+    assert not unused
+
+
+def test_curves_of_columns_are_those_of_steps() -> None:
+    """With means of neighbours, progress bars that draw a step twice, steps that the program skips, and restarts."""
+    steps = [at for at in range(1, 9000) for _ in range(at % 3)] + [*range(700, 5000)] + [*range(4990, 30_000, 3)]
+    columns = {"step": steps, "loss": [9 / at for at in steps], "grad_norm": [at % 7 for at in steps]}
+    alone = Curves()
+    for at, loss, norm in zip(*columns.values(), strict=True):
+        alone.add(Steps.of(Step(at, loss, grad_norm=norm)))
+    for size in (1000, 777):
+        together = Curves()
+        for begin in range(0, len(steps), size):
+            part = {name: values[begin : begin + size] for name, values in columns.items()}
+            together.add(Steps(part, len(part["step"])))
+        assert together == alone
+
+
+def test_a_line_beyond_what_is_read() -> None:
+    for before in (metrics.LONGEST_LINE - 60, metrics.LONGEST_LINE):
+        line = b"x" * before + usual(7)
+        assert Follower().feed(line + usual(8)) == [*parse_line(line), *parse_line(usual(8))]
 
 
 def test_only_the_lines_near_an_odd_one_are_read_alone() -> None:
@@ -213,7 +305,7 @@ def test_only_the_lines_near_an_odd_one_are_read_alone() -> None:
 @pytest.fixture
 def also_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Reader], None]]:
     """Adds a reader, as of a kind of another package."""
-    known, cached = metrics.readers(), (metrics.marks, metrics._marked, metrics._by_mark)
+    known, cached = metrics.readers(), (metrics.marks, metrics._marked, metrics._forms)
 
     def add(reader: Reader) -> None:
         monkeypatch.setattr(metrics, "readers", lambda: (*known, reader))
@@ -239,7 +331,9 @@ def test_only_lines_with_a_mark_are_looked_at(
         also_read(lambda _: iter(()))
     seen: list[bytes] = []
     monkeypatch.setattr(metrics, "parse_line", lambda line: seen.append(line) or ())
-    Follower().feed(b"INFO ||NEURON_CC_WRAPPER||: Using a cached neff\n" * 1000 + NEMO.encode() + b"\n")
+    Follower().feed(
+        b"INFO ||NEURON_CC_WRAPPER||: Using a cached neff\n" * 1000 + NEMO.replace("7.560", "nan").encode() + b"\n"
+    )
     assert len([line for line in seen if line]) == looked_at
 
 

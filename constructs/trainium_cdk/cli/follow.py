@@ -108,6 +108,7 @@ def logs(
 
     from trainium_cdk.cli.filters import Lines, moment
     from trainium_cdk.jobs import Follower, JobError, TransportError
+    from trainium_cdk.jobs.records import Steps
 
     filters: Lines | None = None
     last_metrics = deque[bytes](maxlen=tail) if metrics and tail is not None and not follow else None
@@ -125,11 +126,12 @@ def logs(
     reader, last, end, show, recent = Follower(), "", "", shown(raw=raw), b""
     selected = Follower() if filters else reader
 
-    def as_json(records: Iterable[Record]) -> bytes:
-        lines = [
-            json.dumps({"stage": last, "record": type(one).__name__, **one._asdict()}).encode() + b"\n"
-            for one in records
-        ]
+    def as_json(records: Iterable[Record | Steps]) -> bytes:
+        lines = list[bytes]()
+        for one in records:
+            first = {"stage": last, "record": "Step" if isinstance(one, Steps) else type(one).__name__}
+            many = one.as_json(first) if isinstance(one, Steps) else (json.dumps({**first, **one._asdict()}),)
+            lines += (text.encode() + b"\n" for text in many)
         if last_metrics is None:
             return b"".join(lines)
         last_metrics.extend(lines)
@@ -150,14 +152,14 @@ def logs(
                 say(f"--- {last}")
             text = filters.feed(chunk.data) if filters else chunk.data
             if metrics:
-                text = as_json(selected.feed(text))
+                text = as_json(selected.feed_many(text))
             if filters or not metrics:
                 reader.feed_many(chunk.data)
             hand_out(text, handed_out, show)
             offset, recent = chunk.next_offset, (recent + chunk.data)[-_LAST_BYTES:]
         text = filters.close() if filters else b""
         if metrics:
-            text = as_json([*selected.feed(text), *selected.close()]) or b"".join(last_metrics or ())
+            text = as_json([*selected.feed_many(text), *selected.close()]) or b"".join(last_metrics or ())
         if text:
             hand_out(text, handed_out, show)
     except (KeyboardInterrupt, SystemExit, TransportError) as e:

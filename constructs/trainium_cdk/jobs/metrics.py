@@ -10,20 +10,26 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from typing import Any
 
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.records import (
+    COLOUR,
     NUMBER,
+    USUAL,
+    WHOLE,
     CacheStatus,
     CompileCount,
     CompileError,
+    Form,
     MarkedReader,
     Reader,
     Record,
     Start,
     Step,
     Steps,
+    contained,
     parse_number,
     reads,
 )
@@ -34,7 +40,7 @@ LONGEST_LINE = 100_000
 _PIECE, _PART = 65_536, 4096
 """Bytes that are read at once; where a line of them is not a usual one, they are read in parts, and the part with that line line by line."""
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
+_COLOUR = re.compile(COLOUR)
 _MEGATRON = re.compile(
     r"iteration {1,20}(?P<step>\d{1,15})/ {0,20}(?P<total>\d{1,15}) \|"
     r"(?P<rest>[^\r\n]{0,2000}?)(?=iteration {1,20}\d{1,15}/|[\r\n]|$)"
@@ -116,11 +122,11 @@ def marks() -> tuple[bytes, ...] | None:
 
 
 @cache
-def _by_mark() -> dict[bytes, MarkedReader]:
-    """The readers of many lines at once, by the words of their lines; without those whose lines another reader reads too."""
+def _forms() -> list[Form]:
+    """The usual lines of all readers, without those that another reader reads too; those that were seen last come first."""
     shared = Counter(word for words, _ in _marked() for word in words)
-    found = [reader for reader in readers() if isinstance(reader, MarkedReader) and reader.usual]
-    return {mark.encode(): one for one in found for mark in one.marks if all(shared[m] == 1 for m in one.marks)}
+    marked = [reader for reader in readers() if isinstance(reader, MarkedReader)]
+    return [form for one in marked for form in one.forms if all(shared[word] == 1 for word in one.marks)]
 
 
 def _split(text: bytes, size: int) -> Iterator[bytes]:
@@ -139,17 +145,22 @@ def _records(text: bytes, whole: bool = True) -> Iterator[Record | Steps]:
         for line in text.split(b"\n"):
             yield from parse_line(line)
         return
-    # a byte that is nowhere is found out sooner than a word
-    there = {word for word in words if all(byte in text for byte in word) and word in text}
-    reader = next((_by_mark()[word] for word in there if word in _by_mark()), None)
-    if reader and len(text) < LONGEST_LINE and b"\x1b" not in text:
-        if there <= {*map(str.encode, reader.marks)} and (steps := reader.steps(text)):
-            yield steps
+    forms = _forms() if len(text) < LONGEST_LINE else []
+    for form in forms[:1]:  # most probably it is this one again
+        if any(word in text for word in form.marks) and (found := form.steps(text, words)):
+            yield found
             return
-        if whole:
-            for part in _split(text, _PART):
-                yield from _records(part, whole=False)
+    there = contained(words, text)
+    possible = [form for form in forms if there.intersection(form.marks)]
+    for form in possible:
+        if form is not forms[0] and (found := form.steps(text, words)):
+            forms[:] = [form, *(other for other in forms if other is not form)]
+            yield found
             return
+    if possible and whole:
+        for part in _split(text, _PART):
+            yield from _records(part, whole=False)
+        return
     begins = set()
     for mark in there:
         at = text.find(mark)
@@ -169,7 +180,19 @@ def _seconds(text: str) -> int | None:
         return None
 
 
-@reads("'loss': ")
+def _dictionaries() -> Iterator[str]:
+    orders = ("loss", "grad_norm", "learning_rate"), ("loss", "learning_rate", "grad_norm"), ("loss", "learning_rate")
+    for quote, others, names in product(("", "'"), (0, 9), orders):
+        first = ", ".join(f"'{name}': {quote}(?P<{name}>{USUAL}){quote}" for name in names)
+        other = (
+            rf"(?:, '(?!learning_rate'|grad_norm'|epoch')\w{{1,40}}': {quote}-?{USUAL}{quote}){{1,{others}}}"
+            if others
+            else ""
+        )
+        yield rf"\{{{first}{other}, 'epoch': {quote}{USUAL}{quote}\}}"
+
+
+@reads("'loss': ", usual=[*_dictionaries()])
 def hugging_face(text: str) -> Iterator[tuple[int, Step]]:
     """The dictionaries that Hugging Face's Trainer prints; they have no step."""
     for match in _DICTIONARY.finditer(text):
@@ -180,7 +203,22 @@ def hugging_face(text: str) -> Iterator[tuple[int, Step]]:
         )
 
 
-@reads("iteration ")
+_PARTS = (
+    rf"iteration {{1,20}}(?P<step>{WHOLE})/ {{0,20}}(?P<total_steps>{WHOLE}) \| consumed samples: {{1,20}}{WHOLE} \| ",
+    rf"elapsed time per iteration \(ms\): (?P<milliseconds>{USUAL}) \| ",
+    rf"learning rate: (?P<learning_rate>{USUAL}) \| global batch size: {{1,20}}(?P<global_batch_size>{WHOLE}) \| lm loss: (?P<loss>{USUAL}) \| ",
+    rf"grad norm: (?P<grad_norm>{USUAL}) \| ",
+)
+
+
+@reads(
+    "iteration ",
+    usual=(
+        rf"{''.join(_PARTS)}throughput: (?P<throughput>{USUAL}) \|",
+        rf"{_PARTS[0]}{_PARTS[1]}(?:throughput per GPU \(TFLOP/s/GPU\): {USUAL} \| )?{_PARTS[2]}loss scale: {USUAL} \| {_PARTS[3]}"
+        rf"(?:num zeros: {USUAL} \| )?(?:params norm: {USUAL} \| )?number of skipped iterations: {{1,9}}{WHOLE} \| number of nan iterations: {{1,9}}{WHOLE} \|",
+    ),
+)
 def _megatron_lines(text: str) -> Iterator[tuple[int, Step]]:
     for match in _MEGATRON.finditer(text):
         yield match.start(), _megatron(match)
@@ -222,7 +260,7 @@ class Summary:
         if isinstance(record, Steps):
             self._add_all(record)
         elif isinstance(record, Step):
-            if self.last and record.step == self.last.step and record.loss == self.last.loss:
+            if self.last and record.step is not None and record[:2] == self.last[:2]:
                 return  # a progress bar repeats itself
             self.steps += 1
             self.last = record
@@ -244,11 +282,10 @@ class Summary:
             self.cache = record
 
     def _add_all(self, steps: Steps) -> None:
-        first = next(iter(steps))
-        if not steps.increase or (self.last and self.last.step == first.step):
-            for step in steps:
-                self.add(step)
+        changed = steps.changed(self.last)
+        if changed is None:
             return
+        steps, first = changed, next(iter(changed))
         self.steps += len(steps)
         self.last = steps.last
         self.first_loss = first.loss if self.first_loss is None else self.first_loss

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
-from itertools import repeat
-from operator import lt
+from itertools import compress, count, repeat, starmap
+from operator import gt, lt, ne
 from typing import Any, NamedTuple
 
 
@@ -31,26 +33,83 @@ class Step(NamedTuple):
 
 
 class Steps:
-    """Consecutive training steps, at least one, as columns: a list of values for each field of `Step` that their lines have."""
+    """Consecutive training steps, at least one, as columns.
 
-    def __init__(self, columns: Mapping[str, Sequence[Any]]):
-        self.columns = columns
+    Attributes:
+        columns: a list of values for each field of `Step` that all their lines have.
+    """
+
+    def __init__(self, columns: Mapping[str, Sequence[Any]], size: int):
+        self.columns, self._size = columns, size
+
+    @classmethod
+    def of(cls, step: Step) -> Steps:
+        """One step."""
+        return cls({n: (v,) for n, v in zip(Step._fields, step, strict=True) if v is not None}, 1)
 
     def __iter__(self) -> Iterator[Step]:
-        return map(Step, *(self.columns.get(name, repeat(None)) for name in Step._fields))
+        return starmap(Step, self.rows(Step._fields))
 
     def __len__(self) -> int:
-        return min(map(len, self.columns.values()))
+        return self._size
+
+    def rows(self, names: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+        """Their values of these fields."""
+        return _rows([self.columns.get(name) for name in names], self._size)
+
+    def numbers(self, before: int | None) -> Sequence[int]:
+        """Their numbers; those that have none are counted from the one before them."""
+        begin = (before or 0) + 1
+        return self.columns.get("step") or range(begin, begin + self._size)
+
+    def as_json(
+        self, first: Mapping[str, Any], columns: Mapping[str, Sequence[float] | None] | None = None
+    ) -> Iterator[str]:
+        """An object of each: the same first entries, and its values of these columns, or null. Default: all fields."""
+        columns = {name: self.columns.get(name) for name in Step._fields} if columns is None else columns
+        begin = json.dumps(first)[:-1].replace("%", "%%")
+        entries = "".join(f', "{name}": {"%r" if column else "null"}' for name, column in columns.items())
+        return map(f"{begin}{entries}}}".__mod__, _rows([one for one in columns.values() if one], self._size))
 
     @cached_property
     def increase(self) -> bool:
-        """Whether each has a higher number than the one before."""
+        """Whether each has a higher number than the one before, or none has a number."""
+        numbers = self.columns.get("step", ())
+        return all(map(lt, numbers, numbers[1:]))
+
+    def changed(self, before: Step | None) -> Steps | None:
+        """Those that do not repeat the number and the loss of the one before them, as progress bars do."""
         numbers = self.columns.get("step")
-        return numbers is not None and all(map(lt, numbers, numbers[1:]))
+        if numbers is None or (self.increase and (before is None or before.step != numbers[0])):
+            return self
+        pairs = [*self.rows(("step", "loss"))]
+        return self._where([*map(ne, pairs, [before and before[:2], *pairs])])
+
+    def parts(self) -> Iterator[Steps]:
+        """Parts in which the numbers increase; of neighbours with the same number, the last."""
+        if self.increase:
+            yield self
+            return
+        numbers = self.columns["step"]
+        kept = self._where([*map(ne, numbers, numbers[1:]), True]) or self
+        numbers = kept.columns["step"]
+        ends = [*compress(count(1), map(gt, numbers, numbers[1:])), len(kept)]
+        for begin, end in zip([0, *ends], ends, strict=False):
+            yield Steps({name: values[begin:end] for name, values in kept.columns.items()}, end - begin)
+
+    def _where(self, kept: Sequence[bool]) -> Steps | None:
+        if all(kept):
+            return self
+        size = sum(kept)
+        return Steps({n: [*compress(v, kept)] for n, v in self.columns.items()}, size) if size else None
 
     @property
     def last(self) -> Step:
-        return Step(**{name: values[-1] for name, values in self.columns.items()})
+        return Step(*(self.columns[name][-1] if name in self.columns else None for name in Step._fields))
+
+
+def _rows(columns: Sequence[Sequence[Any] | None], size: int) -> Iterator[tuple[Any, ...]]:
+    return zip(*(one or repeat(None, size) for one in columns), strict=True) if columns else repeat((), size)
 
 
 class CompileCount(NamedTuple):
@@ -95,44 +154,102 @@ Reader = Callable[[str], Iterator[tuple[int, Step]]]
 """Finds the steps in a line: where each begins, and what it is."""
 
 
+class Form:
+    """The form of a line that a trainer usually prints: many such lines are read at once.
+
+    Attributes:
+        marks: of its reader.
+    """
+
+    def __init__(self, text: str, marks: Sequence[str]):
+        self._pattern = Pattern(rf"(?m){text} *$".encode())
+        self.marks = [mark.encode() for mark in marks]
+
+    def steps(self, text: bytes, words: Iterable[bytes]) -> Steps | None:
+        """The steps of many lines. None if a line with a step may have another form.
+
+        Args:
+            words: the marks of all readers.
+        """
+        found, names = self._pattern.split(text), self._pattern.groupindex
+        size = len(names) + 1
+        if len(found) == 1:
+            return None
+        rest = b"\n".join(found[::size])
+        line = text[: text.find(b"\n", len(found[0])) + 1 or None]
+        if b"\x1b" in rest or contained(words, rest) or not contained(words, line).issubset(self.marks):
+            return None
+        try:
+            columns = dict(_values(name, found[at::size]) for name, at in names.items())
+        except ValueError:  # not a number, or one that no step has
+            return None
+        return Steps(columns, len(found) // size)
+
+
+def contained(words: Iterable[bytes], text: bytes) -> set[bytes]:
+    """Those of the words that are in a text."""
+    # a byte that is nowhere is found out sooner than a word
+    return {word for word in words if all(byte in text for byte in word) and word in text}
+
+
+_WHOLE = ("step", "total_steps", "global_batch_size")
+
+
+def _values(name: str, column: Sequence[bytes]) -> tuple[str, list[Any]]:
+    """The field of a column, and the field's values."""
+    if name == "tokens_per_second":
+        column = b"\n".join(column).replace(b",", b"").split(b"\n")
+    if name in _WHOLE:
+        with suppress(ValueError):  # 7.000
+            return name, _all(int, column)
+    values = _all(float, column)
+    if sum(values) >= _MOST:  # no number has a sign
+        raise ValueError(max(values))
+    if name in _WHOLE:
+        return name, [*map(int, values)]
+    return ("seconds", [value / 1000 for value in values]) if name == "milliseconds" else (name, values)
+
+
+def _all(kind: Callable[[bytes], float], column: Sequence[bytes]) -> list[float]:
+    """Their values; of those that come again and again, each is parsed once."""
+    if len({*column[:32]}) > 16:
+        return [*map(kind, column)]
+    values = {text: kind(text) for text in {*column}}
+    return [*map(values.__getitem__, column)]
+
+
 class MarkedReader:
     """A reader of lines that contain one of some words: most lines of a log have none, and are skipped. Made by `reads`."""
 
-    def __init__(self, marks: tuple[str, ...], read: Reader, usual: str = ""):
+    def __init__(self, marks: tuple[str, ...], read: Reader, usual: Sequence[str] = ()):
         self.marks, self.read = marks, read
-        self.usual = Pattern(rf"(?m){usual} *$".encode()) if usual else None
+        self.forms = [Form(text, marks) for text in usual]
 
     def __call__(self, text: str) -> Iterator[tuple[int, Step]]:
         return self.read(text)
 
-    def steps(self, text: bytes) -> Steps | None:
-        """The steps of many lines at once. None if a line with a mark is not a usual one."""
-        if not self.usual:
-            return None
-        rows, names = self.usual.findall(text), self.usual.groupindex
-        if not rows or any(text.count(mark.encode()) != len(rows) for mark in self.marks):
-            return None
-        return Steps({n: [*map(_TYPES.get(n, float), c)] for n, c in zip(names, zip(*rows, strict=True), strict=True)})
 
-
-_TYPES: Mapping[str, Callable[[bytes], float]] = {"step": int, "total_steps": int, "global_batch_size": int}
-
-
-def reads(*marks: str, usual: str = "") -> Callable[[Reader], MarkedReader]:
+def reads(*marks: str, usual: str | Sequence[str] = ()) -> Callable[[Reader], MarkedReader]:
     """Decorator of a reader: its records are only in lines with one of these words. A reader without it reads every line, which is slow.
 
     Args:
-        usual: a regular expression of the end of the lines that training scripts usually print, which are then read many at a time: with each mark
-            once, a group for each field of `Step` that they have, of `WHOLE` or `USUAL`, and what the reader finds in it.
+        usual: the ends of the lines that training scripts usually print, as regular expressions; such lines are read many at a time. Each has
+            a group for each field of `Step` that the reader finds in such a line (or `milliseconds`, for `seconds`), of `USUAL`, `DECIMAL` or
+            `WHOLE`, and no other group. The reader finds one step in such a line, no other reader finds any.
     """
-    return lambda read: MarkedReader(marks, read, usual)
+    forms = (usual,) if isinstance(usual, str) else usual
+    return lambda read: MarkedReader(marks, read, forms)
 
 
 # the number of digits is limited: otherwise a line of digits would take minutes
 NUMBER = r"[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,4})?|nan|inf|-inf|NaN"
 """A number, as a regular expression."""
-USUAL, WHOLE = r"[0-9]{1,15}\.[0-9]{1,30}", r"[0-9]{1,15}"
-"""Numbers below 1e15, and whole ones."""
+DECIMAL, WHOLE = r"[0-9.]{1,21}", r"[0-9]{1,15}"
+USUAL = DECIMAL + r"[-+eE0-9]{0,5}"
+"""What looks like a number, in the form of a usual line: shorter than what readers accept, so that both read the same."""
+COLOUR = r"\x1b\[[0-9;]{0,20}m"
+"""A control sequence of a terminal, as a regular expression."""
+_MOST = 1e15
 
 
 def parse_number(text: str | None) -> float | None:
@@ -140,7 +257,7 @@ def parse_number(text: str | None) -> float | None:
     if text is None:
         return None
     value = float(text)
-    return value if -1e15 < value < 1e15 else None
+    return value if -_MOST < value < _MOST else None
 
 
 class Pattern:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainium_cdk.jobs.records import Step
+from trainium_cdk.jobs.records import Step, Steps
 from trainium_cdk.jobs.report.curve import POINTS, Curve, Curves
 
 
@@ -39,8 +39,8 @@ def test_points_are_few_and_in_order(steps: list[int]) -> None:
 
 def test_only_metrics_with_values_have_a_curve() -> None:
     curves = Curves()
-    curves.add(Step(None, loss=2.0))
-    curves.add(Step(None, loss=1.5, grad_norm=0.1))
+    curves.add(Steps.of(Step(None, loss=2.0)))
+    curves.add(Steps.of(Step(None, loss=1.5, grad_norm=0.1)))
     assert {name: curve.all() for name, curve in curves.items()} == {
         "loss": [(1, 2.0), (2, 1.5)],
         "grad_norm": [(2, 0.1)],

@@ -69,19 +69,17 @@ NUMBERS: dict[tuple[int, str], Numbers] = {
 _LINE = Pattern(
     rf"LOG .{{6,40}}? - \(\d{{1,15}}, (?P<step>\d{{1,15}})\) step_loss : (?P<loss>{NUMBER})\s+learning_rate : "
     rf"(?P<lr>{NUMBER})\s+throughput : (?P<speed>{NUMBER})"
-    rf"(?:\s+grad-norm : (?P<norm>{NUMBER}))?"
+    rf"(?:(?:\s+seq/s)?\s+grad-norm : (?P<norm>{NUMBER}))?"
 )
-
-
 _USUAL = (
     rf"LOG .{{24}} - \({WHOLE}, (?P<step>{WHOLE})\) step_loss : (?P<loss>{USUAL}) "
-    rf"learning_rate : (?P<learning_rate>{USUAL}e-\d\d) throughput : (?P<throughput>{USUAL})"
+    rf"learning_rate : (?P<learning_rate>{USUAL}) throughput : (?P<throughput>{USUAL})(?: seq/s)?"
 )
 
 
-@reads(" step_loss : ", usual=_USUAL)
+@reads(" step_loss : ", usual=(_USUAL, rf"{_USUAL} grad-norm : (?P<grad_norm>{USUAL})"))
 def read(text: str) -> Iterator[tuple[int, Step]]:
-    """The vendor's `LOG ...` lines; NeuronX Distributed's examples print the same."""
+    """The vendor's `LOG ...` lines; NeuronX Distributed's examples print the same, with a unit."""
     for match in _LINE.finditer(text):
         step, *numbers = match.groups()
         loss, rate, speed, norm = map(parse_number, numbers)

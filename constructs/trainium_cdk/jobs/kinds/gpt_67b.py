@@ -17,7 +17,7 @@ from trainium_cdk.jobs import corrections, shell, templates
 from trainium_cdk.jobs.models import Checkpoints, Data, Job, Upstream, Word, check_checkpoints
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
-from trainium_cdk.jobs.records import NUMBER, Pattern, Reader, Step, parse_number, reads
+from trainium_cdk.jobs.records import NUMBER, USUAL, WHOLE, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
 
 if TYPE_CHECKING:
@@ -33,9 +33,21 @@ _TOKENIZER = "gpt2"
 _CHECKPOINTS = "exp_manager.checkpoint_callback_params"
 _BAR = Pattern(r"\|\s{0,20}(?P<at>\d{1,15})/(?P<total>\d{1,15}) \[(?P<rest>[^\[\]\r\n]{0,2000})\]")
 _SETTING = Pattern(rf"(?P<key>[\w-]{{1,60}})=(?P<value>{NUMBER})(?=[,\]\s]|$)")
+_BEGIN = rf"\| {{0,20}}{WHOLE}/(?P<total_steps>{WHOLE}) \[[^=\[\]\r\n]{{1,60}}, v_num=[^=,\[\]\r\n]{{1,60}}, "
+_NORM, _STEP = rf"gradient_norm=(?P<grad_norm>{USUAL})", rf"global_step=(?P<step>{USUAL}), consumed_samples={USUAL}"
+_SPEED = rf"throughput=(?P<throughput>{USUAL}), throughput_peak={USUAL}"
+_USUAL = rf"{_BEGIN}reduced_train_loss=(?P<loss>{USUAL}), lr=(?P<learning_rate>{USUAL}), "
 
 
-@reads("loss=", "global_step=")
+@reads(
+    "loss=",
+    "global_step=",
+    usual=(
+        rf"{_USUAL}(?:parameter_norm={USUAL}, )?{_NORM}, {_STEP}, {_SPEED}\]",
+        rf"{_USUAL}{_STEP}, {_SPEED}, {_NORM}\]",
+        rf"{_BEGIN.replace('v_num', f'loss={USUAL}, v_num')}reduced_train_loss=(?P<loss>{USUAL}), {_STEP}\]",
+    ),
+)
 def read(text: str) -> Iterator[tuple[int, Step]]:
     """The progress bars of NxD Training and NeMo. The step is `global_step`, from 0; the bar counts batches of the data loader."""
     for match in _BAR.finditer(text):

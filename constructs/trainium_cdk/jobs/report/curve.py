@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
 
-from trainium_cdk.jobs.records import Step, Steps
+from trainium_cdk.jobs.records import Steps
 
 POINTS = 1000
 """The most points that a curve keeps: more than a screen has pixels for one chart."""
+_SHORT = 16
+"""Up to so many neighbours, all runs of a piece are added at once; longer ones one by one, which then is quicker."""
 
 METRICS: Mapping[str, str] = {
     "loss": "loss",
@@ -40,22 +43,35 @@ class Curve:
             self.points.pop()
         self._steps += steps
         self._values += values
-        begin = 0
-        while len(self._steps) - begin >= self._each:
-            self.points.append(self._mean(begin, begin + self._each))
-            begin += self._each
+        begin, last = 0, len(self._steps) - 1  # the newest may be replaced
+        while groups := min((last - begin) // self._each, POINTS - len(self.points)):
+            end = begin + groups * self._each
+            self.points += zip(self._means(self._steps, begin, end), self._means(self._values, begin, end), strict=True)
+            begin = end
             if len(self.points) >= POINTS:
                 pairs = zip(self.points[::2], self.points[1::2], strict=True)
                 self.points = [((a + c) / 2, (b + d) / 2) for (a, b), (c, d) in pairs]
                 self._each *= 2
         del self._steps[:begin], self._values[:begin]
 
-    def _mean(self, begin: int, end: int) -> tuple[float, float]:
-        return sum(self._steps[begin:end]) / (end - begin), sum(self._values[begin:end]) / (end - begin)
+    def _means(self, column: list[float], begin: int, end: int) -> list[float]:
+        """Of each run of neighbours."""
+        each = self._each
+        if column is self._steps and column[end - 1] - column[begin] == end - begin - 1:  # one after the other
+            return [
+                (a + b) / 2 for a, b in zip(column[begin:end:each], column[begin + each - 1 : end : each], strict=True)
+            ]
+        if each > _SHORT:
+            return [sum(column[at : at + each]) / each for at in range(begin, end, each)]
+        sums = column[begin:end:each]
+        for at in range(begin + 1, begin + each):
+            sums = [*map(add, sums, column[at:end:each])]
+        return [one / each for one in sums]
 
     def all(self) -> list[tuple[float, float]]:
         """The points so far, the newest included."""
-        return [*self.points, *([self._mean(0, len(self._steps))] if self._steps else [])]
+        rest = [(sum(self._steps) / len(self._steps), sum(self._values) / len(self._values))] if self._steps else []
+        return [*self.points, *rest]
 
 
 class Curves(dict[str, Curve]):
@@ -71,18 +87,12 @@ class Curves(dict[str, Curve]):
         self.step: int | None = None
         self.last: dict[str, float] = {}
 
-    def add(self, new: Step | Steps) -> None:
-        if isinstance(new, Steps) and not new.increase:
-            for step in new:
-                self.add(step)
-            return
-        if isinstance(new, Steps):
-            steps, columns = new.columns["step"], new.columns
-        else:
-            steps = [(self.step or 0) + 1 if new.step is None else new.step]
-            columns = {name: [value] for name, value in zip(new._fields, new, strict=True) if value is not None}
-        self.step = steps[-1]
-        for name in METRICS:
-            if values := columns.get(name):
-                self.last[name] = values[-1]
-                self.setdefault(name, Curve()).add(steps, values)
+    def add(self, new: Steps) -> None:
+        """Take the next steps of the log."""
+        for part in new.parts():
+            steps = part.numbers(self.step)
+            self.step = steps[-1]
+            for name in METRICS:
+                if values := part.columns.get(name):
+                    self.last[name] = values[-1]
+                    self.setdefault(name, Curve()).add(steps, values)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from trainium_cdk.jobs.records import Step
+from trainium_cdk.jobs.records import Steps
 from trainium_cdk.jobs.report.curve import METRICS
 from trainium_cdk.jobs.report.events import EventWriter
 from trainium_cdk.jobs.report.run import Take
@@ -22,7 +21,9 @@ def as_csv(file: Path) -> Iterator[Take]:
     with file.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(["job", "step", *METRICS])
-        yield lambda id, number, step: writer.writerow([id, number, *(getattr(step, name) for name in METRICS)])
+        yield lambda id, numbers, steps: writer.writerows(
+            (id, number, *row) for number, row in zip(numbers, steps.rows(METRICS), strict=True)
+        )
 
 
 @contextmanager
@@ -31,10 +32,10 @@ def as_json(file: Path) -> Iterator[Take]:
     with file.open("w", encoding="utf-8") as out:
         before = "[\n"
 
-        def take(id: str, number: int, step: Step) -> None:
+        def take(id: str, numbers: Sequence[int], steps: Steps) -> None:
             nonlocal before
-            found: dict[str, Any] = {"job": id, "step": number, **_values(step)}
-            out.write(before + json.dumps(found))
+            columns = {"step": numbers, **_columns(steps)}
+            out.write(before + ",\n".join(steps.as_json({"job": id}, columns)))
             before = ",\n"
 
         yield take
@@ -49,15 +50,17 @@ def as_events(folder: Path) -> Iterator[Take]:
     """
     now, writers = time.time(), dict[str, tuple[IO[bytes], EventWriter]]()
 
-    def take(id: str, number: int, step: Step) -> None:
+    def take(id: str, numbers: Sequence[int], steps: Steps) -> None:
         if id not in writers:
             (folder / id).mkdir(parents=True, exist_ok=True)
             for earlier in (folder / id).glob("events.out.tfevents.*.trn"):
                 earlier.unlink()  # TensorBoard would draw both
             file = (folder / id / f"events.out.tfevents.{int(now)}.trn").open("wb")
             writers[id] = file, EventWriter(file, now)
-        for name, value in _values(step).items():
-            writers[id][1].scalar(name, value, number, now)
+        columns = _columns(steps)
+        for number, row in zip(numbers, steps.rows(columns), strict=True):
+            for name, value in zip(columns, row, strict=True):
+                writers[id][1].scalar(name, value, number, now)
 
     try:
         yield take
@@ -66,5 +69,5 @@ def as_events(folder: Path) -> Iterator[Take]:
             file.close()
 
 
-def _values(step: Step) -> dict[str, float]:
-    return {name: value for name in METRICS if (value := getattr(step, name)) is not None}
+def _columns(steps: Steps) -> dict[str, Sequence[float]]:
+    return {name: steps.columns[name] for name in METRICS if name in steps.columns}

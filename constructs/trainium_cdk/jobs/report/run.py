@@ -23,7 +23,7 @@ TAIL_BYTES = 65_536
 """Of the end of each stage's log, in which a failure is looked for."""
 AT_ONCE = 8
 """Logs that are read at the same time."""
-Take = Callable[[str, int, Step], None]
+Take = Callable[[str, Sequence[int], Steps], None]
 FAR_ABOVE = 3
 """A throughput so many times the published one is not Trainium's: for example the sandbox's stand-in."""
 
@@ -58,13 +58,13 @@ class Run:
     def feed(self, stage: str, data: bytes) -> None:
         """Take a piece of a stage's log. Steps of other stages than `train` are trials, and not of the training."""
         self.tails[stage] = (self.tails.get(stage, b"") + data)[-TAIL_BYTES:]
-        for record in self.reader.feed(data) if self.take else self.reader.feed_many(data):
+        for record in self.reader.feed_many(data):
             if isinstance(record, Step | Steps) and stage == "train":
-                self.curves.add(record)
-                last = record.last if isinstance(record, Steps) else record
-                self.total_steps = last.total_steps or self.total_steps
+                steps = record if isinstance(record, Steps) else Steps.of(record)
                 if self.take:
-                    self.take(self.status.id, self.curves.step or 0, last)
+                    self.take(self.status.id, steps.numbers(self.curves.step), steps)
+                self.curves.add(steps)
+                self.total_steps = steps.last.total_steps or self.total_steps
             elif isinstance(record, CompileCount):
                 self.compiled[record.what] = self.compiled.get(record.what, 0) + record.count
             elif isinstance(record, CompileError):
@@ -206,7 +206,7 @@ def collect_all(
     """Jobs as `collect`, and of each array its members that have begun.
 
     Args:
-        take: is given each step: the job's id, the step's number, the step.
+        take: is given all steps, several at a time: the job's id, their numbers, the steps.
         say: is told what is read.
 
     Raises:
