@@ -275,7 +275,7 @@ def test_each_usual_line_is_read_with_many_others() -> None:
 
 def test_curves_of_columns_are_those_of_steps() -> None:
     """With means of neighbours, progress bars that draw a step twice, steps that the program skips, and restarts."""
-    steps = [at for at in range(1, 9000) for _ in range(at % 3)] + [*range(700, 5000)] + [*range(4990, 30_000, 3)]
+    steps = [*range(1, 5000), *range(700, 9000, 3), *(at for at in range(8000, 30_000) for _ in range(at % 4))]
     columns = {"step": steps, "loss": [9 / at for at in steps], "grad_norm": [at % 7 for at in steps]}
     alone = Curves()
     for at, loss, norm in zip(*columns.values(), strict=True):
@@ -286,6 +286,19 @@ def test_curves_of_columns_are_those_of_steps() -> None:
             part = {name: values[begin : begin + size] for name, values in columns.items()}
             together.add(Steps(part, len(part["step"])))
         assert together == alone
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"st\x1b[1mep: 5  loss: 3  " + titan(7),
+        usual(7).replace(b"11.2500", b"9" * 16 + b".5"),
+        usual(7).replace(b"11.2500", b"1e400"),
+        nxdt(7).replace(b"6.930", b"1e16"),
+    ],
+)
+def test_what_only_looks_like_a_usual_line(line: bytes) -> None:
+    assert Follower().feed(line * 2) == [*parse_line(line[:-1]), *parse_line(line[:-1])]
 
 
 def test_a_line_beyond_what_is_read() -> None:
