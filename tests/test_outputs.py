@@ -248,10 +248,6 @@ def test_a_stack_is_read(name: str, region: str | None) -> None:
     assert outputs.read(name, region) == outputs.parse(name, region or "us-east-1", GOOD)
 
 
-SLURMS = "TrnPclusterStack, b, d"
-DEPLOY = "`cdk deploy TrnPclusterStack -c env=FILE`, with the file of the environment y."
-
-
 @pytest.mark.usefixtures("account")
 @pytest.mark.parametrize(
     ("arguments", "message"),

@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs/when-it-fails.md"
-ENGINES = ("ParallelCluster", "PCS", "EKS")
 _ROW = re.compile(
     r"^\| (?P<scene>[^|]+) \| (?P<engine>[^|]+) \| `(?P<command>[^`]+)` \| (?P<sentence>[^|]+) \|$", re.MULTILINE
 )

@@ -22,8 +22,6 @@ from trainium_cdk import (
     TrnStorage,
 )
 
-BLOCK = eks.CapacityType.CAPACITY_BLOCK
-
 
 def one(scope: Stack, **given: Any) -> TrnNodeGroup:
     return TrnNodeGroup(scope, "Trn", cluster=cluster(scope), **given)

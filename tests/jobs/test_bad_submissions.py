@@ -36,7 +36,6 @@ LARGE = make_cluster(fleet(nodes=256))
 SDK_2_28 = make_cluster(neuron_release="2.28.1")
 TRN2 = make_cluster(fleet("trn2.48xlarge", 4))
 MIXED = make_cluster(fleet(nodes=2, resource="a"), fleet("trn2.48xlarge", 4, resource="b"))
-HELLO = {"filename": "hello.sh", "content": b"echo hello\n"}
 
 CLUSTERS = {
     "trn1.2xlarge": SMALL, "256 nodes": LARGE, "Neuron 2.28.1": SDK_2_28, "trn2.48xlarge": TRN2, "mixed": MIXED,

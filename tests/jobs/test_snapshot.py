@@ -20,7 +20,6 @@ from trainium_cdk.jobs.slurm.snapshot import parse
 CLUSTER = make_cluster()
 JOB = f"trn-job j-1\ntrn-json {json.dumps({'kind': 'bert-large', 'queue': 'compute1', 'instance_type': 'trn1.32xlarge', 'nodes': 2})}\n"
 CHAIN = JOB + "trn-stage precompile 7\ntrn-stage train 8\n"
-BOTH = "trn-stage precompile 7\ntrn-stage train 8\n"
 T = "2026-11-20T10:00:00"
 MARK = "0123456789abcdef01234567"
 

@@ -31,7 +31,6 @@ NOT_RUN = {
     "trn scale": "named alone",
     "trn logs --raw": "named alone",
 }
-LATER = re.compile("trn (destroy|cancel)")
 
 
 @pytest.fixture(scope="module")

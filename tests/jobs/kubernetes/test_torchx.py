@@ -19,7 +19,6 @@ from trainium_cdk.jobs.kubernetes.torchx import component
 from trainium_cdk.outputs import EksCluster
 
 TORCHX = ROOT / ".venvs/torchx/bin/torchx"
-Object = dict[str, Any]
 
 
 def torchx(folder: Path, cluster: EksCluster, *arguments: str, good: bool = True) -> Any:

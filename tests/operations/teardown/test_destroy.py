@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from trainium_cdk.operations.teardown.jobs import end
 from trainium_cdk.operations.teardown.occupants import Occupant
 from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY
 
-Client = Callable[[str], Any]
 STACK = "TeardownTest"
 OURS = {CONTRACT_KEY: {"Value": CONTRACT}}
 

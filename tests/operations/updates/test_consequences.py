@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
+import yaml
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from trainium_cdk.errors import UpdateError
@@ -18,16 +20,7 @@ from trainium_cdk.operations.updates.live import Assembled, _pick, _reason, asse
 from trainium_cdk.operations.updates.pcluster import changes
 
 Data = dict[str, Any]
-STOP = "Stop the fleet first (trn fleet stop), compare again with --fleet-stopped, deploy, and start it again (trn fleet start)"
-LOGIN = (
-    "Set pcluster.overrides: {LoginNodes: {Pools: [{Name: login, Count: 0}]}} and deploy, then deploy this without it"
-)
-ANOTHER = (
-    "Leave it as it was; or give the cluster another name (pcluster.cluster_name): a new cluster is created on the same file "
-    "systems, and this one is deleted after it"
-)
 DRAIN = "nodes that run a job keep it and are replaced after it; idle ones are replaced at once"
-SPOT = "Scheduling.SlurmQueues[q].CapacityType"
 
 
 def lab(
@@ -76,69 +69,21 @@ TINY = Spec(
         }
     }
 )  # fmt: skip
-BUCKET, XY = "AWS::S3::Bucket", "AWS::X::Y"
-COPY = "Leave it as it was, or copy its data first and then give --allow Part"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "fleet_running", "expected"),
-    [
-        (lab(), lab(), True, []),
-        (lab(CapacityType="SPOT"), lab(CapacityType="ONDEMAND"), True, [f"interrupts: C {SPOT} (Custom::PclusterCluster): SPOT -> ONDEMAND: {DRAIN}"]),
-        (lab("TERMINATE", CapacityType="SPOT"), lab("TERMINATE", CapacityType="ONDEMAND"), True, [
-            f"interrupts: C {SPOT} (Custom::PclusterCluster): SPOT -> ONDEMAND: the nodes are replaced at once, and the jobs on them stop. "
-            "Let running jobs end first; those that were stopped start again from their last checkpoint"]),
-        (lab("", CapacityType="SPOT"), lab("", CapacityType="ONDEMAND"), True,
-         [f"refused: C {SPOT} (Custom::PclusterCluster): SPOT -> ONDEMAND: ParallelCluster rejects it while compute nodes may run. {STOP}"]),
-        (lab("", CapacityType="SPOT"), lab("", CapacityType="ONDEMAND"), False,
-         [f"interrupts: C {SPOT} (Custom::PclusterCluster): SPOT -> ONDEMAND: the fleet must be stopped for it, so no job runs. Start the fleet again afterwards"]),
-        (lab(logins=1), lab(logins=1, sudo="false"), True,
-         ["refused: C DeploymentSettings.DisableSudoAccessForDefaultUser (Custom::PclusterCluster): true -> false: "
-          f"ParallelCluster rejects it while compute nodes or login nodes run. {LOGIN}. Before that, s{STOP[1:]}"]),
-        (lab(logins=1), lab(logins=1, login="b"), False,
-         [f"refused: C LoginNodes.Pools[p].InstanceType (Custom::PclusterCluster): a -> b: ParallelCluster rejects it while login nodes run. {LOGIN}"]),
-        (lab(), lab(login="b"), True,
-         ["safe: C LoginNodes.Pools[p].InstanceType (Custom::PclusterCluster): a -> b: the running cluster is updated without interruption"]),
-        (lab("DRAIN"), lab("TERMINATE"), True,
-         ["safe: C Scheduling.SlurmSettings.QueueUpdateStrategy (Custom::PclusterCluster): DRAIN -> TERMINATE: ParallelCluster does not see this "
-          "change, and leaves the cluster as it is until something else of its configuration changes. Change something else with it, for example a tag"]),
-        (lab(Networking={"PlacementGroup": {"Enabled": True}}), lab(Networking={"PlacementGroup": {"Enabled": False}}), True,
-         [f"interrupts: C Scheduling.SlurmQueues[q].Networking.PlacementGroup.Enabled (Custom::PclusterCluster): true -> false: {DRAIN}"]),
-        (lab(), lab(os="alinux2023"), False,
-         [f"refused: C Image.Os (Custom::PclusterCluster): ubuntu2404 -> alinux2023: ParallelCluster cannot change it in an existing cluster. {ANOTHER}"]),
-        (lab(), lab(name="den"), True, [f"refused: C ClusterName (Custom::PclusterCluster): lab -> den: ParallelCluster does not rename a cluster. {ANOTHER}"]),
-        (lab(Networking={"SubnetIds": [{"Ref": "A"}]}), lab(Networking={"SubnetIds": [{"Ref": "B"}]}), True,
-         [f"interrupts: C Scheduling.SlurmQueues[q].Networking.SubnetIds (Custom::PclusterCluster): A -> B: {DRAIN}"]),
-        (lab(Networking={"SubnetIds": ["a"]}), lab(Networking={"SubnetIds": ["a", "b"]}), True,
-         ['safe: C Scheduling.SlurmQueues[q].Networking.SubnetIds (Custom::PclusterCluster): a -> ["a","b"]: the running cluster is updated without interruption']),
-        (lab(), lab(ComputeResources=[{"Name": "r", "MaxCount": 1}]), True,
-         ["safe: C Scheduling.SlurmQueues[q].ComputeResources (Custom::PclusterCluster): none -> r: the running cluster is updated without interruption"]),
-        (nested("3.15.0"), nested("3.16.1"), True,
-         ['refused: P TemplateURL (AWS::CloudFormation::Stack): "https://${AWS::Region}.amazonaws.com/parallelcluster/3.1... -> '
-          '"https://${AWS::Region}.amazonaws.com/parallelcluster/3.1...: ParallelCluster 3.16.1 does not update a cluster that 3.15.0 created. ' + ANOTHER]),
-        (nested("3.15.0"), nested("3.15.0"), True, []),
-        (nested("3.15.0"), {}, True, ["safe: P (AWS::CloudFormation::Stack): it is deleted; nothing is stored in it"]),
-        (one(BUCKET, BucketName="a"), one(BUCKET, BucketName="b"), True, [f"loses: Part BucketName (AWS::S3::Bucket): a -> b: it is replaced; lost with it: its objects. {COPY}"]),
-        (one(BUCKET, Rules=[{"Id": 1}, {"Id": 2}]), one(BUCKET, Rules=[{"Id": 1}, {"Id": 3}]), True,
-         [f"loses: Part Rules.1.Id (AWS::S3::Bucket): 2 -> 3: it is replaced; lost with it: its objects. {COPY}"]),
-        (one(BUCKET, Tags="a"), one(BUCKET, Tags="b"), True, ["safe: Part Tags (AWS::S3::Bucket): a -> b: it is changed in place"]),
-        (one(XY, Size=1), one(XY, Size="1"), True, []),
-        (one(XY, On=True), one(XY, On="true"), True, []),
-        (one(XY, Size=2), one(XY, Size=1), True, ["safe: Part Size (AWS::X::Y): 2 -> 1: it is changed in place"]),
-        (one(XY, Way=2), one(XY, Way=1), True, ["replaces: Part Way (AWS::X::Y): 2 -> 1: it may be replaced; nothing is stored in it"]),
-        (one("AWS::New::Type", Way=2), one("AWS::New::Type", Way=1), True, ["replaces: Part Way (AWS::New::Type): 2 -> 1: it may be replaced; nothing is stored in it"]),
-        ({}, one(XY), True, ["safe: Part (AWS::X::Y): it is created"]),
-        (one(XY), one(BUCKET), True, ["safe: Part (AWS::X::Y): it is deleted; nothing is stored in it", "safe: Part (AWS::S3::Bucket): it is created"]),
-        (one("AWS::CDK::Metadata"), one("AWS::CDK::Metadata", Analytics="v2"), True, []),
-        (one(BUCKET, BucketName="a") | {"L": {"Type": XY, "Properties": {"Of": {"Fn::Sub": "x-${R.Arn}"}}}},
-         one(BUCKET, BucketName="b") | {"L": {"Type": XY, "Properties": {"Of": {"Fn::Sub": "x-${R.Arn}"}}}}, True,
-         [f"loses: Part BucketName (AWS::S3::Bucket): a -> b: it is replaced; lost with it: its objects. {COPY}",
-          "safe: L Of (AWS::X::Y): R.Arn -> another R.Arn: it is changed in place"]),
-    ],
-)  # fmt: skip
-def test_a_change(old: Data, new: Data, fleet_running: bool, expected: list[str]) -> None:
-    found = compare({"Resources": old}, {"Resources": new}, TINY, fleet_running=fleet_running)
-    assert [str(change) for change in found] == expected
+CHANGES = yaml.safe_load(Path(__file__).with_name("consequences.yaml").read_text("utf-8"))
+
+
+def made(what: Data) -> Data:
+    made_by: dict[str, Callable[..., Data]] = {"lab": lab, "nested": nested, "one": one}
+    found = {name: how(**what[name]) for name, how in made_by.items() if name in what}
+    return {"Resources": {k: r for each in (*found.values(), what.get("more", {})) for k, r in each.items()}}
+
+
+@pytest.mark.parametrize("case", CHANGES, ids=lambda case: (case["told"] or ["no change"])[0][:60])
+def test_a_change(case: Data) -> None:
+    found = compare(made(case["old"]), made(case["new"]), TINY, fleet_running="stopped" not in case)
+    assert [str(change) for change in found] == case["told"]
 
 
 @pytest.mark.parametrize(
