@@ -33,7 +33,7 @@ def test_the_fleet_is_stopped_and_started(backend: SlurmBackend, slurm: LocalSlu
     assert trn("start") == "the fleet is RUNNING already\n"
     job = backend.submit(script("sleep 3600"))
     refused = trn("stop", code=1)
-    assert f"1 jobs run or wait ({job.id}), and stopping the fleet ends their nodes" in refused
+    assert f"1 job runs or waits ({job.id}), and stopping the fleet ends their nodes" in refused
     assert fleet.status(backend).status == "RUNNING"
     backend.cancel(job.id)
     assert trn("stop") == "the fleet is STOP_REQUESTED\nthe fleet is STOPPED\n"

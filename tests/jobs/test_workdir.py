@@ -62,6 +62,13 @@ def test_what_is_sent(tmp_path: Path, files: dict[str, str], sent: str) -> None:
     assert [name for name in found if "ignore" not in name] == sent.split()
 
 
+def test_a_single_file_is_counted_as_one(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("12")
+    assert str(workdir.read(tmp_path)) == f"{tmp_path}: 1 file, 2 bytes"
+    (tmp_path / "b.py").touch()
+    assert str(workdir.read(tmp_path)) == f"{tmp_path}: 2 files, 2 bytes"
+
+
 def test_ignore_files_agree_with_git(tmp_path: Path) -> None:
     names = [
         "a.py",

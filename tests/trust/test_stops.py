@@ -334,7 +334,7 @@ def test_a_destroy_stopped_while_it_waits_for_jobs_deletes_nothing(
     tmp_path: Path,
 ) -> None:  # fmt: skip
     trn = Command(["destroy", with_jobs, "--yes", "--jobs", "wait"], local_aws.env, tmp_path)
-    trn.wait_for_output(f"waiting for 1 jobs: {talking}".encode())
+    trn.wait_for_output(f"waiting for 1 job: {talking}".encode())
     code, _, lines = trn.end(number)
     assert code == STOPS[number]
     assert lines[-1].startswith(f"{with_jobs} is CREATE_COMPLETE; ")

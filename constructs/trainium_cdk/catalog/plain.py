@@ -31,6 +31,15 @@ def plain(data: Any) -> Any:
     raise ValueError(f"{type(data).__name__} is not text, a number, a list or a mapping")
 
 
+def counted(number: int, one: str, several: str = "") -> str:
+    """A number with its noun, and with what depends on the number.
+
+    >>> counted(1, "file"), counted(2000, "file"), counted(2, "address"), counted(0, "job runs", "jobs run")
+    ('1 file', '2,000 files', '2 addresses', '0 jobs run')
+    """
+    return f"{number:,} {one if number == 1 else several or one + ('es' if one.endswith('s') else 's')}"
+
+
 def listed(items: Iterable[object], last: str = "and") -> str:
     """Items joined as in a sentence: `a, b and c`."""
     texts = [str(item) for item in items]

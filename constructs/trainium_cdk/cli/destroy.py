@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Region, described, name_in_account
 from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.cli.working import working
@@ -207,7 +208,7 @@ def plan(found: Survey, fate: str) -> list[str]:
 def _steps(found: Survey, fate: str) -> Iterator[str]:
     if found.owner.cluster and fate != "ignore":
         yield f"{'cancel' if fate == 'cancel' else 'wait for'} the jobs on cluster {found.owner.cluster}"
-    yield f"delete stack {found.owner.stack} with {found.resources} resource{'' if found.resources == 1 else 's'}"
+    yield f"delete stack {found.owner.stack} with {counted(found.resources, 'resource')}"
     yield "delete leftovers of its parts: instances, load balancers, network interfaces, security groups, volumes, logs"
 
 
@@ -217,8 +218,11 @@ def conclusion(found: Survey, report: Report) -> list[str]:
     lines = [f"kept, as configured: {k.type} {k.id}; it costs money" for k in report.kept]
     lines += [f"left: {what}: {why}" for what, why in report.left]
     if report.deleted and not report.left:
-        rest = f"{len(report.kept)} resources are kept" if report.kept else "nothing is left"
-        return [*lines, f"{stack} is deleted; {len(report.swept)} leftovers were deleted; {rest}"]
+        rest = f"{counted(len(report.kept), 'resource is', 'resources are')} kept" if report.kept else "nothing is left"
+        return [
+            *lines,
+            f"{stack} is deleted; {counted(len(report.swept), 'leftover was', 'leftovers were')} deleted; {rest}",
+        ]
     return [*lines, f"{stack} is not completely deleted. Fix the errors above, and run the same command again"]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli import terminal
 from trainium_cdk.cli.named import age, did_you_mean, duration, length, then, user, whole
 from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, on_cluster
@@ -340,7 +341,7 @@ def summarize(summary: Summary, published: Expected | None = None) -> list[str]:
         lines.append(f"compiled {summary.graphs} graphs, {summary.failed_graphs} failed")
     if summary.last:
         step, loss = summary.last.step, summary.last.loss
-        text = f"{summary.steps} steps" if step is None else f"step {step}"
+        text = counted(summary.steps, "step") if step is None else f"step {step}"
         if loss is not None:
             text += f": loss {loss:.4g}" + (
                 f", from {summary.first_loss:.4g}" if summary.first_loss is not None else ""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.bake import bake
 from trainium_cdk.cli.options import EKS_STACK, Json, Target, kubernetes, on_cluster
 from trainium_cdk.cli.output import answer, hand_out, put, say, shown
@@ -37,7 +38,7 @@ def build(
 
     jobs = kubernetes(on)
     source = images.pack(directory, file)
-    say(f"packed {source.files:,} {'file' if source.files == 1 else 'files'}, {source.size:,} bytes")
+    say(f"packed {counted(source.files, 'file')}, {source.size:,} bytes")
     if source.left_out:
         say(f"left out: {', '.join(map(str, source.left_out))}")
     with working("building the image", f"image build {jobs.cluster.stack}") as shown:

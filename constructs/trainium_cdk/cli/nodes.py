@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli import terminal
 from trainium_cdk.cli.named import length
 from trainium_cdk.cli.options import Json, Target, backend, on_cluster
@@ -63,8 +64,8 @@ def nodes(
     running = [prices.get(node.instance_type) for node in found if node.on]
     off = len(found) - len(running)
     say(
-        f"{len(running)} nodes are on: {together(running)}"
-        + (f". {off} are powered down{'' if every else ' (--all)'}" if off else "")
+        f"{counted(len(running), 'node is', 'nodes are')} on: {together(running)}"
+        + (f". {off} {'is' if off == 1 else 'are'} powered down{'' if every else ' (--all)'}" if off else "")
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.options import Json, SubmitEnvFile, Target, deployed, described, on_cluster
 from trainium_cdk.cli.output import put, say, table
 from trainium_cdk.cli.submit import make, of_kinds
@@ -127,13 +128,13 @@ def _number(value: float | None) -> str:
 
 
 def _notes(found: list[Forecast], cluster: Cluster, date: Any) -> list[str]:
-    lines = [f"{one.nodes} nodes refused: {one.refused}" for one in found if one.refused]
+    lines = [f"{counted(one.nodes, 'node')} refused: {one.refused}" for one in found if one.refused]
     good = [one for one in found if not one.refused]
     lines += dict.fromkeys(str(place) for one in good for place in one.places)
     lines += dict.fromkeys(note for one in good for note in one.notes)
     if steps := next((one.steps for one in good if one.steps), None):
         lines.append(f"hours: of all {steps:,} steps, without compilation")
-    lines += [f"{one.nodes} nodes: {one.expected}" for one in good if one.expected]
+    lines += [f"{counted(one.nodes, 'node')}: {one.expected}" for one in good if one.expected]
     if any(one.expected is None for one in good):
         lines.append(
             "not published: AWS has published no throughput of this very job. Nothing is extrapolated: measure it with a short run "

@@ -71,7 +71,7 @@ def _show(report: Report, target: Target) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from trainium_cdk.checks.live.model import counted
+    from trainium_cdk.catalog.plain import counted
     from trainium_cdk.cli.terminal import clean
 
     levels: tuple[Level, ...] = ("ok", "info", "warning", "error")  # the worst last, where it stays on the screen

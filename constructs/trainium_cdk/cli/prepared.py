@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.options import Json, Target, backend, on_cluster
 from trainium_cdk.cli.output import put, say, table
 
@@ -38,7 +39,7 @@ def environments(
         names = [one.name for one in there if not one.jobs] if UNUSED in remove else remove
         prepared.remove(jobs, names)
         freed = sum(one.megabytes for one in there if one.name in names)
-        say(f"removed {len(names)} environment{'' if len(names) == 1 else 's'}, {freed:,} MB")
+        say(f"removed {counted(len(names), 'environment')}, {freed:,} MB")
         return
     if as_json:
         put([asdict(one) for one in there])

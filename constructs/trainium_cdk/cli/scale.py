@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.options import EKS_STACK, EnvFile, Region, Stack, only
 from trainium_cdk.cli.output import say
 from trainium_cdk.engines import EKS
@@ -41,7 +42,7 @@ def scale(
     client: Any = clients(cluster.region)
     with aws_errors_as(ScaleError, f"cannot scale {group}"):
         name = scaling.scale(cluster, group, nodes, client, busy=lambda name: _busy(cluster, name, force), force=force)
-        say(f"node group {group}: requested {nodes} nodes")
+        say(f"node group {group}: requested {counted(nodes, 'node')}")
         if wait:
             scaling.wait(lambda: scaling.progress(cluster, name, client), say, timeout=timeout)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import typer
 
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.named import did_you_mean, then, user, whole
 from trainium_cdk.cli.options import (
     Json,
@@ -238,7 +239,7 @@ def submit(
         if sent.sent is not None:
             files, size = sent.sent
             say(
-                f"sent {files:,} new or changed files, {size:,} bytes packed"
+                f"sent {counted(files, 'new or changed file')}, {size:,} bytes packed"
                 if files
                 else "the workdir was sent before"
             )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import ImageError
 from trainium_cdk.outputs.contract import SOURCES
 
@@ -42,7 +43,7 @@ class LeftOut:
     size: int
 
     def __str__(self) -> str:
-        return f"{self.what} ({self.files:,} {'file' if self.files == 1 else 'files'}, {self.size:,} bytes)"
+        return f"{self.what} ({counted(self.files, 'file')}, {self.size:,} bytes)"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainium_cdk._aws import describe_error
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import ImageError, TransportError
 from trainium_cdk.jobs.build_context import Source, pack
 from trainium_cdk.outputs import EksCluster
@@ -80,7 +81,9 @@ def build(
             if tag != source.tag():
                 raise ImageError(f"{name} already exists, and tags are immutable. Give another --tag")
             return Image(name, digest, built=False)
-        say(f"sending {source.files} files, {len(source.content):,} bytes, to s3://{cluster.bucket}/{source.key}")
+        say(
+            f"sending {counted(source.files, 'file')}, {len(source.content):,} bytes, to s3://{cluster.bucket}/{source.key}"
+        )
         stored = s3.put_object(Bucket=cluster.bucket, Key=source.key, Body=source.content)
         version = stored.get("VersionId")
         if not version:

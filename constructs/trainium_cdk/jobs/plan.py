@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from trainium_cdk import engines
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import JobError, OutputsError
 from trainium_cdk.jobs import checkpoints, packages, versions
 from trainium_cdk.jobs.models import Batch as Batch
@@ -252,6 +253,6 @@ def expected(plan: Plan, catalog: Catalog | None = None) -> Expected | None:
     for point in (catalog or Catalog.load()).throughput:
         same = (plan.job.kind, plan.job.nodes, sdk) == (point.model, point.nodes, _numbers(point.sdk))
         if same and plan.batch and plan.batch.global_size == point.global_batch_size and plan.job.published(point):
-            nodes = f"{point.nodes} node{'s' if point.nodes > 1 else ''}"
+            nodes = counted(point.nodes, "node")
             return Expected(point.sequences_per_second, f"published for {nodes}, SDK {point.sdk}")
     return None

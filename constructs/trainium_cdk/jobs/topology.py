@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainium_cdk._aws import client, describe_error
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.status import Node
 from trainium_cdk.outputs import Cluster
@@ -105,7 +106,7 @@ def described(nodes: Sequence[Node]) -> str:
     '3 nodes below one network node of layer 3 (c); of 1 it is not known'
     """
     paths = [node.network for node in nodes if node.network]
-    count, depth = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}", min(map(len, paths), default=0)
+    count, depth = counted(len(nodes), "node"), min(map(len, paths), default=0)
     if not depth:
         return f"{count}, below network nodes that are not known"
     unknown = f"; of {len(nodes) - len(paths)} it is not known" if len(paths) < len(nodes) else ""

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs.build_context import is_secret
 from trainium_cdk.outputs.contract import CODE, CODE_DAYS
@@ -71,7 +72,7 @@ class Workdir:
 
     def __str__(self) -> str:
         left = f"; left out: {', '.join(self.left_out)}" if self.left_out else ""
-        return f"{self.folder}: {len(self.entries):,} files, {self.size:,} bytes{left}"
+        return f"{self.folder}: {counted(len(self.entries), 'file')}, {self.size:,} bytes{left}"
 
 
 class Sent(NamedTuple):

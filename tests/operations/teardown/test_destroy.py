@@ -172,7 +172,7 @@ def test_kept_resources_are_reported(account: Account) -> None:
     done = trn(account.aws, STACK, "--yes")
     assert done.returncode == 0, done.stderr
     assert f"kept, as configured: AWS::EFS::FileSystem {files}; it costs money" in done.stderr
-    assert done.stderr.strip().endswith("1 resources are kept")
+    assert done.stderr.strip().endswith("1 resource is kept")
     there = account.client("efs").describe_file_systems()["FileSystems"]
     assert files in {f["FileSystemId"] for f in there}
     account.client("efs").delete_file_system(FileSystemId=files)
@@ -339,4 +339,4 @@ def test_jobs_are_cancelled_or_waited_for() -> None:
 
     end(jobs, "wait", messages.append, interval=7, sleep=sleep)
     assert waits == [7, 7]
-    assert messages[-1] == "waiting for 1 jobs: b"
+    assert messages[-1] == "waiting for 1 job: b"

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from trainium_cdk import engines
+from trainium_cdk.catalog.plain import counted as counted
 from trainium_cdk.catalog.plain import listed as listed
 from trainium_cdk.engines import Engine
 from trainium_cdk.problems import KeyPath
@@ -221,9 +222,3 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         counts = {level: len(self.of(level)) for level in ("error", "warning", "info", "ok")}
         return {**asdict(self), "findings": [asdict(f) for f in self.findings], "counts": counts}
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 address`, `2 addresses`."""
-    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import ScaleError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def change(backend: SlurmBackend, wanted: Wanted, *, force: bool = False) -> Fle
     if wanted == "STOPPED" and not force and (jobs := backend.active()):
         names = ", ".join(job.id for job in jobs[:5]) + (", ..." if len(jobs) > 5 else "")
         raise ScaleError(
-            f"{len(jobs)} jobs run or wait ({names}), and stopping the fleet ends their nodes. Wait for them, cancel them, or give --force: "
+            f"{counted(len(jobs), 'job runs or waits', 'jobs run or wait')} ({names}), and stopping the fleet ends their nodes. Wait for them, cancel them, or give --force: "
             "they start again, from their last checkpoint, when the fleet runs"
         )
     backend.run_as_root(f"{_RUN}\ntool update-compute-fleet-status.sh --status {_REQUEST[wanted]}")

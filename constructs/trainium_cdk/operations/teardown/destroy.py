@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from trainium_cdk._aws import describe_error
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import TeardownError
 from trainium_cdk.operations.teardown import sweep
 from trainium_cdk.operations.teardown.survey import Client, Kept, Survey, events
@@ -64,7 +65,10 @@ def destroy(
             break
         if attempt:
             _clear_the_way(found, client, failed, report, say)
-        say(f"deleting stack {found.owner.stack}" + (" again" if attempt else f" with {found.resources} resources"))
+        say(
+            f"deleting stack {found.owner.stack}"
+            + (" again" if attempt else f" with {counted(found.resources, 'resource')}")
+        )
         report.deleted, failed = _delete_stack(found.owner.stack_id, client, progress, sleep, interval)
         for name, why in failed:
             say(f"could not delete {name}: {why}")

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from trainium_cdk.catalog.plain import counted
+
 if TYPE_CHECKING:
     from trainium_cdk.jobs import JobStatus
 
@@ -40,6 +42,6 @@ def end(
             with contextlib.suppress(UnknownJob):  # its record is damaged or deleted
                 jobs.cancel(job.id)
     while fate == "wait" and running:
-        say(f"waiting for {len(running)} jobs: {', '.join(job.id for job in running[:5])}")
+        say(f"waiting for {counted(len(running), 'job')}: {', '.join(job.id for job in running[:5])}")
         sleep(interval)
         running = jobs.active()
