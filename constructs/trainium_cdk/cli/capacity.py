@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainium_cdk.cli import named
 from trainium_cdk.cli.named import did_you_mean, then
-from trainium_cdk.cli.options import EnvFile, Json
+from trainium_cdk.cli.options import EnvFile, Json, Live
 from trainium_cdk.cli.output import put, say, table
 from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from trainium_cdk.checks.live.model import Quote
     from trainium_cdk.checks.live.regions import Supply, Way
     from trainium_cdk.settings import Environment
 
@@ -31,6 +33,7 @@ def capacity(
     ] = None,
     nodes: Annotated[int, typer.Option("--nodes", "-N", min=1, max=1000, help="Number of instances at once.")] = 1,
     hours: Annotated[int, typer.Option(min=24, max=4368, help="Duration of a capacity block in hours.")] = 24,
+    live: Live = False,
     as_json: Json = False,
 ) -> None:
     """Print where nodes can be had, what can start soonest first, then the cheapest: on demand, Spot and capacity blocks.
@@ -43,6 +46,7 @@ def capacity(
 
     from trainium_cdk import settings
     from trainium_cdk.checks.live import Aws
+    from trainium_cdk.checks.live.price_list import on_demand
     from trainium_cdk.checks.live.regions import ACTIONS, Wanted, ask, ways
 
     environment = settings.load(env)
@@ -53,14 +57,17 @@ def capacity(
         raise TrnError(
             f"the catalogue has no instance type {kind[:80]!r}{then(hint)} Use {', '.join(catalog.instances)}"
         )
-    wanted = Wanted(catalog, catalog.instance(kind), nodes, hours, dt.datetime.now(dt.UTC))
-    asked = _regions(environment, regions)
+    known = {*catalog.zone_regions.values(), environment.region}
+    asked = [environment.region] if regions is None else named.regions(regions, known)
+    quotes = on_demand(environment, kind, asked, live=live)
+    usd = {region: quote.usd for region, quote in quotes.items()}
+    wanted = Wanted(catalog, catalog.instance(kind), nodes, hours, dt.datetime.now(dt.UTC), usd)
     supplies, notes = ask(Aws(environment.region, quick=True).limited_to(ACTIONS), wanted, asked)
     rows = ways(supplies)
     if as_json:
         put({
             "instance_type": kind, "nodes": nodes, "hours": hours, "time": wanted.now.isoformat(), "notes": notes,
-            "prices": str(catalog.prices_date), "regions": [_data(supply) for supply in supplies],
+            "prices": str(catalog.prices_date), "regions": [{**_data(supply), "quote": asdict(quotes[supply.region])} for supply in supplies],
         })  # fmt: skip
     else:
         table(
@@ -74,29 +81,14 @@ def capacity(
         say(f"{nodes} x {kind} cannot start in {', '.join(asked)}, as far as AWS tells")
         raise typer.Exit(1)
     if not as_json:
-        say(f"on-demand prices: the catalogue's of {catalog.prices_date}; a USD/h is of one instance")
+        for line in _prices({supply.region: quotes[supply.region] for supply in supplies if supply.ways}):
+            say(line)
         _say_next(environment, *best)
 
 
 def _types(environment: Environment) -> Iterable[str]:
     sections = (environment.sections[name] for name in environment.engines)
     return (node.resource.instance_type for section in sections for node in section.nodes())
-
-
-def _regions(environment: Environment, regions: str | None) -> list[str]:
-    """Raises TrnError: a region that the catalogue does not know."""
-    known = sorted({*environment.catalog.zone_regions.values(), environment.region})
-    if regions == "all":
-        return known
-    wanted = [name.strip() for name in (regions or environment.region).split(",") if name.strip()]
-    if not wanted:
-        raise TrnError("--regions is empty. Give regions, separated by commas, or all")
-    for name in wanted:
-        if name not in known:
-            raise TrnError(
-                f"{name[:80]!r} is not a region of the catalogue{then(did_you_mean(name, known))} Use {', '.join(known)}"
-            )
-    return list(dict.fromkeys(wanted))
 
 
 def _rows(rows: list[tuple[Supply, Way]], now: dt.datetime, *, every: bool) -> list[list[str]]:
@@ -130,6 +122,19 @@ def _note(way: Way) -> str:
     free = way.quota is not None and way.start is not None
     quota = [f"{way.used or 0:,} of {way.quota:,.0f} vCPUs used"] if free else []
     return "; ".join([*filter(None, [way.note]), ", ".join(prices), *score, *quota])
+
+
+def _prices(quotes: Mapping[str, Quote]) -> Iterator[str]:
+    """Why the Price List has not given prices, one line for each reason; then where the on-demand prices come from."""
+    reasons: dict[str, list[str]] = {}
+    sources: dict[str, list[str]] = {}
+    for region, quote in quotes.items():
+        if quote.why:
+            reasons.setdefault(quote.why, []).append(region)
+        sources.setdefault(f"{quote.source} {quote.date}".strip() or "unknown", []).append(region)
+    yield from (f"{', '.join(regions)}: {why}" for why, regions in reasons.items())
+    found = [f"{source} ({', '.join(of)})" if len(sources) > 1 else source for source, of in sorted(sources.items())]
+    yield f"on-demand prices: {'; '.join(found)}; a USD/h is of one instance"
 
 
 def _data(supply: Supply) -> dict[str, Any]:

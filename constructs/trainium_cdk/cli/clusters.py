@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainium_cdk.cli import named
 from trainium_cdk.cli.options import EnvFile, Json, Region
 from trainium_cdk.cli.output import put, say, table
 from trainium_cdk.errors import TrnError
@@ -36,7 +37,9 @@ def clusters(
 
     With --json also their jobs. Exit code 1: a region could not be read. A cluster that does not answer has its reason in the list.
     """
-    wanted = _regions(regions, region)
+    from trainium_cdk.outputs.read import here, with_trainium
+
+    wanted = [here(region)] if regions is None else named.regions(regions, with_trainium())
     if watch or web:
         from trainium_cdk.jobs.report.live_clusters import LiveClusters
 
@@ -107,18 +110,3 @@ def _open(live: LiveClusters, cursor: Cursor) -> None:
     if job.client != "trn":
         raise TrnError(f"{job.id} is not a job of trn: it is a {job.client} of another client")
     watch.one_job(jobs, jobs.status(job.id), Catalog.load(), stay=True)
-
-
-def _regions(regions: str | None, region: str | None) -> list[str]:
-    from trainium_cdk.outputs.read import here, with_trainium
-
-    if regions == "all":
-        return sorted(with_trainium())
-    named = [name.strip() for name in (regions or "").split(",") if name.strip()]
-    if regions is not None and not named:
-        raise typer.BadParameter("name regions, or all", param_hint="--regions")
-    if named and (unknown := sorted({*named} - with_trainium())):
-        raise TrnError(
-            f"{', '.join(unknown)[:80]} is no region with Trainium. Use {', '.join(sorted(with_trainium()))}"
-        )
-    return named or [here(region)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json
+from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Live
 from trainium_cdk.cli.output import put, say, table
 from trainium_cdk.cli.preflight import engine_of
 
@@ -23,9 +23,7 @@ def cost(
     stack: Annotated[str, typer.Argument(envvar="TRN_STACK", help="Stack of the environment.")] = DEFAULT_STACK,
     env: EnvFile = None,
     regions: Annotated[bool, typer.Option("--regions", help="The totals in every region of the catalogue.")] = False,
-    live: Annotated[
-        bool, typer.Option("--live", help="Ask the AWS Price List (pricing:GetProducts) for the current list prices.")
-    ] = False,
+    live: Live = False,
     as_json: Json = False,
 ) -> None:
     """Print what an environment costs an hour: each item while no job runs, and with all nodes.

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from trainium_cdk.cli.output import say
 from trainium_cdk.errors import JobError, UnknownJob
 
@@ -58,6 +60,27 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 
     close = difflib.get_close_matches(given, list(known), n=2)
     return f". Did you mean {' or '.join(close)}?" if close else ""
+
+
+def regions(given: str, known: Iterable[str]) -> list[str]:
+    """The regions of --regions: names with commas between them, or `all` that are known.
+
+    Raises:
+        typer.BadParameter: it is empty, or names a region that is not known.
+    """
+    every = sorted(known)
+    if given == "all":
+        return every
+    wanted = [name.strip() for name in given.split(",") if name.strip()]
+    if not wanted:
+        raise typer.BadParameter("it is empty. Give regions with commas between them, or all", param_hint="--regions")
+    if unknown := next((name for name in wanted if name not in every), None):
+        hint = then(did_you_mean(unknown, every))
+        raise typer.BadParameter(
+            f"{unknown[:80]!r} is not a region of the catalogue{hint} Use all, or {', '.join(every)}",
+            param_hint="--regions",
+        )
+    return list(dict.fromkeys(wanted))
 
 
 def then(hint: str) -> str:

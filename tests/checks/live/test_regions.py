@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
+import typer
 
 from sandbox import LocalAws
 from tests.credentials import session
@@ -101,7 +102,7 @@ def test_the_soonest_first_then_the_cheapest(run: Run) -> None:
     assert notes["sa-east-1", "-"] == "not offered to this account"
     assert notes["ap-south-2", "-"] == "AWS names no such region to this account"
     assert notes["ap-southeast-4", "-"] == "not enabled: aws account enable-region --region-name ap-southeast-4"
-    assert (code, "the catalogue's of 20" in err) == (0, True)
+    assert (code, "on-demand prices: catalogue 20" in err) == (0, True)
 
 
 def test_one_region_has_every_block(run: Run, aws: LocalAws) -> None:
@@ -137,16 +138,39 @@ def test_json(run: Run, aws: LocalAws) -> None:
     assert list(found) == ["us-east-2", "us-west-2"], "what can start soonest, then the cheapest"
 
 
+def test_prices_of_the_price_list(run: Run, aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with its source; without access the catalogue's, with the reason."""
+    words = ("--regions", "us-east-1,us-west-2", "--live")
+    try:
+        aws.set_answers("price-list", {"prices": {"BoxUsage:trn1.32xlarge": "19.5"}})
+        _, out, err = run(*words, "--json")
+        found = {one["region"]: one for one in json.loads(out)["regions"]}
+        for one in found.values():
+            [way] = [way for way in one["ways"] if way["capacity_type"] == "on-demand"]
+            assert (way["usd"], one["quote"]["source"], one["quote"]["date"]) == (19.5, "Price List", "2026-08-10"), err
+        assert "on-demand prices: Price List 2026-08-10; a USD/h" in run(*words)[2]
+    finally:
+        aws.set_answers("price-list", None)
+    with session(aws, 900, "ec2:Describe*") as keys, monkeypatch.context() as patch:
+        for name, value in keys.items():
+            patch.setenv(name, value)
+        _, out, err = run(*words)
+    assert "us-west-2\ton-demand\tnow\t21.50" in out
+    assert "us-east-1, us-west-2: these credentials may not read the Price List: allow pricing:GetProducts on *" in err
+    assert "on-demand prices: catalogue 20" in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--type", "trn1.3xlarge"], "no instance type 'trn1.3xlarge'. Did you mean trn1.32xlarge"),
-        (["--regions", "us-west-9"], "'us-west-9' is not a region of the catalogue"),
-        (["--regions", ","], "--regions is empty"),
+        (["--regions", "us-west-9"], "'us-west-9' is not a region of the catalogue. Did you mean us-west-2"),
+        (["--regions", ","], "it is empty. Give regions with commas between them, or all"),
     ],
 )
 def test_refused(words: list[str], message: str, run: Run) -> None:
-    with pytest.raises(TrnError, match=re.escape(message)):
+    """A command line that is not valid (exit code 2), where it is about regions."""
+    with pytest.raises(typer.BadParameter if "--regions" in words else TrnError, match=re.escape(message)):
         run(*words)
 
 

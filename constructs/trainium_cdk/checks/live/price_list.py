@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +14,7 @@ from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.cost import names
 from trainium_cdk.checks.live.model import Quote, Target, listed
 from trainium_cdk.errors import AwsError, Denied, NoCredentials, Unreachable
+from trainium_cdk.settings import Environment
 
 ACTIONS = ("pricing:DescribeServices", "pricing:GetProducts")
 """What may be needed. Both are on `*`; only prices of AWS PCS need the first one."""
@@ -41,18 +42,37 @@ def ask(target: Target, aws: Aws | None = None) -> Target:
         aws: the connection. Default: one with the current credentials.
     """
     region = target.env.region
-    aws = (aws or Aws(region)).limited_to(ACTIONS)
     wanted = [name for name in names(target) if target.quote(name).source != "environment file"]
-    for name in wanted[:1]:
+    return replace(
+        target, live=dict(zip(wanted, _quotes(aws or Aws(region), [(region, name) for name in wanted]), strict=True))
+    )
+
+
+def on_demand(env: Environment, kind: str, regions: Iterable[str], *, live: bool = False) -> dict[str, Quote]:
+    """Region -> the price of an instance type there, as of `Target.quote`; with `live` that of the Price List, where it has one."""
+    targets = {
+        region: Target(env.model_copy(update={"region": region}), next(iter(env.engines), "")) for region in regions
+    }
+    if live:
+        asked = [region for region, target in targets.items() if target.quote(kind).source != "environment file"]
+        found = _quotes(Aws(env.region), [(region, kind) for region in asked])
+        for region, quote in zip(asked, found, strict=True):
+            targets[region] = replace(targets[region], live={kind: quote})
+    return {region: target.quote(kind) for region, target in targets.items()}
+
+
+def _quotes(aws: Aws, wanted: Sequence[tuple[str, str]]) -> list[Quote]:
+    """A quote for each region and name of a price."""
+    aws = aws.limited_to(ACTIONS)
+    for region, name in wanted[:1]:
         try:
             _quote(aws, region, name)
         except (NoCredentials, Denied, Unreachable) as e:  # so will the others
-            return replace(target, live=dict.fromkeys(wanted, Quote(why=_reason(e))))
+            return [Quote(why=_reason(e))] * len(wanted)
         except AwsError:  # of this one; its response is kept
             pass
     with ThreadPoolExecutor(4) as pool:
-        quotes = pool.map(lambda name: _quoted(aws, region, name), wanted)
-        return replace(target, live=dict(zip(wanted, quotes, strict=True)))
+        return list(pool.map(lambda one: _quoted(aws, *one), wanted))
 
 
 def _quoted(aws: Aws, region: str, name: str) -> Quote:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -74,6 +74,7 @@ class Wanted:
 
     Attributes:
         hours: duration of a capacity block.
+        prices: USD for an instance and hour on demand, by region; None where it is not known.
     """
 
     catalog: Catalog
@@ -81,6 +82,7 @@ class Wanted:
     nodes: int
     hours: int
     now: dt.datetime
+    prices: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def vcpus(self) -> int:
@@ -214,8 +216,7 @@ def _ways(aws: Aws, wanted: Wanted, zones: tuple[str, ...], scores: dict[str, in
         if kind == "spot":
             yield _spot(aws, wanted, scores, Way(kind, start, None, zones, limit, used, note=note))
         else:
-            usd = wanted.catalog.price(wanted.kind.name, aws.region)
-            yield Way(kind, start, usd, zones, limit, used, note=note)
+            yield Way(kind, start, wanted.prices.get(aws.region), zones, limit, used, note=note)
 
 
 def _spot(aws: Aws, wanted: Wanted, scores: dict[str, int], way: Way) -> Way:
