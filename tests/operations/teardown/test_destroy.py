@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tests.support import TRN, completed
 from tests.trust.figures import record
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli.destroy import Busy, confirm
-from trainium_cdk.errors import TeardownError
+from trainium_cdk.errors import JobError, TeardownError, TransportError, TrnError
 from trainium_cdk.jobs.status import JobStatus, Stage
 from trainium_cdk.operations.teardown import destroy, survey
 from trainium_cdk.operations.teardown.jobs import end
@@ -309,13 +309,19 @@ def test_jobs_of_others_need_more_than_a_yes(busy: Busy, answer: str, deleted: b
 class SomeJobs:
     """Two jobs that run or wait, and one that has ended; each wait ends one more."""
 
-    def __init__(self) -> None:
+    def __init__(self, refused: Mapping[str, TrnError] | None = None, silent_after: int = 100) -> None:
         self.states = {"a": "RUNNING", "b": "PENDING", "c": "COMPLETED"}
+        self._refused, self._answers = refused or {}, silent_after
 
     def active(self) -> tuple[JobStatus, ...]:
+        self._answers -= 1
+        if self._answers < 0:
+            raise TransportError("the head node is gone")
         return tuple(job for id in self.states if not (job := self._status(id)).done)
 
     def cancel(self, id: str) -> JobStatus:
+        if id in self._refused:
+            raise self._refused[id]
         self.states[id] = "CANCELLED"
         return self._status(id)
 
@@ -324,13 +330,30 @@ class SomeJobs:
         return JobStatus(id, "script", "trn", "trn1.32xlarge", 1, None, stages)
 
 
-def test_jobs_are_cancelled_or_waited_for() -> None:
+def test_jobs_are_cancelled() -> None:
     jobs, messages = SomeJobs(), list[str]()
     end(jobs, "cancel", messages.append)
     assert jobs.states == {"a": "CANCELLED", "b": "CANCELLED", "c": "COMPLETED"}
     assert messages == ["cancelling job a (RUNNING)", "cancelling job b (PENDING)"]
 
-    jobs = SomeJobs()
+
+def test_a_job_that_may_not_be_cancelled_keeps_no_other_one() -> None:
+    """It is told. Only a cluster that does not respond ends the attempt."""
+    jobs, messages = SomeJobs(refused={"a": TransportError("scancel: access denied", again=False)}), list[str]()
+    end(jobs, "cancel", messages.append)
+    assert jobs.states == {"a": "RUNNING", "b": "CANCELLED", "c": "COMPLETED"}
+    assert messages[1] == "job a was not cancelled, and ends with the cluster: scancel: access denied"
+    jobs = SomeJobs(refused={"a": JobError("no")}, silent_after=1)
+    end(jobs, "cancel", messages.append)
+    assert jobs.states["b"] == "CANCELLED"
+    jobs = SomeJobs(refused={"a": TransportError("no response")}, silent_after=1)
+    with pytest.raises(TransportError, match="the head node is gone"):
+        end(jobs, "cancel", messages.append)
+    assert jobs.states["b"] == "PENDING"
+
+
+def test_jobs_are_waited_for() -> None:
+    jobs, messages = SomeJobs(), list[str]()
     waits: list[float] = []
 
     def sleep(seconds: float) -> None:

@@ -32,15 +32,24 @@ def end(
     interval: float = 30,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Cancel the jobs that run or wait, or wait for their end."""
-    from trainium_cdk.errors import UnknownJob
+    """Cancel the jobs that run or wait, or wait for their end. One that cannot be cancelled is told, with the reason, and the next one is.
+
+    Raises:
+        TransportError: the cluster does not respond.
+    """
+    from trainium_cdk.errors import TransportError, TrnError, UnknownJob
 
     running = jobs.active()
     if fate == "cancel":
         for job in running:
             say(f"cancelling job {job.id} ({job.state})")
-            with contextlib.suppress(UnknownJob):  # its record is damaged or deleted
-                jobs.cancel(job.id)
+            try:
+                with contextlib.suppress(UnknownJob):  # its record is damaged or deleted
+                    jobs.cancel(job.id)
+            except TrnError as e:
+                if isinstance(e, TransportError):
+                    jobs.active()  # does the cluster respond at all?
+                say(f"job {job.id} was not cancelled, and ends with the cluster: {e}")
     while fate == "wait" and running:
         say(f"waiting for {counted(len(running), 'job')}: {', '.join(job.id for job in running[:5])}")
         sleep(interval)
