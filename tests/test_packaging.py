@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import sys
 import tarfile
 import zipfile
@@ -77,7 +78,24 @@ def test_wheel_and_source_have_the_license(built: Path, wheel: Path) -> None:
         assert packed.read(place) == inside.read() == (ROOT / "LICENSE").read_bytes()
     assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert str(metadata.get_payload()).strip() == (ROOT / "README.md").read_text("utf-8").strip()
+    text = str(metadata.get_payload())
+    assert text.strip() == (ROOT / "PACKAGE.md").read_text("utf-8").strip()
+    assert relative(text) == [], "an index shows the text alone"
+
+
+def relative(markdown: str) -> list[str]:
+    """Targets of links and pictures, of Markdown or HTML, that are no whole addresses."""
+    targets = re.findall(
+        r"\]\(\s*<?([^)\s>]+)|^\s*\[[^]]+\]:\s*(\S+)|(?:href|src)\s*=\s*[\"']?([^\"'\s>]+)", markdown, re.MULTILINE
+    )
+    found = ["".join(target) for target in targets]
+    return [target for target in found if not re.match(r"https?://|mailto:|#", target)]
+
+
+def test_relative_links_are_found() -> None:
+    text = "[a](docs/a.md#b) [b](https://b) ![c](c.svg \"t\")\n[d]: ../d\n<img src='e.png'> [f](#f)"
+    assert relative(text) == ["docs/a.md#b", "c.svg", "../d", "e.png"]
+    assert relative((ROOT / "README.md").read_text("utf-8"))
 
 
 def test_a_foreign_app_synthesises_from_the_wheel(wheel: Path, tmp_path: Path) -> None:

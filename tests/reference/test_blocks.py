@@ -32,6 +32,7 @@ from trainium_cdk.cli.app import app
 
 PAGES = [
     ROOT / "README.md",
+    ROOT / "PACKAGE.md",
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "sandbox/README.md",
