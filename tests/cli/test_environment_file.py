@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
 from sandbox import LocalAws
 from sandbox.paths import HOME as ROOT
+from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import TRN, completed, table
 from trainium_cdk import outputs, settings
+from trainium_cdk.cli import app as cli
+from trainium_cdk.errors import TrnError
 
 ENVIRONMENT = "region: us-west-2\nname: {name}\neks: {{}}\n"
 
@@ -78,6 +84,71 @@ def test_trn_use(deployed: str, local_aws: LocalAws, tmp_path: Path) -> None:
     assert "(trn use FILE), or none (trn use --none)" in trn(local_aws, tmp_path, "cluster", **config).stderr
     assert trn(local_aws, tmp_path, "use", "--none", **config).returncode == 0
     assert "trn use" not in trn(local_aws, tmp_path, "kinds", **config).stderr
+
+
+TEAMS = """region: us-west-2
+name: {name}
+eks:
+  queues: [{{namespace: speech, nodes: {{trn: 1}}}}]
+pcluster:
+  users: [{{name: alice, uid: 2001}}]
+"""
+
+
+def test_trn_use_as_a_team_and_as_a_user(
+    local_aws: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each for the stack that has it; an option, a variable, a cluster's file or another environment file comes before it."""
+    for name, value in {**local_aws.variables, "XDG_CONFIG_HOME": str(tmp_path / "config")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    Path("both.yaml").write_text(TEAMS.format(name="both"))
+    Path("other.yaml").write_text(TEAMS.format(name="other"))
+    Path("cluster.json").write_text(make_eks().model_dump_json())
+
+    def told(*words: str) -> tuple[str, str]:
+        with contextlib.suppress(TrnError):  # there are no such stacks
+            cli.app(list(words), standalone_mode=False)
+        return capsys.readouterr()
+
+    for words, message in (
+        (
+            ["both.yaml", "--team", "vision"],
+            "both.yaml describes no team 'vision'. Correct it, or add it to the file (eks",
+        ),
+        (
+            ["both.yaml", "--user", "bob"],
+            "both.yaml describes no user 'bob'. Correct it, or add it to the file (users or",
+        ),
+        (["--user", "alice"], "give the environment file too: a team or user is remembered with it"),
+        (["--none", "--team", "speech"], "give a file, or --none"),
+    ):
+        with pytest.raises((TrnError, typer.BadParameter), match=re.escape(message)):
+            cli.app(["use", *words], standalone_mode=False)
+    said = told("use", "both.yaml", "--team", "speech", "--user", "alice")[1]
+    assert f"in use: {tmp_path}/both.yaml, team speech, user alice, in us-west-2. For cdk: " in said
+    assert told("use") == (f"{tmp_path}/both.yaml\n", f"{tmp_path}/both.yaml, team speech, user alice\n")
+    as_alice, as_speech = "using user alice (trn use)", "using team speech (trn use)"
+    for words, variables, used in (
+        ([], {}, {as_alice}),
+        (["--stack", "TrnEksStack"], {}, {as_speech}),
+        (["--stack", "TrnEksStack-both"], {}, {as_speech}),
+        (["--stack", "TrnPcsStack"], {}, set()),
+        (["--stack", "SomeOtherStack"], {}, set()),
+        (["--user", "bob"], {}, set()),
+        ([], {"TRN_CLUSTER_USER": "bob"}, set()),
+        (["--stack", "TrnEksStack"], {"TRN_TEAM": "vision"}, set()),
+        (["--env", "other.yaml"], {}, set()),
+        (["--cluster", "cluster.json", "--local"], {}, set()),
+    ):
+        with monkeypatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            said = told("list", *words)[1]
+        assert (f"using {tmp_path}/both.yaml (trn use)" in said) is ("--env" not in words)
+        assert {line for line in (as_alice, as_speech) if line in said} == used, (words, said)
+    assert "user" not in told("use", "both.yaml")[1].partition("in use")[2]
+    assert told("use")[1] == ""
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from trainium_cdk.catalog.plain import counted
-from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Region, described, name_in_account
+from trainium_cdk.cli.named import user
+from trainium_cdk.cli.options import (
+    DEFAULT_STACK,
+    EnvFile,
+    Region,
+    Target,
+    described,
+    name_in_account,
+    remembered,
+)
 from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.cli.working import working
 from trainium_cdk.errors import OutputsError, TeardownError, TrnError
@@ -53,7 +62,8 @@ def destroy(
     if found is None:
         _nothing_there(stack, client("cloudformation").meta.region_name)
         return
-    busy = Busy() if found.deleted or jobs == "ignore" else _busy(found.owner, region, jobs)
+    me = user(Target(user=os.environ.get("TRN_CLUSTER_USER") or remembered(ctx, "user", stack)))
+    busy = Busy() if found.deleted or jobs == "ignore" else _busy(found.owner, region, jobs, me)
     for line in (*plan(found, jobs), *lines(busy.jobs)):
         say(line)
     if dry_run:
@@ -101,14 +111,12 @@ def confirm(stack: str, busy: Busy) -> None:
         raise typer.Abort
 
 
-def _busy(owner: Owner, region: str | None, fate: Fate) -> Busy:
+def _busy(owner: Owner, region: str | None, fate: Fate, me: str) -> Busy:
     """If the cluster cannot be reached, it can still be deleted: its jobs end with it. The cluster may be none of the stack's own parts."""
-    from trainium_cdk.cli.named import user
-    from trainium_cdk.cli.options import Target
     from trainium_cdk.jobs.connect import connect
     from trainium_cdk.operations.teardown.occupants import occupants
 
-    me, busy = user(Target(user=os.environ.get("TRN_CLUSTER_USER"))), Busy()
+    busy = Busy()
     try:
         busy.backend = connect(owner.stack, region, say=say)
         busy.jobs += occupants(busy.backend, me, waits=fate == "wait")

@@ -12,7 +12,7 @@ import typer
 
 from trainium_cdk import engines
 from trainium_cdk.cli.output import say
-from trainium_cdk.cli.use import in_use
+from trainium_cdk.cli.use import in_use, kept
 from trainium_cdk.engines import EKS
 from trainium_cdk.errors import EngineError, OutputsError, SettingsFileError, TrnError
 
@@ -37,10 +37,10 @@ _FILE, _READ, _IN_USE = "trn.environment.file", "trn.environment", "trn.environm
 def _remember(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
     """Runs before the other options are read: their defaults come from the file. An option comes before TRN_ENV."""
     source = ctx.get_parameter_source(param.name or "")
-    if value is None and _FILE not in ctx.meta and not ctx.resilient_parsing and (file := in_use()):
-        say(f"using {file} (trn use)")
-        ctx.meta[_FILE], ctx.meta[_IN_USE] = file, True
-        return file
+    if value is None and _FILE not in ctx.meta and not ctx.resilient_parsing and (found := in_use()):
+        say(f"using {found.file} (trn use)")
+        ctx.meta[_FILE], ctx.meta[_IN_USE] = found.file, found
+        return found.file
     if value is not None and (_FILE not in ctx.meta or (source is not None and source.name == "COMMANDLINE")):
         _use_file(ctx, value)
     return value
@@ -76,6 +76,24 @@ def _region(ctx: typer.Context, value: str | None) -> str | None:
     return env.region if env else value
 
 
+def remembered(ctx: typer.Context, name: str, stack: str) -> str | None:
+    """The `team` or `user` of `trn use`, where its file is used and `stack` is one of its stacks that has it."""
+    if ctx.resilient_parsing or _IN_USE not in ctx.meta or (env := described(ctx)) is None:
+        return None
+    engine = engines.of_stack(id_in_app(stack, env))
+    found = kept(ctx.meta[_IN_USE], name, env, engine.name if engine else None)
+    if found:
+        say(f"using {name} {found} (trn use)")
+    return found or None
+
+
+def _as_whom(ctx: typer.Context, param: typer.CallbackParam, value: str | None) -> str | None:
+    """Runs after the options that are given and, as it is declared after them, after --stack and --cluster."""
+    if value is not None or ctx.params.get("cluster_file"):
+        return value
+    return remembered(ctx, str(param.name), ctx.params.get("stack", DEFAULT_STACK))
+
+
 Stack = Annotated[str, typer.Option(envvar="TRN_STACK", callback=_stack, help="Stack that the jobs run on.")]
 Region = Annotated[
     str | None,
@@ -102,14 +120,20 @@ ClusterFile = Annotated[
 ]
 _Team = Annotated[
     str | None,
-    typer.Option("--team", envvar="TRN_TEAM", help="EKS: team (eks.queues) whose jobs are meant. Default: no team's."),
+    typer.Option(
+        "--team",
+        envvar="TRN_TEAM",
+        callback=_as_whom,
+        help="EKS: team (eks.queues) whose jobs are meant. Default: that of `trn use`, else no team's.",
+    ),
 ]
 _User = Annotated[
     str | None,
     typer.Option(
         "--user",
         envvar="TRN_CLUSTER_USER",
-        help="Slurm: user of the cluster (users) whose jobs are meant. Default: the image's.",
+        callback=_as_whom,
+        help="Slurm: user of the cluster (users) whose jobs are meant. Default: that of `trn use`, else the image's.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
