@@ -214,6 +214,49 @@ def test_forward_in_a_pipe(running: tuple[SlurmBackend, str], slurm: LocalSlurm,
     assert (wrong.returncode, "'8888:0' is not PORT or PORT:LOCAL" in wrong.stderr) == (2, True), wrong.stderr
 
 
+def test_forward_by_the_name_of_a_node(running: tuple[SlurmBackend, str], slurm: LocalSlurm, tmp_path: Path) -> None:
+    """As a step of the job that runs there: Slurm refuses a node that is not the job's."""
+    jobs, id = running
+    mine = [node.name for node in jobs.nodes() if node.job == f"{id}:train"]
+    idle = next(node.name for node in jobs.nodes() if not node.job)
+    with jobs.forward(id, node=mine[1], patience=60) as tunnel:
+        assert page(tunnel.url) == b"the page\n"
+        port = tunnel.there
+    with pytest.raises(TransportError, match="no step of the job could be started: srun: error"):
+        jobs.forward(id, port, node=idle).__enter__()
+    with pytest.raises(JobError, match=f"nothing answers at port 1 of node {mine[0]} of {id}"):
+        jobs.forward(id, 1, node=mine[0]).__enter__()
+    (tmp_path / "cluster.json").write_text(jobs.cluster.model_dump_json())
+    trn, env = str(Path(sys.executable).with_name("trn")), {**os.environ, **slurm.node_env()}
+
+    def forward(*words: str) -> subprocess.Popen[str]:
+        command = [trn, "forward", *words, "--local", "--cluster", str(tmp_path / "cluster.json")]
+        return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    with forward(mine[1], str(port)) as process:
+        assert process.stdout
+        assert page(f"{process.stdout.readline().strip()}page") == b"the page\n"
+        process.send_signal(signal.SIGINT)
+        err = process.communicate(timeout=60)[1]
+    assert (process.returncode, f"port {port} of node {mine[1]} of {id}. Ctrl-C ends" in err) == (0, True), err
+    for words, code, message in (
+        (
+            (idle, "1"),
+            1,
+            f"a port of node {idle} is forwarded through a job of trn, and none runs there. `trn nodes` shows",
+        ),
+        (
+            ("compute1-dy-trn-99",),
+            1,
+            "there is no node 'compute1-dy-trn-99' (`trn nodes` lists them), and there is no job",
+        ),
+        ((mine[0], "--node", "1"), 2, f"{mine[0]} is a node: leave out --node and --rank"),
+    ):
+        with forward(*words) as process:
+            assert message in (err := process.communicate(timeout=120)[1]), err
+        assert process.returncode == code
+
+
 @pytest.mark.parametrize(
     ("mode", "asked", "answer"),
     [

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk.cli.named import whole
-from trainium_cdk.cli.options import JobId, Json, Target, backend, on_cluster
+from trainium_cdk.cli.options import ID_HELP, JobId, Json, Target, backend, on_cluster
 from trainium_cdk.cli.output import answer, put, say, table
 from trainium_cdk.cli.progress import size
-from trainium_cdk.errors import JobError
+from trainium_cdk.errors import JobError, UnknownJob
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, JobStatus, Submission, Tunnel
@@ -76,7 +76,10 @@ def top(
 @on_cluster()
 def forward(
     on: Target,
-    id: JobId,
+    id: Annotated[
+        str,
+        typer.Argument(metavar="JOB|NODE", help=f"{ID_HELP} Or the name of a node on which a job runs (`trn nodes`)."),
+    ],
     ports: Annotated[
         str | None,
         typer.Argument(
@@ -85,28 +88,61 @@ def forward(
             "of its directory, as examples/notebook.sh does; here the same one, or any if that is taken.",
         ),
     ] = None,
-    node: Node = 0,
+    node: Annotated[int | None, typer.Option(min=0, help="The job's node: 0, 1, ... Default: 0.")] = None,
     rank: Annotated[int | None, typer.Option(min=0, help="The node of this process.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the job runs and its port answers.")] = False,
 ) -> None:
     """Forward a port of a running job's node to this machine, until Ctrl-C: a notebook, a dashboard, a debugger. It is not public."""
     there, local = _ports(ports)
     jobs = backend(on)
-    id = whole(jobs, id)
+    id, named = _job_or_node(jobs, id)
+    if named and (node is not None or rank is not None):
+        raise typer.BadParameter(f"{named} is a node: leave out --node and --rank")
     if wait:
         _until_it_runs(jobs, id)
+    at: int | str = named or node or 0
     if rank is not None:
-        node = jobs.node_of_rank(id, rank)
+        at = jobs.node_of_rank(id, rank)
     patience = _PATIENCE if wait else _OFFER if not there else 0.0
-    with jobs.forward(id, there, node=node, local=local, patience=patience) as tunnel:
+    with jobs.forward(id, there, node=at, local=local, patience=patience) as tunnel:
         answer(tunnel.url if sys.stdout.isatty() else tunnel.address)
         hidden = (
             "" if sys.stdout.isatty() or tunnel.url == tunnel.address else " (its path is shown on a terminal only)"
         )
-        say(f"port {tunnel.there} of node {node} of {id}{hidden}. Ctrl-C ends the tunnel; the job goes on")
+        say(f"port {tunnel.there} of node {at} of {id}{hidden}. Ctrl-C ends the tunnel; the job goes on")
         _until_interrupted(tunnel, f"the tunnel has ended; {id} goes on. It ends with trn cancel {id}")
 
 
+def _job_or_node(jobs: Backend[Submission], given: str) -> tuple[str, str]:
+    """The id of a job, and the node's name where it is given by that.
+
+    Raises:
+        JobError: there is neither, or no job of `trn` runs on the node.
+    """
+    try:
+        return whole(jobs, given), ""
+    except UnknownJob as e:
+        unknown = e
+    from trainium_cdk.jobs.backend import named_node
+
+    nodes = jobs.nodes()
+    if all(node.name != given for node in nodes):
+        raise JobError(f"there is no node {given[:80]!r} (`trn nodes` lists them), and {unknown}") from None
+    runs = named_node(nodes, given).job
+    id, _, stage = runs.rpartition(":")
+    if not id or stage not in _STAGES:
+        why = f"it is used by {runs}, which is none" if runs else "none runs there"
+        raise JobError(
+            f"a port of node {given} is forwarded through a job of trn, and {why}. `trn nodes` shows what runs where"
+        )
+    if members := jobs.status(id).members:
+        raise JobError(
+            f"{id}, which uses node {given}, is an array. Give its member, for example {id}/{members[0].name}"
+        )
+    return id, given
+
+
+_STAGES = frozenset({"prepare", "precompile", "train"})
 _PATIENCE, _OFFER = 600.0, 30.0
 """Seconds for a program to start: with --wait; for a job's offer without."""
 _PORTS = re.compile(r"(\d{1,5})(?::(\d{1,5}))?")

@@ -260,13 +260,13 @@ class Backend(Protocol[S]):
         ...
 
     def forward(
-        self, id: str, port: int = 0, *, node: int = 0, local: int = 0, patience: float = 0
+        self, id: str, port: int = 0, *, node: int | str = 0, local: int = 0, patience: float = 0
     ) -> AbstractContextManager[Tunnel]:
         """A port of this machine that leads to a port of a running job's node.
 
         Args:
             port: of the node's 127.0.0.1. Default: the one that the job offers, in the file `forward` of its directory.
-            node: of the job: 0, 1, ...
+            node: of the job: 0, 1, ..., or its name, as `nodes` has it.
             local: port of this machine. Default: a free one.
             patience: seconds to wait for the job's offer, and until something listens at the port.
 

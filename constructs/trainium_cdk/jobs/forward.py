@@ -157,7 +157,7 @@ def join(here: socket.socket, there: Any) -> None:
     thread.join()
 
 
-def refused(id: str, node: int, port: int, reason: str) -> JobError:
+def refused(id: str, node: int | str, port: int, reason: str) -> JobError:
     return JobError(
         f"nothing answers at port {port} of node {node} of {id}: {reason[:200]}. Has the program started, and does it listen on 127.0.0.1?"
     )

@@ -227,7 +227,7 @@ class ProcessBackend(Backend[ProcessSubmission]):
         return subprocess.run(command, cwd=self.status(id).directory, check=False).returncode
 
     def forward(
-        self, id: str, port: int = 0, *, node: int = 0, local: int = 0, patience: float = 0
+        self, id: str, port: int = 0, *, node: int | str = 0, local: int = 0, patience: float = 0
     ) -> AbstractContextManager[Tunnel]:
         raise JobError(f"{id} runs on this machine: open http://127.0.0.1:{port}/")
 

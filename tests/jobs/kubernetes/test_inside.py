@@ -155,6 +155,14 @@ def test_a_port_of_a_job(backend: KubernetesBackend) -> None:
         plain = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with plain.open(tunnel.url, timeout=60) as answer:
             assert answer.read() == b"the page\n"
+        [here, *_] = [node.name for node in backend.nodes() if node.job == f"{sent.id}:train"]
+        with (
+            backend.forward(sent.id, port, node=here) as by_name,
+            plain.open(f"{by_name.address}page", timeout=60) as answer,
+        ):
+            assert answer.read() == b"the page\n"
+        with pytest.raises(JobError, match=f"no pod of {sent.id} runs on node other: the job is RUNNING"):
+            backend.forward(sent.id, port, node="other").__enter__()
         free = next(p for p in OPEN_PORTS if not answers("127.0.0.1", p, 1))
         with pytest.raises(JobError, match=rf"nothing answers at port {free} of node 1 of \S+: .*connection refused"):
             backend.forward(sent.id, free, node=1).__enter__()

@@ -218,7 +218,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         return {node: inside.output(self.api, *place, ["bash", "-c", script]) for node, place in places.items()}
 
     def forward(
-        self, id: str, port: int = 0, *, node: int = 0, local: int = 0, patience: float = 0
+        self, id: str, port: int = 0, *, node: int | str = 0, local: int = 0, patience: float = 0
     ) -> AbstractContextManager[Tunnel]:
         return inside.forward(self, id, node, port, local, patience)
 

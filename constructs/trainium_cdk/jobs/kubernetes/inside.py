@@ -33,18 +33,19 @@ _CLOSE_SECONDS = 30.0
 """Seconds; longer than the client waits for the server to close the connection."""
 
 
-def place(backend: JobSource, id: str, node: int) -> tuple[str, str]:
-    """The names of the pod and the container of a job on a node.
+def place(backend: JobSource, id: str, node: int | str) -> tuple[str, str]:
+    """The names of the pod and the container of a job on a node, which is given by its number in the job or by its name.
 
     Raises:
         JobError: the job has no such node, or no pod runs there.
     """
     seen = backend.seen(id)
     now = status.status(seen)
-    if not 0 <= node < max(1, now.nodes):
+    if isinstance(node, int) and not 0 <= node < max(1, now.nodes):
         raise JobError(f"{now.id} has nodes 0 to {now.nodes - 1}, not {node}. Choose one of them")
     for pod in seen.pods:
-        if (status.task(pod), status.index(pod)) == (TRAIN, node):
+        here = status.index(pod) if isinstance(node, int) else pod["spec"].get("nodeName")
+        if (status.task(pod), here) == (TRAIN, node):
             for container in (TRAIN, "precompile"):
                 if "running" in status.container_state(pod, container):
                     return pod["metadata"]["name"], container
@@ -254,7 +255,7 @@ class Forward(Listener):
 
 
 @contextlib.contextmanager
-def forward(backend: JobSource, id: str, node: int, port: int, local: int, patience: float) -> Iterator[Tunnel]:
+def forward(backend: JobSource, id: str, node: int | str, port: int, local: int, patience: float) -> Iterator[Tunnel]:
     """Arguments and errors as of `Backend.forward`."""
     pod, container = place(backend, id, node)
     uid, path = backend.api.get("Pod", pod)["metadata"]["uid"], "/"

@@ -262,7 +262,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return inside.labelled(self.run_shared(inside.everywhere(status, script)))
 
     def forward(
-        self, id: str, port: int = 0, *, node: int = 0, local: int = 0, patience: float = 0
+        self, id: str, port: int = 0, *, node: int | str = 0, local: int = 0, patience: float = 0
     ) -> AbstractContextManager[Tunnel]:
         """Through a step of the job. Arguments and errors as of `Backend.forward`."""
         from trainium_cdk.jobs.slurm import relay

@@ -42,12 +42,14 @@ def labelled(text: str) -> Mapping[int, str]:
     return {number: base64.b64decode(output).decode(errors="replace") for number, output in found.items()}
 
 
-def one_node(status: JobStatus, node: int) -> str:
-    """The options of srun for a step on one node of a job.
+def one_node(status: JobStatus, node: int | str) -> str:
+    """The options of srun for a step on one node of a job: by its number, or by its name, which Slurm refuses if the job does not have it.
 
     Raises:
-        JobError: the job does not run, or has no such node.
+        JobError: the job does not run, or has no node of that number.
     """
+    if isinstance(node, str):
+        return f"{step(status)} --nodes=1 --ntasks=1 --nodelist={quote.word(node)}"
     if not 0 <= node < status.nodes:
         raise JobError(f"{status.id} has nodes 0 to {status.nodes - 1}, not {node}. Choose one of them")
     name = f'$(scontrol show hostnames "$(squeue -h -j {int(status.current.number)} -o %N)" | sed -n {node + 1}p)'

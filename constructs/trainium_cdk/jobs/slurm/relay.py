@@ -41,7 +41,9 @@ exit 4
 
 
 @contextlib.contextmanager
-def forward(source: Source, status: JobStatus, node: int, port: int, local: int, patience: float) -> Iterator[Tunnel]:
+def forward(
+    source: Source, status: JobStatus, node: int | str, port: int, local: int, patience: float
+) -> Iterator[Tunnel]:
     """Arguments and errors as of `Backend.forward`."""
     secret, offer, path = secrets.token_urlsafe(32), f"{status.directory}/{OFFER}", "/"
     start = _START.format(
@@ -81,7 +83,7 @@ class _Relay:
     port: int
     secret: str
     id: str
-    node: int
+    node: int | str
 
     def ask(self, what: str) -> socket.socket:
         try:
