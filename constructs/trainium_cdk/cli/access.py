@@ -22,11 +22,17 @@ def kubeconfig(
     tunnel: Annotated[
         int,
         typer.Option(
-            min=0, max=65535, help="Port of this machine for a tunnel to a private API, kept open until Ctrl-C."
+            min=0,
+            max=65535,
+            show_default=False,
+            help="Port of this machine for a tunnel to a private API, kept open until Ctrl-C. Default: no tunnel.",
         ),
     ] = 0,
 ) -> None:
-    """Print a kubeconfig of the stack's cluster, for kubectl. It contains no secret: `trn` creates a token on request."""
+    """Print a kubeconfig of the stack's cluster, for kubectl.
+
+    It contains no secret: `trn` creates a token on request.
+    """
     from trainium_cdk.jobs.kubernetes import access
     from trainium_cdk.jobs.kubernetes.tunnel import reach
 
@@ -66,9 +72,12 @@ def token(
 @on_cluster(stack=EKS_STACK, local=False)
 def torchx(
     on: Target,
-    output: Annotated[Path, typer.Argument(help="File to write.")] = Path("trn_component.py"),
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")] = Path("trn_component.py"),
 ) -> None:
-    """Write a TorchX component for the cluster, to submit jobs with TorchX."""
+    """Write a TorchX component for the cluster.
+
+    TorchX then submits jobs to it.
+    """
     from trainium_cdk.jobs.kubernetes.torchx import component, run_line
 
     found = kubernetes(on).cluster

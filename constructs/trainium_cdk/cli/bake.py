@@ -49,7 +49,9 @@ def bake(
     cluster_file: ClusterFile = None,
     as_json: Json = False,
 ) -> None:
-    """Build an image for the nodes of a Slurm cluster with the Neuron packages (EC2 Image Builder, about half an hour).
+    """Build an image for the nodes of a Slurm cluster.
+
+    It has the Neuron packages. EC2 Image Builder takes about half an hour.
 
     ParallelCluster's own command builds it; it is run with `uvx` or `pipx`, or found on the PATH. Run the same command again
     to see the progress, and the image's id when it is finished: write it as `custom_ami` of a queue, and deploy.

@@ -36,9 +36,9 @@ def capacity(
     live: Live = False,
     as_json: Json = False,
 ) -> None:
-    """Print where nodes can be had, what can start soonest first, then the cheapest: on demand, Spot and capacity blocks.
+    """Print where nodes can be had, from when, at which price.
 
-    Prices are of an instance for an hour. EC2 does not tell whether it has instances: `now` means that the type is offered and
+    On demand, Spot and capacity blocks: what can start soonest first, then the cheapest. Prices are of an instance for an hour. EC2 does not tell whether it has instances: `now` means that the type is offered and
     that the quota is large enough. Only read requests are sent, and nothing is bought. Exit code 1: nothing can start
     anywhere.
     """

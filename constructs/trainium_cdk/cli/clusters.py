@@ -27,15 +27,21 @@ def clusters(
     watch: Annotated[
         bool, typer.Option("--watch", help="Stay, and show them with the jobs of all; Enter opens one.")
     ] = False,
-    web: Annotated[bool, typer.Option("--web", help="The same in a browser: serve a page at this machine.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="With --web. Default: a free one.")] = 0,
+    web: Annotated[bool, typer.Option("--web", help="The same in a browser: serve a page on this machine.")] = False,
+    port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, show_default=False, help="With --web: port of this machine. Default: a free one."
+        ),
+    ] = 0,
     region: Region = None,
     _env: EnvFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the deployed clusters of the account, of all engines: nodes, jobs, and the price of an hour. It only reads.
+    """List the deployed clusters of the account.
 
-    With --json also their jobs. Exit code 1: a region could not be read. A cluster that does not answer has its reason in the list.
+    Of all engines: nodes, jobs, and the price of an hour; with --json also their jobs. It only reads. Exit code 1: a region could
+    not be read. A cluster that does not answer has its reason in the list.
     """
     from trainium_cdk.outputs.read import here, with_trainium
 

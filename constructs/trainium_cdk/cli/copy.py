@@ -36,7 +36,9 @@ def cp(
         str | None, typer.Option(help="Kubernetes: image with Python and the AWS CLI. Default: the cluster's.")
     ] = None,
 ) -> None:
-    """Copy files to or from a cluster: cluster:/efs/PATH is on its shared file system, JOB:PATH is in a job's directory.
+    """Copy files to or from a cluster.
+
+    cluster:/efs/PATH is on its shared file system, JOB:PATH is in a job's directory.
 
     For example `trn cp data/ cluster:/fsx/data`, or `trn cp latest:checkpoints ./out`: JOB:checkpoints is the directory of the job's
     checkpoints, whatever its kind calls it. Files with the same size and time are there

@@ -20,15 +20,17 @@ TOTALS = ("idle", "full")
 
 
 def cost(
-    stack: Annotated[str, typer.Argument(envvar="TRN_STACK", help="Stack of the environment.")] = DEFAULT_STACK,
+    stack: Annotated[
+        str, typer.Argument(metavar="STACK", envvar="TRN_STACK", help="Stack of the environment.")
+    ] = DEFAULT_STACK,
     env: EnvFile = None,
     regions: Annotated[bool, typer.Option("--regions", help="The totals in every region of the catalogue.")] = False,
     live: Live = False,
     as_json: Json = False,
 ) -> None:
-    """Print what an environment costs an hour: each item while no job runs, and with all nodes.
+    """Print what an environment costs an hour, item by item.
 
-    From dated list prices; nothing is asked of AWS without --live. A price that is not known is unknown, never guessed.
+    Each while no job runs (idle), and with all nodes (full). From dated list prices; nothing is asked of AWS without --live. A price that is not known is unknown, never guessed.
     Exit code 1: --live got no price at all from the Price List.
     """
     from trainium_cdk import settings

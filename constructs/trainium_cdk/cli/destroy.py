@@ -50,7 +50,10 @@ def destroy(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Delete a stack, its jobs, and what they leave behind. Exit code 0: nothing is left but what the environment keeps."""
+    """Delete a stack, its jobs, and what they leave behind.
+
+    Exit code 0: nothing is left but what the environment keeps.
+    """
     from trainium_cdk.operations.teardown import survey
     from trainium_cdk.operations.teardown.occupants import lines
 

@@ -42,7 +42,10 @@ def diff(
     all_: Annotated[bool, typer.Option("--all", help="Also show safe changes.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Print what a deployment would lose, replace or interrupt. Exit code 1: it would lose something, or fail."""
+    """Print what a deployment would lose, replace or interrupt.
+
+    Exit code 1: it would lose something, or fail.
+    """
     from trainium_cdk.operations.updates import Spec, compare, dangerous
     from trainium_cdk.operations.updates.live import assemble, deployed
 

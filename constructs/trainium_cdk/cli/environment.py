@@ -12,20 +12,25 @@ from trainium_cdk.cli.output import answer, put, say, table
 
 
 def cluster(stack: Stack = DEFAULT_STACK, region: Region = None, _env: EnvFile = None) -> None:
-    """Print the description of a deployed stack that jobs use; other commands read it with `--cluster FILE`."""
+    """Print what jobs need to know of a deployed stack.
+
+    With `--cluster FILE`, other commands read it from a file, and do not ask for the stack's outputs.
+    """
     from trainium_cdk import outputs
 
     answer(outputs.read(stack, region).model_dump_json(indent=2))
 
 
 def validate(
-    file: Annotated[Path, typer.Argument(envvar="TRN_ENV", help="Environment file, YAML.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", envvar="TRN_ENV", help="Environment file, YAML.")],
     stack: Annotated[
         str | None, typer.Argument(metavar="STACK", help="Only this stack. Default: those that the file describes.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check an environment file as `cdk synth` does. Exit code 1 if a stack that it describes would be rejected.
+    """Check an environment file as `cdk synth` does.
+
+    Exit code 1 if a stack that it describes would be rejected.
 
     What would be wrong with a stack that the file does not describe is a warning, which names the stack.
     """
@@ -56,14 +61,17 @@ def validate(
 
 
 def schema() -> None:
-    """Print the JSON schema of the environment file: editors complete and check with it."""
+    """Print the JSON schema of the environment file.
+
+    Editors complete and check the file with it.
+    """
     from trainium_cdk import settings
 
     put(settings.json_schema())
 
 
 def catalog(as_json: Json = False) -> None:
-    """List the instance types and the Neuron SDK releases that are known."""
+    """List the known instance types and Neuron SDK releases."""
     from trainium_cdk.catalog import Catalog
 
     known = Catalog.load()

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.slurm.backend import SlurmBackend
     from trainium_cdk.jobs.slurm.fleet import Wanted
 
-fleet = typer.Typer(help="The compute fleet of a Slurm cluster (ParallelCluster).", no_args_is_help=True, **SETTINGS)
+fleet = typer.Typer(
+    help="Show, stop or start the compute fleet of a ParallelCluster.", no_args_is_help=True, **SETTINGS
+)
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done.")]
 Timeout = Annotated[float | None, typer.Option(min=0, help="Seconds. Default: no limit.")]
 
@@ -27,7 +29,10 @@ def status(
     on: Target,
     as_json: Json = False,
 ) -> None:
-    """Show whether the fleet is RUNNING, STOPPED or PROTECTED (stopped by ParallelCluster after nodes that failed to start)."""
+    """Show whether the fleet is RUNNING, STOPPED or PROTECTED.
+
+    PROTECTED: stopped by ParallelCluster, after nodes that failed to start.
+    """
     from dataclasses import asdict
 
     from trainium_cdk.jobs.slurm import fleet as fleets

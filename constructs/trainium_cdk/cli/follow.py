@@ -32,7 +32,10 @@ def status(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the status of jobs: each stage with its state and the reason."""
+    """Show the status of jobs.
+
+    Each stage with its state, and why it waits or failed.
+    """
     jobs = backend(on)
     found = [jobs.status(whole(jobs, id)) for id in ids]
     if as_json:
@@ -100,7 +103,9 @@ def logs(
         bool, typer.Option("--raw", help="Keep control characters, also on a terminal, which they can control.")
     ] = False,
 ) -> None:
-    """Print what a job's log has now, and a summary of its metrics on standard error; of a job that failed, also known errors.
+    """Print the log of a job, as it is now or until the end.
+
+    Then, on standard error, a summary of its metrics, and the known errors in the log of a job that failed.
 
     The output is the unchanged log; on a terminal, control characters (also colours) are removed unless --raw is given.
     """
@@ -191,7 +196,10 @@ def cancel(
     ids: JobIds,
     as_json: Json = False,
 ) -> None:
-    """Cancel jobs. Exit code 1 if one of them could not be cancelled; the others are."""
+    """Cancel jobs.
+
+    Exit code 1 if one of them could not be cancelled; the others are cancelled.
+    """
     jobs, found, failed = backend(on), [], False
     for id in [whole(jobs, id) for id in ids]:
         try:
@@ -220,7 +228,10 @@ def wait(
     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds. Default: no limit.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Wait until jobs have ended. Exit code 0: all completed; 1: one failed, was cancelled, or has not ended within --timeout."""
+    """Wait until jobs have ended.
+
+    Exit code 0: all completed; 1: one failed, was cancelled, or has not ended within --timeout.
+    """
     jobs, found = backend(on), []
     ids = [whole(jobs, id) for id in ids]
     end = None if timeout is None else time.monotonic() + timeout
@@ -256,9 +267,10 @@ def list_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the jobs of a cluster, newest first; on Kubernetes those that wait in the order of their queue, with Kueue's reason.
+    """List the jobs of a cluster, newest first.
 
-    On Kubernetes also what other clients run or queue there; not with --json or --mine.
+    On Kubernetes, jobs that wait are in the order of their queue, with Kueue's reason; and what other clients run or queue there is
+    listed too, but not with --json or --mine.
     """
     from trainium_cdk.cli.filters import moment
 

@@ -37,9 +37,9 @@ def graph(
     env: EnvFile = None,
     app: App = None,
 ) -> None:  # fmt: skip
-    """Draw what a stack consists of, where it is, and where data flows, from the template that the app synthesises now.
+    """Draw what a stack consists of, and where data flows.
 
-    Nothing is asked of AWS.
+    From the template that the app synthesises now; nothing is asked of AWS.
     """
     from trainium_cdk.drawing.markup import svg
     from trainium_cdk.operations.graph import mermaid, picture, read

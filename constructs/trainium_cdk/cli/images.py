@@ -14,10 +14,8 @@ from trainium_cdk.cli.output import answer, hand_out, put, say, shown
 from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.cli.working import working
 
-image = typer.Typer(
-    help="Images: of training containers, and of a Slurm cluster's nodes.", no_args_is_help=True, **SETTINGS
-)
-data = typer.Typer(help="Data sets on the shared file system.", no_args_is_help=True, **SETTINGS)
+image = typer.Typer(help="Build images of training containers, or of Slurm nodes.", no_args_is_help=True, **SETTINGS)
+data = typer.Typer(help="Copy data sets onto the shared file system.", no_args_is_help=True, **SETTINGS)
 
 
 @on_cluster(stack=EKS_STACK, local=False)
@@ -28,7 +26,9 @@ def build(
     file: Annotated[str, typer.Option("--file", "-f", help="The Dockerfile, within DIR.")] = "Dockerfile",
     as_json: Json = False,
 ) -> None:
-    """Build a training image in the account (CodeBuild) and push it to the stack's registry. No Docker is needed here.
+    """Build a training image and push it to the registry.
+
+    In the account (CodeBuild), to the stack's registry. No Docker is needed here.
 
     Prints its name, for `trn submit --image`. An unchanged folder gives the same image, and is not built again.
     """
@@ -58,12 +58,14 @@ def stage(
     source: Annotated[
         str,
         typer.Argument(
+            metavar="SOURCE",
             help="s3://bucket/file.tar (unpacked), s3://bucket/file, s3://bucket/prefix/, or a data set of the job kinds: "
-            "bert-seqlen128, bert-seqlen512, gpt2-wikipedia."
+            "bert-seqlen128, bert-seqlen512, gpt2-wikipedia.",
         ),
     ],
     target: Annotated[
-        str, typer.Argument(help="Directory on a shared file system; leave out for a data set's name.")
+        str,
+        typer.Argument(metavar="TARGET", help="Directory on a shared file system; leave out for a data set's name."),
     ] = "",
     public: Annotated[
         bool, typer.Option("--public", help="The bucket is public: read it without credentials.")
@@ -71,7 +73,9 @@ def stage(
     image: Annotated[str | None, typer.Option(help="Image with the AWS CLI. Default: the cluster's.")] = None,
     sha256: Annotated[str, typer.Option(help="SHA-256 of the object: with any other it is refused.")] = "",
 ) -> None:
-    """Copy a data set onto the shared file system, and unpack it. It runs on a system node; no Trainium node is needed.
+    """Copy a data set onto the shared file system, and unpack it.
+
+    It runs on a system node; no Trainium node is needed.
 
     If this command is interrupted, the copy goes on; run it again to follow the copy, or to fetch what is missing.
     """

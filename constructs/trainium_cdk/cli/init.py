@@ -41,7 +41,7 @@ storage:
 
 def init(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(help="File to write.")] = Path("environment.yaml"),
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")] = Path("environment.yaml"),
     engine: Annotated[
         str, typer.Option(help="slurm (ParallelCluster), pcs (AWS PCS) or eks (Kubernetes).")
     ] = SLURM.name,
@@ -62,9 +62,9 @@ def init(
         typer.Option(metavar="OLD=NEW", help="With --from: a value, and the one of the other region, such as an ARN."),
     ] = None,
 ) -> None:
-    """Write a commented environment file, which is valid and can be deployed as it is. On a terminal, without options, it asks.
+    """Write a commented environment file.
 
-    With --from, it is a copy for another region (file: FILE-REGION.yaml): what belongs to the first region (ids of networks, file
+    It is valid, and can be deployed as it is. On a terminal, without options, it asks. With --from, it is a copy for another region (file: FILE-REGION.yaml): what belongs to the first region (ids of networks, file
     systems, reservations and images, zones) is left out and listed. What cannot be left out needs --replace.
     """
     from trainium_cdk.catalog import Catalog

@@ -30,7 +30,10 @@ def shell(
     ] = None,
     node: Node = 0,
 ) -> None:
-    """Open a shell on a node of a job, or run a command there. The exit code is the command's."""
+    """Open a shell on a node of a job, or run a command there.
+
+    The exit code is the command's.
+    """
     _run(id, node, command or ["bash"], backend(on))
 
 
@@ -41,7 +44,10 @@ def top(
     node: Annotated[int | None, typer.Option(min=0, help="Open neuron-top on this node of the job: 0, 1, ...")] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the use of NeuronCores and memory on each node of a job (neuron-monitor); with --node, open neuron-top there."""
+    """Print the use of NeuronCores and memory on a job's nodes.
+
+    As neuron-monitor reports it; with --node, neuron-top is opened there.
+    """
     from dataclasses import asdict
 
     from trainium_cdk.jobs.use import SCRIPT, parse
@@ -83,7 +89,7 @@ def forward(
     ports: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PORT[:LOCAL]]",
+            metavar="PORT[:LOCAL]",
             help="Port of the node's 127.0.0.1, and port of this machine. Default: the port that the job offers in the file `forward` "
             "of its directory, as examples/notebook.sh does; here the same one, or any if that is taken.",
         ),
@@ -92,7 +98,10 @@ def forward(
     rank: Annotated[int | None, typer.Option(min=0, help="The node of this process.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the job runs and its port answers.")] = False,
 ) -> None:
-    """Forward a port of a running job's node to this machine, until Ctrl-C: a notebook, a dashboard, a debugger. It is not public."""
+    """Forward a port of a running job's node to this machine.
+
+    Until Ctrl-C, for a notebook, a dashboard, a debugger. Only this machine reaches it.
+    """
     there, local = _ports(ports)
     jobs = backend(on)
     id, named = _job_or_node(jobs, id)
@@ -184,11 +193,16 @@ def _until_interrupted(tunnel: Tunnel, then: str) -> None:
 def tensorboard(
     on: Target,
     id: JobId,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine. Default: a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, show_default=False, help="Port of this machine. Default: a free one.")
+    ] = 0,
     image: Annotated[str | None, typer.Option(help="Kubernetes: image with TensorBoard. Default: the job's.")] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")] = True,
 ) -> None:
-    """Show a job's TensorBoard at a port of this machine, until Ctrl-C. It is not public."""
+    """Show a job's TensorBoard at a port of this machine.
+
+    Until Ctrl-C. Only this machine reaches it.
+    """
     jobs = backend(on)
     with jobs.tensorboard(whole(jobs, id), image=image, port=port, say=say) as board:
         answer(board.url)

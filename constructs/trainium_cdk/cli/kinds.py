@@ -25,7 +25,10 @@ def kinds(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the kinds of jobs: what they train, on which instances, with which Neuron SDK, and where their program comes from."""
+    """List the kinds of jobs.
+
+    What each trains, on which instances, with which Neuron SDK, and where its program comes from.
+    """
     from trainium_cdk.jobs.kinds import kinds as known
 
     every = known()

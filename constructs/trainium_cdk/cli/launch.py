@@ -25,7 +25,7 @@ _COMMANDS = frozenset({"--follow", "-f", "--dry-run", "--json", "--stack", "--en
 
 def launch(
     environment: Annotated[Path, typer.Argument(metavar="ENV", help="The environment file.")],
-    job: Annotated[list[str], typer.Argument(metavar="JOB...", help="The job, and its options, as of `trn submit`.")],
+    job: Annotated[list[str], typer.Argument(metavar="JOB", help="The job, with its options, as of `trn submit`.")],
     stack: Annotated[str | None, typer.Option(help="Stack that is meant, where the file describes several.")] = None,
     app: App = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
@@ -53,7 +53,9 @@ def launch(
         ),
     ] = None,
 ) -> None:
-    """Deploy a cluster if it is not there, submit a job, and follow it to its end; then remove the cluster, if you want.
+    """Deploy, submit, follow, and remove the cluster if wanted.
+
+    A cluster that is there already is not deployed. The job is followed to its end; then you are asked whether to remove the cluster.
 
     For example `trn launch environment.yaml bert-large --nodes 4`. Ctrl-C does not end a deployment or a job: the message has the
     commands that go on. Exit code: 0 if the job completed.

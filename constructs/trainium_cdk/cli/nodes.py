@@ -26,7 +26,10 @@ def nodes(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the nodes of a cluster: state, job, age, price of an hour, and why a node is down."""
+    """List the nodes of a cluster.
+
+    State, job, age, price of an hour, and why a node is down.
+    """
     from trainium_cdk.catalog import Catalog
 
     jobs = backend(on)
@@ -88,11 +91,15 @@ def ssh(
     node: Annotated[
         str | None,
         typer.Argument(
-            help="Name of the node, as `trn nodes` prints it. Default: the head node; on Kubernetes the bastion host."
+            metavar="NODE",
+            help="Name of the node, as `trn nodes` prints it. Default: the head node; on Kubernetes the bastion host.",
         ),
     ] = None,
 ) -> None:
-    """Open a shell on a node of a cluster, through Session Manager: no open port, no key."""
+    """Open a shell on a node of a cluster.
+
+    Through Session Manager: no port is open, and no key is needed.
+    """
     jobs = backend(on)
     from trainium_cdk.jobs.sessions import terminal
 

@@ -142,7 +142,7 @@ Live = Annotated[
 ]
 ID_HELP = "Id of the job, as `trn submit` and `trn list` print it; a beginning of it that is enough, or `latest`."
 JobId = Annotated[str, typer.Argument(metavar="JOB", help=ID_HELP)]
-JobIds = Annotated[list[str], typer.Argument(metavar="JOB...", help=ID_HELP)]
+JobIds = Annotated[list[str], typer.Argument(metavar="JOB", help=ID_HELP)]
 
 
 def name_in_account(stack: str, env: Environment) -> str:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def listed() -> None:
-    """Print what a job would need on several numbers of nodes: batch, published throughput, hours and cost.
+    """Print what a job would need on several numbers of nodes.
+
+    Batch, published throughput, hours and cost.
 
     Nothing is submitted. The cluster is that of the environment file, deployed or not, else that of the stack.
     """

@@ -33,7 +33,9 @@ def plot(
         str, typer.Option(help="Of a picture: loss, throughput, tokens_per_second, learning_rate or grad_norm.")
     ] = "loss",
 ) -> None:  # fmt: skip
-    """Write the metrics of jobs: a picture of one of them, or all of them as a table or for TensorBoard.
+    """Write the metrics of jobs as a picture, a table or events.
+
+    A picture shows one metric; a table, or events for TensorBoard, have all of them.
 
     Several jobs, or the members of an array, are drawn over each other. Prints the path.
     """

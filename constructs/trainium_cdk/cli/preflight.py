@@ -20,7 +20,7 @@ _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan", "ok": "gree
 
 def preflight(
     stack: Annotated[
-        str, typer.Argument(envvar="TRN_STACK", help="TrnPclusterStack, TrnEksStack or TrnPcsStack.")
+        str, typer.Argument(metavar="STACK", envvar="TRN_STACK", help="TrnPclusterStack, TrnEksStack or TrnPcsStack.")
     ] = DEFAULT_STACK,
     env: EnvFile = None,
     as_json: Json = False,
@@ -30,8 +30,10 @@ def preflight(
     ] = False,
     qualifier: Annotated[str | None, typer.Option(help="The CDK's bootstrap qualifier, if not the default.")] = None,
 ) -> None:
-    """Check an environment against the account, with calls that only read. Exit code 0; 1 with errors; 2 with warnings
-    and --strict."""
+    """Check an environment against the account.
+
+    With requests that only read. Exit code 0; 1 with errors; 2 with warnings and --strict.
+    """
     from trainium_cdk import settings
     from trainium_cdk.checks.live import Target, checks_of, examine, policy
     from trainium_cdk.checks.live.model import QUALIFIER

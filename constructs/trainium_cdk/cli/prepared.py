@@ -25,9 +25,9 @@ def environments(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the Python environments of jobs on the shared file system, or remove some.
+    """List, or remove, the Python environments of jobs.
 
-    A job that needs an environment makes it, unless it is there. Jobs that run or wait keep theirs.
+    They are on the shared file system. A job that needs an environment makes it, unless it is there. Jobs that run or wait keep theirs.
     """
     from dataclasses import asdict
 

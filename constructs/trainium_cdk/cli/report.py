@@ -24,9 +24,10 @@ def report(
         Path | None, typer.Option("--output", "-o", help="The file. Default: report-JOB.html in this folder.")
     ] = None,
 ) -> None:
-    """Write a page about jobs: curves over each other, compile time, restarts, cost, failures, settings.
+    """Write a page about one or several jobs.
 
-    Of an array all members that have begun. One HTML file that needs no network. Prints its path.
+    Curves over each other, compile time, restarts, cost, failures, settings; of an array those of all members that have begun. It is
+    one HTML file that needs no network. Prints its path.
     """
     from trainium_cdk.catalog import Catalog
     from trainium_cdk.jobs.report import collect_all

@@ -28,8 +28,11 @@ def scale(
     region: Region = None,
     _env: EnvFile = None,
 ) -> None:
-    """Set the number of nodes of an EKS node group. A smaller number ends idle nodes only. A shortage of capacity is reported, and AWS
-    keeps trying."""
+    """Set the number of nodes of an EKS node group.
+
+    A smaller number ends idle nodes only. A shortage of capacity is reported, and AWS
+    keeps trying.
+    """
     from trainium_cdk import engines, outputs
     from trainium_cdk._aws import aws_errors_as
     from trainium_cdk.cli.destroy import clients

@@ -41,7 +41,9 @@ _GIVEN_OTHERWISE = frozenset(
 
 
 def listed() -> None:
-    """Submit a training job: prepare, precompile and train, each after the one before.
+    """Submit a training job.
+
+    It prepares, precompiles and trains: each of these stages begins when the one before has completed.
 
     Prints the job's id. Running it again with the same --token changes nothing.
     """
@@ -101,7 +103,7 @@ def _of_each(fields: Mapping[str, FieldInfo]) -> str:
     kinds: dict[str, list[str]] = {}
     for kind, field in fields.items():
         kinds.setdefault((field.description or "").removesuffix("."), []).append(kind)
-    return "; ".join(f"{', '.join(of)}: {description}" for description, of in kinds.items()) + "."
+    return ". ".join(f"{', '.join(of)}: {description}" for description, of in kinds.items()) + "."
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
@@ -155,7 +157,7 @@ def submit(
             metavar="NAME[=VALUE]",
             is_eager=True,
             callback=file_among_variables,
-            help="Added to the launch environment; NAME alone takes its value from your environment.",
+            help="Variable of the job's environment; NAME alone takes its value from yours.",
         ),
     ] = None,
     workdir: Annotated[

@@ -39,7 +39,9 @@ class InUse:
 
 
 def use(
-    file: Annotated[Path | None, typer.Argument(help="Environment file. Without one: print which is in use.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Environment file. Without one: print which is in use.")
+    ] = None,
     team: Annotated[
         str, typer.Option(help="EKS: also remember this team (eks.queues). --team and TRN_TEAM come before it.")
     ] = "",
@@ -47,11 +49,11 @@ def use(
         str,
         typer.Option(help="Slurm: also remember this user of the cluster. --user and TRN_CLUSTER_USER come before it."),
     ] = "",
-    none: Annotated[bool, typer.Option("--none", help="Use none any more.")] = False,
+    none: Annotated[bool, typer.Option("--none", help="Forget it: use no file any more.")] = False,
 ) -> None:
-    """Remember an environment file for all later commands of yours: it names stack and region.
+    """Remember an environment file for all later commands.
 
-    --env and TRN_ENV come before it. What is in use stands in the answer of each command. A team or a user is remembered until
+    It names stack and region. --env and TRN_ENV come before it. What is in use stands in the answer of each command. A team or a user is remembered until
     the next `trn use FILE`, for commands that use this file.
     """
     place = _place()

@@ -29,10 +29,13 @@ def watch(
     ctx: typer.Context,
     on: Target,
     job: Annotated[str | None, typer.Argument(metavar="JOB", help="Id of the job, a beginning of it that is enough, or `latest`. Default: all jobs.")] = None,
-    web: Annotated[bool, typer.Option("--web", help="In a browser: serve a page at this machine, and print its address.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="With --web. Default: a free one.")] = 0,
+    web: Annotated[bool, typer.Option("--web", help="In a browser: serve a page on this machine, and print its address.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, show_default=False, help="With --web: port of this machine. Default: a free one.")] = 0,
 ) -> None:  # fmt: skip
-    """Follow a job, or an array, live: stages, compilation, steps, curves, time left, cost. Ends with the job; leaving does not end the job.
+    """Follow a job, or all jobs, in a live view.
+
+    Stages, compilation, steps, curves, time left, cost; of an array its members. The view ends with the job; leaving it does not
+    end the job.
 
     Exit code 1 if the job failed. In a pipe, a line for each change. Without JOB: all jobs.
     """

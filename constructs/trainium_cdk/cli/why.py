@@ -15,13 +15,13 @@ from trainium_cdk.cli.output import answer, put, say
 def why(
     ctx: typer.Context,
     stack: Annotated[
-        str, typer.Argument(envvar="TRN_STACK", help="Stack, by its name in the account or its id.")
+        str, typer.Argument(metavar="STACK", envvar="TRN_STACK", help="Stack, by its name in the account or its id.")
     ] = DEFAULT_STACK,
     region: Region = None,
     _env: EnvFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show why a stack's creation or update failed, or its nodes do not start.
+    """Show why a stack failed, or why its nodes do not start.
 
     It reads CloudFormation's events, the logs of functions and nodes, capacity reservations and blocks, what EKS and PCS report, and Auto
     Scaling's activities, on EKS also nodes, warnings and waiting jobs of Kubernetes, and explains the errors that it knows.

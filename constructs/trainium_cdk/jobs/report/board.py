@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.jobs.clusters import Overview, Work, rank
 from trainium_cdk.jobs.report.text import dollars, duration
 
@@ -126,7 +127,7 @@ def totals(found: Sequence[Overview]) -> str:
     known = [one.usd_per_hour for one in asked if one.usd_per_hour is not None]
     idle = [one.usd_per_hour_idle for one in asked if one.usd_per_hour_idle is not None]
     parts = [
-        f"{len(found)} cluster{'' if len(found) == 1 else 's'}",
+        counted(len(found), "cluster"),
         f"{sum(one.nodes or 0 for one in asked)} nodes on",
         f"{sum(one.running or 0 for one in asked)} jobs run, {sum(one.waiting or 0 for one in asked)} wait",
         f"{dollars(sum(known))} an hour, {dollars(sum(idle))} of it idle",

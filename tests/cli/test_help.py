@@ -1,0 +1,48 @@
+"""The `--help` of every command at 80 columns, as it is read on a terminal."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from reference.commands import every
+from trainium_cdk.cli.app import app
+
+GROUPS = ("", "data", "fleet", "image")
+COMMANDS = [context.command_path.removeprefix("trn ") for context, _ in every()]
+
+
+def shown(command: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = CliRunner().invoke(app, [*command.split(), "--help"], prog_name="trn")
+    assert done.exit_code == 0
+    return done.output
+
+
+@pytest.mark.parametrize("command", GROUPS)
+def test_no_command_is_described_by_half_a_sentence(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown(command, monkeypatch).partition("Commands:\n")[2].split("\n\n")[0].splitlines()
+    assert lines
+    assert [line for line in lines if not re.fullmatch(r"  [a-z]+ +[A-Z].*[^.]\.", line)] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_help_can_be_read(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arguments in capitals and once, whole sentences, and no default of zero beside one in words."""
+    text = shown(command, monkeypatch)
+    usage, about, *_ = text.split("\n\n")
+    words = usage.partition("[OPTIONS]")[2].split()
+    assert [
+        w for w in words if not re.fullmatch(r"[\[{]?[A-Z|:\[\]]+[\]}]{0,2}(\.\.\.)?", w) or w.count("...") > 1
+    ] == []
+    assert re.fullmatch(r"[A-Z].*\.", " ".join(about.split()))
+    assert max(map(len, text.splitlines())) <= 80
+    assert not re.search(r"Default:[^\[]*\[[^]]*default: 0\b", text)
+
+
+def test_there_are_all() -> None:
+    root = typer.main.get_command(app)
+    assert {name for name in root.commands if name != "token"} <= set(COMMANDS)  # type: ignore[attr-defined]
