@@ -53,7 +53,7 @@ slurm: setup  ## Slurm of Debian or Ubuntu, unpacked into .cache without root; s
 conformance: setup kubernetes slurm  ## the job kinds against the vendors' own programs; UPSTREAM=FOLDERS: local sources; RECORD=1: for the docs
 	@for e in $$($(BIN)/python -m conformance.vendor); do $(MAKE) --no-print-directory .venvs/$$e/.done || exit 1; done
 	$(BIN)/python -m pytest conformance -q $(if $(RECORD),--record)
-	$(BIN)/python -m pytest tests/conformance -q
+	$(BIN)/python -m pytest tests/conformance tests/pcluster/test_upstream.py -q
 
 .venvs/vendor/.done .venvs/torchtitan/.done .venvs/nemo/.done .venvs/lora/.done: .venvs/%/.done: conformance/requirements-%.txt $(VENV)/.done
 	@echo "conformance: environment of $*, several GB"
