@@ -224,3 +224,26 @@ def test_paths_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
         ("job-1", ""),
         *[None] * 5,
     ]
+
+
+def test_checkpoints_are_of_each_kind_where_its_program_writes_them() -> None:
+    """Of a job of an earlier version, whose record names none, and of a kind without any, the folder of that name."""
+    from trainium_cdk.cli.copy import _path
+    from trainium_cdk.jobs import JobStatus, Stage
+
+    class Jobs:
+        def __init__(self, checkpoints: str) -> None:
+            self.checkpoints = checkpoints
+
+        def status(self, id: str) -> JobStatus:
+            stages = (Stage("train", "1", "COMPLETED"),)
+            return JobStatus(id, "k", "q", "t", 1, None, stages, "/efs/trn/jobs/j-1", checkpoints=self.checkpoints)
+
+    for folder, path, found in (
+        ("output/checkpoints", "checkpoints", "output/checkpoints"),
+        ("output", "checkpoints/ckpt_9.pt", "output/ckpt_9.pt"),
+        ("output", "logs/train.0.log", "logs/train.0.log"),
+        ("", "checkpoints", "checkpoints"),
+    ):
+        there = Jobs(f"/efs/trn/jobs/j-1/{folder}" if folder else "")
+        assert _path(there, "j-20261124-4f3a9c", path) == f"/efs/trn/jobs/j-1/{found}"  # type: ignore[arg-type]

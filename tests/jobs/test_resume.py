@@ -264,4 +264,8 @@ def test_on_slurm_a_job_goes_on_from_another_one_and_a_restart_does_not_copy_aga
             SubmitError, match=f"{name} has no checkpoint of script|no directory of checkpoints {name} on"
         ):
             train(resume_from=name)
+    with pytest.raises(
+        SubmitError, match=f"{first.id} is a job of kind script, whose checkpoints bert-large does not read"
+    ):
+        backend.submit(BertLarge(resume_from=first.id))
     assert not list((shared / "trn/jobs").glob("*/resumed.part"))

@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=375a9cb71ff88b4c6d8b207a642f4bd14e4555ea41d6ad7da8cb14aa06f60e8e
+digest=b910bb2c597f6b9557f6b001881bee888dc269b04b720d24fdac0fdf41b43af4
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -189,10 +189,6 @@ printf '%s\n' "$cluster" > "$job/cluster"
 write "$job/job.json" <<'EOF'
 {
   "checkpoints": "output",
-  "checkpoints_of": {
-    "optimizer": "lamb",
-    "phase": 1
-  },
   "expected": null,
   "global_batch_size": 65536,
   "id": "bert-large-20261120-4f3a9c",

@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=369749e6a0a2eef01c6f4699bba967220e5e66dc1a96d07633e6e299ac62ddea
+digest=a41af7a72ed70576a00a8dfe6f5ba041da844008cfe7a3db345fcfea9d77cef7
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -35,10 +35,6 @@ printf '%s\n' "$cluster" > "$job/cluster"
 write "$job/job.json" <<'EOF'
 {
   "checkpoints": "output/checkpoints",
-  "checkpoints_of": {
-    "tensor_parallel": 8,
-    "workers": 512
-  },
   "expected": null,
   "global_batch_size": 1024,
   "id": "gpt-6.7b-20261120-4f3a9c",

@@ -107,7 +107,7 @@ def _describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any
         "expected": asdict(published) if published else None,
         **({"prepare_queue": fitted.prepares_on.queue} if "prepare" in fitted.stages else {}),
         **({"user": job.user} if job.user else {}),
-        **checkpoints.recorded(fitted),
+        **({"checkpoints": job.CHECKPOINTS.folder} if job.CHECKPOINTS else {}),
     }
 
 
