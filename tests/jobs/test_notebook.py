@@ -28,19 +28,32 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         if urllib.parse.parse_qs(query).get("token") != [token]:
             return self.send_error(403)
+        answer = json.dumps(options).encode()
         self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
-        self.wfile.write(json.dumps(options).encode())
+        self.wfile.write(answer)
         if path == "/api/shutdown":
             self.wfile.flush()
             os._exit(0)
 
-server = http.server.ThreadingHTTPServer((options["ServerApp.ip"], 0), Handler)
+for port in range(8888, 8938):  # as Jupyter: the next one where it is taken
+    try:
+        server = http.server.ThreadingHTTPServer((options["ServerApp.ip"], port), Handler)
+        break
+    except OSError:
+        pass
 os.makedirs(os.environ["JUPYTER_RUNTIME_DIR"])
 with open(os.path.join(os.environ["JUPYTER_RUNTIME_DIR"], f"jpserver-{{os.getpid()}}.json"), "w") as info:
     json.dump({{"port": server.server_port, "token": token}}, info)
 server.serve_forever()
 """
+
+
+def jupyter(folder: Path) -> None:
+    """Put the server into a folder of the PATH."""
+    (folder / "jupyter-lab").write_text(JUPYTER.format(python=sys.executable))
+    (folder / "jupyter-lab").chmod(0o755)
 
 
 def get(url: str) -> bytes:
@@ -51,8 +64,7 @@ def get(url: str) -> bytes:
 @pytest.mark.parametrize("ends", ["by itself", "cancelled"])
 def test_a_notebook(slurm: LocalSlurm, tmp_path: Path, ends: str) -> None:
     """Its token reaches the caller, and stands in no log, command line or file of others; the job ends with the server."""
-    (tmp_path / "jupyter-lab").write_text(JUPYTER.format(python=sys.executable))
-    (tmp_path / "jupyter-lab").chmod(0o755)
+    jupyter(tmp_path)
     env = slurm.node_env()
     env["PATH"] = f"{tmp_path}:{env['PATH']}"
     jobs = SlurmBackend(make_cluster(fleet(nodes=4)), LocalTransport(env=env, interval=0.2))
