@@ -139,6 +139,14 @@ def test_the_newest_complete_one_is_copied_once(kind: type[Job], source: str, tm
     assert (new / place / "later").read_text() == "newer"
 
 
+def test_a_folder_may_be_a_link(tmp_path: Path) -> None:
+    newest = trainer(tmp_path / "efs/elsewhere")
+    (tmp_path / "efs/run7").symlink_to("elsewhere")
+    done = prepared(Finetune(resume_from="/efs/run7"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [file.name for file in (tmp_path / "efs/trn/jobs/new/output").iterdir()] == [newest]
+
+
 def test_an_interrupted_copy_begins_again(tmp_path: Path) -> None:
     newest = bert(tmp_path / "efs/run7")
     new = tmp_path / "efs/trn/jobs/new"

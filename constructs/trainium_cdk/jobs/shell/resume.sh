@@ -24,7 +24,8 @@ of_kind() {
 # keys have the same values in both jobs.
 newest='' whole=''
 source_of() {
-  local name=$1 from=$2 place=$3 function=$4 kind=$5 key value there
+  local name=$1 from place=$3 function=$4 kind=$5 key value there
+  from=$(readlink -e "$2") || true # find does not follow a link that it is given
   shift 5
   if [ ! -d "$from" ]; then die "there is no directory of checkpoints $name on the cluster. Check the path, or the job's id"; fi
   if [ -f "$from/trn-checkpoints" ]; then
