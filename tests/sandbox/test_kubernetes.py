@@ -30,6 +30,11 @@ def job(name: str, nodes: int, command: str) -> Object:
     return made
 
 
+def phase(cluster: LocalKubernetes, name: str) -> str:
+    found = cluster.api().get(path_of(JOBS, "Job", name, "default"))
+    return str(found.get("status", {}).get("state", {}).get("phase", ""))
+
+
 def pods(cluster: LocalKubernetes, name: str) -> list[Object]:
     listed = cluster.api().get(path_of("v1", "Pod", namespace="default"), labelSelector=f"volcano.sh/job-name={name}")
     return list(listed["items"])
@@ -56,6 +61,31 @@ def test_a_gang_that_fits_only_in_total_waits_as_a_whole(cluster: LocalKubernete
     )
     assert [one["spec"].get("nodeName") for one in pods(cluster, "sum")] == [None] * 3
     remove(cluster, "sum")
+
+
+def test_failure_and_exit_code_are_those_of_the_command(cluster: LocalKubernetes) -> None:
+    cluster.api().create(job("fails", 1, "echo to no avail >&2; exit 3"))
+    assert until(lambda: phase(cluster, "fails") == "Failed")
+    [pod] = pods(cluster, "fails")
+    assert pod["status"]["phase"] == "Failed"
+    assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    assert cluster.kubectl("logs", "fails-trainer-0").stdout == "to no avail\n"
+    remove(cluster, "fails")
+
+
+def test_deleting_a_job_ends_its_processes(cluster: LocalKubernetes) -> None:
+    marker = f"sleep 9{os.getpid()}"
+    cluster.api().create(job("cancel", 2, f"echo began; {marker} & {marker}; wait"))
+
+    def running() -> list[str]:
+        shown = completed(["ps", "-eo", "args"], check=True).stdout
+        return [line for line in shown.splitlines() if line == marker]
+
+    assert until(lambda: len(running()) == 4)
+    shell = cluster.kubectl("exec", "cancel-trainer-1", "--", "sh", "-c", "echo $HOSTNAME has task $VC_TASK_INDEX")
+    assert shell.stdout == "cancel-trainer-1 has task 1\n"
+    remove(cluster, "cancel")
+    assert until(lambda: not running()) is True
 
 
 def test_other_pods_follow_their_annotations(cluster: LocalKubernetes) -> None:
