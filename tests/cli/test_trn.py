@@ -16,7 +16,7 @@ import pytest
 from benchmarks import answers
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
-from tests.support import TRN, completed
+from tests.support import TRN, completed, table
 from trainium_cdk.cli.named import user
 from trainium_cdk.cli.options import Target
 from trainium_cdk.jobs import BertLarge, render
@@ -167,32 +167,9 @@ def test_a_dry_run_is_what_would_be_sent_and_sends_nothing(trn: Run, slurm: Loca
 
 
 BAD: list[tuple[list[str | bytes], int, str]] = [
-    (["submit"], 2, "Missing argument 'JOB'"),
-    (["submit", "bert-large", "--nodes", "many"], 2, "--nodes.*valid integer"),
-    (["submit", "bert-large", "--speed"], 2, "No such option: --speed"),
-    (["submit", "long.sh", "--lr", "1e-4"], 2, "No such option: --lr; options of your script go behind --"),
-    (["frobnicate"], 2, "No such command 'frobnicate'"),
-    (["submit", "bert"], 1, "there is no kind of job and no file 'bert'. Give bert-large, finetune, gpt-6.7b, .*or the path"),
-    (["submit", "gpt3-6.7b"], 1, "gpt3-6.7b cannot run: the Neuron reference for Megatron-LM.*since SDK 2.13.*Use gpt-6.7b"),
-    (["submit", ""], 1, "there is no kind of job and no file ''. Give bert-large, "),
-    (["submit", "./none.sh"], 1, "cannot read the script ./none.sh: No such file or directory"),
-    (["submit", "bert-large", "--nodes", "3"], 1, "Use 1, 2 or 4 nodes, or --scaling weak"),
-    (["submit", "bert-large", "--nodes", "9"], 1, "nodes is 9, but queue compute1 has at most 4"),
-    (["submit", "bert-large", "--tensor-parallel", "8"], 1, "a BertLarge job has no tensor_parallel"),
-    (["submit", "bert-large", "more"], 1, "bert-large takes no arguments, but was given 'more'"),
-    (["submit", "bert-large", "--env", "A"], 1, "--env 'A' has no value, and is not set in your environment. Write NAME=VALUE"),
-    (["submit", "bert-large", "--token", "a b"], 1, "token is 'a b'. Use small letters"),
-    (["submit", "bert-large", "--token", ""], 1, "token is ''. Use small letters"),
-    (["submit", "bert-large", "--phase", "3"], 1, "phase is 3: input should be 1 or 2"),
-    (["submit", "bert-large", "--scaling", "wide"], 1, "scaling is 'wide'"),
+    *table(__file__, "bad command lines"),
     (["submit", __file__, b"\xff"], 1, "not UTF-8 text"),
-    (["status", "$(reboot)"], 1, r"there is no job '\$\(reboot\)'"),
-    (["status", "none-1"], 1, "there is no job 'none-1' on trn-slurm .TrnPclusterStack.. `trn list` shows"),
-    (["cancel", "none-1"], 1, "there is no job 'none-1'"),
-    (["logs", "none-1"], 1, "there is no job 'none-1'"),
-    (["wait", "none-1"], 1, "there is no job 'none-1'"),
-    (["logs", "none-1", "--offset", "-1"], 2, "--offset.*greater than or equal to 0"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("argv", "code", "message"), BAD, ids=[" ".join(map(str, b[0])) or "nothing" for b in BAD])
