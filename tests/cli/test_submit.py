@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from conformance import cases
-from tests.support import table
+from tests.support import ROOT, table
 from trainium_cdk.cli import app, submit
 from trainium_cdk.jobs import Job, plan
 from trainium_cdk.jobs.kinds import kinds
 
-ROOT = Path(__file__).parents[2]
 GIVEN = {"kind", "nodes", "env", "filename", "content", "args", "inside", "tree", "user", "workdir"}
 """Fields without an option of their own."""
 NEEDS = {

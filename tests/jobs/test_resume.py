@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from conformance import cases
 from conformance.resumed import prepared
 from tests.jobs.conftest import make_cluster
+from tests.support import completed
 from trainium_cdk.jobs import (
     BertLarge,
     Finetune,
@@ -192,7 +192,7 @@ def test_what_it_cannot_go_on_from(kind: type[Job], had: str | None, message: st
     require = checkpoints.complete(Template(""), plan(job, cases.cluster("slurm", job))).require
     env = {**os.environ, "TRN_SHARED_ROOT": str(tmp_path)}
     text = f'set -euo pipefail\ndie() {{ echo "$*" >&2; exit 7; }}\n{require}'
-    done = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, check=False)
+    done = completed(["bash", "-c", text], env=env)
     assert (done.returncode, message in done.stderr) == (7, True), done.stderr
 
 

@@ -11,7 +11,6 @@ import re
 import select
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sandbox.local_aws import LocalAws
-from tests.support import head_node, session_manager_plugin, until
+from tests.support import completed, head_node, session_manager_plugin, until
 from trainium_cdk.jobs.sessions import TO_HOST, forward, free_port
 
 TERMINAL = "from trainium_cdk.jobs.sessions import terminal; import sys; print(terminal(*sys.argv[1:]))"
@@ -160,8 +159,9 @@ def test_a_wrong_token(node: str, local_aws: LocalAws) -> None:
     session = local_aws.client("ssm").start_session(Target=node)
     secret = {key: session[key] for key in ("SessionId", "TokenValue", "StreamUrl")} | {"TokenValue": "wrong"}
     name = "AWS_SSM_START_SESSION_RESPONSE"
-    done = subprocess.run(
+    done = completed(
         ["session-manager-plugin", name, "us-east-1", "StartSession", "", json.dumps({"Target": node}), ""],
-        env={**os.environ, name: json.dumps(secret)}, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        env={**os.environ, name: json.dumps(secret)},
+        timeout=60,
+    )
     assert "the token of the session is not valid" in done.stdout
