@@ -147,10 +147,14 @@ class Copy:
         run that did not end, the same one without it must end in a quarter of the time.
 
         Raises:
-            RuntimeError: also: three times it was not so.
+            RuntimeError: also: three times it was not so. Not: pytest fails with the fault alone, as one of its modules has a warning.
         """
         for _ in range(3):
-            found = self.failing_with(file, code, tests, real, first)
+            try:
+                found = self.failing_with(file, code, tests, real, first)
+            except RuntimeError as e:
+                self.failing(tests[:1], [])
+                return str(e).partition(":")[0]
             busy: object
             if self._late:
                 found, began = f"no end in {self.limit:.0f} s", time.monotonic()

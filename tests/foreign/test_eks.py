@@ -104,7 +104,10 @@ def test_any_cluster_becomes_one_for_training(built: tuple[Any, Template]) -> No
 def test_the_scaler_reaches_the_api_and_sets_its_groups_alone(built: tuple[Any, Template]) -> None:
     _, found = built
     [function] = (f for f in properties(found, "Lambda::Function") if "SETTINGS" in str(f.get("Environment")))
-    assert '\\"idle\\":180' in json.dumps(function["Environment"])
+    variable = text(function["Environment"]["Variables"]["SETTINGS"])
+    assert '"reserve":true' in variable
+    assert '"limits":{"idle":180,"capacity":600,"start":1200}' in variable
+    assert function["Timeout"] == 55, "a run has ended when the next begins, a minute later"
     [group] = function["VpcConfig"]["SecurityGroupIds"]
     into = [r for r in properties(found, "EC2::SecurityGroupIngress") if r.get("SourceSecurityGroupId") == group]
     assert {(r["FromPort"], r["ToPort"]) for r in into} == {(443, 443)}
