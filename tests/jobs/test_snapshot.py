@@ -45,6 +45,7 @@ def test_states(case: str) -> None:
     for stage, (state, reason) in zip(job.stages, (told["precompile"], told["train"]), strict=True):
         assert stage.state == state
         assert reason is None or stage.reason == reason
+        assert stage.nodes in ("", "n1", "n[1-2]")
     assert job.done is not any(s.state in ("PENDING", "RUNNING") for s in job.stages)
     assert job.ok is all(s.state == "COMPLETED" for s in job.stages)
 

@@ -49,6 +49,8 @@ def test_commands(case: str, tmp_path: Path) -> None:
     assert told["command"] in " ".join(line.strip() for line in lines)
     for name in ("node.sh", "prepare.sh")[: 1 + job.PREPARES]:
         (tmp_path / name).write_bytes(files[name])
+        script = files[name].decode()
+        assert set(re.findall(r"\$(\w+_ref)\b", script)) <= set(re.findall(r"\b(\w+_ref)=", script)), "commits"
         found = completed([SHELLCHECK, "-s", "bash", "-e", "SC1090,SC1091,SC2154,SC2034,SC2016", tmp_path / name])
         assert found.stdout == ""
 
