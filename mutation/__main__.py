@@ -41,9 +41,9 @@ class Mutant(NamedTuple):
         return f"{self.file}\n{self.change}"
 
 
-def mutants(room: str, count: int) -> tuple[list[Mutant], int]:
+def mutants(room: str, count: int, seed: str = SEED) -> tuple[list[Mutant], int]:
     """The sample, and the number of places that it is from."""
-    command = [str(PYTHON), "-m", "mutation.places", SEED, str(count), *modules(room)]
+    command = [str(PYTHON), "-m", "mutation.places", seed, str(count), *modules(room)]
     found = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
     return [Mutant(**one) for one in found["mutants"]], found["places"]
 
@@ -88,7 +88,12 @@ def tried(room: str, chosen: list[Mutant], workers: int) -> Iterator[tuple[Mutan
             copies.get().close()
 
 
-def measure(room: str, count: int, workers: int, again: bool) -> dict[str, Any]:
+def row(room: str, seed: str) -> str:
+    """The name of a sample's figures."""
+    return room if seed == SEED else f"{room}, second sample"
+
+
+def measure(room: str, count: int, workers: int, again: bool, seed: str) -> dict[str, Any]:
     """Try the sample of a room, print what survives, and return the figures.
 
     Args:
@@ -96,9 +101,9 @@ def measure(room: str, count: int, workers: int, again: bool) -> dict[str, Any]:
     """
     head = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(head, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-    chosen, places = mutants(room, count)
-    print(f"{room}: {len(chosen)} of {places} places, seed {SEED}", flush=True)
-    known, results = equivalent(), RESULTS / f"{room}.json"
+    chosen, places = mutants(room, count, seed)
+    print(f"{room}: {len(chosen)} of {places} places, seed {seed}", flush=True)
+    known, results = equivalent(), RESULTS / f"{row(room, seed)}.json"
     last = json.loads(results.read_text()) if again and results.is_file() else {}
     killed = {m.key: last[m.key] for m in chosen if m.key in last}
     same = [m for m in chosen if m.key in known]
@@ -111,7 +116,7 @@ def measure(room: str, count: int, workers: int, again: bool) -> dict[str, Any]:
     figures = {
         "commit": commit,
         "date": datetime.now(UTC).date().isoformat(),
-        "seed": SEED,
+        "seed": seed,
         "places": places,
         "mutants": len(chosen),
         "equivalent": len(same),
@@ -128,6 +133,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count(), help="tests beside each other (default: %(default)s)"
     )
+    parser.add_argument("--seed", default=SEED, help="of a second sample, beside that of %(default)s")
     parser.add_argument("--again", action="store_true", help="only what survived last time, or is new")
     parser.add_argument("--recorded", action="store_true", help="only the few of mutation/recorded.yaml: seconds")
     options = parser.parse_args(arguments)
@@ -135,14 +141,15 @@ def main(arguments: list[str]) -> int:
     if options.recorded:
         return recorded()
     for room in options.rooms or ROOMS:
-        if options.again and _figures().get(room, {}).get("seed") != SEED:
-            print(f"{room} has had no first run with seed {SEED}: leave out --again")
+        name = row(room, options.seed)
+        if options.again and _figures().get(name, {}).get("seed") != options.seed:
+            print(f"{room} has had no first run with seed {options.seed}: leave out --again")
             return 1
-        found = measure(room, options.sample, options.workers, options.again)
+        found = measure(room, options.sample, options.workers, options.again, options.seed)
         figures = _figures()
-        first = figures[room] if options.again else found
+        first = figures[name] if options.again else found
         found["first"] = first.get("first") or {key: first[key] for key in ("commit", "date", "killed")}
-        FIGURES.write_text(json.dumps(figures | {room: found}, indent=1, sort_keys=True) + "\n", "utf-8")
+        FIGURES.write_text(json.dumps(figures | {name: found}, indent=1, sort_keys=True) + "\n", "utf-8")
     return 0
 
 
