@@ -23,7 +23,7 @@ from trainium_cdk import outputs, settings
 from trainium_cdk.cli.options import read_cluster
 from trainium_cdk.outputs.contract import KEPT_DAYS
 from trainium_cdk.outputs.pcs import pcs_outputs
-from trainium_cdk.outputs.read import deployment, elsewhere, stacks
+from trainium_cdk.outputs.read import deployed, deployment, elsewhere, stacks
 from trainium_cdk.settings.inventory import inventory
 
 FOLDER = Path(__file__).parent / "environments"
@@ -262,21 +262,46 @@ def test_a_stack_that_cannot_be_read(arguments: tuple[str, ...], message: str) -
 @pytest.mark.usefixtures("account")
 def test_stacks_of_a_region() -> None:
     assert stacks("us-east-1") == ["TrnPclusterStack", "b", "d"]
+    every = {one.name: one for one in deployed("us-east-1")}
+    assert list(every) == ["TrnEksStack-x", "TrnPclusterStack", "b", "d"]
+    assert every["b"].cluster() == outputs.parse("b", "us-east-1", GOOD)
+    with pytest.raises(outputs.OutputsError, match="stack TrnEksStack-x is CREATE_IN_PROGRESS, not deployed"):
+        every["TrnEksStack-x"].cluster()
     assert elsewhere("TrnPclusterStack-x", "us-west-2") == []
     assert elsewhere("TrnPclusterStack-x", "us-east-1") == ["us-west-2"]
     assert (stacks("us-east-2", "slurm"), stacks("us-east-2", "eks"), stacks("eu-west-1")) == ([], ["mine"], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "tag"),
+    [
+        ("pcluster: {cluster_name: mine}", {"tag:parallelcluster:cluster-name": ["mine"]}),
+        ("pcs: {}", {"tag:aws:pcs:cluster-id": ["pcs_0123456789"]}),
+        ("eks: {}", {}),
+    ],
+)
+def test_the_instances_of_nodes_are_found_by_a_tag(text: str, tag: dict[str, list[str]]) -> None:
+    env = settings.parse(text)
+    assert outputs.parse("S", env.region, exported(env)).instance_tag == tag
 
 
 def test_the_deployment_of_another_app() -> None:
     assert deployment("TrnEksStackOfMine") == "with the CDK app that it is part of"
 
 
-def test_a_team_without_nodes() -> None:
+def test_teams() -> None:
+    """Each with its namespace and its nodes, without the role of those who may use the jobs' namespace."""
     env = settings.parse(
         "eks: {node_groups: [{name: trn}], queues: [{namespace: vision}, {namespace: speech, max_nodes: {trn: 0}}]}"
     )
-    cluster = outputs.parse("Stack", env.region, exported(env))
-    assert cluster.of_team("vision").fleets == cluster.fleets
+    cluster = outputs.parse("Stack", env.region, exported(env)).model_copy(update={"access_role": "arn:of:a:role"})
+    changes = {"namespace": "vision", "access_role": "", "teams": ()}
+    assert cluster.of_team("vision") == cluster.model_copy(update=changes)
+    with pytest.raises(outputs.OutputsError, match=r"^Stack has no team 'audio'; it has vision, speech$"):
+        cluster.of_team("audio")
+    without = cluster.model_copy(update={"teams": ()})
+    with pytest.raises(outputs.OutputsError, match=r"^Stack has no team 'audio'; it has none \(eks.queues\)$"):
+        without.of_team("audio")
     with pytest.raises(outputs.OutputsError, match="team speech of Stack has no nodes"):
         cluster.of_team("speech")
 
