@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import boto3
+import pytest
+from botocore.stub import Stubber
+
 from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
+from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, clusters
 from trainium_cdk.jobs.clusters import Overview, ask
 from trainium_cdk.jobs.slurm.transport import Result
+from trainium_cdk.outputs.read import Deployed
 
 
 class Counted(LocalTransport):
@@ -62,3 +67,25 @@ def test_one_request_tells_all(slurm: LocalSlurm) -> None:
     slurm.run(["scancel", number])
     for id in (runs, waits):
         backend.cancel(id)
+
+
+def test_alarms_are_of_the_stack_with_the_longest_name_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    stacks = [Deployed("us-east-1", name, "CREATE_COMPLETE", {}) for name in ("Trn", "Trn-b", "TrnQuiet")]
+    cloudwatch = boto3.client("cloudwatch", "us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+    monkeypatch.setattr(clusters, "aws_client", lambda *_: cloudwatch)
+    names = {
+        "Trn-Scaler0": "no nodes",
+        "Trn-b-Scaler1": "",
+        "Trn-b-Disk2": "full",
+        "Other-Disk": "theirs",
+        "Trn": "theirs",
+    }
+    raised = [{"AlarmName": name, **({"AlarmDescription": text} if text else {})} for name, text in names.items()]
+    with Stubber(cloudwatch) as answers:
+        answers.add_response("describe_alarms", {"MetricAlarms": raised}, {"StateValue": "ALARM"})
+        answers.add_client_error("describe_alarms", "AccessDenied")
+        found = clusters.with_alarms(stacks, "us-east-1")
+        denied = clusters.with_alarms(stacks, "us-east-1")
+    assert found == list(zip(stacks, [("no nodes",), ("Trn-b-Scaler1", "full"), ()], strict=True))
+    assert denied == [(stack, None) for stack in stacks]
+    assert clusters.with_alarms([], "us-east-1") == []

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -18,11 +15,8 @@ from tests.jobs.kubernetes.conftest import NAME, Running, script
 from tests.support import TRN, completed
 from tests.test_outputs import exported
 from trainium_cdk import settings
-from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
-from trainium_cdk.jobs.clusters import Overview, ask
 from trainium_cdk.jobs.kubernetes import KubernetesBackend
-from trainium_cdk.jobs.status import Node
 from trainium_cdk.outputs import parse
 
 REGION = "us-east-1"
@@ -89,17 +83,6 @@ def test_two_engines_and_one_that_is_silent(
     assert f"{REGION}\tTrnEksStack-listed\teks\tCREATE_COMPLETE\t" in shown.stdout
     for id in (first, waiting):
         far.cancel(id)
-
-
-@pytest.mark.parametrize(("more", "price"), [("trn1.2xlarge", 44.34), ("trn9.2xlarge", None)])
-def test_nodes_that_are_on_and_jobs_are_counted(more: str, price: float | None) -> None:
-    """A price that is not known makes the sum unknown."""
-    on = Node("a", "q", "trn1.32xlarge", "mixed", job="j:train")
-    nodes = [on, replace(on, name="b", job=""), Node("c", "q", more, "idle"), Node("d", "q", more, "idle~", on=False)]
-    states = [SimpleNamespace(state=state) for state in ("RUNNING", "PENDING", "PENDING")]
-    jobs = cast("Any", SimpleNamespace(nodes=lambda: nodes, active=lambda: states))
-    seen = Overview(REGION, "TrnPclusterStack", "slurm", "CREATE_COMPLETE")
-    assert ask(jobs, seen, Catalog.load()) == replace(seen, nodes=3, busy=1, running=1, waiting=2, usd_per_hour=price)
 
 
 @pytest.mark.parametrize(
