@@ -27,7 +27,9 @@ with (here / "started").open("a") as alone:
     fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a second copy at the same time fails
     folder.mkdir(exist_ok=True)
     done = max((int(file.stem) for file in folder.glob("*.step")), default=0)
-    print(done, file=alone, flush=True)
+    own = len(list(pathlib.Path(os.environ["TRN_CHECKPOINTS"]).iterdir()))  # went with the job, too
+    print(done, own, file=alone, flush=True)
+    pathlib.Path(os.environ["TRN_CHECKPOINTS"], str(done)).touch()
     (folder / f"{done + 10}.step").write_text(str(done + 10))
     print(f"steps {done} to {done + 10}", flush=True)
     while not (here / f"end-{done + 10}").exists():
@@ -86,7 +88,7 @@ def test_goes_on_in_the_other_region_however_often_it_is_killed(tmp_path: Path) 
         assert "TrnPclusterStack-east is not deployed in us-east-2. It will cost" in said
         launch.run("submitting train-")
         launch.run("--- train")
-        assert until(lambda: started.exists() and started.read_text() == "0\n")
+        assert until(lambda: started.exists() and started.read_text() == "0 0\n")
 
         west = slurm.LocalSlurm.open(directory / "slurm/trn-slurm")
         west.kill_node("compute1-dy-trn-1")
@@ -105,7 +107,7 @@ def test_goes_on_in_the_other_region_however_often_it_is_killed(tmp_path: Path) 
         (tmp_path / "end-20").touch()
         said = launch.run()
         assert re.search(r"train-\w+ on TrnPclusterStack-east in us-east-2: completed", said)
-        assert started.read_text().split() == ["0", "10"]
+        assert started.read_text().splitlines() == ["0 0", "10 1"]
         assert not list((tmp_path / "state/trainium-cdk/launch").glob("*/"))
         aws = LocalAws.attach(directory)
         assert aws is not None

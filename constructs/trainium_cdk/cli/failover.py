@@ -23,15 +23,15 @@ import typer
 from trainium_cdk import engines
 from trainium_cdk.cli import launching
 from trainium_cdk.cli.availability import lacked, unavailable
+from trainium_cdk.cli.carrying import carry, patiently, resumes_from
 from trainium_cdk.cli.named import user
 from trainium_cdk.cli.options import Target, name_in_account
 from trainium_cdk.cli.output import one_line, say, status_when_interrupted
 from trainium_cdk.cli.stages import StageLog
-from trainium_cdk.errors import JobError, TrnError, UnknownJob, UpdateError
+from trainium_cdk.errors import JobError, SubmitError, TrnError, UnknownJob, UpdateError
 from trainium_cdk.jobs import failover, quote
 from trainium_cdk.jobs.backend import Changes
 from trainium_cdk.jobs.failover import Seen, Step
-from trainium_cdk.jobs.patience import FOLLOWING, Patience
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, JobStatus
@@ -148,6 +148,22 @@ def _places(files: Sequence[Path], job: list[str], stack: str | None, token: str
         yield Place(file, env, id, name, found["id"], found["queue"])
 
 
+def with_resume(job: list[str], folder: str) -> list[str]:
+    """The words of a job that goes on from a folder.
+
+    >>> with_resume(["train.py", "--resume-from", "/efs/a", "--nodes", "2", "--", "--resume-from"], "/efs/b")
+    ['train.py', '--nodes', '2', '--resume-from', '/efs/b', '--', '--resume-from']
+    """
+    end = job.index("--") if "--" in job else len(job)
+    words, options = [], iter(job[:end])
+    for word in options:
+        if word == "--resume-from":
+            next(options, None)
+        elif not word.startswith("--resume-from="):
+            words.append(word)
+    return [*words, "--resume-from", folder, *job[end:]]
+
+
 def _check_folders(places: Sequence[Place], folders: Sequence[str]) -> None:
     from trainium_cdk.cli.plan import described_cluster
 
@@ -216,7 +232,7 @@ class _Launch:
             place = self.places[step.at]
             if step.do == "end":
                 if step.why.startswith("LOST") and step.at not in self.proven:
-                    self._send(step.at)  # finds what a crash of the scheduler has lost, or submits it again
+                    self._prove(step.at)  # finds what a crash of the scheduler has lost, or submits it again
                     continue
                 return self._end(step)
             if step.do == "submit":
@@ -226,7 +242,7 @@ class _Launch:
                 self._leave(place)
             else:
                 if step.at not in self.proven:
-                    self._send(step.at)
+                    self._prove(step.at)
                 self._tidy(step.at)
                 self._follow(step.at)
 
@@ -278,7 +294,7 @@ class _Launch:
         return Seen(job, leaves, closed, self._waited(number, job), _used_up(place.jobs, job))
 
     def _status(self, place: Place) -> JobStatus:
-        status: JobStatus = Patience(FOLLOWING).ask(lambda: place.jobs.status(place.job))
+        status: JobStatus = patiently(lambda: place.jobs.status(place.job))
         return status
 
     @staticmethod
@@ -286,7 +302,7 @@ class _Launch:
         """The lines that a script prints; `{}` is the job's directory."""
         folder = quote.shared(job.directory)
         text = script.replace("{}", folder)
-        run = Patience(FOLLOWING).ask(lambda: place.jobs.run_shared(text, folder=job.directory if made else ""))
+        run = patiently(lambda: place.jobs.run_shared(text, folder=job.directory if made else ""))
         return run.splitlines()
 
     def _waited(self, number: int, job: JobStatus) -> float:
@@ -313,19 +329,36 @@ class _Launch:
                 say(f"{e}. EC2 had no capacity for it: {why}")
                 self.closed[step.at] = f"its deployment failed: {why}"
                 return
-        jobs = place.jobs
+        resume, target = "", place.jobs
         if step.source is not None:
-            self._carry(self.places[step.source].jobs, jobs)
-        self._send(step.at)
-        shutil.rmtree(self.folder, ignore_errors=True)
+            source = self.places[step.source]
+            here = self.folder / f"{source.name}-{source.env.region}"
+            resume = carry(place.job, source.jobs, target, self.folders, here)
+        try:
+            self._send(step.at, resume)
+        except SubmitError as e:
+            if step.source is None:
+                raise
+            say(str(e))  # with another number of NeuronCores, for example, a kind's checkpoint cannot be read
+            self.closed[step.at] = str(e)
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _send(self, number: int) -> None:
-        """Submit the job; one that is there already proves to be the same, or is refused."""
+    def _send(self, number: int, resume: str) -> None:
+        """Submit the job; one that is there already proves to be the same, or is refused.
+
+        Args:
+            resume: folder for --resume-from, in place of one that the command has.
+        """
         place = self.places[number]
         to = ["--environment", str(place.file), "--stack", place.name, "--token", self.token]
-        if code := launching.trn("submit", *to, *self.job):
+        if code := launching.trn("submit", *to, *(with_resume(self.job, resume) if resume else self.job)):
             raise typer.Exit(code)
         self.proven.add(number)
+
+    def _prove(self, number: int) -> None:
+        place = self.places[number]
+        self._send(number, resumes_from(place.jobs, place.job))
 
     def _leave(self, place: Place) -> None:
         """Record that the job leaves, end it, and see that nothing of it runs.
@@ -335,7 +368,7 @@ class _Launch:
         """
         job = self._status(place)
         self._shared(place, job, f"umask 022\nmkdir -p {{}}\n: > {{}}/{_MARK}", made=True)
-        Patience(FOLLOWING).ask(lambda: place.jobs.cancel(place.job))
+        patiently(lambda: place.jobs.cancel(place.job))
         end = time.monotonic() + _ENDING_SECONDS
         while True:
             job = self._status(place)
@@ -347,17 +380,6 @@ class _Launch:
                     f"{one_line(job)}. It is not certain that it has ended, so that it goes on nowhere else. Run this again when it has"
                 )
             time.sleep(place.jobs.interval)
-
-    def _carry(self, source: Backend[Any], target: Backend[Any]) -> None:
-        """Copy the folders through this machine; what has arrived on the way is not copied again."""
-        for number, folder in enumerate(self.folders):
-            here = self.folder / str(number)
-            there = f"if [ -e {quote.shared(folder)} ]; then echo trn-there; fi"
-            if "trn-there" not in Patience(FOLLOWING).ask(lambda: source.run_shared(there)).splitlines():  # noqa: B023  called at once
-                say(f"{folder} does not exist there: nothing of it goes with the job")
-                continue
-            Patience(FOLLOWING).ask(lambda: _copy(source, here, folder, down=True))  # noqa: B023
-            Patience(FOLLOWING).ask(lambda: _copy(target, here, folder, down=False))  # noqa: B023
 
     def _follow(self, number: int) -> None:
         """Print the log until something else is to be done than to follow it."""
@@ -390,16 +412,20 @@ class _Launch:
                 )
 
     def _end(self, step: Step) -> int:
-        place = self.places[step.at]
-        there = self._look(step.at).job is not None
-        if there and step.at not in self.followed:
+        place, seen = self.places[step.at], self._look(step.at)
+        if seen.job and step.at not in self.followed:
             self._follow(step.at)
         say(f"{place.job} on {place}: {step.why}")
         for number, why in self.closed.items():
             say(f"{self.places[number]}: {why}")
         self._tidy(step.at)
+        if seen.job is None:
+            return 1
+        if not step.ok and (seen.leaves or failover.nodes_lost(seen)):  # what it needs to go on is there alone
+            say(f"{place} stays, with its checkpoints ({seen.job.checkpoints or 'none'}). Run this again to go on")
+            return 1
         code = 0 if step.ok else 1
-        return code if not there else launching.finish(place.name, place.file, place.jobs, remove=self.remove) or code
+        return launching.finish(place.name, place.file, place.jobs, remove=self.remove) or code
 
 
 def _used_up(jobs: Backend[Any], job: JobStatus) -> bool:
@@ -414,17 +440,3 @@ def _used_up(jobs: Backend[Any], job: JobStatus) -> bool:
 def _runs(id: str, on_node: str) -> bool:
     """Whether the job that a node reports, with its stage, is this one."""
     return on_node == id or on_node.startswith((f"{id}:", f"{id}/"))
-
-
-def _copy(jobs: Backend[Any], here: Path, there: str, *, down: bool) -> None:
-    """Copy a folder from, or to, a cluster."""
-    from trainium_cdk.cli.copy import told
-    from trainium_cdk.cli.progress import Progress
-    from trainium_cdk.jobs.copy import Copy
-
-    bar = Progress("copying", unit="bytes")
-    copy = Copy(jobs, progress=bar.add)
-    plan = copy.plan_download(there, here) if down else copy.plan_upload(here, there)
-    told(plan)
-    with bar(plan.todo):
-        (copy.download if down else copy.upload)(plan)

@@ -31,11 +31,12 @@ class StageLog:
         for stage in job.stages:
             if stage.name in self._printed:
                 continue
-            if stage.state == "PENDING" or not (stage.started or stage.nodes):
+            if stage.state == "PENDING" or (stage.state == "CANCELLED" and not (stage.started or stage.nodes)):
                 return
             try:
                 self._print(stage.name, told)
             except JobTimeout:
+                self._read(stage.name)  # what its nodes wrote before they were lost
                 return
             self._printed.add(stage.name)
 
@@ -45,9 +46,14 @@ class StageLog:
             if any(stage.name == name and stage.state == "PENDING" for stage in job.stages):
                 raise JobTimeout(f"{name} waits again")
 
-        jobs, show = self._jobs, shown()
-        offset = self._offsets.get(name, 0) if jobs.ordered_logs else 0
-        for chunk in jobs.logs(self._id, stage=name, follow=True, offset=offset, changed=changed):
+        self._read(name, follow=True, changed=changed)
+
+    def _read(self, name: str, **how: Any) -> None:
+        offset = self._offsets.get(name, 0) if self._jobs.ordered_logs else 0
+        if offset == 0 and name in self._offsets and not how:
+            return  # its lines have no order, so that the rest cannot be told from what is printed
+        show = shown()
+        for chunk in self._jobs.logs(self._id, stage=name, offset=offset, **how):
             if chunk.data and name not in self._offsets:
                 say(f"--- {name}")
             hand_out(chunk.data, lambda _: None, show)
