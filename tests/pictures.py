@@ -90,7 +90,7 @@ def terminal() -> str:
 
 def team_terminal() -> str:
     """`trn clusters --watch` of an account with three clusters, as SVG."""
-    shown = board.view(Board(boards.clusters(), [], True), board.Cursor(row=4), now=boards.NOW, height=40)
+    shown = board.view(Board(boards.clusters(), [], True), board.Cursor(row=4), now=boards.NOW, width=132, height=40)
     return _as_svg(shown, "trn clusters --watch", 132, "clusters")
 
 

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import html
 import io
+import re
+import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from sandbox.processes import wait_until
-from tests.cli.test_watch import Jobs
+from tests.cli.test_watch import Jobs, get
+from tests.jobs.report import browser
 from tests.jobs.report.boards import EKS, NOW, SLURM, View, clusters
 from trainium_cdk.cli import app as cli
 from trainium_cdk.cli.board import Cursor, view
 from trainium_cdk.cli.clusters_web import Opened
 from trainium_cdk.errors import OutputsError, TransportError, TrnError
-from trainium_cdk.jobs import clusters as asking
 from trainium_cdk.jobs.report import live_clusters
 from trainium_cdk.jobs.report.live_clusters import Board, LiveClusters
-from trainium_cdk.jobs.status import Whole
+from trainium_cdk.jobs.status import LogChunk, Whole
 from trainium_cdk.outputs.read import Deployed
 
 SHOWN = Board(clusters(), [], True)
@@ -30,7 +36,7 @@ SHOWN = Board(clusters(), [], True)
 
 def text(shown: Board, cursor: Cursor, width: int = 132, height: int = 40) -> str:
     out = io.StringIO()
-    Console(file=out, width=width).print(view(shown, cursor, now=NOW, height=height))
+    Console(file=out, width=width).print(view(shown, cursor, now=NOW, width=width, height=height))
     return out.getvalue()
 
 
@@ -49,7 +55,7 @@ def test_a_frame() -> None:
         "TrnPclusterStack-west: SSM does not manage the head node",
         "jobs by state",
         "asr-20261120-beef01 TrnEksStack speech/erin RUNNING train 2 h 1 43.00",
-        "4711 TrnPclusterStack dora PENDING sbatch 3 min 20 s waits for 3 min 20 s",
+        "4711 TrnPclusterStack dora PENDING sbatch 3 min 20 s 1 waits for 3 min 20 s",
     ):
         assert wanted in shown
 
@@ -85,6 +91,14 @@ def test_every_user_and_team_in_turn() -> None:
     assert "alice" not in text(SHOWN, pressed("u", "u"))
 
 
+def test_what_is_chosen_stays_chosen_when_rows_move() -> None:
+    cursor = pressed("j", "j", "j", "j")  # bert-large
+    cursor.press("\r", SHOWN.clusters[1:], NOW)
+    assert cursor.opened
+    assert cursor.opened[1] is not None
+    assert cursor.opened[1].id == "bert-large-20261120-4f3a9c"
+
+
 def test_keys_without_clusters() -> None:
     cursor = Cursor()
     for key in ("\r", "j", "k", "u", "c", "s"):
@@ -101,13 +115,19 @@ def test_the_chosen_job_is_on_the_screen_and_the_hidden_are_counted() -> None:
     for row in (1, 100, 200):
         shown = text(Board([many], [], True), Cursor(row=row), height=30)
         assert f"job-{row - 1:03}" in shown
-        assert shown.count("job-") == 19
-        assert "and 181 more" in shown
+        assert len(shown.splitlines()) <= 30
+        assert f"and {200 - shown.count('job-')} more" in shown
+    shown = text(Board([replace(many, stack=f"stack-{i}") for i in range(50)], [], True), Cursor(row=44), height=60)
+    assert "stack-44" in shown
+    assert "and 30 more" in shown
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
-def test_no_line_is_too_long(width: int) -> None:
-    assert all(len(one) <= width for one in text(SHOWN, Cursor(), width).splitlines())
+def test_no_line_is_too_long_and_no_id_is_cut(width: int) -> None:
+    shown = text(SHOWN, Cursor(), width)
+    assert all(len(one) <= width for one in shown.splitlines())
+    assert ("bert-large-20261120-4f3a9c" in shown) == (width >= 80)
+    assert ("waits for nodes (Resources)" in shown) == ("longest wait" in shown) == (width == 200)
 
 
 def test_hostile_text_cannot_control_the_terminal() -> None:
@@ -132,7 +152,19 @@ class Account:
         return [Deployed(region, name, "CREATE_COMPLETE", {"TrnEngine": "slurm"}) for name in self.stacks[region]]
 
     def reach(self, stack: Deployed) -> dict[str, Any]:
-        return {"": Asked(self, stack.name)}
+        return {"": Asked(self, stack.name) if stack.name != "opens" else Opens()}
+
+
+class Opens(Jobs, View):
+    """A cluster whose views can be opened."""
+
+    def __init__(self) -> None:
+        Jobs.__init__(self)
+        View.__init__(self, SLURM)
+
+    def logs(self, id: str, *, follow: bool) -> Iterator[LogChunk]:
+        yield from list(super().logs(id, follow=follow))[:1]
+        threading.Event().wait()
 
 
 class Asked(View):
@@ -232,6 +264,70 @@ def test_the_page_of_a_job_is_followed_while_it_is_looked_at(monkeypatch: pytest
         opened.page("other", "", "a-1")
 
 
+PROGRAM = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.path[:0] = ["constructs", "."]
+from tests.cli.test_clusters import Account
+from tests.jobs.report.boards import BEGAN
+from trainium_cdk.cli import app
+from trainium_cdk.jobs.report import live_clusters
+clock, begun = time.time, time.time()
+time.time = lambda: BEGAN + 7200 + clock() - begun  # when these clusters were as they are
+account = Account()
+account.stacks = {"us-east-1": ["opens", "hangs"], "us-west-2": ["west"]}
+live_clusters.deployed, live_clusters.reach = account.deployed, account.reach
+live_clusters.with_alarms = lambda stacks, _: [(one, ()) for one in stacks]
+app.app(["clusters", "--regions", "us-east-1,us-west-2", *sys.argv[1:]], prog_name="trn")
+"""
+
+
+def test_in_a_terminal(terminal: Callable[..., tuple[int, str]]) -> None:
+    """From the clusters to a job, back, to all jobs of a cluster, back, and out."""
+    keys = [
+        ("llama-20261120-00ffee", b"\x1b[B"),
+        ("jobs by state", b"jjj\r"),
+        ("loss: 8 to 9", b"q"),
+        ("jobs by state", b"kkkkk\r"),
+        ("hangs has not answered yet", b"j\r"),
+        ("b-2", b"q"),
+        ("jobs by state", b"u"),
+        ("jobs of alice by state", b"q"),
+    ]
+    code, seen = terminal("--watch", keys=keys, program=PROGRAM)
+    assert code == 0, seen
+
+
+def test_in_a_browser(tmp_path: Path) -> None:
+    """Real parts: the command's process, its server, Chromium; from the page to a job's by its link."""
+    browser.available()
+    command = [sys.executable, "-c", PROGRAM, "--web"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            assert program.stdout
+            url = program.stdout.readline().strip()
+            assert wait_until(lambda: "llama-20261120-00ffee" in get(url)[1] and "TrnEks" not in get(url)[1], 60)
+            shown = browser.text(url, tmp_path)
+            picture = tmp_path / "clusters.png"
+            browser.screenshot(url, picture, 1240, 760, tmp_path)
+            [link] = set(re.findall(r'href="(\?job=bert-large[^"]*)"', shown))
+            code, job = get(url + html.unescape(link))
+            refused = get(f"{url}?job=a-1&on=us-east-1%2Fhangs")
+            of_bob = get(f"{url}?owner=bob")[1]
+        finally:
+            program.send_signal(signal.SIGINT)
+        assert program.wait(60) == 130
+    cells = re.findall(r"<td[^>]*>(?:<a[^>]*>)?([^<]*)", shown)
+    at = cells.index("opens")
+    assert cells[at - 1 : at + 8] == ["us-east-1", "opens", "slurm", "5", "2", "1", "1", "1", "2"]
+    assert cells[cells.index("hangs") + 2] == ""  # it has its row
+    assert "west" in cells
+    assert picture.stat().st_size > 30_000
+    assert (code, "Training report: bert-large-20261120-4f3a9c" in job) == (200, True)
+    assert refused == (503, "")
+    assert ("finetune" in of_bob, "bert-large" in of_bob) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("words", "error", "message"),
     [
@@ -243,21 +339,3 @@ def test_errors(words: list[str], error: type[Exception], message: str, account:
     with pytest.raises(error, match=message):
         cli.app(["clusters", "--region", "us-east-1", *words], standalone_mode=False)
     assert account.asked == {}
-
-
-def test_alarms_are_those_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stack's name may begin with that of another one."""
-    names = ["TrnEksStack-bert-FailedNodes1A", "TrnEksStack-WaitingJob2B", "Other-IdleNodes"]
-    alarms = [{"AlarmName": name, "AlarmDescription": name[-2:]} for name in names]
-
-    class Client:
-        def get_paginator(self, name: str) -> Any:
-            return self
-
-        def paginate(self, StateValue: str) -> Any:  # noqa: N803  AWS's
-            return [{"MetricAlarms": alarms}]
-
-    monkeypatch.setattr(asking, "aws_client", lambda *_: Client())
-    stacks = [Deployed("us-east-1", name, "", {}) for name in ("TrnEksStack", "TrnEksStack-bert")]
-    assert [raised for _, raised in asking.with_alarms(stacks, "us-east-1")] == [("2B",), ("1A",)]
-    assert asking.with_alarms([], "us-east-1") == []

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import io
-import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -216,50 +212,17 @@ app.app(sys.argv[1:], prog_name="trn")
 """
 
 
-@pytest.fixture
-def terminal() -> Iterator[Callable[..., tuple[int, str]]]:
-    """Runs `trn` in a terminal of its own, and presses a key whenever a text has appeared."""
-    running: list[subprocess.Popen[bytes]] = []
-
-    def run_in(*words: str, keys: list[tuple[str, bytes]]) -> tuple[int, str]:
-        ours, theirs = pty.openpty()
-        env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
-        command = ["setsid", "--ctty", "--wait", sys.executable, "-c", PROGRAM, *words]
-        program = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, close_fds=True)
-        running.append(program)
-        os.close(theirs)
-        seen, until, waiting = "", time.monotonic() + 300, list(keys)
-        try:
-            while time.monotonic() < until:
-                ready, _, _ = select.select([ours], [], [], 1)
-                try:
-                    seen += os.read(ours, 65536).decode(errors="replace") if ready else ""
-                except OSError:  # the program has ended
-                    break
-                if waiting and waiting[0][0] in seen:
-                    os.write(ours, waiting.pop(0)[1])
-        finally:
-            os.close(ours)
-        assert not waiting, seen
-        return program.wait(60), seen
-
-    yield run_in
-    for program in running:
-        program.kill()
-        program.wait()
-
-
 def test_it_is_used_by_keyboard(terminal: Callable[..., tuple[int, str]]) -> None:
-    code, seen = terminal("watch", "a-1", keys=[("loss: 8 to 9", b"m"), ("learning rate: ", b"q")])
+    code, seen = terminal("watch", "a-1", keys=[("loss: 8 to 9", b"m"), ("learning rate: ", b"q")], program=PROGRAM)
     assert code == 0
     assert "\x1b[?1049h" in seen  # the screen is another one, and the old one comes back
     assert "\x1b[?1049l" in seen
-    code, seen = terminal("watch", keys=[("b-2", b"q")])
+    code, seen = terminal("watch", keys=[("b-2", b"q")], program=PROGRAM)
     assert code == 0
 
 
 def test_ctrl_c_says_that_the_job_goes_on(terminal: Callable[..., tuple[int, str]]) -> None:
-    _, seen = terminal("watch", "a-1", keys=[("loss: 8 to 9", b"\x03")])
+    _, seen = terminal("watch", "a-1", keys=[("loss: 8 to 9", b"\x03")], program=PROGRAM)
     assert "a-1 is not affected. To watch it again: trn watch a-1" in seen
 
 

@@ -57,6 +57,7 @@ def test_one_request_tells_all(slurm: LocalSlurm) -> None:
     assert (seen.busy, seen.idle, seen.failed, seen.running, seen.waiting) == (2, 2, 0, 1, 2)
     assert (seen.usd_per_hour, seen.usd_per_hour_idle) == (86.0, 43.0)
     assert [(job.id, job.client) for job in seen.jobs if job.state == "PENDING"] == [(waits, "trn"), (number, "sbatch")]
+    assert [job.nodes for job in seen.jobs if job.state == "PENDING"] == [3, 3]
     assert seen.longest_wait is not None
     assert seen.problems == (f"1 job failed within a day ({ended}): {backend.status(ended).current.reason}",)
     slurm.run(["scontrol", "update", "NodeName=compute1-dy-trn-4", "State=DRAIN", "Reason=EFA lost"])

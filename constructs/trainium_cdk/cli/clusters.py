@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk.cli import named
-from trainium_cdk.cli.options import EnvFile, Json, Region
+from trainium_cdk.cli.options import EnvFile, Json, Region, described
 from trainium_cdk.cli.output import put, say, table
 from trainium_cdk.errors import TrnError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 def clusters(
+    ctx: typer.Context,
     regions: Annotated[
         str | None,
         typer.Option(metavar="R,...|all", help="Regions; `all`: those with Trainium. Default: the one of --region."),
@@ -46,6 +47,8 @@ def clusters(
     from trainium_cdk.outputs.read import here, with_trainium
 
     wanted = [here(region)] if regions is None else named.regions(regions, with_trainium())
+    environment = described(ctx)
+    catalog = environment.catalog if environment else None
     if watch or web:
         from trainium_cdk.jobs.report.live_clusters import LiveClusters
 
@@ -53,7 +56,7 @@ def clusters(
             raise typer.BadParameter("--json is of one moment: leave out --watch and --web")
         if not web and not sys.stdout.isatty():
             raise TrnError("--watch needs a terminal. Leave it out, or use --json or --web")
-        with LiveClusters(wanted) as live:
+        with LiveClusters(wanted, catalog) as live:
             if web:
                 from trainium_cdk.cli.clusters_web import show
 
@@ -65,7 +68,7 @@ def clusters(
     from trainium_cdk.jobs.report.board import CLUSTER, told, totals
 
     now = time.time()
-    found, notes = overviews(wanted)
+    found, notes = overviews(wanted, catalog)
     if as_json:
         put([asdict(one) for one in found])
     elif found:
@@ -88,7 +91,7 @@ def _watch(live: LiveClusters) -> None:
     cursor = Cursor()
     while True:
         screen.frames(
-            lambda _: view(live.board(), cursor, now=time.time(), height=get_terminal_size().lines),
+            lambda width: view(live.board(), cursor, now=time.time(), width=width, height=get_terminal_size().lines),
             lambda: cursor.opened is not None,
             lambda key: cursor.press(key, live.board().clusters, time.time()),
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainium_cdk._aws import client as aws_client
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.plain import listed
+from trainium_cdk.catalog.plain import counted, listed
 from trainium_cdk.errors import ApiError, OutputsError, TrnError
 from trainium_cdk.jobs.backend import Backend
 from trainium_cdk.jobs.connect import connect
@@ -107,11 +107,11 @@ class Overview:
         return f"{self.region}/{self.stack}"
 
 
-def overviews(regions: Sequence[str]) -> tuple[list[Overview], list[str]]:
+def overviews(regions: Sequence[str], catalog: Catalog | None = None) -> tuple[list[Overview], list[str]]:
     """The clusters of several regions, by region and name, all asked at once; and why regions could not be read."""
     import boto3  # noqa: F401  before threads use it
 
-    catalog, notes = Catalog.load(), []
+    catalog, notes = catalog or Catalog.load(), []
 
     def found(region: str) -> list[tuple[Deployed, Alarms]] | OutputsError:
         try:
@@ -197,23 +197,23 @@ def ask(jobs: Backends, seen: Overview, catalog: Catalog, now: float | None = No
                 nodes[node.name] = node
         work += _work(whole, view, team, catalog, now)
     on = [node for node in nodes.values() if node.on]
-    kinds = [node.condition for node in on]
-    useless = [node for node in on if node.queue and not node.job and node.condition in ("idle", "failed")]
+    kinds = [node.condition(now) for node in on]
+    useless = [node for node in on if node.queue and not node.job and node.condition(now) in ("idle", "failed")]
     waits = [one for one in work if one.state == "PENDING"]
     problems = [f"the jobs of team {listed(hidden)} cannot be seen with these permissions"] if hidden else []
     return replace(
         seen,
         nodes=len(on),
         busy=kinds.count("busy"),
-        idle=None if hidden else sum(node.condition == "idle" for node in useless),
-        failed=sum(node.condition == "failed" for node in nodes.values()),
+        idle=None if hidden else sum(node.condition(now) == "idle" for node in useless),
+        failed=sum(node.condition(now) == "failed" for node in nodes.values()),
         starting=kinds.count("starting"),
         running=sum(one.state == "RUNNING" for one in work),
         waiting=len(waits),
         longest_wait=max((one.waiting for one in waits if one.waiting is not None), default=None),
         usd_per_hour=_together(on, seen.region, catalog),
         usd_per_hour_idle=None if hidden else _together(useless, seen.region, catalog),
-        problems=(*_problems(nodes.values(), work), *problems),
+        problems=(*_problems(nodes.values(), work, now), *problems),
         jobs=tuple(sorted(work, key=_order)),
         answered=now,
         note="",
@@ -269,21 +269,25 @@ def _of_job(job: JobStatus, view: Backend[Any], team: str, catalog: Catalog, now
 def _of_foreign(one: Foreign, team: str, now: float) -> Work:
     waiting = max(0.0, now - one.submitted) if one.submitted and one.state == "PENDING" else None
     return Work(
-        one.name, one.kind, one.user, team, one.state, queue=one.queue, submitted=one.submitted, waiting=waiting
+        one.name,
+        one.kind,
+        one.user,
+        team,
+        one.state,
+        nodes=one.nodes,
+        queue=one.queue,
+        submitted=one.submitted,
+        waiting=waiting,
     )
 
 
-def _problems(nodes: Iterable[Node], work: Sequence[Work]) -> Iterator[str]:
-    if failed := [node for node in nodes if node.condition == "failed"]:
+def _problems(nodes: Iterable[Node], work: Sequence[Work], now: float) -> Iterator[str]:
+    if failed := [node for node in nodes if node.condition(now) == "failed"]:
         why = next((f": {node.reason}" for node in failed if node.reason), "")
-        yield f"{_count(failed, 'node')} failed ({_first([node.name for node in failed])}){why}"
+        yield f"{counted(len(failed), 'node')} failed ({_first([node.name for node in failed])}){why}"
     if lost := [one for one in work if one.state not in ACTIVE and one.state not in ("COMPLETED", "CANCELLED")]:
         why = next((f": {one.reason}" for one in lost if one.reason), "")
-        yield f"{_count(lost, 'job')} failed within a day ({_first([one.id for one in lost])}){why}"
-
-
-def _count(found: Sequence[object], what: str) -> str:
-    return f"{len(found)} {what}{'' if len(found) == 1 else 's'}"
+        yield f"{counted(len(lost), 'job')} failed within a day ({_first([one.id for one in lost])}){why}"
 
 
 def _first(names: Sequence[str]) -> str:

@@ -126,6 +126,7 @@ class Foreign:
         submitted: seconds since 1970; None if that is not known.
         user: of Slurm; empty if that is not known.
         started: seconds since 1970; None if it has not, or that is not known.
+        nodes: that it has or asks for; None if that is not known.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Foreign:
     submitted: int | None
     user: str = ""
     started: int | None = None
+    nodes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -220,10 +222,15 @@ class Node:
     instance: str = ""
     network: tuple[str, ...] = ()
 
-    @property
-    def condition(self) -> str:
-        """`failed` (no job can start there), `off`, `starting`, `busy` or `idle`: as the metrics of the cluster count it."""
+    def condition(self, now: float) -> str:
+        """`failed` (no job can start there), `off`, `starting`, `busy` or `idle`: as the metrics of the cluster count it.
+
+        Args:
+            now: in seconds since 1970. A node that is not ready is starting for 10 minutes.
+        """
         words = set(self.state.split("+"))
+        if "notready" in words and self.booted and now - self.booted < _BOOT:
+            return "starting"
         if words & _FAILED or "cordoned" in words:
             return "failed"
         if not self.on:
@@ -233,6 +240,7 @@ class Node:
         return "busy" if self.job or words & _BUSY else "idle"
 
 
+_BOOT = 600.0
 _BUSY = frozenset({"allocated", "mixed", "completing"})
 _STARTING = frozenset({"powering_up", "configuring", "reboot_issued"})
 _FAILED = frozenset({"down", "drain", "drained", "draining", "fail", "failing", "error", "invalid_reg", "notready"})

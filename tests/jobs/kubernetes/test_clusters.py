@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandbox import LocalAws
 from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
-from tests.jobs.kubernetes.conftest import NAME, Running, script
+from tests.cli.test_watch import get
+from tests.jobs.kubernetes.conftest import NAME, NODES, Running, script
+from tests.jobs.report import browser
 from tests.support import TRN, completed
 from tests.test_outputs import exported
 from trainium_cdk import settings
@@ -20,13 +26,21 @@ from trainium_cdk.jobs.kubernetes import KubernetesBackend
 from trainium_cdk.outputs import parse
 
 REGION = "us-east-1"
-ACTIONS = ["cloudformation:DescribeStacks", "ssm:SendCommand", "ssm:GetCommandInvocation"]
+ACTIONS = ["cloudformation:DescribeStacks", "cloudwatch:DescribeAlarms", "ssm:SendCommand", "ssm:GetCommandInvocation"]
+ALARM = {
+    "AlarmName": "TrnEksStack-listed-IdleNodes1A2B", "AlarmDescription": "listed: nodes cost money without work", "Namespace": "Trainium",
+    "MetricName": "NodesIdle", "Statistic": "Minimum", "Period": 300, "EvaluationPeriods": 12, "Threshold": 0.0,
+    "ComparisonOperator": "GreaterThanThreshold",
+}  # fmt: skip
 
 
 @pytest.fixture
 def stacks(running: Running, slurm: LocalSlurm, local_aws: LocalAws) -> Iterator[dict[str, dict[str, str]]]:
     """Outputs of three stacks, which the user may read."""
     ec2, cloudformation, iam = (local_aws.client(name) for name in ("ec2", "cloudformation", "iam"))
+    cloudwatch = local_aws.client("cloudwatch")
+    cloudwatch.put_metric_alarm(**ALARM)
+    cloudwatch.set_alarm_state(AlarmName=ALARM["AlarmName"], StateValue="ALARM", StateReason="a test")
     head = ec2.run_instances(InstanceType="c5.4xlarge", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
     tags = {"parallelcluster:cluster-name": "listed", "parallelcluster:node-type": "HeadNode"}
     ec2.create_tags(Resources=[head], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
@@ -45,6 +59,7 @@ def stacks(running: Running, slurm: LocalSlurm, local_aws: LocalAws) -> Iterator
     policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": ACTIONS, "Resource": "*"}]}
     iam.put_user_policy(UserName="jobs-editor", PolicyName="clusters", PolicyDocument=json.dumps(policy))
     yield made
+    cloudwatch.delete_alarms(AlarmNames=[ALARM["AlarmName"]])
     iam.delete_user_policy(UserName="jobs-editor", PolicyName="clusters")
     for name in made:
         cloudformation.delete_stack(StackName=name)
@@ -57,8 +72,39 @@ def trn(running: Running, *words: str) -> subprocess.CompletedProcess[str]:
     return completed([TRN, "clusters", *words], env=running.variables)
 
 
+def in_a_browser(running: Running, ids: list[str], folder: Path) -> list[str]:
+    """The page of the clusters once all have answered, as Chromium has it; then those of these jobs, which it links."""
+    browser.available()
+    with subprocess.Popen(
+        [TRN, "clusters", "--web"], env=running.variables, stdout=subprocess.PIPE, text=True
+    ) as program:
+        try:
+            assert program.stdout
+            url = program.stdout.readline().strip()
+            wanted = [*ids, "SSM does not manage"]
+            assert wait_until(lambda: all(text in get(url)[1] for text in wanted), 300)
+            shown = browser.text(url, folder)
+            links = {id: html.unescape(re.findall(rf'href="(\?job={id}[^"]*)"', shown)[0]) for id in ids}
+            return [shown, *(get(url + links[id])[1] for id in ids)]
+        finally:
+            program.terminate()
+
+
+def count_requests(backend: KubernetesBackend) -> list[str]:
+    """The paths of what it asks from now on."""
+    sent: list[str] = []
+    send = backend.api._send
+
+    def counted(method: str, path: str, *more: Any, **how: Any) -> Any:
+        sent.append(f"{method} {path}")
+        return send(method, path, *more, **how)
+
+    backend.api._send = counted  # type: ignore[method-assign]
+    return sent
+
+
 def test_two_engines_and_one_that_is_silent(
-    stacks: dict[str, dict[str, str]], running: Running, backend: KubernetesBackend, slurm: LocalSlurm
+    stacks: dict[str, dict[str, str]], running: Running, backend: KubernetesBackend, slurm: LocalSlurm, tmp_path: Path
 ) -> None:
     cluster = parse("TrnPclusterStack-listed", REGION, stacks["TrnPclusterStack-listed"])
     far = SlurmBackend(cluster, LocalTransport(env=slurm.node_env(), interval=0.2))  # type: ignore[arg-type]
@@ -79,8 +125,31 @@ def test_two_engines_and_one_that_is_silent(
     assert on_slurm["usd_per_hour"] == pytest.approx(21.5 * on_slurm["nodes"])
     assert "SSM does not manage the head node i-0123456789abcdef0" in silent["note"]
     assert (silent["nodes"], silent["usd_per_hour"]) == (None, None)
-    shown = trn(running)
-    assert f"{REGION}\tTrnEksStack-listed\teks\tCREATE_COMPLETE\t" in shown.stdout
+    assert [on_eks[key] for key in ("idle", "alarms")] == [NODES - 1, [ALARM["AlarmDescription"]]]
+    by_id = {job["id"]: job for one in (on_slurm, on_eks) for job in one["jobs"]}
+    assert [by_id[id]["state"] for id in (first, waiting, there)] == ["RUNNING", "PENDING", "RUNNING"]
+    assert all(by_id[id]["usd"] > 0 and by_id[id]["nodes"] for id in (first, there))
+    assert 0 < by_id[waiting]["waiting"] <= on_slurm["longest_wait"]
+    plain = subprocess.Popen([TRN, "clusters"], env=running.variables, stdout=subprocess.PIPE, text=True)
+    pages = in_a_browser(running, [first, there], tmp_path)
+    cells = re.findall(r"<td[^>]*>(?:<a[^>]*>)?([^<]*)", pages[0])
+    for one in (on_slurm, on_eks):
+        at = cells.index(one["stack"])
+        assert cells[at + 1 : at + 6] == [
+            one["engine"],
+            *(str(one[key]) for key in ("nodes", "busy", "idle", "failed")),
+        ]
+    assert "SSM does not manage the head node i-0123456789abcdef0" in pages[0]
+    assert f"alarm: {ALARM['AlarmDescription']}" in pages[0]
+    assert all(id in pages[0] for id in (first, waiting, there))
+    assert [f"Training report: {id}" in page for id, page in zip((first, there), pages[1:], strict=True)] == [
+        True,
+        True,
+    ]
+    sent = count_requests(backend)
+    backend.whole()
+    assert 5 <= len(sent) <= 15, sent  # as docs/looking.md says
+    assert f"{REGION}\tTrnEksStack-listed\teks\tCREATE_COMPLETE\t" in plain.communicate(timeout=300)[0]
     for id in (first, waiting):
         far.cancel(id)
 

@@ -18,7 +18,7 @@ from trainium_cdk.eks.installation import Installation
 from trainium_cdk.jobs import JobError, Script, SubmitError, kubernetes
 from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, inside, logs, nodes, reader, render
 from trainium_cdk.jobs.kubernetes.api import _PATHS
-from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, HOLDER
+from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, HOLDER, JOB_LABEL, TASK_LABEL
 from trainium_cdk.jobs.kubernetes.submit import Submitter
 from trainium_cdk.outputs import GROUP_LABEL
 
@@ -110,8 +110,37 @@ def test_nodes_are_described_with_what_is_wrong_with_them() -> None:
         node("c", {"Ready": "Unknown", "MemoryPressure": "Unknown"}, "trn"),
         node("new", {}, "trn"),
     ]
-    api = cast("Any", SimpleNamespace(list=lambda kind, **_: there if kind == "Node" else []))
-    found = nodes.listed(api, make_cluster())
+    labels = {"b": {JOB_LABEL: "j-1", TASK_LABEL: "train"}}
+    pods = [
+        {
+            "metadata": {"name": f"of-{name}", "labels": labels.get(name)},
+            "spec": {"nodeName": name},
+            "status": {"phase": "Running"},
+        }
+        for name in ("a", "b", "system")
+    ]
+    asked = []
+
+    def listed(kind: str, **how: str) -> list[dict[str, Any]]:
+        asked.append((kind, how))
+        return there if kind == "Node" else pods
+
+    found = nodes.listed(cast("Any", SimpleNamespace(list=listed)), make_cluster())
+    assert asked == [("Pod", {"fields": "status.phase=Running"}), ("Node", {})]
+    assert [n.job for n in found] == ["pod of-a", "j-1:train", "", "", ""]  # what runs on a system node is no job
+    conditions = [n.condition(found[2].booted + age) for age in (60, 6000) for n in found if found[2].booted]
+    assert conditions == [
+        "busy",
+        "failed",
+        "starting",
+        "starting",
+        "idle",
+        "busy",
+        "failed",
+        "failed",
+        "failed",
+        "idle",
+    ]
     assert [(n.name, n.queue, n.state, n.reason) for n in found] == [
         ("a", "trn", "ready", "taint gone"),
         ("b", "trn", "ready+cordoned", "DiskPressure?"),

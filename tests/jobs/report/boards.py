@@ -58,7 +58,7 @@ SLURM = Whole(
         job("llama-20261120-00ffee", stage("FAILED", began=BEGAN, ended=BEGAN + 1800, reason="exit code 1"), user="bob"),
         job("long-ago-20261101-000001", stage("FAILED", began=BEGAN, ended=NOW - 90_000), user="carol"),
     ),
-    (Foreign("4711", "sbatch", "PENDING", "compute1", BEGAN + 7000, "dora"),),
+    (Foreign("4711", "sbatch", "PENDING", "compute1", BEGAN + 7000, "dora", nodes=1),),
 )  # fmt: skip
 NODE = Node("ip-10-0-1-7.ec2.internal", "trn", TYPE, "ready")
 EKS = Whole((NODE, replace(NODE, name="system", queue="", instance_type="m5.large")), (), ())

@@ -109,7 +109,7 @@ def test_one_that_does_not_answer() -> None:
     assert told(replace(lost, note=""), NOW + 100) == "the figures are 1 min 40 s old"
     assert told(replace(lost, note=""), NOW + 30) == ""
     assert totals(clusters()) == (
-        "3 clusters, 7 nodes on, 2 jobs run, 2 wait, 129.10 USD an hour, 43.00 USD of it idle; 1 not answering"
+        "3 clusters, nodes: 7 on, jobs: 2 run, 2 wait, 129.10 USD an hour, 43.00 USD of it idle; 1 not answering"
     )
 
 

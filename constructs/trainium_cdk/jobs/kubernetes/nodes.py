@@ -18,15 +18,19 @@ _PRESSURE = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "Network
 def listed(api: Api, cluster: EksCluster) -> tuple[Node, ...]:
     """The nodes, those of the training groups first, by name. In two requests."""
     jobs: dict[str, str] = {}
-    for pod in api.list("Pod", labels=names.JOB_LABEL):
-        if pod["status"].get("phase") == "Running":
-            job = pod["metadata"]["labels"][names.JOB_LABEL]
-            jobs[pod["spec"].get("nodeName", "")] = f"{job}:{status.task(pod)}"
-    found = [_node(node, cluster, jobs) for node in api.list("Node")]
+    others: dict[str, str] = {}
+    for pod in api.list("Pod", fields="status.phase=Running"):
+        job, name = (pod["metadata"].get("labels") or {}).get(names.JOB_LABEL), pod["spec"].get("nodeName", "")
+        if job:
+            jobs[name] = f"{job}:{status.task(pod)}"
+        else:
+            others[name] = f"pod {pod['metadata']['name']}"
+    found = [_node(node, cluster, jobs, others) for node in api.list("Node")]
     return tuple(sorted(found, key=lambda node: (not node.queue, node.queue, node.name)))
 
 
-def _node(node: Object, cluster: EksCluster, jobs: Mapping[str, str]) -> Node:
+def _node(node: Object, cluster: EksCluster, jobs: Mapping[str, str], others: Mapping[str, str]) -> Node:
+    """`others`: pods of other clients, which matter on the nodes that are for jobs."""
     meta, spec, state = node["metadata"], node["spec"], node.get("status", {})
     labels = meta.get("labels", {})
     conditions = {one["type"]: one for one in state.get("conditions", [])}
@@ -40,7 +44,7 @@ def _node(node: Object, cluster: EksCluster, jobs: Mapping[str, str]) -> Node:
         queue=fleets[0].queue if fleets else "",
         instance_type=labels.get(_TYPE, ""),
         state=("ready" if ready else "notready") + "+cordoned" * cordoned,
-        job=jobs.get(meta["name"], ""),
+        job=jobs.get(meta["name"], "") or (others.get(meta["name"], "") if fleets else ""),
         reason="; ".join(_reasons(ready, conditions, spec.get("taints", []))),
         address=addresses[0] if addresses else meta["name"],
         booted=int(created.timestamp()),

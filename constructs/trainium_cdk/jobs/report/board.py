@@ -128,8 +128,8 @@ def totals(found: Sequence[Overview]) -> str:
     idle = [one.usd_per_hour_idle for one in asked if one.usd_per_hour_idle is not None]
     parts = [
         counted(len(found), "cluster"),
-        f"{sum(one.nodes or 0 for one in asked)} nodes on",
-        f"{sum(one.running or 0 for one in asked)} jobs run, {sum(one.waiting or 0 for one in asked)} wait",
+        f"nodes: {sum(one.nodes or 0 for one in asked)} on",
+        f"jobs: {sum(one.running or 0 for one in asked)} run, {sum(one.waiting or 0 for one in asked)} wait",
         f"{dollars(sum(known))} an hour, {dollars(sum(idle))} of it idle",
     ]
     missing = [

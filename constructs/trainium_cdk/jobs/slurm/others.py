@@ -8,10 +8,10 @@ from trainium_cdk.jobs.status import Foreign
 
 SCRIPT = """set -euo pipefail
 unset "${!SQUEUE_@}"
-SLURM_TIME_FORMAT=%s squeue -h -a -o 'trn-other|%i|%u|%T|%P|%V|%S|%k|%j'
+SLURM_TIME_FORMAT=%s squeue -h -a -o 'trn-other|%i|%u|%T|%P|%V|%S|%D|%k|%j'
 """
 _OURS = re.compile(r"trn:(?P<id>[A-Za-z0-9][A-Za-z0-9.-]*)\|(?P=id):(prepare|precompile|train)")
-_SUBMITTED = re.compile(rf"trn-other\|[^|]*\|[^|]*\|[^|]*\|[^|]*\|(?P<at>\d+)\|[^|]*\|{_OURS.pattern}")
+_SUBMITTED = re.compile(rf"trn-other\|[^|]*\|[^|]*\|[^|]*\|[^|]*\|(?P<at>\d+)\|[^|]*\|[^|]*\|{_OURS.pattern}")
 _WAIT = frozenset({"PENDING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 
 
@@ -19,10 +19,10 @@ def parse(output: str) -> tuple[Foreign, ...]:
     """The jobs in the output of `SCRIPT` that are none of `trn`'s, oldest first, as Slurm's queue has them."""
     found = []
     for line in output.splitlines():
-        mark, *fields = line.split("|", 7)
-        if mark != "trn-other" or len(fields) != 7 or _OURS.fullmatch(fields[6]):
+        mark, *fields = line.split("|", 8)
+        if mark != "trn-other" or len(fields) != 8 or _OURS.fullmatch(fields[7]):
             continue
-        number, user, state, queue, submitted, started, _ = fields
+        number, user, state, queue, submitted, started, nodes, _ = fields
         waits = state in _WAIT
         found.append(
             Foreign(
@@ -30,9 +30,10 @@ def parse(output: str) -> tuple[Foreign, ...]:
                 "sbatch",
                 "PENDING" if waits else "RUNNING",
                 queue,
-                _time(submitted),
+                _number(submitted),
                 user,
-                None if waits else _time(started),
+                None if waits else _number(started),
+                _number(nodes),
             )
         )
     return tuple(found)
@@ -47,5 +48,5 @@ def submitted(output: str) -> dict[str, int]:
     return found
 
 
-def _time(text: str) -> int | None:
+def _number(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
