@@ -161,8 +161,8 @@ class Form:
         marks: of its reader.
     """
 
-    def __init__(self, text: str, marks: Sequence[str]):
-        self._pattern = Pattern(rf"(?m){text} *$".encode())
+    def __init__(self, text: str, marks: Sequence[str], read: Reader):
+        self._pattern, self._read = Pattern(rf"(?m){text} *$".encode()), read
         self.marks = [mark.encode() for mark in marks]
 
     def steps(self, text: bytes, words: Iterable[bytes]) -> Steps | None:
@@ -171,19 +171,21 @@ class Form:
         Args:
             words: the marks of all readers.
         """
+        at = min((at for word in self.marks if (at := text.find(word)) >= 0), default=0)
+        line = text[text.rfind(b"\n", 0, at) + 1 : end if (end := text.find(b"\n", at)) >= 0 else len(text)]
+        if not self._pattern.search(line) or not contained(words, text).issubset(self.marks):
+            return None
         found, names = self._pattern.split(text), self._pattern.groupindex
         size = len(names) + 1
-        if len(found) == 1:
-            return None
-        rest = b"\n".join(found[::size])
-        line = text[: text.find(b"\n", len(found[0])) + 1 or None]
-        if b"\x1b" in rest or contained(words, rest) or not contained(words, line).issubset(self.marks):
+        number = len(found) // size
+        if any(text.count(word) != number * line.count(word) for word in (b"\x1b", *self.marks)):
             return None
         try:
-            columns = dict(_values(name, found[at::size]) for name, at in names.items())
+            steps = Steps(dict(_values(name, found[at::size]) for name, at in names.items()), number)
         except ValueError:  # not a number, or one that no step has
             return None
-        return Steps(columns, len(found) // size)
+        alone = self._read(re.sub(COLOUR, "", line.decode(errors="replace")))
+        return steps if [step for _, step in alone] == [next(iter(steps))] else None
 
 
 def contained(words: Iterable[bytes], text: bytes) -> set[bytes]:
@@ -223,7 +225,7 @@ class MarkedReader:
 
     def __init__(self, marks: tuple[str, ...], read: Reader, usual: Sequence[str] = ()):
         self.marks, self.read = marks, read
-        self.forms = [Form(text, marks) for text in usual]
+        self.forms = [Form(text, marks, read) for text in usual]
 
     def __call__(self, text: str) -> Iterator[tuple[int, Step]]:
         return self.read(text)
