@@ -38,31 +38,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__getattr__, __all__ = _lazy.names(
-    __name__,
-    {
-        "bootstrap": "TrnBootstrap",
-        "bucket": "TrnBucket",
-        "efa": "TrnEfaSecurityGroup",
-        "eks.addons": "TrnAddons",
-        "eks.bastion_host": "TrnBastionHost",
-        "eks.cluster": "TrnEksCluster",
-        "eks.images": "TrnImageBuilder",
-        "eks.node_group": "TrnNodeGroup",
-        "eks.node_role": "TrnNodeRole",
-        "eks.plugins": "TrnPlugins",
-        "eks.scaling": "TrnScaler",
-        "eks.system_nodes": "TrnSystemNodes",
-        "network": "TrnNetwork TrnPeering",
-        "observability": "TrnObservability",
-        "pcluster.cluster": "TrnPcluster",
-        "pcluster.provider": "TrnPclusterProvider",
-        "pcs.cluster": "TrnPcsCluster",
-        "registry": "TrnRegistry",
-        "stack_outputs": "TrnOutputs",
-        "storage": "EfsOptions FileSystemMount LustreOptions S3Link TrnStorage",
-    },
-)
+__getattr__, __all__ = _lazy.names(__name__)
 
 
 def __dir__() -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -17,21 +18,22 @@ class _Package(ModuleType):
             super().__setattr__(name, value)
 
 
-def names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], list[str]]:
-    """`__getattr__` and `__all__` of a package.
+_IMPORT = re.compile(r"^    from (trainium_cdk\.\S+) import (\w+) as \2$", re.M)
 
-    Args:
-        modules: names, separated by spaces, by the module of `trainium_cdk` that has them. Type checkers read imports under TYPE_CHECKING;
-            tests/test_constructs_alone.py compares the two.
-    """
-    homes = {name: module for module, of_module in modules.items() for name in of_module.split()}
-    sys.modules[package].__class__ = _Package
+
+def names(package: str) -> tuple[Callable[[str], Any], list[str]]:
+    """`__getattr__` and `__all__` of a package, from the imports that it has for type checkers, under TYPE_CHECKING: each is done when its
+    name is used first."""
+    module = sys.modules[package]
+    source: str = module.__spec__.loader.get_source(package)  # type: ignore[union-attr]
+    homes = {name: home for home, name in _IMPORT.findall(source)}
+    module.__class__ = _Package
 
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            return getattr(import_module(f"trainium_cdk.{homes[name]}"), name)
+            return getattr(import_module(homes[name]), name)
         except ModuleNotFoundError as e:
             if e.name in ("aws_cdk", "constructs", "jsii"):
                 e.msg = f"{e.name} is not installed, which {name} needs. Install trainium-cdk with its extra: trainium-cdk[cdk]"

@@ -38,13 +38,4 @@ if TYPE_CHECKING:
     from trainium_cdk.catalog.stack import python_of as python_of
     from trainium_cdk.errors import UnknownCatalogEntry as UnknownCatalogEntry
 
-__getattr__, __all__ = _lazy.names(
-    __name__,
-    {
-        "catalog.lookup": "Catalog CatalogOverrides",
-        "catalog.models": "CapacityType Framework FrameworkName InstanceType NeuronRelease Nvme OperatingSystem ParallelClusterFacts "
-        "Repositories Statement ThroughputPoint",
-        "catalog.stack": "Need Stack Verdict best_ami choose evaluate nearest python_of",
-        "errors": "UnknownCatalogEntry",
-    },
-)
+__getattr__, __all__ = _lazy.names(__name__)

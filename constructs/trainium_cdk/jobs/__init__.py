@@ -61,28 +61,4 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.submission import job_id as job_id
     from trainium_cdk.jobs.submission import new_token as new_token
 
-__getattr__, __all__ = _lazy.names(
-    __name__,
-    {
-        "errors": "JobError SomeRefused SubmitError TransportError TrnError UnknownJob",
-        "jobs.backend": "Backend",
-        "jobs.forward": "Tunnel",
-        "jobs.connect": "connect",
-        "jobs.environment": "launch_environment",
-        "jobs.kinds": "kinds",
-        "jobs.kinds.bert_large": "BertLarge",
-        "jobs.kinds.finetune": "Finetune",
-        "jobs.kinds.gpt_67b": "Gpt",
-        "jobs.kinds.llama_nxd": "LlamaNxd",
-        "jobs.kinds.lora": "Lora",
-        "jobs.kinds.nccom": "Nccom",
-        "jobs.kinds.script": "Script",
-        "jobs.kinds.torchtitan": "TorchTitan",
-        "jobs.metrics": "Follower Summary parse_line",
-        "jobs.models": "AnyJob Job Upstream",
-        "jobs.plan": "Batch Plan expected plan",
-        "jobs.slurm": "LocalTransport Result SlurmBackend SsmTransport Transport is_head_node render",
-        "jobs.status": "Expected JobStatus LogChunk Stage Submitted",
-        "jobs.submission": "Submission job_id new_token",
-    },
-)
+__getattr__, __all__ = _lazy.names(__name__)

@@ -17,13 +17,4 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.slurm.transport import Transport as Transport
     from trainium_cdk.jobs.slurm.transport import is_head_node as is_head_node
 
-__getattr__, __all__ = _lazy.names(
-    __name__,
-    {
-        "jobs.slurm.backend": "SlurmBackend",
-        "jobs.slurm.connect": "connect",
-        "jobs.slurm.render": "SlurmSubmission render",
-        "jobs.slurm.ssm": "SsmTransport",
-        "jobs.slurm.transport": "LocalTransport Result Transport is_head_node",
-    },
-)
+__getattr__, __all__ = _lazy.names(__name__)
