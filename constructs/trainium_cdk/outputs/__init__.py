@@ -1,44 +1,26 @@
 """The contract between the stacks and the jobs: what a stack exports, and how the jobs read it. Both sides import this."""
 
-from trainium_cdk.errors import OutputsError
-from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY, ClusterOutputs, Exports, Fleet
-from trainium_cdk.outputs.eks import (
-    GROUP_LABEL,
-    NETWORK_LABEL,
-    ROLE_LABEL,
-    SERVICE_ACCOUNT,
-    EksCluster,
-    claims,
-    eks_fleets,
-    eks_outputs,
-)
-from trainium_cdk.outputs.pcs import PcsCluster, pcs_outputs, pcs_venv
-from trainium_cdk.outputs.read import Cluster, from_json, parse, read
-from trainium_cdk.outputs.slurm import SlurmCluster, fleets, slurm_outputs
-
-__all__ = [
-    "CONTRACT",
-    "CONTRACT_KEY",
-    "GROUP_LABEL",
-    "NETWORK_LABEL",
-    "ROLE_LABEL",
-    "SERVICE_ACCOUNT",
-    "Cluster",
-    "ClusterOutputs",
-    "EksCluster",
-    "Exports",
-    "Fleet",
-    "OutputsError",
-    "PcsCluster",
-    "SlurmCluster",
-    "claims",
-    "eks_fleets",
-    "eks_outputs",
-    "fleets",
-    "from_json",
-    "parse",
-    "pcs_outputs",
-    "pcs_venv",
-    "read",
-    "slurm_outputs",
-]
+from trainium_cdk.errors import OutputsError as OutputsError
+from trainium_cdk.outputs.contract import CONTRACT as CONTRACT
+from trainium_cdk.outputs.contract import CONTRACT_KEY as CONTRACT_KEY
+from trainium_cdk.outputs.contract import ClusterOutputs as ClusterOutputs
+from trainium_cdk.outputs.contract import Exports as Exports
+from trainium_cdk.outputs.contract import Fleet as Fleet
+from trainium_cdk.outputs.eks import GROUP_LABEL as GROUP_LABEL
+from trainium_cdk.outputs.eks import NETWORK_LABEL as NETWORK_LABEL
+from trainium_cdk.outputs.eks import ROLE_LABEL as ROLE_LABEL
+from trainium_cdk.outputs.eks import SERVICE_ACCOUNT as SERVICE_ACCOUNT
+from trainium_cdk.outputs.eks import EksCluster as EksCluster
+from trainium_cdk.outputs.eks import claims as claims
+from trainium_cdk.outputs.eks import eks_fleets as eks_fleets
+from trainium_cdk.outputs.eks import eks_outputs as eks_outputs
+from trainium_cdk.outputs.pcs import PcsCluster as PcsCluster
+from trainium_cdk.outputs.pcs import pcs_outputs as pcs_outputs
+from trainium_cdk.outputs.pcs import pcs_venv as pcs_venv
+from trainium_cdk.outputs.read import Cluster as Cluster
+from trainium_cdk.outputs.read import from_json as from_json
+from trainium_cdk.outputs.read import parse as parse
+from trainium_cdk.outputs.read import read as read
+from trainium_cdk.outputs.slurm import SlurmCluster as SlurmCluster
+from trainium_cdk.outputs.slurm import fleets as fleets
+from trainium_cdk.outputs.slurm import slurm_outputs as slurm_outputs

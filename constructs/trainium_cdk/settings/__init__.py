@@ -5,95 +5,52 @@
 'trn-slurm'
 """
 
-from trainium_cdk.errors import SettingsError, SettingsFileError
-from trainium_cdk.problems import Problem, Source
-from trainium_cdk.settings.directory import DirectoryService
-from trainium_cdk.settings.eks import (
-    Access,
-    BastionHost,
-    Eks,
-    Mirror,
-    NodeGroup,
-    Plugins,
-    Scaling,
-    SystemNodes,
-    TeamQueue,
-)
-from trainium_cdk.settings.environment import Bootstrap, Environment, OwnScript
-from trainium_cdk.settings.load import json_schema, load, parse, validate
-from trainium_cdk.settings.network import ExistingSubnet, ExistingVpc, Network, Peering
-from trainium_cdk.settings.observability import Observability
-from trainium_cdk.settings.pcluster import (
-    Accounting,
-    ComputeResource,
-    HeadNode,
-    LoginNodes,
-    Pcluster,
-    Queue,
-    SharedVolume,
-    Ssh,
-)
-from trainium_cdk.settings.pcs import Pcs, PcsLoginNode, PcsQueue, PcsResource
-from trainium_cdk.settings.slurm import ClusterUser, CpuQueue
-from trainium_cdk.settings.storage import (
-    DataRepository,
-    Efs,
-    ExistingEfs,
-    ExistingFsx,
-    Fsx,
-    Registry,
-    Storage,
-)
-from trainium_cdk.settings.subnets import ZoneSubnets, plan_subnets
-
-__all__ = [
-    "Access",
-    "Accounting",
-    "BastionHost",
-    "Bootstrap",
-    "ClusterUser",
-    "ComputeResource",
-    "CpuQueue",
-    "DataRepository",
-    "DirectoryService",
-    "Efs",
-    "Eks",
-    "Environment",
-    "ExistingEfs",
-    "ExistingFsx",
-    "ExistingSubnet",
-    "ExistingVpc",
-    "Fsx",
-    "HeadNode",
-    "LoginNodes",
-    "Mirror",
-    "Network",
-    "NodeGroup",
-    "Observability",
-    "OwnScript",
-    "Pcluster",
-    "Pcs",
-    "PcsLoginNode",
-    "PcsQueue",
-    "PcsResource",
-    "Peering",
-    "Plugins",
-    "Problem",
-    "Queue",
-    "Registry",
-    "Scaling",
-    "SettingsError",
-    "SettingsFileError",
-    "SharedVolume",
-    "Source",
-    "Ssh",
-    "Storage",
-    "SystemNodes",
-    "TeamQueue",
-    "ZoneSubnets",
-    "json_schema",
-    "load",
-    "parse",
-    "plan_subnets",
-    "validate",
-]
+from trainium_cdk.errors import SettingsError as SettingsError
+from trainium_cdk.errors import SettingsFileError as SettingsFileError
+from trainium_cdk.problems import Problem as Problem
+from trainium_cdk.problems import Source as Source
+from trainium_cdk.settings.directory import DirectoryService as DirectoryService
+from trainium_cdk.settings.eks import Access as Access
+from trainium_cdk.settings.eks import BastionHost as BastionHost
+from trainium_cdk.settings.eks import Eks as Eks
+from trainium_cdk.settings.eks import Mirror as Mirror
+from trainium_cdk.settings.eks import NodeGroup as NodeGroup
+from trainium_cdk.settings.eks import Plugins as Plugins
+from trainium_cdk.settings.eks import Scaling as Scaling
+from trainium_cdk.settings.eks import SystemNodes as SystemNodes
+from trainium_cdk.settings.eks import TeamQueue as TeamQueue
+from trainium_cdk.settings.environment import Bootstrap as Bootstrap
+from trainium_cdk.settings.environment import Environment as Environment
+from trainium_cdk.settings.environment import OwnScript as OwnScript
+from trainium_cdk.settings.load import json_schema as json_schema
+from trainium_cdk.settings.load import load as load
+from trainium_cdk.settings.load import parse as parse
+from trainium_cdk.settings.load import validate as validate
+from trainium_cdk.settings.network import ExistingSubnet as ExistingSubnet
+from trainium_cdk.settings.network import ExistingVpc as ExistingVpc
+from trainium_cdk.settings.network import Network as Network
+from trainium_cdk.settings.network import Peering as Peering
+from trainium_cdk.settings.observability import Observability as Observability
+from trainium_cdk.settings.pcluster import Accounting as Accounting
+from trainium_cdk.settings.pcluster import ComputeResource as ComputeResource
+from trainium_cdk.settings.pcluster import HeadNode as HeadNode
+from trainium_cdk.settings.pcluster import LoginNodes as LoginNodes
+from trainium_cdk.settings.pcluster import Pcluster as Pcluster
+from trainium_cdk.settings.pcluster import Queue as Queue
+from trainium_cdk.settings.pcluster import SharedVolume as SharedVolume
+from trainium_cdk.settings.pcluster import Ssh as Ssh
+from trainium_cdk.settings.pcs import Pcs as Pcs
+from trainium_cdk.settings.pcs import PcsLoginNode as PcsLoginNode
+from trainium_cdk.settings.pcs import PcsQueue as PcsQueue
+from trainium_cdk.settings.pcs import PcsResource as PcsResource
+from trainium_cdk.settings.slurm import ClusterUser as ClusterUser
+from trainium_cdk.settings.slurm import CpuQueue as CpuQueue
+from trainium_cdk.settings.storage import DataRepository as DataRepository
+from trainium_cdk.settings.storage import Efs as Efs
+from trainium_cdk.settings.storage import ExistingEfs as ExistingEfs
+from trainium_cdk.settings.storage import ExistingFsx as ExistingFsx
+from trainium_cdk.settings.storage import Fsx as Fsx
+from trainium_cdk.settings.storage import Registry as Registry
+from trainium_cdk.settings.storage import Storage as Storage
+from trainium_cdk.settings.subnets import ZoneSubnets as ZoneSubnets
+from trainium_cdk.settings.subnets import plan_subnets as plan_subnets
