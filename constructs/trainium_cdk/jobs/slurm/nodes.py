@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 
+from trainium_cdk.jobs.slurm.status import moment
 from trainium_cdk.jobs.status import Node
 from trainium_cdk.outputs import SlurmCluster
 
@@ -46,7 +46,7 @@ def _node(line: str, cluster: SlurmCluster, jobs: dict[str, str]) -> Node:
         job=jobs.get(name, ""),
         reason=reason[1] if reason else "",
         address=_value("NodeAddr", line),
-        booted=_time(_value("BootTime", line)),
+        booted=moment(_value("BootTime", line)),
         on=not _OFF & set(states),
     )
 
@@ -54,10 +54,3 @@ def _node(line: str, cluster: SlurmCluster, jobs: dict[str, str]) -> Node:
 def _value(key: str, line: str) -> str:
     found = re.search(rf"(?:^| ){key}=(\S*)", line)
     return found[1] if found else ""
-
-
-def _time(text: str) -> int | None:
-    try:
-        return int(dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC).timestamp())
-    except ValueError:
-        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainium_cdk.jobs.status import Foreign
+from trainium_cdk.jobs.status import Foreign, whole
 
 SCRIPT = """set -euo pipefail
 unset "${!SQUEUE_@}"
@@ -23,19 +23,8 @@ def parse(output: str) -> tuple[Foreign, ...]:
         if mark != "trn-other" or len(fields) != 8 or _OURS.fullmatch(fields[7]):
             continue
         number, user, state, queue, submitted, started, nodes, _ = fields
-        waits = state in _WAIT
-        found.append(
-            Foreign(
-                number,
-                "sbatch",
-                "PENDING" if waits else "RUNNING",
-                queue,
-                _number(submitted),
-                user,
-                None if waits else _number(started),
-                _number(nodes),
-            )
-        )
+        now, began = ("PENDING", None) if state in _WAIT else ("RUNNING", whole(started))
+        found.append(Foreign(number, "sbatch", now, queue, whole(submitted), user, began, whole(nodes)))
     return tuple(found)
 
 
@@ -46,7 +35,3 @@ def submitted(output: str) -> dict[str, int]:
         if told := _SUBMITTED.fullmatch(line):
             found[told["id"]] = min(int(told["at"]), found.get(told["id"], int(told["at"])))
     return found
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None

@@ -106,12 +106,16 @@ unset -f squeue
 """
 
 
+def _ask_with_log(cluster: SlurmCluster, id: str, stage: str, node: int | None) -> str:
+    """The job as in `ask_one`; then `$log` is a stage's log."""
+    file = f"{stage}.log" if node is None else f"{stage}.{int(node)}.log"
+    return f"{ask_one(cluster, id, 'read its log')}\nlog=$trn/jobs/{quote.word(id)}/logs/{quote.word(file)}"
+
+
 def ask_log(cluster: SlurmCluster, id: str, stage: str, node: int | None, offset: int, most: int) -> str:
     """The job as in `ask_one`, then at most `most` bytes of a log from `offset` on. The state is read first: if the
     stage had ended, its log is complete. A log that is not a regular file (for example a pipe) is not opened."""
-    file = f"{stage}.log" if node is None else f"{stage}.{int(node)}.log"
-    return f"""{ask_one(cluster, id, "read its log")}
-log=$trn/jobs/{quote.word(id)}/logs/{quote.word(file)}
+    return f"""{_ask_with_log(cluster, id, stage, node)}
 if [ -f "$log" ]; then
   put "size $(stat -L -c %s "$log")"
   put "data $(tail -c +{int(offset) + 1} "$log" | head -c {int(most)} | gzip -c | base64 -w 0)"
@@ -123,9 +127,7 @@ fi
 
 def ask_tail(cluster: SlurmCluster, id: str, stage: str, node: int | None, lines: int) -> str:
     """The job as in `ask_one`, then the size of a log, and that of its last lines."""
-    file = f"{stage}.log" if node is None else f"{stage}.{int(node)}.log"
-    return f"""{ask_one(cluster, id, "read its log")}
-log=$trn/jobs/{quote.word(id)}/logs/{quote.word(file)}
+    return f"""{_ask_with_log(cluster, id, stage, node)}
 if [ -f "$log" ]; then
   size=$(stat -L -c %s "$log")
   put "size $size"
@@ -135,61 +137,39 @@ fi
 
 
 def ask_cancel(cluster: SlurmCluster, id: str) -> str:
-    """Cancel the stages that run or wait, last stage first, and wait up to 10 s until Slurm has done so.
+    """Cancel the stages that run or wait, last stage first, or one member of an array, and wait up to 10 s until Slurm has done so.
 
-    Slurm jobs are found by their unique names, so a damaged record of the job does not matter.
+    Slurm jobs are found by their unique names, so a damaged record of the job does not matter. squeue has just compared a member's number
+    with the array's name: given to scancel, too, the name would cancel all members that wait (Slurm 22.05).
     """
     id, index = parts(id)
+    folder, which = "$trn/jobs/$id", '--name="$id:prepare,$id:precompile,$id:train"'
+    cancel = 'for stage in train precompile prepare; do scancel --name="$id:$stage" || exit 5; done'
+    recorded = f'[ -f "$trn/jobs/$id/stages" ] || exit {_ABSENT}\n'
     if index:
-        return _ask_cancel_member(cluster, id, index)
-    return f"""{head(cluster)}
-id={quote.word(id)}
-[ -d "$trn/jobs/$id" ] || {_absent(cluster, "cancel it")}
-first "$trn/jobs/$id/cluster" 200
-own=${{line:-$cluster}}
-active() {{
-  answer=''
-  if [ "$own" = "$cluster" ]; then ask --name="$id:prepare,$id:precompile,$id:train" -o %A; fi
-}}
-active
-if [ -n "$answer" ]; then
-  : > "$trn/jobs/$id/cancelled"
-  for stage in train precompile prepare; do scancel --name="$id:$stage" || exit 5; done
-  for _ in $(seq 1 50); do
-    active
-    [ -n "$answer" ] || break
-    sleep 0.2
-  done
-fi
-[ -f "$trn/jobs/$id/stages" ] || exit {_ABSENT}
-known "$id"
-"""
-
-
-def _ask_cancel_member(cluster: SlurmCluster, id: str, index: str) -> str:
-    """As `ask_cancel`, of one member of an array. squeue has just compared its number with the array's name: given to scancel, too, the name
-    would cancel all members that wait (Slurm 22.05)."""
+        folder, which = "$trn/jobs/$id/$member", '-r --name="$id:train" -j "$task"'
+        cancel, recorded = 'scancel "$task" || exit 5', ""
     return f"""{head(cluster)}
 id={quote.word(id)} member={quote.word(index)}
-[ -d "$trn/jobs/$id/$member" ] || {_absent(cluster, "cancel it")}
+[ -d "{folder}" ] || {_absent(cluster, "cancel it")}
 first "$trn/jobs/$id/cluster" 200
 own=${{line:-$cluster}}
-task=$(sed -n 's/^train //p' "$trn/jobs/$id/stages")_$member
+task=$(sed -n 's/^train //p' "$trn/jobs/$id/stages" 2> /dev/null)_$member
 active() {{
   answer=''
-  if [ "$own" = "$cluster" ]; then ask -r --name="$id:train" -j "$task" -o %A; fi
+  if [ "$own" = "$cluster" ]; then ask {which} -o %A; fi
 }}
 active
 if [ -n "$answer" ]; then
-  : > "$trn/jobs/$id/$member/cancelled"
-  scancel "$task" || exit 5
+  : > "{folder}/cancelled"
+  {cancel}
   for _ in $(seq 1 50); do
     active
     [ -n "$answer" ] || break
     sleep 0.2
   done
 fi
-known "$id"
+{recorded}known "$id"
 """
 
 
@@ -337,34 +317,26 @@ def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> J
     members: tuple[Stage, ...] = ()
     for name, number in raw.stages.items():
         queue = raw.described.get("prepare_queue" if name == "prepare" else "queue")
-        if raw.array and name == "train":
-            everyone = Known(
-                before=stages[-1] if stages else None,
-                elsewhere=elsewhere,
-                inactive=inactive,
-                full=cluster.shared_dir if slurm.full else "",
-                down=tuple(d for d in slurm.down if d.queue == queue),
-                cpu=cluster.cpu is not None and queue == cluster.cpu.queue,
-            )
-            members = _members(raw, number, slurm, everyone)
-            stages.append(of_members(number, members))
-            continue
-        state = raw.states.get(name)
-        if state and state[1] != number:
-            state = None  # of an earlier job with this id
         known = Known(
             before=stages[-1] if stages else None,
-            queue=None if elsewhere else slurm.row(raw.id, name, number),
-            state=state,
-            account=None if elsewhere else slurm.account(raw.id, name, number),
-            anothers=not elsewhere and number in slurm.queue,
-            cancelled=raw.cancelled,
             elsewhere=elsewhere,
             inactive=inactive,
             full=cluster.shared_dir if slurm.full else "",
             down=tuple(d for d in slurm.down if d.queue == queue or (name == "prepare" and queue is None)),
-            blocks=tuple(id for id, nodes in slurm.blocks if nodes.startswith(f"{queue}-")),
             cpu=cluster.cpu is not None and queue == cluster.cpu.queue,
+        )
+        if raw.array and name == "train":
+            members = _members(raw, number, slurm, known)
+            stages.append(of_members(number, members))
+            continue
+        state = raw.states.get(name)
+        known = known._replace(
+            queue=None if elsewhere else slurm.row(raw.id, name, number),
+            state=state if state and state[1] == number else None,  # else of an earlier job with this id
+            account=None if elsewhere else slurm.account(raw.id, name, number),
+            anothers=not elsewhere and number in slurm.queue,
+            cancelled=raw.cancelled,
+            blocks=tuple(id for id, nodes in slurm.blocks if nodes.startswith(f"{queue}-")),
         )
         stages.append(stage(name, number, known))
     described = raw.described

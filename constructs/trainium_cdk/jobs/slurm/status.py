@@ -117,7 +117,7 @@ def stage(name: str, number: str, known: Known) -> Stage:
         now = "COMPLETED" if code == 0 else _SLURM.get(slurm_state.partition(" ")[0], "UNKNOWN")
         code = whole(exit_code.partition(":")[0]) if code is None else code
         reason = _failed(known, code) if now == "FAILED" else ""
-        return Stage(name, number, now, reason, nodes, code, _time(start), _time(end))
+        return Stage(name, number, now, reason, nodes, code, moment(start), moment(end))
     if state and state[0] == "ended":
         return _ended(name, number, known, state, code)
     before = known.before
@@ -186,8 +186,8 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
     _, slurm_state, reason, nodes, began, end = known.queue[:6]
     state = known.state
     ended_at = whole(state[3]) if state and state[0] == "ended" else None
-    started = _time(began) or (whole(state[3]) if state and state[0] == "running" else None)
-    ended = _time(end) or ended_at
+    started = moment(began) or (whole(state[3]) if state and state[0] == "running" else None)
+    ended = moment(end) or ended_at
     current, reason = _SLURM.get(slurm_state, "UNKNOWN"), reason.split(",")[0]
     if current in ("PENDING", "RUNNING"):
         ended, code = None, None
@@ -303,7 +303,7 @@ def _waits_for_nodes(known: Known, text: str) -> str:
         code = _EC2_CODE.search(down.reason)
         if code is None:
             return f"{waits}; {down.nodes[:200]} is down: {down.reason[:200]}"
-        since = _time(down.since)
+        since = moment(down.since)
         error = explain(down.reason)
         at = f" at {_clock(since)}" if since else ""
         again = ""
@@ -333,7 +333,8 @@ def _ended(name: str, number: str, known: Known, state: Sequence[str], code: int
     return Stage(name, number, "FAILED", _failed(known, code), nodes, code, None, ended)
 
 
-def _time(text: str) -> int | None:
+def moment(text: str) -> int | None:
+    """A time as Slurm prints it, in UTC, in seconds since 1970; None for anything else."""
     try:
         return int(dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC).timestamp())
     except (ValueError, OverflowError):
