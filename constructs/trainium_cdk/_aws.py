@@ -105,14 +105,19 @@ def credentials_error(error: Exception) -> str:
     return f"these AWS credentials have expired or are not valid: {reason}. Renew them (for example `aws sso login`), and try again"
 
 
+def failures() -> tuple[type[Exception], type[Exception]]:
+    """What boto3 raises, for `except`: errors that AWS reports, and all others."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    return ClientError, BotoCoreError
+
+
 @contextlib.contextmanager
 def aws_errors_as(error: type[TrnError], what: str) -> Iterator[None]:
     """Raise errors of boto3 as `error`: what failed, and the reason that AWS gives."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
     try:
         yield
-    except (ClientError, BotoCoreError) as e:
+    except failures() as e:
         raise error(f"{what}: {describe_error(e)}") from None
 
 

@@ -167,15 +167,13 @@ def _nothing_deleted() -> Iterator[None]:
 
 def _how_it_is(found: Survey, client: Any) -> str:
     """The state of the deletion when it is interrupted."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    from trainium_cdk._aws import describe_error
+    from trainium_cdk._aws import describe_error, failures
 
     stack, again = found.owner.stack, "Run the same command again"
     try:
         answer = client("cloudformation").describe_stacks(StackName=found.owner.stack_id)
         status = answer["Stacks"][0]["StackStatus"]
-    except (ClientError, BotoCoreError) as e:
+    except failures() as e:
         return f"{stack} could not be inspected: {describe_error(e)}. {again} to resume"
     if status == "DELETE_COMPLETE":
         return f"{stack} is deleted; leftovers may still exist. {again} to delete them"

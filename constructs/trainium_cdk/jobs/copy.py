@@ -21,7 +21,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainium_cdk._aws import aws_errors_as
+from trainium_cdk._aws import aws_errors_as, failures
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import quote, shell
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
@@ -314,10 +314,8 @@ class Copy:
 
     def _delete(self, keys: Sequence[str]) -> None:
         """Delete objects; what the caller may not delete expires after a day."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
         objects = [{"Key": key} for key in keys]
-        with contextlib.suppress(ClientError, BotoCoreError):
+        with contextlib.suppress(*failures()):
             self._s3.delete_objects(Bucket=self._bucket, Delete={"Objects": objects, "Quiet": True})
 
 

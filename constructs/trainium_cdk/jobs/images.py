@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trainium_cdk._aws import describe_error
+from trainium_cdk._aws import describe_error, failures
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import ImageError, TransportError
 from trainium_cdk.jobs.build_context import Source, pack
@@ -66,7 +66,6 @@ def build(
         TransportError: AWS cannot be reached.
     """
     import boto3
-    from botocore.exceptions import BotoCoreError, ClientError
 
     if not (cluster.registry_uri and cluster.build_project):
         raise ImageError(f"{cluster.stack} has no registry. Turn it on (registry.enabled) and deploy again")
@@ -104,7 +103,7 @@ def build(
         if ended["buildStatus"] != "SUCCEEDED":
             raise ImageError(f"{started} ended as {ended['buildStatus']}{_reason(ended)}. See its log")
         return Image(name, _digest(ecr, cluster, tag), built=True)
-    except (ClientError, BotoCoreError) as e:
+    except failures() as e:
         raise TransportError(f"the image was not built: {describe_error(e)}") from None
 
 
@@ -148,18 +147,14 @@ def _follow(
 
 
 def _lines(logs: Any, where: dict[str, Any], token: str | None, log: Callable[[str], None]) -> str | None:
-    from botocore.exceptions import ClientError
-
     if not where.get("streamName"):
         return token
     while True:
         wanted = {"logGroupName": where["groupName"], "logStreamName": where["streamName"], "startFromHead": True}
         try:
             page = logs.get_log_events(**wanted, **({"nextToken": token} if token else {}))
-        except ClientError as e:
-            if e.response["Error"].get("Code") == "ResourceNotFoundException":
-                return token  # not yet
-            raise
+        except logs.exceptions.ResourceNotFoundException:
+            return token  # not yet
         for event in page["events"]:
             log(event["message"].rstrip("\n"))
         if page["nextForwardToken"] == token or not page["events"]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import IO, Any
 
-from trainium_cdk._aws import credentials_error
+from trainium_cdk._aws import credentials_error, failures
 from trainium_cdk.errors import TransportError
 
 PLUGIN = "session-manager-plugin"
@@ -81,7 +81,6 @@ def _start(
         TransportError: the plug-in is missing or too old, or the session cannot be started.
     """
     import boto3
-    from botocore.exceptions import BotoCoreError, ClientError
 
     found = plugin()
     wanted: dict[str, Any] = {"Target": target}
@@ -90,13 +89,13 @@ def _start(
     try:
         ssm = boto3.client("ssm", region_name=region)
         session = ssm.start_session(**wanted)
-    except (ClientError, BotoCoreError) as e:
+    except failures() as e:
         reason = credentials_error(e) or f"{e}. Is it running, and may you call ssm:StartSession on it?"
         raise TransportError(f"no session with {target}: {reason}") from None
     secret = json.dumps({key: session[key] for key in ("SessionId", "TokenValue", "StreamUrl")})
 
     def end() -> None:
-        with contextlib.suppress(ClientError, BotoCoreError):
+        with contextlib.suppress(*failures()):
             ssm.terminate_session(SessionId=session["SessionId"])
 
     command = [found, _RESPONSE, region, "StartSession", "", json.dumps(wanted), ssm.meta.endpoint_url]

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from trainium_cdk._aws import code_and_message, describe_error, failures
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs.build_context import is_secret
@@ -123,15 +124,12 @@ def send(workdir: Workdir, bucket: str, region: str) -> Sent:
         TransportError: AWS cannot be reached, or does not allow it.
     """
     import boto3
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    from trainium_cdk._aws import describe_error
 
     if not bucket:
         raise JobError("the stack has no bucket to send the workdir through. Deploy it with a bucket")
     try:
         return _send(workdir, boto3.client("s3", region_name=region), bucket)
-    except (ClientError, BotoCoreError) as e:
+    except failures() as e:
         raise TransportError(
             f"cannot send {workdir.folder} to s3://{bucket}/{PREFIX}: {describe_error(e)}. Nothing was submitted"
         ) from None
@@ -295,12 +293,10 @@ def _get(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
 
 
 def _exists(s3: Any, bucket: str, key: str) -> bool:
-    from botocore.exceptions import ClientError
-
     try:
         return _stays(s3.head_object(Bucket=bucket, Key=f"{PREFIX}{key}"))
-    except ClientError as e:
-        if e.response["Error"]["Code"] not in ("404", "NoSuchKey"):
+    except failures() as e:
+        if code_and_message(e)[0] not in ("404", "NoSuchKey"):
             raise
         return False
 

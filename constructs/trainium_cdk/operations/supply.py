@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from trainium_cdk._aws import code_and_message, failures
+
 _RESERVATION = re.compile(r"\bcr-[0-9a-f]{8,17}\b")
 _LATER = ("scheduled", "pending", "payment-pending", "assessing", "delayed")
 
@@ -34,14 +36,12 @@ def closed(ec2: Any, template: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _reservation(ec2: Any, id: str) -> Mapping[str, Any]:
-    from botocore.exceptions import ClientError
-
     try:  # one by one: an id that is gone fails the whole request
         found: Mapping[str, Any] = ec2.describe_capacity_reservations(CapacityReservationIds=[id])[
             "CapacityReservations"
         ][0]
-    except ClientError as e:
-        if not e.response["Error"]["Code"].startswith("InvalidCapacityReservationId"):
+    except failures() as e:
+        if not code_and_message(e)[0].startswith("InvalidCapacityReservationId"):
             raise
         return {"State": "not in this account and region"}
     return found

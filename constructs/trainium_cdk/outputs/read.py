@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trainium_cdk import engines
-from trainium_cdk._aws import aws_errors_as
+from trainium_cdk._aws import aws_errors_as, failures
 from trainium_cdk._aws import client as aws_client
 from trainium_cdk.errors import OutputsError
 from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY, ClusterOutputs
@@ -77,13 +77,11 @@ def read(stack: str, region: str | None = None, engine: str | None = None) -> Cl
     Raises:
         OutputsError: no credentials, no such stack, a deploy that is not complete, or outputs of something else.
     """
-    from botocore.exceptions import ClientError
-
     with aws_errors_as(OutputsError, f"cannot read stack {stack}"):
         client = aws_client("cloudformation", region)
         try:
             found = client.describe_stacks(StackName=stack)["Stacks"][0]
-        except ClientError as e:
+        except failures() as e:
             if "does not exist" not in str(e):
                 raise
             there = client.meta.region_name
@@ -206,11 +204,10 @@ def with_trainium() -> set[str]:
 def _has(stack: str, region: str) -> bool:
     import boto3
     from botocore.config import Config
-    from botocore.exceptions import BotoCoreError, ClientError
 
     quick = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 1})
     try:
         boto3.client("cloudformation", region_name=region, config=quick).describe_stacks(StackName=stack)
-    except (BotoCoreError, ClientError):
+    except failures():
         return False
     return True

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainium_cdk._aws import aws_errors_as, describe_error
+from trainium_cdk._aws import aws_errors_as, describe_error, failures
 from trainium_cdk.errors import TransportError
 from trainium_cdk.outputs import EksCluster
 
@@ -95,8 +95,6 @@ class Identity:
 
     def why_unknown(self) -> str:
         """Why a cluster rejects these tokens: the credentials have expired, or have no access entry."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
         try:
             mine = self._credentials(dt.datetime.now(dt.UTC))
             caller = self._session.client(
@@ -106,7 +104,7 @@ class Identity:
                 aws_secret_access_key=mine.secret_key,
                 aws_session_token=mine.token,
             ).get_caller_identity()["Arn"]
-        except (ClientError, BotoCoreError) as e:
+        except failures() as e:
             return describe_error(e)
         return (
             f"{caller} has no access to cluster {self._name}. Add an access entry (eks.access in the environment file, or "
@@ -120,7 +118,6 @@ class Identity:
 
     def _credentials(self, now: dt.datetime) -> Any:
         from botocore.credentials import Credentials
-        from botocore.exceptions import BotoCoreError, ClientError
 
         own = self._session.get_credentials()
         if own is None:
@@ -132,7 +129,7 @@ class Identity:
                 sts = self._session.client("sts")
                 name = session_name(sts.get_caller_identity()["Arn"])
                 taken = sts.assume_role(RoleArn=self._role, RoleSessionName=name)["Credentials"]
-            except (ClientError, BotoCoreError):
+            except failures():
                 # a caller that may not assume it may have an access entry of its own: the cluster decides
                 self._taken, self._ends = own.get_frozen_credentials(), now + dt.timedelta(minutes=10)
             else:

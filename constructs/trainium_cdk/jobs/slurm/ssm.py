@@ -13,6 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
 from trainium_cdk._aws import client as aws_client
 from trainium_cdk._aws import code_and_message, credentials_error, describe_error
 from trainium_cdk.errors import TransportError
@@ -115,9 +118,6 @@ class SsmTransport:
         Raises:
             TransportError: no credentials or no region were found.
         """
-        from botocore.config import Config
-        from botocore.exceptions import BotoCoreError
-
         config = Config(retries={"mode": "standard", "max_attempts": 3}, connect_timeout=10)  # callers retry
 
         def client(service: Any) -> Any:
@@ -192,8 +192,6 @@ class SsmTransport:
     def _through_bucket(self, folder: str) -> str:
         """The whole output, which the head node stores in the bucket for this moment; empty if it, or the caller, may not use the
         bucket."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
         s3 = self._s3() if callable(self._s3) else self._s3
         if s3 is None or not self._bucket:
             return ""
@@ -223,8 +221,6 @@ class SsmTransport:
         Raises:
             TransportError: it was not delivered, not allowed, or did not end in time.
         """
-        from botocore.exceptions import BotoCoreError, ClientError
-
         try:
             sent = self._ssm.send_command(
                 InstanceIds=[self._instance],
@@ -238,8 +234,6 @@ class SsmTransport:
             raise aws_error(e, self._instance) from None
 
     def _poll(self, command_id: str, deadline: float) -> str:
-        from botocore.exceptions import BotoCoreError, ClientError
-
         pause = 0.1
         answered = time.monotonic()
         tell_at = answered + TELL_SECONDS
@@ -293,8 +287,6 @@ class SsmTransport:
 
     def _put(self, s3: S3Client, key: str, body: bytes) -> str:
         """Store a payload. Returns its version id; empty in a bucket without versioning."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
         try:
             return s3.put_object(Bucket=self._bucket, Key=key, Body=body).get("VersionId", "")
         except (ClientError, BotoCoreError) as e:
@@ -307,8 +299,6 @@ class SsmTransport:
 
     def _remove(self, s3: S3Client, key: str, version: str) -> None:
         """Delete a payload's version; if that is not allowed, add a delete marker. The bucket's expiry removes the rest."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
         patience = Patience(REMOVE_SECONDS, sleep=self._sleep)
         which: Any = {"VersionId": version} if version else {}
         while True:
@@ -335,8 +325,6 @@ _NOT_NOW = ("NoCredentials", "PartialCredentials", "NoRegion", "Token", "SSO", "
 
 def aws_error(error: Any, instance: str) -> TransportError:
     """An error of boto3 as a TransportError, which knows whether a retry may succeed."""
-    from botocore.exceptions import ClientError
-
     if not isinstance(error, ClientError):
         again = not any(mark in type(error).__name__ for mark in _NOT_NOW)
         return TransportError(f"cannot reach AWS Systems Manager: {describe_error(error)}", again=again)

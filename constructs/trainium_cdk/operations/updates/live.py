@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainium_cdk._aws import aws_errors_as
+from trainium_cdk._aws import aws_errors_as, failures
 from trainium_cdk._aws import region as aws_region
 from trainium_cdk.checks.live.account import resume_rollback
 from trainium_cdk.errors import UpdateError
@@ -118,7 +118,6 @@ def deployed(name: str, region: str | None = None) -> Template | None:
         UpdateError: AWS does not respond, or rejects the request; or the stack cannot be deployed to in its state.
     """
     import boto3
-    from botocore.exceptions import ClientError
 
     with aws_errors_as(UpdateError, f"cannot read stack {name}"):
         try:
@@ -128,7 +127,7 @@ def deployed(name: str, region: str | None = None) -> Template | None:
                 return None
             _refuse_state(client, name, stack["StackStatus"])
             body = client.get_template(StackName=name, TemplateStage="Original")["TemplateBody"]
-        except ClientError as e:
+        except failures() as e:
             if "does not exist" in str(e):
                 return None
             raise
