@@ -40,6 +40,8 @@ class Updates(Fact):
     """Resource type -> what is lost when such a resource is deleted."""
     interrupts: dict[str, dict[str, tuple[str, str]]]
     """Resource type -> property -> (how its change affects running work, what to do)."""
+    fixed: dict[str, dict[str, tuple[str, str]]]
+    """Resource type -> property, or one of a property with a dot between them, that cannot change -> (what it means, what to do)."""
     grows_only: dict[str, dict[str, tuple[str, str]]]
     """Resource type -> a size that cannot be lowered -> (what it means, what to do)."""
     empties: dict[str, tuple[str, str]]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainium_cdk.catalog.updates import updates
-from trainium_cdk.operations.updates import eks, pcs, slurm
+from trainium_cdk.operations.updates import eks, slurm
 from trainium_cdk.operations.updates.change import LEVELS, Change, Level
 from trainium_cdk.operations.updates.leaves import RENEWED, intrinsic, leaves, marked, references, text
 from trainium_cdk.operations.updates.spec import Spec
@@ -167,13 +167,15 @@ def _changed(pair: _Resource, spec: Spec, renewed: set[tuple[str, str]], fleet_r
 
 
 def _meaning(pair: _Resource, path: tuple[str, ...], old: Any, new: Any, spec: Spec) -> tuple[Level, str, str]:
-    if (refused := pcs.refused(pair.type, path, old, new)) is not None:
-        return ("refused", *refused)
+    fixed = updates().fixed.get(pair.type, {})
+    if words := fixed.get(path[0]):
+        return ("refused", *words)
     impact = "maybe" if not spec.knows(pair.type) and "Custom::" not in pair.type else spec.impact(pair.type, path)
     if impact == "yes" or (impact == "maybe" and path[0] not in updates().interrupts.get(pair.type, {})):
         return _replaced(pair, spec, "is" if impact == "yes" else "may be")
-    if (refused := slurm.refused(pair.type, path, old, new) or eks.refused(pair.type, path, old, new)) is not None:
-        return ("refused", *refused)
+    words = slurm.refused(pair.type, path, old, new) or (None if new is None else fixed.get(".".join(path)))
+    if words:
+        return ("refused", *words)
     if _smaller(old, new) and (words := updates().grows_only.get(pair.type, {}).get(path[0])):
         return ("refused", *words)
     if lost := updates().empties.get(pair.type):

@@ -1,4 +1,4 @@
-"""Changes that EKS rejects: incompatible versions, and fixed properties of node groups."""
+"""Changes that EKS rejects: incompatible versions."""
 
 from __future__ import annotations
 
@@ -11,17 +11,6 @@ from trainium_cdk.operations.updates.leaves import references
 
 _CLUSTER, _GROUP = "AWS::EKS::Cluster", "AWS::EKS::Nodegroup"
 Resources = Mapping[str, Mapping[str, Any]]
-
-
-def refused(type_name: str, path: tuple[str, ...], _old: Any, new: Any) -> tuple[str, str] | None:
-    """Why EKS would reject a change: (meaning, advice); None if it would not."""
-    another = path in (("LaunchTemplate", "Id"), ("LaunchTemplate", "Name"))
-    if type_name == _GROUP and another and new is not None:
-        return (
-            "a node group accepts new versions of its launch template, but not another launch template",
-            "give the node group another name: a new one is created, and this one is deleted after it",
-        )
-    return None
 
 
 def skew(old: Resources, new: Resources, names: Mapping[str, str]) -> Iterator[Change]:
