@@ -1,10 +1,10 @@
-"""The software installed in a cluster for training, as plain values. Pure."""
+"""The software installed in a cluster for training, as plain values, and the form of its Kubernetes objects. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.eks import Chart
@@ -13,6 +13,8 @@ from trainium_cdk.settings import Environment, Mirror, Plugins, Scaling, TeamQue
 
 Existing = Literal["neuron", "efa", "jobset", "kueue", "provisioning-requests", "volcano"]
 """Software that a cluster can have already."""
+Manifest = dict[str, Any]
+OWNER = {"app.kubernetes.io/managed-by": "trainium-cdk"}
 RETRY_MINUTES: int = Scaling().retry_minutes
 
 
@@ -69,3 +71,11 @@ class Installation:
     def namespaces(self) -> list[str]:
         """The namespaces of jobs: the jobs' own, then the teams'."""
         return [self.namespace, *(team.namespace for team in self.teams)]
+
+
+def kubernetes_object(
+    api_version: str, kind: str, name: str, *, namespace: str | None = None, labels: dict[str, str] | None = None
+) -> Manifest:
+    """An object without what is particular to its kind. Default of `labels`: that it is this library's."""
+    metadata: Manifest = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": api_version, "kind": kind, "metadata": {**metadata, "labels": dict(labels or OWNER)}}

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from trainium_cdk.eks.installation import Installation
+from trainium_cdk.eks.installation import Installation, Manifest, kubernetes_object
 from trainium_cdk.outputs import GROUP_LABEL, NETWORK_LABEL, Fleet
-
-Manifest = dict[str, Any]
 
 API = "kueue.x-k8s.io/v1beta2"
 CHECK = "trn-nodes"
@@ -36,7 +33,6 @@ _PAUSES = 8
 """The pause before a job is tried again doubles up to this many times the first one."""
 _ALWAYS = 2**31 - 1
 """Attempts after which Kueue gives a job up: the highest number that it accepts."""
-_OWNER = {"app.kubernetes.io/managed-by": "trainium-cdk"}
 
 
 def priority_class(name: str) -> str:
@@ -153,6 +149,5 @@ def _resources(flavor: str, quotas: Mapping[str, Mapping[str, str]]) -> Manifest
 
 
 def _object(kind: str, name: str, spec: Manifest | None = None, *, namespace: str = "") -> Manifest:
-    metadata: Manifest = {"name": name} | ({"namespace": namespace} if namespace else {}) | {"labels": dict(_OWNER)}
-    found = {"apiVersion": API, "kind": kind, "metadata": metadata}
+    found = kubernetes_object(API, kind, name, namespace=namespace)
     return found if spec is None else {**found, "spec": spec}

@@ -5,11 +5,11 @@ Jobs use the names: the outputs have the namespace, the service account, the cla
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainium_cdk.eks.access import SCALER, groups_of
 from trainium_cdk.eks.charts import DETECTOR_NAMESPACE
-from trainium_cdk.eks.installation import Installation
+from trainium_cdk.eks.installation import OWNER, Installation, Manifest, kubernetes_object
 from trainium_cdk.eks.kueue import NAMESPACE_LABEL
 from trainium_cdk.eks.scaler.look import LEASE
 from trainium_cdk.outputs import SERVICE_ACCOUNT, Fleet
@@ -18,10 +18,7 @@ from trainium_cdk.outputs.eks import claim_of
 if TYPE_CHECKING:
     from trainium_cdk.storage import FileSystemMount
 
-Manifest = dict[str, Any]
-
 STORAGE_CLASS = "trn-shared"
-OWNER = {"app.kubernetes.io/managed-by": "trainium-cdk"}
 _NOMINAL = "1200Gi"
 """A volume needs a size, which cannot change; it is not enforced for a shared file system."""
 _VOLCANO_JOBS = {"apiGroups": ["batch.volcano.sh"], "resources": ["jobs", "jobs/status"]}
@@ -50,16 +47,16 @@ def namespaces(wanted: Installation) -> list[Manifest]:
         "pod-security.kubernetes.io/warn": "restricted",
         **standard,
     }
-    found = [_object("v1", "Namespace", name, labels=jobs) for name in wanted.namespaces]
+    found = [kubernetes_object("v1", "Namespace", name, labels=jobs) for name in wanted.namespaces]
     if wanted.plugins.node_problem_detector:
         watched = {**OWNER, "pod-security.kubernetes.io/enforce": "privileged"}  # it reads the kernel's messages
-        found.append(_object("v1", "Namespace", DETECTOR_NAMESPACE, labels=watched))
+        found.append(kubernetes_object("v1", "Namespace", DETECTOR_NAMESPACE, labels=watched))
     return found
 
 
 def service_account(wanted: Installation, namespace: str | None = None) -> Manifest:
     """The jobs' identity. EKS Pod Identity gives it its role; it has no permissions in the Kubernetes API."""
-    found = _object("v1", "ServiceAccount", SERVICE_ACCOUNT, namespace=namespace or wanted.namespace)
+    found = kubernetes_object("v1", "ServiceAccount", SERVICE_ACCOUNT, namespace=namespace or wanted.namespace)
     return {**found, "automountServiceAccountToken": False}
 
 
@@ -75,13 +72,13 @@ def access(wanted: Installation) -> list[Manifest]:
         {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": _READ},
     ]
     rbac = "rbac.authorization.k8s.io/v1"
-    found, everyone = [{**_object(rbac, "ClusterRole", "trn-look"), "rules": look}], []
+    found, everyone = [{**kubernetes_object(rbac, "ClusterRole", "trn-look"), "rules": look}], []
     for namespace in wanted.namespaces:
         team = None if namespace == wanted.namespace else namespace
         editors, viewers = groups_of("edit", team), groups_of("view", team)
         found += [
-            {**_object(rbac, "Role", "trn-edit", namespace=namespace), "rules": edit},
-            {**_object(rbac, "Role", "trn-view", namespace=namespace), "rules": view},
+            {**kubernetes_object(rbac, "Role", "trn-edit", namespace=namespace), "rules": edit},
+            {**kubernetes_object(rbac, "Role", "trn-view", namespace=namespace), "rules": view},
             _binding("RoleBinding", "trn-edit", "Role", editors, namespace),
             _binding("RoleBinding", "trn-view", "Role", viewers, namespace),
         ]
@@ -106,18 +103,21 @@ def scaler_access(wanted: Installation) -> list[Manifest]:
     lease = {**_LEASE, "verbs": ["patch"]}
     rbac, name, namespace = "rbac.authorization.k8s.io/v1", "trn-scaler", wanted.namespace
     return [
-        {**_object(rbac, "ClusterRole", name), "rules": rules},
+        {**kubernetes_object(rbac, "ClusterRole", name), "rules": rules},
         _binding("ClusterRoleBinding", name, "ClusterRole", [SCALER]),
-        {**_object(rbac, "Role", name, namespace=namespace), "rules": [lease]},
+        {**kubernetes_object(rbac, "Role", name, namespace=namespace), "rules": [lease]},
         _binding("RoleBinding", name, "Role", [SCALER], namespace),
-        {**_object("coordination.k8s.io/v1", "Lease", LEASE, namespace=namespace), "spec": {"holderIdentity": name}},
+        {
+            **kubernetes_object("coordination.k8s.io/v1", "Lease", LEASE, namespace=namespace),
+            "spec": {"holderIdentity": name},
+        },
     ]
 
 
 def volumes(wanted: Installation, mounted: Sequence[FileSystemMount]) -> list[Manifest]:
     """A volume and a claim for each of the stack's file systems in each namespace, bound to each other. Deleting them does not delete the file
     systems, and no file system is created by the drivers, which the stack would leave behind."""
-    kind = _object("storage.k8s.io/v1", "StorageClass", STORAGE_CLASS)
+    kind = kubernetes_object("storage.k8s.io/v1", "StorageClass", STORAGE_CLASS)
     found: list[Manifest] = [
         {
             **kind,
@@ -146,7 +146,7 @@ def _queue(wanted: Installation, fleet: Fleet) -> Manifest:
     }
     if fleet.efa:
         capability[names.efa] = str(fleet.nodes * fleet.efa)
-    found = _object("scheduling.volcano.sh/v1beta1", "Queue", fleet.queue)
+    found = kubernetes_object("scheduling.volcano.sh/v1beta1", "Queue", fleet.queue)
     return {**found, "spec": {"weight": 1, "reclaimable": True, "capability": capability}}
 
 
@@ -164,7 +164,7 @@ def _volume(namespace: str, system: FileSystemMount) -> list[Manifest]:
         options = ["tls", "iam"]
         driver = {"driver": "efs.csi.aws.com", "volumeHandle": system.id}
     size, modes = {"storage": _NOMINAL}, ["ReadWriteMany"]
-    volume = _object("v1", "PersistentVolume", name)
+    volume = kubernetes_object("v1", "PersistentVolume", name)
     volume["spec"] = {
         "capacity": size,
         "accessModes": modes,
@@ -175,7 +175,7 @@ def _volume(namespace: str, system: FileSystemMount) -> list[Manifest]:
         # no other claim can bind it
         "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": claim},
     }
-    request = _object("v1", "PersistentVolumeClaim", claim, namespace=namespace)
+    request = kubernetes_object("v1", "PersistentVolumeClaim", claim, namespace=namespace)
     request["spec"] = {
         "accessModes": modes,
         "storageClassName": STORAGE_CLASS,
@@ -186,14 +186,7 @@ def _volume(namespace: str, system: FileSystemMount) -> list[Manifest]:
 
 
 def _binding(kind: str, name: str, role: str, groups: Sequence[str], namespace: str | None = None) -> Manifest:
-    found = _object("rbac.authorization.k8s.io/v1", kind, name, namespace=namespace)
+    found = kubernetes_object("rbac.authorization.k8s.io/v1", kind, name, namespace=namespace)
     found["roleRef"] = {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": name}
     found["subjects"] = [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": g} for g in groups]
     return found
-
-
-def _object(
-    api_version: str, kind: str, name: str, *, namespace: str | None = None, labels: dict[str, str] | None = None
-) -> Manifest:
-    metadata: Manifest = {"name": name} | ({"namespace": namespace} if namespace else {})
-    return {"apiVersion": api_version, "kind": kind, "metadata": {**metadata, "labels": dict(labels or OWNER)}}

@@ -5,11 +5,7 @@ are mounted by the node. Volcano's plug-in `svc` lets the pods of one job reach 
 
 from __future__ import annotations
 
-from typing import Any
-
-from trainium_cdk.eks.installation import Installation
-
-Manifest = dict[str, Any]
+from trainium_cdk.eks.installation import Installation, Manifest, kubernetes_object
 
 POD_IDENTITY = "169.254.170.23/32"
 """Addresses of the EKS Pod Identity agent, which provides the jobs' credentials on port 80 (EKS user guide, Pod Identity agent)."""
@@ -48,13 +44,5 @@ def policies(wanted: Installation) -> list[Manifest]:
 
 
 def _policy(namespace: str, name: str, spec: Manifest) -> Manifest:
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {"app.kubernetes.io/managed-by": "trainium-cdk"},
-        },
-        "spec": {"podSelector": {}, **spec},
-    }
+    found = kubernetes_object("networking.k8s.io/v1", "NetworkPolicy", name, namespace=namespace)
+    return {**found, "spec": {"podSelector": {}, **spec}}

@@ -22,7 +22,7 @@ from trainium_cdk.eks.access_entry import access_entry
 from trainium_cdk.eks.charts import CONTROLLERS, DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
 from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
 from trainium_cdk.eks.identities import PodRole, detector_statements
-from trainium_cdk.eks.installation import RETRY_MINUTES, Existing, Installation
+from trainium_cdk.eks.installation import RETRY_MINUTES, Existing, Installation, Manifest
 from trainium_cdk.eks.rules import check_plugins
 from trainium_cdk.eks.view import AnyCluster, install_once, kubectl_of, refuse_config_map, view_of
 from trainium_cdk.outputs import SERVICE_ACCOUNT
@@ -267,7 +267,7 @@ class TrnPlugins(Construct):
             self.ready.add(made)
         self.ready.add(*charts.values())
 
-    def _apply(self, id: str, objects: list[manifests.Manifest]) -> Construct:
+    def _apply(self, id: str, objects: list[Manifest]) -> Construct:
         manifest: Construct = self._constructs.KubernetesManifest(
             self,
             id,
