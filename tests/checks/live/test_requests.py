@@ -10,6 +10,7 @@ from botocore import exceptions
 
 from tests.checks.live.cases import BY_NAME, NOW, target
 from trainium_cdk.checks.live import checks_of, quotas
+from trainium_cdk.checks.live.aws import Aws as LiveAws
 from trainium_cdk.checks.live.aws import _of_botocore
 from trainium_cdk.checks.live.data import FileSystem
 from trainium_cdk.checks.live.network import fetch_vpc
@@ -39,6 +40,7 @@ class Aws:
         return self.responses[action.partition(":")[2]]
 
     find = __call__
+    first = LiveAws.first
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,6 @@ def evaluate_identity(target: Target, identity: dict[str, Any]) -> Found:
     yield target.about("credentials").ok(arn, f"account {account}, region {target.env.region}")
 
 
-def fetch_identity(_: Target, aws: Aws) -> dict[str, Any]:
-    return aws("sts:GetCallerIdentity")
-
-
 def evaluate_bootstrap(target: Target, version: str | None) -> Found:
     location = f"aws://{target.account or 'ACCOUNT'}/{target.env.region}"
     fix = f"cdk bootstrap {location}"
@@ -43,10 +39,6 @@ def evaluate_bootstrap(target: Target, version: str | None) -> Found:
         yield bootstrap.error(f"version {version}", f"the stacks need version {OLDEST_BOOTSTRAP} or newer", fix)
     else:
         yield bootstrap.ok(f"version {version}", f"at least {OLDEST_BOOTSTRAP} is needed")
-
-
-def fetch_bootstrap(target: Target, aws: Aws) -> str | None:
-    return aws.parameter(f"/cdk-bootstrap/{target.qualifier}/version")
 
 
 def evaluate_stacks(target: Target, stacks: Stacks) -> Found:
@@ -116,10 +108,17 @@ def _stack(aws: Aws, name: str) -> dict[str, Any] | None:
     return listed[0] if listed else None
 
 
-IDENTITY = Check("credentials", ("sts:GetCallerIdentity",), fetch_identity, evaluate_identity)
+IDENTITY = Check(
+    "credentials", ("sts:GetCallerIdentity",), lambda _, aws: aws("sts:GetCallerIdentity"), evaluate_identity
+)
 """The first check. Without credentials no other check can run."""
 CHECKS: tuple[Check[Any], ...] = (
-    Check("bootstrap", ("ssm:GetParameter",), fetch_bootstrap, evaluate_bootstrap),
+    Check(
+        "bootstrap",
+        ("ssm:GetParameter",),
+        lambda target, aws: aws.parameter(f"/cdk-bootstrap/{target.qualifier}/version"),
+        evaluate_bootstrap,
+    ),
     Check(
         "stack", ("cloudformation:DescribeStacks", "cloudformation:ListStackResources"), fetch_stacks, evaluate_stacks
     ),

@@ -123,6 +123,11 @@ class Aws:
         except Absent:
             return None
 
+    def first(self, action: str, key: str, *, region: str | None = None, **parameters: Any) -> dict[str, Any] | None:
+        """The first item of the response's list `key`; None if there is none."""
+        answer = self.find(action, region=region, **parameters)
+        return (answer[key] or [None])[0] if answer else None
+
     def parameter(self, name: str) -> str | None:
         """The value of an SSM parameter; None if it does not exist."""
         answer = self.find("ssm:GetParameter", Name=name)

@@ -129,19 +129,18 @@ def _fetch(name: str) -> Callable[[Target, Aws], Systems]:
 
 
 def _efs(aws: Aws, identifier: str) -> FileSystem | None:
-    answer = aws.find("elasticfilesystem:DescribeFileSystems", FileSystemId=identifier)
-    if not answer or not answer["FileSystems"]:
+    found = aws.first("elasticfilesystem:DescribeFileSystems", "FileSystems", FileSystemId=identifier)
+    if not found:
         return None
     targets = aws("elasticfilesystem:DescribeMountTargets", FileSystemId=identifier)["MountTargets"]
     zones = frozenset(t["AvailabilityZoneId"] for t in targets)
-    return FileSystem(answer["FileSystems"][0]["LifeCycleState"], "EFS", zones=zones)
+    return FileSystem(found["LifeCycleState"], "EFS", zones=zones)
 
 
 def _fsx(aws: Aws, identifier: str) -> FileSystem | None:
-    answer = aws.find("fsx:DescribeFileSystems", FileSystemIds=[identifier])
-    if not answer or not answer["FileSystems"]:
+    system = aws.first("fsx:DescribeFileSystems", "FileSystems", FileSystemIds=[identifier])
+    if not system:
         return None
-    system = answer["FileSystems"][0]
     mount_name = system.get("LustreConfiguration", {}).get("MountName", "")
     return FileSystem(system["Lifecycle"], system["FileSystemType"], system.get("VpcId", ""), mount_name)
 

@@ -60,11 +60,8 @@ def _problems(target: Target, wanted: Image, image: dict[str, Any], subject: Sub
 
 
 def fetch_images(target: Target, aws: Aws) -> Images:
-    images: Images = {}
-    for image in sorted({w.id for w in target.inventory.images()}):
-        answer = aws.find("ec2:DescribeImages", ImageIds=[image])
-        images[image] = (answer["Images"] or [None])[0] if answer else None
-    return images
+    wanted = sorted({w.id for w in target.inventory.images()})
+    return {image: aws.first("ec2:DescribeImages", "Images", ImageIds=[image]) for image in wanted}
 
 
 def fetch_public_image(target: Target, aws: Aws) -> str | None:

@@ -117,10 +117,8 @@ def fetch_vpc(target: Target, aws: Aws) -> Existing:
     existing = target.env.network.existing
     if existing is None:
         return Existing()
-    subnets: Subnets = {}
-    for subnet in (*existing.private_subnets, *existing.public_subnets):
-        answer = aws.find("ec2:DescribeSubnets", SubnetIds=[subnet.id])
-        subnets[subnet.id] = (answer["Subnets"] or [None])[0] if answer else None
+    every = (*existing.private_subnets, *existing.public_subnets)
+    subnets = {s.id: aws.first("ec2:DescribeSubnets", "Subnets", SubnetIds=[s.id]) for s in every}
     vpc = _vpc(aws, existing.vpc_id, None)
     if vpc is None:
         return Existing(None, subnets)
@@ -201,17 +199,16 @@ def _tables(target: Target, peer: Peering, answer: Peer, ours: IPv4Network, at: 
 def fetch_peers(target: Target, aws: Aws) -> tuple[dict[int, Peer], bool]:
     peers = {}
     for i, peer in _reachable(target):
-        tables: dict[str, dict[str, Any] | None] = {}
-        for name in peer.route_tables:
-            answer = aws.find("ec2:DescribeRouteTables", region=peer.region, RouteTableIds=[name])
-            tables[name] = (answer["RouteTables"] or [None])[0] if answer else None
+        tables = {
+            name: aws.first("ec2:DescribeRouteTables", "RouteTables", region=peer.region, RouteTableIds=[name])
+            for name in peer.route_tables
+        }
         peers[i] = Peer(_vpc(aws, peer.vpc_id, peer.region), tables)
     return peers, stack(target, aws) is not None
 
 
 def _vpc(aws: Aws, name: str, region: str | None) -> dict[str, Any] | None:
-    answer = aws.find("ec2:DescribeVpcs", region=region, VpcIds=[name])
-    return (answer["Vpcs"] or [None])[0] if answer else None
+    return aws.first("ec2:DescribeVpcs", "Vpcs", region=region, VpcIds=[name])
 
 
 def _networks(vpc: dict[str, Any]) -> list[IPv4Network]:

@@ -39,8 +39,8 @@ def evaluate_key_pair(target: Target, kind: str | None) -> Found:
 
 
 def fetch_key_pair(target: Target, aws: Aws) -> str | None:
-    answer = aws.find("ec2:DescribeKeyPairs", KeyNames=[_key_name(target)])
-    return str(answer["KeyPairs"][0]["KeyType"]) if answer and answer["KeyPairs"] else None
+    pair = aws.first("ec2:DescribeKeyPairs", "KeyPairs", KeyNames=[_key_name(target)])
+    return str(pair["KeyType"]) if pair else None
 
 
 def _built_by_parallelcluster(target: Target, image: dict[str, Any], subject: Subject) -> Found:

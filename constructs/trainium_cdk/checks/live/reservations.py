@@ -125,8 +125,8 @@ def _time(target: Target, nodes: KnownNodes, reservation: dict[str, Any], subjec
 
 def fetch_reservations(target: Target, aws: Aws) -> Reservations:
     names = {str(f.resource.reservation) for f in _named(target)}
-    answers = {n: aws.find("ec2:DescribeCapacityReservations", CapacityReservationIds=[n]) for n in sorted(names)}
-    return {n: (a["CapacityReservations"] or [None])[0] if a else None for n, a in answers.items()}
+    asked, key = "ec2:DescribeCapacityReservations", "CapacityReservations"
+    return {name: aws.first(asked, key, CapacityReservationIds=[name]) for name in sorted(names)}
 
 
 @dataclass(frozen=True)
