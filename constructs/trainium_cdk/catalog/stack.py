@@ -11,7 +11,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
 
 from trainium_cdk.catalog.lookup import Catalog
@@ -183,26 +183,18 @@ def alternatives(catalog: Catalog, stack: Stack) -> Iterator[Stack]:
             continue
         frameworks: Iterable[FrameworkChoice] = ("none",) if stack.framework == "none" else release.frameworks
         for framework in frameworks:
+            make = partial(
+                Stack.slurm if stack.installed else Stack.eks,
+                catalog,
+                stack.families,
+                release=release.version,
+                framework=framework,
+                version=stack.version,
+            )
             if stack.installed:
-                for system in catalog.parallelcluster.operating_systems:
-                    yield Stack.slurm(
-                        catalog,
-                        stack.families,
-                        release=release.version,
-                        framework=framework,
-                        system=system,
-                        version=stack.version,
-                    )
+                yield from (make(system=system) for system in catalog.parallelcluster.operating_systems)
             else:
-                for ami in (*catalog.amis(stack.version or catalog.eks.default), None):
-                    yield Stack.eks(
-                        catalog,
-                        stack.families,
-                        release=release.version,
-                        framework=framework,
-                        version=stack.version,
-                        ami=ami,
-                    )
+                yield from (make(ami=ami) for ami in (*catalog.amis(stack.version or catalog.eks.default), None))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 import posixpath
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from ipaddress import IPv4Network
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -133,6 +133,20 @@ def _cidr(value: str) -> str:
             f"not an IPv4 network ({e})", "write the network address and its prefix, for example 10.0.0.0/16"
         ) from e
     return value
+
+
+def refuse_everywhere(cidr: str, opened: str, fix: str) -> str:
+    """A network, unless it is every address."""
+    if cidr.endswith("/0"):
+        raise wrong(
+            f"this opens {opened} to every IPv4 address", f"give your own network, for example 203.0.113.0/24, or {fix}"
+        )
+    return cidr
+
+
+def refuse_duplicates(names: Sequence[str], kind: str) -> None:
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise wrong(f"{names.count(twice)} {kind}s are named {twice}", f"give each {kind} a unique name")
 
 
 def _mount(value: str) -> str:

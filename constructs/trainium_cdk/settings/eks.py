@@ -18,6 +18,8 @@ from trainium_cdk.settings.base import (
     Days,
     InstanceTypeName,
     Settings,
+    refuse_duplicates,
+    refuse_everywhere,
 )
 from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
 
@@ -30,12 +32,7 @@ LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([A-Za-z0-9
 
 
 def _not_everywhere(cidr: str) -> str:
-    if cidr.endswith("/0"):
-        raise wrong(
-            "this opens the Kubernetes API to every IPv4 address",
-            "give your own network, for example 203.0.113.0/24, or write endpoint: private",
-        )
-    return cidr
+    return refuse_everywhere(cidr, "the Kubernetes API", "write endpoint: private")
 
 
 RegistryPath = Annotated[
@@ -281,9 +278,7 @@ class Eks(Section):
                     f"user_data of node group {group.name} contains --==TRN==, which is reserved as a separator",
                     "remove --==TRN== from it",
                 )
-        names = [g.name for g in self.node_groups]
-        if twice := next((n for n in names if names.count(n) > 1), None):
-            raise wrong(f"{names.count(twice)} node groups are named {twice}", "give each node group a unique name")
+        refuse_duplicates([g.name for g in self.node_groups], "node group")
         return self
 
     @property

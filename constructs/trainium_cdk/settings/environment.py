@@ -24,14 +24,14 @@ from trainium_cdk import engines
 from trainium_cdk.catalog import Catalog, CatalogOverrides, NeuronRelease, best_ami, choose
 from trainium_cdk.catalog.eks import Addon, Ami, Chart
 from trainium_cdk.problems import Source, wrong
-from trainium_cdk.settings.base import AccountId, Region, Settings, Version
+from trainium_cdk.settings.base import AccountId, Region, Settings, Version, refuse_duplicates
 from trainium_cdk.settings.eks import Eks
 from trainium_cdk.settings.network import Network
 from trainium_cdk.settings.observability import Observability
 from trainium_cdk.settings.pcluster import Pcluster
 from trainium_cdk.settings.pcs import Pcs
 from trainium_cdk.settings.section import Section
-from trainium_cdk.settings.slurm import SlurmSection, refuse_duplicates
+from trainium_cdk.settings.slurm import SlurmSection
 from trainium_cdk.settings.storage import Registry, Storage
 
 SERVICE_NETWORKS = ("172.20.0.0/16", "10.100.0.0/16", "192.168.0.0/16")

@@ -21,21 +21,19 @@ from trainium_cdk.settings.base import (
     SecurityGroupId,
     Settings,
     Version,
+    refuse_duplicates,
+    refuse_everywhere,
 )
 from trainium_cdk.settings.directory import DirectoryService
 from trainium_cdk.settings.section import Nodes
-from trainium_cdk.settings.slurm import Name, SlurmQueue, SlurmResource, SlurmSection, refuse_duplicates
+from trainium_cdk.settings.slurm import Name, SlurmQueue, SlurmResource, SlurmSection
 
 # fewer choices than CloudWatch's: the schema of aws-parallelcluster 3.16.1
 LogDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653]
 
 
 def _not_everywhere(cidr: str) -> str:
-    if cidr.endswith("/0"):
-        raise wrong(
-            "this opens SSH to every IPv4 address", "give your own network, for example 203.0.113.0/24, or use SSM"
-        )
-    return cidr
+    return refuse_everywhere(cidr, "SSH", "use SSM")
 
 
 def _minutes_or_never(minutes: int) -> int:

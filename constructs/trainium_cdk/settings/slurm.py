@@ -9,16 +9,10 @@ from typing import Annotated, TypeVar
 from pydantic import Field, StringConstraints, model_validator
 
 from trainium_cdk.problems import KeyPath, wrong
-from trainium_cdk.settings.base import AmiId, InstanceTypeName, PolicyArn, Settings
+from trainium_cdk.settings.base import AmiId, InstanceTypeName, PolicyArn, Settings, refuse_duplicates
 from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$", max_length=25)]
-
-
-def refuse_duplicates(names: list[str], kind: str) -> None:
-    twice = [n for n, count in Counter(names).items() if count > 1]
-    if twice:
-        raise wrong(f"{names.count(twice[0])} {kind}s are named {twice[0]}", f"give each {kind} a unique name")
 
 
 _Counted = TypeVar("_Counted", bound="SlurmResource | CpuQueue")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainium_cdk.problems import KeyPath
-from trainium_cdk.settings.inventory.base import KnownNodes, Part
+from trainium_cdk.settings.inventory.base import Part
 from trainium_cdk.settings.inventory.slurm import AnySlurm
 
 
 class PcsInventory(AnySlurm):
+    """A node has one address, on the first card: EFA-only interfaces have none, and the template without EFA has one interface."""
+
     instance_tag = "trainium-cdk:cluster"
     key_policy_roles = ("pcs",)
 
@@ -20,10 +22,6 @@ class PcsInventory(AnySlurm):
     @property
     def main_node(self) -> tuple[str | None, int, KeyPath]:
         return None, self.env.pcs.login.root_volume_gib, ("login",)
-
-    def node_addresses(self, nodes: KnownNodes) -> int:  # noqa: ARG002
-        """One, on the first card: EFA-only interfaces have no address, and the template without EFA has one interface."""
-        return 1
 
     def others(self) -> Iterator[Part]:
         p = self.env.pcs
