@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk.cli import named
-from trainium_cdk.cli.named import did_you_mean, then
 from trainium_cdk.cli.options import EnvFile, Json, Live
 from trainium_cdk.cli.output import put, say, table
 from trainium_cdk.errors import TrnError
@@ -53,10 +52,7 @@ def capacity(
     catalog = environment.catalog
     kind = kind or next(iter(_types(environment)), "")
     if kind not in catalog.instances:
-        hint = did_you_mean(kind, catalog.instances)
-        raise TrnError(
-            f"the catalogue has no instance type {kind[:80]!r}{then(hint)} Use {', '.join(catalog.instances)}"
-        )
+        raise TrnError(named.unknown("the catalogue has no instance type", kind, catalog.instances))
     known = {*catalog.zone_regions.values(), environment.region}
     asked = [environment.region] if regions is None else named.regions(regions, known)
     quotes = on_demand(environment, kind, asked, live=live)

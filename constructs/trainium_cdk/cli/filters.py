@@ -11,13 +11,7 @@ from trainium_cdk.errors import JobError
 _TIME = re.compile(
     rb"(20\d\d)-(\d\d|[A-Z][a-z]{2})-(\d\d)[ T](\d\d):(\d\d):(\d\d)"  # also Neuron's 2026-Nov-24
 )
-_MONTHS = dict(
-    zip(
-        (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"),
-        range(1, 13),
-        strict=True,
-    )
-)
+_MONTHS = {name: i for i, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 

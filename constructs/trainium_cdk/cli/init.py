@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk import engines
-from trainium_cdk.cli.named import did_you_mean, then
+from trainium_cdk.cli.named import did_you_mean, unknown
 from trainium_cdk.cli.output import say, write_file
 from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import TrnError
@@ -92,10 +92,7 @@ def init(
         )
     known = Catalog.load()
     if instance_type not in known.instances:
-        hint = did_you_mean(instance_type, known.instances)
-        raise TrnError(
-            f"the catalogue has no instance type {instance_type[:80]!r}{then(hint)} Use {', '.join(known.instances)}"
-        )
+        raise TrnError(unknown("the catalogue has no instance type", instance_type, known.instances))
     offered = known.regions_of(instance_type)
     place = region or next((r for r in (*_REGIONS, *offered) if r in offered), "us-east-1")
     if offered and place not in offered:
@@ -124,9 +121,7 @@ def _copy(
     known = first.catalog
     offered = sorted({*known.zone_regions.values()})
     if region not in offered:
-        raise TrnError(
-            f"the catalogue has no region {region[:80]!r}{then(did_you_mean(region, offered))} Use {', '.join(offered)}"
-        )
+        raise TrnError(unknown("the catalogue has no region", region, offered))
     if region == first.region:
         raise TrnError(f"{source} is in {region} already. Give another region")
     if zone and known.region_of(zone) != region:

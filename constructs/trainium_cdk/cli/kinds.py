@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.named import did_you_mean, then
+from trainium_cdk.cli.named import unknown
 from trainium_cdk.cli.options import Json, Target, deployed, on_cluster
 from trainium_cdk.cli.output import answer, put, say
 from trainium_cdk.errors import JobError
@@ -33,9 +33,7 @@ def kinds(
 
     every = known()
     if name is not None and name not in every:
-        raise JobError(
-            f"there is no kind of job {name[:80]!r}{then(did_you_mean(name[:80], every))} Use one of {', '.join(every)}"
-        )
+        raise JobError(unknown("there is no kind of job", name, every))
     details = bool(name) or as_json
     described = [_describe(kind, every[kind], details=details) for kind in ([name] if name else every)]
     if here:

@@ -92,6 +92,16 @@ def then(hint: str) -> str:
     return hint or "."
 
 
+def unknown(what: str, given: str, known: Iterable[str]) -> str:
+    """That there is nothing of a name: what is similar, and all that there is.
+
+    >>> unknown("the catalogue has no instance type", "trn1", ["trn1.2xlarge"])
+    "the catalogue has no instance type 'trn1'. Did you mean trn1.2xlarge? Use trn1.2xlarge"
+    """
+    known = list(known)
+    return f"{what} {given[:80]!r}{did_you_mean(given[:80], known) or '.'} Use {', '.join(known)}"
+
+
 def user(on: Target) -> str:
     """The user of --user, else of this machine, in characters that a record may have."""
     try:
