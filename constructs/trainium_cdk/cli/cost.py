@@ -43,12 +43,14 @@ def cost(
     if regions:
         found = dict(_everywhere(target, live=live))
         made = [one for one in found.values() if "items" in one]
-        notes = list(_regional(made))
+        notes, totals = list(_regional(made)), {r: _totals(one) for r, one in found.items()}
         if as_json:
-            put({**head, "regions": {r: {**_totals(one), "quotes": one.get("quotes", {})} for r, one in found.items()}})
+            put({**head, "regions": {r: {**t, "quotes": found[r].get("quotes", {})} for r, t in totals.items()}})
         else:
             table(
-                "", ["region", "idle USD/h", "full USD/h", "note"], [_row(r, _totals(one)) for r, one in found.items()]
+                "",
+                ["region", "idle USD/h", "full USD/h", "note"],
+                [[r, _usd(t["idle"]), _usd(t["full"]), t["note"]] for r, t in totals.items()],
             )
     else:
         made = [_estimate(target, live=live)]
@@ -102,10 +104,6 @@ def _totals(found: Estimate) -> dict[str, Any]:
         **totals,
         "note": f"at least: {len(unknown)} of {len(found['items'])} prices are unknown" if unknown else "",
     }
-
-
-def _row(region: str, found: Mapping[str, Any]) -> list[str]:
-    return [region, _usd(found["idle"]), _usd(found["full"]), found["note"]]
 
 
 def _show(made: Estimate, *, live: bool) -> None:

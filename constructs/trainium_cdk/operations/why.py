@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainium_cdk._aws import code_and_message, failures
 from trainium_cdk.catalog.known_errors import KnownError, explain
 from trainium_cdk.errors import TeardownError
 from trainium_cdk.operations.supply import closed, pcs_errors
@@ -210,13 +211,11 @@ def _issue(where: str, issue: Mapping[str, Any]) -> Evidence:
 
 def _allowed(read: Callable[[], list[Evidence]]) -> list[Evidence]:
     """What a source has; a source that is gone, or that the caller may not read, is reported as that."""
-    from botocore.exceptions import ClientError
-
+    refused: Any = failures()[0]
     try:
         return read()
-    except ClientError as e:
-        code = e.response.get("Error", {}).get("Code", "")
-        if code in {"ResourceNotFoundException", "ValidationError", "NotFoundException"}:
+    except refused as e:
+        if code_and_message(e)[0] in {"ResourceNotFoundException", "ValidationError", "NotFoundException"}:
             return []
         return [Evidence(f"{e.operation_name} was refused", str(e))]
 

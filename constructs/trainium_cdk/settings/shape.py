@@ -35,11 +35,8 @@ def problems_of(error: ValidationError, numbers: Mapping[KeyPath, str] = types.M
     """
     details = error.errors()
     problems = [p for e in _roots(details) for p in _problems(e, numbers)]
-    return list(dict.fromkeys(problems)) if all(_hashable(p.value) for p in problems) else problems
-
-
-def _hashable(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float)
+    hashable = all(p.value is None or isinstance(p.value, str | int | float) for p in problems)
+    return list(dict.fromkeys(problems)) if hashable else problems
 
 
 def _roots(details: list[ErrorDetails]) -> list[ErrorDetails]:

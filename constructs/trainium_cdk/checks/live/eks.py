@@ -39,10 +39,6 @@ def evaluate_kubernetes(target: Target, versions: dict[str, dict[str, Any]]) -> 
         yield kubernetes.ok("standard support", f"until {_day(ends)}")
 
 
-def fetch_kubernetes(_: Target, aws: Aws) -> dict[str, dict[str, Any]]:
-    return {v["clusterVersion"]: v for v in aws("eks:DescribeClusterVersions")["clusterVersions"]}
-
-
 def _day(moment: dt.datetime | None) -> str:
     return moment.date().isoformat() if moment else "on an unknown date"
 
@@ -126,7 +122,12 @@ def fetch_reserving(target: Target, aws: Aws) -> dict[str, Any] | None:
 
 CHECKS: tuple[Check[Any], ...] = (
     images(),
-    Check("kubernetes", ("eks:DescribeClusterVersions",), fetch_kubernetes, evaluate_kubernetes),
+    Check(
+        "kubernetes",
+        ("eks:DescribeClusterVersions",),
+        lambda _, aws: {v["clusterVersion"]: v for v in aws("eks:DescribeClusterVersions")["clusterVersions"]},
+        evaluate_kubernetes,
+    ),
     Check("addons", ("eks:DescribeAddonVersions",), fetch_addons, evaluate_addons),
     Check("node-image", ("ssm:GetParameter",), fetch_public_image, evaluate_node_image),
     Check("reserving", ("iam:SimulatePrincipalPolicy",), fetch_reserving, evaluate_reserving, reserves),

@@ -17,11 +17,7 @@ Further = Callable[[Target, dict[str, Any], Subject], Found]
 """Further findings about an image: target, EC2's description, the image as a subject."""
 
 
-def _none(*_: Any) -> Found:
-    return iter(())
-
-
-def images(further: Further = _none) -> Check[Images]:
+def images(further: Further = lambda *_: iter(())) -> Check[Images]:
     """The check of images.
 
     Args:

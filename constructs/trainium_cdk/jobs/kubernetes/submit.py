@@ -228,11 +228,12 @@ class Submitter:
 
     def _own(self, submission: KubernetesSubmission, jobs: Sequence[Object]) -> None:
         """Make the JobSets the owners of their parts, so that they are deleted with the last one."""
-        uids = {job["metadata"]["uid"] for job in jobs}
+        uids = {job["metadata"]["uid"]: job["metadata"]["name"] for job in jobs}
+        new = [{"apiVersion": JOBSET, "kind": "JobSet", "name": name, "uid": uid} for uid, name in uids.items()]
         for kind, name, there in self._parts(submission):
-            if not uids <= set(owners(there)):
+            if not uids.keys() <= set(owners(there)):
                 with absent_is_fine():
-                    self.api.patch(kind, name, {"metadata": {"ownerReferences": [owner_of(job) for job in jobs]}})
+                    self.api.patch(kind, name, {"metadata": {"ownerReferences": new}})
 
     def _undo(self, submission: KubernetesSubmission) -> None:
         if submission.plan.job.array:
@@ -256,10 +257,6 @@ class Submitter:
     def _submitted(self, submission: KubernetesSubmission, *, existing: bool) -> Submitted:
         stages = {str(stage): f"{submission.id}/{stage}" for stage in submission.plan.stages}
         return Submitted(submission.id, existing, stages, submission.directory)
-
-
-def owner_of(job: Object) -> Object:
-    return {"apiVersion": JOBSET, "kind": "JobSet", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
 
 
 def kind_of(thing: Object) -> str:

@@ -101,10 +101,15 @@ def _interfaces(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
             yield interface["NetworkInterfaceId"], why
 
 
-def _groups(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
-    for group in _items(client, "ec2", "describe_security_groups", "SecurityGroups"):
-        if group["GroupName"] != "default" and (why := owner.why(_tags(group))):
-            yield group["GroupId"], why
+def _tagged(operation: str, items: str, key: str, wanted: Callable[[dict[str, Any]], bool]) -> Find:
+    """Those of EC2 that are wanted, by their tags."""
+
+    def find(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
+        for item in _items(client, "ec2", operation, items):
+            if wanted(item) and (why := owner.why(_tags(item))):
+                yield item[key], why
+
+    return find
 
 
 def _delete_group(client: Client, id: str) -> None:
@@ -125,26 +130,19 @@ def _delete_group(client: Client, id: str) -> None:
     ec2.delete_security_group(GroupId=id)
 
 
-def _volumes(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
-    """Only those without an instance."""
-    for volume in _items(client, "ec2", "describe_volumes", "Volumes"):
-        if volume.get("State") == "available" and (why := owner.why(_tags(volume))):
-            yield volume["VolumeId"], why
-
-
-def _reservations(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
-    """Those that the scaler has made to start nodes: unused, they are charged, and their placement group cannot be deleted."""
-    for one in _items(client, "ec2", "describe_capacity_reservations", "CapacityReservations"):
-        if one["State"] == "active" and (why := owner.why(_tags(one))):
-            yield one["CapacityReservationId"], why
-
-
 def _logs(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
     for group in _items(client, "logs", "describe_log_groups", "logGroups"):
         if why := owner.why_log(group["logGroupName"]):
             yield group["logGroupName"], why
 
 
+_groups = _tagged("describe_security_groups", "SecurityGroups", "GroupId", lambda g: g["GroupName"] != "default")
+# without an instance
+_volumes = _tagged("describe_volumes", "Volumes", "VolumeId", lambda v: v.get("State") == "available")
+# that the scaler has made to start nodes: unused, they are charged, and their placement group cannot be deleted
+_reservations = _tagged(
+    "describe_capacity_reservations", "CapacityReservations", "CapacityReservationId", lambda r: r["State"] == "active"
+)
 _balancers = _balancing("elbv2", "describe_load_balancers", "LoadBalancers", "LoadBalancerArn", "ResourceArns")
 _target_groups = _balancing("elbv2", "describe_target_groups", "TargetGroups", "TargetGroupArn", "ResourceArns")
 _classic_balancers = _balancing(
