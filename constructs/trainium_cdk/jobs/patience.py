@@ -18,6 +18,16 @@ FOLLOWING = 900.0
 """Seconds without a response after which following a job fails: longer than a head node's restart."""
 
 
+def until(
+    look: Callable[[], T], seconds: float, *, pause: float = 0.5, sleep: Callable[[float], None] = time.sleep
+) -> T:
+    """What `look` finds, which is repeated until that is true, or the time is over."""
+    end = time.monotonic() + seconds
+    while not (found := look()) and time.monotonic() < end:
+        sleep(pause)
+    return found
+
+
 class Patience:
     """Limits retries by time: any number of failures is allowed if a response follows each within `seconds`."""
 

@@ -177,9 +177,7 @@ def kubeconfig(cluster: EksCluster, endpoint: Endpoint, command: list[str]) -> s
     Args:
         command: prints an ExecCredential: `trn token ...`.
     """
-    from io import StringIO
-
-    from ruamel.yaml import YAML
+    from trainium_cdk.node import yaml
 
     name = cluster.cluster_name
     server: dict[str, Any] = {
@@ -203,8 +201,4 @@ def kubeconfig(cluster: EksCluster, endpoint: Endpoint, command: list[str]) -> s
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": cluster.namespace}}],
         "current-context": name,
     }
-    out = StringIO()
-    writer = YAML()
-    writer.width = 100_000
-    writer.dump(config, out)
-    return out.getvalue()
+    return yaml.dump(config, width=100_000)

@@ -19,6 +19,7 @@ from trainium_cdk.jobs.kubernetes.render import KubernetesSubmission, render
 from trainium_cdk.jobs.kubernetes.status import Seen
 from trainium_cdk.jobs.kubernetes.submit import Submitter
 from trainium_cdk.jobs.models import AnyJob
+from trainium_cdk.jobs.patience import until
 from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, settings_in
 from trainium_cdk.jobs.submission import new_token
 from trainium_cdk.outputs import EksCluster
@@ -166,9 +167,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
                 raise UnknownJob(f"job {id} was deleted meanwhile; a new job has its name, and was not cancelled")
 
     def _until_ended(self, pods: Callable[[], Iterable[Object]]) -> None:
-        end = time.monotonic() + _CANCEL_SECONDS
-        while status.alive(pods()) and time.monotonic() < end:
-            self.sleep(0.3)
+        until(lambda: not status.alive(pods()), _CANCEL_SECONDS, pause=0.3, sleep=self.sleep)
 
     def run_shared(self, script: str, *, image: str | None = "", folder: str = "") -> str:
         """Run a script in a pod on a system node; its output. Arguments as of `Backend.run_shared`.

@@ -12,7 +12,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from trainium_cdk.jobs.forward import OFFER, Listener, Tunnel, join, offered, pa
 from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.jobs.kubernetes.names import TRAIN
 from trainium_cdk.jobs.kubernetes.source import JobSource
+from trainium_cdk.jobs.patience import until
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.kubernetes.api import Api
@@ -248,9 +248,7 @@ class Forward(Listener):
             yield opened, there
         finally:
             there.close()  # then the client's thread closes the connection
-            end = time.monotonic() + _CLOSE_SECONDS
-            while opened.websocket.sock is not None and time.monotonic() < end:
-                time.sleep(0.05)  # that thread uses it until it is closed
+            until(lambda: opened.websocket.sock is None, _CLOSE_SECONDS, pause=0.05)  # that thread uses it until then
             opened.websocket.shutdown()  # which the client leaves out where the server has closed first
 
 

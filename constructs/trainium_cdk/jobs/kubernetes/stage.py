@@ -15,6 +15,7 @@ from trainium_cdk.jobs import quote, shell
 from trainium_cdk.jobs.kubernetes import pods, reader, status
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.names import labels
+from trainium_cdk.jobs.patience import until
 from trainium_cdk.outputs import EksCluster
 
 Object = dict[str, Any]
@@ -249,9 +250,5 @@ def _log(api: Api, pod: str, log: Callable[[bytes], None], sleep: Callable[[floa
 
 
 def _gone(api: Api, name: str, sleep: Callable[[float], None]) -> None:
-    end = time.monotonic() + reader.START_SECONDS
-    while time.monotonic() < end:
-        if api.find("BatchJob", name) is None:
-            return
-        sleep(0.3)
-    raise TransportError(f"the ended Job {name} was not deleted. Delete it with kubectl (trn kubeconfig)")
+    if not until(lambda: api.find("BatchJob", name) is None, reader.START_SECONDS, pause=0.3, sleep=sleep):
+        raise TransportError(f"the ended Job {name} was not deleted. Delete it with kubectl (trn kubeconfig)")

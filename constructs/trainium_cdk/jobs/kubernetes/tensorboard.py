@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import time
 from collections.abc import Callable, Iterator
 
 from trainium_cdk.errors import TransportError
@@ -12,6 +11,7 @@ from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.kubernetes import reader, status
 from trainium_cdk.jobs.kubernetes.inside import Forward
 from trainium_cdk.jobs.kubernetes.source import JobSource
+from trainium_cdk.jobs.patience import until
 from trainium_cdk.jobs.sessions import serves
 
 PORT = 6006
@@ -64,7 +64,8 @@ def serve(
         with Forward(api, name, PORT, local=port) as forward:
             ended = f"TensorBoard's pod {name} has ended. Start it again"
             board = Tunnel(forward.port, lambda: _phase(backend, name) == "Running", ended)
-            _ready(backend, name, board.url)
+            if not until(lambda: _serves(backend, name, board.url), _READY_SECONDS):
+                raise TransportError(f"TensorBoard in pod {name} did not answer within {_READY_SECONDS:.0f} s")
             yield board
     finally:
         api.delete("Pod", name)
@@ -77,14 +78,8 @@ def _phase(backend: JobSource, name: str) -> str:
         return ""
 
 
-def _ready(backend: JobSource, name: str, url: str) -> None:
-    end = time.monotonic() + _READY_SECONDS
-    while True:
-        if _phase(backend, name) in ("Failed", "Succeeded"):
-            lines = b"".join(backend.api.log(name, "main")).decode(errors="replace").strip().splitlines()[-1:]
-            raise TransportError(f"TensorBoard ended: {' '.join(lines).removeprefix('trn: ') or 'no reason reported'}")
-        if serves(url):
-            return
-        if time.monotonic() > end:
-            raise TransportError(f"TensorBoard in pod {name} did not answer within {_READY_SECONDS:.0f} s")
-        time.sleep(0.5)
+def _serves(backend: JobSource, name: str, url: str) -> bool:
+    if _phase(backend, name) in ("Failed", "Succeeded"):
+        lines = b"".join(backend.api.log(name, "main")).decode(errors="replace").strip().splitlines()[-1:]
+        raise TransportError(f"TensorBoard ended: {' '.join(lines).removeprefix('trn: ') or 'no reason reported'}")
+    return serves(url)

@@ -136,14 +136,18 @@ class SsmTransport:
         other._user, other._person = user, False
         return other
 
+    def _store(self) -> S3Client | None:
+        """The client of the bucket; None without a bucket."""
+        return (self._s3() if callable(self._s3) else self._s3) if self._bucket else None
+
     def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
         # SSM keeps the text of commands for 30 days, readable for everyone who may list them
         packed = gzip.compress(script.encode(), mtime=0)
         text = base64.b64encode(packed).decode()
         if len(text) <= INLINE and not private:
             return self._run(f"base64 -d > \"$d/in\" <<'EOF' || fail\n{text}\nEOF", timeout)
-        s3 = self._s3() if callable(self._s3) else self._s3
-        if s3 is None or not self._bucket:
+        s3 = self._store()
+        if s3 is None:
             large = f"is too large for one SSM command ({len(text):,} characters)"
             why = "sets environment variables" if private else large
             raise TransportError(f"the job {why}, and the stack has no bucket to send it through", again=False)
@@ -192,8 +196,7 @@ class SsmTransport:
     def _through_bucket(self, folder: str) -> str:
         """The whole output, which the head node stores in the bucket for this moment; empty if it, or the caller, may not use the
         bucket."""
-        s3 = self._s3() if callable(self._s3) else self._s3
-        if s3 is None or not self._bucket:
+        if (s3 := self._store()) is None:
             return ""
         key = f"{RESPONSES}{secrets.token_hex(16)}"
         where = {"region": s3.meta.region_name, "bucket": self._bucket, "body": f"{folder}/o"}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.forward import Tunnel
+from trainium_cdk.jobs.patience import until
 from trainium_cdk.jobs.sessions import forward, free_port, serves
 from trainium_cdk.jobs.slurm.render import venv_of
 from trainium_cdk.jobs.slurm.transport import Transport
@@ -60,11 +60,8 @@ def serve(source: Source, directory: str, *, port: int, say: Callable[[str], Non
         if target:
             forward(target, source.cluster.region, _DOCUMENT, {"portNumber": str(there)}, near)
         board = Tunnel(near, lambda: serves(board.url), "TensorBoard has ended. Start it again")
-        end = time.monotonic() + _READY_SECONDS
-        while not board.alive():
-            if time.monotonic() > end:
-                raise TransportError(f"TensorBoard did not answer within {_READY_SECONDS:.0f} s")
-            time.sleep(0.5)
+        if not until(board.alive, _READY_SECONDS):
+            raise TransportError(f"TensorBoard did not answer within {_READY_SECONDS:.0f} s")
         yield board
     finally:
         with contextlib.suppress(TransportError):  # it ends by itself
