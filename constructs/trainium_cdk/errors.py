@@ -62,6 +62,13 @@ class SettingsError(TrnError):
         super().__init__("\n".join(source.describe(p) for p in self.problems))
 
 
+def similar(name: str, known: Sequence[str]) -> str | None:
+    """The known name that was probably meant."""
+    import difflib  # slow, and seldom needed
+
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
+
+
 class UnknownCatalogEntry(TrnError, LookupError):
     """The catalogue has no such entry. The message lists the known entries and how to add one.
 
@@ -71,13 +78,11 @@ class UnknownCatalogEntry(TrnError, LookupError):
     """
 
     def __init__(self, kind: str, key: str, known: Iterable[str], section: str):
-        import difflib  # slow, and seldom needed
-
         known = sorted(known)
-        close = difflib.get_close_matches(key, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}."
+        close = similar(key, known)
+        hint = f"did you mean {close}?" if close else f"known: {', '.join(known)}."
         self.reason = f"the catalogue has no {kind} {key}"
-        self.fix = f"write {close[0] if close else ' or '.join(known)}, or describe {key} under `{section}`"
+        self.fix = f"write {close or ' or '.join(known)}, or describe {key} under `{section}`"
         super().__init__(
             f"unknown {kind} {key!r}; {hint} To add it, describe it under `{section}` in the environment file"
         )

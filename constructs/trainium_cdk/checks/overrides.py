@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -99,12 +98,8 @@ def overrides_are_sections(env: Environment) -> Iterator[Problem]:
     known = env.catalog.parallelcluster.top_level_keys
     for name in env.pcluster.overrides:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            yield error(
-                ("pcluster", "overrides", name),
-                "a cluster configuration does not have this section",
-                f"write {close[0] if close else listed(known, 'or')}",
-            )
+            text = "a cluster configuration does not have this section"
+            yield error(("pcluster", "overrides", name), text, f"write {near(name, known)}")
     if "SharedStorage" in env.pcluster.overrides:
         yield warning(
             ("pcluster", "overrides", "SharedStorage"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 
 from trainium_cdk.catalog.pcs import Size
 from trainium_cdk.checks.rule import Rules, error, info, listed, near
+from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, PcsQueue, PcsResource, Problem
 from trainium_cdk.settings.pcs import group_name
@@ -102,8 +102,8 @@ def slurm_settings_are_for_clusters(env: Environment) -> Iterator[Problem]:
     known = env.catalog.pcs.cluster_settings
     for name in env.pcs.slurm_settings:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            fix = f"remove it{f', or write {close[0]}' if close else ''}; PCS's user guide lists what it supports"
+            close = similar(name, known)
+            fix = f"remove it{f', or write {close}' if close else ''}; PCS's user guide lists what it supports"
             yield error(("pcs", "slurm_settings", name), "PCS does not let a cluster set this", fix)
 
 

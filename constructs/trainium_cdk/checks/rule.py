@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial, wraps
@@ -11,6 +10,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from trainium_cdk.catalog.plain import listed as listed
+from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath, Level
 from trainium_cdk.settings import Environment, NodeGroup, Problem, Queue
 from trainium_cdk.settings.inventory import Inventory, KnownNodes
@@ -86,8 +86,7 @@ def zoned(env: Environment) -> Iterator[tuple[KeyPath, Placed, Inventory]]:
 def near(name: str, known: Iterable[str]) -> str:
     """The known name that was probably meant, or all known names, for use in a fix."""
     choices = sorted(known)
-    close = difflib.get_close_matches(name, choices, n=1)
-    return close[0] if close else listed(choices, "or")
+    return similar(name, choices) or listed(choices, "or")
 
 
 def duplicates(values: Iterable[Any]) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from trainium_cdk.errors import JobError, JobTimeout, SomeRefused, SubmitError, TransportError, UnknownJob
+from trainium_cdk.errors import JobError, JobTimeout, SomeRefused, SubmitError, TransportError, UnknownJob, similar
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.patience import FOLLOWING, Patience
 from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, Whole
@@ -310,10 +310,8 @@ def named_node(nodes: Sequence[Node], name: str) -> Node:
     """
     found = next((node for node in nodes if node.name == name), None)
     if found is None:
-        import difflib
-
-        close = difflib.get_close_matches(name, [node.name for node in nodes], n=1)
-        hint = f". Did you mean {close[0]}?" if close else "."
+        close = similar(name, [node.name for node in nodes])
+        hint = f". Did you mean {close}?" if close else "."
         raise JobError(f"there is no node {name[:80]!r}{hint} `trn nodes --all` lists them")
     if not found.on:
         raise JobError(f"node {name} is powered down. It starts when a job needs it")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 import functools
 import types
 import typing
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath, Problem, show
 from trainium_cdk.settings.environment import CATALOG_ERROR, Environment
 
@@ -64,8 +64,8 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None) 
             return Problem(key, _shown(value), str(context["reason"]), str(context["fix"]))
         case "extra_forbidden":
             known = keys_at(key[:-1])
-            close = difflib.get_close_matches(str(last), known, n=1)
-            fix = f"write {close[0]}" if close else f"remove it; the known keys are {', '.join(known)}"
+            close = similar(str(last), known)
+            fix = f"write {close}" if close else f"remove it; the known keys are {', '.join(known)}"
             return Problem(key, value, "this key does not exist", fix)
         case "missing":
             return Problem(key, "(absent)", "this key is required", f"add `{last}:`")

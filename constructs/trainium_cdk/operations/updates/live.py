@@ -14,7 +14,7 @@ from typing import Any
 from trainium_cdk._aws import aws_errors_as, failures
 from trainium_cdk._aws import region as aws_region
 from trainium_cdk.checks.live.account import resume_rollback
-from trainium_cdk.errors import UpdateError
+from trainium_cdk.errors import UpdateError, similar
 from trainium_cdk.operations.updates.spec import command
 
 Template = dict[str, Any]
@@ -63,13 +63,11 @@ def _reason(words: str, stack: str, app: Path | None) -> str:
     if "--app is required" in words:
         return f"there is no CDK app in {app or 'this folder'} (no cdk.json with `app`): run it in the app's folder, or give --app FOLDER"
     if "No stacks match" in words:
-        from difflib import get_close_matches
-
         from trainium_cdk import engines
 
-        close = get_close_matches(stack, [one.stack for one in engines.every().values()], n=1)
+        close = similar(stack, [one.stack for one in engines.every().values()])
         return f"the app has no stack {stack}: `cdk ls` in its folder lists them" + (
-            f". Did you mean {close[0]}?" if close else ""
+            f". Did you mean {close}?" if close else ""
         )
     return f"the app does not synthesise:\n{words[-2000:]}"
 
