@@ -110,14 +110,11 @@ def _node_config(locked_memory: bool, local_storage: bool, cluster: ApiServer | 
             "cidr": cluster.cidr,
         }
     if locked_memory:
-        spec["containerd"] = {"baseRuntimeSpec": {"process": {"rlimits": [_limit(*each) for each in _LIMITS]}}}
+        limits = [{"type": name, "soft": soft, "hard": hard} for name, soft, hard in _LIMITS]
+        spec["containerd"] = {"baseRuntimeSpec": {"process": {"rlimits": limits}}}
     if local_storage:
         spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
     if not spec:
         return ""
     config = {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}
     return yaml.dump(config, width=10_000)  # keeps tokens and certificates on one line
-
-
-def _limit(name: str, soft: int, hard: int) -> dict[str, Any]:
-    return {"type": name, "soft": soft, "hard": hard}

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 
 from trainium_cdk.catalog import python_of
 from trainium_cdk.outputs import Fleet, fleets
@@ -61,7 +60,8 @@ def render(env: Environment, *, image: bool = False, engine: str = "slurm", metr
         "TRN_AGENT_VERSION": agent.version,
         "TRN_AGENT_SHA": agent.sha256,
     }
-    lines = _lines(values(env, image=image, engine=engine) | (metrics if metrics_group else {}))
+    written = values(env, image=image, engine=engine) | (metrics if metrics_group else {})
+    lines = [f"{key}={shlex.quote(value)}" for key, value in written.items()]
     return "".join(f"{line}\n" for line in ["# Written by trainium-cdk at deployment.", *lines])
 
 
@@ -108,7 +108,3 @@ def _shared(env: Environment) -> bool:
     """Whether all nodes share the head node's virtual environment: it is in the home or on a shared file system."""
     venv = env.bootstrap.venv
     return not venv.startswith("/") or any(f"{venv}/".startswith(f"{d}/") for d in ("/home", *env.storage.mount_dirs))
-
-
-def _lines(found: Mapping[str, str]) -> list[str]:
-    return [f"{key}={shlex.quote(value)}" for key, value in found.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
@@ -31,8 +32,7 @@ LabelKey = Annotated[
 LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?$", max_length=63)]
 
 
-def _not_everywhere(cidr: str) -> str:
-    return refuse_everywhere(cidr, "the Kubernetes API", "write endpoint: private")
+_NOT_EVERYWHERE = partial(refuse_everywhere, opened="the Kubernetes API", fix="write endpoint: private")
 
 
 RegistryPath = Annotated[
@@ -221,7 +221,7 @@ class Eks(Section):
     endpoint: Literal["private", "public"] = "private"
     """From where the Kubernetes API can be reached: from inside the VPC only, or also from the networks in
     `public_cidrs`."""
-    public_cidrs: tuple[Annotated[Cidr, AfterValidator(_not_everywhere)], ...] = ()
+    public_cidrs: tuple[Annotated[Cidr, AfterValidator(_NOT_EVERYWHERE)], ...] = ()
     """Networks that may connect to a public endpoint; never 0.0.0.0/0."""
     bastion_host: BastionHost | None = BastionHost()
     """The bastion host through which `trn` connects to a private endpoint from outside the VPC. null if you have

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
@@ -32,8 +33,7 @@ from trainium_cdk.settings.slurm import Name, SlurmQueue, SlurmResource, SlurmSe
 LogDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653]
 
 
-def _not_everywhere(cidr: str) -> str:
-    return refuse_everywhere(cidr, "SSH", "use SSM")
+_NOT_EVERYWHERE = partial(refuse_everywhere, opened="SSH", fix="use SSM")
 
 
 def _minutes_or_never(minutes: int) -> int:
@@ -46,7 +46,7 @@ class Ssh(Settings):
     """SSH to the head node. Set it before the cluster is created: ParallelCluster cannot change the key later. SSM Session Manager always
     works without it."""
 
-    from_cidrs: tuple[Annotated[Cidr, AfterValidator(_not_everywhere), MaybeToken], ...] = Field(min_length=1)
+    from_cidrs: tuple[Annotated[Cidr, AfterValidator(_NOT_EVERYWHERE), MaybeToken], ...] = Field(min_length=1)
     """Networks that may connect; never 0.0.0.0/0."""
     key_name: str | None = Field(default=None, pattern=r"^[\x21-\x7e]{1,255}$")
     """An existing EC2 key pair (ed25519). Default: a new one, whose private key is stored in SSM Parameter Store."""
