@@ -66,7 +66,7 @@ def test_a_token_as_kubectl_reads_it() -> None:
 
 @pytest.mark.parametrize(
     ("version", "message"),
-    [("1.2.30.0", "is 1.2.30.0; "), ("", "is of no known version; "), (None, "which is not installed")],
+    [("1.2.30.0", "is 1.2.30.0; "), ("", "is of no known version; "), (None, "is not installed")],
 )
 def test_an_old_plug_in_is_refused(
     version: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
