@@ -138,8 +138,8 @@ def job(**fields: Any) -> BertLarge:
     )  # fmt: skip
 
 
-def interrupted(site: Site, job: BertLarge) -> Submitted:
-    """A job whose training is ended after its first checkpoint, in the third shard, and starts again."""
+def interrupted(site: Site, job: BertLarge, end: Callable[[Submitted], object]) -> Submitted:
+    """A job whose training is ended after its first checkpoint, in the third shard."""
     files = sorted((site.shared / "shards128").iterdir())
     random.Random(0).shuffle(files)  # noqa: S311  the script's own order
     held, aside = files[2], site.shared / "aside"
@@ -155,7 +155,7 @@ def interrupted(site: Site, job: BertLarge) -> Submitted:
     until(checkpoints_written)
     held.unlink()
     aside.rename(held)
-    site.interrupt(first)
+    end(first)
     return first
 
 
@@ -169,7 +169,7 @@ def steps(text: str) -> dict[int, tuple[float | None, float | None]]:
 @pytest.mark.shown("three stages, a restart, phase 2")
 def test_the_script_trains_and_goes_on_from_its_checkpoints(site: Site) -> None:
     backend, shared = site.backend, site.shared
-    first = interrupted(site, job())
+    first = interrupted(site, job(), site.interrupt)
     assert list(first.stages) == ["prepare", "train"]
     ended = backend.wait(first.id, HANGS)
     text = "".join(file.read_text() for file in sorted((shared / "trn/jobs" / first.id / "logs").glob("train.*.log")))
@@ -204,7 +204,7 @@ def test_the_script_trains_and_goes_on_from_its_checkpoints(site: Site) -> None:
 @pytest.mark.timeout(3 * HANGS)
 @pytest.mark.shown("jobs that go on from another job's checkpoints, in both phases")
 def test_another_job_goes_on_from_its_checkpoints(site: Site) -> None:
-    """Its steps are those of the first one without an end; in phase 2, which is compiled first, those after its checkpoint."""
+    """The first one is cancelled; its other steps are those of one that was not. In phase 2, which is compiled first, those after its checkpoint."""
     backend, shared = site.backend, site.shared
 
     def run(job: BertLarge) -> tuple[str, str]:
@@ -213,26 +213,28 @@ def test_another_job_goes_on_from_its_checkpoints(site: Site) -> None:
         assert ended.ok, "\n".join(site.log(id, s.name)[-6000:] for s in ended.stages)
         return id, site.log(id)
 
-    first, _ = run(job())
-    whole, log = run(job(cache="whole").model_copy(update={"run_steps": 12}))
+    first = interrupted(site, job(), lambda sent: backend.cancel(sent.id)).id
+    until(lambda: backend.status(first).done)
+    whole, log = run(job(cache="whole"))
     shutil.copytree(shared / "shards128", shared / "of-this-cluster/shards128")
-    here = {"run_steps": 12, "data": "/efs/of-this-cluster/shards128"}
+    here = {"data": "/efs/of-this-cluster/shards128"}
     id, text = run(job(resume_from=first, cache="other").model_copy(update=here))
     read = re.findall(r"working on shard (\S+)", text)
     assert read
     assert all("/of-this-cluster/shards128/" in shard for shard in read)
-    assert len(re.findall(r"resuming from checkpoint \S+/ckpt_9\.pt at step 9\b", text)) == WORKERS
-    assert steps(text) == {step: found for step, found in steps(log).items() if step > 9}
-    ends = [str(shared / "trn/jobs" / one / "output/ckpt_12.pt") for one in (whole, id)]
+    begin = re.findall(r"resuming from checkpoint \S+/ckpt_(\d+)\.pt at step \1\b", text)
+    assert len(begin) == WORKERS
+    assert steps(text) == {step: found for step, found in steps(log).items() if step > int(begin[0])}
+    ends = [str(shared / "trn/jobs" / one / "output/ckpt_9.pt") for one in (whole, id)]
     vendor.run(Path(__file__).with_name("same_checkpoint.py"), *ends)
-    assert not (shared / "trn/jobs" / first / "output/ckpt_12.pt").exists()
+    assert not (shared / "trn/jobs" / first / "output/ckpt_9.pt").exists()
 
     def phase_2(run_steps: int, **fields: Any) -> BertLarge:
         return BertLarge(
             nodes=2, phase=2, batch_size=2, accumulation=4, steps=20, run_steps=run_steps, warmup_steps=2, data="/efs/shards512", **fields
         )  # fmt: skip
 
-    earlier, _ = run(phase_2(3, checkpoint=first))
+    earlier, _ = run(phase_2(3, checkpoint=whole))
     shutil.copytree(shared / "trn/jobs" / earlier / "output", shared / "run7")
     id, text = run(phase_2(5, checkpoint="/efs/of-another-cluster/ckpt_9.pt", resume_from="/efs/run7"))
     assert len(re.findall(r"resuming from checkpoint \S+/ckpt_12\.pt at step 12\b", text)) == WORKERS
@@ -251,7 +253,7 @@ def test_another_job_goes_on_from_its_checkpoints(site: Site) -> None:
 )
 def test_a_restart_equals_a_training_that_was_not_interrupted(site: Site, optimizer: Any) -> None:
     """To the last bit: weights, the optimizer's state and its types, learning rate, loss of each step, and the place in the data."""
-    first = interrupted(site, job(optimizer=optimizer))
+    first = interrupted(site, job(optimizer=optimizer), site.interrupt)
     whole = site.backend.submit(job(optimizer=optimizer, cache=f"whole-{optimizer}"))  # one job at a time uses a cache
     logs = []
     for id in (first.id, whole.id):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support import until
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli.view import array_view
 from trainium_cdk.jobs import JobError, SlurmBackend, SubmitError, UnknownJob
+from trainium_cdk.jobs.records import Steps
 from trainium_cdk.jobs.report import collect_all, live_array, report
 from trainium_cdk.jobs.slurm.render import render
 
@@ -123,8 +125,12 @@ def test_members_are_compared(backend: SlurmBackend, tmp_path: Path, monkeypatch
         go.touch()
         assert live.ended.wait(60)
         assert [view(live).count(f"13.{n}") for n in (1, 2, 3)] == [1, 1, 1]
-    taken = []
-    runs = collect_all(backend, [sent.id], CATALOG, take=lambda id, number, step: taken.append((id, number, step.loss)))
+    taken: list[tuple[str, int, float | None]] = []
+
+    def take(id: str, numbers: Sequence[int], steps: Steps) -> None:
+        taken.extend((id, number, step.loss) for number, step in zip(numbers, steps, strict=True))
+
+    runs = collect_all(backend, [sent.id], CATALOG, take=take)
     assert taken == [(f"{sent.id}/{n}", k, float(f"1{k}.{n}")) for n in (1, 2, 3) for k in (1, 2, 3)]
     page = report(runs * 5, backend.cluster, CATALOG, 0)  # as of many
     assert page.count(f"<td>{sent.id}/2</td>") == 5
