@@ -323,10 +323,10 @@ def test_a_loader_that_resumes_has_the_batches_of_the_whole_training(tmp_path: P
 @pytest.mark.parametrize(
     ("job", "names"),
     [
-        (BertLarge(), ["limit_metadata", "keep_random_state", "keep_learning_rate"]),
+        (BertLarge(), ["limit_metadata", "keep_random_state", "keep_learning_rate", "find_data_here"]),
         (
             BertLarge(optimizer="adamw"),
-            ["limit_metadata", "keep_random_state", "keep_learning_rate", "keep_fp32_state"],
+            ["limit_metadata", "keep_random_state", "keep_learning_rate", "find_data_here", "keep_fp32_state"],
         ),
         (BertLarge(phase=2, checkpoint="a"), ["limit_metadata"]),
         (LlamaNxd(data="/fsx/d"), ["limit_metadata", "keep_data_position", "keep_master_weights"]),
