@@ -24,6 +24,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from wsproto import ConnectionType, WSConnection
@@ -350,16 +351,28 @@ class _Terminal:
         return b""
 
     async def stop(self) -> None:
-        """Hang up, which a shell passes on to its jobs."""
+        """Hang up, which a shell passes on to its jobs; after a time, end all that is left of the terminal's session."""
         if self._process:
             for ending in (signal.SIGHUP, signal.SIGKILL):
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, ending)
+                for one in _of_session(self._process.pid):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(one, ending)
+                self._process.send_signal(ending)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     await asyncio.to_thread(self._process.wait, _GRACE_SECONDS)
         if self._terminal >= 0:
             os.close(self._terminal)
             self._terminal = -1
+
+
+def _of_session(leader: int) -> list[int]:
+    """The processes of a session, on Linux: those of a shell's jobs have groups of their own."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(int(place.name)) == leader:
+                found.append(int(place.name))
+    return found
 
 
 def _own_terminal() -> None:

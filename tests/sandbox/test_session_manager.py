@@ -135,7 +135,7 @@ def test_a_shell_ends_with_its_session(node: str, local_aws: LocalAws) -> None:
         ssm.terminate_session(SessionId=session["SessionId"])
         read(screen, b"Exiting session")
     with pytest.raises(ProcessLookupError):
-        until(lambda: os.kill(number, 0))
+        until(lambda: os.kill(number, 0), 60)
 
 
 @pytest.mark.usefixtures("plugin")
