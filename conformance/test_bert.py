@@ -215,9 +215,9 @@ def test_another_job_goes_on_from_its_checkpoints(site: Site) -> None:
 
     first = interrupted(site, job(), lambda sent: backend.cancel(sent.id)).id
     until(lambda: backend.status(first).done)
-    whole, log = run(job(cache="whole"))
     shutil.copytree(shared / "shards128", shared / "of-this-cluster/shards128")
     here = {"data": "/efs/of-this-cluster/shards128"}
+    whole, log = run(job(cache="whole").model_copy(update=here))
     id, text = run(job(resume_from=first, cache="other").model_copy(update=here))
     read = re.findall(r"working on shard (\S+)", text)
     assert read
