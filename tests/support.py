@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -63,17 +62,15 @@ def session_manager_plugin() -> Path:
 
 @contextlib.contextmanager
 def head_node(aws: LocalAws, cluster: str) -> Iterator[str]:
-    """The instance of a cluster's head node; what runs its commands is in the file `clusters/CLUSTER/node.json` of the sandbox."""
+    """The instance of a cluster's head node; what runs its commands is in the file `clusters/CLUSTER/node.json` of the sandbox, in a folder of
+    the caller's."""
     ec2 = aws.client("ec2")
     tags = {"parallelcluster:cluster-name": cluster, "parallelcluster:node-type": "HeadNode"}
     tagged = [{"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}]
     made = ec2.run_instances(InstanceType="c5.4xlarge", MinCount=1, MaxCount=1, TagSpecifications=tagged)
     instance: str = made["Instances"][0]["InstanceId"]
-    folder = aws.directory / "clusters" / cluster
-    folder.mkdir(parents=True, exist_ok=True)
     yield instance
     ec2.terminate_instances(InstanceIds=[instance])
-    shutil.rmtree(folder)
 
 
 def until(found: Callable[[], Any], seconds: float = 600) -> Any:

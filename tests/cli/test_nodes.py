@@ -104,11 +104,13 @@ def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  #
     """A shell on the head node, with AWS's own plug-in; from there, one on a node."""
     env = {**os.environ, **local_aws.variables, "PATH": f"{session_manager_plugin()}:{os.environ['PATH']}"}
     with head_node(local_aws, "of-ssh") as head:
-        slurm.attach(local_aws.directory / "clusters/of-ssh")
+        attached = slurm.attach(local_aws.directory / "clusters/of-ssh")
         cluster = CLUSTER.model_copy(update={"head_node_id": head})
         (tmp_path / "cluster.json").write_text(cluster.model_dump_json())
         words = [TRN, "ssh", "--cluster", "cluster.json"]
         done = completed(words, env=env, cwd=tmp_path, input="sinfo --noheader\n", timeout=300)
+        attached.unlink()
+        attached.parent.rmdir()
     assert (done.returncode, "compute1" in done.stdout) == (0, True), done
     node = next(iter(slurm.node_states()))
     backend = SlurmBackend(cluster, LocalTransport(env=slurm.node_env()))

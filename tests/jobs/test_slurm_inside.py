@@ -92,7 +92,7 @@ def far(
     for name, value in {**local_aws.variables, "PATH": f"{session_manager_plugin()}:/usr/bin:/bin"}.items():
         monkeypatch.setenv(name, value)
     with head_node(local_aws, "inside") as head:
-        slurm.attach(local_aws.directory / "clusters/inside")
+        attached = slurm.attach(local_aws.directory / "clusters/inside")
 
         class Far(LocalTransport):
             instance = head
@@ -100,6 +100,8 @@ def far(
         yield SlurmBackend(running[0].cluster, Far(env=slurm.node_env()))
         left = local_aws.client("ssm").describe_sessions(State="Active")["Sessions"]
         assert head not in [session["Target"] for session in left]
+        attached.unlink()
+        attached.parent.rmdir()
 
 
 def test_a_command_through_session_manager(

@@ -16,7 +16,7 @@ from sandbox import LocalAws
 from sandbox.datasets import seed_datasets
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
-from tests.support import fetched, need, put_aside, table
+from tests.support import fetched, head_node, need, put_aside, table
 from trainium_cdk.jobs import BertLarge, Follower, Gpt, Script, SlurmBackend, SsmTransport, TransportError
 
 CLUSTER = "jobs-over-ssm"
@@ -35,15 +35,11 @@ def remote(local_aws: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def head(local_aws: LocalAws, remote: LocalSlurm) -> Iterator[str]:
-    ec2 = local_aws.client("ec2")
-    instance: str = ec2.run_instances(InstanceType="c5.4xlarge", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
-    tags = {"parallelcluster:cluster-name": CLUSTER, "parallelcluster:node-type": "HeadNode"}
-    ec2.create_tags(Resources=[instance], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
     folder = local_aws.directory / "clusters" / CLUSTER
     remote.attach(folder)
     local_aws.client("s3").create_bucket(Bucket=BUCKET)
-    yield instance
-    ec2.terminate_instances(InstanceIds=[instance])
+    with head_node(local_aws, CLUSTER) as instance:
+        yield instance
     (folder / "node.json").unlink()
     folder.rmdir()
     local_aws.client("s3").delete_bucket(Bucket=BUCKET)  # refuses a bucket in which a payload was left

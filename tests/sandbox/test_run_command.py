@@ -21,9 +21,13 @@ def attached(local_aws: LocalAws) -> Iterator[str]:
     """A head node of cluster `commands`, attached to a shell with one variable of its own."""
     with head_node(local_aws, "commands") as instance:
         folder = local_aws.directory / "clusters/commands"
+        folder.mkdir(parents=True, exist_ok=True)
         node = {"env": {"PARTITION": "trn1 queue"}, "cwd": str(folder)}
         (folder / "node.json").write_text(json.dumps(node))
         yield instance
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
 
 
 def send(aws: LocalAws, instance: str, *commands: str, **parameters: list[str]) -> str:

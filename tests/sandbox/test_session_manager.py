@@ -30,8 +30,11 @@ def node(local_aws: LocalAws) -> Iterator[str]:
     """A head node, whose commands run in this machine's shell."""
     with head_node(local_aws, "sessions") as instance:
         folder = local_aws.directory / "clusters/sessions"
+        folder.mkdir(parents=True)
         (folder / "node.json").write_text(json.dumps({"env": {"WHERE": "head node"}, "cwd": str(folder)}))
         yield instance
+        (folder / "node.json").unlink()
+        folder.rmdir()
 
 
 @pytest.fixture
