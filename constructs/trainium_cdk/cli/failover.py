@@ -137,7 +137,7 @@ def _places(files: Sequence[Path], job: list[str], stack: str | None, token: str
         env = settings.load(file)
         id = stack if stack and file == files[0] else engines.get(env.engines[0]).stack
         name = name_in_account(id, env)
-        if other := seen.setdefault((name, env.region), file) if (name, env.region) in seen else None:
+        if other := seen.get((name, env.region)):
             raise JobError(f"{other} and {file} both describe {name} in {env.region}. Give one of them another name")
         seen[name, env.region] = file
         to = ["--environment", str(file), "--stack", name, "--token", token]
