@@ -109,9 +109,18 @@ def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  #
         (tmp_path / "cluster.json").write_text(cluster.model_dump_json())
         words = [TRN, "ssh", "--cluster", "cluster.json"]
         done = completed(words, env=env, cwd=tmp_path, input="sinfo --noheader\n", timeout=300)
+        # input that ends while a command runs there
+        late = subprocess.Popen(words, env=env, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert late.stdin
+        assert late.stdout
+        late.stdin.write(b"echo be''gun; sleep 1; echo af''ter\n")
+        late.stdin.flush()
+        assert any(b"begun" in line for line in late.stdout)
+        rest = late.communicate(timeout=300)[0]
         attached.unlink()
         attached.parent.rmdir()
     assert (done.returncode, "compute1" in done.stdout) == (0, True), done
+    assert (late.returncode, b"after" in rest) == (0, True), rest
     node = next(iter(slurm.node_states()))
     backend = SlurmBackend(cluster, LocalTransport(env=slurm.node_env()))
     assert backend.session(node) == (head, f"sudo -iu {CLUSTER.job_user} ssh {node}")

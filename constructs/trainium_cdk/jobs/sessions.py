@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import IO, Any
 
@@ -28,6 +28,7 @@ _RESPONSE = "AWS_SSM_START_SESSION_RESPONSE"
 _LEAST = (1, 2, 497)
 """First version that takes the session's secret from its environment, and not from its command line, which other users can read."""
 _READY_SECONDS = 30.0
+_END_OF_INPUT_SECONDS = 1.0
 
 
 def answers(host: str, port: int, timeout: float) -> bool:
@@ -126,12 +127,18 @@ def terminal(target: str, region: str, command: str = "") -> int:
 
 
 def _feed(plugin: IO[bytes]) -> None:
-    """Give the plug-in this process's input, and then a Ctrl-D for the program: at the end of its own input it would end the session, with
-    what the program has still to print."""
+    """Give the plug-in this process's input, and then Ctrl-D for the program: at the end of its own input it would end the session, with
+    what the program has still to print. Ctrl-D is repeated, as a terminal loses one that comes while a shell changes the terminal's mode."""
     with contextlib.suppress(OSError, ValueError):  # the plug-in has ended
-        for data in chain(iter(lambda: os.read(0, 1024), b""), [b"\x04"]):
+        for data in chain(iter(lambda: os.read(0, 1024), b""), _ends_of_input()):
             plugin.write(data)
             plugin.flush()
+
+
+def _ends_of_input() -> Iterator[bytes]:
+    while True:
+        yield b"\x04"
+        time.sleep(_END_OF_INPUT_SECONDS)
 
 
 def forward(target: str, region: str, document: str, parameters: Mapping[str, str], port: int) -> Callable[[], None]:
