@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainium_cdk.jobs import metrics
+from trainium_cdk.jobs import records as of_logs
 from trainium_cdk.jobs.metrics import (
     CacheStatus,
     CompileCount,
@@ -23,7 +25,7 @@ from trainium_cdk.jobs.metrics import (
     Summary,
     parse_line,
 )
-from trainium_cdk.jobs.records import Reader, Steps, reads
+from trainium_cdk.jobs.records import Reader, Steps, _values, reads
 from trainium_cdk.jobs.report.curve import Curves
 
 BERT = "LOG Wed Dec 21 00:12:27 2022 - (0, 14) step_loss : 11.2500 learning_rate : 2.80e-06 throughput : 6497.86 "
@@ -243,8 +245,7 @@ def added(records: list[Record | Steps]) -> Curves:
 def test_many_lines_at_once_are_read_as_each_alone(log: bytes, cuts: list[int]) -> None:
     many, single, found = Follower(), Follower(), list[Record | Steps]()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "_PIECE", 500)
-        patch.setattr(metrics, "_PART", 250)
+        patch.setattr(metrics, "_PIECES", (1000, 500, 250))
         for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(log)], strict=True):
             found += many.feed_many(log[begin:end])
         found += many.close()
@@ -256,6 +257,22 @@ def test_many_lines_at_once_are_read_as_each_alone(log: bytes, cuts: list[int]) 
     assert replace(many.summary, _sum=0) == replace(single.summary, _sum=0)
     of_many, expected = added(found), added(lines)
     assert (of_many, of_many.step, of_many.last) == (expected, expected.step, expected.last)
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(st.from_regex(of_logs.USUAL, fullmatch=True), min_size=1, max_size=9), st.sampled_from(["loss", "step"])
+)
+def test_numbers_of_a_column_are_those_of_python(texts: list[str], name: str) -> None:
+    """JSON has neither 007 nor .5, and its 5 is an int."""
+    found, expected = list[float](), list[float]()
+    with contextlib.suppress(ValueError):  # 1.2.3
+        found = _values(name, [text.encode() for text in texts])[1]
+    with contextlib.suppress(ValueError):
+        expected = [*map(float, texts)]
+    kind = float if name == "loss" else int
+    assert found == ([*map(kind, expected)] if sum(expected) < 1e15 else [])
+    assert {*map(type, found)} <= {kind}
 
 
 def test_each_usual_line_is_read_with_many_others() -> None:
@@ -363,11 +380,14 @@ def test_chunk_boundaries_of_a_log_do_not_matter(data: st.DataObject) -> None:
     assert len(expected) == 5
 
 
-@pytest.mark.parametrize(("size", "steps"), [(1_000_000, 1), (1_000_001, 0)])
-def test_a_line_without_an_end_is_kept_up_to_a_million_bytes(size: int, steps: int) -> None:
-    follower = Follower()
-    follower.feed(b"\n" + BERT.encode().ljust(size))
-    assert len(follower.feed(b"\n")) == steps
+@pytest.mark.parametrize("size", [300_000, 5_000_000])
+def test_of_a_line_without_an_end_only_the_begin_is_kept(size: int) -> None:
+    follower, line = Follower(), BERT.encode().ljust(size) + BERT.encode()
+    for begin in range(0, len(line), 70_000):
+        assert follower.feed(line[begin : begin + 70_000]) == []
+    assert len(follower._rest) == metrics.LONGEST_LINE
+    assert follower.feed(b"\n" + BERT.encode() + b"\n") == [*parse_line(line), *parse_line(BERT)]
+    assert len(parse_line(line)) == 1
 
 
 HOSTILE = ["1", "1.", "| 1/1 [", "a", "-", " ", "iteration 1/1 |", "iteration ", "lm loss: ", "|", "[", "LOG ", "e1"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -16,6 +16,7 @@ from typing import Any
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.records import (
     COLOUR,
+    LONGEST_LINE,
     NUMBER,
     USUAL,
     WHOLE,
@@ -35,10 +36,8 @@ from trainium_cdk.jobs.records import (
 )
 from trainium_cdk.jobs.status import whole
 
-LONGEST_LINE = 100_000
-"""Only this much of a line is read; lines of a training are shorter."""
-_PIECE, _PART = 65_536, 4096
-"""Bytes that are read at once; where a line of them is not a usual one, they are read in parts, and the part with that line line by line."""
+_PIECES = (196_608, 32_768, 4096)
+"""Bytes that are read at once. Where a line of them is not a usual one, they are read in smaller pieces; of the smallest, each line alone."""
 
 _COLOUR = re.compile(COLOUR)
 _MEGATRON = re.compile(
@@ -138,14 +137,14 @@ def _split(text: bytes, size: int) -> Iterator[bytes]:
         begin = end
 
 
-def _records(text: bytes, whole: bool = True) -> Iterator[Record | Steps]:
-    """The records of whole lines, in their order."""
+def _records(text: bytes, smaller: Sequence[int]) -> Iterator[Record | Steps]:
+    """The records of whole lines, in their order. `smaller`: sizes of pieces in which they can be read."""
     words = marks()
     if words is None:
         for line in text.split(b"\n"):
             yield from parse_line(line)
         return
-    forms = _forms() if len(text) < LONGEST_LINE else []
+    forms = _forms()
     for form in forms[:1]:  # most probably it is this one again
         if any(word in text for word in form.marks) and (found := form.steps(text, words)):
             yield found
@@ -157,9 +156,9 @@ def _records(text: bytes, whole: bool = True) -> Iterator[Record | Steps]:
             forms[:] = [form, *(other for other in forms if other is not form)]
             yield found
             return
-    if possible and whole:
-        for part in _split(text, _PART):
-            yield from _records(part, whole=False)
+    if possible and smaller:
+        for piece in _split(text, smaller[0]):
+            yield from _records(piece, smaller[1:])
         return
     begins = set()
     for mark in there:
@@ -185,7 +184,7 @@ def _dictionaries() -> Iterator[str]:
     for quote, others, names in product(("", "'"), (0, 9), orders):
         first = ", ".join(f"'{name}': {quote}(?P<{name}>{USUAL}){quote}" for name in names)
         other = (
-            rf"(?:, '(?!learning_rate'|grad_norm'|epoch')\w{{1,40}}': {quote}-?{USUAL}{quote}){{1,{others}}}"
+            rf"(?:, '(?!loss'|learning_rate'|grad_norm'|epoch')\w{{1,40}}': {quote}-?{USUAL}{quote}){{1,{others}}}"
             if others
             else ""
         )
@@ -285,11 +284,11 @@ class Summary:
         changed = steps.changed(self.last)
         if changed is None:
             return
-        steps, first = changed, next(iter(changed))
-        self.steps += len(steps)
-        self.last = steps.last
-        self.first_loss = first.loss if self.first_loss is None else self.first_loss
-        speeds, warm = steps.columns.get("throughput", []), self.warmup - len(self._first)
+        self.steps += len(changed)
+        self.last = changed.last
+        if self.first_loss is None:
+            self.first_loss = next(iter(changed)).loss
+        speeds, warm = changed.columns.get("throughput", []), self.warmup - len(self._first)
         self._first += speeds[:warm]
         self._sum, self._count = sum(speeds[warm:], self._sum), self._count + len(speeds[warm:])
 
@@ -303,7 +302,8 @@ class Summary:
 
 @dataclass
 class Follower:
-    """Reads a log in pieces of any size and returns the records of its complete lines. It keeps the last, incomplete line only."""
+    """Reads a log in pieces of any size and returns the records of its complete lines. It keeps the last, incomplete line only, up to
+    `LONGEST_LINE`."""
 
     summary: Summary = field(default_factory=Summary)
     _rest: bytes = b""
@@ -313,10 +313,12 @@ class Follower:
 
     def feed_many(self, data: bytes) -> list[Record | Steps]:
         """The same, several times as fast: neighbouring steps come as columns."""
-        text, _, self._rest = (self._rest + data).replace(b"\r", b"\n").rpartition(b"\n")
-        if len(self._rest) > 1_000_000:  # not a line of a training: dropped
-            self._rest = b""
-        return self._take(text)
+        records: list[Record | Steps] = []
+        for begin in range(0, len(data), _PIECES[0]):
+            text, _, rest = (self._rest + data[begin : begin + _PIECES[0]]).replace(b"\r", b"\n").rpartition(b"\n")
+            self._rest = rest[:LONGEST_LINE]
+            records += self._take(text)
+        return records
 
     def close(self) -> list[Record]:
         """The records of what came after the last line end."""
@@ -324,9 +326,7 @@ class Follower:
         return _single(self._take(rest))
 
     def _take(self, text: bytes) -> list[Record | Steps]:
-        records: list[Record | Steps] = []
-        for piece in _split(text, _PIECE):
-            records += _records(piece)
+        records = [*_records(text, _PIECES[1:])]
         for record in records:
             self.summary.add(record)
         return records

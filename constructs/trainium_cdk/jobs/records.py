@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import compress, count, repeat, starmap
 from operator import gt, lt, ne
@@ -103,7 +102,7 @@ class Steps:
         size = sum(kept)
         return Steps({n: [*compress(v, kept)] for n, v in self.columns.items()}, size) if size else None
 
-    @property
+    @cached_property
     def last(self) -> Step:
         return Step(*(self.columns[name][-1] if name in self.columns else None for name in Step._fields))
 
@@ -165,7 +164,7 @@ class Form:
         self._pattern, self._read = Pattern(rf"(?m){text} *$".encode()), read
         self.marks = [mark.encode() for mark in marks]
 
-    def steps(self, text: bytes, words: Iterable[bytes]) -> Steps | None:
+    def steps(self, text: bytes, words: Collection[bytes]) -> Steps | None:
         """The steps of many lines. None if a line with a step may have another form.
 
         Args:
@@ -173,12 +172,20 @@ class Form:
         """
         at = min((at for word in self.marks if (at := text.find(word)) >= 0), default=0)
         line = text[text.rfind(b"\n", 0, at) + 1 : end if (end := text.find(b"\n", at)) >= 0 else len(text)]
-        if not self._pattern.search(line) or not contained(words, text).issubset(self.marks):
+        first = self._pattern.search(line)
+        if not first:
             return None
         found, names = self._pattern.split(text), self._pattern.groupindex
         size = len(names) + 1
         number = len(found) // size
-        if any(text.count(word) != number * line.count(word) for word in (b"\x1b", *self.marks)):
+        if max(map(len, found[::size])) > LONGEST_LINE - _ROOM:
+            return None
+        # what is around them; a word may end in the begin of a usual line
+        begin = line[first.start() : min(first.start() + max(map(len, words)), first.start(1))]
+        around, rest = line[: first.start()] + begin + line[first.end() :], begin.join(found[::size])
+        if not contained(words, line + rest).issubset(self.marks):
+            return None
+        if any(rest.count(word) != number * around.count(word) for word in (b"\x1b", *self.marks)):
             return None
         try:
             steps = Steps(dict(_values(name, found[at::size]) for name, at in names.items()), number)
@@ -191,7 +198,7 @@ class Form:
 def contained(words: Iterable[bytes], text: bytes) -> set[bytes]:
     """Those of the words that are in a text."""
     # a byte that is nowhere is found out sooner than a word
-    return {word for word in words if all(byte in text for byte in word) and word in text}
+    return {word for word in words if all(map(text.__contains__, word)) and word in text}
 
 
 _WHOLE = ("step", "total_steps", "global_batch_size")
@@ -199,25 +206,23 @@ _WHOLE = ("step", "total_steps", "global_batch_size")
 
 def _values(name: str, column: Sequence[bytes]) -> tuple[str, list[Any]]:
     """The field of a column, and the field's values."""
+    import pydantic_core  # several times as fast as float; not for commands that read no log
+
+    text = b",".join(column)
     if name == "tokens_per_second":
-        column = b"\n".join(column).replace(b",", b"").split(b"\n")
-    if name in _WHOLE:
-        with suppress(ValueError):  # 7.000
-            return name, _all(int, column)
-    values = _all(float, column)
+        text = b" ".join(column).replace(b",", b"").replace(b" ", b",")
+    whole = text.replace(b",", b"").isdigit()
+    try:
+        values: list[Any] = pydantic_core.from_json(b"[%b]" % text)
+    except ValueError:  # 007 and .5 are none in JSON
+        values = [*map(int if whole else float, text.split(b","))]
     if sum(values) >= _MOST:  # no number has a sign
         raise ValueError(max(values))
     if name in _WHOLE:
-        return name, [*map(int, values)]
+        return name, values if whole else [*map(int, values)]
+    if text.count(b".") != len(values):  # in JSON, a number without a dot may be an int
+        values = [*map(float, values)]
     return ("seconds", [value / 1000 for value in values]) if name == "milliseconds" else (name, values)
-
-
-def _all(kind: Callable[[bytes], float], column: Sequence[bytes]) -> list[float]:
-    """Their values; of those that come again and again, each is parsed once."""
-    if len({*column[:32]}) > 16:
-        return [*map(kind, column)]
-    values = {text: kind(text) for text in {*column}}
-    return [*map(values.__getitem__, column)]
 
 
 class MarkedReader:
@@ -237,7 +242,8 @@ def reads(*marks: str, usual: str | Sequence[str] = ()) -> Callable[[Reader], Ma
     Args:
         usual: the ends of the lines that training scripts usually print, as regular expressions; such lines are read many at a time. Each has
             a group for each field of `Step` that the reader finds in such a line (or `milliseconds`, for `seconds`), of `USUAL`, `DECIMAL` or
-            `WHOLE`, and no other group. The reader finds one step in such a line, no other reader finds any.
+            `WHOLE`, and no other group. The reader finds one step in such a line. No other reader finds any: what varies in such a line has
+            no place for a mark.
     """
     forms = (usual,) if isinstance(usual, str) else usual
     return lambda read: MarkedReader(marks, read, forms)
@@ -252,6 +258,10 @@ USUAL = DECIMAL + r"[-+eE0-9]{0,5}"
 COLOUR = r"\x1b\[[0-9;]{0,20}m"
 """A control sequence of a terminal, as a regular expression."""
 _MOST = 1e15
+LONGEST_LINE = 100_000
+"""Only this much of a line is read; lines of a training are shorter."""
+_ROOM = 5000
+"""More than a usual line has."""
 
 
 def parse_number(text: str | None) -> float | None:

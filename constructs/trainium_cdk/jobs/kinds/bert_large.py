@@ -14,7 +14,7 @@ from trainium_cdk.jobs import corrections, quote, templates
 from trainium_cdk.jobs.models import Checkpoints, Data, Job, Scaling, Upstream, check_warm_up
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
-from trainium_cdk.jobs.records import NUMBER, USUAL, WHOLE, Pattern, Reader, Step, parse_number, reads
+from trainium_cdk.jobs.records import DECIMAL, NUMBER, USUAL, WHOLE, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.jobs.values import wrong
 
@@ -72,8 +72,8 @@ _LINE = Pattern(
     rf"(?:(?:\s+seq/s)?\s+grad-norm : (?P<norm>{NUMBER}))?"
 )
 _USUAL = (
-    rf"LOG .{{24}} - \({WHOLE}, (?P<step>{WHOLE})\) step_loss : (?P<loss>{USUAL}) "
-    rf"learning_rate : (?P<learning_rate>{USUAL}) throughput : (?P<throughput>{USUAL})(?: seq/s)?"
+    rf"LOG [A-Z][a-z][a-z] [A-Z][a-z][a-z] [0-9: ]{{16}} - \({WHOLE}, (?P<step>{WHOLE})\) step_loss : (?P<loss>{DECIMAL}) "
+    rf"learning_rate : (?P<learning_rate>{USUAL}) throughput : (?P<throughput>{DECIMAL})(?: seq/s)?"
 )
 
 

@@ -33,7 +33,7 @@ _TOKENIZER = "gpt2"
 _CHECKPOINTS = "exp_manager.checkpoint_callback_params"
 _BAR = Pattern(r"\|\s{0,20}(?P<at>\d{1,15})/(?P<total>\d{1,15}) \[(?P<rest>[^\[\]\r\n]{0,2000})\]")
 _SETTING = Pattern(rf"(?P<key>[\w-]{{1,60}})=(?P<value>{NUMBER})(?=[,\]\s]|$)")
-_BEGIN = rf"\| {{0,20}}{WHOLE}/(?P<total_steps>{WHOLE}) \[[^=\[\]\r\n]{{1,60}}, v_num=[^=,\[\]\r\n]{{1,60}}, "
+_BEGIN = rf"\| {{0,20}}{WHOLE}/(?P<total_steps>{WHOLE}) \[[0-9:<?]{{1,30}}, {{1,9}}[0-9.?]{{1,9}}(?:it/s|s/it), v_num=[-\w]{{1,60}}, "
 _NORM, _STEP = rf"gradient_norm=(?P<grad_norm>{USUAL})", rf"global_step=(?P<step>{USUAL}), consumed_samples={USUAL}"
 _SPEED = rf"throughput=(?P<throughput>{USUAL}), throughput_peak={USUAL}"
 _USUAL = rf"{_BEGIN}reduced_train_loss=(?P<loss>{USUAL}), lr=(?P<learning_rate>{USUAL}), "

@@ -108,7 +108,11 @@ class TorchTitan(Job):
         description="Data set of the configuration on Hugging Face, to be fetched first: OWNER/NAME, or OWNER/NAME CONFIGURATION.",
     )
     chat: bool = Field(default=False, description="The data set has conversations, as for fine-tuning.")
-    tensor_parallel: int = Field(default=1, ge=1, description="NeuronCores of one part of the model, to be checked.")
+    tensor_parallel: int = Field(
+        default=1,
+        ge=1,
+        description="Degree of tensor parallelism that the configuration has: the NeuronCores of the job must divide by it.",
+    )
     precompile: bool = Field(default=False, description="Not supported: TorchNeuron compiles while it runs.")
     steps: int = Field(default=10_000, ge=1, description="Optimizer steps.")
     checkpoint_interval: int = Field(default=500, ge=1, description="Steps between two checkpoints.")

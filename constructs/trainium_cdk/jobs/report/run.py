@@ -57,7 +57,7 @@ class Run:
 
     def feed(self, stage: str, data: bytes) -> None:
         """Take a piece of a stage's log. Steps of other stages than `train` are trials, and not of the training."""
-        self.tails[stage] = (self.tails.get(stage, b"") + data)[-TAIL_BYTES:]
+        self.tails[stage] = (data if len(data) > TAIL_BYTES else self.tails.get(stage, b"") + data)[-TAIL_BYTES:]
         for record in self.reader.feed_many(data):
             if isinstance(record, Step | Steps) and stage == "train":
                 steps = record if isinstance(record, Steps) else Steps.of(record)
