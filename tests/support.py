@@ -69,8 +69,10 @@ def head_node(aws: LocalAws, cluster: str) -> Iterator[str]:
     tagged = [{"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}]
     made = ec2.run_instances(InstanceType="c5.4xlarge", MinCount=1, MaxCount=1, TagSpecifications=tagged)
     instance: str = made["Instances"][0]["InstanceId"]
-    yield instance
-    ec2.terminate_instances(InstanceIds=[instance])
+    try:
+        yield instance
+    finally:
+        ec2.terminate_instances(InstanceIds=[instance])
 
 
 def until(found: Callable[[], Any], seconds: float = 600) -> Any:

@@ -17,7 +17,7 @@ from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.jobs.test_slurm import log, script
-from tests.support import need
+from tests.support import head_node, need
 from trainium_cdk import outputs, settings
 from trainium_cdk.jobs import SlurmBackend, SsmTransport, SubmitError, TransportError, UnknownJob
 from trainium_cdk.jobs.connect import connect
@@ -45,25 +45,22 @@ def slurm(local_aws: LocalAws) -> Iterator[LocalSlurm]:
 @pytest.fixture(scope="module")
 def backend_of(local_aws: LocalAws, slurm: LocalSlurm) -> Iterator[As]:
     """The way of one user to the cluster: Run Command, as root, and from there to the account."""
-    ec2, s3 = local_aws.client("ec2"), local_aws.client("s3")
-    head = ec2.run_instances(InstanceType="c5.4xlarge", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
-    tags = {"parallelcluster:cluster-name": CLUSTER, "parallelcluster:node-type": "HeadNode"}
-    ec2.create_tags(Resources=[head], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
-    attached = slurm.attach(local_aws.directory / "clusters" / CLUSTER)
-    s3.create_bucket(Bucket=BUCKET)
+    s3 = local_aws.client("s3")
+    with head_node(local_aws, CLUSTER) as head:
+        attached = slurm.attach(local_aws.directory / "clusters" / CLUSTER)
+        s3.create_bucket(Bucket=BUCKET)
 
-    def made(user: str = "ubuntu") -> SlurmBackend:
-        cluster = make_cluster(fleet(nodes=4), cluster_name=CLUSTER, users="local", bucket=BUCKET).of_user(user)
-        person = cluster.folder != "trn"
-        way = SsmTransport(local_aws.client("ssm"), head, user, person=person, s3=s3, bucket=BUCKET)
-        way.interval = 0.2
-        return SlurmBackend(cluster, way)
+        def made(user: str = "ubuntu") -> SlurmBackend:
+            cluster = make_cluster(fleet(nodes=4), cluster_name=CLUSTER, users="local", bucket=BUCKET).of_user(user)
+            person = cluster.folder != "trn"
+            way = SsmTransport(local_aws.client("ssm"), head, user, person=person, s3=s3, bucket=BUCKET)
+            way.interval = 0.2
+            return SlurmBackend(cluster, way)
 
-    yield made
-    ec2.terminate_instances(InstanceIds=[head])
-    attached.unlink()
-    attached.parent.rmdir()
-    s3.delete_bucket(Bucket=BUCKET)
+        yield made
+        attached.unlink()
+        attached.parent.rmdir()
+        s3.delete_bucket(Bucket=BUCKET)
 
 
 def test_each_user_has_jobs_and_files_of_its_own(slurm: LocalSlurm, backend_of: As) -> None:

@@ -13,7 +13,7 @@ import pytest
 from sandbox import LocalAws
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
-from tests.support import need, put_aside
+from tests.support import head_node, need, put_aside
 from tests.trust.figures import record
 from trainium_cdk.jobs import LocalTransport, SlurmBackend, SsmTransport
 from trainium_cdk.outputs import SlurmCluster
@@ -63,22 +63,19 @@ def older(folder: Path, seconds: float) -> bool:
 @pytest.fixture(scope="session")
 def head(local_aws: LocalAws, slurm: LocalSlurm) -> Iterator[str]:
     """The head node's instance id."""
-    ec2, s3 = local_aws.client("ec2"), local_aws.client("s3")
-    instance: str = ec2.run_instances(InstanceType="c5.4xlarge", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
-    tags = {"parallelcluster:cluster-name": CLUSTER, "parallelcluster:node-type": "HeadNode"}
-    ec2.create_tags(Resources=[instance], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
-    folder = local_aws.directory / "clusters" / CLUSTER
-    slurm.attach(folder)
-    s3.create_bucket(Bucket=BUCKET)
-    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
-    before = put_aside()
-    yield instance
-    # an hour later a command would remove them; those of this minute may belong to another test
-    left = [answer for answer in put_aside() - before if older(answer, 20)]
-    record("answers-put-aside", folders=len(left))
-    for answer in left:
-        shutil.rmtree(answer, ignore_errors=True)
-    ec2.terminate_instances(InstanceIds=[instance])
+    s3 = local_aws.client("s3")
+    with head_node(local_aws, CLUSTER) as head_id:
+        folder = local_aws.directory / "clusters" / CLUSTER
+        slurm.attach(folder)
+        s3.create_bucket(Bucket=BUCKET)
+        s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+        before = put_aside()
+        yield head_id
+        # an hour later a command would remove them; those of this minute may belong to another test
+        left = [answer for answer in put_aside() - before if older(answer, 20)]
+        record("answers-put-aside", folders=len(left))
+        for answer in left:
+            shutil.rmtree(answer, ignore_errors=True)
     (folder / "node.json").unlink()
     folder.rmdir()
     kept = s3.list_object_versions(Bucket=BUCKET)

@@ -18,7 +18,7 @@ from sandbox.slurm import LocalSlurm
 from tests.cli.test_watch import get
 from tests.jobs.kubernetes.conftest import NAME, NODES, Running, script
 from tests.jobs.report import browser
-from tests.support import TRN, completed
+from tests.support import TRN, completed, head_node
 from tests.test_outputs import exported
 from trainium_cdk import settings
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
@@ -37,35 +37,35 @@ ALARM = {
 @pytest.fixture
 def stacks(running: Running, slurm: LocalSlurm, local_aws: LocalAws) -> Iterator[dict[str, dict[str, str]]]:
     """Outputs of three stacks, which the user may read."""
-    ec2, cloudformation, iam = (local_aws.client(name) for name in ("ec2", "cloudformation", "iam"))
+    cloudformation, iam = local_aws.client("cloudformation"), local_aws.client("iam")
     cloudwatch = local_aws.client("cloudwatch")
     cloudwatch.put_metric_alarm(**ALARM)
     cloudwatch.set_alarm_state(AlarmName=ALARM["AlarmName"], StateValue="ALARM", StateReason="a test")
-    head = ec2.run_instances(InstanceType="c5.4xlarge", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
-    tags = {"parallelcluster:cluster-name": "listed", "parallelcluster:node-type": "HeadNode"}
-    ec2.create_tags(Resources=[head], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
-    slurm.attach(local_aws.directory / "clusters/listed")
-    eks = settings.Environment.model_validate({"eks": {"cluster_name": NAME}})
-    made = {
-        "TrnPclusterStack-listed": exported(settings.Environment(), head_node_id=head),
-        "TrnEksStack-listed": exported(eks, bastion_host_id=""),
-        "TrnPclusterStack-silent": exported(settings.Environment(), head_node_id="i-0123456789abcdef0"),
-    }
-    for name, values in made.items():
-        note = {"Type": "AWS::SSM::Parameter", "Properties": {"Type": "String", "Value": "x"}}
-        template = {"Resources": {"Note": note}, "Outputs": {key: {"Value": value} for key, value in values.items()}}
-        cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template))
-        cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
-    policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": ACTIONS, "Resource": "*"}]}
-    iam.put_user_policy(UserName="jobs-editor", PolicyName="clusters", PolicyDocument=json.dumps(policy))
-    yield made
-    cloudwatch.delete_alarms(AlarmNames=[ALARM["AlarmName"]])
-    iam.delete_user_policy(UserName="jobs-editor", PolicyName="clusters")
-    for name in made:
-        cloudformation.delete_stack(StackName=name)
-        cloudformation.get_waiter("stack_delete_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
-    ec2.terminate_instances(InstanceIds=[head])
-    (local_aws.directory / "clusters/listed/node.json").unlink()
+    with head_node(local_aws, "listed") as head:
+        slurm.attach(local_aws.directory / "clusters/listed")
+        eks = settings.Environment.model_validate({"eks": {"cluster_name": NAME}})
+        made = {
+            "TrnPclusterStack-listed": exported(settings.Environment(), head_node_id=head),
+            "TrnEksStack-listed": exported(eks, bastion_host_id=""),
+            "TrnPclusterStack-silent": exported(settings.Environment(), head_node_id="i-0123456789abcdef0"),
+        }
+        for name, values in made.items():
+            note = {"Type": "AWS::SSM::Parameter", "Properties": {"Type": "String", "Value": "x"}}
+            template = {
+                "Resources": {"Note": note},
+                "Outputs": {key: {"Value": value} for key, value in values.items()},
+            }
+            cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(template))
+            cloudformation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+        policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": ACTIONS, "Resource": "*"}]}
+        iam.put_user_policy(UserName="jobs-editor", PolicyName="clusters", PolicyDocument=json.dumps(policy))
+        yield made
+        cloudwatch.delete_alarms(AlarmNames=[ALARM["AlarmName"]])
+        iam.delete_user_policy(UserName="jobs-editor", PolicyName="clusters")
+        for name in made:
+            cloudformation.delete_stack(StackName=name)
+            cloudformation.get_waiter("stack_delete_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+        (local_aws.directory / "clusters/listed/node.json").unlink()
 
 
 def trn(running: Running, *words: str) -> subprocess.CompletedProcess[str]:
