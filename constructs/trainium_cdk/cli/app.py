@@ -78,7 +78,12 @@ def _without_conversion(kind: type[TyperOption | TyperArgument]) -> None:
 
     def process_value(self: Any, ctx: Any, value: Any) -> Any:
         if type(value) is not self.type_descriptor.annotation and (value is not None or self.required):
-            return convert(self, ctx, value)
+            try:
+                return convert(self, ctx, value)
+            except Exception as e:
+                if type(e.__cause__).__name__ == "ValidationError" and hasattr(e, "message"):
+                    e.message = f"{value!r}: {e.message}"  # pydantic's message of a wrong type has no value
+                raise
         return self.callback(ctx, self, value) if self.callback else value
 
     kind.process_value = process_value  # type: ignore[method-assign]
