@@ -27,8 +27,9 @@ _LONGEST_PAUSE = 15.0
 class Changes:
     """Passes a status on when it differs from the one before; to no one if `notify` is None."""
 
-    def __init__(self, notify: Callable[[JobStatus], None] | None, first: JobStatus | None = None):
-        self._notify, self._last = notify, first
+    def __init__(self, notify: Callable[[JobStatus], None] | None):
+        self._notify = notify
+        self._last: JobStatus | None = None
 
     def __call__(self, status: JobStatus) -> bool:
         """Whether it differs."""
@@ -220,7 +221,7 @@ class Backend(Protocol[S]):
             follow: go on until the stage has ended, over restarts.
             offset: byte to begin at; after an interruption, the last `next_offset`. With one node only, unless the lines of
                 several have a fixed order (`ordered_logs`).
-            changed: called with the status whenever it has changed, while following.
+            changed: called with the status, and again whenever it has changed, while following.
 
         Raises:
             JobError: the job has no such stage or node, or is an array, whose members have logs.

@@ -138,7 +138,9 @@ printf 'no end of line'"""
     assert output.count("no end of line") == 2
     assert [p.offset for p in pieces][1:] == [p.next_offset for p in pieces][:-1]
     again = list(backend.logs(sent.id, node=1))
-    assert text(again) == text(backend.logs(sent.id, node=1, follow=True))
+    told: list[JobStatus] = []
+    assert text(again) == text(backend.logs(sent.id, node=1, follow=True, changed=told.append))
+    assert [job.ok for job in told] == [True]  # the state that it begins with, too
     assert text(backend.logs(sent.id, node=1, offset=len(text(again)) - 4)) == text(again)[-4:]
     [end] = backend.logs(sent.id, node=1, offset=len(text(again)) + 1)
     assert (end.offset, end.data) == (len(text(again)), b"")

@@ -47,8 +47,10 @@ def read(
     if offset and several:
         raise JobError("offset needs a node: lines of several nodes have no fixed order. Give a node, too")
     if follow:
+        report = Changes(changed)
+        report(now)
         for name in [stage] if stage else names:
-            yield from _follow(backend, now, job, name, node, offset if stage else 0, changed)
+            yield from _follow(backend, now, job, name, node, offset if stage else 0, report)
         return
     begun = [s.name for s in now.stages if s.state != "PENDING" and not (s.state == "CANCELLED" and s.started is None)]
     name = stage or (begun or names)[-1]
@@ -244,9 +246,9 @@ def _follow(
     stage: str,
     node: int | None,
     offset: int,
-    changed: Changed | None,
+    report: Changes,
 ) -> Iterator[LogChunk]:
-    nodes, place, last, report = _nodes(now, stage, node), 0, now, Changes(changed, now)
+    nodes, place, last = _nodes(now, stage, node), 0, now
     for text, current in _pieces(backend, job, stage, nodes):
         if current is not None:
             report(current)
