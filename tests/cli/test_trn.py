@@ -298,6 +298,18 @@ def test_help_is_quick_and_needs_nothing() -> None:
     assert "strong|weak" in bare("submit", "--help").stdout
 
 
+def test_a_dry_run_loads_nothing_that_asks_aws(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text(make_cluster(fleet()).model_dump_json())
+    code = (
+        "import atexit, sys; from trainium_cdk.cli.__main__ import main; "
+        "atexit.register(lambda: print(*(m for m in sys.modules if m in ('boto3', 'botocore', 'ssl')))); "
+        "sys.argv = ['trn', 'submit', 'bert-large', '--dry-run', '--cluster', 'cluster.json']; main()"
+    )
+    done = completed([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert "sbatch" in done.stdout
+    assert done.stdout.splitlines()[-1] == ""
+
+
 def test_a_command_that_asks_aws_loads_no_more_than_it_needs() -> None:
     """boto3's transfers and objects, and the metadata of all packages, take a quarter of its time."""
     code = (

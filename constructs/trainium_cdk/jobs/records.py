@@ -183,7 +183,7 @@ class Form:
         # what is around them; a word may end in the begin of a usual line
         begin = line[first.start() : min(first.start() + max(map(len, words)), first.start(1))]
         around, rest = line[: first.start()] + begin + line[first.end() :], begin.join(found[::size])
-        if not contained(words, line + rest).issubset(self.marks):
+        if not all(contained(words, one).issubset(self.marks) for one in (line, rest)):
             return None
         if any(rest.count(word) != number * around.count(word) for word in (b"\x1b", *self.marks)):
             return None

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from trainium_cdk.jobs.slurm.backend import SlurmBackend
-from trainium_cdk.jobs.slurm.transport import LocalTransport, is_head_node
+from trainium_cdk.jobs.slurm.transport import LocalTransport, Transport, is_head_node
 from trainium_cdk.outputs import SlurmCluster
 
 
@@ -17,9 +17,13 @@ def connect(
     here = is_head_node(cluster) if local is None else local
     if here:
         return SlurmBackend(of_caller(cluster), LocalTransport())
-    from trainium_cdk.jobs.slurm.ssm import SsmTransport  # with boto3
 
-    return SlurmBackend(cluster, lambda: SsmTransport.of(cluster, say))
+    def over_run_command() -> Transport:
+        from trainium_cdk.jobs.slurm.ssm import SsmTransport  # with boto3, which a dry run does not need
+
+        return SsmTransport.of(cluster, say)
+
+    return SlurmBackend(cluster, over_run_command)
 
 
 def of_caller(cluster: SlurmCluster) -> SlurmCluster:
