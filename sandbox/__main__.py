@@ -151,6 +151,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(problem, BrokenPipeError):  # `leftovers | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 2
+        if isinstance(problem, OSError) and problem.filename:
+            problem = SandboxError(f"{problem.filename}: {problem.strerror}. Give a folder of your own with --dir")
         print(problem, file=sys.stderr)
         return 2
     except (

@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainium_cdk.cli.filters import Lines, moment, time_of
-from trainium_cdk.errors import JobError
 
 NOW = dt.datetime(2026, 11, 24, 7, 0, tzinfo=dt.UTC)
 LOG = b"""0: trn: train: Slurm job 7 on n1, 2026-11-24T06:00:00Z
@@ -53,7 +53,7 @@ def test_any_line_has_a_time_or_none(line: bytes) -> None:
 
 
 def test_a_wrong_pattern_or_time_is_refused() -> None:
-    with pytest.raises(JobError, match=r"grep is '\(', which is not a regular expression"):
+    with pytest.raises(typer.BadParameter, match=r"'\(' is not a regular expression"):
         Lines(grep="(")
-    with pytest.raises(JobError, match=r"since is 'yesterday'\. Write a duration such as 30m"):
+    with pytest.raises(typer.BadParameter, match=r"'yesterday' is neither a duration nor a time\. Write 30m, 2h"):
         moment("yesterday")

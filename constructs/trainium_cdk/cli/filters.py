@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from collections import deque
 
-from trainium_cdk.errors import JobError
+import typer
 
 _TIME = re.compile(
     rb"(20\d\d)-(\d\d|[A-Z][a-z]{2})-(\d\d)[ T](\d\d):(\d\d):(\d\d)"  # also Neuron's 2026-Nov-24
@@ -19,7 +19,7 @@ def moment(since: str, now: dt.datetime | None = None) -> dt.datetime:
     """A time in UTC: a duration before now (30m, 2h, 1d) or an ISO time.
 
     Raises:
-        JobError: it is neither.
+        typer.BadParameter: it is neither.
     """
     now = now or dt.datetime.now(dt.UTC)
     if found := re.fullmatch(r"(\d{1,6})([smhd])", since):
@@ -27,8 +27,9 @@ def moment(since: str, now: dt.datetime | None = None) -> dt.datetime:
     try:
         given = dt.datetime.fromisoformat(since)
     except ValueError:
-        raise JobError(
-            f"since is {since!r}. Write a duration such as 30m, 2h or 1d, or a time such as 2026-11-24T07:00:00"
+        raise typer.BadParameter(
+            f"{since!r} is neither a duration nor a time. Write 30m, 2h or 1d, or a time such as 2026-11-24T07:00:00",
+            param_hint="--since",
         ) from None
     return given if given.tzinfo else given.replace(tzinfo=dt.UTC)
 
@@ -59,8 +60,9 @@ class Lines:
         try:
             self._grep = re.compile(grep.encode()) if grep is not None else None
         except re.error as e:
-            raise JobError(
-                f"grep is {grep!r}, which is not a regular expression: {e}. Put a backslash before special characters"
+            raise typer.BadParameter(
+                f"{grep!r} is not a regular expression: {e}. Put a backslash before special characters",
+                param_hint="--grep",
             ) from None
         self._since, self._recent = since, since is None
         self._last: deque[bytes] | None = deque(maxlen=tail) if tail is not None else None

@@ -33,7 +33,9 @@ def status(
 
     PROTECTED: stopped by ParallelCluster, after nodes that failed to start.
     """
+    from contextlib import suppress
     from dataclasses import asdict
+    from datetime import UTC, datetime
 
     from trainium_cdk.jobs.slurm import fleet as fleets
 
@@ -42,9 +44,10 @@ def status(
     if as_json:
         put(asdict(found))
         return
-    say(
-        f"the fleet of {jobs.cluster.cluster_name} is {found.status}" + (f" since {found.since}" if found.since else "")
-    )
+    since = found.since
+    with suppress(ValueError):
+        since = f"{datetime.fromisoformat(since).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    say(f"the fleet of {jobs.cluster.cluster_name} is {found.status}" + (f" since {since}" if since else ""))
     if found.status == "PROTECTED":
         say(f"`trn why {jobs.cluster.stack}` has the reason; `trn fleet start` starts it again")
 
