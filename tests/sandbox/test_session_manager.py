@@ -120,7 +120,7 @@ def read(terminal: int, pattern: bytes) -> re.Match[bytes]:
 @pytest.mark.usefixtures("plugin")
 def test_a_command_in_a_terminal(node: str) -> None:
     """Its input, and Ctrl-C, which ends the program there and not the session."""
-    command = """trap 'echo "not $WHERE"' INT; read -r line; echo "got $line"; sleep 600; echo done"""
+    command = """trap 'echo "not $WHERE"' INT; read -r line; sh -c 'echo "got $0"; exec sleep 600' "$line"; echo done"""
     with terminal(node, "us-east-1", command) as screen:
         os.write(screen, b"a line\r")
         read(screen, b"got a line")

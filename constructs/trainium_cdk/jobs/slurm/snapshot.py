@@ -256,7 +256,8 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
         elif key == "sacct":
             slurm.accounts[rest.partition("|")[0]] = rest.split("|", 6)
         elif key == "down" and rest.count("|") >= 3:
-            slurm.down.append(Down(*rest.split("|", 3)))
+            if (down := Down(*rest.split("|", 3))).nodes:  # sinfo has a line for a partition without such nodes, too
+                slurm.down.append(down)
         elif key == "block" and "|" in rest:
             slurm.blocks.append((rest.partition("|")[0], rest.partition("|")[2]))
         elif key == "free":

@@ -270,7 +270,7 @@ def _limit(found: re.Match[str]) -> str:
 
 def _lost(known: Known) -> str:
     """The nodes that are down, of which the stage has lost one."""
-    return next((f": {down.nodes[:200]} is down ({down.reason[:200]})" for down in known.down if down.nodes), "")
+    return next((f": {down.nodes[:200]} is down ({down.reason[:200]})" for down in known.down), "")
 
 
 _EC2_CODE = re.compile(r"\((Error )?Code: ?(\w{1,60})\)")
