@@ -34,6 +34,7 @@ from trainium_cdk.jobs.slurm.render import render
 from trainium_cdk.jobs.slurm.snapshot import ask_all, ask_cancel
 from trainium_cdk.jobs.slurm.submit_script import NO_RESPONSE
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, LocalTransport, Result
+from trainium_cdk.jobs.status import JobStatus
 
 
 def script(body: str, **fields: object) -> Script:
@@ -153,10 +154,17 @@ def test_bert_is_prepared_compiled_and_trained_on_the_same_nodes(
     first = backend.submit(BertLarge(nodes=2, optimizer="adamw", run_steps=12, data=data))
     assert list(first.stages) == ["prepare", "precompile", "train"]
     reader = Follower()
-    stages, states = [], []
-    for chunk in backend.logs(first.id, follow=True, changed=lambda s: states.append(s.state)):
+    stages, states, ends = list[str](), list[str](), list[int]()
+
+    def changed(job: JobStatus) -> None:
+        states.append(job.state)
+        if job.done:
+            ends.append(len(stages))
+
+    for chunk in backend.logs(first.id, follow=True, changed=changed):
         stages.append(chunk.stage)
         reader.feed(chunk.data)
+    assert ends == [len(stages)]  # after the last line
     ended = backend.status(first.id)
     assert ended.ok, log(backend, first.id)
     assert (states[-1], "RUNNING" in states) == ("COMPLETED", True)

@@ -120,8 +120,14 @@ done
 printf 'no end of line'"""
     sent = backend.submit(script(content), "follow")
     seen: list[JobStatus] = []
-    pieces = []
-    for piece in backend.logs(sent.id, follow=True, changed=seen.append):
+    pieces, ends = [], list[int]()
+
+    def changed(job: JobStatus) -> None:
+        seen.append(job)
+        if job.done:
+            ends.append(len(pieces))
+
+    for piece in backend.logs(sent.id, follow=True, changed=changed):
         pieces.append(piece)
         (running.shared / "follow").touch()
     output = text(pieces)
@@ -130,6 +136,7 @@ printf 'no end of line'"""
         assert mine == [f"{node}: step {i} on {node}" for i in range(1, 9)]
     assert len(pieces) > 2
     assert seen[-1].ok
+    assert ends == [len(pieces)]
     [listed] = [job for job in backend.list() if job.id == sent.id]  # reads no pods of completed jobs
     began, there = listed.stages[-1].started, seen[-1].stages[-1].started
     assert began is not None

@@ -251,14 +251,16 @@ def _follow(
     nodes, place, last = _nodes(now, stage, node), 0, now
     for text, current in _pieces(backend, job, stage, nodes):
         if current is not None:
-            report(current)
             last = current
+            if any(s.name == stage and s.state in ACTIVE for s in current.stages):
+                report(current)  # that it has ended comes after its last lines
         if place + len(text) > offset:
             yield LogChunk(stage, max(place, offset), text[max(0, offset - place) :])
         place += len(text)
     if not place and any(s.name == stage and s.state != "CANCELLED" for s in last.stages):
         for n in nodes:  # it ended before it could be followed, and its pods are deleted
             yield from _chunks(stage, _one(backend, last, job, stage, n), n if len(nodes) > 1 else None)
+    report(last)
 
 
 def _pieces(

@@ -84,11 +84,12 @@ def _follow(
     patience = Patience(FOLLOWING, first=interval, sleep=source.sleep)
     while True:
         chunk, status, _ = patience.ask(lambda: source.log_piece(id, stage, node, offset, LOG_BYTES))  # noqa: B023  called at once
-        notify(status)
+        active = any(s.name == stage and s.state in ACTIVE for s in status.stages)
+        if active or not chunk.data:  # that it has ended comes after its last lines
+            notify(status)
         if chunk.data:
             yield chunk
             offset = chunk.next_offset
-        active = any(s.name == stage and s.state in ACTIVE for s in status.stages)
         if not chunk.data and not active:
             return
         if active and len(chunk.data) < LOG_BYTES:
