@@ -107,4 +107,5 @@ def checkout(folder: Path) -> Path:
             (folder / entry.name).symlink_to(entry)
     (folder / "environment.yaml").write_text(example())
     (folder / "my-script.py").write_text('import sys\nprint("got:", *sys.argv[1:])\n')
+    (folder / "evaluate.sh").write_text('echo "evaluated on $(hostname)"\n')
     return folder

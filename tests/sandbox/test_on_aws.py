@@ -78,6 +78,12 @@ def test_nothing_is_left_out_that_is_not_printed() -> None:
     assert NOT_RUN.keys() <= set(on_aws.commands())
 
 
+def test_jobs_come_after_their_cluster() -> None:
+    for part in printed():
+        deployed = next(i for i, command in enumerate(part) if command.startswith("cdk deploy"))
+        assert not re.search(r"^trn (submit|logs|status|report|cancel)", "\n".join(part[:deployed]), re.MULTILINE)
+
+
 @pytest.mark.sweep
 def test_slurm_step_by_step(shell: on_aws.Shell) -> None:
     for command in printed()[0]:
@@ -93,6 +99,8 @@ def test_slurm_step_by_step(shell: on_aws.Shell) -> None:
                 shell.job = job
             elif "my-script.py" in command:
                 assert "got: its arguments" in shell.run(f"trn logs -f {shlex.quote(job)}")
+            elif "evaluate.sh" in command:
+                assert "evaluated on cpu-" in shell.run(f"trn logs -f {shlex.quote(job)}")
             else:
                 shell.run(f"trn cancel {shlex.quote(job)}")
         elif command.startswith("trn status"):
