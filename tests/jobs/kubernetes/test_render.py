@@ -143,6 +143,8 @@ def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
     # SC1090/SC1091: files found only in the pod. SC2154, SC2034: variables that a sourced file sets or uses.
     # SC2329, SC2317: functions that are called by their name in a variable
     apart = "SC1090,SC1091,SC2154,SC2034,SC2329,SC2317" + (",SC2016,SC2089,SC2090" if name in WORDS else "")
+    if name == "gpt-6.7b":  # its `steps` are called by that name in the subshell that sets PIP_CONSTRAINT
+        apart += ",SC2031"
     found = completed([SHELLCHECK, "-s", "bash", "-e", apart, *scripts], cwd=tmp_path)
     assert found.stdout + found.stderr == ""
     assert len(scripts) >= 2
