@@ -28,9 +28,11 @@ from trainium_cdk import (
     TrnNetwork,
     TrnNodeGroup,
     TrnNodeRole,
+    TrnObservability,
     TrnOutputs,
     TrnPcluster,
     TrnPclusterProvider,
+    TrnPcsCluster,
     TrnPeering,
     TrnPlugins,
     TrnRegistry,
@@ -212,6 +214,10 @@ TrnPeering(
     accepter_role=a_role(slurm, "Accepter"),
 )
 TrnOutputs(slurm, "Outputs", cluster=pcluster, bucket=jobs.bucket)
+watched = TrnObservability(slurm, "Watched", cluster_name="slurm", queues={"large": 21.5}, storage=shared)
+watched.grant_write(a_role(slurm, "Sender"))
+pcs = TrnPcsCluster(slurm, "Pcs", vpc=network.vpc, storage=efs.FileSystem(slurm, "OfPcs", vpc=network.vpc))
+jobs.grant_read_write(pcs)
 app.synth()
 
 

@@ -16,7 +16,6 @@ from tests.wheels import run
 
 APP = ROOT / "tests/apps/every_export.py"
 PYRIGHT = ROOT / ".venvs/types/bin/basedpyright"
-pytestmark = pytest.mark.sweep
 
 
 def test_the_app_uses_every_export() -> None:
@@ -24,12 +23,14 @@ def test_the_app_uses_every_export() -> None:
     assert [name for name in trainium_cdk.__all__ if f"    {name},\n" not in text] == []
 
 
+@pytest.mark.sweep
 def test_mypy_strict_reports_nothing(installed: Path, tmp_path: Path) -> None:
     shutil.copy(APP, tmp_path / "app.py")
     strict = ("--strict", "--config-file=", "--python-executable", installed)
     run(sys.executable, "-m", "mypy", *strict, "app.py", cwd=tmp_path)
 
 
+@pytest.mark.sweep
 def test_pyright_reports_nothing(installed: Path, tmp_path: Path) -> None:
     need(PYRIGHT.exists(), f"pyright is not installed ({PYRIGHT}): make .venvs/types/.done")
     shutil.copy(APP, tmp_path / "app.py")

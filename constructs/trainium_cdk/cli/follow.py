@@ -12,7 +12,7 @@ from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli import terminal
 from trainium_cdk.cli.named import age, did_you_mean, duration, length, then, user, whole
 from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, on_cluster
-from trainium_cdk.cli.output import hand_out, one_line, put, say, shown, status_when_interrupted, table
+from trainium_cdk.cli.output import goes_on, hand_out, one_line, put, say, shown, status_when_interrupted, table
 from trainium_cdk.errors import JobError, TrnError
 
 _FAILED_BY_PROGRAM = {"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "TIMEOUT"}
@@ -174,8 +174,8 @@ def logs(
             words += "" if node is None else f" --node {node}"
             if last and (node is not None or jobs.ordered_logs):
                 words += f" --offset {offset}"
-            flag, goes_on = (" -f", f"Ctrl-C does not end a job: {id} continues to run. ") if follow else ("", "")
-            say(f"\n{goes_on}To continue: trn logs{flag} {id}{words}{at(on)}")
+            flag, begin = (" -f", f"{goes_on(id)}. ") if follow else ("", "")
+            say(f"\n{begin}To continue: trn logs{flag} {id}{words}{at(on)}")
         raise
     reader.close()
     ended = jobs.status(id)
@@ -236,9 +236,7 @@ def wait(
     ids = [whole(jobs, id) for id in ids]
     end = None if timeout is None else time.monotonic() + timeout
     named = " ".join(ids)
-    with status_when_interrupted(
-        lambda: f"Ctrl-C does not end a job: {named} continues to run. To wait again: trn wait {named}{at(on)}"
-    ):
+    with status_when_interrupted(lambda: f"{goes_on(named)}. To wait again: trn wait {named}{at(on)}"):
         for id in ids:
             left = None if end is None else max(0.0, end - time.monotonic())
             found.append(jobs.wait(id, left, lambda s: say(one_line(s))))

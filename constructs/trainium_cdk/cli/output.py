@@ -75,6 +75,12 @@ def status_when_interrupted(status: Callable[[], str]) -> Iterator[None]:
         raise
 
 
+def goes_on(jobs: str) -> str:
+    """For the line of a follower that is interrupted: that Ctrl-C, if it was that, ends no job."""
+    pressed = isinstance(sys.exception(), KeyboardInterrupt)
+    return f"{'Ctrl-C does not end a job: ' if pressed else ''}{jobs} continues to run"
+
+
 def hand_out(data: bytes, handed_out: Callable[[int], None], show: Callable[[bytes], bytes] = bytes) -> None:
     """Write to standard output, and report the size of each piece: Ctrl-C takes effect before a piece or after its report.
 
