@@ -17,7 +17,7 @@ from sandbox.datasets import seed_datasets
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.support import fetched, head_node, need, put_aside, table
-from trainium_cdk.jobs import BertLarge, Follower, Gpt, Script, SlurmBackend, SsmTransport, TransportError
+from trainium_cdk.jobs import BertLarge, Follower, Script, SlurmBackend, SsmTransport, TransportError
 
 CLUSTER = "jobs-over-ssm"
 BUCKET = "trn-jobs-over-ssm"
@@ -237,21 +237,6 @@ def test_bert_from_public_data(cloud: SlurmBackend, shared_dir: Path) -> None:
     again = cloud.submit(BertLarge(nodes=2, run_steps=1, precompile=False))
     assert list(again.stages) == ["train"]
     assert cloud.cancel(again.id).done
-
-
-@pytest.mark.sweep
-def test_gpt_from_public_data(cloud: SlurmBackend, shared_dir: Path) -> None:
-    cloud.cluster = cloud.cluster.model_copy(update={"neuron_release": "2.28.1"})
-    job = cloud.submit(Gpt(nodes=2, steps=3))
-    reader = Follower()
-    for chunk in cloud.logs(job.id, follow=True):
-        reader.feed(chunk.data)
-    assert cloud.status(job.id).ok, read(cloud, job.id)
-    assert reader.summary.last is not None
-    assert (reader.summary.last.step, reader.summary.last.total_steps) == (2, 3)  # it counts from 0
-    assert list((shared_dir / "jobs" / job.id / "output/checkpoints").glob("*step=3-consumed_samples=3072.ckpt"))
-    assert "Worker 1" in read(cloud, job.id, node=1)
-    assert "Worker 1" not in read(cloud, job.id, node=0)
 
 
 def archive(files: int) -> bytes:
