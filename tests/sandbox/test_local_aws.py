@@ -40,15 +40,6 @@ def test_the_command_line_gives_a_shell_its_aws(tmp_path: Path, capsys: pytest.C
     assert LocalAws.attach(tmp_path / "aws") is None
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    need_local_aws()
-    (tmp_path / "file").touch()
-    assert main(["up", "--dir", str(tmp_path / "file/aws")]) == 2
-    assert (
-        capsys.readouterr().err == f"{tmp_path}/file/aws/tmp: Not a directory. Give a folder of your own with --dir\n"
-    )
-
-
 def test_an_emulator_that_does_not_start_shows_the_end_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

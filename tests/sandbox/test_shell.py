@@ -164,7 +164,7 @@ def test_a_region_is_not_changed_under_a_running_one(local_aws: LocalAws, capsys
     ("arguments", "message"),
     [
         (["--region", "x y"], "--region is 'x y', which is no region of AWS. Give one such as us-west-2\n"),
-        (["--dir", "{file}"], "Not a directory: '{file}/tmp'\n"),
+        (["--dir", "{file}"], "{file}/tmp: Not a directory. Give a folder of your own with --dir\n"),
     ],
 )
 def test_a_start_that_cannot_be(
