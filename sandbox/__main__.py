@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(problem, BrokenPipeError):  # `leftovers | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 2
-        if isinstance(problem, OSError) and problem.filename:
+        if isinstance(problem, OSError) and options.dir.absolute() in Path(str(problem.filename)).absolute().parents:
             problem = SandboxError(f"{problem.filename}: {problem.strerror}. Give a folder of your own with --dir")
         print(problem, file=sys.stderr)
         return 2

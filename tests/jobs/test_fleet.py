@@ -27,7 +27,9 @@ def test_the_fleet_is_stopped_and_started(backend: SlurmBackend, slurm: LocalSlu
     file.write_text(backend.cluster.model_dump_json())
 
     def trn(*words: str, code: int = 0) -> str:
-        done = completed([TRN, "fleet", *words, "--cluster", str(file), "--local"], env=slurm.node_env())
+        done = completed(
+            [TRN, "fleet", *words, "--cluster", str(file), "--local"], env={**slurm.node_env(), "TZ": "UTC"}
+        )
         assert done.returncode == code, done.stderr
         return done.stderr
 

@@ -35,8 +35,9 @@ def status(
     """
     from contextlib import suppress
     from dataclasses import asdict
-    from datetime import UTC, datetime
+    from datetime import datetime
 
+    from trainium_cdk.cli.named import clock
     from trainium_cdk.jobs.slurm import fleet as fleets
 
     jobs = _slurm(on)
@@ -46,7 +47,7 @@ def status(
         return
     since = found.since
     with suppress(ValueError):
-        since = f"{datetime.fromisoformat(since).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        since = clock(datetime.fromisoformat(since).timestamp())
     say(f"the fleet of {jobs.cluster.cluster_name} is {found.status}" + (f" since {since}" if since else ""))
     if found.status == "PROTECTED":
         say(f"`trn why {jobs.cluster.stack}` has the reason; `trn fleet start` starts it again")

@@ -10,7 +10,7 @@ import typer
 
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli import terminal
-from trainium_cdk.cli.named import age, did_you_mean, duration, length, then, user, whole
+from trainium_cdk.cli.named import age, clock, did_you_mean, duration, length, then, user, whole
 from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, on_cluster
 from trainium_cdk.cli.output import goes_on, hand_out, one_line, put, say, shown, status_when_interrupted, table
 from trainium_cdk.errors import JobError, TrnError
@@ -327,7 +327,7 @@ def show(found: JobStatus) -> None:
             s.name,
             s.number,
             s.state,
-            _clock(s.started),
+            clock(s.started),
             length((s.ended or now) - s.started) if s.started else "",
             s.nodes,
             s.reason,
@@ -336,12 +336,8 @@ def show(found: JobStatus) -> None:
     ]
     table("", ["stage", "id", "state", "started", "duration", "nodes", "reason"], rows)
     if found.members:
-        rows = [[f"{found.id}/{m.name}", m.state, _clock(m.started), m.nodes, m.reason] for m in found.members]
+        rows = [[f"{found.id}/{m.name}", m.state, clock(m.started), m.nodes, m.reason] for m in found.members]
         table("", ["member", "state", "started", "nodes", "reason"], rows)
-
-
-def _clock(seconds: int | None) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds)) if seconds else ""
 
 
 def summarize(summary: Summary, published: Expected | None = None) -> list[str]:

@@ -139,3 +139,8 @@ def duration(job: JobStatus) -> str:
     if not begun:
         return ""
     return length((max(ended, default=None) if job.done and ended else time.time()) - min(begun))  # type: ignore[operator]
+
+
+def clock(seconds: float | None) -> str:
+    """A time since 1970 in this machine's zone; empty if there is none."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds)) if seconds else ""

@@ -180,7 +180,7 @@ class Form:
         number = len(found) // size
         if max(map(len, found[::size])) > LONGEST_LINE - _ROOM:
             return None
-        # what is around them; a word may end in the begin of a usual line
+        # what is around them; a word may end in the beginning of a usual line
         begin = line[first.start() : min(first.start() + max(map(len, words)), first.start(1))]
         around, rest = line[: first.start()] + begin + line[first.end() :], begin.join(found[::size])
         if not all(contained(words, one).issubset(self.marks) for one in (line, rest)):

@@ -100,6 +100,10 @@ class JobStatus:
         """Whether the job has ended. If a stage is lost, those before it may still run."""
         return self.state == "LOST" or all(s.state not in ACTIVE for s in self.stages)
 
+    def active(self, stage: str) -> bool:
+        """Whether a stage waits or runs."""
+        return any(s.name == stage and s.state in ACTIVE for s in self.stages)
+
     @property
     def ok(self) -> bool:
         return all(s.state == "COMPLETED" for s in self.stages)

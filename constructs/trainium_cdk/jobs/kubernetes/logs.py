@@ -16,7 +16,7 @@ from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, object_name, subm
 from trainium_cdk.jobs.kubernetes.reader import kept_log
 from trainium_cdk.jobs.kubernetes.source import JobSource
 from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
-from trainium_cdk.jobs.status import ACTIVE, JobStatus, LogChunk
+from trainium_cdk.jobs.status import JobStatus, LogChunk
 
 Changed = Callable[[JobStatus], None]
 _QUIET_SECONDS = 300.0
@@ -252,7 +252,7 @@ def _follow(
     for text, current in _pieces(backend, job, stage, nodes):
         if current is not None:
             last = current
-            if any(s.name == stage and s.state in ACTIVE for s in current.stages):
+            if current.active(stage):
                 report(current)  # that it has ended comes after its last lines
         if place + len(text) > offset:
             yield LogChunk(stage, max(place, offset), text[max(0, offset - place) :])
@@ -294,7 +294,7 @@ def _pieces(
                     continue
                 patience.answered()
                 yield b"", current
-                if not any(s.name == stage and s.state in ACTIVE for s in current.stages):
+                if not current.active(stage):
                     ended = time.monotonic()
                     for reader in readers:
                         reader.last_look.set()

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from trainium_cdk.jobs.backend import Changes, check_log
 from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
 from trainium_cdk.jobs.slurm.transport import Transport
-from trainium_cdk.jobs.status import ACTIVE, JobStatus, LogChunk
+from trainium_cdk.jobs.status import JobStatus, LogChunk
 
 LOG_BYTES = 16 * 1024 * 1024
 """Maximum bytes of a log in one response. Through SSM, large responses come through the stack's bucket."""
@@ -84,7 +84,7 @@ def _follow(
     patience = Patience(FOLLOWING, first=interval, sleep=source.sleep)
     while True:
         chunk, status, _ = patience.ask(lambda: source.log_piece(id, stage, node, offset, LOG_BYTES))  # noqa: B023  called at once
-        active = any(s.name == stage and s.state in ACTIVE for s in status.stages)
+        active = status.active(stage)
         if active or not chunk.data:  # that it has ended comes after its last lines
             notify(status)
         if chunk.data:
