@@ -13,6 +13,8 @@ import threading
 from types import ModuleType
 from typing import Any
 
+from trainium_cdk._compiled import compile_sources_once
+
 
 def main() -> None:
     """Load the command, run it and end this process. Ctrl-C ends it silently while it loads, when nothing has begun, and after its last
@@ -58,6 +60,7 @@ def _run() -> None:
     gc.disable()  # modules that load leave nothing to collect: a tenth of the time of a short command
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would read the files of all packages to find one
     _metadata_later()
+    compile_sources_once()
     from trainium_cdk.cli import app
 
     try:
