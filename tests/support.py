@@ -76,10 +76,11 @@ def head_node(aws: LocalAws, cluster: str) -> Iterator[str]:
 
 
 def until(found: Callable[[], Any], seconds: float = 600) -> Any:
-    """What `found` gives once it is true; its last answer if it does not become true in that time."""
-    end = time.monotonic() + seconds
-    while not (last := found()) and time.monotonic() < end:
-        time.sleep(0.1)
+    """What `found` gives once it is true; its last answer if it does not become true in that time. The longer it has waited, the more
+    rarely it asks: what answers uses the processor, too."""
+    begin = time.monotonic()
+    while not (last := found()) and (waited := time.monotonic() - begin) < seconds:
+        time.sleep(min(0.5, 0.05 + waited / 10))
     return last
 
 

@@ -105,7 +105,8 @@ def test_the_whole_array_is_cancelled_and_a_member_is_requeued(
     running = next(m for m in backend.status(sent.id).members if m.state == "RUNNING")
     slurm.run(["scontrol", "requeue", running.number])
     assert until(lambda: backend.status(f"{sent.id}/{running.name}").state == "PENDING")
-    slurm.run(["scontrol", "update", f"JobId={running.number}", "StartTime=now"])  # Slurm would wait for some minutes
+    # Slurm would wait for some minutes; in the second of the requeue its node would refuse the job ("credential revoked")
+    slurm.run(["scontrol", "update", f"JobId={running.number}", "StartTime=now+2"])
     assert until(lambda: log(backend, f"{sent.id}/{running.name}").count("Slurm job") == 2)
     assert backend.cancel(sent.id).state == "CANCELLED"
     assert {m.state for m in backend.status(sent.id).members} == {"CANCELLED"}
