@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import atexit
 import functools
+import hashlib
 import json
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import cloudformation_validate
@@ -94,16 +97,32 @@ def _references(node: Any) -> set[str]:
     return found | ({depends} if isinstance(depends, str) else set(depends))
 
 
+_OPTIONS = ManualArgs(regions=["us-east-1"], ignore_checks=["W", "I"])
+_CLEAN = Path(__file__).parent.parent / ".cache/clean-templates"
+"""An empty file for each template without findings, by the hash of its text, of the validators' versions and of their options: most changes
+of the code change few templates, and each takes half a second."""
+
+
 @functools.cache
 def _validators() -> tuple[Runner, cloudformation_validate.RegoEngine]:
     """Each loads its rules when it is made, for half a second."""
-    config = ManualArgs(regions=["us-east-1"], ignore_checks=["W", "I"])
-    return Runner(ConfigMixIn(**config)), cloudformation_validate.RegoEngine()
+    return Runner(ConfigMixIn(**_OPTIONS)), cloudformation_validate.RegoEngine()
 
 
 def findings(template: Template) -> list[str]:
     """What cfn-lint and the CloudFormation validator call an error; `Template.from_stack` refuses circles."""
     text = json.dumps(template.to_json())
+    by = [repr(_OPTIONS), *(version(name) for name in ("cfn-lint", "cloudformation-validate"))]
+    clean = _CLEAN / hashlib.sha256("\n".join([*by, text]).encode()).hexdigest()
+    if clean.exists():
+        return []
+    if not (found := _findings(text)):
+        _CLEAN.mkdir(parents=True, exist_ok=True)
+        clean.touch()
+    return found
+
+
+def _findings(text: str) -> list[str]:
     linter, engine = _validators()
     document, mistakes = decode_str(text)
     linted = [*mistakes, *linter.validate_template(document)]
