@@ -12,9 +12,11 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -70,8 +72,10 @@ def length(port: int, size: int) -> int:
 
 
 @pytest.mark.usefixtures("plugin")
-def test_a_tunnel(node: str, server: int, local_aws: LocalAws) -> None:
-    """Many connections, of any size, one of which ends early."""
+def test_a_tunnel(node: str, server: int, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many connections, of any size, one of which ends early. Nothing is left of it."""
+    sockets = Path(tempfile.mkdtemp())  # a short path, as sockets need
+    monkeypatch.setenv("TMPDIR", str(sockets))
     port = free_port()
     end = forward(node, "us-east-1", TO_HOST, {"host": "localhost", "portNumber": str(server)}, port)
     sizes = [0, 1, 1015, 1016, 1017, 300_000] * 5
@@ -79,7 +83,9 @@ def test_a_tunnel(node: str, server: int, local_aws: LocalAws) -> None:
         cut.sendall(b"GET /1000000 HTTP/1.0\r\n\r\n")
         found = list(some.map(length, [port] * len(sizes), sizes))
     assert found == sizes
+    assert list(sockets.iterdir())
     end()
+    sockets.rmdir()
     with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.1", port)):
         pass
     assert not local_aws.client("ssm").describe_sessions(State="Active")["Sessions"]

@@ -164,9 +164,12 @@ def forward(target: str, region: str, document: str, parameters: Mapping[str, st
 
     def end() -> None:
         atexit.unregister(end)
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        process.send_signal(signal.SIGINT)  # SIGTERM ends the plug-in without the deletion of its socket
+        try:
             process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
         if process.stderr:
             process.stderr.close()
         terminate()
