@@ -107,7 +107,8 @@ def table(test: str, name: str) -> Any:
 
 
 def swept(values: Iterable[Any], *kept: Any) -> list[Any]:
-    """Parameters of a test: `make test` runs those that are named in `kept`, `make trust` runs all of them."""
+    """Parameters of a test: `make test` runs those that are named in `kept`, `make trust` runs all of them. A tuple has one for each name."""
     every = list(values)
     assert set(kept) <= set(every), set(kept) - set(every)
-    return [value if value in kept else pytest.param(value, marks=pytest.mark.sweep) for value in every]
+    rows = [(value, value if isinstance(value, tuple) else (value,)) for value in every]
+    return [pytest.param(*row, marks=() if value in kept else pytest.mark.sweep) for value, row in rows]

@@ -50,11 +50,10 @@ def test_instances_that_come_while_a_size_is_lowered_are_the_ones_that_end(opene
 @pytest.mark.parametrize(
     "broken",
     [
-        {"spec": {"taints": [{"key": "aws.amazon.com/neuron", "value": "true", "effect": "NoSchedule"}, {"key": "example.com/unreachable", "effect": "NoSchedule"}]}},
-        {"status": {"capacity": {"aws.amazon.com/neuron": "15"}, "allocatable": {"aws.amazon.com/neuron": "15"}}},
-        {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "container runtime is down"}]}},
+        pytest.param({"spec": {"taints": [{"key": "aws.amazon.com/neuron", "value": "true", "effect": "NoSchedule"}, {"key": "example.com/unreachable", "effect": "NoSchedule"}]}}, id="tainted", marks=pytest.mark.sweep),
+        pytest.param({"status": {"capacity": {"aws.amazon.com/neuron": "15"}, "allocatable": {"aws.amazon.com/neuron": "15"}}}, id="lacks a device"),
+        pytest.param({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "container runtime is down"}]}}, id="not Ready", marks=pytest.mark.sweep),
     ],
-    ids=["tainted", "lacks a device", "not Ready"],
 )  # fmt: skip
 def test_a_node_that_cannot_be_used_is_replaced(broken: dict[str, Any], opened: Open) -> None:
     """unusable: neither free nor counted."""
@@ -79,10 +78,9 @@ def test_a_node_that_cannot_be_used_is_replaced(broken: dict[str, Any], opened: 
     assert scene.desired == 2
 
 
-@pytest.mark.parametrize("sizes", swept([(11, 16), (3, 4)], (3, 4)), ids="{0[0]} of {0[1]}".format)
-def test_no_node_is_started_while_one_is_unavailable(sizes: tuple[int, int], opened: Open) -> None:
+@pytest.mark.parametrize(("some", "size"), swept([(11, 16), (3, 4)], (3, 4)))
+def test_no_node_is_started_while_one_is_unavailable(some: int, size: int, opened: Open) -> None:
     """part: all or none, with a reservation. Kueue tries again later."""
-    some, size = sizes
     scene = opened(f"part-{size}", size)
     scene.retry_after_seconds(1)
     scene.capacity(some)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import trainium_cdk
-from tests.support import ROOT, need
+from tests.support import ROOT, need, swept
 from tests.wheels import run
 
-APP = ROOT / "tests/apps/every_export.py"
+APP, EXAMPLES = ROOT / "tests/apps/every_export.py", ROOT / "examples"
 PYRIGHT = ROOT / ".venvs/types/bin/basedpyright"
 
 
@@ -38,7 +38,11 @@ def test_pyright_reports_nothing(installed: Path, tmp_path: Path) -> None:
     run(PYRIGHT, "--pythonpath", installed, cwd=tmp_path)
 
 
-@pytest.mark.parametrize("app", [APP, *sorted((ROOT / "examples").glob("*.py"))], ids=lambda app: app.stem)
+@pytest.mark.parametrize(
+    "app",
+    swept([APP, *sorted(EXAMPLES.glob("*.py"))], APP, *(EXAMPLES / f"{name}.py" for name in ("eks_jobs", "imported_cluster", "pcs_cluster"))),
+    ids=lambda app: app.stem,
+)  # fmt: skip
 def test_the_wheel_alone_synthesises_it(app: Path, installed: Path, tmp_path: Path) -> None:
     shutil.copy(app, tmp_path / "app.py")
     node = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

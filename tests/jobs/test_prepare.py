@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.jobs.conftest import fleet
 from tests.jobs.conftest import make_cluster as slurm
 from tests.jobs.kubernetes.conftest import make_cluster as eks
 from tests.jobs.vendor import MEGATRON, NEMO, Site
-from tests.support import ROOT, completed
+from tests.support import ROOT, completed, swept
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, LlamaNxd, Lora, TorchTitan
 from trainium_cdk.outputs import ClusterOutputs
@@ -67,8 +68,10 @@ def recorded(site: Site, job: Job, on: ClusterOutputs, run: str = "t") -> Path:
     return site.trn / "environments" / name
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("kind", JOBS)
+@pytest.mark.parametrize(
+    ("kind", "engine"),
+    swept(product(JOBS, ENGINES), *((kind, ENGINES[at % 2]) for at, kind in enumerate(JOBS)), ("gpt-6.7b", "eks")),
+)
 def test_every_kind_gets_its_packages_on_every_engine(kind: str, engine: str, site: Site) -> None:
     job, on = JOBS[kind], cluster(engine, kind)
     code, output = site.prepare(job, on)
