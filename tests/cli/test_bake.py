@@ -60,7 +60,7 @@ def test_parallelcluster_takes_the_configuration(trn: Trn, local_aws: LocalAws) 
 def test_parallelclusters_refusal_is_reported(trn: Trn) -> None:
     done = trn("--check", "--subnet", "subnet-0123456789abcdef0", "--security-group", "sg-0123456789abcdef0")
     assert done.returncode == 1
-    assert done.stderr.startswith("trn: ParallelCluster rejected it: ")
+    assert done.stderr.splitlines()[-1].startswith("trn: ParallelCluster rejected it: ")
     assert 'Invalid id: "sg-0123456789abcdef0"' in done.stderr
 
 

@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=b910bb2c597f6b9557f6b001881bee888dc269b04b720d24fdac0fdf41b43af4
+digest=1dd34e205b80b75dc7be1c8fc787a339e995b8e9a21286a49e1643a540219f79
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -333,12 +333,10 @@ else
 fi
 }
 
-# A success is recorded, and the first failure: it stops the other nodes, whose exit codes mean nothing.
+# The first failure is recorded: it stops the other nodes, whose exit codes mean nothing.
 ended() {
   local code=$?
-  if [ "$code" -eq 0 ]; then
-    : > "$job/state/$stage.task.$SLURM_PROCID"
-  elif [ "$code" -ne 143 ]; then
+  if [ "$code" -ne 0 ] && [ "$code" -ne 143 ]; then
     (set -C && printf '%s %s\n' "$code" "$NODE_RANK" > "$job/state/$stage.failed") 2> /dev/null || true
   fi
 }
@@ -346,6 +344,8 @@ trap ended EXIT
 : > "$job/state/$stage.begun"
 
 run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
+# A success is recorded here: at a signal, the trap's exit code is that of the command before, 0.
+: > "$job/state/$stage.task.$SLURM_PROCID"
 EOF
 ["$job/fetch.sh"]
 write "$job/prepare.sh" <<'EOF'
@@ -379,6 +379,7 @@ job=$1 stage=prepare
 . "$1/stage.sh"
 begin
 tasks 1 --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch
+finished=yes
 EOF
 write "$job/precompile.sbatch" <<'EOF'
 #!/bin/bash
@@ -402,6 +403,7 @@ delete_other_checkpoints "$TRN_CHECKPOINT"
 launch
 check_compiled
 keep_nodes
+finished=yes
 EOF
 write "$job/train.sbatch" <<'EOF'
 #!/bin/bash
@@ -424,6 +426,7 @@ TRN_CHECKPOINT=$(newest_checkpoint "$job/output")
 export TRN_CHECKPOINT
 delete_other_checkpoints "$TRN_CHECKPOINT"
 launch
+finished=yes
 EOF
 ["$job/script/"launch.py]
 ["$job/script/"limit_metadata.py]

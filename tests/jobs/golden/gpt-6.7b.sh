@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=a41af7a72ed70576a00a8dfe6f5ba041da844008cfe7a3db345fcfea9d77cef7
+digest=495c9c2f31e13981a6103d025fcbc4918bed83aa51a0e2dc6b68f3ddf0b30421
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -129,12 +129,10 @@ else
 fi
 }
 
-# A success is recorded, and the first failure: it stops the other nodes, whose exit codes mean nothing.
+# The first failure is recorded: it stops the other nodes, whose exit codes mean nothing.
 ended() {
   local code=$?
-  if [ "$code" -eq 0 ]; then
-    : > "$job/state/$stage.task.$SLURM_PROCID"
-  elif [ "$code" -ne 143 ]; then
+  if [ "$code" -ne 0 ] && [ "$code" -ne 143 ]; then
     (set -C && printf '%s %s\n' "$code" "$NODE_RANK" > "$job/state/$stage.failed") 2> /dev/null || true
   fi
 }
@@ -142,6 +140,8 @@ trap ended EXIT
 : > "$job/state/$stage.begun"
 
 run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
+# A success is recorded here: at a signal, the trap's exit code is that of the command before, 0.
+: > "$job/state/$stage.task.$SLURM_PROCID"
 EOF
 ["$job/fetch.sh"]
 write "$job/prepare.sh" <<'EOF'
@@ -241,6 +241,7 @@ job=$1 stage=prepare
 . "$1/stage.sh"
 begin
 tasks 1 --nodes=1 --ntasks=1 bash "$job/prepare.sh" "$job" fetch
+finished=yes
 EOF
 write "$job/precompile.sbatch" <<'EOF'
 #!/bin/bash
@@ -262,6 +263,7 @@ keep_newest_checkpoint "$job/output/checkpoints"
 launch
 check_compiled
 keep_nodes
+finished=yes
 EOF
 write "$job/train.sbatch" <<'EOF'
 #!/bin/bash
@@ -282,6 +284,7 @@ rendezvous
 describe_checkpoints "$job/output/checkpoints" kind gpt-6.7b tensor_parallel 8 workers 512
 keep_newest_checkpoint "$job/output/checkpoints"
 launch
+finished=yes
 EOF
 ["$job/script/"launch.py]
 ["$job/script/"limit_metadata.py]

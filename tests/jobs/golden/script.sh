@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=f86ed527a2905d21b980d9671772d4e3cad51a964f7b789bc6206c91376c5fb4
+digest=e94f4a208423f7247da4bfb8844ffd48193cbf056258725d4f110f4733614dcf
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -286,12 +286,10 @@ else
 fi
 }
 
-# A success is recorded, and the first failure: it stops the other nodes, whose exit codes mean nothing.
+# The first failure is recorded: it stops the other nodes, whose exit codes mean nothing.
 ended() {
   local code=$?
-  if [ "$code" -eq 0 ]; then
-    : > "$job/state/$stage.task.$SLURM_PROCID"
-  elif [ "$code" -ne 143 ]; then
+  if [ "$code" -ne 0 ] && [ "$code" -ne 143 ]; then
     (set -C && printf '%s %s\n' "$code" "$NODE_RANK" > "$job/state/$stage.failed") 2> /dev/null || true
   fi
 }
@@ -299,6 +297,8 @@ trap ended EXIT
 : > "$job/state/$stage.begun"
 
 run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
+# A success is recorded here: at a signal, the trap's exit code is that of the command before, 0.
+: > "$job/state/$stage.task.$SLURM_PROCID"
 EOF
 write "$job/train.sbatch" <<'EOF'
 #!/bin/bash
@@ -316,6 +316,7 @@ job=$1 stage=train
 begin
 rendezvous
 launch
+finished=yes
 EOF
 write "$job/script/"run.sh <<'EOF'
 #!/bin/bash

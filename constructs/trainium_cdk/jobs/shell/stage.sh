@@ -29,11 +29,13 @@ record() {
   mv "$job/state/$stage.part" "$job/state/$stage"
 }
 
-stopped='' leaving=''
+stopped='' leaving='' finished=''
 
 ended() {
   leaving=$?
   local code=$leaving why
+  # at a signal without a trap, the exit code here is that of the command before
+  if [ "$code" -eq 0 ] && [ -z "$finished" ]; then code=143; fi
   if [ "$code" -gt 128 ] && [ -z "$stopped" ] && [ ! -s "$job/state/$stage.failed" ]; then
     # a stop of the stage may reach srun first
     pause 5

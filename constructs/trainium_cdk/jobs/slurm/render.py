@@ -143,7 +143,8 @@ def _batch(name: str, fitted: Plan, parts: Template, stage: StageName) -> str:
         where = "root=$1 job=$1/$SLURM_ARRAY_TASK_ID"
     lines = ["#!/bin/bash", *(f"#SBATCH {o}" for o in options)]
     limit = f" restarts={job.restarts}" if job.restarts and not prepare else ""
-    return "\n".join([*lines, f"{where} stage={stage}{limit}", '. "$1/stage.sh"', "begin", *filter(None, body), ""])
+    commands = ["begin", *filter(None, body), "finished=yes"]
+    return "\n".join([*lines, f"{where} stage={stage}{limit}", '. "$1/stage.sh"', *commands, ""])
 
 
 def venv_of(cluster: SlurmCluster) -> str:
@@ -212,12 +213,10 @@ grep -qw 48620 /proc/sys/net/ipv4/ip_local_reserved_ports ||
 {body}
 }}
 
-# A success is recorded, and the first failure: it stops the other nodes, whose exit codes mean nothing.
+# The first failure is recorded: it stops the other nodes, whose exit codes mean nothing.
 ended() {{
   local code=$?
-  if [ "$code" -eq 0 ]; then
-    : > "$job/state/$stage.task.$SLURM_PROCID"
-  elif [ "$code" -ne 143 ]; then
+  if [ "$code" -ne 0 ] && [ "$code" -ne 143 ]; then
     (set -C && printf '%s %s\n' "$code" "$NODE_RANK" > "$job/state/$stage.failed") 2> /dev/null || true
   fi
 }}
@@ -225,6 +224,8 @@ trap ended EXIT
 : > "$job/state/$stage.begun"
 
 run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
+# A success is recorded here: at a signal, the trap's exit code is that of the command before, 0.
+: > "$job/state/$stage.task.$SLURM_PROCID"
 """
 
 
