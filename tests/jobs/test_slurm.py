@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandbox.processes import with_environment
 from sandbox.slurm import LocalSlurm
 from sandbox.slurm_packages import which
 from tests.jobs.conftest import counting, fleet, make_cluster, with_program
@@ -466,25 +465,6 @@ def test_another_user_of_the_head_node_gets_the_owners_name(tmp_path: Path) -> N
         assert done.stderr == (
             f"the jobs in {jobs} belong to {user}, and you are {user}. Run this as {user} (sudo -iu {user}), or give --ssm\n"
         )
-
-
-@pytest.mark.parametrize("whom", ["the task", "the stage"])
-def test_a_signal_is_no_success(whom: str, backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:
-    """In a trap of bash's end by a signal, the exit code is that of the command before it."""
-    sent = backend.submit(script("sleep 3600"))
-    state, number = shared / "trn/jobs" / sent.id / "state", sent.stages["train"]
-    assert until((state / "train.begun").exists)
-    if whom == "the stage":
-        slurm.run(["scancel", "--batch", "--signal=USR1", number])
-    else:
-        of_job = [
-            one for one, name, env in with_environment(lambda env: env.get("SLURM_JOB_ID") == number) if name == "bash"
-        ]
-        task = next(one for one in of_job if "node.sh" in Path(f"/proc/{one.pid}/cmdline").read_text())
-        os.kill(task.pid, signal.SIGTERM)
-    ended = backend.wait(sent.id, 600)
-    assert (ended.state, ended.current.exit_code) == ("FAILED", 143)
-    assert not list(state.glob("train.task.*"))
 
 
 @pytest.mark.sweep

@@ -113,5 +113,5 @@ def stage(job: Path, does: str, programs: Mapping[str, str] = {}, **env: str) ->
     env |= {"SLURM_JOB_ID": "41", "SLURM_JOB_NAME": "job-train", "SLURM_JOB_NUM_NODES": "2"}
     env |= {"SLURM_JOB_NODELIST": "n-[1-2]", "SLURMD_NODENAME": "n-1", "PATH": f"{job / 'bin'}:{os.environ['PATH']}"}
     shell = str(files("trainium_cdk.jobs").joinpath("shell", "stage.sh"))
-    command = ["bash", "-c", f'job=$1 stage=train; . "$2"; {does}', "stage", str(job), shell]
+    command = ["bash", "-c", f'job=$1 stage=train; . "$2"; {does}; finished=yes', "stage", str(job), shell]
     return completed(command, env=env)

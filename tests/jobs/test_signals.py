@@ -1,0 +1,41 @@
+"""What ends by a signal, and not by its program, on a real Slurm."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from sandbox.processes import with_environment
+from sandbox.slurm import LocalSlurm
+from tests.jobs.test_slurm import script
+from tests.support import until
+from trainium_cdk.jobs import SlurmBackend
+
+
+def processes(number: str, words: str) -> list[int]:
+    """Of a Slurm job: those with these words in their command lines."""
+    of_job = with_environment(lambda env: env.get("SLURM_JOB_ID") == number)
+    lines = {one.pid: Path(f"/proc/{one.pid}/cmdline") for one, _, _ in of_job}
+    return sorted(pid for pid, file in lines.items() if words in file.read_text().replace("\0", " "))
+
+
+@pytest.mark.parametrize("whom", ["the task", "the stage"])
+def test_a_signal_is_no_success(whom: str, backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:
+    """In a trap of bash's end by a signal, the exit code is that of the command before it."""
+    sent = backend.submit(script("exec sleep 3600"))
+    state, number = shared / "trn/jobs" / sent.id / "state", sent.stages["train"]
+    [program] = until(lambda: processes(number, "sleep 3600"))
+    if whom == "the stage":
+        slurm.run(["scancel", "--batch", "--signal=USR1", number])
+    else:
+        node, *_ = [
+            pid for pid in processes(number, "/node.sh ") if "srun" not in Path(f"/proc/{pid}/comm").read_text()
+        ]
+        os.kill(node, signal.SIGTERM)
+        os.kill(program, signal.SIGKILL)
+    ended = backend.wait(sent.id, 600)
+    assert (ended.state, ended.current.exit_code) == ("FAILED", 143)
+    assert not list(state.glob("train.task.*"))
