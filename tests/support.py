@@ -110,5 +110,7 @@ def swept(values: Iterable[Any], *kept: Any) -> list[Any]:
     """Parameters of a test: `make test` runs those that are named in `kept`, `make trust` runs all of them. A tuple has one for each name."""
     every = list(values)
     assert set(kept) <= set(every), set(kept) - set(every)
-    rows = [(value, value if isinstance(value, tuple) else (value,)) for value in every]
-    return [pytest.param(*row, marks=() if value in kept else pytest.mark.sweep) for value, row in rows]
+    return [
+        pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=() if one in kept else pytest.mark.sweep)
+        for one in every
+    ]

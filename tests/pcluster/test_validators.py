@@ -18,7 +18,8 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.cluster_configuration.config import Config, render
 from trainium_cdk.settings.pcluster import LogDays
 
-ENVIRONMENTS = sorted(Path("tests/environments").glob("*.yaml"))
+FOLDER = Path("tests/environments")
+ENVIRONMENTS = sorted(FOLDER.glob("*.yaml"))
 SHORT = (
     "alinux2023",
     "existing-vpc",
@@ -44,7 +45,7 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize(
-    "file", swept(ENVIRONMENTS, *(f for f in ENVIRONMENTS if f.stem in SHORT)), ids=lambda f: f.stem
+    "file", swept(ENVIRONMENTS, *(FOLDER / f"{name}.yaml" for name in SHORT)), ids=lambda f: f.stem
 )
 def test_every_environment_passes_the_dry_run(file: Path, validator: PclusterValidator, local_aws: LocalAws) -> None:
     env = settings.load(file)
