@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from mutation.rooms import ROOMS, ROOT, SAMPLE, SEED, mirrored, modules, real
-from mutation.trial import Copy, preload
+from mutation.trial import Copy, Tests, preload
 
 PYTHON = ROOT / ".venvs/mutation/bin/python"
 FIGURES = ROOT / "docs/figures/mutation.json"
@@ -54,29 +54,40 @@ def equivalent() -> dict[str, str]:
     return {f"{one['file']}\n{one['change'].strip()}": one["reason"] for one in entries}
 
 
+def calling(mutant: Mutant, called: dict[str, list[str]]) -> set[str]:
+    """The tests that call the function of a fault; if it is in none, those that call any of its file."""
+    place = f"{mutant.file}:{mutant.function}" if mutant.function else f"{mutant.file}:"
+    return {
+        test
+        for test, functions in called.items()
+        if place in functions or (not mutant.function and any(f.startswith(place) for f in functions))
+    }
+
+
 def tried(room: str, chosen: list[Mutant], workers: int) -> Iterator[tuple[Mutant, str]]:
     """Each mutant, and the test that has found it; empty if none has.
 
     Raises:
         RuntimeError: they fail without a fault.
     """
-    tests = {file: (mirrored(room, file), real(room, file)) for file in {m.file for m in chosen}}
     copies: queue.Queue[Copy] = queue.Queue()
     for number in range(workers):
         copies.put(Copy(RESULTS / f"{room}-{number}"))
-    began = time.monotonic()
-    called = copies.queue[0].called(mirrored(room))
-    if copies.queue[0].failing([], list(ROOMS[room].real.values())):
+    began, copy = time.monotonic(), copies.queue[0]
+    called = copy.called(mirrored(room))
+    limit = 60 + 5 * (time.monotonic() - began)
+    with_servers = copy.called(mirrored(room), parts="") if ROOMS[room].servers else {}
+    if copy.failing(Tests(real=list(ROOMS[room].real.values()))):
         raise RuntimeError(f"{', '.join(ROOMS[room].real.values())} fail without a fault")
     for copy in copies.queue:
-        copy.limit = 60 + 5 * (time.monotonic() - began)
+        copy.limit = limit
 
     def one(mutant: Mutant) -> str:
         copy = copies.get()
         try:
-            function = f"{mutant.file}:{mutant.function}"
-            first = {test for test, functions in called.items() if function in functions}
-            return copy.failing_for(mutant.file, mutant.code, *tests[mutant.file], first)
+            first, served = (calling(mutant, some) for some in (called, with_servers))
+            tests = Tests(mirrored(room, mutant.file), first, served - first, real(room, mutant.file))
+            return copy.failing_for(mutant.file, mutant.code, tests)
         finally:
             copies.put(copy)
 
@@ -165,7 +176,7 @@ def recorded() -> int:
         if source.count(one["before"]) != 1:
             print(f"{one['file']} has not one {one['before']!r}: record another fault in {RECORDED.name}")
             return 1
-        test = copy.failing_with(one["file"], source.replace(one["before"], one["after"]), [one["test"]], [])
+        test = copy.failing_with(one["file"], source.replace(one["before"], one["after"]), Tests([one["test"]]))
         print(f"{one['file']}: {one['before']} -> {one['after']}: {test or 'survived'}", flush=True)
         survived += not test
     return min(survived, 1)

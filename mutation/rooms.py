@@ -16,6 +16,8 @@ class Room(NamedTuple):
     tests: tuple[str, ...]
     real: Mapping[str, str] = {}
     """Part of a module's path -> tests of it that need a server or a program of another environment; all others do without."""
+    servers: bool = False
+    """Much of it needs a Slurm or a Kubernetes: the tests with one that call what has changed run too."""
     left_out: str = ""
     """A folder of the room that another design will replace."""
 
@@ -33,7 +35,7 @@ ROOMS = {
         },
     ),
     "checks": Room(("tests/checks",), {"checks/live": "tests/checks/live/test_preflight.py"}),
-    "jobs": Room(("tests/jobs",), {"jobs/images": "tests/jobs/test_images.py"}),
+    "jobs": Room(("tests/jobs",), servers=True),
     "eks": Room(
         (
             "tests/eks",
@@ -42,10 +44,7 @@ ROOMS = {
             "tests/foreign/test_node_group.py",
             "tests/foreign/test_refusals.py",
         ),
-        {
-            "eks/provisioning_requests": "tests/eks/test_kueue.py",
-            "eks/network_policies": "tests/eks/test_network_policies.py",
-        },
+        servers=True,
         left_out="scaler",
     ),
 }

@@ -19,9 +19,9 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sandbox
 from mutation.rooms import ROOT
@@ -66,11 +66,34 @@ class Called:
 class Only:
     """A plugin of pytest: of the tests that it has found, some, or all others. All of them if a fault has changed every name."""
 
-    def __init__(self, tests: set[str], others: bool = False) -> None:
+    def __init__(self, tests: Set[str], others: bool = False) -> None:
         self._tests, self._others = tests, others
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         items[:] = [item for item in items if (item.nodeid in self._tests) != self._others] or items
+
+
+class Tests(NamedTuple):
+    """The tests that a fault meets, in the order of their runs."""
+
+    files: Sequence[str] = ()
+    """Those of their tests that need no server: the first ones before, the others after those with servers."""
+    first: Set[str] = frozenset()
+    """Tests without servers that call what has changed."""
+    served: Set[str] = frozenset()
+    """Tests with servers that do."""
+    real: Sequence[str] = ()
+    """Files with tests that may need servers, which call it in another process."""
+
+    def runs(self) -> list[tuple[list[str], str, list[Only]]]:
+        """Files, what `PARTS` is, and the plugin that selects tests."""
+        first, served = (sorted({test.partition("::")[0] for test in some}) for some in (self.first, self.served))
+        return [
+            ([file for file in self.files if file in first], "none", [Only(self.first)]),
+            (served, "", [Only(self.served)]),
+            (list(self.real), "", []),
+            (list(self.files), "none", [Only(self.first, others=True)]),
+        ]
 
 
 class Copy:
@@ -104,36 +127,25 @@ class Copy:
         for name in (".venv", ".venvs", ".cache", "node_modules"):
             (folder / name).symlink_to(ROOT / name)
 
-    def called(self, tests: list[str]) -> dict[str, list[str]]:
+    def called(self, tests: list[str], parts: str = "none") -> dict[str, list[str]]:
         """Test -> the functions that it calls, as `file:line`.
 
         Raises:
             RuntimeError: the tests fail without a fault.
         """
         file = self.folder.with_suffix(".called.json")
-        if self._run(tests, parts="none", plugins=[Called(self.folder, file)]):
+        if self._run(tests, parts=parts, plugins=[Called(self.folder, file)]):
             raise RuntimeError(f"the tests fail without a fault:\n{self.output.read_text('utf-8', 'replace')[-3000:]}")
         found: dict[str, list[str]] = json.loads(file.read_text())
         return found
 
-    def failing(self, tests: list[str], real: list[str], first: set[str] | None = None) -> str:
+    def failing(self, tests: Tests) -> str:
         """The first test that fails; empty if all pass.
-
-        Args:
-            tests: files, whose tests without servers run: `first`, those that call what has changed, before all others.
-            real: files with tests that may need servers; they run between the two.
 
         Raises:
             RuntimeError: pytest itself failed, for example as the disk is full: that says nothing about the tests.
         """
-        first = first or set()
-        calling = [file for file in tests if file in {test.partition("::")[0] for test in first}]
-        runs: list[tuple[list[str], str, list[object]]] = [
-            (calling, "none", [Only(first)]),
-            (real, "", []),
-            (tests, "none", [Only(first, others=True)]),
-        ]
-        for some, parts, plugins in runs:
+        for some, parts, plugins in tests.runs():
             if some and (code := self._run(some, parts=parts, plugins=plugins)):
                 self.close()  # what the failed test has left in the local AWS would make others fail
                 if code in _NOT_RUN:
@@ -143,9 +155,7 @@ class Copy:
                 return found[1] if found else f"pytest ended with {code}"
         return ""
 
-    def failing_for(
-        self, file: str, code: str, tests: list[str], real: list[str], first: set[str] | None = None
-    ) -> str:
+    def failing_for(self, file: str, code: str, tests: Tests) -> str:
         """As `failing_with`, but for what fails on a busy machine anyway: the test that has failed must pass without the fault; after a
         run that did not end, the same one without it must end in a quarter of the time.
 
@@ -153,23 +163,21 @@ class Copy:
             RuntimeError: also: three times it was not so.
         """
         for _ in range(3):
-            found = self.failing_with(file, code, tests, real, first)
+            found = self.failing_with(file, code, tests)
             busy: object
             if self._late:
                 found, began = f"no end in {self.limit:.0f} s", time.monotonic()
-                busy = self.failing(tests, real, first) or time.monotonic() - began > self.limit / 4
+                busy = self.failing(tests) or time.monotonic() - began > self.limit / 4
                 self.limit *= 2 if busy else 1
             else:
                 test = found.partition("::")[0]
-                parts = "" if test in real else "none"
+                parts = "" if found in tests.served or test in tests.real else "none"
                 busy = "::" in found and self._run([test], parts=parts, plugins=[Only({found})])
             if not busy:
                 return found
         raise RuntimeError(f"{found} without a fault too")
 
-    def failing_with(
-        self, file: str, code: str, tests: list[str], real: list[str], first: set[str] | None = None
-    ) -> str:
+    def failing_with(self, file: str, code: str, tests: Tests) -> str:
         """As `failing`, with other contents of one file."""
         path = self.folder / file
         before, times = path.read_bytes(), path.stat()
@@ -177,7 +185,7 @@ class Copy:
         self._changes += 1  # Python knows an outdated compiled file by the second, and its size
         os.utime(path, (self._changes, self._changes))
         try:
-            return self.failing(tests, real, first)
+            return self.failing(tests)
         finally:
             path.write_bytes(before)
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -207,8 +215,17 @@ class Copy:
             time.sleep(0.05)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)  # what a failed test has started
+        self._end_programs()
         shutil.rmtree(self._files, ignore_errors=True)
         return os.waitstatus_to_exitcode(status)
+
+    def _end_programs(self) -> None:
+        """Servers that a run has left: they have groups of their own, and its folder for temporary files."""
+        mark = f"TMPDIR={self._files}\0".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
+                if mark in (process / "environ").read_bytes():
+                    os.kill(int(process.name), signal.SIGKILL)
 
     def _child(self, tests: list[str], parts: str, plugins: Sequence[object]) -> None:
         import pytest
