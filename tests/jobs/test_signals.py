@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -17,9 +18,12 @@ from trainium_cdk.jobs import SlurmBackend
 
 def processes(number: str, words: str) -> list[int]:
     """Of a Slurm job: those with these words in their command lines."""
-    of_job = with_environment(lambda env: env.get("SLURM_JOB_ID") == number)
-    lines = {one.pid: Path(f"/proc/{one.pid}/cmdline") for one, _, _ in of_job}
-    return sorted(pid for pid, file in lines.items() if words in file.read_text().replace("\0", " "))
+    found = []
+    for one, _, _ in with_environment(lambda env: env.get("SLURM_JOB_ID") == number):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+            if words in Path(f"/proc/{one.pid}/cmdline").read_text().replace("\0", " "):
+                found.append(one.pid)
+    return sorted(found)
 
 
 @pytest.mark.parametrize("whom", ["the task", "the stage"])
