@@ -101,7 +101,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.limit = 1200.0
+        self.limit = 3600.0
         """Seconds that a run may take: a fault may make a program wait forever."""
         self._late = False
         """Whether the last run was ended for that."""
@@ -220,11 +220,11 @@ class Copy:
         return os.waitstatus_to_exitcode(status)
 
     def _end_programs(self) -> None:
-        """Servers that a run has left: they have groups of their own, and its folder for temporary files."""
-        mark = f"TMPDIR={self._files}\0".encode()
+        """Servers, and their jobs, that a run has left: they have groups of their own, and name its folders."""
+        mark = f"{self._temporary.name}/".encode()
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # it has ended, or is another user's
-                if mark in (process / "environ").read_bytes():
+                if any(mark in (process / file).read_bytes() for file in ("environ", "cmdline")):
                     os.kill(int(process.name), signal.SIGKILL)
 
     def _child(self, tests: list[str], parts: str, plugins: Sequence[object]) -> None:
