@@ -40,12 +40,20 @@ def test_ours(owner: Owner, tags: dict[str, str]) -> None:
         (EKS, {"kubernetes.io/cluster/trn-eks": "shared"}),  # a subnet that several clusters use
         (EKS, {"kubernetes.io/cluster/trn-eks-2": "owned"}),
         (EKS, {"parallelcluster:cluster-name": "trn-eks"}),
+        (EKS, {"trainium-cdk:cluster": "trn-eks"}),  # nodes of a cluster of AWS PCS that has the same name
         (Owner("Trn", ID), {"parallelcluster:cluster-name": ""}),
         (Owner("Trn", ID, engine="eks"), {"kubernetes.io/cluster/": "owned"}),
     ],
 )
 def test_not_ours(owner: Owner, tags: dict[str, str]) -> None:
     assert owner.why(tags) == ""
+
+
+def test_reservations_of_the_scaler() -> None:
+    assert EKS.why_reservation({"trainium-cdk:cluster": "trn-eks"}) == "it is tagged trainium-cdk:cluster = trn-eks"
+    assert EKS.why_reservation({"eks:cluster-name": "trn-eks"}) == "it is tagged eks:cluster-name = trn-eks"
+    assert EKS.why_reservation({"trainium-cdk:cluster": "trn-eks-2"}) == ""
+    assert SLURM.why_reservation({"trainium-cdk:cluster": "trn-slurm"}) == ""
 
 
 def test_interfaces_that_aws_left_in_our_own_vpc() -> None:

@@ -18,6 +18,7 @@ from trainium_cdk.outputs.contract import CONTRACT_KEY
 
 Data = dict[str, Any]
 ID = "arn:aws:cloudformation:us-east-1:111122223333:stack/S/1"
+SCALER = [{"Key": "trainium-cdk:cluster", "Value": "c"}]
 OURS, THEIRS = ([{"Key": "kubernetes.io/cluster/c", "Value": value}] for value in ("owned", "shared"))
 OWNER = Owner("S", ID, cluster="c", engine="eks", vpcs=frozenset({"vpc-1"}), functions=frozenset({"f"}),
               managed=frozenset({"sg-managed"}), kept=frozenset({"vol-kept"}))  # fmt: skip
@@ -37,7 +38,8 @@ def tagged(key: str, **ids: list[dict[str, str]]) -> list[Data]:
 RESPONSES: dict[str, Any] = {
     "ec2.describe_instances": [{"Reservations": [{"Instances": [
         {"InstanceId": id, "State": {"Name": state}, "Tags": tags}]} for id, state, tags in (
-            ("i-1", "running", OURS), ("i-2", "running", THEIRS), ("i-3", "stopped", OURS), ("i-4", "terminated", OURS))]}],
+            ("i-1", "running", OURS), ("i-2", "running", THEIRS), ("i-3", "stopped", OURS), ("i-4", "terminated", OURS),
+            ("i-pcs", "running", SCALER))]}],
     "elbv2.describe_load_balancers": [{"LoadBalancers": [{"LoadBalancerArn": id} for id in ("lb-1", "lb-2", "lb-none")]}, {}],
     "elbv2.describe_target_groups": [{"TargetGroups": [{"TargetGroupArn": id} for id in ("tg-1", "tg-2", "tg-none")]}, {}],
     "elb.describe_load_balancers": [{"LoadBalancerDescriptions": [{"LoadBalancerName": id} for id in ("old-1", "old-2", "old-none")]}],
@@ -55,7 +57,7 @@ RESPONSES: dict[str, Any] = {
                                           (("vol-1", "available"), ("vol-kept", "available"), ("vol-used", "in-use"))]}],
     "ec2.describe_capacity_reservations": [{"CapacityReservations": [
         {"CapacityReservationId": id, "State": state, "Tags": tags} for id, state, tags in
-        (("cr-1", "active", OURS), ("cr-2", "active", THEIRS), ("cr-3", "cancelled", OURS))]}],
+        (("cr-1", "active", OURS), ("cr-2", "active", THEIRS), ("cr-3", "cancelled", OURS), ("cr-4", "active", SCALER))]}],
     "logs.describe_log_groups": [{"logGroups": [{"logGroupName": f"/aws/lambda/{id}"} for id in ("f", "g")]}],
 }  # fmt: skip
 
@@ -109,13 +111,14 @@ BLOCKING = [
     Leftover("network interface", "eni-vpc", IN_VPC),
     Leftover("security group", "sg-1", TAGGED),
     Leftover("capacity reservation", "cr-1", TAGGED),
+    Leftover("capacity reservation", "cr-4", "it is tagged trainium-cdk:cluster = c"),
 ]
 EVERY = [
     Leftover("instance", "i-1", TAGGED),
     Leftover("instance", "i-3", TAGGED),
-    *BLOCKING[:-1],
+    *BLOCKING[:-2],
     Leftover("security group", "sg-managed", TAGGED),
-    BLOCKING[-1],
+    *BLOCKING[-2:],
     Leftover("volume", "vol-1", TAGGED),
     Leftover("log group", "/aws/lambda/f", "it is the log of a function of the stack"),
 ]
@@ -147,6 +150,7 @@ def test_each_leftover_is_deleted_with_its_own_request() -> None:
         ("ec2.delete_security_group", {"GroupId": "sg-1"}),
         ("ec2.delete_security_group", {"GroupId": "sg-managed"}),
         ("ec2.cancel_capacity_reservation", {"CapacityReservationId": "cr-1"}),
+        ("ec2.cancel_capacity_reservation", {"CapacityReservationId": "cr-4"}),
         ("ec2.delete_volume", {"VolumeId": "vol-1"}),
         ("logs.delete_log_group", {"logGroupName": "/aws/lambda/f"}),
     ]

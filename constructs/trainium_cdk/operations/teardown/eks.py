@@ -13,7 +13,7 @@ TRACES = Traces(
         "cluster.k8s.amazonaws.com/name": cluster,
         "elbv2.k8s.aws/cluster": cluster,
         "KubernetesCluster": cluster,
-        "trainium-cdk:cluster": cluster,
     },
+    reservations=lambda cluster: {"trainium-cdk:cluster": cluster},  # as instances of AWS PCS have it
     log_groups=lambda cluster: {re.escape(f"/aws/eks/{cluster}/cluster"): "the log of the control plane"},
 )

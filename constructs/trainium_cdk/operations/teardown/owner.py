@@ -19,12 +19,14 @@ class Traces:
     Attributes:
         cluster_resource: CloudFormation type of the cluster, by which a stack is known as one of this engine; empty for none.
         tags: of what was created for a cluster, by the cluster's name; each is enough.
+        reservations: further tags, which count for capacity reservations only: the nodes of another engine's cluster may have them.
         log_groups: regular expressions of a cluster's own log groups -> what they are, by the cluster's name.
         shared: what stays after the stack is deleted, because all clusters of a region use it.
     """
 
     cluster_resource: str = ""
     tags: Callable[[str], Mapping[str, str]] = lambda _: {}
+    reservations: Callable[[str], Mapping[str, str]] = lambda _: {}
     log_groups: Callable[[str], Mapping[str, str]] = lambda _: {}
     shared: str = ""
 
@@ -66,10 +68,12 @@ class Owner:
 
     def why(self, tags: Mapping[str, str]) -> str:
         """Why a resource with these tags belongs to the stack; empty if it does not."""
-        for key, value in self._tags().items():
-            if tags.get(key) == value:
-                return f"it is tagged {key} = {value}"
-        return ""
+        return _one_of(self._tags(), tags)
+
+    def why_reservation(self, tags: Mapping[str, str]) -> str:
+        """Why a capacity reservation with these tags belongs to the stack; empty if it does not."""
+        made = traces(self.engine).reservations(self.cluster) if self.cluster and self.engine else {}
+        return self.why(tags) or _one_of(made, tags)
 
     def why_interface(self, tags: Mapping[str, str], vpc: str, description: str) -> str:
         """Why a network interface belongs to the stack: Lambda, EKS and load balancers leave theirs without the stack's tags, in
@@ -97,3 +101,7 @@ class Owner:
         if self.cluster and self.engine:
             found |= traces(self.engine).tags(self.cluster)
         return found
+
+
+def _one_of(wanted: Mapping[str, str], tags: Mapping[str, str]) -> str:
+    return next((f"it is tagged {key} = {value}" for key, value in wanted.items() if tags.get(key) == value), "")

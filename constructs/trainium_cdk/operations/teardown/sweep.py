@@ -101,12 +101,18 @@ def _interfaces(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
             yield interface["NetworkInterfaceId"], why
 
 
-def _tagged(operation: str, items: str, key: str, wanted: Callable[[dict[str, Any]], bool]) -> Find:
+def _tagged(
+    operation: str,
+    items: str,
+    key: str,
+    wanted: Callable[[dict[str, Any]], bool],
+    why_ours: Callable[[Owner, dict[str, str]], str] = Owner.why,
+) -> Find:
     """Those of EC2 that are wanted, by their tags."""
 
     def find(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
         for item in _items(client, "ec2", operation, items):
-            if wanted(item) and (why := owner.why(_tags(item))):
+            if wanted(item) and (why := why_ours(owner, _tags(item))):
                 yield item[key], why
 
     return find
@@ -141,7 +147,11 @@ _groups = _tagged("describe_security_groups", "SecurityGroups", "GroupId", lambd
 _volumes = _tagged("describe_volumes", "Volumes", "VolumeId", lambda v: v.get("State") == "available")
 # that the scaler has made to start nodes: unused, they are charged, and their placement group cannot be deleted
 _reservations = _tagged(
-    "describe_capacity_reservations", "CapacityReservations", "CapacityReservationId", lambda r: r["State"] == "active"
+    "describe_capacity_reservations",
+    "CapacityReservations",
+    "CapacityReservationId",
+    lambda r: r["State"] == "active",
+    Owner.why_reservation,
 )
 _balancers = _balancing("elbv2", "describe_load_balancers", "LoadBalancers", "LoadBalancerArn", "ResourceArns")
 _target_groups = _balancing("elbv2", "describe_target_groups", "TargetGroups", "TargetGroupArn", "ResourceArns")
