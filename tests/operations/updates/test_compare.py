@@ -99,6 +99,26 @@ def test_kept_resources_are_reported_as_kept(spec: Spec) -> None:
         assert "is kept in the account with its files" in found.meaning
 
 
+@pytest.mark.parametrize(
+    ("deletion", "replacement", "after", "meaning"),
+    [
+        ("Retain", "Delete", "b", "it is replaced; lost with it: its objects"),  # on_destroy: keep -> delete, and a replacement
+        ("Delete", "Retain", "b", "it is replaced by a new, empty one; the old one is kept in the account with its objects"),
+        ("Delete", "Retain", "", "it is deleted; lost with it: its objects"),
+        ("RetainExceptOnCreate", "Delete", "", "it is removed from the stack, but is kept in the account with its objects, and costs money"),
+    ],
+)  # fmt: skip
+def test_what_is_kept_depends_on_how_it_goes(
+    deletion: str, replacement: str, after: str, meaning: str, spec: Spec
+) -> None:
+    def bucket(name: str) -> Data:
+        properties = {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": name}}
+        return {"Resources": {"B": {**properties, "DeletionPolicy": deletion, "UpdateReplacePolicy": replacement}}}
+
+    [change] = compare(bucket("a"), bucket(after) if after else {}, spec)
+    assert (change.level, change.meaning) == ("loses", meaning)
+
+
 def test_a_new_cluster_stands_on_the_same_file_systems(spec: Spec) -> None:
     """The way on from whatever ParallelCluster cannot change: another name."""
     change = {"pcluster": {"cluster_name": "second", "os": "ubuntu2204", "version": "3.15.0"}}

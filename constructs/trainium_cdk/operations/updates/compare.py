@@ -39,9 +39,10 @@ class _Resource:
 
     @property
     def kept(self) -> bool:
-        """Whether the deployed resource is kept in the account when the stack removes it."""
-        policies = {self.old.get("DeletionPolicy"), self.new.get("UpdateReplacePolicy")}
-        return bool(policies & {"Retain", "Snapshot"})
+        """Whether the deployed resource is kept in the account when the stack replaces or removes it. DeletionPolicy is for a removal
+        alone."""
+        policy = self.new.get("UpdateReplacePolicy") if self.new else self.old.get("DeletionPolicy")
+        return policy in ("Retain", "RetainExceptOnCreate", "Snapshot")
 
     def change(
         self, level: Level, meaning: str, advice: str = "", property: str = "", old: Any = None, new: Any = None
