@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainium_cdk.catalog import Stack, evaluate
-from trainium_cdk.checks.rule import Rules, error, info, near, queues, warning
+from trainium_cdk.checks.rule import Rules, duplicates, error, info, near, queues, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
@@ -18,7 +18,8 @@ HOST_NAME = 63
 """Maximum length of a fully qualified host name. With a longer one the Neuron collectives fail to start."""
 DATABASE_PORT = 3306
 _NODE_LINES = ("nodename", "nodeset", "partitionname", "downnodes")  # slurm.conf lines of several parameters
-_TAG = re.compile(r"^[\w\s_.:/=+\-@]*$")
+_TAG = re.compile(r"([\w.:/=+\-@]|[^\S\t-\r\x1c-\x1f\x85])*")
+"""Letters, digits, some signs and Unicode's spaces, of which line breaks and tabs are none."""
 RULES = Rules()
 
 
@@ -27,7 +28,13 @@ def version_is_new_enough(env: Environment) -> Iterator[Problem]:
     facts, version = env.catalog.parallelcluster, env.pcluster.version
     if version is None:
         return
-    if _numbers(version) < _numbers(facts.oldest):
+    if len(_numbers(version)) != len(_numbers(facts.default)):
+        yield error(
+            ("pcluster", "version"),
+            "a release of ParallelCluster has three numbers",
+            f"write {near(version, facts.releases)}",
+        )
+    elif _numbers(version) < _numbers(facts.oldest):
         yield error(
             ("pcluster", "version"),
             f"this configuration needs ParallelCluster {facts.oldest} or newer",
@@ -202,10 +209,18 @@ def tags_are_allowed(env: Environment) -> Iterator[Problem]:
                 f"tags that begin with {prefix} are reserved",
                 f"rename it, for example to my-{name[len(prefix) :]}",
             )
-        if not _TAG.match(name) or not _TAG.match(value):
+        if not _TAG.fullmatch(name) or not _TAG.fullmatch(value):
             yield error(
-                key, "a tag may only contain letters, digits, spaces and _ . : / = + - @", "remove the other characters"
+                key,
+                "a tag may only contain letters, digits, spaces and _ . : / = + - @",
+                "remove the other characters, line breaks and tabs among them",
             )
+    for i in duplicates(name.lower() for name in env.tags):
+        yield error(
+            ("tags", list(env.tags)[i]),
+            "another tag differs from it only in capital letters, and IAM rejects roles with both",
+            "keep one of them",
+        )
 
 
 @RULES.add
