@@ -61,7 +61,19 @@ REFUSED = [
         "9 for compute resources, one for the CPU queue. Fix: write cpu_queue: null, remove compute resources, or",
     ),
 ]
-SHAPE = _refused("shape.txt")
+SHAPE = [
+    *_refused("shape.txt"),
+    (
+        f"eks: {{endpoint: public, public_cidrs: [{_flow('203.0.%d.0/24', 41)}]}}  # <-",
+        "eks.public_cidrs",
+        "it has 41 items, and may have 40. Fix: remove some",
+    ),
+    (
+        f"eks: {{node_groups: [{{user_data: '#!/bin/sh # {'ä' * 6000}'}}]}}  # <-",
+        "eks.node_groups[0].user_data",
+        "it has 12,012 bytes in UTF-8, and EC2 accepts 12,000 beside the stack's own user data",
+    ),
+]
 NOTICES = [
     *_read("notices.txt"),
     (

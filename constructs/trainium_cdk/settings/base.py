@@ -124,7 +124,7 @@ def _on_or_off(value: Any) -> Any:
 
 
 def _cidr(value: str) -> str:
-    if not re.fullmatch(r"[0-9.]+/[0-9]+", value):
+    if not re.fullmatch(r"[0-9.]+/(0|[1-9][0-9]*)", value):
         raise wrong("not an IPv4 network", "write the network address and its prefix, for example 10.0.0.0/16")
     try:
         IPv4Network(value)

@@ -26,10 +26,11 @@ from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
 
 PrincipalPattern = Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:(role|user)/\S+$")]
 DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
+# EKS takes less than Kubernetes: 63 characters with the prefix, and no empty value (EKS API reference, CreateNodegroup, 2026-11)
 LabelKey = Annotated[
-    str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$", max_length=253)
+    str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$", max_length=63)
 ]
-LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?$", max_length=63)]
+LabelValue = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$", max_length=63)]
 
 
 _NOT_EVERYWHERE = partial(refuse_everywhere, opened="the Kubernetes API", fix="write endpoint: private")
@@ -66,6 +67,16 @@ class TeamQueue(Settings):
     max_nodes: dict[str, Annotated[int, Field(ge=0, le=450)]] = Field(default_factory=dict)
     """Maximum number of nodes by node group, including those that others do not use at the time. Default: all of the
     group."""
+
+
+def _fits(script: str) -> str:
+    """A script, unless its letters that are no ASCII make it too long: EC2 counts the bytes of user data, 16 KiB with the stack's part."""
+    if (size := len(script.encode())) > 12_000:
+        raise wrong(
+            f"it has {size:,} bytes in UTF-8, and EC2 accepts 12,000 beside the stack's own user data",
+            "shorten it, or let it fetch the rest from S3",
+        )
+    return script
 
 
 class BastionHost(Settings):
@@ -125,7 +136,7 @@ class NodeGroup(Placed, Sized):
     """Kubernetes labels of its nodes."""
     lnc: Literal[1, 2] | None = None
     """Number of physical NeuronCores in one logical NeuronCore. Default: the instance type's, for example 2 on trn2."""
-    user_data: Annotated[str, StringConstraints(pattern=r"^#!", max_length=12_000)] | None = None
+    user_data: Annotated[str, StringConstraints(pattern=r"^#!", max_length=12_000), AfterValidator(_fits)] | None = None
     """A script that each node runs as root when it starts, before it joins the cluster. Its first line names the interpreter, for example
     #!/bin/bash. Anyone with permission to read launch templates can read it: put no secrets in it."""
 
@@ -221,8 +232,8 @@ class Eks(Section):
     endpoint: Literal["private", "public"] = "private"
     """From where the Kubernetes API can be reached: from inside the VPC only, or also from the networks in
     `public_cidrs`."""
-    public_cidrs: tuple[Annotated[Cidr, AfterValidator(_NOT_EVERYWHERE)], ...] = ()
-    """Networks that may connect to a public endpoint; never 0.0.0.0/0."""
+    public_cidrs: tuple[Annotated[Cidr, AfterValidator(_NOT_EVERYWHERE)], ...] = Field(default=(), max_length=40)
+    """Networks that may connect to a public endpoint; never 0.0.0.0/0. EKS accepts 40."""
     bastion_host: BastionHost | None = BastionHost()
     """The bastion host through which `trn` connects to a private endpoint from outside the VPC. null if you have
     another way."""

@@ -55,7 +55,7 @@ class Pcs(SlurmSection):
     """Slurm accounting in a database that AWS runs and charges."""
     custom_ami: AmiId | None = None
     """Image of every node without a custom_ami of its own. Default: AWS's newest PCS-ready image at the deployment."""
-    scale_down_idle_minutes: int = Field(default=10, ge=1)
+    scale_down_idle_minutes: int = Field(default=10, ge=1, le=166_666)
     """A dynamic node without work is stopped after this time."""
     slurm_settings: dict[str, str | int] = Field(default_factory=dict)
     """Settings of slurm.conf that PCS lets a cluster set, for example `{MinJobAge: 600}`."""

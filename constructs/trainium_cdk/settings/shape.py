@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath, Problem, show
 from trainium_cdk.settings.environment import CATALOG_ERROR, Environment
@@ -92,9 +93,34 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None) 
             return Problem(key, value, f"it needs at least {least} item(s)", "add an item, or remove the key")
         case "invalid_key":
             return Problem(key, value, "the key's name is not text", "put the name in quotes")
+        case "too_long":
+            most = context["max_length"]
+            return Problem(key, value, f"it has {context['actual_length']} items, and may have {most}", "remove some")
         case _:
             message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
-            return Problem(key, _shown(value), message[:1].lower() + message[1:], "give a value of this kind")
+            return Problem(key, _shown(value), message[:1].lower() + message[1:], _within(error["type"], context))
+
+
+def _within(kind: str, context: Mapping[str, Any]) -> str:
+    """The fix for a number outside its range, a text of the wrong length, or a value of another type."""
+    match kind:
+        case "less_than_equal":
+            return f"write {context['le']} or less"
+        case "greater_than_equal":
+            return f"write {context['ge']} or more"
+        case "less_than":
+            return f"write less than {context['lt']}"
+        case "greater_than":
+            return f"write more than {context['gt']}"
+        case "string_too_long":
+            return f"shorten it to {counted(context['max_length'], 'character')}"
+        case "string_too_short":
+            return f"write at least {counted(context['min_length'], 'character')}"
+        case "int_type" | "int_parsing" | "int_from_float":
+            return "write a whole number"
+        case "bool_type" | "bool_parsing":
+            return "write true or false"
+    return "give a value of this kind"
 
 
 def _shown(value: Any) -> Any:

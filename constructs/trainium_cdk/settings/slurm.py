@@ -76,10 +76,13 @@ class CpuQueue(Settings):
     _counts = model_validator(mode="after")(check_counts)
 
 
-_OF_IMAGES = frozenset(
-    {"root", "ubuntu", "ec2-user", "ssm-user", "slurm", "munge", "pcluster-admin", "daemon", "mail", "backup"}
-)
-"""Accounts that images have, or that agents on them create."""
+_OF_IMAGES = frozenset({
+    "root", "ubuntu", "ec2-user", "ssm-user", "slurm", "munge", "pcluster-admin",
+    "daemon", "bin", "sys", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy", "www-data", "backup", "list", "irc", "nobody", "sshd", "syslog",
+    "adm", "shutdown", "halt", "operator", "ftp", "dbus", "rpc", "rpcuser", "chrony", "tss",
+    "sudo", "wheel", "admin", "docker", "lxd", "disk", "kmem", "shadow", "tty", "src", "staff", "users", "nogroup", "audio", "video", "dialout", "plugdev",
+})  # fmt: skip
+"""Accounts and groups of Ubuntu's and Amazon Linux's images, or of agents on them. A user gets the group of its name: sudo would get sudo's."""
 
 
 class ClusterUser(Settings):
