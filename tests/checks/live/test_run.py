@@ -107,6 +107,11 @@ WATCHED = {"slurm": ((3 + 11 * 0.3) / 730, 8 * 17 * 0.3 / 730), "eks": ((3 + 11 
 OWN_KEY = "encryption: arn:aws:kms:us-east-1:111122223333:key/12345678-1234-1234-1234-123456789012"
 CPU = 2 * (0.34 + 100 * 0.08 / 730)
 """Two nodes of the CPU queue."""
+RESERVED = "pcluster: {queues: [{compute_resources: [{reservation: cr-0123456789abcdef0}]}]}"
+BLOCK = RESERVED.replace("[{c", "[{capacity_type: capacity-block, c").replace(
+    "[{r", "[{min_nodes: 16, max_nodes: 16, r"
+)
+"""Instances of a reservation are paid always, those of a block before; root volumes while an instance runs."""
 COSTS = [
     # environment, engine, USD an hour idle and full in addition to a key and to what is watched, what is not known
     (OWN_KEY, "slurm", 0.68 + 0.05 + 40 / 730 - KEY, 16 * (21.5 + 40 / 730) + CPU, []),
@@ -116,6 +121,8 @@ COSTS = [
     ("storage: {efs: {throughput: provisioned, provisioned_mibps: 100}}", "slurm", 0.68 + 0.05 + (40 + 600) / 730, 16 * (21.5 + 40 / 730) + CPU, []),
     ("pcluster: {head: {instance_type: c7i.large}}", "slurm", 0.05 + 40 / 730, 16 * (21.5 + 40 / 730) + CPU, ["head node: c7i.large"]),
     ("pcluster: {cpu_queue: null}", "slurm", 0.68 + 0.05 + 40 / 730, 16 * (21.5 + 40 / 730), []),
+    (RESERVED, "slurm", 0.68 + 0.05 + 40 / 730 + 16 * 21.5, 16 * 40 / 730 + CPU, []),
+    (BLOCK, "slurm", 0.68 + 0.05 + 40 / 730 + 16 * 40 / 730, CPU, []),
     ("eks: {bastion_host: null}", "eks", 0.10 + 2 * 0.096 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.096, []),
     ("eks: {version: '1.33', bastion_host: null}", "eks", 0.60 + 2 * 0.096 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.096, []),
     ("eks: {bastion_host: null, node_groups: [{nodes: 1}]}", "eks", 0.342 + 21.5 + 40 / 730, 21.5 + 40 / 730 + 2 * 0.096, []),

@@ -46,17 +46,17 @@ def _nodes(target: Target) -> Iterator[Item]:
     for part in target.inventory.parts:
         if not (nodes := part.nodes):
             continue
-        least, most = part.count, part.most
+        most = part.most
         if nodes.queue.capacity_type == "capacity-block":
             what = f"{part.name}: {most} x {part.instance_type} (the block is paid for when it is bought)"
             yield Item(what, part.instance_type, 0.0, 0.0)
-            continue
-        if nodes.resource.reservation:  # charged even if no instances use it
-            least = most
-        note = " (at the on-demand price; spot costs less)" if nodes.queue.capacity_type == "spot" else ""
-        what = f"{part.name}: {least} to {most} x {part.instance_type}{note}"
-        yield _item(target, what, part.instance_type, least, most)
-        yield _volumes(target, f"{part.name}: root volumes of {part.volume_gib} GiB", part.volume_gib, least, most)
+        else:
+            least = most if nodes.resource.reservation else part.count  # charged even if no instances use it
+            note = " (at the on-demand price; spot costs less)" if nodes.queue.capacity_type == "spot" else ""
+            what = f"{part.name}: {least} to {most} x {part.instance_type}{note}"
+            yield _item(target, what, part.instance_type, least, most)
+        # there are volumes where an instance runs
+        yield _volumes(target, f"{part.name}: root volumes of {part.volume_gib} GiB", part.volume_gib, part.count, most)
 
 
 def _servers(target: Target) -> Iterator[Item]:
