@@ -20,6 +20,8 @@ network:
     private_subnets:
       - {{id: {SUBNET}, zone_id: use1-az4, cidr: 172.31.0.0/20}}
 """
+OTHER = "subnet-0123456789abcdef1"
+SECOND = f"      - {{id: {OTHER}, zone_id: use1-az4, cidr: 172.31.16.0/28}}\n"
 PEERED = f"""\
 network:
   peerings:
@@ -76,6 +78,10 @@ TABLE = [
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(VpcId="vpc-2", CidrBlock="172.31.16.0/20")),
          [("ok",), ("error", "vpc-2"), ("error", "write cidr: 172.31.16.0/20")]),
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(AvailableIpAddressCount=7)), [("ok",), ("error", "7 free addresses", "16 nodes")]),
+    Case("existing-vpc", EXISTING, Existing(OURS, subnet(AvailableIpAddressCount=7), deployed=True),
+         [("ok",), ("warning", "7 free addresses", "16 nodes", "nodes of this stack that run now have theirs already")]),
+    Case("existing-vpc", EXISTING + SECOND, Existing(OURS, subnet() | {OTHER: {**subnet()[SUBNET], "CidrBlock": "172.31.16.0/28", "AvailableIpAddressCount": 7}}),
+         [("ok",), ("ok", "up to 16 nodes"), ("ok", "7 free addresses", "in use1-az4, whose nodes are in the first of its subnets")]),
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(), {**DNS, "enableDnsHostnames": False}, {SUBNET: NAT}),
          [("ok",), ("error", "enableDnsHostnames: false", "--enable-dns-hostnames"), ("ok",)]),
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}),

@@ -23,12 +23,14 @@ class Existing:
     Attributes:
         dns: enableDnsSupport and enableDnsHostnames.
         tables: route table of each private subnet by subnet id: its own, or the VPC's main table.
+        deployed: whether the stack exists, so that its nodes may have some of the addresses.
     """
 
     vpc: dict[str, Any] | None = None
     subnets: Subnets = field(default_factory=dict)
     dns: dict[str, bool] = field(default_factory=dict)
     tables: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    deployed: bool = False
 
 
 def evaluate_vpc(target: Target, state: Existing) -> Found:
@@ -55,13 +57,13 @@ def evaluate_vpc(target: Target, state: Existing) -> Found:
             yield target.about(what).error(f"{attribute}: false", reason, fix)
     for name in ("private_subnets", "public_subnets"):
         for i, subnet in enumerate(getattr(existing, name)):
-            yield from _subnet(target, subnet, subnets[subnet.id], (*at, name, i))
+            yield from _subnet(target, subnet, subnets[subnet.id], (*at, name, i), state.deployed)
     for i, subnet in enumerate(existing.private_subnets):
         if subnet.id in tables:
             yield from _default_route(target, subnet, tables[subnet.id], (*at, "private_subnets", i))
 
 
-def _subnet(target: Target, ours: ExistingSubnet, theirs: dict[str, Any] | None, at: KeyPath) -> Found:
+def _subnet(target: Target, ours: ExistingSubnet, theirs: dict[str, Any] | None, at: KeyPath, deployed: bool) -> Found:
     what = f"subnet {ours.id}"
     if theirs is None:
         yield target.about(what, *at, "id").error("none", "this subnet does not exist", "correct the id")
@@ -76,15 +78,22 @@ def _subnet(target: Target, ours: ExistingSubnet, theirs: dict[str, Any] | None,
     for name, mine, real in different:
         reason, fix = f"the environment has {name}: {mine}", f"write {name}: {real}"
         yield target.about(what, *at, name).error(real, reason, fix)
-    if different or "private_subnets" not in at:
+    if different or existing is None or "private_subnets" not in at:
         return
     zone, free = ours.zone_id, int(theirs["AvailableIpAddressCount"])
+    subject, value = target.about(what, *at), f"{free:,} free addresses"
+    if ours.id != next(s.id for s in existing.private_subnets if s.zone_id == zone):
+        yield subject.ok(value, f"in {zone}, whose nodes are in the first of its subnets")
+        return
     # at least one address for each node; the offline rules count all other addresses
     nodes = sum(f.resource.max_nodes for f in target.nodes if target.inventory.zone_of(f.queue) == zone)
-    subject, value = target.about(what, *at), f"{free:,} free addresses"
     if free < nodes:
         reason = f"up to {nodes:,} nodes need an address there, and other resources use the rest"
-        yield subject.error(value, reason, "use a subnet with more free addresses, or lower max_nodes")
+        fix = "use a subnet with more free addresses, or lower max_nodes"
+        if deployed:
+            yield subject.warning(value, f"{reason}; nodes of this stack that run now have theirs already", fix)
+        else:
+            yield subject.error(value, reason, fix)
     else:
         yield subject.ok(value, f"in {zone}, for up to {nodes:,} nodes")
 
@@ -129,7 +138,8 @@ def fetch_vpc(target: Target, aws: Aws) -> Existing:
         for name in _FLAGS
     }
     present = [s.id for s in existing.private_subnets if subnets[s.id]]
-    return Existing(vpc, subnets, dns, {name: _table(aws, existing.vpc_id, name) for name in present})
+    tables = {name: _table(aws, existing.vpc_id, name) for name in present}
+    return Existing(vpc, subnets, dns, tables, stack(target, aws) is not None)
 
 
 @dataclass(frozen=True)
@@ -219,7 +229,13 @@ def _networks(vpc: dict[str, Any]) -> list[IPv4Network]:
 CHECKS: tuple[Check[Any], ...] = (
     Check(
         "existing-vpc",
-        ("ec2:DescribeVpcs", "ec2:DescribeSubnets", "ec2:DescribeVpcAttribute", "ec2:DescribeRouteTables"),
+        (
+            "ec2:DescribeVpcs",
+            "ec2:DescribeSubnets",
+            "ec2:DescribeVpcAttribute",
+            "ec2:DescribeRouteTables",
+            "cloudformation:DescribeStacks",
+        ),
         fetch_vpc,
         evaluate_vpc,
         lambda t: t.env.network.existing is not None,
