@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
+from trainium_cdk.catalog.models import numbers
 from trainium_cdk.checks.addresses import PRIVATE
 from trainium_cdk.checks.rule import Rules, duplicates, error, groups, info, listed, near, warning
 from trainium_cdk.problems import KeyPath
@@ -329,7 +330,7 @@ def _minor(version: str) -> int:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.removeprefix("v").partition("-")[0].split(".")))
+    return numbers(version.removeprefix("v").partition("-")[0])
 
 
 def _efa_only(env: Environment) -> list[str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainium_cdk.catalog import Stack, evaluate
+from trainium_cdk.catalog.models import numbers
 from trainium_cdk.checks.rule import Rules, duplicates, error, info, near, queues, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.problems import KeyPath
@@ -28,19 +29,19 @@ def version_is_new_enough(env: Environment) -> Iterator[Problem]:
     facts, version = env.catalog.parallelcluster, env.pcluster.version
     if version is None:
         return
-    if len(_numbers(version)) != len(_numbers(facts.default)):
+    if len(numbers(version)) != len(numbers(facts.default)):
         yield error(
             ("pcluster", "version"),
             "a release of ParallelCluster has three numbers",
             f"write {near(version, facts.releases)}",
         )
-    elif _numbers(version) < _numbers(facts.oldest):
+    elif numbers(version) < numbers(facts.oldest):
         yield error(
             ("pcluster", "version"),
             f"this configuration needs ParallelCluster {facts.oldest} or newer",
             f"write {facts.default}, or remove the key",
         )
-    elif _numbers(version) > _numbers(facts.default):
+    elif numbers(version) > numbers(facts.default):
         yield info(
             ("pcluster", "version"),
             f"the configuration was only checked with ParallelCluster {facts.default}",
@@ -321,7 +322,3 @@ def _secret(env: Environment, key: KeyPath, arn: str) -> Iterator[Problem]:
 def partition(region: str) -> str:
     """The partition of AWS that a region is in, as in its ARNs."""
     return "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))
