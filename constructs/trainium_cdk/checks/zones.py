@@ -22,7 +22,7 @@ def region_offers_every_type(env: Environment) -> Iterator[Problem]:
                 named = f"list the zones that your account sees under catalog.instances.{name}.zone_ids"
                 if env.region not in env.catalog.zone_regions.values():
                     named += (
-                        f", and the beginning of their ids under catalog.regions, for example {{usgw1: {env.region}}}"
+                        ", and the beginning of their ids under catalog.regions, for example {usgw1: us-gov-west-1}"
                     )
                 yield error(
                     ("region",),

@@ -16,6 +16,7 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath, Problem, show
+from trainium_cdk.settings.base import may_be_none
 from trainium_cdk.settings.environment import CATALOG_ERROR, Environment
 
 _READ_AS = {bool: "true or false", int: "a number", float: "a number", dt.date: "a date", dt.datetime: "a date"}
@@ -83,6 +84,7 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None) 
         case "model_type" | "dict_type" | "model_attributes_type":
             known = keys_at(key)
             fix = f"write keys under it, for example {known[0]}" if known else "write keys under it"
+            fix += ", or null for none" if may_be_none(Environment, key) else ""
             return Problem(key, value, "this is a section, not a value", fix)
         case "tuple_type":
             return Problem(
