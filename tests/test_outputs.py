@@ -250,6 +250,15 @@ def test_a_stack_is_read(name: str, region: str | None) -> None:
 
 @pytest.mark.usefixtures("account")
 @pytest.mark.parametrize(
+    "status", ["UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "IMPORT_COMPLETE", "IMPORT_ROLLBACK_COMPLETE"]
+)
+def test_a_stack_is_read_whose_last_change_has_succeeded(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ACCOUNT["us-east-1"], "e", stack(status, **GOOD))
+    assert outputs.read("e") == outputs.parse("e", "us-east-1", GOOD)
+
+
+@pytest.mark.usefixtures("account")
+@pytest.mark.parametrize(
     ("arguments", "message"),
     table(__file__, "a stack that cannot be read"),
 )

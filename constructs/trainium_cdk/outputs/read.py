@@ -131,8 +131,15 @@ def _values(stack: Mapping[str, Any]) -> dict[str, str]:
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
 
+_DEPLOYED = {
+    "CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE",
+    "IMPORT_ROLLBACK_COMPLETE",
+}  # fmt: skip
+"""Where the outputs are those of what is there. During a clean-up the update has succeeded, and what it replaced is deleted."""
+
+
 def _cluster(stack: str, region: str, status: str, outputs: Mapping[str, str]) -> Cluster:
-    if status not in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"}:
+    if status not in _DEPLOYED:
         next_step = f"Wait for it, or deploy it again: {deployment(stack)}"
         if status == "DELETE_FAILED":
             next_step = f"Delete the rest of it: `trn destroy {stack}`"
