@@ -85,6 +85,15 @@ def test_how_a_node_group_is_paid_for(capacity: str | None, title: str) -> None:
     assert [box.title.removeprefix("Queue q") for box in found.boxes if "Queue" in box.title] == [title]
 
 
+def test_queues_may_have_the_names_of_other_nodes() -> None:
+    names = ("head", "login")
+    pools = {"Pools": [{"Name": "login", "Count": 1, "InstanceType": "c5.large"}]}
+    config = {"Scheduling": {"SlurmQueues": [{"Name": name} for name in names]}, "LoginNodes": pools}
+    cluster = {"Type": "Custom::PclusterCluster", "Properties": {"ClusterConfiguration": config}}
+    found = read("Stack", {"Resources": {"Cluster": cluster}})
+    assert {box.title for box in found.boxes} == {"Head node", "Login nodes", "Queue head", "Queue login"}
+
+
 @pytest.mark.parametrize("name", ["default", "existing-vpc", "no-internet", "login-and-accounting"])
 def test_everything_is_drawn_or_counted(name: str) -> None:
     template: dict[str, Any] = synthesis.SLURM.document(name)

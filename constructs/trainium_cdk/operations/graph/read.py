@@ -167,9 +167,10 @@ class _Reader:
         for queue in config.get("Scheduling", {}).get("SlurmQueues", []):
             sizes = [_size(r) for r in queue.get("ComputeResources", [])]
             capacity = {"SPOT": "spot", "CAPACITY_BLOCK": "capacity block"}.get(queue.get("CapacityType", ""), "")
-            title = f"Queue {_text(queue.get('Name'))}" + (f" ({capacity})" if capacity else "")
+            name = _text(queue.get("Name"))
+            title = f"Queue {name}" + (f" ({capacity})" if capacity else "")
             area = self.area(queue.get("Networking", {}))
-            yield Box(f"{id}.{_text(queue.get('Name'))}", area, title, tuple(sizes)), references(queue)
+            yield Box(f"{id}.queue.{name}", area, title, tuple(sizes)), references(queue)
 
     def node_group(self, id: str, p: Resource) -> Iterator[tuple[Box, set[str]]]:
         templates = [t for t in references(p.get("LaunchTemplate")) if self.type(t) == "AWS::EC2::LaunchTemplate"]
