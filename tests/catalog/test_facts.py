@@ -218,8 +218,6 @@ def test_prices_of_services_have_a_description(region: str) -> None:
 def test_unknown_prices_are_not_guessed() -> None:
     assert CATALOG.price("trn2.48xlarge", "us-east-2") is None
     assert CATALOG.price("trn1.32xlarge", "us-east-1") == 21.5
-    assert CATALOG.service_price("nat-gateway-hour", "us-east-1") == 0.045
-    assert CATALOG.service_price("nat-gateway-hour", "nowhere1") is None
 
 
 def test_published_throughput() -> None:

@@ -132,11 +132,6 @@ class Catalog(Fact):
         """On-demand price in USD per hour; None if the catalogue has no price."""
         return self.prices.get(region, {}).get(instance)
 
-    def service_price(self, name: str, region: str) -> float | None:
-        """Price in USD for the unit that the name ends in, for example `nat-gateway-hour`; None if the catalogue has no
-        price."""
-        return self.service_prices.get(region, {}).get(name)
-
     def collective(self, instance: str, nodes: int) -> CollectivePoint | None:
         """The published bandwidth of an all-reduce over this number of nodes; None if none is published."""
         points = (p for p in self.collectives if (p.instance_type, p.nodes) == (instance, nodes))
