@@ -1,8 +1,10 @@
 """Sets the number of nodes of an EKS node group, after the cluster is created.
- If AWS has no capacity, a node group that is created with nodes fails, and the whole stack is rolled back. So groups start with the size in
+
+If AWS has no capacity, a node group that is created with nodes fails, and the whole stack is rolled back. So groups start with the size in
 the environment (0 by default), and get more nodes by `scale`: a shortage then only costs time. A deployment does not undo it, as long as
 the group's size in the environment stays the same.
- To lower a size, AWS ends the oldest instances, whatever runs on them. So nodes in use are protected from it.
+
+To lower a size, AWS ends the oldest instances, whatever runs on them. So nodes in use are protected from it.
 """
 
 from __future__ import annotations

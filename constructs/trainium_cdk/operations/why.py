@@ -1,5 +1,6 @@
 """Why a stack's last creation or update failed, or its nodes do not start: what AWS has recorded, with the known errors in it.
- Read only, and each source alone: CloudFormation's events (of nested stacks and of ParallelCluster's own stack too), the logs of the
+
+Read only, and each source alone: CloudFormation's events (of nested stacks and of ParallelCluster's own stack too), the logs of the
 functions that they name and of the cluster's nodes, capacity reservations and blocks, EKS's health issues, PCS's errors, and Auto Scaling's
 activities. A deleted stack is read as well.
 """

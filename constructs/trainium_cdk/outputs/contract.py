@@ -1,5 +1,6 @@
 """What every stack's outputs have in common: the version of the contract, the fleet, and how fields become flat strings.
- A stack's outputs are flat strings of at most 1,024 bytes each, so a fleet is one output. Outputs carry the facts that a job needs of its
+
+A stack's outputs are flat strings of at most 1,024 bytes each, so a fleet is one output. Outputs carry the facts that a job needs of its
 instance type, so that a type described only in an environment file works from any machine.
 """
 

@@ -1,5 +1,6 @@
 """Checks of the AWS account: quotas, offerings, reservations, versions, existing resources, cost.
- Every check uses only read calls. It reports the current state, what that means and what to do. A check whose call is denied reports the
+
+Every check uses only read calls. It reports the current state, what that means and what to do. A check whose call is denied reports the
 IAM action that it needs; the other checks still run.
 """
 
