@@ -78,7 +78,7 @@ class CpuQueue(Settings):
 
 _OF_IMAGES = frozenset({
     "root", "ubuntu", "ec2-user", "ssm-user", "slurm", "munge", "pcluster-admin",
-    "daemon", "bin", "sys", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy", "www-data", "backup", "list", "irc", "nobody", "sshd", "syslog",
+    "daemon", "bin", "sys", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy", "www-data", "backup", "list", "irc", "sshd", "syslog",
     "adm", "shutdown", "halt", "operator", "ftp", "dbus", "rpc", "rpcuser", "chrony", "tss",
     "sudo", "wheel", "admin", "docker", "lxd", "disk", "kmem", "shadow", "tty", "src", "staff", "users", "nogroup", "audio", "video", "dialout", "plugdev",
 })  # fmt: skip
