@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from aws_cdk import App, Stack
+from aws_cdk import App, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk.assertions import Template
 
@@ -57,9 +57,24 @@ def test_the_first_unknown_add_on_is_named() -> None:
 
 def test_a_cluster_takes_connections_and_manifests_that_are_never_pruned() -> None:
     own = stack()
-    mine = TrnEksCluster(own, "Lab", vpc=vpc(own))
-    ec2.Connections(security_groups=[mine.client_group]).allow_to(mine, ec2.Port.tcp(443))
+    within = vpc(own)
+    mine = TrnEksCluster(own, "Lab", vpc=within)
+    other = ec2.SecurityGroup(own, "Other", vpc=within)
+    ec2.Connections(security_groups=[other]).allow_to_default_port(mine)
     TrnPlugins(own, "Plugins", cluster=mine, node_groups=[])
-    manifests = Template.from_stack(own).find_resources("Custom::AWSCDK-EKS-KubernetesResource")
+    found = Template.from_stack(own)
+    sources = {"SourceSecurityGroupId": own.resolve(other.security_group_id), "FromPort": 443, "ToPort": 443}
+    found.has_resource_properties("AWS::EC2::SecurityGroupIngress", sources)
+    manifests = found.find_resources("Custom::AWSCDK-EKS-KubernetesResource")
     assert manifests
     assert [name for name, one in manifests.items() if "PruneLabel" in one["Properties"]] == []
+
+
+@pytest.mark.parametrize("policy", [RemovalPolicy.DESTROY, RemovalPolicy.RETAIN])
+def test_logs_and_the_key_that_reads_them_stay_or_go_together(policy: RemovalPolicy) -> None:
+    found = template(lambda s: TrnEksCluster(s, "Lab", vpc=vpc(s), removal_policy=policy))
+    expected = {RemovalPolicy.DESTROY: "Delete", RemovalPolicy.RETAIN: "Retain"}[policy]
+    groups = [g for g in found.find_resources("AWS::Logs::LogGroup").values() if "/aws/eks" in str(g["Properties"])]
+    for one in (*groups, *found.find_resources("AWS::KMS::Key").values()):
+        assert one["DeletionPolicy"] == expected
+    assert groups
