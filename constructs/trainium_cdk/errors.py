@@ -138,6 +138,10 @@ class TransportError(TrnError):
         self.again = again
 
 
+class Unanswered(TransportError):
+    """The head node was reached, and Slurm's controller does not answer: it is being restarted, or slow."""
+
+
 class ApiError(TransportError):
     """The Kubernetes API refused a request. `status` is the HTTP status, `reason` is Kubernetes' own."""
 

@@ -372,7 +372,7 @@ class _Launch:
         end = time.monotonic() + _ENDING_SECONDS
         while True:
             job = self._status(place)
-            if failover.ended(job) and not any(_runs(place.job, node.job) for node in place.jobs.nodes()):
+            if failover.ended(job) and not any(_runs(place.job, node.job) for node in patiently(place.jobs.nodes)):
                 say(one_line(job))
                 return
             if time.monotonic() > end:

@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from trainium_cdk.errors import TransportError
+from trainium_cdk.errors import TransportError, Unanswered
 
 T = TypeVar("T")
 
 LONGEST_PAUSE = 30.0
 ONE_QUESTION = 30.0
 """Seconds for which a single request is retried."""
+CONTROLLER = 90.0
+"""The same while Slurm's controller does not answer: a restart may take a minute, of which Slurm's commands wait up to their MessageTimeout."""
 FOLLOWING = 900.0
 """Seconds without a response after which following a job fails: longer than a head node's restart."""
 
@@ -39,7 +41,7 @@ class Patience:
         sleep: Callable[[float], None] = time.sleep,
     ):
         """Args:
-        seconds: from the first of consecutive failures until the error is raised.
+        seconds: from the last response, or the beginning, until the error is raised; at least `CONTROLLER` for one of Slurm's controller.
         first: seconds of the first pause; each is about twice the one before.
         """
         self._seconds, self._first, self._sleep = seconds, first, sleep
@@ -62,7 +64,8 @@ class Patience:
 
     def failed(self, error: TransportError) -> None:
         """Pause before the next attempt. Raises the error if it is permanent, or the time is over."""
-        if not error.again or time.monotonic() - self._since + self._pause > self._seconds:
+        seconds = max(self._seconds, CONTROLLER) if isinstance(error, Unanswered) else self._seconds
+        if not error.again or time.monotonic() - self._since + self._pause > seconds:
             raise error
         self._sleep(self._pause * random.uniform(0.75, 1.25))  # noqa: S311  so that clients do not retry all at once
         self._pause = min(self._pause * 2, LONGEST_PAUSE)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.errors import JobError, SubmitError, TransportError, UnknownJob
+from trainium_cdk.errors import JobError, SubmitError, TransportError, Unanswered, UnknownJob
 from trainium_cdk.jobs.backend import Backend, all_submitted, check_log, named_node, unknown_job
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
@@ -89,7 +89,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         result = self.transport.run(submission.text, timeout=300, private=bool(submission.plan.job.env))
         if _unfinished(result):
             token = submission.id.removeprefix(f"{submission.plan.job.label}-")
-            raise TransportError(
+            raise _no_end(result)(
                 f"the submission of {submission.id} to {self.cluster.cluster_name} has not finished: "
                 f"{_last_words(result)}. Submit it again with token {token}: it is submitted only once"
             )
@@ -125,10 +125,10 @@ class SlurmBackend(Backend["SlurmSubmission"]):
                 outcomes[one.id] = e
         missing = [one for one in part if one.id not in outcomes]
         if missing:
-            why = _last_words(ended.get(missing[0].id, result))
-            raise TransportError(
+            last = ended.get(missing[0].id, result)
+            raise _no_end(last)(
                 f"{len(missing)} of {len(part)} jobs are not submitted to {self.cluster.cluster_name} yet ({missing[0].id} is the first): "
-                f"{why}. Submit them all again with the same token: each is submitted only once"
+                f"{_last_words(last)}. Submit them all again with the same token: each is submitted only once"
             )
 
     @staticmethod
@@ -166,15 +166,12 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     def others(self) -> tuple[Foreign, ...]:
         from trainium_cdk.jobs.slurm import others
 
-        return others.parse(self.run_shared(others.SCRIPT))
+        return others.parse(self._answer(others.SCRIPT))
 
     def whole(self, limit: int = 50) -> Whole:
         from trainium_cdk.jobs.slurm import whole
 
-        script = whole.script(self.cluster, limit)
-        return whole.parse(
-            self._patience().ask(lambda: self._checked(self.transport.run(script, timeout=120))), self.cluster
-        )
+        return whole.parse(self._answer(whole.script(self.cluster, limit)), self.cluster)
 
     def cancel(self, id: str) -> JobStatus:
         return self._one(id, snapshot.ask_cancel(self.cluster, self._known(id)))
@@ -205,7 +202,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     def nodes(self) -> tuple[Node, ...]:
         from trainium_cdk.jobs.slurm import nodes
 
-        return nodes.parse(self.run_shared(nodes.SCRIPT), self.cluster)
+        return nodes.parse(self._answer(nodes.SCRIPT), self.cluster)
 
     def session(self, node: str | None = None) -> tuple[str, str]:
         """The head node (on PCS a login node), and from there ssh: the role of the nodes on which jobs run has no Session Manager. Errors
@@ -330,7 +327,11 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return self._member(id, jobs[0])
 
     def _ask(self, script: str) -> Snapshot:
-        return self._patience().ask(lambda: self._parse(self.transport.run(script, timeout=120)))
+        return snapshot.parse(self._answer(script), self.cluster)
+
+    def _answer(self, script: str) -> str:
+        """The output of a script that may run more than once."""
+        return self._patience().ask(lambda: self._checked(self.transport.run(script, timeout=120)))
 
     def _parse(self, result: Result) -> Snapshot:
         return snapshot.parse(self._checked(result), self.cluster)
@@ -340,10 +341,13 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         if result.code == NOT_THEIRS:
             raise TransportError(_last_words(result), again=False)
         if result.code not in (0, 4):
-            raise TransportError(f"the query on the head node failed: {_last_words(result)}")
+            error = Unanswered if result.code == _NO_ANSWER else TransportError
+            raise error(f"the query on the head node failed: {_last_words(result)}")
         return result.stdout
 
 
+_NO_ANSWER = 5
+"""Exit code of a query that Slurm's controller did not answer (`shell/ask.sh`, and the scripts of `slurm/`)."""
 _INDEX = re.compile(r"(/[0-9]{1,3})?")
 _INACTIVE = "Required partition not available (inactive or drain)"
 """What sbatch prints if the queue's partition is INACTIVE."""
@@ -352,6 +356,10 @@ _INACTIVE = "Required partition not available (inactive or drain)"
 def _unfinished(result: Result) -> bool:
     """Whether it said so, or was killed before it could clean up."""
     return result.code == LATER or result.code < 0 or result.code > 128
+
+
+def _no_end(result: Result) -> type[TransportError]:
+    return Unanswered if result.code == LATER else TransportError
 
 
 def _last_words(result: Result) -> str:

@@ -9,10 +9,14 @@ from trainium_cdk.jobs.status import Node
 from trainium_cdk.outputs import SlurmCluster
 
 SCRIPT = """export LC_ALL=C.UTF-8 TZ=UTC
+unset "${!SQUEUE_@}" "${!SCONTROL_@}"
 scontrol -o show node || exit 5
-squeue -h -a -t running,completing -o '%j %N' | while read -r name list; do
+# without an answer, no node would have a job
+jobs=$(squeue -h -a -t running,completing -o '%j %N') || exit 5
+while read -r name list; do
+  if [ -z "$list" ]; then continue; fi
   for node in $(scontrol show hostnames "$list"); do printf 'trn-job %s %s\\n' "$node" "$name"; done
-done
+done <<< "$jobs"
 """
 _OFF = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"})
 

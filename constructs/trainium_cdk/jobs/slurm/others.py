@@ -8,7 +8,7 @@ from trainium_cdk.jobs.status import Foreign, whole
 
 SCRIPT = """set -euo pipefail
 unset "${!SQUEUE_@}"
-SLURM_TIME_FORMAT=%s squeue -h -a -o 'trn-other|%i|%u|%T|%P|%V|%S|%D|%k|%j'
+SLURM_TIME_FORMAT=%s squeue -h -a -o 'trn-other|%i|%u|%T|%P|%V|%S|%D|%k|%j' || exit 5
 """
 _OURS = re.compile(r"trn:(?P<id>[A-Za-z0-9][A-Za-z0-9.-]*)\|(?P=id):(prepare|precompile|train)")
 _SUBMITTED = re.compile(rf"trn-other\|[^|]*\|[^|]*\|[^|]*\|[^|]*\|(?P<at>\d+)\|[^|]*\|[^|]*\|{_OURS.pattern}")

@@ -283,7 +283,8 @@ _WAIT = """  if [ -z "$previous" ]; then after_job; fi
 """
 
 _ACCOUNT = r"""# Without accounting, Slurm accepts every name, and it means nothing.
-if [[ $(scontrol show config) != *AccountingStorageType*=*slurmdbd* ]]; then
+config=$(scontrol show config) || later "Slurm does not answer"
+if [[ $config != *AccountingStorageType*=*slurmdbd* ]]; then
   die "this cluster keeps no accounts, so that --account and --qos mean nothing. Remove them, or deploy with pcluster: {{accounting: ...}}"
 fi
 allowed=$(sacctmgr -n -P show assoc where user="$(id -un)" format=account,qos) || later "Slurm's accounting does not answer"
