@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.jobs.conftest import fleet, make_cluster, with_program
 from tests.jobs.test_slurm import script
 from trainium_cdk.errors import SubmitError, TransportError
 from trainium_cdk.jobs import LocalTransport, SlurmBackend, patience
+from trainium_cdk.jobs.slurm.snapshot import ask_one
 from trainium_cdk.jobs.slurm.transport import Result
 
 AWAY = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
@@ -108,10 +110,13 @@ def test_nodes_are_not_without_a_job_where_the_queue_is_not_told(slurm: LocalSlu
         assert (tmp_path / "failed").exists()
 
 
-def test_nodes_have_the_jobs_that_the_users_own_defaults_would_hide(slurm: LocalSlurm, job: str) -> None:
-    env = {**slurm.node_env(), "SQUEUE_USERS": "nobody", "SQUEUE_PARTITION": "none"}
-    nodes = SlurmBackend(make_cluster(fleet(nodes=4)), LocalTransport(env=env)).nodes()
+def test_the_users_own_defaults_hide_nothing(slurm: LocalSlurm, job: str) -> None:
+    own = {"SQUEUE_USERS": "nobody", "SQUEUE_PARTITION": "none", "SLURM_TIME_FORMAT": "relative"}
+    cluster, transport = make_cluster(fleet(nodes=4)), LocalTransport(env={**slurm.node_env(), **own})
+    nodes = SlurmBackend(cluster, transport).nodes()
     assert [node.job for node in nodes if node.job] == [f"{job}:train"]
+    assert all(node.booted for node in nodes)
+    assert re.search(r" queue \d+\|RUNNING\|None\|[^|]+\|\d{4}-\d\d-", transport.run(ask_one(cluster, job)).stdout)
 
 
 def test_a_cluster_keeps_accounts_although_its_controller_does_not_answer(slurm: LocalSlurm, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from trainium_cdk.jobs.status import Node
 from trainium_cdk.outputs import SlurmCluster
 
 SCRIPT = """export LC_ALL=C.UTF-8 TZ=UTC
-unset "${!SQUEUE_@}" "${!SCONTROL_@}"
+unset "${!SQUEUE_@}" "${!SCONTROL_@}" SLURM_TIME_FORMAT
 scontrol -o show node || exit 5
 # without an answer, no node would have a job
 jobs=$(squeue -h -a -t running,completing -o '%j %N') || exit 5

@@ -27,7 +27,7 @@ _ABSENT = 4
 def head(cluster: SlurmCluster) -> str:
     """The beginning of each script: it sets the jobs' directory."""
     shared = quote.shared(cluster.shared_dir)
-    own = 'unset "${!SQUEUE_@}" "${!SACCT_@}" "${!SCONTROL_@}" "${!SINFO_@}"  # the user\'s own defaults'
+    own = 'unset "${!SQUEUE_@}" "${!SACCT_@}" "${!SCONTROL_@}" "${!SINFO_@}" SLURM_TIME_FORMAT  # the user\'s own defaults'
     functions = f"{shell.users(cluster)}\n{shell.read('ask.sh').decode()}"
     return (
         f"set -u\nexport LC_ALL=C.UTF-8 TZ=UTC\n{own}\ntrn={shared}/{cluster.folder}\ncluster={quote.word(cluster.identity)}\n"
