@@ -136,8 +136,9 @@ def send(workdir: Workdir, bucket: str, region: str) -> Sent:
 
 
 def _send(workdir: Workdir, s3: Any, bucket: str) -> Sent:
-    if _get(s3, bucket, f"trees/{workdir.digest}.json") is not None:
-        return Sent()
+    tree = _get(s3, bucket, f"trees/{workdir.digest}.json")
+    if tree is not None and all(_exists(s3, bucket, f"packs/{pack}.tar.gz") for pack in tree.get("packs", ())):
+        return Sent()  # a pack may be older than the list
     latest = f"latest/{hashlib.sha256(str(workdir.folder).encode()).hexdigest()[:32]}.json"
     known: dict[str, str] = {}  # content -> pack
     for pack, contents in (_get(s3, bucket, latest) or {}).get("packs", {}).items():
@@ -159,9 +160,9 @@ def _send(workdir: Workdir, s3: Any, bucket: str) -> Sent:
         packs[name] = [entry.digest for entry in new]
     else:
         size = 0
-    tree = json.dumps({"entries": _plain(workdir.entries), "packs": packs}, sort_keys=True).encode()
+    body = json.dumps({"entries": _plain(workdir.entries), "packs": packs}, sort_keys=True).encode()
     for key in (f"trees/{workdir.digest}.json", latest):
-        s3.put_object(Bucket=bucket, Key=f"{PREFIX}{key}", Body=tree)
+        s3.put_object(Bucket=bucket, Key=f"{PREFIX}{key}", Body=body)
     return Sent(len(new), size)
 
 
