@@ -18,6 +18,7 @@ from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import TRN, completed, head_node, session_manager_plugin
 from trainium_cdk.jobs import JobError, LocalTransport, Script, SlurmBackend
 from trainium_cdk.jobs.slurm.nodes import SCRIPT, parse
+from trainium_cdk.jobs.slurm.transport import Result
 from trainium_cdk.jobs.status import Node
 
 CLUSTER = make_cluster(fleet(nodes=4))
@@ -136,8 +137,12 @@ def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  #
 def test_ssh_of_one_of_several_users(users: str, shell: str, to_node: str) -> None:
     """Its own shell. Only ParallelCluster's directory gives it a key for the nodes."""
     ada = CLUSTER.model_copy(update={"users": users}).of_user("ada")
-    backend, node = SlurmBackend(ada, LocalTransport()), "compute1-dy-trn-1"
-    backend.run_shared = lambda *_, **__: LINES  # type: ignore[method-assign]
+
+    class HeadNode(LocalTransport):
+        def run(self, *_: object, **__: object) -> Result:
+            return Result(LINES, "", 0)
+
+    backend, node = SlurmBackend(ada, HeadNode()), "compute1-dy-trn-1"
     assert backend.session() == (ada.head_node_id, shell)
     with pytest.raises(JobError, match=to_node) if users == "local" else contextlib.nullcontext():
         assert backend.session(node) == (ada.head_node_id, to_node.format(node))

@@ -126,21 +126,22 @@ def test_whose_jobs_a_deletion_ends(backend_of: As) -> None:
         alice.submit(long.model_copy(update={"user": "alice"}), "long").id,
         alice.submit(long.model_copy(update={"user": "alice", "nodes": 4}), "queued").id,
         image.submit(long.model_copy(update={"user": "me"}), "mine").id,
+        bob.submit(long.model_copy(update={"user": "bob"}), "mine").id,  # the same id
     ]
     plain = bob.run_shared("sbatch --parsable -N1 -o /dev/null --comment='a|b' --wrap='sleep 300'").strip()
     try:
-        assert wait_until(lambda: [o.state for o in occupants(image, "me")].count("RUNNING") == 3, 60, 0.2)
+        assert wait_until(lambda: [o.state for o in occupants(image, "me")].count("RUNNING") == 4, 60, 0.2)
         told = "\n".join(lines(occupants(image, "me", now=time.time() + 7200)))
         shown = re.sub(r"for 2 h( 1 min)?", "for 2 h", told)
         assert shown.splitlines() == [
             f"   ends with it, yours (user me): 1 running; longest: {ids[2]}, for 2 h",
             f"   ends with it, of others (user alice): 1 running and 1 waiting; longest: {ids[0]}, for 2 h",
-            f"   ends with it, of others (user bob): 1 running; longest: {plain}, for 2 h",
+            f"   ends with it, of others (user bob): 2 running; longest: {ids[3]}, for 2 h",
         ]
         assert [o.own for o in occupants(image, "alice")].count(True) == 2
         assert [o.name for o in occupants(image, "me", waits=True)] == [plain], "the others are waited for"
     finally:
-        for backend, id in zip((alice, alice, image), ids, strict=True):
+        for backend, id in zip((alice, alice, image, bob), ids, strict=True):
             backend.cancel(id)
         bob.run_shared(f"scancel {plain}")
     assert wait_until(lambda: not occupants(image, "me"), 60, 0.2)

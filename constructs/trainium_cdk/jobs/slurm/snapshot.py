@@ -66,7 +66,7 @@ def ask_all(cluster: SlurmCluster, limit: int, *, others: bool = False, repair: 
     Args:
         repair: tell Slurm's controller what it forgot in a crash.
     """
-    more = f"\nunset -f squeue\n{_ACTIVE}" if others else ""
+    more = f'\nunset -f squeue\nput "me $(id -un)"\n{_ACTIVE}' if others else ""
     return f"""{head(cluster)}
 mapfile -t jobs < <(
   cd "$trn/jobs" 2> /dev/null && find . -mindepth 2 -maxdepth 2 -regex '\\./[A-Za-z0-9][A-Za-z0-9.-]*/stages' -type f -printf '%T@ %h\\n' 2> /dev/null |
@@ -232,7 +232,7 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
     lines = answer.split("\n")
     mark = next((found[1] for line in lines if (found := _MARK.fullmatch(line))), "")
     raws, ids = list[_Raw](), set[str]()
-    slurm, active = _Slurm(), dict[str, _Raw]()
+    slurm, active, me = _Slurm(), dict[tuple[str, str], _Raw](), ""
     size, data, regular, tail = None, b"", True, 0
     for line in lines:
         before, _, ours = line.partition(" ")
@@ -246,10 +246,14 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
             slurm.queue[rest.partition("|")[0]] = rest.split("|", 7)
         elif key == "active" and len(row := rest.split("|", 10)) == 11:
             user, queue, nodes, *row = row
-            if (name := _OURS.fullmatch(row[6])) and row[7] == f"trn:{name[1]}" and name[1] not in ids:
+            name = _OURS.fullmatch(row[6])
+            # users may give their jobs the same id
+            if name and row[7] == f"trn:{name[1]}" and not (name[1] in ids and user == me):
                 slurm.queue[row[0]] = row
-                one = active.setdefault(name[1], _Raw(name[1], {"user": user, "queue": queue, "nodes": nodes}))
+                one = active.setdefault((user, name[1]), _Raw(name[1], {"user": user, "queue": queue, "nodes": nodes}))
                 one.stages[name[2]] = row[0]
+        elif key == "me":
+            me = rest
         elif key == "task":
             number, index, *row = rest.split("|", 8)
             slurm.tasks[f"{number}_{index}"] = [index, *row]

@@ -48,7 +48,10 @@ def occupants(
     """
     now = time.time() if now is None else now
     active = () if waits else backend.active()
-    told = {job.id: job for job in backend.list(1000)} if active else {}
+    listed = backend.list(1000) if active else ()
+    # users may give their jobs the same id; of the caller's own, `active` has another name of the user
+    told = {(job.id, job.user): job for job in listed}
+    own = {job.id: job for job in reversed(listed)}
     found = []
 
     def add(name: str, user: str, client: str, state: str, started: int | None) -> None:
@@ -58,7 +61,7 @@ def occupants(
         found.append(Occupant(name, owner, state, seconds, own=bool(user) and user == me))
 
     for one in active:
-        job = told.get(one.id, one)
+        job = told.get((one.id, one.user)) or own.get(one.id, one)
         add(job.id, job.user, "trn", job.state, job.current.started)
     for other in backend.others():
         add(other.name, other.user, other.kind, other.state, other.started)
