@@ -282,7 +282,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         """The next piece of a log, with the log's size and the job's status just before it was read. A piece without data is at the
         log's end, if that is before `offset`."""
         script = snapshot.ask_log(self.cluster, self._known(id), stage, node, offset, most)
-        found = self._parse(self.transport.run(script, timeout=120))
+        found = snapshot.parse(self._checked(self.transport.run(script, timeout=120)), self.cluster)
         if not found.jobs:
             raise unknown_job(id, self.cluster)
         if not found.regular:
@@ -332,9 +332,6 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     def _answer(self, script: str) -> str:
         """The output of a script that may run more than once."""
         return self._patience().ask(lambda: self._checked(self.transport.run(script, timeout=120)))
-
-    def _parse(self, result: Result) -> Snapshot:
-        return snapshot.parse(self._checked(result), self.cluster)
 
     @staticmethod
     def _checked(result: Result) -> str:
