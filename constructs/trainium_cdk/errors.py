@@ -12,6 +12,7 @@ TrnError
 |- UnknownJob               the cluster has no job of that id
 |- JobTimeout               the job has not ended in time
 |- TransportError           the cluster cannot be reached, or does not respond
+|  |- Unanswered            Slurm's controller does not answer
 |  '- ApiError              the Kubernetes API refused a request
 |- ImageError               a container image cannot be built
 |- ScaleError               a node group cannot have that many nodes
