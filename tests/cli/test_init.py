@@ -68,7 +68,10 @@ def test_the_controller_of_pcs_holds_the_nodes(
             TrnError,
             "trn1.32xlarge is not offered in eu-central-9, by the catalogue. Use ",
         ),
-        (["--name", "No Name"], SettingsError, "No Name"),
+        (["--engine", "slrum"], TrnError, r"there is no engine 'slrum'. Did you mean slurm\? Use slurm, eks, pcs"),
+        (["--name", "No Name"], SettingsError, "^--name: error: name = No Name: it does not have the required form"),
+        (["--name", "a: b"], SettingsError, "^--name: error: name = a: b: "),
+        ([f"{'x' * 300}.yaml"], TrnError, r"^cannot write x+.yaml: File name too long\. Give another file"),
         (["there.yaml"], TrnError, "there.yaml exists already"),
     ],
 )
@@ -84,10 +87,21 @@ def test_refused(
     assert settings.load(Path("there.yaml")).region == "us-west-2"
 
 
+def test_the_next_command_can_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("my file.yaml")
+    assert "Next: trn use 'my file.yaml'; trn preflight" in capsys.readouterr().err
+    assert "# Check it: trn validate 'my file.yaml'." in Path("my file.yaml").read_text()
+    run("--from", "my file.yaml", "--region", "us-east-1")
+    assert "Next: trn preflight TrnPclusterStack --env 'my file-us-east-1.yaml'" in capsys.readouterr().err
+
+
 def test_by_questions(tmp_path: Path) -> None:
     """On a terminal: a wrong answer is asked again, return takes what is suggested."""
     ours, theirs = pty.openpty()
-    answers = "kubernetes\neks\ntrn2.48xlarg\ntrn2.48xlarge\n\n0\n8\nmine\n"
+    answers = "kubernetes\neks\ntrn2.48xlarg\ntrn2.48xlarge\n\n0\n8\nMy Name\nmine\n"
     os.write(ours, answers.encode())
     command = [Path(sys.executable).with_name("trn"), "init"]
     done = subprocess.run(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path, check=False, timeout=60)
@@ -95,6 +109,7 @@ def test_by_questions(tmp_path: Path) -> None:
     assert done.returncode == 0, said
     assert "'trn2.48xlarg' is not one of" in said
     assert "Did you mean trn2.48xlarge" in said
+    assert "name = My Name: it does not have the required form" in said
     env = settings.load(tmp_path / "environment.yaml")
     assert (env.name, env.engines, env.eks.node_groups[0].max_nodes) == ("mine", ("eks",), 8)
     os.close(ours)

@@ -9,7 +9,7 @@ import typer
 
 from trainium_cdk.cli import named
 from trainium_cdk.cli.options import EnvFile, Json, Live
-from trainium_cdk.cli.output import put, say, table
+from trainium_cdk.cli.output import put, say, table, words
 from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:
@@ -150,7 +150,6 @@ def _say_next(environment: Environment, supply: Supply, way: Way) -> None:
         say(f"to buy this block (the full price is charged at once): {way.offering.command} --region {supply.region}")
     if supply.region != environment.region:
         source = environment.source.file if environment.source.lines else "environment.yaml"
-        say(
-            f"to go there (region: {supply.region}, network.zone_ids: [{way.zone_ids[0]}]): trn init --from {source} "
-            f"--region {supply.region} --zone {way.zone_ids[0]}"
-        )
+        zone = way.zone_ids[0]
+        go = words("trn", "init", "--from", source, "--region", supply.region, "--zone", zone)
+        say(f"to go there (region: {supply.region}, network.zone_ids: [{zone}]): {go}")

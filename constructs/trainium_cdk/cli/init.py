@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk import engines
+from trainium_cdk.cli import terminal
 from trainium_cdk.cli.named import did_you_mean, unknown
-from trainium_cdk.cli.output import say, write_file
+from trainium_cdk.cli.output import say, words, write_file
 from trainium_cdk.engines import SLURM
-from trainium_cdk.errors import TrnError
+from trainium_cdk.errors import SettingsError, TrnError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -67,6 +68,7 @@ def init(
     It is valid, and can be deployed as it is. On a terminal, without options, it asks. With --from, it is a copy for another region (file: FILE-REGION.yaml): what belongs to the first region (ids of networks, file
     systems, reservations and images, zones) is left out and listed. What cannot be left out needs --replace.
     """
+    from trainium_cdk import settings
     from trainium_cdk.catalog import Catalog
 
     by_default = {name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "DEFAULT"}
@@ -81,32 +83,40 @@ def init(
         return
     if zone or replace:
         raise TrnError("--zone and --replace are for --from FILE")
-    if file.exists() and not force:
-        raise TrnError(f"{file} exists already. Give another file, or --force to overwrite it")
+    _may_be_written(file, force=force)
     if by_default.issuperset(_ASKED) and sys.stdin.isatty() and sys.stderr.isatty():
         engine, instance_type, region, nodes, name = _ask(Catalog.load(), engine, instance_type, nodes, name)
+    known = Catalog.load()
+    if engine not in engines.every():
+        raise TrnError(unknown("there is no engine", engine, engines.every()))
     chosen = engines.get(engine)
     if not chosen.example:
         raise TrnError(
             f"there is no example of an environment for {chosen.title}. Write the section `{chosen.section}` yourself"
         )
-    known = Catalog.load()
     if instance_type not in known.instances:
         raise TrnError(unknown("the catalogue has no instance type", instance_type, known.instances))
     offered = known.regions_of(instance_type)
     place = region or next((r for r in (*_REGIONS, *offered) if r in offered), "us-east-1")
     if offered and place not in offered:
         raise TrnError(f"{instance_type} is not offered in {place}, by the catalogue. Use {', '.join(offered)}")
+    _check_name(name)
     title = chosen.title
     # the login node and one of the CPU queue are in it, too
     size = next(size for size, holds in known.pcs.sizes.items() if holds.nodes >= nodes + 2)
     text = (_HEAD + chosen.example).format(
-        file=file, title=title, name=name, region=place, instance_type=instance_type, nodes=nodes, size=size
+        file=terminal.line(words(file)),
+        title=title,
+        name=name,
+        region=place,
+        instance_type=instance_type,
+        nodes=nodes,
+        size=size,
     )
-    _check(text + _STORAGE)
+    settings.parse(text + _STORAGE, str(file))
     write_file(file, text + _STORAGE, 0o644)
     say(
-        f"{file}: {title} in {place}, at most {nodes} x {instance_type}. Next: trn use {file}; trn preflight {chosen.stack}"
+        f"{file}: {title} in {place}, at most {nodes} x {instance_type}. Next: {words('trn', 'use', file)}; trn preflight {chosen.stack}"
     )
 
 
@@ -130,8 +140,7 @@ def _copy(
         )
     if bad := next((pair for pair in replace if "=" not in pair.strip("=")), None):
         raise TrnError(f"--replace {bad[:80]!r} is not OLD=NEW")
-    if file.exists() and not force:
-        raise TrnError(f"{file} exists already. Give another file, or --force to overwrite it")
+    _may_be_written(file, force=force)
     pairs = dict(pair.split("=", 1) for pair in replace)
     moved = move(source.read_text("utf-8"), str(source), region, zone=zone, name=name, replace=pairs)
     write_file(file, moved.text, 0o644)
@@ -142,7 +151,9 @@ def _copy(
     made = settings.load(file)
     for problem in (p for engine in made.engines for p in errors(checks.check(made, engine))):
         say(made.source.describe(problem))
-    say(f"{file}: {source} in {region}. Next: trn preflight {engines.get(made.engines[0]).stack} --env {file}")
+    say(
+        f"{file}: {source} in {region}. Next: {words('trn', 'preflight', engines.get(made.engines[0]).stack, '--env', file)}"
+    )
 
 
 _ASKED = ("engine", "instance_type", "region", "nodes", "name")
@@ -166,13 +177,14 @@ def _ask(known: Catalog, engine: str, instance_type: str, nodes: int, name: str)
         f"{instance_type} in {region}: {'price unknown' if price is None else f'{price:,.2f} USD an hour, only while a job needs it'}"
     )
     nodes = int(_choose("Most nodes at once", str(nodes), [str(number) for number in range(1, 1001)], "1 to 1000"))
-    return (
-        engine,
-        instance_type,
-        region,
-        nodes,
-        str(typer.prompt("Name, of small letters and digits", default=name, err=True)),
-    )
+    while True:
+        answer = str(typer.prompt("Name, of small letters and digits", default=name, err=True)).strip()
+        try:
+            _check_name(answer)
+        except SettingsError as e:
+            say(str(e))
+        else:
+            return engine, instance_type, region, nodes, answer
 
 
 def _choose(question: str, default: str, possible: Collection[str], named: str = "") -> str:
@@ -185,13 +197,19 @@ def _choose(question: str, default: str, possible: Collection[str], named: str =
         )
 
 
-def _check(text: str) -> None:
-    """Raises SettingsError: a value is not valid, for example the name."""
-    import tempfile
+def _may_be_written(file: Path, *, force: bool) -> None:
+    """Raises TrnError: the file exists, and is not to be overwritten."""
+    try:
+        exists = file.exists()
+    except OSError as e:  # the name is too long
+        raise TrnError(f"cannot write {file}: {e.strerror}. Give another file") from None
+    if exists and not force:
+        raise TrnError(f"{file} exists already. Give another file, or --force to overwrite it")
 
+
+def _check_name(name: str) -> None:
+    """Raises SettingsError: no environment can have this name."""
     from trainium_cdk import settings
+    from trainium_cdk.problems import Source
 
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "environment.yaml"
-        file.write_text(text, "utf-8")
-        settings.load(file)
+    settings.validate({"name": name}, Source("--name"))

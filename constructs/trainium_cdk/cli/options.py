@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from trainium_cdk import engines
-from trainium_cdk.cli.output import say
+from trainium_cdk.cli.output import say, words
 from trainium_cdk.cli.use import in_use, kept
 from trainium_cdk.engines import EKS
 from trainium_cdk.errors import EngineError, OutputsError, SettingsFileError, TrnError
@@ -295,12 +295,13 @@ def read_cluster(file: Path) -> Cluster:
 
     from trainium_cdk.outputs import from_json
 
+    write = f"Write it with `trn cluster > {words(file)}`"
     try:
         return from_json(file.read_text("utf-8"))
     except OSError as e:
-        raise OutputsError(f"cannot read {file}: {e.strerror}. Write it with `trn cluster > {file}`") from None
+        raise OutputsError(f"cannot read {file}: {e.strerror}. {write}") from None
     except (ValidationError, EngineError, UnicodeDecodeError):
-        raise OutputsError(f"{file} does not describe a cluster. Write it with `trn cluster > {file}`") from None
+        raise OutputsError(f"{file} does not describe a cluster. {write}") from None
 
 
 def at(on: Target) -> str:

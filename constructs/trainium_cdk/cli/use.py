@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.output import answer, say, write_file
+from trainium_cdk.cli.output import answer, say, words, write_file
 from trainium_cdk.engines import EKS
 from trainium_cdk.errors import TrnError
 
@@ -84,7 +84,7 @@ def use(
     chosen = InUse(file.resolve(), team, user)
     place.parent.mkdir(parents=True, exist_ok=True)
     write_file(place, chosen.text, 0o600)
-    say(f"in use: {chosen}, in {env.region}. For cdk: export TRN_ENV={chosen.file}")
+    say(f"in use: {chosen}, in {env.region}. For cdk: export TRN_ENV={words(chosen.file)}")
 
 
 def in_use() -> InUse | None:
