@@ -202,6 +202,9 @@ def test_cancelling_ends_the_processes_and_keeps_the_log(backend: KubernetesBack
     assert (cancelled.state, cancelled.done) == ("CANCELLED", True)
     assert until(lambda: not backend.seen(sent.id).pods) is True
     assert backend.cancel(sent.id).state == "CANCELLED"
+    [stage], [listed] = backend.status(sent.id).stages, [job for job in backend.list() if job.id == sent.id]
+    assert stage.started is not None
+    assert listed.stages == (stage,)
     kept = text(backend.logs(sent.id, node=1))  # read on a system node: its pod is deleted
     assert "began" in kept
     assert kept == (running.shared / "trn/jobs/run-cancel/logs/train.1.log").read_text()

@@ -47,6 +47,21 @@ def seen(ends: str, *codes: int | None, stages: tuple[str, ...] = (TRAIN,), rest
     return status.Seen(job, pods)
 
 
+def test_a_cancelled_job_keeps_when_its_stages_began() -> None:
+    """Its pods, which had the times, are deleted."""
+    before = seen("", None, None)
+    for number, pod in enumerate(before.pods):
+        [container] = pod["status"]["containerStatuses"]
+        container["state"]["running"]["startedAt"] = f"2026-11-24T07:00:0{number}Z"
+    before.job["metadata"] |= {"uid": "u", "resourceVersion": "7"}
+    change = status.cancelled(before.job, status.status(before).stages)["status"]
+    [stage] = status.status(status.Seen({**before.job, "status": change}, [])).stages
+    assert (stage.state, stage.started, stage.reason) == ("CANCELLED", 1795503600, "")
+    assert stage.ended is not None
+    [waited] = status.status(seen("Failed: Cancelled")).stages
+    assert (waited.state, waited.started) == ("CANCELLED", None)
+
+
 LIMIT, FINAL = "Failed: ReachedMaxRestarts", "Failed: FailJobSetFailurePolicyAction"
 
 

@@ -156,9 +156,9 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
 
     def _fail(self, id: str, job: Object) -> None:
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-        while not status.status(look.at(self.api, [job])[0]).done:
+        while not (now := status.status(look.at(self.api, [job])[0])).done:
             try:
-                self.api.patch("JobSet", name, status.failed(job, names.CANCELLED, "trn cancel"), part="/status")
+                self.api.patch("JobSet", name, status.cancelled(job, now.stages), part="/status")
             except ApiError as e:
                 if e.status not in (404, 409):
                     raise

@@ -96,10 +96,25 @@ def ended(job: Object) -> bool:
 
 def failed(job: Object, reason: str, message: str) -> Object:
     """The change of its status by which a JobSet fails, if it has not changed since it was read."""
-    now = f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
+    now = _time(time.time())
     new = {"type": "Failed", "status": "True", "reason": reason, "message": message, "lastTransitionTime": now}
     others = [c for c in job.get("status", {}).get("conditions") or [] if c["type"] != "Failed"]
     return {"metadata": _proof(job), "status": {"terminalState": "Failed", "conditions": [*others, new]}}
+
+
+def cancelled(job: Object, stages: Iterable[Stage]) -> Object:
+    """The change of its status by which a JobSet is cancelled. It says when its stages began: their pods, which know it, are deleted."""
+    began = [f"; {s.name} began {_time(s.started)}" for s in stages if s.started]
+    return failed(job, CANCELLED, f"trn cancel{''.join(began)}")
+
+
+def _began(message: str) -> dict[str, int | None]:
+    """When stages began, of the message of a job that was cancelled."""
+    return {name: seconds(at) for name, at in re.findall(r"; (\w+) began (\S+Z)", message)}
+
+
+def _time(since_1970: float) -> str:
+    return f"{dt.datetime.fromtimestamp(since_1970, dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def released(seen: Seen) -> tuple[Object, str] | None:
@@ -310,7 +325,8 @@ def _with_job(stages: list[Stage], seen: Seen) -> list[Stage]:
             stage = replace(stage, state="COMPLETED", reason="", exit_code=0, started=began, ended=stage.ended or at)
         elif failed and failed["reason"] in (CANCELLED, NEVER) and stage.state != "COMPLETED":
             why = f"did not run: {_cut(failed['message'])}" if failed["reason"] == NEVER else ""
-            stage = replace(stage, state="CANCELLED", reason=why, exit_code=None, ended=at)
+            began = stage.started or _began(failed["message"]).get(stage.name)
+            stage = replace(stage, state="CANCELLED", reason=why, exit_code=None, started=began, ended=at)
         elif before is not None and ACTIVE & {stage.state, before.state}:
             stage = _after(stage, before)
         elif stage.state in ACTIVE:
