@@ -209,7 +209,8 @@ def test_a_command_for_one_engine_suggests_no_stack_of_another(
         (["slurm.yaml", "TrnEksStack"], 1, ["error"]),
         (["slurm.yaml", "TrnEksStack-closed"], 1, ["error"]),
         (["empty.yaml"], 0, ["it has no settings, and describes the default environment, in us-east-1", "valid"]),
-        (["slurm.yaml", "Trn"], 1, ["there is no stack 'Trn'"]),
+        (["slurm.yaml", "TrnEksStak"], 1, ["there is no stack 'TrnEksStak'. Did you mean TrnEksStack or "]),
+        (["slurm.yaml", "Trn"], 1, ["there is no stack 'Trn'. Use TrnPclusterStack, "]),
     ],
 )
 def test_validate_refuses_what_is_described_and_warns_of_the_rest(

@@ -32,6 +32,8 @@ last, without an end"""
         ({"since": moment("45m", NOW), "grep": "Traceback"}, b"Traceback\n"),
         ({"since": moment("2026-11-24T06:50", NOW)}, b"\n".join(LOG.split(b"\n")[4:])),
         ({"since": moment("1s", NOW)}, b""),
+        ({"since": moment("999999d", NOW)}, LOG),  # before the year 1
+        ({"grep": "\udcff"}, b""),  # a byte that is no UTF-8, as Python gives it
     ],
 )
 @pytest.mark.parametrize("size", [1, 7, 1000])

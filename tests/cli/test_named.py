@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import termios
@@ -13,6 +14,7 @@ import time
 from typing import Any
 
 import pytest
+import typer
 
 from trainium_cdk.cli import app, follow, named
 from trainium_cdk.errors import JobError, TransportError, UnknownJob
@@ -144,9 +146,23 @@ def test_no_id_is_cut_at_any_width(width: int) -> None:
     assert "capacity" in text.decode()
 
 
-def test_a_state_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(JobError, match=r"there is no state RUNING\. Did you mean RUNNING"):
-        run(monkeypatch, Jobs(*JOBS), "list", "--state", "runing")
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ("runing", "there is no state 'RUNING'. Did you mean RUNNING or PENDING? Use ACTIVE, "),
+        ("activ", "there is no state 'ACTIV'. Did you mean ACTIVE?"),
+        ("", "there is no state ''. Use ACTIVE, "),
+    ],
+)
+def test_a_state_that_does_not_exist(state: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(JobError, match=re.escape(message)):
+        run(monkeypatch, Jobs(*JOBS), "list", "--state", state)
+
+
+@pytest.mark.parametrize("words", [("list", "--since", ""), ("logs", "bert-3", "--since", "")])
+def test_an_empty_time_is_refused(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(typer.BadParameter, match="'' is neither a duration nor a time"):
+        run(monkeypatch, Jobs(*JOBS), *words)
 
 
 def test_several_jobs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
 from collections import deque
 
@@ -23,7 +24,10 @@ def moment(since: str, now: dt.datetime | None = None) -> dt.datetime:
     """
     now = now or dt.datetime.now(dt.UTC)
     if found := re.fullmatch(r"(\d{1,6})([smhd])", since):
-        return now - dt.timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+        try:
+            return now - dt.timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+        except OverflowError:  # before the year 1
+            return dt.datetime.min.replace(tzinfo=dt.UTC)
     try:
         given = dt.datetime.fromisoformat(since)
     except ValueError:
@@ -58,7 +62,7 @@ class Lines:
 
     def __init__(self, *, tail: int | None = None, grep: str | None = None, since: dt.datetime | None = None):
         try:
-            self._grep = re.compile(grep.encode()) if grep is not None else None
+            self._grep = re.compile(os.fsencode(grep)) if grep is not None else None
         except re.error as e:
             raise typer.BadParameter(
                 f"{grep!r} is not a regular expression: {e}. Put a backslash before special characters",

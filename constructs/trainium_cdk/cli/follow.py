@@ -10,7 +10,7 @@ import typer
 
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli import terminal
-from trainium_cdk.cli.named import age, clock, did_you_mean, duration, length, then, user, whole
+from trainium_cdk.cli.named import age, clock, duration, length, unknown, user, whole
 from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, on_cluster
 from trainium_cdk.cli.output import goes_on, hand_out, one_line, put, say, shown, status_when_interrupted, table
 from trainium_cdk.errors import JobError, TrnError
@@ -119,7 +119,9 @@ def logs(
     filters: Lines | None = None
     last_metrics = deque[bytes](maxlen=tail) if metrics and tail is not None and not follow else None
     if (grep, since) != (None, None) or (tail is not None and not follow and not metrics):
-        filters = Lines(tail=None if follow or metrics else tail, grep=grep, since=moment(since) if since else None)
+        filters = Lines(
+            tail=None if follow or metrics else tail, grep=grep, since=None if since is None else moment(since)
+        )
     jobs = backend(on)
     id = whole(jobs, id)
     if tail is not None and last_metrics is None and (follow or (grep, since) == (None, None)):
@@ -272,12 +274,11 @@ def list_(
     """
     from trainium_cdk.cli.filters import moment
 
-    begin = moment(since).timestamp() if since else None
+    begin = None if since is None else moment(since).timestamp()
     states = {name.upper() for name in state or ()}
-    if unknown := states - STATES - {"ACTIVE"}:
-        raise JobError(
-            f"there is no state {min(unknown)}{then(did_you_mean(min(unknown), STATES))} Use {', '.join(sorted(STATES))}"
-        )
+    known_states = sorted({*STATES, "ACTIVE"})
+    if (other := next((name for name in states if name not in known_states), None)) is not None:
+        raise JobError(unknown("there is no state", other, known_states))
     jobs, now = backend(on), time.time()
     found = [
         job

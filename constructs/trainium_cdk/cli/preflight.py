@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainium_cdk.cli.named import unknown
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, id_in_app
 from trainium_cdk.cli.output import answer, put, say
 from trainium_cdk.errors import OutputsError
@@ -62,9 +63,7 @@ def engine_of(stack: str, environment: Environment) -> str:
 
     if found := engines.of_stack(id_in_app(stack, environment)):
         return found.name
-    raise OutputsError(
-        f"there is no stack {stack!r} to check. Give {' or '.join(e.stack for e in engines.every().values())}"
-    )
+    raise OutputsError(unknown("there is no stack", stack, [e.stack for e in engines.every().values()]))
 
 
 def _show(report: Report, target: Target) -> None:
