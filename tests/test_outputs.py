@@ -225,7 +225,8 @@ def stack(status: str = "CREATE_COMPLETE", **found: str) -> dict[str, Any]:
 
 ACCOUNT = {
     "us-east-1": {"TrnPclusterStack": stack(**GOOD), "b": stack("UPDATE_COMPLETE", **GOOD), "c": stack("DELETE_FAILED"),
-                  "d": stack("UPDATE_ROLLBACK_COMPLETE", **GOOD), "TrnEksStack-x": stack("CREATE_IN_PROGRESS"), "none": {"StackStatus": "CREATE_COMPLETE"}},
+                  "d": stack("UPDATE_ROLLBACK_COMPLETE", **GOOD), "TrnEksStack-x": stack("CREATE_IN_PROGRESS"), "none": {"StackStatus": "CREATE_COMPLETE"},
+                  "TrnPclusterStack-ClusterProvider-1A2B": stack() | {"ParentId": "arn:of:TrnPclusterStack"}},
     "us-east-2": {"mine": stack(**GOOD | {"TrnEngine": "eks"})},
     "us-west-2": {"other": stack(VpcId="vpc-1"), "TrnPclusterStack-x": stack(**GOOD)},
 }  # fmt: skip

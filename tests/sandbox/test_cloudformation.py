@@ -110,6 +110,24 @@ def test_a_change_that_replaces_leaves_only_the_successor(local_aws: LocalAws, r
     assert {kind: len(names) for kind, names in inventory(local_aws.client).items()} == sizes
 
 
+def test_a_nested_stack_names_its_parent(local_aws: LocalAws, run: Run, name: str) -> None:
+    s3 = local_aws.client("s3")
+    s3.create_bucket(Bucket=name)
+    inner = {"Resources": {"Made": resource("SSM::Parameter", Type="String", Value="x")}}
+    s3.put_object(Bucket=name, Key="inner.json", Body=json.dumps(inner))
+    nested = resource("CloudFormation::Stack", TemplateURL=f"https://s3.amazonaws.com/{name}/inner.json")
+    assert run({"Resources": {"Inner": nested}}) == "CREATE_COMPLETE"
+    s3.delete_object(Bucket=name, Key="inner.json")
+    s3.delete_bucket(Bucket=name)
+    found = local_aws.client("cloudformation").describe_stacks()["Stacks"]
+    assert {
+        s["StackName"].startswith(f"{name}-Inner-"): s.get("ParentId") for s in found if name in s["StackName"]
+    } == {
+        False: None,
+        True: stack_id(local_aws, name),
+    }
+
+
 def test_a_prefix_list_changes_by_entries(local_aws: LocalAws, run: Run, name: str) -> None:
     def template(*blocks: str) -> Template:
         entries = [{"Cidr": block} for block in blocks]

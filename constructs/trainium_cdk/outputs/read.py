@@ -116,7 +116,10 @@ def deployed(region: str) -> list[Deployed]:
     with aws_errors_as(OutputsError, f"cannot read the stacks in {region}"):
         pages = aws_client("cloudformation", region).get_paginator("describe_stacks").paginate()
         every = [
-            Deployed(region, s["StackName"], s["StackStatus"], _values(s)) for page in pages for s in page["Stacks"]
+            Deployed(region, s["StackName"], s["StackStatus"], _values(s))
+            for page in pages
+            for s in page["Stacks"]
+            if not s.get("ParentId")  # a nested stack's name begins with that of its parent
         ]
     return sorted(s for s in every if CONTRACT_KEY in s.outputs or id_in_app(s.name))
 

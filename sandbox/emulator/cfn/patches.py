@@ -188,3 +188,21 @@ def _create_nested(logical: str, properties: Properties, stack: str) -> Made:
 
 
 _nested["create"] = _create_nested
+
+# --- Nested stacks: ministack does not say that they are nested ---
+
+_describe_stacks = stack_handlers._ACTION_HANDLERS["DescribeStacks"]
+
+
+def _describe_stacks_with_parents(params: Any) -> Any:
+    from ministack.services.cloudformation import _stacks
+
+    status, headers, body = _describe_stacks(params)
+    for child in list(_stacks.values()):
+        if parent := child.get("ParentId"):
+            id = f"<StackId>{child['StackId']}</StackId>"
+            body = body.replace(id.encode(), f"{id}<ParentId>{parent}</ParentId>".encode())
+    return status, headers, body
+
+
+stack_handlers._ACTION_HANDLERS["DescribeStacks"] = _describe_stacks_with_parents
