@@ -305,11 +305,14 @@ def read_cluster(file: Path) -> Cluster:
 
 
 def at(on: Target) -> str:
-    """The options with which another command uses the same stack."""
-    given = {
-        "stack": "" if on.stack == DEFAULT_STACK else on.stack,
-        "region": on.region,
-        "team": on.team,
-        "user": on.user,
-    }
-    return "".join(f" --{name} {value}" for name, value in given.items() if value)
+    """The options with which another command uses the same cluster.
+
+    >>> at(Target("TrnEksStack", "us-east-1", team="speech")), at(Target(cluster_file=Path("my cluster.json")))
+    (' --stack TrnEksStack --region us-east-1 --team speech', " --cluster 'my cluster.json'")
+    """
+    if on.cluster_file:
+        place: dict[str, object] = {"cluster": on.cluster_file}
+    else:
+        place = {"stack": "" if on.stack == DEFAULT_STACK else on.stack, "region": on.region}
+    given = place | {"team": on.team, "user": on.user}
+    return "".join(f" {words(f'--{name}', value)}" for name, value in given.items() if value)

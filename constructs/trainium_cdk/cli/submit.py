@@ -253,7 +253,9 @@ def submit(
             _as_it_is(jobs, sent.id)
         say(f"logs: {submission.log_dir}; TensorBoard: {submission.tensorboard_dir}")
         if submission.plan.job.array:
-            say(f"follow its members with: trn status {sent.id}{at(on)}; one's log: trn logs -f {sent.id}/INDEX")
+            say(
+                f"follow its members with: trn status {sent.id}{at(on)}; one's log: trn logs -f {sent.id}/INDEX{at(on)}"
+            )
         elif not follow:
             say(f"follow it with: trn logs -f {sent.id}{at(on)}")
     if as_json:
