@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk.catalog.plain import counted
-from trainium_cdk.cli.options import Json, SubmitEnvFile, Target, deployed, described, on_cluster
+from trainium_cdk.cli.options import Json, Target, deployed, described, on_cluster
 from trainium_cdk.cli.output import put, say, table
 from trainium_cdk.cli.submit import make, of_kinds
 from trainium_cdk.errors import JobError, OutputsError
@@ -33,7 +33,7 @@ def with_options() -> Callable[..., None]:
     return of_kinds(plan, listed.__doc__)
 
 
-@on_cluster(local=False, environment=SubmitEnvFile)
+@on_cluster(local=False)
 def plan(
     ctx: typer.Context,
     on: Target,

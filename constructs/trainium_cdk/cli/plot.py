@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.named import whole
+from trainium_cdk.cli.named import unknown, whole
 from trainium_cdk.cli.options import JobIds, Target, backend, on_cluster
 from trainium_cdk.cli.output import answer, say
 from trainium_cdk.errors import TrnError
@@ -43,7 +43,7 @@ def plot(
     from trainium_cdk.jobs.report.curve import METRICS
 
     if metric not in METRICS:
-        raise TrnError(f"there is no metric {metric[:40]!r}. Use one of {', '.join(METRICS)}")
+        raise TrnError(unknown("there is no metric", metric, METRICS))
     kind = output.suffix.lower()
     if kind and kind not in PICTURES + TABLES:
         known = ", ".join(PICTURES + TABLES)

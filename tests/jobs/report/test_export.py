@@ -109,7 +109,8 @@ def test_pictures(file: str, begin: bytes, trn: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a-1", "--metric", "speed"], "there is no metric 'speed'. Use one of loss, throughput"),
+        (["a-1", "--metric", "speed"], "there is no metric 'speed'. Use loss, throughput"),
+        (["a-1", "--metric", "los"], "there is no metric 'los'. Did you mean loss?"),
         (["a-1", "-o", "a.gif"], "a.gif ends in .gif. Use .svg, .png, .csv, .json, or a folder"),
         (["a-1", "-o", "missing/a.csv"], "cannot write missing/a.csv: No such file or directory"),
         (["a-1", "--metric", "grad_norm"], "there is nothing to write: none of the jobs has grad_norm in its log"),
