@@ -206,6 +206,16 @@ def test_without_a_cluster(argv: list[str], env: dict[str, str], message: str) -
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "argv", [["list", "--stack"], *([verb] for verb in ("why", "destroy", "diff", "graph", "cost"))]
+)
+def test_an_empty_name_of_a_stack(argv: list[str]) -> None:
+    """As `trn destroy "$STACK"` is where STACK is not set: neither the default stack, nor a request to AWS."""
+    done = bare(*argv, "")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "it is empty. Give the name of a stack, or leave it out" in done.stderr
+
+
 def test_a_bug_is_reported_in_one_paragraph(tmp_path: Path) -> None:
     code = "import trainium_cdk.cli.app as c, trainium_cdk.cli.environment as e\n@c.app.command()\ndef bad() -> None: raise KeyError('x')\nc.main()"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Live
+from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Live, stack_argument
 from trainium_cdk.cli.output import put, say, table
 from trainium_cdk.cli.preflight import engine_of
 
@@ -20,9 +20,7 @@ TOTALS = ("idle", "full")
 
 
 def cost(
-    stack: Annotated[
-        str, typer.Argument(metavar="STACK", envvar="TRN_STACK", help="Stack of the environment.")
-    ] = DEFAULT_STACK,
+    stack: Annotated[str, stack_argument(help="Stack of the environment.")] = DEFAULT_STACK,
     env: EnvFile = None,
     regions: Annotated[bool, typer.Option("--regions", help="The totals in every region of the catalogue.")] = False,
     live: Live = False,

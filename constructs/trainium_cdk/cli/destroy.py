@@ -22,6 +22,7 @@ from trainium_cdk.cli.options import (
     described,
     name_in_account,
     remembered,
+    stack_argument,
 )
 from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.cli.working import working
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
 
 def destroy(
     ctx: typer.Context,
-    stack: Annotated[
-        str, typer.Argument(metavar="STACK", envvar="TRN_STACK", help="The stack's name in the account.")
-    ] = DEFAULT_STACK,
+    stack: Annotated[str, stack_argument(help="The stack's name in the account.")] = DEFAULT_STACK,
     _env: EnvFile = None,
     region: Region = None,
     jobs: Annotated[

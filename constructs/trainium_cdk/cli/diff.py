@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, described, id_in_app
+from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, described, id_in_app, stack_argument
 from trainium_cdk.cli.output import answer, put, say
 from trainium_cdk.cli.working import working
 
@@ -26,9 +26,7 @@ def diff(
     ctx: typer.Context,
     stack: Annotated[
         str,
-        typer.Argument(
-            metavar="STACK", envvar="TRN_STACK", help="Stack id as in `cdk deploy`, or the stack's name in the account."
-        ),
+        stack_argument(help="Stack id as in `cdk deploy`, or the stack's name in the account."),
     ] = DEFAULT_STACK,
     env: EnvFile = None,
     app: App = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk.cli.diff import App
-from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, described, id_in_app
+from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, described, id_in_app, stack_argument
 from trainium_cdk.cli.output import answer, write_file
 from trainium_cdk.cli.working import working
 from trainium_cdk.errors import UpdateError
@@ -27,7 +27,7 @@ class Format(StrEnum):
 def graph(
     ctx: typer.Context,
     stack: Annotated[
-        str, typer.Argument(metavar="STACK", envvar="TRN_STACK", help="Stack id as in `cdk deploy`, or the stack's name in the account.")
+        str, stack_argument(help="Stack id as in `cdk deploy`, or the stack's name in the account.")
     ] = DEFAULT_STACK,
     format: Annotated[Format, typer.Option(help="A picture, or text that GitHub draws.")] = Format.SVG,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file. Default: standard output.")] = None,

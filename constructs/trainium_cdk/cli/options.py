@@ -60,8 +60,20 @@ def file_among_variables(ctx: typer.Context, values: list[str] | None) -> list[s
     return [v for v in values or [] if v not in files]
 
 
+def _not_empty(value: str) -> str:
+    """A name as of a shell's variable that is not set would select another stack than was meant, or none."""
+    if not value.strip():
+        raise typer.BadParameter("it is empty. Give the name of a stack, or leave it out")
+    return value
+
+
+stack_argument = partial(typer.Argument, metavar="STACK", envvar="TRN_STACK", callback=_not_empty)
+"""The argument STACK; its help differs."""
+
+
 def _stack(ctx: typer.Context, value: str) -> str:
     """The stack's name in the account; with an environment file, `value` may be its id (TrnPclusterStack)."""
+    _not_empty(value)
     if (env := described(ctx)) is None:
         return value
     source = ctx.get_parameter_source("stack")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk.cli.named import unknown
-from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, id_in_app
+from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, id_in_app, stack_argument
 from trainium_cdk.cli.output import answer, put, say
 from trainium_cdk.errors import OutputsError
 
@@ -20,9 +20,7 @@ _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan", "ok": "gree
 
 
 def preflight(
-    stack: Annotated[
-        str, typer.Argument(metavar="STACK", envvar="TRN_STACK", help="TrnPclusterStack, TrnEksStack or TrnPcsStack.")
-    ] = DEFAULT_STACK,
+    stack: Annotated[str, stack_argument(help="TrnPclusterStack, TrnEksStack or TrnPcsStack.")] = DEFAULT_STACK,
     env: EnvFile = None,
     as_json: Json = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 2 if there are warnings.")] = False,

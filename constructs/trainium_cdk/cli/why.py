@@ -8,15 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from trainium_cdk.cli import terminal
-from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Region, described, name_in_account
+from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Region, described, name_in_account, stack_argument
 from trainium_cdk.cli.output import answer, put, say
 
 
 def why(
     ctx: typer.Context,
-    stack: Annotated[
-        str, typer.Argument(metavar="STACK", envvar="TRN_STACK", help="Stack, by its name in the account or its id.")
-    ] = DEFAULT_STACK,
+    stack: Annotated[str, stack_argument(help="Stack, by its name in the account or its id.")] = DEFAULT_STACK,
     region: Region = None,
     _env: EnvFile = None,
     as_json: Json = False,
