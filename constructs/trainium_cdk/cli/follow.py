@@ -16,7 +16,7 @@ from trainium_cdk.cli.output import goes_on, hand_out, one_line, put, say, shown
 from trainium_cdk.errors import JobError, TrnError
 
 _FAILED_BY_PROGRAM = {"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "TIMEOUT"}
-STATES = {"PENDING", "RUNNING", "COMPLETED", "CANCELLED", "LOST", "UNKNOWN", *_FAILED_BY_PROGRAM}
+_STATES = sorted({"ACTIVE", "PENDING", "RUNNING", "COMPLETED", "CANCELLED", "LOST", "UNKNOWN", *_FAILED_BY_PROGRAM})
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Expected, JobStatus, Summary
@@ -57,14 +57,15 @@ def status(
                 known(end)
 
 
-_LAST_LINES, _LAST_BYTES = 400, 400_000
+_LAST_LINES, LAST_BYTES = 400, 400_000
+"""Of the end of a log, in which known errors are looked for."""
 
 
 def known(log: bytes) -> None:
     """Print the known errors in the end of a log."""
     from trainium_cdk.catalog.known_errors import found_in
 
-    for error, line in found_in(log[-_LAST_BYTES:].decode(errors="replace").splitlines()).values():
+    for error, line in found_in(log[-LAST_BYTES:].decode(errors="replace").splitlines()).values():
         say(terminal.line(f"{error}. The log has: {line[:300]}"))
 
 
@@ -164,7 +165,7 @@ def logs(
             if filters or not metrics:
                 reader.feed_many(chunk.data)
             hand_out(text, handed_out, show)
-            offset, recent = chunk.next_offset, (recent + chunk.data)[-_LAST_BYTES:]
+            offset, recent = chunk.next_offset, (recent + chunk.data)[-LAST_BYTES:]
         text = filters.close() if filters else b""
         if metrics:
             text = as_json([*selected.feed_many(text), *selected.close()]) or b"".join(last_metrics or ())
@@ -276,9 +277,8 @@ def list_(
 
     begin = None if since is None else moment(since).timestamp()
     states = {name.upper() for name in state or ()}
-    known_states = sorted({*STATES, "ACTIVE"})
-    if (other := next((name for name in states if name not in known_states), None)) is not None:
-        raise JobError(unknown("there is no state", other, known_states))
+    if other := states.difference(_STATES):
+        raise JobError(unknown("there is no state", min(other), _STATES))
     jobs, now = backend(on), time.time()
     found = [
         job

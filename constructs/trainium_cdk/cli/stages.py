@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.cli.follow import known, summarize
+from trainium_cdk.cli.follow import LAST_BYTES, known, summarize
 from trainium_cdk.cli.output import hand_out, say, shown
 from trainium_cdk.errors import JobTimeout
 from trainium_cdk.jobs.backend import Changes
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, JobStatus
-
-_RECENT = 400_000
-"""Bytes at the end of a log in which known errors are looked for."""
 
 
 class StageLog:
@@ -59,7 +56,7 @@ class StageLog:
             hand_out(chunk.data, lambda _: None, show)
             self._offsets[name] = chunk.next_offset
             self._reader.feed_many(chunk.data)
-            self._recent = (self._recent + chunk.data)[-_RECENT:]
+            self._recent = (self._recent + chunk.data)[-LAST_BYTES:]
 
     def close(self, job: JobStatus) -> None:
         """What the log tells, at its end or where the job leaves."""

@@ -336,7 +336,6 @@ def _of_environment(ctx: typer.Context, given: Mapping[str, Any]) -> dict[str, A
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:
-
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
