@@ -179,6 +179,17 @@ def test_a_pod_matches_the_labels_of_a_group() -> None:
     ] == [True, True, False, False, True, True, False, True, True, False, False]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("quantity", "devices"), [("16", 16), ("16e0", 16), ("1E3", 1000), ("1k", 1000), ("1Ki", 1024), ("1E", 10**18)]
+)
+def test_devices_in_every_form_that_the_api_server_returns(quantity: str, devices: int) -> None:
+    container = {"name": "c", "resources": {"limits": {"neuron": quantity}}}
+    found = {"metadata": {"namespace": "a"}, "spec": {"nodeName": "n", "containers": [container]}, "status": {}}
+    kept = look.pod(found, ["neuron", "efa"])
+    assert kept is not None
+    assert kept.needs == (devices, 0)
+
+
 def test_50_groups_500_nodes_and_all_their_jobs() -> None:
     """The decision alone; with the API server: docs/design.md."""
     groups = [replace(group(*nodes(10, 10 * i, **BUSY)), name=f"g{i}", maximum=20) for i in range(50)]

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from .supply import Answer, Group, Node, Request, Reservation, Resources, clock
@@ -41,6 +42,11 @@ _ASKED = "asked"
 _KEEPS_OFF = ("NoSchedule", "NoExecute")
 _LAUNCHED = ("Pending", "InService")
 _ENDED = ("Succeeded", "Failed")
+_UNITS = (
+    {"": 1}
+    | {unit: 1000**power for power, unit in enumerate("kMGTPE", 1)}
+    | {f"{unit}i": 1024**power for power, unit in enumerate("KMGTPE", 1)}
+)
 _EKS_STOPS = dt.timedelta(minutes=40)
 """EKS scales the group of a capacity block to 0 this long before the block's end (EKS user guide, capacity blocks, 2026-11)."""
 
@@ -289,10 +295,16 @@ def requested(spec: Object, names: Sequence[str]) -> Resources:
 
     def of(container: Object, name: str) -> int:
         resources = container.get("resources", {})
-        return int({**resources.get("limits", {}), **resources.get("requests", {})}.get(name, 0))
+        return whole({**resources.get("limits", {}), **resources.get("requests", {})}.get(name, "0"))
 
     containers, first = spec["containers"], spec.get("initContainers", [])
     return tuple(max(sum(of(c, n) for c in containers), *(of(c, n) for c in first), 0) for n in names)
+
+
+def whole(quantity: str) -> int:
+    """A number of devices. The API server keeps the form in which it was written: 16, 16e0, 1k, 1Ki."""
+    number = quantity.rstrip("KMGTPEki")
+    return int(Decimal(number) * _UNITS[quantity[len(number) :]])
 
 
 def status(answer: Answer, before: Object, now: float, layer: int = 0) -> Object | None:
@@ -347,14 +359,14 @@ def _usable(node: Object, resources: Mapping[str, int], taints: set[str]) -> boo
     """Whether the node takes pods, and announces all of its devices."""
     spec, has = node["spec"], node.get("status", {}).get("allocatable", {})
     foreign = [t for t in spec.get("taints", []) if t["effect"] in _KEEPS_OFF and t["key"] not in taints]
-    whole = all(int(has.get(name, 0)) >= count for name, count in resources.items())
-    return ready(node) and not foreign and not spec.get("unschedulable") and whole
+    complete = all(whole(has.get(name, "0")) >= count for name, count in resources.items())
+    return ready(node) and not foreign and not spec.get("unschedulable") and complete
 
 
 def _lacks(node: Object, resources: Mapping[str, int]) -> bool:
     """Whether a plug-in has announced devices, but not all: one is broken."""
     has = node.get("status", {}).get("allocatable", {})
-    return any(0 < int(has.get(name, 0)) < count for name, count in resources.items())
+    return any(0 < whole(has.get(name, "0")) < count for name, count in resources.items())
 
 
 def closed(reservation: Object, now: float) -> str:
