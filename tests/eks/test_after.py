@@ -18,7 +18,10 @@ class Cluster:
     def __init__(self, ended: str, digest: dict[str, str], of_set: str = "") -> None:
         self.sent: list[tuple[str, Any]] = []
         conditions = [{"type": ended, "status": "True", "message": "why"}] if ended else []
-        self.job = {"metadata": {"name": "run-prepare", "annotations": digest}, "status": {"conditions": conditions}}
+        self.job: Any = {
+            "metadata": {"name": "run-prepare", "annotations": digest},
+            "status": {"conditions": conditions},
+        }
         labels = {"trainium-cdk/after-job": "run-prepare", "trainium-cdk/job": "run"}
         metadata = {"name": "run", "namespace": "training", "uid": "u", "resourceVersion": "7", "labels": labels}
         known = {"type": of_set or "Suspended", "status": "True"}
@@ -41,7 +44,7 @@ class Cluster:
             "/apis/batch/v1/namespaces/training/jobs",
             "fieldSelector=metadata.name%3Drun-prepare",
         )
-        return iter([self.job])
+        return iter([self.job] if self.job else [])
 
     def patch(self, path: str, body: Any) -> None:
         assert {body["metadata"].pop(key) for key in ("uid", "resourceVersion")} == {"u", "7"}
@@ -79,6 +82,40 @@ def test_otherwise_nothing_is_done(ended: str, digest: dict[str, str], of_set: s
     cluster = Cluster(ended, digest, of_set)
     assert after.release(cluster, 0) == {}
     assert cluster.sent == []
+
+
+def test_a_jobset_fails_whose_job_was_deleted() -> None:
+    cluster = Cluster("Complete", DIGEST)
+    cluster.job = None
+    assert after.release(cluster, 0) == {"training/run": "run-prepare did not complete: it was deleted"}
+
+
+def test_one_jobset_keeps_no_other_one_waiting() -> None:
+    cluster, refused = Cluster("Complete", DIGEST), list[str]()
+    notes = cluster.set["metadata"]["annotations"]
+    odd = {"of-no-queue": DIGEST, "refused": notes}
+    before = [
+        {**cluster.set, "metadata": {**cluster.set["metadata"], "name": n, "annotations": a}} for n, a in odd.items()
+    ]
+    listed, sent = cluster.list, cluster.patch
+
+    def several(path: str, select: str) -> Any:
+        return [*before, cluster.set] if path == f"{after._SETS}/jobsets" else listed(path, select)
+
+    def patch(path: str, body: Any) -> None:
+        if path.endswith("refused"):
+            raise OSError("a webhook refuses it")
+        sent(path, body)
+
+    def attempt(what: str, call: Any, *given: Any) -> Any:
+        try:
+            return call(*given)
+        except OSError as error:
+            refused.append(f"{what}: {error}")
+
+    cluster.list, cluster.patch = several, patch  # type: ignore[method-assign]
+    assert after.release(cluster, 0, attempt) == {"training/run": "enters its queue"}
+    assert refused == ["JobSet training/refused: a webhook refuses it"]
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,12 @@ def test_a_job_after_another_one(backend: KubernetesBackend, running: Running, m
         prepares.setattr(Script, "prepares", True)
         prepares.setattr(Script, "template", lambda self, plan: ITS_OWN(self, plan)._replace(prepare="exit 0"))
         second = backend.submit(script(b"true", nodes=1, cache="two", after=first, name="two"), "after2").id
+        lost = backend.submit(script(b"true", nodes=1, cache="lost", after=first, name="lost"), "after-lost").id
     plain = backend.submit(script(b"true", nodes=1, cache="plain", after=first, name="plain"), "after3").id
     assert until(lambda: backend.status(second).stages[0].state == "COMPLETED"), "prepare does not wait"
+    backend.api.delete("BatchJob", f"{lost}-prepare")
+    assert until(lambda: backend.status(lost).done), "it would wait for ever"
+    assert backend.status(lost).stages[0].reason == f"{lost}-prepare did not complete: it was deleted"
     for id in (second, plain):
         [shown] = [job for job in backend.list() if job.id == id]
         assert (shown.state, shown.current.reason) == ("PENDING", f"waits for {first}")

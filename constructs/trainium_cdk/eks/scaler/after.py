@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 from . import look
 
@@ -29,12 +30,18 @@ _SETS = "/apis/jobset.x-k8s.io/v1alpha2"
 _GONE = {"type": "Failed", "message": "it was deleted"}
 
 
-def release(kubernetes: Any, now: float) -> dict[str, str]:
+def _call(_what: str, call: Callable[..., str], *given: Any) -> str:
+    return call(*given)
+
+
+def release(kubernetes: Any, now: float, attempt: Callable[..., str | None] = _call) -> dict[str, str]:
     """Let each JobSet enter its queue for which all others have completed, and end each for which one has failed.
 
     Args:
         kubernetes: the cluster's API, with `list` and `patch`.
         now: seconds since 1970.
+        attempt: called for each JobSet with a name of it, a function, and arguments for the function: returns what that returns, or None
+            if it has failed, so that one JobSet does not keep others waiting. Default: errors are raised.
 
     Returns:
         What was done, by "namespace/name" of the JobSet.
@@ -44,28 +51,35 @@ def release(kubernetes: Any, now: float) -> dict[str, str]:
     @functools.cache
     def named(folder: str, name: str, key: str = "fieldSelector=metadata.name") -> list[Object]:
         """Many may wait for one."""
-        return list(kubernetes.list(folder, f"{key}%3D{name}"))
+        return list(kubernetes.list(folder, f"{key}%3D{quote(name, safe='')}"))
 
     for job in list(kubernetes.list(f"{_SETS}/jobsets", f"labelSelector={AFTER}")):
-        if _is_true(job, "Completed", "Failed"):
-            continue
-        metadata, key, needs = job["metadata"], look.key(job), list(_needs(named, job["metadata"]))
-        path = f"{_SETS}/namespaces/{metadata['namespace']}/jobsets/{metadata['name']}"
-        proof = {k: metadata[k] for k in ("uid", "resourceVersion")}
-        for name, reason, how in needs:
-            if how and how["type"] == "Failed":
-                done[key] = f"{name} did not complete: {how.get('message', '')}"
-                failed = look.condition("Failed", True, reason, done[key], now)
-                others = [c for c in job.get("status", {}).get("conditions") or [] if c["type"] != "Failed"]
-                status = {"terminalState": "Failed", "conditions": [*others, failed]}
-                kubernetes.patch(f"{path}/status", {"metadata": proof, "status": status})
-                break
-        else:
-            if all(how for *_, how in needs):
-                labels = {AFTER: None, _QUEUE_LABEL: metadata["annotations"][QUEUE]}
-                kubernetes.patch(path, {"metadata": {**proof, "labels": labels}})
-                done[key] = "enters its queue"
+        known = QUEUE in job["metadata"].get("annotations", {})
+        if known and not _is_true(job, "Completed", "Failed"):
+            key = look.key(job)
+            if told := attempt(f"JobSet {key}", _release, kubernetes, named, job, now):
+                done[key] = told
     return done
+
+
+def _release(kubernetes: Any, named: Callable[..., list[Object]], job: Object, now: float) -> str:
+    """What was done with a JobSet; empty if it has to wait."""
+    metadata, needs = job["metadata"], list(_needs(named, job["metadata"]))
+    path = f"{_SETS}/namespaces/{metadata['namespace']}/jobsets/{metadata['name']}"
+    proof = {k: metadata[k] for k in ("uid", "resourceVersion")}
+    for name, reason, how in needs:
+        if how and how["type"] == "Failed":
+            why = f"{name} did not complete: {how.get('message', '')}"
+            failed = look.condition("Failed", True, reason, why, now)
+            others = [c for c in job.get("status", {}).get("conditions") or [] if c["type"] != "Failed"]
+            status = {"terminalState": "Failed", "conditions": [*others, failed]}
+            kubernetes.patch(f"{path}/status", {"metadata": proof, "status": status})
+            return why
+    if not all(how for *_, how in needs):
+        return ""
+    labels = {AFTER: None, _QUEUE_LABEL: metadata["annotations"][QUEUE]}
+    kubernetes.patch(path, {"metadata": {**proof, "labels": labels}})
+    return "enters its queue"
 
 
 def _needs(named: Callable[..., list[Object]], metadata: Object) -> Iterator[tuple[str, str, Object | None]]:
@@ -75,7 +89,8 @@ def _needs(named: Callable[..., list[Object]], metadata: Object) -> Iterator[tup
     if first != (other := notes.get(OTHER)):
         jobs = named(f"/apis/batch/v1{inside}/jobs", first)
         mine = [j for j in jobs if j["metadata"].get("annotations", {}).get(_DIGEST) == notes.get(_DIGEST)]
-        yield first, "PrepareFailed", _is_true(mine[0], "Complete", "Failed") if mine else None
+        how = _is_true(mine[0], "Complete", "Failed") if mine else None
+        yield first, "PrepareFailed", how if jobs else _GONE  # it was created before the JobSet
     if other:
         path = f"{_SETS}{inside}/jobsets"
         sets = named(path, other) or named(path, other, f"labelSelector={ARRAY}")

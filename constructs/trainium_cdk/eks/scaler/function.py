@@ -145,7 +145,7 @@ class Supplier:
             self._try(what, self._tell, cluster.asked[key], told, now, waiting[key].layer)
         for node, notes in cluster.marks(groups.values()).items():
             self._try(f"node {node}", self._annotate, node, notes, cordoned=False if look.LEAVING in notes else None)
-        released = self._try("JobSets after a Job", after.release, api, now) or {}
+        released = self._try("JobSets after a Job", after.release, api, now, self._try) or {}
         changes = {name: {k: v for k, v in vars(change).items() if v} for name, change in plan.changes.items()}
         jobs = {key: each.message for key, each in answers.items()} | released
         if changes or jobs:

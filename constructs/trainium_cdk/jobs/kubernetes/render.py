@@ -315,7 +315,6 @@ def _prepare(
         "metadata": {"name": names.prepare_job(name), "namespace": cluster.namespace, "labels": dict(labels)},
         "spec": {
             "backoffLimit": RESTARTS,
-            "ttlSecondsAfterFinished": KEPT_SECONDS,
             # it retries internally: only if its pod was ended (SIGKILL, SIGTERM) does it start again
             "podFailurePolicy": _ends(names.PREPARE, "NotIn", (137, 143)),
             "template": _template(names.PREPARE, labels, spec),

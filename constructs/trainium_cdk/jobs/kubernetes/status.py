@@ -120,13 +120,14 @@ def _time(since_1970: float) -> str:
 def released(seen: Seen) -> tuple[Object, str] | None:
     """The change by which a JobSet that waits for others enters its queue or fails, and what is changed, if it is time for it."""
     job, first, other = seen.job, waits_for(seen.job), after(seen.job)
-    if not first or ended(job):
+    queue = job["metadata"].get("annotations", {}).get(QUEUE)
+    if not first or not queue or ended(job):
         return None
     if any(condition(one, "Failed") for one in seen.after):
         return failed(job, NEVER, f"{_named(seen)} did not complete"), "/status"
     if not _completed(seen) or (first != other and not condition(seen.prepare, "Complete")):
         return None
-    labels = {AFTER_LABEL: None, QUEUE_LABEL: job["metadata"]["annotations"][QUEUE]}
+    labels = {AFTER_LABEL: None, QUEUE_LABEL: queue}
     return {"metadata": {**_proof(job), "labels": labels}}, ""
 
 
