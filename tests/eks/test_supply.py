@@ -71,6 +71,11 @@ OLD = NOW - LIMITS.idle
         ("idle", group(*nodes(2, since=OLD)), [], Change(cordon=("n0", "n1"))),
         ("idle, but a job starts again on them", group(*nodes(2, since=OLD, protected=True)), [request("a", 2, provisioned=True)], Change()),
         ("cordoned before", group(*nodes(2, since=OLD, leaving=True, protected=True), requested=2), [], Change(terminate=(("i-0", True), ("i-1", True)), unprotect=("i-0", "i-1"), requested=0)),
+        ("cordoned before, and now a job needs one", group(*nodes(2, since=OLD, leaving=True), requested=2), [request("a", 1)],
+         Change(protect=("i-0",), uncordon=("n0",), terminate=(("i-1", True),), requested=1)),
+        ("cordoned before, and the minimum was raised", replace(group(*nodes(2, since=OLD, leaving=True)), minimum=2), [], Change(uncordon=("n0", "n1"))),
+        ("it got a pod just before it was cordoned", group(*nodes(1, leaving=True, **BUSY)), [], Change(uncordon=("n0",))),
+        ("the same in an update", group(*nodes(1, leaving=True, **BUSY), *nodes(1, 1, leaving=True), status="UPDATING"), [request("a", 1)], Change(uncordon=("n0",))),
         ("the minimum stays", replace(group(*nodes(3, since=OLD)), minimum=2), [], Change(cordon=("n0",))),
         ("an unusable one is replaced", replace(group(*nodes(1, state="unusable", since=NOW - 300, leaving=True)), minimum=1), [], Change(terminate=(("i-0", False),))),
         ("it never joined", group(Node("i-0", since=NOW - 1200)), [], Change(terminate=(("i-0", True),))),
@@ -125,7 +130,7 @@ def situations(draw: st.DrawFn) -> tuple[Group, list[Request]]:
     for i in range(draw(st.integers(0, 6))):
         busy = draw(st.booleans())
         there.append(
-            Node(f"i-{i}", f"n{i}", draw(STATES), (0, 0) if busy else WHOLE, NOW - draw(st.integers(0, 3000)), busy, frozenset(), False, draw(st.booleans()))
+            Node(f"i-{i}", f"n{i}", draw(STATES), (0, 0) if busy else WHOLE, NOW - draw(st.integers(0, 3000)), busy, frozenset(), draw(st.booleans()), draw(st.booleans()))
         )  # fmt: skip
     least = draw(st.integers(0, 2))
     found = Group(
@@ -153,6 +158,7 @@ def test_what_always_holds(situation: tuple[Group, list[Request]]) -> None:
     busy, names = {n.instance for n in there.nodes if n.busy}, {n.name: n.instance for n in there.nodes}
     ending = {i for i, _ in done.terminate} | {names[n] for n in done.cordon}
     assert not ending & busy
+    assert not ending & {names[n] for n in done.uncordon}
     size = there.desired if done.desired is None else done.desired
     assert there.minimum <= size <= max(there.maximum, there.desired)
     if size < there.desired:  # what AWS may end: no node in use
@@ -177,6 +183,25 @@ def test_a_pod_matches_the_labels_of_a_group() -> None:
         fits({}, ("type", "NotIn", ["trn2"])), fits({}, ("x", "Exists", [])), fits({}, ("x", "DoesNotExist", [])), fits({}, ("disks", "Gt", ["3"])),
         fits({}, ("disks", "Lt", ["3"])), fits({}, ("x", "Gt", ["3"])),
     ] == [True, True, False, False, True, True, False, True, True, False, False]  # fmt: skip
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_node_that_was_cordoned_is_as_usable_as_before(ready: bool) -> None:
+    """Only then is a broken one replaced where the group is at its minimum."""
+    taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+    notes = {look.LEAVING: "true", look.IDLE_SINCE: str(int(NOW - 400))}
+    node = {
+        "metadata": {"name": "n0", "annotations": notes, "creationTimestamp": "2026-11-01T00:00:00Z"},
+        "spec": {"providerID": "aws:///a/i-0", "taints": taints, "unschedulable": True},
+        "status": {"allocatable": {"neuron": "16"}, "conditions": [{"type": "Ready", "status": str(ready)}]},
+    }
+    instances = [{"InstanceId": "i-0", "LifecycleState": "InService"}]
+    scaling = {"MinSize": 1, "MaxSize": 1, "DesiredCapacity": 1, "AvailabilityZones": ["a"], "Instances": instances}
+    kind = look.GroupSettings("trn", "trn", "trn1.32xlarge", (16,))
+    found = look.Found(kind, {"status": "ACTIVE"}, scaling, {}, None)
+    there = look.Cluster(["neuron"], {}, [node], [], [], [], NOW).group(found, {}, [], atomic=False)
+    expected = Change(uncordon=("n0",)) if ready else Change(terminate=(("i-0", False),))
+    assert change(decide([there], [], NOW, LIMITS)) == expected
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,8 @@ class Supplier:
                 groups[name] = replace(groups[name], trouble=trouble)
             for node in change.cordon:
                 self._try(f"node {node}", self._annotate, node, {look.LEAVING: "true"}, cordoned=True)
+            for node in change.uncordon:
+                self._try(f"node {node}", self._annotate, node, {look.LEAVING: None}, cordoned=False)
         for name, one in found.items():
             self._try(f"tags of node group {name}", self._groups.keep_others_off, one)
         waiting = {r.key: r for r in cluster.requests if not r.provisioned or _short(r, plan)}
@@ -144,7 +146,7 @@ class Supplier:
                 self._try(what, self._mark, cluster.asked[key])
             self._try(what, self._tell, cluster.asked[key], told, now, waiting[key].layer)
         for node, notes in cluster.marks(groups.values()).items():
-            self._try(f"node {node}", self._annotate, node, notes, cordoned=False if look.LEAVING in notes else None)
+            self._try(f"node {node}", self._annotate, node, notes)
         released = self._try("JobSets after a Job", after.release, api, now, self._try) or {}
         changes = {name: {k: v for k, v in vars(change).items() if v} for name, change in plan.changes.items()}
         jobs = {key: each.message for key, each in answers.items()} | released
@@ -183,7 +185,7 @@ class Supplier:
             path = f"{_REQUESTS}/namespaces/{namespace}/provisioningrequests/{name}/status"
             self._kubernetes.patch(path, {"status": status})
 
-    def _annotate(self, node: str, annotations: Mapping[str, str | None], *, cordoned: bool | None) -> None:
+    def _annotate(self, node: str, annotations: Mapping[str, str | None], *, cordoned: bool | None = None) -> None:
         spec = {} if cordoned is None else {"spec": {"unschedulable": cordoned or None}}
         self._kubernetes.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": dict(annotations)}, **spec})
 

@@ -39,6 +39,8 @@ NETWORK = "topology.k8s.aws/network-node-layer-"
 _DETAIL = "network-node-layer-"
 """With the layer: the network node that is chosen for a request, from which Kueue makes a node selector of its pods."""
 _ASKED = "asked"
+_CORDONED = "node.kubernetes.io/unschedulable"
+"""Taint of a cordoned node, set by Kubernetes."""
 _KEEPS_OFF = ("NoSchedule", "NoExecute")
 _LAUNCHED = ("Pending", "InService")
 _ENDED = ("Succeeded", "Failed")
@@ -228,7 +230,8 @@ class Cluster:
             return Node(id, free=has, since=launched.get(id, self._now))
         metadata, notes, resources = node["metadata"], _notes(node), dict(zip(self._names, has, strict=True))
         own = {t["key"] for t in group.described.get("taints", [])}
-        usable, leaving, mark = _usable(node, resources, own), LEAVING in notes, notes.get(IDLE_SINCE)
+        leaving, mark = LEAVING in notes, notes.get(IDLE_SINCE)
+        usable = _usable(node, resources, own, cordoned=leaving)
         # on a node that is lost, a pod that is being deleted stays for ever
         mine = [p for p in self._pods.get(metadata["name"], []) if p.phase != "Deleted" or ready(node)]
         works = [p for p in mine if p.phase not in (*_ENDED, "Deleted")]
@@ -239,7 +242,7 @@ class Cluster:
         return Node(
             id,
             name=metadata["name"],
-            state="usable" if usable or (leaving and mark) else "starting" if new else "unusable",
+            state="usable" if usable else "starting" if new else "unusable",
             free=tuple(count - sum(p.needs[i] for p in works) for i, count in enumerate(has)),
             since=self._now if busy else idle,
             busy=busy,
@@ -251,19 +254,17 @@ class Cluster:
             network=_network(metadata.get("labels", {})),
         )
 
-    def marks(self, groups: Iterable[Group]) -> dict[str, dict[str, str | None]]:
+    def marks(self, groups: Iterable[Group]) -> dict[str, dict[str, str]]:
         """New annotations, by the name of a node."""
-        found: dict[str, dict[str, str | None]] = {}
+        found: dict[str, dict[str, str]] = {}
         for node in itertools.chain.from_iterable(group.nodes for group in groups):
             if not node.name or node.state == "starting":
                 continue
             notes = _notes(self.joined[node.instance])
             mark = "" if node.busy else notes.get(IDLE_SINCE) or str(int(self._now))
-            new: dict[str, str | None] = {IDLE_SINCE: mark} if mark != notes.get(IDLE_SINCE) else {}
+            new = {IDLE_SINCE: mark} if mark != notes.get(IDLE_SINCE) else {}
             if NOT_OURS not in notes:
                 new[NOT_OURS] = "true"
-            if node.leaving and node.busy:  # it got a pod just before it was cordoned
-                new[LEAVING] = None
             if new:
                 found[node.name] = new
         return found
@@ -355,12 +356,17 @@ def ready(node: Object) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions", []))
 
 
-def _usable(node: Object, resources: Mapping[str, int], taints: set[str]) -> bool:
-    """Whether the node takes pods, and announces all of its devices."""
+def _usable(node: Object, resources: Mapping[str, int], taints: set[str], *, cordoned: bool) -> bool:
+    """Whether the node takes pods, and announces all of its devices.
+
+    Args:
+        cordoned: whether it was cordoned here, which then does not count.
+    """
     spec, has = node["spec"], node.get("status", {}).get("allocatable", {})
-    foreign = [t for t in spec.get("taints", []) if t["effect"] in _KEEPS_OFF and t["key"] not in taints]
+    own = taints | ({_CORDONED} if cordoned else set())
+    foreign = [t for t in spec.get("taints", []) if t["effect"] in _KEEPS_OFF and t["key"] not in own]
     complete = all(whole(has.get(name, "0")) >= count for name, count in resources.items())
-    return ready(node) and not foreign and not spec.get("unschedulable") and complete
+    return ready(node) and not foreign and (cordoned or not spec.get("unschedulable")) and complete
 
 
 def _lacks(node: Object, resources: Mapping[str, int]) -> bool:

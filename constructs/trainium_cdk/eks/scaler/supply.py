@@ -161,6 +161,7 @@ class Change:
         desired: the new size; None for no change.
         reserve: number of instances to reserve before the size is set; without them it is not set.
         cordon: names of nodes to remove in the next run.
+        uncordon: names of nodes that were cordoned, and stay: pods are on them, a workload needs them, or the minimum was raised.
         terminate: instances to end, and whether each lowers the size by one (otherwise AWS replaces it).
         unprotect: instances that AWS may end again.
         cancel: ids of reservations that are no longer needed.
@@ -171,6 +172,7 @@ class Change:
     desired: int | None = None
     reserve: int = 0
     cordon: tuple[str, ...] = ()
+    uncordon: tuple[str, ...] = ()
     terminate: tuple[tuple[str, bool], ...] = ()
     unprotect: tuple[str, ...] = ()
     cancel: tuple[str, ...] = ()
@@ -273,7 +275,10 @@ class _Shelf:
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self._nodes = [n for n in group.nodes if n.state != "unusable" and not n.leaving]
+        stays = group.status in IN_ORDER  # in an update, EKS may have cordoned it too
+        self._nodes = [
+            n for n in group.nodes if n.state != "unusable" and (not n.leaving or (stays and n.state == "usable"))
+        ]
         self._free = {n.instance: n.free for n in self._nodes}
         self._new: list[Resources] = []
         self._kept: set[str] = set()
@@ -313,7 +318,8 @@ class _Shelf:
         """
         group, open_ = self.group, self.group.status in IN_ORDER and not self.group.closed
         order = sorted(
-            nodes, key=lambda n: (request.key not in n.holders, not n.busy, sum(n.free), n.since, n.instance)
+            nodes,
+            key=lambda n: (request.key not in n.holders, not n.busy, n.leaving, sum(n.free), n.since, n.instance),
         )
         free = [self._free[n.instance] for n in order]
         if new:
@@ -347,8 +353,9 @@ class _Shelf:
 
     def change(self, now: float, limits: Limits) -> Change:
         group, there = self.group, len(self.group.nodes)
+        back = [n.name for n in group.nodes if n.leaving and (n.busy or n.instance in self._kept)]
         if group.status not in IN_ORDER:
-            return Change(requested=group.requested)
+            return Change(uncordon=tuple(back), requested=group.requested)
         wanted, desired, own = there + len(self._new), group.desired, group.requested == group.desired
         if wanted > desired:
             desired, own = wanted, True
@@ -359,6 +366,8 @@ class _Shelf:
         spare, cordon, terminate = max(0, desired - group.minimum), [], []
         for node in over:
             if node.state == "usable" and spare == 0:
+                if node.leaving:
+                    back.append(node.name)
                 continue
             if node.name and not node.leaving:
                 cordon.append(node.name)
@@ -380,6 +389,7 @@ class _Shelf:
             if group.atomic
             else 0,
             cordon=tuple(cordon),
+            uncordon=tuple(back),
             terminate=tuple(terminate),
             unprotect=tuple(n.instance for n in group.nodes if n.protected and n.instance not in held),
             cancel=tuple(
