@@ -250,6 +250,10 @@ def answer(
         )
     if group.closed:
         return Answer("Waiting", "ReservationClosed", group.closed)
+    if place is None and len(able) == len(request.groups) and not any(_fits(request, one) for one in able):
+        most = "; ".join(f"{g.name} has at most {_nodes(g.maximum)} with {g.resources[0]} devices each" for g in able)
+        text = f"its pods ({len(request.needs)}) have no room even among idle nodes: {most}"
+        return Answer("Failed", "TooLarge", text)
     if place is None and (request.tried or request.key in plan.scattered):
         # while others work, their end may make room; else it gives its turn to them
         state: Literal["Waiting", "Failed"] = "Waiting" if any(n.busy for n in group.nodes) else "Failed"
@@ -303,7 +307,7 @@ class _Shelf:
             if place := self._take(request, nodes, network=name):
                 return place
         if request.tried or (
-            request.asked and self._places(request, [self._free[n.instance] for n in self._nodes])[1] == 0
+            request.asked and self.places(request, [self._free[n.instance] for n in self._nodes])[1] == 0
         ):
             self.scattered.add(request.key)
             return None
@@ -326,7 +330,7 @@ class _Shelf:
             more = max(0, group.maximum - len(group.nodes)) if open_ else len(self._new)
             free += self._new
             free += [group.resources] * (len(order) + more - len(free))
-        taken, missing = self._places(request, free)
+        taken, missing = self.places(request, free)
         if missing and not request.provisioned:
             return None
         there = [order[at] for at in taken if at < len(order)]
@@ -339,7 +343,7 @@ class _Shelf:
         return Place(group.name, len(taken), len(there), usable, missing, network)
 
     @staticmethod
-    def _places(request: Request, free: list[Resources]) -> tuple[set[int], int]:
+    def places(request: Request, free: list[Resources]) -> tuple[set[int], int]:
         """The indices of the nodes that its pods take, whose free resources are lowered, and the number of pods without room."""
         taken, missing = set[int](), 0
         for need in sorted(request.needs, reverse=True):
@@ -399,6 +403,11 @@ class _Shelf:
             ),
             requested=size if own else None,
         )
+
+
+def _fits(request: Request, group: Group) -> bool:
+    """Whether its pods have room in the group while nothing else is there."""
+    return not _Shelf.places(request, [group.resources] * group.maximum)[1]
 
 
 def _expired(node: Node, now: float, limits: Limits) -> bool:
