@@ -11,7 +11,7 @@ from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, script, text
 from tests.support import until
 from trainium_cdk.jobs import JobError, JobStatus, Script, SomeRefused, SubmitError, UnknownJob
-from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, status
+from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, status, submit
 from trainium_cdk.jobs.kubernetes.names import INDEX_LABEL, JOB_LABEL
 
 ITS_OWN = Script.template
@@ -193,6 +193,22 @@ def test_two_running_jobs_do_not_share_a_compile_cache(backend: KubernetesBacken
     backend.cancel(first.id)
     assert backend.submit(script(b"true", nodes=1, cache="shared"), "two").existing is False
     assert backend.wait("run-two", 600).ok
+
+
+def test_a_cache_that_another_job_has_left_is_taken_once(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while its new job has no object yet."""
+    monkeypatch.setattr(submit, "_SUBMITTING_SECONDS", 5)
+    first = backend.submit(script(b"sleep 5", nodes=1, cache="left"), "left-1").id
+    assert backend.wait(first, 600).ok
+    submitter = submit.Submitter(backend.cluster, backend.api, time.sleep)
+    second, third = (backend.render(script(b"true", nodes=1, cache="left"), token) for token in ("left-2", "left-3"))
+    submitter._take_cache(second)
+    with pytest.raises(SubmitError, match="job run-left-2 uses the compile cache left"):
+        backend.send(third)
+    assert backend.send(second).existing is False
+    assert backend.wait("run-left-2", 600).ok
 
 
 def test_cancelling_ends_the_processes_and_keeps_the_log(backend: KubernetesBackend, running: Running) -> None:

@@ -109,10 +109,6 @@ class Api:
         """Raises ApiError, with status 409 if it already exists."""
         return self._call("POST", self._path(kind), body)
 
-    def replace(self, kind: str, body: Object) -> Object:
-        """Raises ApiError, with status 409 if another client has changed it."""
-        return self._call("PUT", f"{self._path(kind)}/{body['metadata']['name']}", body)
-
     def patch(self, kind: str, name: str, body: Object, *, part: str = "") -> Object:
         """A merge patch of an object, or of its `part` /status."""
         return self._call("PATCH", f"{self._path(kind)}/{name}{part}", body, content="application/merge-patch+json")

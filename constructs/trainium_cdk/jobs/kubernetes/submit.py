@@ -147,12 +147,11 @@ class Submitter:
                     f"{submission.id} was not submitted: job {holder} uses the compile cache {submission.plan.job.cache_set}, and two "
                     f"jobs would corrupt it. Wait for it (trn wait {holder}), cancel it, or give --cache another name"
                 )
-            version = {"resourceVersion": there["metadata"]["resourceVersion"]}
+            # a new object, and not a changed one, whose age would not be that of this submission
             try:
-                self.api.replace("ConfigMap", {**wanted, "metadata": {**wanted["metadata"], **version}})
-                return
+                self.api.delete("ConfigMap", there["metadata"]["name"], uid=there["metadata"]["uid"])
             except ApiError as e:
-                if e.status not in (404, 409):
+                if e.status != 409:
                     raise
         raise TransportError(
             f"several submissions request the compile cache {submission.plan.job.cache_set} at once. Try again in a moment"
