@@ -73,6 +73,8 @@ class EksCluster(ClusterOutputs):
     access_role: str = ""
     """IAM role to assume for using the Kubernetes API; empty if none."""
     teams: tuple[Team, ...] = ()
+    team: str = ""
+    """The team that sees it so (`of_team`); empty if none."""
 
     @classmethod
     def fields(cls, outputs: Mapping[str, str]) -> dict[str, Any]:
@@ -96,7 +98,8 @@ class EksCluster(ClusterOutputs):
             raise OutputsError(
                 f"team {team} of {self.stack} has no nodes. Raise its max_nodes (eks.queues) and deploy again"
             )
-        return self.model_copy(update={"namespace": team, "access_role": "", "fleets": tuple(fleets), "teams": ()})
+        seen = {"namespace": team, "access_role": "", "fleets": tuple(fleets), "teams": (), "team": team}
+        return self.model_copy(update=seen)
 
 
 def eks_outputs(

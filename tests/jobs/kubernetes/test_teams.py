@@ -35,6 +35,19 @@ def test_the_outputs_of_a_stack_name_its_teams() -> None:
     assert isinstance(speech, outputs.EksCluster)
     assert (speech.namespace, speech.access_role, [f.nodes for f in speech.fleets]) == ("speech", "", [1])
     assert [f.nodes for f in vision.fleets] == [4]
+    caches = [
+        render(script(image="x", nodes=1, **more), cluster, "t")
+        .files["node.sh"]
+        .decode()
+        .partition("\nhost=")[2]
+        .partition("\n")[0]
+        for cluster in (found, speech, vision)
+        for more in ({}, {"array": "0-1"})
+    ]
+    member = "member-${TRN_ARRAY_INDEX:-}-"
+    assert caches == [
+        f"{team}{of}node-$NODE_RANK" for team in ("", "team-speech-", "team-vision-") for of in ("", member)
+    ], "their jobs run at once, and each namespace has locks of its own"
     with pytest.raises(JobError, match="nodes is 2, but queue trn has at most 1"):
         render(script(image="x"), speech, "t")
     for cluster, message in [(found, "no team 'sound'; it has speech, vision"), (make_cluster(), "it has none")]:

@@ -21,6 +21,7 @@ from trainium_cdk.jobs.kubernetes.names import host
 from trainium_cdk.jobs.plan import Plan, expected
 from trainium_cdk.jobs.templates import Template
 from trainium_cdk.jobs.values import seconds
+from trainium_cdk.outputs import EksCluster
 
 FILES = "/trn/job"
 """Where the files are mounted."""
@@ -124,6 +125,7 @@ def image_of(fitted: Plan) -> str:
 def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> str:
     job = fitted.job
     env = launch_environment(fitted, catalog)
+    team = fitted.cluster.team if isinstance(fitted.cluster, EksCluster) else ""
     several = job.processes_per_node
     start = f"tasks {several}" if several > 1 else "run"
     ranks = f"NPROC_PER_NODE={several} " if several > 1 else ""
@@ -145,8 +147,8 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> 
     return _NODE.format(
         name=name,
         member="${TRN_ARRAY_INDEX:+/$TRN_ARRAY_INDEX}" if job.array else "",
-        # members run at once
-        host="member-${TRN_ARRAY_INDEX:-}-" if job.array else "",
+        # teams, and members, run at once
+        host=(f"team-{team}-" if team else "") + ("member-${TRN_ARRAY_INDEX:-}-" if job.array else ""),
         files=FILES,
         shared=_shared(fitted),
         activate=templates.ENVIRONMENT if job.PACKAGES else "",
