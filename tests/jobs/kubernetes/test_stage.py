@@ -7,6 +7,7 @@ import hashlib
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.jobs.kubernetes.conftest import Running, make_cluster
 from tests.jobs.test_copy import there_and_back
 from tests.jobs.test_unpack import packed
 from tests.support import swept
+from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import JobError
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, stage
 from trainium_cdk.jobs.kubernetes.names import JOB_LABEL
@@ -190,6 +192,42 @@ def test_a_missing_source(backend: KubernetesBackend, running: Running, bucket: 
 def test_is_refused(source: str, target: str, message: str) -> None:
     with pytest.raises(JobError, match=message):
         stage.render(source, target, make_cluster())
+
+
+class Waiting:
+    """A cluster in which the Job's pod waits for nodes, and then for an image that cannot be pulled."""
+
+    def __init__(self) -> None:
+        full = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
+        pulls = {"name": "folder", "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}
+        self.states = [{"conditions": [full]}, {"conditions": [full]}, {"initContainerStatuses": [pulls]}]
+        self.deleted: list[str] = []
+
+    def find(self, kind: str, name: str) -> None:
+        return None
+
+    def create(self, kind: str, body: Any) -> None:
+        pass
+
+    def get(self, kind: str, name: str) -> Any:
+        return {"metadata": {"uid": "u"}}
+
+    def list(self, kind: str, *, labels: str) -> list[Any]:
+        assert labels == "batch.kubernetes.io/controller-uid=u"
+        return [{"metadata": {"name": "p", "creationTimestamp": ""}, "status": self.states.pop(0)}]
+
+    def delete(self, kind: str, name: str, *, uid: str) -> None:
+        self.deleted.append(uid)
+
+
+def test_why_it_does_not_start_is_told() -> None:
+    api: Any = Waiting()
+    said: list[str] = []
+    job = {"metadata": {"name": "trn-data-1"}}
+    with pytest.raises(TransportError, match="trn-data-1 does not start: ErrImagePull: not found"):
+        stage.run(api, job, log=lambda _: None, say=said.append, sleep=lambda _: None)
+    assert said == ["trn-data-1: waits for nodes: 0/2 nodes are available"]
+    assert api.deleted == ["u"], "a call with another image would follow this Job"
 
 
 def test_job_kinds_find_staged_data_by_name() -> None:

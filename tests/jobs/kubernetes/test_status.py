@@ -93,6 +93,19 @@ def test_a_job_is_done_when_jobset_reports_it(
     assert now.done is status.ended(seen(ends, *codes).job)
 
 
+def test_an_image_that_cannot_be_pulled_is_told() -> None:
+    """The first container of a pod that needs it is the one that creates the jobs' directory; the others wait for that one."""
+    pulls = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x/y:1"'}}
+    found = seen("", None, None)
+    for pod in found.pods:
+        pod["status"] = {
+            "initContainerStatuses": [{"name": "folder", "state": pulls}],
+            "containerStatuses": [{"name": TRAIN, "state": {"waiting": {"reason": "PodInitializing"}}}],
+        }
+    now = status.status(found)
+    assert (now.state, now.current.reason) == ("PENDING", 'ImagePullBackOff: Back-off pulling image "x/y:1"')
+
+
 @pytest.mark.parametrize(
     ("ends", "first", "second", "reason"),
     [

@@ -47,6 +47,8 @@ CANCELLED = "Cancelled"
 NEVER = "DependencyNeverSatisfied"
 """Reason of the condition `Failed` of a JobSet whose `AFTER` did not complete: Slurm's word for it."""
 
+FOLDER = "folder"
+"""The init container that creates the jobs' directory: the first one that needs the pod's image."""
 TRAIN = "train"
 PREPARE = "prepare"
 MAX_NAME = 44

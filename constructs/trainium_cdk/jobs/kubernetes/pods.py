@@ -7,6 +7,7 @@ from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import UnknownCatalogEntry
+from trainium_cdk.jobs.kubernetes.names import FOLDER
 from trainium_cdk.jobs.kubernetes.scripts import FILES
 from trainium_cdk.outputs import GROUP_LABEL, NETWORK_LABEL, ROLE_LABEL, EksCluster, Fleet
 
@@ -125,7 +126,7 @@ def folder(cluster: EksCluster, image: str, volumes: Volumes, other: str = "") -
     """The init container that creates the jobs' directory, and another one: the root of a new file system belongs to root."""
     command = ["bash", "-c", _FOLDERS if other else _FOLDER, "folder", f"{cluster.shared_dir}/trn"]
     small = {"cpu": "100m", "memory": "64Mi"}
-    made = container("folder", image, command + [other] * bool(other), resources=small, mounts=volumes.shared)
+    made = container(FOLDER, image, command + [other] * bool(other), resources=small, mounts=volumes.shared)
     made["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0}
     return made
 

@@ -18,6 +18,8 @@ Object = dict[str, Any]
 
 START_SECONDS = 600.0
 """Seconds that pulling an image may take."""
+NEVER_STARTS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
+"""Reasons of Kubernetes' for a container that waits."""
 
 
 def pod(
@@ -110,14 +112,8 @@ def until(api: Api, name: str, done: Callable[[Object], bool]) -> Object:
             raise TransportError(f"pod {name} was deleted: {e}") from None
         if done(found):
             return found
-        waiting = status.container_state(found, "main").get("waiting") or {}
-        if waiting.get("reason") in (
-            "ErrImagePull",
-            "ImagePullBackOff",
-            "InvalidImageName",
-            "CreateContainerConfigError",
-        ):
-            raise TransportError(f"pod {name} does not start: {waiting['reason']}: {waiting.get('message', '')}")
+        if (why := status.why_pending([found], "main")).startswith(NEVER_STARTS):
+            raise TransportError(f"pod {name} does not start: {why}")
         if time.monotonic() > end:
             conditions = [c.get("message", "") for c in found.get("status", {}).get("conditions", [])]
             raise TransportError(

@@ -198,7 +198,7 @@ def run(
     goes on, and the next call follows it.
 
     Raises:
-        TransportError: the cluster cannot be reached.
+        TransportError: the cluster cannot be reached, or the Job's container cannot start.
     """
     name = job["metadata"]["name"]
     if there := api.find("BatchJob", name):
@@ -213,12 +213,14 @@ def run(
         if e.status != 409:
             raise
     done: set[str] = set()
+    told = {"", "starts"}
     while True:
         now = api.get("BatchJob", name)
         ended = status.condition(now, "Complete", "Failed")
         # By the Job's uid: pods of an ended Job of the same name outlive it until they are collected.
         mine = f"{_OWNER}={now['metadata']['uid']}"
-        for pod in sorted(api.list("Pod", labels=mine), key=lambda p: p["metadata"]["creationTimestamp"]):
+        pods = sorted(api.list("Pod", labels=mine), key=lambda p: str(p["metadata"]["creationTimestamp"]))
+        for pod in pods:
             state = status.container_state(pod, "main")
             if pod["metadata"]["name"] not in done and ("running" in state or "terminated" in state):
                 done.add(pod["metadata"]["name"])
@@ -227,6 +229,12 @@ def run(
         else:
             if ended:
                 return bool(ended["type"] == "Complete")
+            if (why := status.why_pending(pods[-1:], "main")) not in told:
+                told.add(why)
+                if why.startswith(reader.NEVER_STARTS):
+                    api.delete("BatchJob", name, uid=now["metadata"]["uid"])  # another image is another attempt
+                    raise TransportError(f"{name} does not start: {why}")
+                say(f"{name}: {why}")
             sleep(1.0)
 
 

@@ -15,6 +15,7 @@ from trainium_cdk.jobs.kubernetes.names import (
     AFTER_LABEL,
     CANCELLED,
     DESCRIPTION,
+    FOLDER,
     INDEX_LABEL,
     NEVER,
     PREPARE,
@@ -258,7 +259,7 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
         return replace(
             base, state="RUNNING", reason=_cut(f"{len(without)} of its pods: {without[0]}") if without else ""
         )
-    return replace(base, reason=_why_pending(mine, name))
+    return replace(base, reason=why_pending(mine, name))
 
 
 def _taken(pod: Object) -> str:
@@ -288,12 +289,14 @@ def _failure(bad: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"state": "FAILED", "reason": f"exit code {code}", "exit_code": code}
 
 
-def _why_pending(pods: Sequence[Object], name: str) -> str:
+def why_pending(pods: Sequence[Object], name: str) -> str:
+    """Why a container of these pods does not run yet: `starts` if nothing keeps it from that; empty if there are no pods."""
     for pod in pods:
-        waiting = container_state(pod, name).get("waiting") or {}
-        why = str(waiting.get("reason", ""))
-        if why and why not in _STARTING:
-            return _cut(f"{why}: {waiting.get('message', '')}".removesuffix(": "))
+        for container in (FOLDER, name):
+            waiting = container_state(pod, container).get("waiting") or {}
+            why = str(waiting.get("reason", ""))
+            if why and why not in _STARTING:
+                return _cut(f"{why}: {waiting.get('message', '')}".removesuffix(": "))
         if why := _unplaced(pod):
             return _cut(why)
     return "starts" if pods else ""
