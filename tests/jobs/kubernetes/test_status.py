@@ -104,6 +104,9 @@ def test_an_image_that_cannot_be_pulled_is_told() -> None:
         }
     now = status.status(found)
     assert (now.state, now.current.reason) == ("PENDING", 'ImagePullBackOff: Back-off pulling image "x/y:1"')
+    found.pods[0]["status"] = {"containerStatuses": [{"name": TRAIN, "state": {"running": {}}}]}
+    now = status.status(found)
+    assert (now.state, now.current.reason[:35]) == ("RUNNING", "1 of its pods: ImagePullBackOff: Ba")
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
     if name != PREPARE and over and len(over) == len(mine) and len(mine) >= (described(seen.job)["nodes"] or 1):
         return replace(base, state="COMPLETED", exit_code=0, ended=finished)
     if running or over:
-        without = [text for p in mine if (text := _unplaced(p))]
+        without = [text for p in mine if (text := _blocked(p, name))]
         return replace(
             base, state="RUNNING", reason=_cut(f"{len(without)} of its pods: {without[0]}") if without else ""
         )
@@ -291,19 +291,16 @@ def _failure(bad: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def why_pending(pods: Sequence[Object], name: str) -> str:
     """Why a container of these pods does not run yet: `starts` if nothing keeps it from that; empty if there are no pods."""
-    for pod in pods:
-        for container in (FOLDER, name):
-            waiting = container_state(pod, container).get("waiting") or {}
-            why = str(waiting.get("reason", ""))
-            if why and why not in _STARTING:
-                return _cut(f"{why}: {waiting.get('message', '')}".removesuffix(": "))
-        if why := _unplaced(pod):
-            return _cut(why)
-    return "starts" if pods else ""
+    return next((_cut(why) for pod in pods if (why := _blocked(pod, name))), "starts" if pods else "")
 
 
-def _unplaced(pod: Object) -> str:
-    """Why the scheduler has no node for a pod; empty if it has."""
+def _blocked(pod: Object, name: str) -> str:
+    """What keeps a container of a pod from running: it has no node, or its image cannot be pulled, for example; empty if nothing does."""
+    for container in (FOLDER, name):
+        waiting = container_state(pod, container).get("waiting") or {}
+        why = str(waiting.get("reason", ""))
+        if why and why not in _STARTING:
+            return f"{why}: {waiting.get('message', '')}".removesuffix(": ")
     for found in pod.get("status", {}).get("conditions", []):
         if found["type"] == "PodScheduled" and found["status"] == "False" and found.get("message"):
             return f"waits for nodes: {found['message'].partition(', preemption: ')[0]}"
