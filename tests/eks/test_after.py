@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 
 from trainium_cdk.eks.scaler import after
+from trainium_cdk.eks.scaler.kubernetes import Kubernetes
 
 PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/training/jobsets/run"
 DIGEST = {"trainium-cdk/digest": "d"}
@@ -162,3 +166,30 @@ def test_a_jobset_waits_for_all_members_of_an_array(ended: list[str], then: str)
     labels["trainium-cdk/after-job"] = notes["trainium-cdk/after"] = "other"
     cluster.other = [{"status": {"conditions": [{"type": kind, "status": "True", "message": "why"}]}} for kind in ended]
     assert after.release(cluster, 0) == ({"training/run": then} if then else {})
+
+
+class CutOff(BaseHTTPRequestHandler):
+    """An API server that is restarted in the middle of its response."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+        self.wfile.write(b'{"items": [')
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_a_response_that_is_cut_off_is_a_failed_request() -> None:
+    with HTTPServer(("127.0.0.1", 0), CutOff) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        api = Kubernetes.__new__(Kubernetes)  # without TLS
+        api._endpoint, api._opener, api._token = (
+            f"http://127.0.0.1:{server.server_port}",
+            urllib.request.build_opener(),
+            "",
+        )
+        with pytest.raises(OSError, match=r"GET /api/v1/nodes.*: IncompleteRead"):
+            list(api.list("/api/v1/nodes"))
+        server.shutdown()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import ssl
 import urllib.error
@@ -62,8 +63,11 @@ class Kubernetes:
         headers |= {"Content-Type": "application/merge-patch+json"} if body else {}
         data = json.dumps(body).encode() if body else None
         request = urllib.request.Request(self._endpoint + path, data, headers, method=method)  # noqa: S310  https, EKS's
-        with self._opener.open(request, timeout=30) as reply:
-            return json.load(reply)
+        try:
+            with self._opener.open(request, timeout=30) as reply:
+                return json.load(reply)
+        except http.client.HTTPException as error:  # cut off: no OSError
+            raise OSError(f"{method} {path}: {error!r}") from None
 
 
 def _token(cluster: str, session: Any) -> str:
