@@ -80,9 +80,8 @@ def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None
     """
     name, fitted = names.object_name(job_id(job, token)), plan(job, cluster)
     _environment(job)
-    made = scripts.job_files(
-        name, fitted, checkpoints.complete(job.template(fitted), fitted, names.object_name), catalog
-    )
+    parts = checkpoints.complete(job.template(fitted), fitted, names.object_name)
+    made = scripts.job_files(name, fitted, parts, catalog, team=cluster.team)
     _size(made)
     labels = names.labels(name, job.kind) | ({names.ARRAY_LABEL: name} if job.array else {})
     secret = _secret(name, cluster, labels, made)

@@ -21,7 +21,6 @@ from trainium_cdk.jobs.kubernetes.names import host
 from trainium_cdk.jobs.plan import Plan, expected
 from trainium_cdk.jobs.templates import Template
 from trainium_cdk.jobs.values import seconds
-from trainium_cdk.outputs import EksCluster
 
 FILES = "/trn/job"
 """Where the files are mounted."""
@@ -77,13 +76,15 @@ base={base} python=python3 index={index}
 """
 
 
-def job_files(name: str, fitted: Plan, parts: Template, catalog: Catalog | None = None) -> dict[str, bytes]:
+def job_files(
+    name: str, fitted: Plan, parts: Template, catalog: Catalog | None = None, *, team: str = ""
+) -> dict[str, bytes]:
     """The files by their path below `FILES`."""
     job = fitted.job
     made = {
         "job.json": (json.dumps(describe(name, fitted, catalog), indent=2, sort_keys=True) + "\n").encode(),
         "pod.sh": shell.read("pod.sh", "checkpoints.sh"),
-        "node.sh": _node(name, fitted, parts, catalog).encode(),
+        "node.sh": _node(name, fitted, parts, catalog, team).encode(),
     }
     if "prepare" in fitted.stages:
         made["fetch.sh"] = shell.fetch()
@@ -122,10 +123,9 @@ def image_of(fitted: Plan) -> str:
     return fitted.job.image or fitted.cluster.image
 
 
-def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None) -> str:
+def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None, team: str) -> str:
     job = fitted.job
     env = launch_environment(fitted, catalog)
-    team = fitted.cluster.team if isinstance(fitted.cluster, EksCluster) else ""
     several = job.processes_per_node
     start = f"tasks {several}" if several > 1 else "run"
     ranks = f"NPROC_PER_NODE={several} " if several > 1 else ""
