@@ -216,6 +216,15 @@ def test_alone_in_any_app() -> None:
         TrnObservability(stack, "Eks", cluster_name="eks", queues={"a": 1.0}, node_metrics=None).grant_write(role)
 
 
+def test_clusters_of_one_name_in_two_regions_have_two_dashboards() -> None:
+    """Of one account, which has one dashboard of each name."""
+    for region in ("us-east-1", "us-west-2"):
+        stack = cdk.Stack(app(), "Own", env=cdk.Environment(account="111122223333", region=region))
+        TrnObservability(stack, "Watched", cluster_name="mine", queues={"trn": 21.5})
+        found = only(Template.from_stack(stack), "CloudWatch::Dashboard")["DashboardName"]
+        assert found == f"Trainium-mine-{region}"
+
+
 def test_what_the_scaler_counts() -> None:
     nodes = (
         Node("i-1", state="usable", busy=True), Node("i-2", state="usable"), Node("i-3"), Node("i-4", state="unusable"),

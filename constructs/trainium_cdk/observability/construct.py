@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_cloudwatch as cw
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
@@ -98,9 +98,13 @@ class TrnObservability(Construct):
         if watched:
             widgets.insert(0, [cw.AlarmStatusWidget(title="Alarms", alarms=list(watched.values()), width=24, height=2)])
         self.dashboard = cw.Dashboard(
-            self, "Dashboard", dashboard_name=f"Trainium-{cluster_name}", default_interval=Duration.hours(6),
+            self,
+            "Dashboard",
+            # an account has one dashboard of a name, and not one in each region
+            dashboard_name=f"Trainium-{cluster_name}-{Stack.of(self).region}",
+            default_interval=Duration.hours(6),
             widgets=widgets,
-        )  # fmt: skip
+        )
 
     @classmethod
     def from_settings(

@@ -9,10 +9,12 @@ from typing import Any
 
 import yaml
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from ministack.core.responses import AccountScopedDict
 from ministack.services import cloudwatch
 
 from sandbox.emulator.cfn.registry import Made, Properties, resource
 
+cloudwatch._dashboards = AccountScopedDict()  # PutDashboard: "global, not region-specific"
 _STRUCTURE = Path(__file__).with_name("dashboard.yaml")
 
 
