@@ -19,12 +19,13 @@ from constructs import Construct
 import trainium_cdk.checks.neuron as neuron
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.permissions import allow, grant_keys
-from trainium_cdk._cdk.rules import Arguments, own_entries
+from trainium_cdk._cdk.rules import Arguments, own_entries, refuse_tokens
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.pcluster import system_is_known
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import ENTRY, files, own_files, scripts_dir
 from trainium_cdk.settings import ClusterUser, DirectoryService, Environment, OwnScript
+from trainium_cdk.settings.base import TOKEN
 from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.settings.observability import metrics_group
 
@@ -60,19 +61,19 @@ class TrnBootstrap(Construct):
         framework: torch-xla, torch-native, or none for no virtual environment. Default: what trains on the types.
         venv: The virtual environment: a path, or a name in the shared home directory. Default: aws_neuron_venv_pytorch.
         pip_packages: More packages for it, as `transformers==4.52.3`. Default: none.
-        scripts: Your own scripts, which nodes run after these. Default: none.
+        scripts: Your own scripts, as text without tokens, which nodes run after these. Default: none.
         users: People with accounts on every node. Default: none.
         directory_service: The directory whose users have accounts on every node. Default: none.
-        metrics_log_group: Name of the log group of `TrnObservability` that the nodes send metrics to: `/trainium/CLUSTER/metrics`. Default:
-            they send none.
-        parameter_name: Name of the SSM parameter. Default: CloudFormation gives one.
+        metrics_log_group: Name of the log group of `TrnObservability` that the nodes send metrics to, as text: `/trainium/CLUSTER/metrics`.
+            Default: they send none.
+        parameter_name: Name of the SSM parameter, as text. Default: CloudFormation gives one.
         catalog: The catalogue with the instance types. Default: this release's.
         rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
         SettingsError: a value is wrong.
         TypeError: text is given where a list is expected.
-        ValueError: more than two mount directories.
+        ValueError: more than two mount directories, or a token of the CDK in what is written into a file for the nodes.
         FileNotFoundError: the scripts are not in the installation.
     """
 
@@ -114,6 +115,7 @@ class TrnBootstrap(Construct):
     ) -> None:
         super().__init__(scope, id)
         _refuse_text(self, instance_types=instance_types, mount_dirs=mount_dirs, pip_packages=pip_packages)
+        refuse_tokens(self, parameter_name=parameter_name)
         if len(mount_dirs) > 2:
             raise ValueError(
                 f"{self.node.path}: mount_dirs = {', '.join(mount_dirs)}: a cluster mounts one EFS and one FSx for Lustre file system "
@@ -163,6 +165,8 @@ class TrnBootstrap(Construct):
         metrics_group: str = "",
     ) -> None:
         self.bucket, self.environment = bucket, environment
+        own = {f"scripts[{i}].script": each.script for i, each in enumerate(environment.bootstrap.scripts)}
+        _refuse_tokens(self, {"metrics_log_group": metrics_group, **own})
         scripts = scripts_dir()
         with tempfile.TemporaryDirectory() as folder:  # the CDK copies it into cdk.out at once
             settings = node_env.render(environment, engine=engine, metrics_group=metrics_group)
@@ -240,6 +244,17 @@ def _refuse_text(construct: Construct, **lists: Sequence[str]) -> None:
     for name, given in lists.items():
         if isinstance(given, str):
             raise TypeError(f"{construct.node.path}: {name} = {given}: it is text, not a list. Fix: write [{given!r}]")
+
+
+def _refuse_tokens(construct: Construct, written: Mapping[str, str]) -> None:
+    """What is written into a file is not filled in at deployment."""
+    for name, text in written.items():
+        if TOKEN in text:
+            raise ValueError(
+                f"{construct.node.path}: {name} has a token of the CDK, which has no value before the deployment, and it is written into a "
+                "file for the nodes now. Fix: write the value as plain text, or let the script read it on the node, for example from an SSM "
+                "parameter"
+            )
 
 
 class _OfEnvironment(TrnBootstrap):
