@@ -10,9 +10,10 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from trainium_cdk import settings as trn
-from trainium_cdk._cdk.rules import unresolved
+from trainium_cdk._cdk.rules import refuse_tokens, unresolved
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.network.rules import check_peering
+from trainium_cdk.settings.base import LIST_TOKEN
 
 
 class RoutedNetwork(Protocol):
@@ -48,7 +49,7 @@ class TrnPeering(Construct):
         rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
-        ValueError: the other VPC is in another account, and `accepter_role` is not given.
+        ValueError: the other VPC is in another account, and `accepter_role` is not given; or the network of an imported VPC is not known.
     """
 
     connection_id: str
@@ -70,7 +71,8 @@ class TrnPeering(Construct):
         rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
-        stack, cidr = Stack.of(self), cidr or vpc.vpc_cidr_block
+        refuse_tokens(self, peer_route_table_ids=[each for each in peer_route_table_ids if LIST_TOKEN in each])
+        stack, cidr = Stack.of(self), cidr or _network(self, vpc)
         if rules:
             check_peering(self, cidr, peer_cidr)
         if route_table_ids is None:
@@ -146,6 +148,16 @@ class TrnPeering(Construct):
 
     def _command(self, id: str, description: str, command: str) -> None:
         CfnOutput(self, id, value=command, description=description)
+
+
+def _network(construct: Construct, vpc: ec2.IVpc) -> str:
+    try:
+        return vpc.vpc_cidr_block
+    except RuntimeError:  # jsii's, for an attribute that is undefined
+        raise ValueError(
+            f"{construct.node.path}: the network of {vpc.node.path}, an imported VPC, is not known: give cidr, or vpc_cidr_block of "
+            "Vpc.from_vpc_attributes"
+        ) from None
 
 
 def _private_tables(vpc: ec2.IVpc) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from constructs import Construct
 
-from trainium_cdk._cdk.rules import Arguments, known, refuse_lookups, refuse_tokens, region_of, unresolved
+from trainium_cdk._cdk.rules import Arguments, refuse_lookups, refuse_tokens, region_of, unresolved
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import addresses, network, peering, zones
 
@@ -42,7 +42,7 @@ def check_network(
     arguments.validated({"network": {"cidr": cidr}})
     catalog = Catalog.load()
     regions = [region for zone in zone_ids if (region := catalog.region_of(zone))]
-    lists = known({"zone_ids": list(zone_ids), "interface_endpoints": list(endpoints)})
+    lists = {"zone_ids": list(zone_ids), "interface_endpoints": list(endpoints)}
     data = {"region": region_of(construct, regions), "network": {"cidr": cidr, **sizes, **lists}}
     arguments.check(data, _RULES)
 

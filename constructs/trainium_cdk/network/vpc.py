@@ -15,6 +15,7 @@ from trainium_cdk._cdk.permissions import service_of_account
 from trainium_cdk._cdk.removal import OnDestroy
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.retention import RETENTION
+from trainium_cdk._cdk.rules import refuse_tokens
 from trainium_cdk.network.endpoints import add_endpoints
 from trainium_cdk.network.existing import Zoned, by_zone, import_subnets, import_vpc, of_zone
 from trainium_cdk.network.peering import TrnPeering
@@ -53,7 +54,7 @@ class TrnNetwork(Construct):
         rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
-        ValueError: the subnets do not fit the network, or a zone is given twice.
+        ValueError: the subnets do not fit the network, a zone is given twice, or an argument that is needed now is a token.
     """
 
     vpc: ec2.IVpc
@@ -90,6 +91,8 @@ class TrnNetwork(Construct):
         rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
+        refuse_tokens(self, zone_ids=zone_ids, max_azs=max_azs, nat_gateways=nat_gateways)
+        refuse_tokens(self, interface_endpoints=interface_endpoints)
         if rules:
             sizes = {"public_prefix": public_cidr_mask, "private_prefix": private_cidr_mask}
             check_network(self, cidr, sizes, zone_ids, interface_endpoints)
