@@ -65,6 +65,14 @@ def text(scope: Stack) -> str:
     return CfnParameter(scope, "Text").value_as_string
 
 
+def texts(scope: Stack) -> list[str]:
+    return CfnParameter(scope, "Texts", type="CommaDelimitedList").value_as_list
+
+
+def own_script(bucket: str) -> settings.OwnScript:
+    return settings.OwnScript(name="data", script=f"#!/bin/bash\naws s3 cp s3://{bucket}/data /scratch\n")
+
+
 def system(scope: Stack, **given: Any) -> TrnSystemNodes:
     return TrnSystemNodes(scope, "System", cluster=cluster(scope), **given)
 
@@ -80,6 +88,16 @@ def scripts(scope: Stack, **given: Any) -> TrnBootstrap:
 def peering(scope: Stack, **given: Any) -> TrnPeering:
     mine = TrnNetwork(scope, "Net").vpc
     return TrnPeering(scope, "Peer", vpc=mine, peer_vpc_id="vpc-0123456789abcdef0", **given)
+
+
+def peering_of_an_imported_vpc(scope: Stack) -> TrnPeering:
+    theirs = ec2.Vpc.from_vpc_attributes(scope, "Theirs", vpc_id="vpc-1", availability_zones=["us-west-2a"])
+    return TrnPeering(scope, "Peer", vpc=theirs, peer_vpc_id="vpc-2", peer_cidr="10.1.0.0/16")
+
+
+def group_of_an_imported_cluster(scope: Stack, **attributes: Any) -> TrnNodeGroup:
+    theirs = eks.Cluster.from_cluster_attributes(scope, "Theirs", cluster_name="theirs", **attributes)
+    return TrnNodeGroup(scope, "Trn", cluster=theirs)
 
 
 def files(scope: Stack, kind: LustreDeploymentType, **given: Any) -> TrnStorage:
@@ -131,6 +149,17 @@ def outputs_twice(scope: Stack) -> None:
         (networks, f"Plugins: job_networks {TOKEN}"),
         (lambda s: TrnNetwork(s, "Net", cidr="10.0.0.0/8", private_cidr_mask=10), "is not a valid size for a VPC: choose a prefix from /16 to"),
         (lambda s: settings.ComputeResource(max_nodes=number(s)), "max_nodes is a token of the CDK"),
+        (lambda s: TrnNetwork(s, "Net", nat_gateways=number(s)), f"Net: nat_gateways {TOKEN}"),
+        (lambda s: TrnNetwork(s, "Net", max_azs=number(s)), f"Net: max_azs {TOKEN}"),
+        (lambda s: TrnNetwork(s, "Net", zone_ids=[text(s)]), f"Net: zone_ids {TOKEN}"),
+        (lambda s: TrnNetwork(s, "Net", interface_endpoints=[text(s)]), f"Net: interface_endpoints {TOKEN}"),
+        (lambda s: peering(s, peer_cidr="10.1.0.0/16", peer_route_table_ids=texts(s)), f"Peer: peer_route_table_ids {TOKEN}"),
+        (peering_of_an_imported_vpc, "Peer: the network of Foreign/Theirs, an imported VPC, is not known: give cidr, or vpc_cidr_block"),
+        (lambda s: group_of_an_imported_cluster(s), "Theirs: cluster_security_group_id of this imported .* give it to Cluster.from_cluster"),
+        (lambda s: group_of_an_imported_cluster(s, cluster_security_group_id="sg-1"), "Theirs: vpc of this imported cluster is not known"),
+        (lambda s: scripts(s, parameter_name=text(s)), f"Scripts: parameter_name {TOKEN}"),
+        (lambda s: scripts(s, metrics_log_group=text(s)), "Scripts: metrics_log_group has a token of the CDK, .* Fix: write the value"),
+        (lambda s: scripts(s, scripts=[own_script(text(s))]), r"Scripts: scripts\[0\].script has a token of the CDK, .* or let the script read"),
         (outputs_twice, "Two: the stack has the outputs of a cluster already: .*One"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from aws_cdk import Stack
@@ -21,6 +21,7 @@ from trainium_cdk.eks.user_data import ApiServer
 if TYPE_CHECKING:
     from aws_cdk import aws_eks as eks_v1
 
+T = TypeVar("T")
 
 # A `Cluster` implements `ICluster`, but to a type checker it lacks members of it: jsii does not derive the one from the other
 TheirCluster: TypeAlias = "eks.ICluster | eks.Cluster | eks_v1.ICluster | eks_v1.Cluster"
@@ -61,17 +62,33 @@ class ClusterView:
 
     @cached_property  # each reading is a message to the CDK's process
     def vpc(self) -> ec2.IVpc:
-        return self.cluster.vpc
+        return self._given("vpc", lambda cluster: cluster.vpc)
 
     @cached_property
     def security_group_id(self) -> str:
         """The group that EKS creates for the cluster and all its nodes."""
-        return self.cluster.cluster_security_group_id
+        return self._given("cluster_security_group_id", lambda cluster: cluster.cluster_security_group_id)
 
     def api_server(self, service_cidr: str) -> ApiServer:
         """Its API, for nodes with an image of the caller's own."""
-        api = self.cluster
-        return ApiServer(self.name, api.cluster_endpoint, api.cluster_certificate_authority_data, service_cidr)
+        endpoint = self._given("cluster_endpoint", lambda cluster: cluster.cluster_endpoint)
+        name = "cluster_certificate_authority_data"
+        authority = self._given(name, lambda cluster: cluster.cluster_certificate_authority_data)
+        return ApiServer(self.name, endpoint, authority, service_cidr)
+
+    def _given(self, name: str, read: Callable[[TheirCluster], T]) -> T:
+        """An attribute that an imported cluster may lack.
+
+        Raises:
+            ValueError: it lacks it.
+        """
+        try:
+            return read(self.cluster)
+        except RuntimeError:  # jsii's, for an attribute that is undefined
+            raise ValueError(
+                f"{self.cluster.node.path}: {name} of this imported cluster is not known, and is needed: give it to "
+                "Cluster.from_cluster_attributes"
+            ) from None
 
 
 class OwnCluster(Construct):
