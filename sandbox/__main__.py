@@ -38,7 +38,7 @@ def _command(verb: str, directory: Path) -> str:
 
 def _up(options: argparse.Namespace) -> int:
     directory: Path = options.dir
-    if options.region and not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-[0-9]", options.region):
+    if options.region and not re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-[0-9]", options.region):
         raise SandboxError(f"--region is {options.region!r}, which is no region of AWS. Give one such as us-west-2")
     aws = LocalAws.attach(directory)
     if aws and options.region not in (None, aws.region):

@@ -16,9 +16,10 @@ from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from tests.cdk import app
 
 REGIONS = {
-    name: Environment(account="111122223333", region=name) if name else None for name in ("us-west-2", "eu-west-1", "")
+    name: Environment(account="111122223333", region=name) if name else None
+    for name in ("us-west-2", "eu-west-1", "eusc-de-east-1", "")
 }
-"""One with Trainium, one without, and none at all: an agnostic stack."""
+"""One with Trainium, one without, one of another partition, and none at all: an agnostic stack."""
 
 
 def stack(region: str = "us-west-2") -> Stack:

@@ -19,7 +19,7 @@ from trainium_cdk import LustreOptions, S3Link, TrnNetwork, TrnRegistry, TrnStor
 
 @pytest.mark.parametrize(
     ("region", "zones"),
-    [("us-west-2", ["usw2-az4", "usw2-az1"]), ("eu-west-1", None), ("", None)],
+    [("us-west-2", ["usw2-az4", "usw2-az1"]), ("eu-west-1", None), ("eusc-de-east-1", None), ("", None)],
 )
 def test_a_network_needs_no_argument(region: str, zones: list[str] | None) -> None:
     found = template(lambda s: TrnNetwork(s, "Net"), region)

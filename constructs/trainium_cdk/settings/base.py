@@ -183,7 +183,7 @@ MountDir = Annotated[
     str, StringConstraints(pattern=r"^/[A-Za-z0-9_][A-Za-z0-9_/-]*$", max_length=100), AfterValidator(_mount)
 ]
 ZoneId = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,5}[0-9]+-az[0-9]+$")]
-Region = Annotated[str, StringConstraints(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]$")]
+Region = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,4}(-[a-z]+)+-[0-9]$")]
 AccountId = Annotated[str, StringConstraints(pattern=r"^[0-9]{12}$"), MaybeToken]
 VpcId = Annotated[str, StringConstraints(pattern=r"^vpc-[0-9a-f]{8,17}$"), MaybeToken]
 SubnetId = Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]{8,17}$"), MaybeToken]

@@ -24,7 +24,7 @@ _NAME = "small letters, digits and hyphens, with a letter as the first and a let
 _IN_WORDS = {
     "^[a-z]([a-z0-9-]*[a-z0-9])?$": _NAME,
     "^[a-z][a-z0-9-]*[a-z0-9]$": f"at least two {_NAME}",
-    "^[a-z]{2}(-[a-z]+)+-[0-9]$": "a region such as us-west-2, without the letter of a zone",
+    "^[a-z]{2,4}(-[a-z]+)+-[0-9]$": "a region such as us-west-2, without the letter of a zone",
 }
 """The patterns of names and regions."""
 
