@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from aws_cdk import CfnParameter, Fn, RemovalPolicy, Stack
+from aws_cdk import CfnParameter, Fn, RemovalPolicy, Stack, Stage
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
@@ -75,6 +75,16 @@ def test_a_scaler_of_an_imported_cluster() -> None:
 
     [rule] = api_rules(template(build))
     assert (rule["GroupId"], rule["FromPort"]) == ("sg-0123456789abcdef0", 443)
+
+
+def test_stages_without_an_account_each_have_a_cluster_of_one_name() -> None:
+    made = app()
+    for name in ("Test", "Production"):
+        stacks = Stack(Stage(made, name), "One"), Stack(made.node.find_child(name), "Two")
+        one, two = (eks.Cluster.from_cluster_attributes(each, "Mine", cluster_name="training") for each in stacks)
+        TrnAddons(stacks[0], "Addons", cluster=one)
+        with pytest.raises(ValueError, match=f"{name}/Two/Addons: the cluster has a TrnAddons already, {name}/One/Add"):
+            TrnAddons(stacks[1], "Addons", cluster=two)
 
 
 def test_a_peering_with_tokens() -> None:

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from aws_cdk import Stack
+from aws_cdk import Stack, Stage
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
@@ -142,7 +142,10 @@ def _identity(cluster: TheirCluster) -> str:
     stack = Stack.of(cluster)
     if unresolved(cluster.cluster_name):
         return cluster.node.path
-    return f"{cluster.cluster_name} {stack.account} {stack.region}"
+    found = f"{cluster.cluster_name} {stack.account} {stack.region}"
+    stage = Stage.of(cluster)
+    # where a stage without account or region is deployed is decided later, and for each stage by itself
+    return f"{found} {stage.node.path}" if stage and unresolved(found) else found
 
 
 def refuse_config_map(construct: Construct, cluster: AnyCluster) -> None:
