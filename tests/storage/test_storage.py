@@ -170,6 +170,21 @@ def test_lustre_is_in_the_zone_of_the_fleet() -> None:
     assert first(made(LUSTRE, zone_ids=("use1-az4",))) == "use1-az4"
 
 
+def test_lustre_waits_for_the_rules_of_its_group() -> None:
+    """FSx refuses a group that does not allow Lustre among its servers (aws-parallelcluster issue 6181)."""
+    template = made(LUSTRE)
+    [file_system], [group] = (
+        resources(template, "FSx::FileSystem"),
+        only(template, "FSx::FileSystem")["SecurityGroupIds"],
+    )
+    waited = needs(template, file_system)
+    for kind, to in (("Ingress", "SourceSecurityGroupId"), ("Egress", "DestinationSecurityGroupId")):
+        found = resources(template, f"EC2::SecurityGroup{kind}").items()
+        own = {id for id, r in found if r["Properties"]["GroupId"] == r["Properties"].get(to) == group}
+        assert own, kind
+        assert own <= waited, kind
+
+
 def test_persistent_2_is_linked_to_s3_by_an_association() -> None:
     repository = trn.DataRepository(uri="s3://corpus/train/", directory="/corpus", auto_export=True)
     template = made(trn.Storage(fsx=trn.Fsx(deployment="PERSISTENT_2", s3=repository)))

@@ -43,6 +43,9 @@ class LustreFileSystem(Construct):
                 auto_import_policy=("NEW_CHANGED_DELETED" if s3.auto_import else "NONE") if s3 and links_root else None,
             ),
         )
+        # FSx refuses a group that does not allow Lustre among its servers. Not for rules of clients, which are added later: a client may
+        # wait for the file system
+        file_system.node.add_dependency(*placement.security_group.node.children)
         file_system.apply_removal_policy(placement.removal_policy)
         self.ready = DependencyGroup(file_system)
         if s3 and not links_root:
