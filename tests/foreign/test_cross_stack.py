@@ -80,7 +80,8 @@ def test_a_scaler_of_an_imported_cluster() -> None:
 def test_stages_without_an_account_each_have_a_cluster_of_one_name() -> None:
     made = app()
     for name in ("Test", "Production"):
-        stacks = Stack(Stage(made, name), "One"), Stack(made.node.find_child(name), "Two")
+        stage = Stage(made, name)
+        stacks = Stack(stage, "One"), Stack(stage, "Two")
         one, two = (eks.Cluster.from_cluster_attributes(each, "Mine", cluster_name="training") for each in stacks)
         TrnAddons(stacks[0], "Addons", cluster=one)
         with pytest.raises(ValueError, match=f"{name}/Two/Addons: the cluster has a TrnAddons already, {name}/One/Add"):
