@@ -14,7 +14,6 @@ import urllib.request
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from sandbox import catalogue, leftovers, paths, processes
@@ -226,9 +225,7 @@ class LocalAws:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # --- usage ---

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _BLOCK = 500
+_FIRST, _LAST = 20_000, 32_000  # below the ephemeral range
 _held: list[int] = []  # first ports of this process's blocks
 _latest = 0
 
@@ -61,11 +62,11 @@ def stop_all(processes: Iterable[Started], patience: float = 5.0) -> None:
             return
 
 
-def reap(children: Iterable[subprocess.Popen[bytes]], seconds: float = 60.0) -> None:
-    """Wait for children that have been stopped: one whose threads are still ending looks dead before it can be waited for."""
+def reap(children: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Wait, up to 60 s each, for children that have been stopped: one whose threads are still ending looks dead before it can be waited for."""
     for child in children:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(seconds)
+            child.wait(60)
 
 
 def _send(process: Started, how: signal.Signals) -> None:
@@ -106,8 +107,8 @@ def with_environment(
     return found
 
 
-def free_ports(number: int, first: int = 20_000, last: int = 32_000) -> list[int]:
-    """Free TCP ports on 127.0.0.1, below the ephemeral range, in blocks reserved for this process until it ends. Used ones
+def free_ports(number: int) -> list[int]:
+    """Free TCP ports on 127.0.0.1, in blocks reserved for this process until it ends. Used ones
     are returned again only after all others, because a daemon may bind its port up to a minute later.
 
     Raises:
@@ -115,9 +116,9 @@ def free_ports(number: int, first: int = 20_000, last: int = 32_000) -> list[int
     """
     global _latest
     found: list[int] = []
-    for block in _blocks(first, last):
+    for block in _blocks():
         # continue after the last returned port
-        for port in sorted(range(block, min(block + _BLOCK, last)), key=lambda port: (port <= _latest, port)):
+        for port in sorted(range(block, min(block + _BLOCK, _LAST)), key=lambda port: (port <= _latest, port)):
             with socket.socket() as probe:
                 try:
                     probe.bind(("127.0.0.1", port))
@@ -127,13 +128,13 @@ def free_ports(number: int, first: int = 20_000, last: int = 32_000) -> list[int
             if len(found) == number:
                 _latest = port
                 return found
-    raise OSError(f"only {len(found)} of {number} TCP ports between {first} and {last} are free on 127.0.0.1")
+    raise OSError(f"only {len(found)} of {number} TCP ports between {_FIRST} and {_LAST} are free on 127.0.0.1")
 
 
-def _blocks(first: int, last: int) -> Iterator[int]:
+def _blocks() -> Iterator[int]:
     """First ports of this process's blocks, then of unreserved blocks, which this process reserves."""
-    yield from [block for block in _held if first <= block < last]
-    others = [block for block in range(first, last, _BLOCK) if block not in _held]
+    yield from list(_held)
+    others = [block for block in range(_FIRST, _LAST, _BLOCK) if block not in _held]
     random.shuffle(others)
     for block in others:
         with socket.socket(socket.AF_UNIX) as lock:

@@ -21,7 +21,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from sandbox import head_node, processes, slurm_accounting, slurm_packages, slurm_power, slurm_users
@@ -124,9 +123,7 @@ class LocalSlurm:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -263,11 +260,11 @@ class LocalSlurm:
             if node.alive:
                 os.kill(node.pid, signal.SIGHUP)
 
-    def renew(self, timeout: float = 180.0) -> None:
+    def renew(self) -> None:
         """Replace the cluster with a new one on the same file systems: new nodes, no jobs, job numbers from 1.
 
         Raises:
-            SlurmFailed: it does not respond within `timeout` seconds.
+            SlurmFailed: it does not respond within 180 s.
         """
         self.kill_controller()
         nodes = [Started(*who) for who in self._state["nodes"].values()]
@@ -278,12 +275,12 @@ class LocalSlurm:
         shutil.rmtree(self.directory / "state")
         (self.directory / "state").mkdir()
         # The controller first: its reply to the registration would end a node that has just started.
-        self.start_controller(timeout)
+        self.start_controller(180)
         for index, name in enumerate(self._state["order"]):
             shutil.rmtree(self.directory / "s" / str(index))
             (self.directory / "s" / str(index)).mkdir()
             self._daemon(slurmd_command(name, self._conf(name)), name)
-        self._wait_until_idle(timeout)
+        self._wait_until_idle(180)
 
     def update(self, config: Mapping[str, Any], max_nodes: int = MAX_NODES, timeout: float = 180.0) -> None:
         """Follow a change of a cluster of AWS PCS, while its jobs go on: nodes are added and removed; running ones whose image, launch

@@ -38,17 +38,12 @@ def app(context: Mapping[str, Any] | None = None) -> App:
     return App(outdir=outdir, builtin_cloud_formation_validation=False, context=context)
 
 
-def synth(
-    build: Callable[[Stack], object],
-    *,
-    env: Environment | None = None,
-    context: Mapping[str, Any] | None = None,
-) -> Template:
+def synth(build: Callable[[Stack], object], *, env: Environment | None = None) -> Template:
     """The template of a plain stack that `build` fills, in an app of its own.
 
     env: the stack's account and region. Default: none, as in an app that knows neither.
     """
-    stack = Stack(app(context), "Test", env=env)
+    stack = Stack(app(), "Test", env=env)
     build(stack)
     return Template.from_stack(stack)
 

@@ -8,19 +8,10 @@ import re
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs/when-it-fails.md"
-_ROW = re.compile(
-    r"^\| (?P<scene>[^|]+) \| (?P<engine>[^|]+) \| `(?P<command>[^`]+)` \| (?P<sentence>[^|]+) \|$", re.MULTILINE
-)
 _VARIES = (
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"), (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "TIME"), (r"\d\d:\d\d UTC", "TIME"),
     (r"cr-[0-9a-f]{17}", "cr-ID"), (r"/tmp/[\w./-]+(?=/(?:efs|fsx))", ""),
 )  # fmt: skip
-
-
-def rows() -> dict[tuple[str, str], tuple[str, str]]:
-    """Command and sentence, by scene and engine."""
-    found = _ROW.finditer(PAGE.read_text("utf-8"))
-    return {(m["scene"], m["engine"]): (m["command"], m["sentence"]) for m in found}
 
 
 def told(scene: str, engine: str, command: str, sentence: str) -> None:

@@ -207,11 +207,6 @@ def _open(kind: str) -> list[dict[str, Any]]:
     return [entry for entry in _reservations.values() if wanted.items() <= entry.items()]
 
 
-def reservations() -> list[str]:
-    """Ids of the reservations that are not cancelled."""
-    return [key for key, entry in _reservations.items() if entry["State"] != "cancelled"]
-
-
 ACTIONS = {
     "CreateCapacityReservation": create_capacity_reservation,
     "CancelCapacityReservation": cancel_capacity_reservation,

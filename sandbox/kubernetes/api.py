@@ -92,13 +92,13 @@ class ApiError(RuntimeError):
         self.status, self.reason = status, reason
 
 
-def retry(request: Callable[[], Any], seconds: float = 300.0) -> Any:
-    """The result of `request`, which is repeated while the API server does not respond or reports that it is too busy.
+def retry(request: Callable[[], Any]) -> Any:
+    """The result of `request`, which is repeated for up to 300 s while the API server does not respond or reports that it is too busy.
 
     Raises:
         ApiError, OSError: the last error.
     """
-    end = time.monotonic() + seconds
+    end = time.monotonic() + 300
     while True:
         try:
             return request()

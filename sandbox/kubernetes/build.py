@@ -21,7 +21,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -308,9 +308,9 @@ def _make_writable(folder: Path) -> None:
         place.chmod(0o755)
 
 
-def _drop_older(parts: Iterable[Part] = PARTS) -> None:
+def _drop_older() -> None:
     """Remove earlier builds: each is about 150 MB."""
-    current = {part.directory for part in parts}
+    current = {part.directory for part in PARTS}
     for other in CACHE.iterdir():
         if other not in current and re.fullmatch(r"(\w+-)?[0-9a-f]{16}", other.name):
             shutil.rmtree(other, ignore_errors=True)

@@ -18,7 +18,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from sandbox import paths, processes
@@ -124,9 +123,7 @@ class LocalKubernetes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # --- properties ---
@@ -255,16 +252,16 @@ class LocalKubernetes:
         api.delete(path_of("storage.k8s.io/v1", "CSINode", name))
         api.delete(path_of("v1", "Node", name))
 
-    def start_trainer(self, *, timeout: float = 300.0) -> None:
+    def start_trainer(self) -> None:
         """Install Kubeflow Trainer, as a user does, and wait until it responds.
 
         Raises:
             KubernetesFailed: it does not respond in time.
         """
         self._start_controller(self.api(), kueue.trainer())
-        self._controller_ready("trainer", timeout)
+        self._controller_ready("trainer", 300)
 
-    def start_admission(self, *, timeout: float = 300.0) -> None:
+    def start_admission(self, timeout: float) -> None:
         """Start Volcano's admission webhooks, and wait until they respond.
 
         Raises:
@@ -392,7 +389,7 @@ class LocalKubernetes:
             queue = path_of("scheduling.volcano.sh/v1beta1", "Queue", "default")
             self._wait("vc-scheduler", lambda: api.get(queue)["status"]["state"] == "Open", timeout)
             if admission:
-                self.start_admission(timeout=timeout)
+                self.start_admission(timeout)
 
     def _install_volcano(self, api: Api) -> None:
         for definition in load_all(build.crds("volcano")):

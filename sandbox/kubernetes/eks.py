@@ -105,7 +105,6 @@ def detach(sandbox: Path, name: str) -> None:
 def sync_nodes(
     kubernetes: LocalKubernetes,
     client: Callable[[str], Any],
-    catalog: Catalog | None = None,
     *,
     devices: bool = True,
 ) -> dict[str, list[str]]:
@@ -118,7 +117,7 @@ def sync_nodes(
         client: service name -> boto3 client (`LocalAws.client`).
         devices: whether new Trainium nodes announce their devices immediately.
     """
-    known = catalog or Catalog.load()
+    known = Catalog.load()
     eks, ec2, scaling = client("eks"), client("ec2"), client("autoscaling")
     has: dict[str, dict[str, str]] = {}
     for node in kubernetes.api().get("/api/v1/nodes", labelSelector=NODE_GROUP)["items"]:

@@ -78,14 +78,14 @@ def system_node(
     return _object(name, instance_type, zone, labels or {}, taints, has, has, instance_id)
 
 
-def csi_node(node: Object, drivers: Sequence[str] = CSI_DRIVERS) -> Object:
+def csi_node(node: Object) -> Object:
     """Registered on a node by the pods of the storage drivers. Without it Volcano schedules no pod with a volume there."""
     instance_id = node["spec"]["providerID"].rpartition("/")[2]
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSINode",
         "metadata": {"name": node["metadata"]["name"]},
-        "spec": {"drivers": [{"name": name, "nodeID": instance_id, "topologyKeys": []} for name in drivers]},
+        "spec": {"drivers": [{"name": name, "nodeID": instance_id, "topologyKeys": []} for name in CSI_DRIVERS]},
     }
 
 

@@ -34,13 +34,13 @@ class Kubernetes:
 
 
 @contextlib.contextmanager
-def supplying(cluster: LocalKubernetes, seconds: float = 0.3) -> Iterator[None]:
-    """Answer every so often, until the end of this context."""
+def supplying(cluster: LocalKubernetes) -> Iterator[None]:
+    """Answer every 0.3 s, until the end of this context."""
     ended = threading.Event()
     kubernetes = Kubernetes(cluster.api())
 
     def run() -> None:
-        while not ended.wait(seconds):
+        while not ended.wait(0.3):
             with contextlib.suppress(ApiError, OSError):
                 after.release(kubernetes, time.time())
                 answer(kubernetes)

@@ -19,7 +19,6 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from sandbox import paths
@@ -167,32 +166,10 @@ class PclusterValidator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def errors(findings: list[Finding]) -> list[Finding]:
     """The findings with which pcluster rejects the configuration."""
     return [finding for finding in findings if finding.level == "ERROR"]
-
-
-def validate(config: Mapping[str, Any], env: Mapping[str, str], name: str = "trn") -> list[Finding]:
-    """`PclusterValidator.validate` for one configuration, in a separate process (takes some seconds)."""
-    with PclusterValidator(env) as validator:
-        return validator.validate(config, name)
-
-
-def check_update(
-    old: Mapping[str, Any],
-    new: Mapping[str, Any],
-    env: Mapping[str, str],
-    *,
-    fleet_running: bool,
-    login_running: bool | None = None,
-    name: str = "trn",
-) -> list[Change]:
-    """`PclusterValidator.check_update` for one pair, in a separate process (takes some seconds)."""
-    with PclusterValidator(env) as validator:
-        return validator.check_update(old, new, fleet_running=fleet_running, login_running=login_running, name=name)

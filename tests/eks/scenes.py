@@ -133,9 +133,9 @@ class Scene:
     def minutes(self, count: int) -> list[Plan]:
         return [plan for _ in range(count) if (plan := self.minute()) is not None]
 
-    def settled(self, count: int = 3) -> None:
-        """Nothing changes in so many minutes."""
-        assert not any(plan.changes for plan in self.minutes(count))
+    def settled(self) -> None:
+        """Nothing changes in three minutes."""
+        assert not any(plan.changes for plan in self.minutes(3))
 
     def until_gone(self) -> float:
         """Minutes pass until no node is there; the seconds."""

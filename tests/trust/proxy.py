@@ -10,7 +10,6 @@ import struct
 import threading
 import time
 from collections import Counter
-from types import TracebackType
 from typing import Self
 
 _BODIES = {
@@ -34,9 +33,7 @@ class _Proxy:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

@@ -63,9 +63,9 @@ class Command:
         while data := os.read(pipe.fileno(), 65536):  # type: ignore[attr-defined]
             kept += data
 
-    def wait_for_output(self, expected: bytes, seconds: float = 600) -> None:
+    def wait_for_output(self, expected: bytes) -> None:
         """Wait until it has printed that, to either stream."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + 600
         while expected not in self.err and expected not in self._out:
             assert self.process.poll() is None, self.err.decode()
             assert time.monotonic() < end, self.err.decode()

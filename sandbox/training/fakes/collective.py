@@ -11,7 +11,6 @@ import time
 from array import array
 from typing import Any, Protocol
 
-Vector = array  # of doubles
 _HEAD = struct.Struct("!Q")
 _CONNECT_SECONDS = 120.0
 _STEP_SECONDS = 600.0

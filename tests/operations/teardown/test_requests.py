@@ -31,10 +31,6 @@ ALONE = PAIR | {"UserIdGroupPairs": [{"GroupId": "sg-1"}], "IpRanges": [], "Ipv6
 OTHER = {"IpProtocol": "tcp", "UserIdGroupPairs": [{"GroupId": "sg-2"}]}
 
 
-def tagged(key: str, **ids: list[dict[str, str]]) -> list[Data]:
-    return [{key: id.replace("_", "-"), "Tags": tags} for id, tags in ids.items()]
-
-
 RESPONSES: dict[str, Any] = {
     "ec2.describe_instances": [{"Reservations": [{"Instances": [
         {"InstanceId": id, "State": {"Name": state}, "Tags": tags}]} for id, state, tags in (

@@ -20,7 +20,6 @@ from trainium_cdk.operations.updates.live import Assembled, _pick, _reason, asse
 from trainium_cdk.operations.updates.pcluster import changes
 
 Data = dict[str, Any]
-DRAIN = "nodes that run a job keep it and are replaced after it; idle ones are replaced at once"
 
 
 def lab(
