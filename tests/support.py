@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from sandbox import kubernetes, slurm
 from sandbox.kubernetes.build import SESSION_MANAGER
 from sandbox.local_aws import CDK, EMULATOR_PYTHON, LocalAws
 from sandbox.pcluster_validator import PCLUSTER_PYTHON, installed_version
@@ -47,6 +48,18 @@ def need_local_aws() -> None:
 def need_pcluster() -> None:
     """Skip or fail as `need` does, unless AWS ParallelCluster's own package is installed."""
     need(installed_version(), f"aws-parallelcluster is not installed ({PCLUSTER_PYTHON}): make setup")
+
+
+def need_slurm() -> None:
+    """Skip or fail as `need` does, unless a local Slurm can be started."""
+    reason = slurm.available()
+    need(reason is None, str(reason))
+
+
+def need_kubernetes() -> None:
+    """Skip or fail as `need` does, unless a local Kubernetes can be started."""
+    reason = kubernetes.available()
+    need(reason is None, str(reason))
 
 
 def completed(command: Sequence[Any], *, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -26,6 +26,7 @@ from sandbox.emulator.ec2_catalogue import offered
 from sandbox.emulator.pcs_nodes import CLUSTER_TAG as CLUSTER_TAG
 from sandbox.emulator.pcs_nodes import check_scripts, instances, keep_static, template_data, terminate
 from sandbox.emulator.query import ApiError, Response, call_ec2
+from sandbox.emulator.service_model import invalid
 
 Data = dict[str, Any]
 TARGET = "AWSParallelComputingService."
@@ -41,10 +42,6 @@ QUEUE_SETTINGS = (
 
 clusters = AccountRegionScopedDict()
 """Id -> cluster, with its groups and queues by id."""
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError("ValidationException", message)
 
 
 def checked(action: str, request: Data) -> Data:
@@ -84,16 +81,16 @@ def _new(name: str, others: Iterable[Data], limit: int, what: str, path: str) ->
 def _settings(configuration: Data, allowed: Iterable[str], what: str) -> None:
     for setting in configuration.get("slurmCustomSettings", []):
         if setting["parameterName"] not in allowed:
-            raise _invalid(f"The Slurm setting {setting['parameterName']} is not supported for a {what}")
+            raise invalid(f"The Slurm setting {setting['parameterName']} is not supported for a {what}")
 
 
 def _subnets(ids: list[str]) -> str:
     """The VPC of the subnets."""
     if unknown := [i for i in ids if i not in ec2._subnets]:
-        raise _invalid(f"The subnet {unknown[0]} does not exist")
+        raise invalid(f"The subnet {unknown[0]} does not exist")
     vpcs = {ec2._subnets[i]["VpcId"] for i in ids}
     if len(vpcs) != 1:
-        raise _invalid("Subnets must be in one VPC")
+        raise invalid("Subnets must be in one VPC")
     return str(vpcs.pop())
 
 
@@ -106,14 +103,14 @@ def _opens_to_itself(group: str) -> bool:
 def create_cluster(request: Data) -> Data:
     wanted = checked("CreateCluster", request)
     if wanted["scheduler"]["version"] not in SLURM:
-        raise _invalid(f"Slurm {wanted['scheduler']['version']} is not one of {', '.join(SLURM)}")
+        raise invalid(f"Slurm {wanted['scheduler']['version']} is not one of {', '.join(SLURM)}")
     network = wanted["networking"]
     if len(network.get("subnetIds", [])) != 1:
-        raise _invalid("A cluster needs exactly one subnet")
+        raise invalid("A cluster needs exactly one subnet")
     vpc = _subnets(network["subnetIds"])
     groups = network.get("securityGroupIds", [])
     if not groups or not all(map(_opens_to_itself, groups[:1])):
-        raise _invalid("The cluster's security group must allow all traffic from itself")
+        raise invalid("The cluster's security group must allow all traffic from itself")
     record = _new(wanted["clusterName"], clusters.values(), LIMITS["clusters"], "cluster", "cluster/")
     record |= {k: v for k, v in wanted.items() if k not in ("clusterName", "clientToken")}
     record |= {"vpc": vpc, "groups": {}, "queues": {}}
@@ -127,7 +124,7 @@ def update_cluster(request: Data) -> Data:
     before: str = record["scheduler"]["version"]
     after = str((wanted.get("scheduler") or record["scheduler"])["version"])
     if after not in SLURM or after < before:
-        raise _invalid(f"A cluster with Slurm {before} cannot be updated to {after}")
+        raise invalid(f"A cluster with Slurm {before} cannot be updated to {after}")
     record["scheduler"] = {**record["scheduler"], "version": after}
     record["slurmConfiguration"] = {**record.get("slurmConfiguration", {}), **wanted.get("slurmConfiguration", {})}
     return record
@@ -147,10 +144,10 @@ def delete_cluster(request: Data) -> Data:
 def _check_group(cluster: Data, group: Data) -> None:
     """What PCS needs of a group's parts."""
     if _subnets(group["subnetIds"]) != cluster["vpc"]:
-        raise _invalid("Subnets of a node group must be in the cluster's VPC")
+        raise invalid("Subnets of a node group must be in the cluster's VPC")
     sizes = group["scalingConfiguration"]
     if sizes["minInstanceCount"] > sizes["maxInstanceCount"]:
-        raise _invalid("minInstanceCount is more than maxInstanceCount")
+        raise invalid("minInstanceCount is more than maxInstanceCount")
     others = [g for g in cluster["groups"].values() if g["id"] != group["id"]]
     total = sum(g["scalingConfiguration"]["maxInstanceCount"] for g in [*others, group])
     if total > NODES[cluster["size"]]:
@@ -158,45 +155,45 @@ def _check_group(cluster: Data, group: Data) -> None:
             "ServiceQuotaExceededException", f"A {cluster['size']} cluster has at most {NODES[cluster['size']]} nodes"
         )
     if unknown := [c["instanceType"] for c in group["instanceConfigs"] if not offered(c["instanceType"])]:
-        raise _invalid(f"The instance type {unknown[0]} is not offered in this region")
+        raise invalid(f"The instance type {unknown[0]} is not offered in this region")
     _check_profile(group["iamInstanceProfileArn"])
     data = _template(group)
     if any(g["customLaunchTemplate"] == group["customLaunchTemplate"] for g in others):
-        raise _invalid("Another node group uses this version of the launch template")
+        raise invalid("Another node group uses this version of the launch template")
     block = (data.get("InstanceMarketOptions") or {}).get("MarketType") == "capacity-block"
     if (group.get("purchaseOption") == "CAPACITY_BLOCK") is not block:
-        raise _invalid("CAPACITY_BLOCK needs a launch template with the market type capacity-block, and only it")
+        raise invalid("CAPACITY_BLOCK needs a launch template with the market type capacity-block, and only it")
     image = group.get("amiId") or data.get("ImageId")
     if not image or call_ec2("DescribeImages", ImageId=[image]).find(".//imageId") is None:
-        raise _invalid(f"The image {image} does not exist")
+        raise invalid(f"The image {image} does not exist")
     _settings(group.get("slurmConfiguration", {}), GROUP_SETTINGS, "compute node group")
 
 
 def _check_profile(arn: str) -> None:
     profile = next((p for p in iam._instance_profiles.values() if p["Arn"] == arn), None)
     if profile is None:
-        raise _invalid(f"The instance profile {arn} does not exist")
+        raise invalid(f"The instance profile {arn} does not exist")
     if not (profile["Path"] == "/aws-pcs/" or profile["InstanceProfileName"].startswith("AWSPCS")):
-        raise _invalid(
+        raise invalid(
             "The role ARN is invalid: the instance profile must begin with AWSPCS, or have the path /aws-pcs/"
         )
     if not profile["Roles"]:
-        raise _invalid(f"The instance profile {arn} has no role")
+        raise invalid(f"The instance profile {arn} has no role")
 
 
 def _template(group: Data) -> Data:
     wanted = group.get("customLaunchTemplate")
     if not wanted:
-        raise _invalid("customLaunchTemplate is missing")
+        raise invalid("customLaunchTemplate is missing")
     data = template_data(wanted)
     interfaces = data.get("NetworkInterfaces") or []
     groups = [g for i in interfaces for g in i.get("Groups") or []] or data.get("SecurityGroupIds") or []
     if not groups or any(g not in ec2._security_groups for g in groups):
-        raise _invalid(f"The launch template {wanted['id']} needs security groups that exist")
+        raise invalid(f"The launch template {wanted['id']} needs security groups that exist")
     if interfaces and data.get("SecurityGroupIds"):
-        raise _invalid("With network interfaces, security groups belong to each of them")
+        raise invalid("With network interfaces, security groups belong to each of them")
     if other := [i["SubnetId"] for i in interfaces if i.get("SubnetId") not in (None, *group["subnetIds"])]:
-        raise _invalid(f"A network interface is in {other[0]}, which is no subnet of the group")
+        raise invalid(f"A network interface is in {other[0]}, which is no subnet of the group")
     return data
 
 

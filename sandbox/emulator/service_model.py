@@ -70,7 +70,7 @@ def _taken(shape: Any, flat: dict[str, str], at: str) -> Any:
     return flat.pop(at, None)
 
 
-def _invalid(message: str) -> ApiError:
+def invalid(message: str) -> ApiError:
     return ApiError("ValidationException", message)
 
 
@@ -78,9 +78,9 @@ def _checked(shape: Any, value: Any, at: str) -> Any:
     limits, kind = shape.metadata, shape.type_name
     if kind == "structure":
         if missing := [name for name in limits.get("required", ()) if name not in value]:
-            raise _invalid(f"{at}: {', '.join(missing)} is missing")
+            raise invalid(f"{at}: {', '.join(missing)} is missing")
         if unknown := sorted(set(value) - set(shape.members)):
-            raise _invalid(f"{at}: unknown {', '.join(unknown)}")
+            raise invalid(f"{at}: unknown {', '.join(unknown)}")
         return {name: _checked(shape.members[name], item, f"{at}.{name}") for name, item in value.items()}
     if kind == "list":
         _within(len(value), limits, at, "items")
@@ -89,20 +89,20 @@ def _checked(shape: Any, value: Any, at: str) -> Any:
         return {k: _checked(shape.value, v, f"{at}.{_checked(shape.key, k, at)}") for k, v in value.items()}
     if kind == "integer":
         if not re.fullmatch(r"-?\d+", str(value)):
-            raise _invalid(f"{at}: {value!r} is not a whole number")
+            raise invalid(f"{at}: {value!r} is not a whole number")
         _within(int(value), limits, at, "")
         return int(value)
     if not isinstance(value, str):
-        raise _invalid(f"{at}: {value!r} is not text")
+        raise invalid(f"{at}: {value!r} is not text")
     _within(len(value), limits, at, "characters")
     if "enum" in limits and value not in limits["enum"]:
-        raise _invalid(f"{at}: {value!r} is none of {', '.join(limits['enum'])}")
+        raise invalid(f"{at}: {value!r} is none of {', '.join(limits['enum'])}")
     if "pattern" in limits and not re.fullmatch(limits["pattern"], value):
-        raise _invalid(f"{at}: {value!r} does not match {limits['pattern']}")
+        raise invalid(f"{at}: {value!r} does not match {limits['pattern']}")
     return value
 
 
 def _within(number: int, limits: Data, at: str, what: str) -> None:
     if not limits.get("min", number) <= number <= limits.get("max", number):
         bounds = f"{limits.get('min', '')} to {limits.get('max', '')}"
-        raise _invalid(f"{at}: {number} {what}".rstrip() + f" is not within {bounds}")
+        raise invalid(f"{at}: {number} {what}".rstrip() + f" is not within {bounds}")

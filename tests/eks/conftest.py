@@ -10,9 +10,9 @@ import boto3
 import pytest
 
 from sandbox import LocalAws
-from sandbox.kubernetes import LocalKubernetes, available, eks
+from sandbox.kubernetes import LocalKubernetes, eks
 from tests.eks.scenes import NAME, Scene
-from tests.support import need
+from tests.support import need_kubernetes
 from trainium_cdk import settings
 from trainium_cdk.eks import kueue, manifests
 from trainium_cdk.eks.access import SCALER
@@ -25,7 +25,7 @@ Open = Callable[..., Scene]
 
 @pytest.fixture(scope="session")
 def kubernetes(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> Iterator[LocalKubernetes]:
-    need(available() is None, str(available()))
+    need_kubernetes()
     secret, wanted = eks.new_secret(), Installation.of(settings.load())
     webhook = eks.webhook_url(local_aws.endpoint, NAME, secret)
     with LocalKubernetes.start(tmp_path_factory.mktemp("scenes"), name=NAME, token_webhook=webhook) as running:

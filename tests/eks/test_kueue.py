@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from sandbox.kubernetes import available, build, kueue
+from sandbox.kubernetes import build, kueue
 from sandbox.kubernetes.api import load_all
-from tests.support import need
+from tests.support import need_kubernetes
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import provisioning_requests
 
@@ -18,7 +18,7 @@ IMAGES = {"jobset": "registry.k8s.io/jobset/jobset", "kueue": "registry.k8s.io/k
 
 @pytest.fixture(autouse=True)
 def _built() -> None:
-    need(available() is None, str(available()))
+    need_kubernetes()
 
 
 def _keys(values: Any, path: str = "") -> set[str]:

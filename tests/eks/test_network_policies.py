@@ -12,7 +12,7 @@ from typing import Any
 from sandbox.kubernetes import build
 from tests.jobs.kubernetes.conftest import make_cluster
 from tests.stacks import synthesis
-from tests.support import completed, need
+from tests.support import completed, need_kubernetes
 from trainium_cdk import settings
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.network_policies import policies
@@ -50,7 +50,7 @@ def own(job: str) -> Policy:
 
 def connects(rows: list[Row], rules: list[Policy]) -> list[bool]:
     """For each row, whether Cyclonus lets the connection out at its source and in at its target."""
-    need(build.available() is None, str(build.available()))
+    need_kubernetes()
     connections = [
         {"Source": _peer(source), "Destination": _peer(target), "ResolvedPort": port, "Protocol": protocol}
         for source, target, port, protocol, _ in rows

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sandbox import processes
-from sandbox.kubernetes import LocalKubernetes, available
+from sandbox.kubernetes import LocalKubernetes
 from sandbox.kubernetes.api import Api, ApiError, Object, path_of
 from tests.eks.scenes import next_second
-from tests.support import need
+from tests.support import need_kubernetes
 from trainium_cdk import settings
 from trainium_cdk.eks import kueue, manifests
 from trainium_cdk.eks.installation import Installation
@@ -26,7 +26,7 @@ ALONE = {"node_groups": [{"name": "trn", "max_nodes": 4}]}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKubernetes]:
-    need(available() is None, str(available()))
+    need_kubernetes()
     with LocalKubernetes.start(tmp_path_factory.mktemp("queues"), volcano=False) as running:
         yield running
 

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox import LocalAws
-from sandbox.kubernetes import LocalKubernetes, available, eks
-from tests.support import need
+from sandbox.kubernetes import LocalKubernetes, eks
+from tests.support import need_kubernetes
 from trainium_cdk.catalog import Catalog
 
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> Iterator[LocalKubernetes]:
     """Two trn1.32xlarge nodes and a system node; tokens are verified by the local EKS; jobs run for real."""
-    need(available() is None, str(available()))
+    need_kubernetes()
     secret, name = eks.new_secret(), "kubernetes-test"
     webhook = eks.webhook_url(local_aws.endpoint, name, secret)
     folder = tmp_path_factory.mktemp("kubernetes")

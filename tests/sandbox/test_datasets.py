@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from sandbox import LocalAws, datasets
-from sandbox.slurm import LocalSlurm, available
+from sandbox.slurm import LocalSlurm
 from sandbox.training.fakes.nxdt import IndexedText
 from sandbox.training.fakes.trainer import TrainingFailed
-from tests.support import need
+from tests.support import need_slurm
 
 BERT_KEY = (
     "training_datasets/bert_pretrain_wikicorpus_tokenized_hdf5/bert_pretrain_wikicorpus_tokenized_hdf5_seqlen128.tar"
@@ -38,7 +38,7 @@ def test_the_gpt_files_are_a_megatron_data_set(tmp_path: Path) -> None:
 
 
 def test_a_node_fetches_a_data_set_whole_and_in_parts(local_aws: LocalAws, tmp_path: Path) -> None:
-    need(available() is None, str(available()))
+    need_slurm()
     addresses = datasets.seed_datasets(local_aws.client("s3"))
     assert f"s3://neuron-s3/{BERT_KEY}" in addresses
     assert "s3://models.huggingface.co/bert/gpt2-vocab.json" in addresses

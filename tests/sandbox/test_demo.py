@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 
-from sandbox import kubernetes, slurm
 from sandbox.paths import HOME as ROOT
-from tests.support import need
+from tests.support import need_kubernetes, need_slurm
 
 SHOWN = (
     "18 virtual nodes",  # 16 with Trainium, 2 without
@@ -25,8 +24,8 @@ SHOWN = (
 
 
 def test_the_demo() -> None:
-    need(slurm.available() is None, str(slurm.available()))
-    need(kubernetes.available() is None, str(kubernetes.available()))
+    need_slurm()
+    need_kubernetes()
     demo = [sys.executable, "-m", "sandbox.demo"]
     env = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "TRN_"))}
     with subprocess.Popen(demo, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:

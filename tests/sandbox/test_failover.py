@@ -15,7 +15,7 @@ import pytest
 from sandbox import LocalAws, slurm
 from sandbox.paths import HOME as ROOT
 from tests.sandbox import on_aws
-from tests.support import need, until
+from tests.support import need_slurm, until
 
 TRAIN = """\
 import fcntl, os, pathlib, sys, time
@@ -68,8 +68,7 @@ class Launch:
 
 @pytest.mark.sweep
 def test_goes_on_in_the_other_region_however_often_it_is_killed(tmp_path: Path) -> None:
-    reason = slurm.available()
-    need(reason is None, str(reason))
+    need_slurm()
     directory, folder = tmp_path / "sandbox", tmp_path / "checkout"
     for path in (directory, folder):
         path.mkdir()

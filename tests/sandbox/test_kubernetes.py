@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from sandbox import paths, processes
-from sandbox.kubernetes import KubernetesFailed, LocalKubernetes, available, build, schemas
+from sandbox.kubernetes import KubernetesFailed, LocalKubernetes, build, schemas
 from sandbox.kubernetes.api import ApiError, load_all, path_of
 from sandbox.kubernetes.logs import LogWriter
-from tests.support import completed, need, until
+from tests.support import completed, need_kubernetes, until
 from trainium_cdk.catalog import Catalog
 
 TRN1 = Catalog.load().instance("trn1.32xlarge")
@@ -139,7 +139,7 @@ def test_wrong_jobs_are_refused(cluster: LocalKubernetes, place: str, value: Any
 
 
 def test_the_definitions_kept_here_are_those_of_the_version_built() -> None:
-    need(available() is None, str(available()))
+    need_kubernetes()
     kept = Path(build.__file__).parent / "volcano_crds"
     came = {file.name: file for file in build.crds("volcano")}
     for file in kept.glob("*.yaml"):
@@ -150,7 +150,7 @@ def test_the_definitions_kept_here_are_those_of_the_version_built() -> None:
 
 @pytest.mark.sweep
 def test_stop_from_another_process_leaves_nothing(tmp_path: Path) -> None:
-    need(available() is None, str(available()))
+    need_kubernetes()
     began = time.monotonic()
     cluster = LocalKubernetes.start(tmp_path / "cluster", run_jobs=True, volcano=True)
     cluster.add_nodes(TRN1, 1)

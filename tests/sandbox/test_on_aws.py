@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox import LocalAws, attach, kubernetes, slurm
+from sandbox import LocalAws, attach
 from sandbox.paths import HOME as ROOT
 from tests.sandbox import on_aws
-from tests.support import need
+from tests.support import need_kubernetes, need_slurm
 
 NOT_RUN = {
     "python -m sandbox up --slurm --kubernetes": "the fixture runs it",
@@ -36,8 +36,8 @@ NOT_RUN = {
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[on_aws.Shell]:
     """`python -m sandbox up --slurm --kubernetes`, and a checkout with the page's environment file in it."""
-    for reason in (slurm.available(), kubernetes.available()):
-        need(reason is None, str(reason))
+    need_slurm()
+    need_kubernetes()
     checkout = on_aws.checkout(tmp_path_factory.mktemp("checkout"))
     directory = tmp_path_factory.mktemp("sandbox")
     where = ["--dir", str(directory)]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import LocalAws, slurm
+from sandbox import LocalAws
 from sandbox.paths import HOME as ROOT
 from tests.sandbox import on_aws
-from tests.support import need
+from tests.support import need_slurm
 
 TRAIN = """\
 import os, pathlib
@@ -32,8 +32,7 @@ def commands() -> list[str]:
 
 @pytest.mark.sweep
 def test_every_command(tmp_path: Path) -> None:
-    reason = slurm.available()
-    need(reason is None, str(reason))
+    need_slurm()
     directory, folder = tmp_path / "sandbox", tmp_path / "checkout"
     for path in (directory, folder):
         path.mkdir()

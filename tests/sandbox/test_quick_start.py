@@ -10,16 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import slurm
 from sandbox.paths import HOME as ROOT
-from tests.support import completed, need
+from tests.support import completed, need_slurm
 
 
 @pytest.mark.sweep
 def test_every_line(tmp_path: Path) -> None:
     """In a clone with the environments of this checkout, which the first line would make. Only its last state is `stopped`."""
-    reason = slurm.available()
-    need(reason is None, str(reason))
+    need_slurm()
     page = (ROOT / "docs/quick-start.md").read_text("utf-8")
     lines = (re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL))[0].splitlines()
     assert lines[0].startswith("make setup")

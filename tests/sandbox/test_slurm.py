@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox import processes
-from sandbox.slurm import LocalSlurm, available
+from sandbox.slurm import LocalSlurm
 from sandbox.slurm_config import BadClusterConfiguration, Places, cgroup_conf, plan, slurm_conf
 from sandbox.slurm_layout import SlurmFailed
-from tests.support import completed, need
+from tests.support import completed, need_slurm
 
 REPO = Path(__file__).parents[2]
 
@@ -42,7 +42,7 @@ SIXTEEN = config(resource(least="0", most="16"), JobExclusiveAllocation="true")
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
-    need(available() is None, str(available()))
+    need_slurm()
     with LocalSlurm.start(tmp_path_factory.mktemp("slurm"), SIXTEEN) as running:
         yield running
 
@@ -223,7 +223,7 @@ def ours(directory: Path) -> list[str]:
 
 
 def test_stop_ends_running_jobs_and_a_new_start_keeps_the_files(tmp_path: Path) -> None:
-    need(available() is None, str(available()))
+    need_slurm()
     small = config(resource(most=2))
     with LocalSlurm.start(tmp_path, small) as slurm:
         home = Path(slurm.node_env()["HOME"])
@@ -245,7 +245,7 @@ def test_stop_ends_running_jobs_and_a_new_start_keeps_the_files(tmp_path: Path) 
 
 def test_up_and_down_from_different_processes(tmp_path: Path) -> None:
     """Also: names and a path so long that a socket under them would not fit, and more nodes than the cap."""
-    need(available() is None, str(available()))
+    need_slurm()
     directory = tmp_path / ("a-rather-long-name-for-a-directory-" * 3)
     queue = "a" * 25
     file = tmp_path / "cluster.yaml"
@@ -270,7 +270,7 @@ def test_up_and_down_from_different_processes(tmp_path: Path) -> None:
 def test_a_slurm_that_cannot_start_reports_the_reason_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    need(available() is None, str(available()))
+    need_slurm()
     monkeypatch.setattr("sandbox.slurm_layout.slurm_conf", lambda *_: "ClusterName=broken\nNoSuchKey=1\n")
     with pytest.raises(SlurmFailed, match=r"slurmctld ended immediately .*NoSuchKey"):
         LocalSlurm.start(tmp_path, config(resource(most=2)), timeout=900)

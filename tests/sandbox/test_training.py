@@ -21,12 +21,12 @@ import pytest
 
 from sandbox import datasets, head_node, processes
 from sandbox.archives import unpack
-from sandbox.slurm import LocalSlurm, available
+from sandbox.slurm import LocalSlurm
 from sandbox.training.fakes import bert, nxdt, torchrun
 from sandbox.training.fakes.collective import Collective, PeerLost, TcpStar
 from sandbox.training.fakes.model import SIZE, Batch, Model
 from sandbox.training.fakes.trainer import TrainingFailed
-from tests.support import need
+from tests.support import need, need_slurm
 
 LOG = re.compile(r"LOG \w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4} - \((\d+), (\d+)\) step_loss : (\d+\.\d{4}) learning_rate : (\d\.\d\de-\d\d) throughput : (\d+\.\d\d) ")  # fmt: skip
 BERT = "~/samples/torch-neuronx/training/dp_bert_hf_pretrain"
@@ -182,7 +182,7 @@ def test_overrides_that_hydra_refuses(arguments: list[str], message: str, monkey
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
-    need(available() is None, str(available()))
+    need_slurm()
     resource = {"Name": "queue1-i1", "InstanceType": "trn1.32xlarge", "MaxCount": "4"}
     queue = {"Name": "compute1", "ComputeResources": [resource]}
     config = {"Scheduling": {"SlurmQueues": [queue]}}

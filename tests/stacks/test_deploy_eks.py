@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from sandbox import LocalAws
-from sandbox.kubernetes import LocalKubernetes, available, eks, helm
+from sandbox.kubernetes import LocalKubernetes, eks, helm
 from sandbox.kubernetes.api import Api, path_of
 from sandbox.processes import wait_until
 from tests.eks.scenes import job as jobs_of
 from tests.eks.scenes import jobset, pod
 from tests.stacks import keys
 from tests.stacks.conftest import Cdk
-from tests.support import need
+from tests.support import need_kubernetes
 from trainium_cdk import outputs
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import kueue
@@ -29,7 +29,7 @@ STACK, ENGINE = "TrnEksStack", "eks"
 
 @pytest.fixture
 def kubernetes(local_aws: LocalAws, name: str, tmp_path: Path) -> Iterator[LocalKubernetes]:
-    need(available() is None, str(available()))
+    need_kubernetes()
     secret, cluster = eks.new_secret(), f"{name}-eks"
     webhook = eks.webhook_url(local_aws.endpoint, cluster, secret)
     with LocalKubernetes.start(tmp_path / "kubernetes", name=cluster, token_webhook=webhook) as running:

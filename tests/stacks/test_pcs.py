@@ -18,7 +18,7 @@ from tests.cdk import findings, needs, only, properties, resources
 from tests.stacks import keys
 from tests.stacks.conftest import Cdk
 from tests.stacks.synthesis import PCS, ROOT
-from tests.support import completed, need
+from tests.support import completed, need_slurm
 from tests.told import told
 from trainium_cdk import outputs, settings
 from trainium_cdk.cli import app as cli
@@ -142,7 +142,7 @@ def small(nodes: int = 2, **more: Any) -> dict[str, Any]:
 def test_life_of_a_cluster(
     cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    need(slurm.available() is None, str(slurm.available()))
+    need_slurm()
     stack, file = f"TrnPcsStack-{name}", tmp_path / "environment.yaml"
 
     def trn(*words: str, ok: bool = True) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sandbox import LocalAws
-from sandbox.slurm import LocalSlurm, available
+from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
-from tests.support import head_node, need, put_aside
+from tests.support import head_node, need_slurm, put_aside
 from tests.trust.figures import record
 from trainium_cdk.jobs import LocalTransport, SlurmBackend, SsmTransport
 from trainium_cdk.outputs import SlurmCluster
@@ -25,7 +25,7 @@ BUCKET = "trn-trust"
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
     """What jobs and half submissions are left on it in the end is written down."""
-    need(available() is None, str(available()))
+    need_slurm()
     with LocalSlurm.start(tmp_path_factory.mktemp("trust"), CONFIGURATION) as running:
         yield running
         jobs = Path(running.node_env()["TRN_SHARED_ROOT"]) / "efs" / "trn" / "jobs"

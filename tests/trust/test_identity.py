@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.slurm import LocalSlurm, available
+from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import CONFIGURATION, with_program
-from tests.support import need, swept, until
+from tests.support import need_slurm, swept, until
 from tests.trust.figures import record
 from tests.trust.histories import History, World
 from trainium_cdk.jobs import Script, SlurmBackend, SubmitError
@@ -31,7 +31,7 @@ LONG = b"#!/bin/bash\nsleep 3600\n"
 @pytest.fixture(scope="module")
 def slurm_to_crash(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
     """Separate from that of the other tests, whose jobs would be lost with it."""
-    need(available() is None, str(available()))
+    need_slurm()
     directory = tmp_path_factory.mktemp("identity")
     with LocalSlurm.start(directory, CONFIGURATION, credential_seconds=BUSY_SECONDS) as running:
         yield running

@@ -11,7 +11,7 @@ from ministack.services import eks
 from ministack.services.cloudformation import provisioners
 
 from sandbox import attach
-from sandbox.emulator.cfn.registry import Made, Properties, handlers, resource
+from sandbox.emulator.cfn.registry import Made, Properties, camel, handlers, resource
 from sandbox.emulator.eks import wait_for_api
 from sandbox.emulator.eks_scaling import reconcile
 from sandbox.emulator.eks_scaling import update as update_config
@@ -19,16 +19,9 @@ from sandbox.emulator.eks_scaling import update as update_config
 Answer = tuple[int, dict[str, str], bytes]
 
 
-def _camel(value: Any) -> Any:
-    """CloudFormation's property names as the API's: PolicyArn becomes policyArn, at every depth."""
-    if isinstance(value, dict):
-        return {name[:1].lower() + name[1:]: _camel(item) for name, item in value.items()}
-    return [_camel(item) for item in value] if isinstance(value, list) else value
-
-
 def _body(properties: Properties, *names: str) -> dict[str, Any]:
     """The API's request: the named properties, if set, and tags as a map."""
-    body = {name[:1].lower() + name[1:]: _camel(properties[name]) for name in names if name in properties}
+    body = {name[:1].lower() + name[1:]: camel(properties[name]) for name in names if name in properties}
     return {**body, "tags": {tag["Key"]: tag["Value"] for tag in properties.get("Tags") or []}}
 
 
@@ -103,7 +96,7 @@ def _associate(cluster: str, principal: str, properties: Properties) -> None:
     for policy in wanted.values():
         if not re.fullmatch(r"arn:[^:]+:eks::aws:cluster-access-policy/AmazonEKS\w+Policy", policy["PolicyArn"]):
             raise ValueError(f"{policy['PolicyArn']} is not an access policy of EKS (InvalidParameterException)")
-        _ask(eks._associate_access_policy, cluster, principal, _camel(policy))
+        _ask(eks._associate_access_policy, cluster, principal, camel(policy))
 
 
 def _entry_create(_logical: str, properties: Properties, _stack: str) -> Made:
@@ -187,7 +180,7 @@ def _create_node_group(logical_id: str, properties: Properties, stack: str) -> M
 
 def _update_node_group(physical_id: str, old: Properties, new: Properties, stack: str, *rest: Any, **more: Any) -> Made:
     if (sizes := new.get("ScalingConfig")) and sizes != old.get("ScalingConfig"):
-        _ask(update_config, old["ClusterName"], physical_id, {"scalingConfig": _camel(sizes)})
+        _ask(update_config, old["ClusterName"], physical_id, {"scalingConfig": camel(sizes)})
     made: Made = _group_update(physical_id, old, new, stack, *rest, **more)
     reconcile()
     return made

@@ -6,22 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sandbox.emulator import pcs
-from sandbox.emulator.cfn.registry import Made, Properties, resource
+from sandbox.emulator.cfn.registry import Made, Properties, camel, resource
 from sandbox.emulator.query import ApiError
 
 Call = Callable[[dict[str, Any]], dict[str, Any]]
 _CLUSTER = {"ClusterId": "clusterIdentifier"}
 
 
-def _camel(value: Any) -> Any:
-    """CloudFormation's property names as the API's, at every depth."""
-    if isinstance(value, dict):
-        return {name[:1].lower() + name[1:]: _camel(item) for name, item in value.items()}
-    return [_camel(item) for item in value] if isinstance(value, list) else value
-
-
 def _request(properties: Properties, names: Mapping[str, str]) -> dict[str, Any]:
-    request = {names.get(k) or k[:1].lower() + k[1:]: _camel(v) for k, v in properties.items() if k != "Tags"}
+    request = {names.get(k) or k[:1].lower() + k[1:]: camel(v) for k, v in properties.items() if k != "Tags"}
     if template := properties.get("CustomLaunchTemplate"):
         request["customLaunchTemplate"] = {"id": template["TemplateId"], "version": str(template["Version"])}
     tags = properties.get("Tags") or {}

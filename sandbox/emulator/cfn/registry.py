@@ -56,6 +56,13 @@ def handlers(type_name: str) -> dict[str, Any]:
     return found
 
 
+def camel(value: Any) -> Any:
+    """CloudFormation's property names as the API's: PolicyArn becomes policyArn, at every depth."""
+    if isinstance(value, dict):
+        return {name[:1].lower() + name[1:]: camel(item) for name, item in value.items()}
+    return [camel(item) for item in value] if isinstance(value, list) else value
+
+
 def tag_specification(resource_type: str, properties: Properties) -> list[dict[str, Any]]:
     """The template's Tags in the form of EC2's TagSpecification parameter."""
     tags = [{"Key": tag["Key"], "Value": tag["Value"]} for tag in properties.get("Tags") or []]
