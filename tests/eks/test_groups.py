@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from aws_cdk import App, Stack, aws_eks_v2
-from aws_cdk.assertions import Template
+from aws_cdk import Stack, aws_eks_v2
 
+from tests.cdk import app, properties, synth
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.control_plane import ApiGroups
 from trainium_cdk.eks.groups import ExistingNodeGroup, refuse_duplicates
@@ -18,18 +18,15 @@ FLEET = group_fleet(Catalog.load().instance("trn1.32xlarge"), name="trn", nodes=
 
 
 def test_only_clients_reach_the_api_and_they_reach_https_alone() -> None:
-    stack = Stack(App(), "S")
-    ApiGroups(stack, "vpc-0123456789abcdef0")
-    groups = Template.from_stack(stack).find_resources("AWS::EC2::SecurityGroup").values()
-    rules = [
-        r for group in groups for r in group["Properties"].get("SecurityGroupEgress", []) if r["IpProtocol"] != "icmp"
-    ]
+    found = synth(lambda stack: ApiGroups(stack, "vpc-0123456789abcdef0"))
+    groups = properties(found, "EC2::SecurityGroup")
+    rules = [r for group in groups for r in group.get("SecurityGroupEgress", []) if r["IpProtocol"] != "icmp"]
     out = [(r["IpProtocol"], r["FromPort"], r["ToPort"], r["CidrIp"]) for r in rules if r["CidrIp"] == "0.0.0.0/0"]
     assert out == [("tcp", 443, 443, "0.0.0.0/0")]
 
 
 def test_the_arn_of_an_existing_group() -> None:
-    stack = Stack(App(), "S", env={"account": "111122223333", "region": "us-east-2"})
+    stack = Stack(app(), "S", env={"account": "111122223333", "region": "us-east-2"})
     cluster = aws_eks_v2.Cluster.from_cluster_attributes(stack, "C", cluster_name="lab")
     found = ExistingNodeGroup(cluster, "nodes", FLEET, None).nodegroup_arn
     assert stack.resolve(found) == {
