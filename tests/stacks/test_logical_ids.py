@@ -10,7 +10,7 @@ import pytest
 from aws_cdk.assertions import Template
 
 from tests.stacks import synthesis
-from trainium_cdk.outputs.contract import CODE
+from trainium_cdk.outputs.contract import CODE, JOB_FILES, KEPT_DAYS
 
 GOLDEN = Path(__file__).parent / "golden"
 STATEFUL = {
@@ -32,13 +32,16 @@ def ids(template: Template) -> str:
 def test_stateful_resources_keep_their_logical_ids(stack: str, name: str) -> None:
     template = (synthesis.SLURM if stack == "pcluster" else synthesis.EKS).template(name)
     golden = GOLDEN / f"stateful-{stack}-{name.rpartition('/')[2]}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
+    if os.environ.get("TRN_UPDATE_GOLDEN"):
         golden.write_text(ids(template), "utf-8")
     assert ids(template) == golden.read_text("utf-8"), "these resources would be replaced, with what is in them"
 
 
 @pytest.mark.parametrize("stack", [synthesis.SLURM, synthesis.EKS, synthesis.PCS], ids=lambda s: s.engine)
-def test_the_bucket_deletes_what_was_sent_of_workdirs(stack: Any) -> None:
+def test_the_bucket_deletes_what_commands_put_there_when_its_time_is_over(stack: Any) -> None:
+    """On Kubernetes only job files and working directories go through the bucket."""
     buckets = stack.template("default").find_resources("AWS::S3::Bucket").values()
     rules = [rule for bucket in buckets for rule in bucket["Properties"]["LifecycleConfiguration"]["Rules"]]
-    assert [rule["ExpirationInDays"] for rule in rules if rule.get("Prefix") == f"{CODE}/"] == [60]
+    expected = {p: days for p, days in KEPT_DAYS.items() if stack is not synthesis.EKS or p.startswith(JOB_FILES)}
+    assert {rule["Prefix"]: rule["ExpirationInDays"] for rule in rules if "Prefix" in rule} == expected
+    assert expected[f"{CODE}/"] == 60
