@@ -119,6 +119,13 @@ def table(test: str, name: str) -> Any:
     return yaml.safe_load(file.with_name(file.name.removeprefix("test_")).with_suffix(".yaml").read_text("utf-8"))[name]
 
 
+def golden(file: Path, text: str) -> str:
+    """What a golden file holds; with TRN_UPDATE_GOLDEN=1 `text` is written there first: read the difference before you commit it."""
+    if os.environ.get("TRN_UPDATE_GOLDEN") == "1":
+        file.write_text(text, "utf-8")
+    return file.read_text("utf-8")
+
+
 def swept(values: Iterable[Any], *kept: Any) -> list[Any]:
     """Parameters of a test: `make test` runs those that are named in `kept`, `make trust` runs all of them. A tuple has one for each name."""
     every = list(values)

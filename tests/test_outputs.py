@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import tempfile
 from pathlib import Path
@@ -18,7 +17,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tests.support import many, table
+from tests.support import golden, many, table
 from trainium_cdk import outputs, settings
 from trainium_cdk.cli.options import read_cluster
 from trainium_cdk.outputs.contract import KEPT_DAYS
@@ -82,7 +81,7 @@ def test_round_trip(file: Path) -> None:
 
 
 def test_the_contract() -> None:
-    """What stacks export, and what a job reads: others depend on both. Read the difference; UPDATE_GOLDEN=1 writes it again."""
+    """What stacks export, and what a job reads: others depend on both."""
     lines = [f"kept in the bucket: {prefix} for {days} days" for prefix, days in KEPT_DAYS.items()]
     for name in (
         "trn1-2xlarge",
@@ -98,9 +97,7 @@ def test_the_contract() -> None:
         cluster = outputs.parse("Stack", env.region, exported(env)).model_dump(exclude={"fleets"})
         lines += [f"{name}: cluster.{field} = {value!r}" for field, value in cluster.items()]
     text = "\n".join([*lines, ""])
-    if os.environ.get("UPDATE_GOLDEN"):
-        GOLDEN.write_text(text, "utf-8")
-    assert GOLDEN.read_text("utf-8") == text
+    assert golden(GOLDEN, text) == text
 
 
 @pytest.mark.parametrize("text", [LARGEST, *(f.read_text("utf-8") for f in ENVIRONMENTS)])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
 from pathlib import Path
 
 import pytest
 
+from tests.support import golden
 from trainium_cdk import checks, settings
 from trainium_cdk.catalog import Catalog, CatalogOverrides, Need, Stack, best_ami, choose, evaluate, nearest, python_of
 from trainium_cdk.catalog.models import numbers
@@ -216,10 +216,8 @@ def described(stack: Stack) -> str:
 
 
 def test_a_readable_table() -> None:
-    """Read the difference when a release is added: UPDATE_GOLDEN=1 writes it again."""
+    """Read the difference when a release is added."""
     lines = [described(s) for s in rows()]
     assert len(set(lines)) == len(lines) >= 60
     text = "\n".join(["# engine, family, nodes, Neuron, framework, verdict, why -> nearest that works", *lines, ""])
-    if os.environ.get("UPDATE_GOLDEN"):
-        GOLDEN.write_text(text, "utf-8")
-    assert GOLDEN.read_text("utf-8") == text
+    assert golden(GOLDEN, text) == text

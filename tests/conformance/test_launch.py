@@ -15,7 +15,7 @@ import pytest
 from conformance import cases
 from conformance.confined import confined
 from conformance.launched import Launched, launched, rendered
-from tests.support import ROOT, completed
+from tests.support import ROOT, completed, golden
 from trainium_cdk.jobs import BertLarge, Script, TorchTitan, kinds
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -52,12 +52,8 @@ def test_every_kind_has_a_case() -> None:
 @pytest.mark.parametrize("engine", cases.ENGINES)
 @pytest.mark.parametrize("kind", cases.JOBS)
 def test_golden(kind: str, engine: str) -> None:
-    """TRN_UPDATE_GOLDEN=1 writes them again."""
-    file = GOLDEN / f"{kind}.{engine}.txt"
     found = text(kind, engine)
-    if os.environ.get("TRN_UPDATE_GOLDEN") == "1":
-        file.write_text(found)
-    assert found == file.read_text()
+    assert found == golden(GOLDEN / f"{kind}.{engine}.txt", found)
 
 
 @pytest.mark.parametrize("engine", cases.ENGINES)

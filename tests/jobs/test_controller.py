@@ -111,7 +111,7 @@ def test_nodes_are_not_without_a_job_where_the_queue_is_not_told(slurm: LocalSlu
 
 
 def test_the_users_own_defaults_hide_nothing(slurm: LocalSlurm, job: str) -> None:
-    own = {"SQUEUE_USERS": "no one", "SQUEUE_PARTITION": "none", "SLURM_TIME_FORMAT": "relative"}
+    own = {"SQUEUE_USERS": "daemon", "SQUEUE_PARTITION": "none", "SLURM_TIME_FORMAT": "relative"}
     cluster, transport = make_cluster(fleet(nodes=4)), LocalTransport(env={**slurm.node_env(), **own})
     nodes = SlurmBackend(cluster, transport).nodes()
     assert [node.job for node in nodes if node.job] == [f"{job}:train"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -13,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.jobs.conftest import fleet, make_cluster
-from tests.support import SHELLCHECK, completed, swept
+from tests.support import SHELLCHECK, completed, golden, swept
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Nccom, Script, render
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -71,17 +70,12 @@ def test_a_checkpoint_must_be_there_before_anything_is_submitted() -> None:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_golden(name: str) -> None:
-    """TRN_UPDATE_GOLDEN=1 writes them again."""
-    file = GOLDEN / f"{name}.sh"
     text, bert = (without_library(render(JOBS[each], CLUSTER, "20261120-4f3a9c").text) for each in (name, "bert-large"))
     if name == "gpt-6.7b":
         common, of_bert = (re.sub(r"/\.locks/\w\w", "", COMMON.findall(each)[0]) for each in (text, bert))
         assert common == of_bert
         text = COMMON.sub("[as in bert-large.sh]\n", text)
-    if os.environ.get("TRN_UPDATE_GOLDEN") == "1":
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
-    assert text == file.read_text()
+    assert text == golden(GOLDEN / f"{name}.sh", text)
 
 
 @pytest.mark.parametrize("name", swept([*JOBS, *MORE], "phase-2", "resume"))

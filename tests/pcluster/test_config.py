@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pcluster.examples import IDS, ids_for
+from tests.support import golden
 from trainium_cdk import checks, settings
 from trainium_cdk.checks import overrides
 from trainium_cdk.cluster_configuration.config import BOOTSTRAP_SECONDS, NO_ADDRESS, render, to_yaml
@@ -22,13 +22,9 @@ ENVIRONMENTS = HERE.parent / "environments"
 
 @pytest.mark.parametrize("name", ["default", "many-queues", "trn2-capacity-block", "login-and-accounting"])
 def test_golden(name: str) -> None:
-    """`UPDATE_GOLDEN=1 pytest tests/pcluster/test_config.py` writes the files again; read the difference before you commit it."""
     env = settings.load(None if name == "default" else ENVIRONMENTS / f"{name}.yaml")
     text = to_yaml(render(env, ids_for(env)))
-    golden = HERE / "golden" / f"{name}.yaml"
-    if os.environ.get("UPDATE_GOLDEN"):
-        golden.write_text(text)
-    assert text == golden.read_text()
+    assert text == golden(HERE / "golden" / f"{name}.yaml", text)
 
 
 @pytest.mark.parametrize(

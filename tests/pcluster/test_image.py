@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
+from tests.support import golden
 from trainium_cdk import settings
 from trainium_cdk.cluster_configuration.config import to_yaml
 from trainium_cdk.cluster_configuration.image import bake
@@ -18,14 +18,11 @@ pcluster: {custom_ami: ami-0123456789abcdef0}
 
 
 def test_golden() -> None:
-    """`UPDATE_GOLDEN=1 pytest tests/pcluster/test_image.py` writes the file again; read the difference before you commit it."""
     env = settings.parse("tags: {team: speech}\npcluster: {version: 3.16.3}")
     made = bake(env, parent_image="ami-0123456789abcdef0", bucket="files", subnet="subnet-1", security_groups=["sg-1"])
     assert re.fullmatch(r"trn-neuron-2-28-1-ubuntu2404-[0-9a-f]{8}", made.image_id)
     text = to_yaml(made.configuration).replace(made.image_id, "IMAGE")
-    if os.environ.get("UPDATE_GOLDEN"):
-        GOLDEN.write_text(text)
-    assert text == GOLDEN.read_text()
+    assert text == golden(GOLDEN, text)
 
 
 def test_another_release_or_base_is_another_image() -> None:

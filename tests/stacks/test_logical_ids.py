@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from aws_cdk.assertions import Template
 
 from tests.stacks import synthesis
+from tests.support import golden
 from trainium_cdk.outputs.contract import CODE, JOB_FILES, KEPT_DAYS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -31,10 +31,9 @@ def ids(template: Template) -> str:
 )
 def test_stateful_resources_keep_their_logical_ids(stack: str, name: str) -> None:
     template = (synthesis.SLURM if stack == "pcluster" else synthesis.EKS).template(name)
-    golden = GOLDEN / f"stateful-{stack}-{name.rpartition('/')[2]}.txt"
-    if os.environ.get("TRN_UPDATE_GOLDEN"):
-        golden.write_text(ids(template), "utf-8")
-    assert ids(template) == golden.read_text("utf-8"), "these resources would be replaced, with what is in them"
+    found = ids(template)
+    file = GOLDEN / f"stateful-{stack}-{name.rpartition('/')[2]}.txt"
+    assert found == golden(file, found), "these resources would be replaced, with what is in them"
 
 
 @pytest.mark.parametrize("stack", [synthesis.SLURM, synthesis.EKS, synthesis.PCS], ids=lambda s: s.engine)

@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from sandbox import head_node
 from sandbox.kubernetes import schemas
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
-from tests.support import SHELLCHECK, completed, swept
+from tests.support import SHELLCHECK, completed, golden, swept
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, LlamaNxd, Lora, Script, TorchTitan
 from trainium_cdk.jobs.kubernetes import KubernetesSubmission, names, render, status
@@ -103,13 +103,8 @@ def train(submission: KubernetesSubmission) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_golden(name: str) -> None:
-    """TRN_UPDATE_GOLDEN=1 writes them again."""
-    file = GOLDEN / f"{name}.yaml"
     text = readable(render(JOBS[name], CLUSTER, "20261120-4f3a9c"))
-    if os.environ.get("TRN_UPDATE_GOLDEN") == "1":
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
-    assert text == file.read_text()
+    assert text == golden(GOLDEN / f"{name}.yaml", text)
 
 
 def test_a_job_tells_its_settings_but_neither_its_variables_nor_a_scripts_content_and_arguments() -> None:
