@@ -334,6 +334,14 @@ def test_a_deleted_stack_is_read_from_its_events() -> None:
     assert (living.owner.stack_id, living.owner.cluster) == ("alive", ""), "its creation failed before the cluster's"
 
 
+def test_a_stack_whose_creation_was_never_started_is_not_waited_for() -> None:
+    prepared = {"StackName": "S", "StackId": ID, "StackStatus": "REVIEW_IN_PROGRESS", "CreationTime": "2026-01-01"}
+    with pytest.raises(
+        TeardownError, match=r"not started, and it has no resources\. Deploy it, or remove it: aws cloud"
+    ):
+        survey("S", account({}, [], [], prepared))
+
+
 @pytest.mark.parametrize("name", ["lab", {"Ref": "Name"}])
 def test_a_slurm_cluster_has_the_name_that_the_template_gives_it(name: object) -> None:
     cluster = {"Type": "Custom::PclusterCluster", "Properties": {"ClusterName": name}}

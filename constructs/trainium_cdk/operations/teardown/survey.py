@@ -51,7 +51,8 @@ def survey(stack: str, client: Client) -> Survey | None:
     """The stack of this name, or the last deleted one; None if there never was one.
 
     Raises:
-        TeardownError: it is not a stack of trainium-cdk. Its template says so, as a stack whose creation failed has no outputs.
+        TeardownError: it is not a stack of trainium-cdk (its template says so, as a stack whose creation failed has no outputs), or its
+            creation was never started.
         botocore.exceptions.ClientError: AWS rejected a request.
     """
     cloudformation = client("cloudformation")
@@ -59,6 +60,11 @@ def survey(stack: str, client: Client) -> Survey | None:
     if found is None:
         return None
     stack_id, status = found["StackId"], found["StackStatus"]
+    if status == "REVIEW_IN_PROGRESS":  # until a change set is executed, CloudFormation has no template of it
+        raise TeardownError(
+            f"nothing was deleted: stack {stack} is {status}: its creation was prepared and not started, and it has no resources. Deploy "
+            f"it, or remove it: aws cloudformation delete-stack --stack-name {stack} --region {stack_id.split(':')[3]}"
+        )
     template = template_of(cloudformation, stack_id)
     if CONTRACT_KEY not in template.get("Outputs", {}):
         raise TeardownError(
