@@ -102,6 +102,24 @@ def test_no_node_is_started_while_one_is_unavailable(some: int, size: int, opene
     assert (scene.desired, scene.most) == (size, size)
 
 
+def test_a_small_job_does_not_wait_for_the_nodes_of_a_large_one(opened: Open) -> None:
+    """part: of two jobs, AWS has the nodes of the second one alone."""
+    scene = opened("small", 8)
+    scene.capacity(3)
+    scene.submit("large", 5)
+    scene.asks("large")
+    scene.submit("small", 2)
+    scene.asks("small")
+    small = scene.runs("small", 2)
+    assert small == set(scene.nodes)
+    assert "waits for 5 nodes of trn" in scene.why("large")
+    assert "AWS: InsufficientInstanceCapacity" in scene.why("large")
+    assert (scene.desired, scene.most) == (2, 2)
+    scene.capacity(None)
+    assert scene.runs("large", 5) == set(scene.nodes) - small
+    assert (scene.desired, scene.most) == (7, 7)
+
+
 def test_without_a_reservation_a_part_is_released(opened: Open) -> None:
     """part: EC2 makes no reservation for the type."""
     scene = opened("refused", 4)

@@ -56,7 +56,13 @@ OLD = NOW - LIMITS.idle
     [
         ("nothing to do", group(), [], Change()),
         ("from none", group(), [request("a", 3)], Change(desired=3, requested=3)),
-        ("reserved first", group(atomic=True), [request("a", 3)], Change(desired=3, reserve=3, requested=3)),
+        ("reserved first", group(atomic=True), [request("a", 3)], Change(desired=3, reserve=(3,), requested=3)),
+        ("each for its own", group(atomic=True), [request("a", 3), request("b", 2)], Change(desired=5, reserve=(3, 2), requested=5)),
+        ("some were requested before", group(atomic=True, desired=2, requested=2), [request("a", 3), request("b", 2)], Change(desired=5, reserve=(3,), requested=5)),
+        ("the nodes of the smaller one came", group(*nodes(2, state="starting"), atomic=True, requested=2), [request("a", 3), request("b", 2)],
+         Change(protect=("i-0", "i-1"), desired=5, reserve=(3,), requested=5)),
+        ("a job that has its nodes is first", group(*nodes(2), atomic=True), [request("a", 2), request("b", 2, provisioned=True, created=NOW)],
+         Change(protect=("i-0", "i-1"), desired=4, reserve=(2,), requested=4)),
         ("a reservation is there", group(atomic=True, reservations=(Reservation("cr", NOW - 60, 3),)), [request("a", 3)], Change(desired=3, requested=3)),
         ("it is used up", group(*nodes(3, state="starting"), reservations=(Reservation("cr", NOW - 60, 0),)), [request("a", 3)], Change(protect=("i-0", "i-1", "i-2"), cancel=("cr",))),
         ("it was forgotten", group(desired=3, requested=3, reservations=(Reservation("cr", NOW - 600, 3),)), [request("a", 3)], Change(cancel=("cr",), requested=3)),
@@ -144,6 +150,7 @@ def situations(draw: st.DrawFn) -> tuple[Group, list[Request]]:
         max(least, len(there) + draw(st.integers(0, 2))),
         tuple(there),
         requested=draw(st.none() | st.integers(0, 8)),
+        atomic=draw(st.booleans()),
     )
     asked = [
         request(f"r{i}", draw(st.integers(1, 5)), created=NOW - i, provisioned=draw(st.booleans()))
@@ -164,6 +171,7 @@ def test_what_always_holds(situation: tuple[Group, list[Request]]) -> None:
     assert not ending & {names[n] for n in done.uncordon}
     size = there.desired if done.desired is None else done.desired
     assert there.minimum <= size <= max(there.maximum, there.desired)
+    assert sum(done.reserve) == (max(0, size - there.desired) if there.atomic else 0)
     if size < there.desired:  # what AWS may end: no node in use
         protected = {n.instance for n in there.nodes if n.protected} | set(done.protect)
         assert busy <= protected - set(done.unprotect) | {n.instance for n in there.nodes if n.protected is None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -317,13 +318,15 @@ def read_cluster(file: Path) -> Cluster:
 
 
 def at(on: Target) -> str:
-    """The options with which another command uses the same cluster.
+    """The options with which another command uses the same cluster. A file that TRN_CLUSTER names is left out, as on a head node, where
+    it is set for all commands.
 
     >>> at(Target("TrnEksStack", "us-east-1", team="speech")), at(Target(cluster_file=Path("my cluster.json")))
     (' --stack TrnEksStack --region us-east-1 --team speech', " --cluster 'my cluster.json'")
     """
     if on.cluster_file:
-        place: dict[str, object] = {"cluster": on.cluster_file}
+        set_already = str(on.cluster_file) == os.environ.get("TRN_CLUSTER")
+        place: dict[str, object] = {} if set_already else {"cluster": on.cluster_file}
     else:
         place = {"stack": "" if on.stack == DEFAULT_STACK else on.stack, "region": on.region}
     given = place | {"team": on.team, "user": on.user}

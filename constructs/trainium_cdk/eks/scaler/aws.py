@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -15,6 +16,8 @@ from .supply import Change, Group
 Object = dict[str, Any]
 _AT_ONCE = 50
 """Instances of one SetInstanceProtection (Auto Scaling's API, 2026-11)."""
+_ALONE = 5
+"""Workloads for which nodes are reserved alone, in a run in which AWS does not have those of all."""
 _REFUSED = (
     "Unsupported",
     "UnsupportedOperation",
@@ -82,7 +85,7 @@ class NodeGroups:
         return found
 
     def change(self, group: Group, found: Found, change: Change, now: float, ends: float) -> str:
-        """Apply a group's changes, without those of Kubernetes nodes. Returns why instances were not reserved; empty if all were.
+        """Apply a group's changes, without those of Kubernetes nodes. Returns why not all instances were reserved; empty if all were.
 
         Args:
             ends: when a reservation ends by itself, if it is not cancelled.
@@ -90,8 +93,11 @@ class NodeGroups:
         name, trouble = found.scaling["AutoScalingGroupName"], ""
         self._protect(name, change.protect, True)
         if change.reserve:
-            trouble = self._reserve(group, found, change.reserve, now, ends)
-        if change.desired is not None and not trouble:
+            missing, trouble = self._reserve_all(group, found, change.reserve, now, ends)
+            if missing and change.desired is not None and change.requested is not None:
+                desired, requested = change.desired - missing, change.requested - missing
+                change = replace(change, desired=desired if desired > group.desired else None, requested=requested)
+        if change.desired is not None:
             self._scaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=change.desired)
             self._note(name, group, change)
         for instance, lowers in change.terminate:
@@ -107,8 +113,26 @@ class NodeGroups:
             self._ec2.cancel_capacity_reservation(CapacityReservationId=id)
         return trouble
 
-    def _reserve(self, group: Group, found: Found, count: int, now: float, ends: float) -> str:
-        """All instances or none: an Auto Scaling group would start, and charge, 11 of 16."""
+    def _reserve_all(
+        self, group: Group, found: Found, counts: Sequence[int], now: float, ends: float
+    ) -> tuple[int, str]:
+        """All together, else each alone, so that a small workload does not wait for the nodes of a large one. Returns how many were not
+        reserved, and why."""
+        token = f"{self._cluster}-{group.name}-{int(now)}"
+        if not (trouble := self._reserve(group, found, sum(counts), token, ends)):
+            return 0, ""
+        refused, missing = sum(counts), sum(counts)
+        for number, count in enumerate(counts[:_ALONE]):
+            if count >= refused:
+                continue
+            if self._reserve(group, found, count, f"{token}-{number}", ends):
+                refused = count
+            else:
+                missing -= count
+        return missing, trouble
+
+    def _reserve(self, group: Group, found: Found, count: int, token: str, ends: float) -> str:
+        """All instances or none: an Auto Scaling group would start, and charge, 11 of 16. Returns why not."""
         tags = {look.CLUSTER: self._cluster, look.RESERVED_FOR: group.name}
         placement = found.template.get("Placement", {}).get("GroupName")
         inside = {}
@@ -124,7 +148,7 @@ class NodeGroups:
                 InstanceMatchCriteria="open",
                 EndDateType="limited",
                 EndDate=dt.datetime.fromtimestamp(ends, dt.UTC),
-                ClientToken=f"{self._cluster}-{group.name}-{int(now)}"[-64:],
+                ClientToken=token[-64:],
                 TagSpecifications=[
                     {"ResourceType": "capacity-reservation", "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}
                 ],

@@ -159,7 +159,8 @@ class Change:
     Attributes:
         protect: instances to protect from scale-in.
         desired: the new size; None for no change.
-        reserve: number of instances to reserve before the size is set; without them it is not set.
+        reserve: numbers of instances to reserve before the size is set, in the order of the requests that they are for: all at once, else
+            those that AWS has. The size is set for what is reserved.
         cordon: names of nodes to remove in the next run.
         uncordon: names of nodes that were cordoned, and stay: pods are on them, a workload needs them, or the minimum was raised.
         terminate: instances to end, and whether each lowers the size by one (otherwise AWS replaces it).
@@ -170,7 +171,7 @@ class Change:
 
     protect: tuple[str, ...] = ()
     desired: int | None = None
-    reserve: int = 0
+    reserve: tuple[int, ...] = ()
     cordon: tuple[str, ...] = ()
     uncordon: tuple[str, ...] = ()
     terminate: tuple[tuple[str, bool], ...] = ()
@@ -214,11 +215,14 @@ def decide(groups: Iterable[Group], requests: Iterable[Request], now: float, lim
     """The changes to make now. After them, another call changes nothing until something else has changed."""
     shelves = {group.name: _Shelf(group) for group in groups}
     places: dict[str, Place] = {}
-    for request in sorted(requests, key=lambda r: (not r.provisioned, r.created, r.key)):
-        for shelf in [shelves[name] for name in request.groups if name in shelves]:
-            if place := shelf.take(request):
+    order = sorted(requests, key=lambda r: (r.created, r.key))
+    has, waits = [r for r in order if r.provisioned], [r for r in order if not r.provisioned]
+    # before any starts new nodes, those whose nodes are there: AWS may have the nodes of one, and not those of an older one
+    for some, existing in ((has, False), (waits, True), (waits, False)):
+        for request in some:
+            shelf = (shelves[name] for name in request.groups if name in shelves and request.key not in places)
+            if place := next(filter(None, (one.take(request, existing=existing) for one in shelf)), None):
                 places[request.key] = place
-                break
     changes = {name: shelf.change(now, limits) for name, shelf in shelves.items()}
     kept = {name: change for name, change in changes.items() if change != Change(requested=change.requested)}
     return Plan(kept, places, frozenset[str]().union(*(shelf.scattered for shelf in shelves.values())))
@@ -285,16 +289,24 @@ class _Shelf:
         ]
         self._free = {n.instance: n.free for n in self._nodes}
         self._new: list[Resources] = []
+        self._started: list[int] = []
+        """How many of them each request starts."""
         self._kept: set[str] = set()
         self._expected = False
         """Whether pods are about to be placed on its nodes."""
         self.scattered: set[str] = set()
 
-    def take(self, request: Request) -> Place | None:
+    def take(self, request: Request, *, existing: bool) -> Place | None:
         """Places for the request's pods. None if not all of them have room; but a request that was given its nodes before keeps what is
-        there. Where they must be below one network node: the smallest that has room, else new nodes, which are started once."""
+        there. Where they must be below one network node: the smallest that has room, else new nodes, which are started once.
+
+        Args:
+            existing: only nodes that exist, and only in a group whose new nodes are reserved, so that all of a request come or none.
+        """
+        if existing and not self.group.atomic:
+            return None
         if not request.layer:
-            return self._take(request, self._nodes, new=True)
+            return self._take(request, self._nodes, new=not existing)
         below: dict[str, list[Node]] = {}
         for node in self._nodes:
             for name in node.network[request.layer - 1 : request.layer]:
@@ -306,6 +318,8 @@ class _Shelf:
         for name, nodes in [*((n, below[n]) for n in names), *((n, below[n] + open_) for n in names), ("", open_)]:
             if place := self._take(request, nodes, network=name):
                 return place
+        if existing:
+            return None
         if request.tried or (
             request.asked and self.places(request, [self._free[n.instance] for n in self._nodes])[1] == 0
         ):
@@ -337,7 +351,9 @@ class _Shelf:
         usable = sum(n.state == "usable" for n in there)
         self._free |= {n.instance: left for n, left in zip(order, free, strict=False)}
         if new:
-            self._new = free[len(order) : max(len(order) + len(self._new), max(taken, default=-1) + 1)]
+            before = len(self._new)
+            self._new = free[len(order) : max(len(order) + before, max(taken, default=-1) + 1)]
+            self._started.append(len(self._new) - before)
         self._kept |= {n.instance for n in there}
         self._expected |= bool(taken) and usable == len(taken)
         return Place(group.name, len(taken), len(there), usable, missing, network)
@@ -389,9 +405,7 @@ class _Shelf:
         return Change(
             protect=tuple(n.instance for n in group.nodes if n.protected is False and n.instance in held),
             desired=desired if changed else None,
-            reserve=max(0, desired - group.desired - sum(r.available for r in group.reservations))
-            if group.atomic
-            else 0,
+            reserve=self._to_reserve(desired) if group.atomic else (),
             cordon=tuple(cordon),
             uncordon=tuple(back),
             terminate=tuple(terminate),
@@ -403,6 +417,14 @@ class _Shelf:
             ),
             requested=size if own else None,
         )
+
+    def _to_reserve(self, desired: int) -> tuple[int, ...]:
+        reserved = sum(r.available for r in self.group.reservations)
+        count, started = desired - self.group.desired - reserved, tuple(filter(None, self._started))
+        if count <= 0:
+            return ()
+        # where some were requested before, it is not known for which request
+        return started if count == sum(started) else (count,)
 
 
 def _fits(request: Request, group: Group) -> bool:
