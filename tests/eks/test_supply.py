@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainium_cdk.eks.scaler import look
-from trainium_cdk.eks.scaler.supply import (
+from trainium_cdk.eks.scaler.answers import answer
+from trainium_cdk.eks.scaler.model import (
     Answer,
     Change,
     Group,
@@ -22,9 +23,8 @@ from trainium_cdk.eks.scaler.supply import (
     Plan,
     Request,
     Reservation,
-    answer,
-    decide,
 )
+from trainium_cdk.eks.scaler.supply import decide
 
 NOW, LIMITS, WHOLE = 1_800_000_000.0, Limits(), (16, 8)
 

@@ -21,7 +21,7 @@ from trainium_cdk import TrnObservability, settings
 from trainium_cdk.checks.live.cost import items
 from trainium_cdk.checks.live.model import Target
 from trainium_cdk.eks.scaler import metrics as scaler
-from trainium_cdk.eks.scaler.supply import Group, Node, Request
+from trainium_cdk.eks.scaler.model import Group, Node, Request
 from trainium_cdk.settings.observability import ALARMS, CLUSTER_METRICS, NODE_ALARMS, NODE_METRICS, QUEUE_METRICS
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from . import look
 from .look import Found
-from .supply import Change, Group
+from .model import Change, Group
 
 Object = dict[str, Any]
 _AT_ONCE = 50

@@ -22,9 +22,11 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from . import after, look, metrics
+from .answers import answer
 from .aws import NodeGroups
 from .kubernetes import Kubernetes
-from .supply import Answer, Limits, Plan, Request, answer, decide
+from .model import Answer, Limits, Plan, Request
+from .supply import decide
 
 T = TypeVar("T")
 _REQUESTS = "/apis/autoscaling.x-k8s.io/v1"

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from .supply import Answer, Group, Node, Request, Reservation, Resources, clock
+from .answers import clock
+from .model import Answer, Group, Node, Request, Reservation, Resources
 
 Object = dict[str, Any]
 

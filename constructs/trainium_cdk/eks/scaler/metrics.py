@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from .supply import Group, Node, Request
+from .model import Group, Node, Request
 
 NAMESPACE = "Trainium"
 STATES = ("Busy", "Idle", "Starting", "Failed")

@@ -1,0 +1,204 @@
+"""Node groups, the requests for nodes, and what is decided and answered. Times are seconds since 1970."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Resources = tuple[int, ...]
+"""Amounts of the resources that are counted, the devices first."""
+IN_ORDER = ("ACTIVE", "DEGRADED")
+"""States of a node group in which its size may be changed: during an update, EKS ends nodes itself (containers-roadmap issue 2609)."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """All in seconds.
+
+    Attributes:
+        idle: maximum time of a usable node without pods.
+        capacity: maximum time for AWS to launch all instances of a workload.
+        start: maximum time for an instance to join, and for its node to become usable.
+        unusable: maximum time without pods of a node that was usable and no longer is: plug-ins restart in less.
+    """
+
+    idle: float = 600
+    capacity: float = 600
+    start: float = 1200
+    unusable: float = 300
+
+
+@dataclass(frozen=True)
+class Node:
+    """An instance of a node group.
+
+    Attributes:
+        name: of its Kubernetes node; empty until it has joined.
+        state: `starting` until it is usable for the first time.
+        free: resources that no pod uses.
+        since: when it was last used; when it was launched, while it starts.
+        busy: whether pods are on it that keep it.
+        holders: requests of which pods are on it.
+        leaving: whether it was cordoned to be removed.
+        protected: from being chosen by AWS when the group's size is lowered; None if that cannot be set yet.
+        network: the network nodes that it is below, from the highest layer on; empty until that is known.
+    """
+
+    instance: str
+    name: str = ""
+    state: Literal["starting", "usable", "unusable"] = "starting"
+    free: Resources = ()
+    since: float = 0
+    busy: bool = False
+    holders: frozenset[str] = frozenset()
+    leaving: bool = False
+    protected: bool | None = None
+    network: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A capacity reservation that was made to start nodes.
+
+    Attributes:
+        available: number of instances that it could still launch.
+    """
+
+    id: str
+    created: float
+    available: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """A node group.
+
+    Attributes:
+        name: its name in the environment.
+        resources: of one node.
+        desired: number of instances requested from AWS.
+        requested: number that was requested by `change` last; None if none.
+        trouble: AWS's own words about missing instances.
+        closed: why no node can start now, for example a capacity block that has not begun; empty if one can.
+        reserved: whether its nodes come from a reservation or capacity block of the user's.
+        atomic: whether all new instances are reserved before the size is set.
+        reservations: those made for it.
+    """
+
+    name: str
+    resources: Resources
+    minimum: int
+    maximum: int
+    desired: int
+    nodes: tuple[Node, ...] = ()
+    requested: int | None = None
+    status: str = "ACTIVE"
+    trouble: str = ""
+    closed: str = ""
+    reserved: bool = False
+    atomic: bool = False
+    reservations: tuple[Reservation, ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """A ProvisioningRequest.
+
+    Attributes:
+        key: its namespace and name.
+        groups: names of the node groups that its pods may use, the preferred one first.
+        needs: of each pod that is not on a node.
+        asked: since when it waits for nodes; 0 if it does not.
+        provisioned: whether it has been told that its nodes are there.
+        layer: all its nodes must be below one network node of this layer; 0 if that does not matter.
+        network: that network node, if it has been told one.
+        tried: whether nodes were started for it before, which were not below one network node.
+    """
+
+    key: str
+    groups: tuple[str, ...]
+    needs: tuple[Resources, ...]
+    created: float = 0
+    asked: float = 0
+    provisioned: bool = False
+    layer: int = 0
+    network: str = ""
+    tried: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """The nodes that a request is given in a group.
+
+    Attributes:
+        nodes, there, usable: number of nodes, of those that exist, and of those that are usable.
+        missing: number of pods that have no place.
+        network: the network node that they are below, if that matters and is known.
+    """
+
+    group: str
+    nodes: int
+    there: int
+    usable: int
+    missing: int = 0
+    network: str = ""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Changes of a group, in this order.
+
+    Attributes:
+        protect: instances to protect from scale-in.
+        desired: the new size; None for no change.
+        reserve: numbers of instances to reserve before the size is set, in the order of the requests that they are for: all at once, else
+            those that AWS has. The size is set for what is reserved.
+        cordon: names of nodes to remove in the next run.
+        uncordon: names of nodes that were cordoned, and stay: pods are on them, a workload needs them, or the minimum was raised.
+        terminate: instances to end, and whether each lowers the size by one (otherwise AWS replaces it).
+        unprotect: instances that AWS may end again.
+        cancel: ids of reservations that are no longer needed.
+        requested: the new `Group.requested`.
+    """
+
+    protect: tuple[str, ...] = ()
+    desired: int | None = None
+    reserve: tuple[int, ...] = ()
+    cordon: tuple[str, ...] = ()
+    uncordon: tuple[str, ...] = ()
+    terminate: tuple[tuple[str, bool], ...] = ()
+    unprotect: tuple[str, ...] = ()
+    cancel: tuple[str, ...] = ()
+    requested: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Changes by group, without groups that stay as they are, and places by the request's key, without requests that have no room.
+
+    Attributes:
+        scattered: keys of requests whose nodes are there, but not below one network node.
+    """
+
+    changes: Mapping[str, Change] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
+    scattered: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a request is told.
+
+    Attributes:
+        reason: one word, for programs.
+        message: for people.
+        asked: the new `Request.asked`.
+        network: the new `Request.network`.
+    """
+
+    state: Literal["Waiting", "Provisioned", "Failed"]
+    reason: str
+    message: str
+    asked: float = 0
+    network: str = ""
