@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from trainium_cdk.cli.options import EKS_STACK, Target, kubernetes, on_cluster
-from trainium_cdk.cli.output import answer, say, words, write_file
+from trainium_cdk.cli.output import answer, say, write_file
+from trainium_cdk.jobs.quote import printed
 
 
 @on_cluster(stack=EKS_STACK, local=False)
@@ -48,7 +49,7 @@ def kubeconfig(
         answer(text, end="")
     else:
         write_file(output, text, 0o600)
-        say(f"export KUBECONFIG={words(output.resolve())}")
+        say(f"export KUBECONFIG={printed(output.resolve())}")
     if tunnel and endpoint.server_name:
         say(f"the tunnel at 127.0.0.1:{tunnel} is open; Ctrl-C ends it")
         try:

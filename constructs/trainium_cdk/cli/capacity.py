@@ -9,8 +9,9 @@ import typer
 
 from trainium_cdk.cli import named
 from trainium_cdk.cli.options import EnvFile, Json, Live
-from trainium_cdk.cli.output import put, say, table, words
+from trainium_cdk.cli.output import put, say, table
 from trainium_cdk.errors import TrnError
+from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -151,5 +152,5 @@ def _say_next(environment: Environment, supply: Supply, way: Way) -> None:
     if supply.region != environment.region:
         source = environment.source.file if environment.source.lines else "environment.yaml"
         zone = way.zone_ids[0]
-        go = words("trn", "init", "--from", source, "--region", supply.region, "--zone", zone)
+        go = printed("trn", "init", "--from", source, "--region", supply.region, "--zone", zone)
         say(f"to go there (region: {supply.region}, network.zone_ids: [{zone}]): {go}")

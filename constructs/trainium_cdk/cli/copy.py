@@ -10,9 +10,10 @@ import typer
 
 from trainium_cdk.cli.named import whole
 from trainium_cdk.cli.options import Target, at, backend, on_cluster
-from trainium_cdk.cli.output import say, status_when_interrupted, words
+from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.cli.progress import Progress, size
 from trainium_cdk.errors import JobError
+from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, Submission
@@ -65,7 +66,7 @@ def cp(
     told(plan)
     if dry_run:
         return
-    again = words("trn", "cp", source, target) + at(on)
+    again = printed("trn", "cp", source, target) + at(on)
     with status_when_interrupted(lambda: f"what has arrived stays there. To copy the rest: {again}"), bar(plan.todo):
         (copy.upload if here else copy.download)(plan)
     say(f"{plan.target} is complete")

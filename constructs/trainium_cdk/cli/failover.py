@@ -26,12 +26,13 @@ from trainium_cdk.cli.availability import lacked, unavailable
 from trainium_cdk.cli.carrying import carry, patiently, resumes_from
 from trainium_cdk.cli.named import user
 from trainium_cdk.cli.options import Target, name_in_account
-from trainium_cdk.cli.output import one_line, say, status_when_interrupted, words
+from trainium_cdk.cli.output import one_line, say, status_when_interrupted
 from trainium_cdk.cli.stages import StageLog
 from trainium_cdk.errors import JobError, SubmitError, TrnError, UnknownJob, UpdateError
 from trainium_cdk.jobs import failover, quote
 from trainium_cdk.jobs.backend import Changes
 from trainium_cdk.jobs.failover import Seen, Step
+from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, JobStatus
@@ -279,7 +280,7 @@ class _Launch:
         if state in _NEVER_THERE:
             return Seen(closed=closed)
         if state.startswith("DELETE"):
-            gone = f"{place} is {state}, and may have had {place.job}. When it is gone ({words('trn', 'destroy', place.name, '--env', place.file)}), run this again"
+            gone = f"{place} is {state}, and may have had {place.job}. When it is gone ({printed('trn', 'destroy', place.name, '--env', place.file)}), run this again"
             return Seen(closed=closed or gone, unknown=gone)
         from trainium_cdk.operations.updates.live import deployed
 
@@ -408,7 +409,7 @@ class _Launch:
                 launching.finish(place.name, place.file, place.jobs, remove=self.remove, offer=False)
             except (TrnError, typer.Exit) as e:
                 say(
-                    f"{place} was not removed{f': {e}' if str(e) else ''}. To remove it: {words('trn', 'destroy', place.name, '--env', place.file)}"
+                    f"{place} was not removed{f': {e}' if str(e) else ''}. To remove it: {printed('trn', 'destroy', place.name, '--env', place.file)}"
                 )
 
     def _end(self, step: Step) -> int:

@@ -11,9 +11,10 @@ import typer
 from trainium_cdk import engines
 from trainium_cdk.cli import terminal
 from trainium_cdk.cli.named import did_you_mean, unknown
-from trainium_cdk.cli.output import say, words, write_file
+from trainium_cdk.cli.output import say, write_file
 from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import SettingsError, TrnError
+from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -105,7 +106,7 @@ def init(
     # the login node and one of the CPU queue are in it, too
     size = next(size for size, holds in known.pcs.sizes.items() if holds.nodes >= nodes + 2)
     text = (_HEAD + chosen.example).format(
-        file=terminal.line(words(file)),
+        file=terminal.line(printed(file)),
         title=title,
         name=name,
         region=place,
@@ -116,7 +117,7 @@ def init(
     settings.parse(text + _STORAGE, str(file))
     write_file(file, text + _STORAGE, 0o644)
     say(
-        f"{file}: {title} in {place}, at most {nodes} x {instance_type}. Next: {words('trn', 'use', file)}; trn preflight {chosen.stack}"
+        f"{file}: {title} in {place}, at most {nodes} x {instance_type}. Next: {printed('trn', 'use', file)}; trn preflight {chosen.stack}"
     )
 
 
@@ -152,7 +153,7 @@ def _copy(
     for problem in (p for engine in made.engines for p in errors(checks.check(made, engine))):
         say(made.source.describe(problem))
     say(
-        f"{file}: {source} in {region}. Next: {words('trn', 'preflight', engines.get(made.engines[0]).stack, '--env', file)}"
+        f"{file}: {source} in {region}. Next: {printed('trn', 'preflight', engines.get(made.engines[0]).stack, '--env', file)}"
     )
 
 

@@ -11,9 +11,10 @@ from trainium_cdk import engines
 from trainium_cdk.cli import launching
 from trainium_cdk.cli.diff import App
 from trainium_cdk.cli.options import name_in_account
-from trainium_cdk.cli.output import say, status_when_interrupted, words
+from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.errors import JobError
+from trainium_cdk.jobs.quote import printed
 
 _FLAGS = {"--yes": "yes", "-y": "yes", "--remove": "remove"}
 _VALUES = {"--failover": "failover", "--patience": "patience", "--checkpoints": "checkpoints"}
@@ -84,7 +85,7 @@ def launch(
         launching.ask(name, yes=yes)
         launching.deploy(id, name, env, environment, folder)
     jobs = launching.reachable(name, env)
-    remove_it = words("trn", "destroy", name, "--env", environment)
+    remove_it = printed("trn", "destroy", name, "--env", environment)
     with status_when_interrupted(lambda: f"{name} stays. To remove it: {remove_it}"):
         code = launching.trn("submit", *to, "--follow", *job)
     raise typer.Exit(launching.finish(name, environment, jobs, remove=remove) or code)

@@ -17,9 +17,10 @@ from typer.exceptions import TyperException
 from trainium_cdk import engines
 from trainium_cdk.cli.named import length
 from trainium_cdk.cli.options import Target, backend
-from trainium_cdk.cli.output import say, status_when_interrupted, words
+from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.cli.working import working
 from trainium_cdk.errors import TransportError, TrnError, UpdateError
+from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import Cluster
@@ -132,7 +133,7 @@ def deploy(id: str, name: str, env: Environment, file: Path, folder: Path) -> No
     with (
         status_when_interrupted(
             lambda: (
-                f"CloudFormation goes on with {name}. Run the same command again to go on, or delete it: {words('trn', 'destroy', name, '--env', file)}"
+                f"CloudFormation goes on with {name}. Run the same command again to go on, or delete it: {printed('trn', 'destroy', name, '--env', file)}"
             )
         ),
         working(f"deploying {name}", f"deploy {env.region} {name}", alone=False),
@@ -140,7 +141,7 @@ def deploy(id: str, name: str, env: Environment, file: Path, folder: Path) -> No
         done = subprocess.run(cdk, cwd=folder, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
         if done.returncode:
             raise UpdateError(
-                f"{name} was not deployed: see above. What failed in it: {words('trn', 'why', name, '--env', file)}. Then run this again"
+                f"{name} was not deployed: see above. What failed in it: {printed('trn', 'why', name, '--env', file)}. Then run this again"
             )
 
 
@@ -181,7 +182,7 @@ def finish(name: str, environment: Path, jobs: Any, *, remove: bool, offer: bool
     Args:
         offer: ask on a terminal, where --remove is not given.
     """
-    end = words("trn", "destroy", name, "--env", environment)
+    end = printed("trn", "destroy", name, "--env", environment)
     offer = offer and sys.stdin.isatty()
     others = [*(one.id for one in jobs.active()), *(one.name for one in jobs.foreign())]  # also of other clients
     if others and (remove or offer):

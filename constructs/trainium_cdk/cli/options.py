@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from trainium_cdk import engines
-from trainium_cdk.cli.output import say, words
+from trainium_cdk.cli.output import say
 from trainium_cdk.cli.use import in_use, kept
 from trainium_cdk.engines import EKS
 from trainium_cdk.errors import EngineError, OutputsError, SettingsFileError, TrnError
+from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -308,7 +309,7 @@ def read_cluster(file: Path) -> Cluster:
 
     from trainium_cdk.outputs import from_json
 
-    write = f"Write it with `trn cluster > {words(file)}`"
+    write = f"Write it with `trn cluster > {printed(file)}`"
     try:
         return from_json(file.read_text("utf-8"))
     except OSError as e:
@@ -330,4 +331,4 @@ def at(on: Target) -> str:
     else:
         place = {"stack": "" if on.stack == DEFAULT_STACK else on.stack, "region": on.region}
     given = place | {"team": on.team, "user": on.user}
-    return "".join(f" {words(f'--{name}', value)}" for name, value in given.items() if value)
+    return "".join(f" {printed(f'--{name}', value)}" for name, value in given.items() if value)

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import select
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -23,15 +22,6 @@ if TYPE_CHECKING:
 def say(text: str) -> None:
     """Print a message on standard error."""
     print(terminal.clean(text), file=sys.stderr, flush=True)
-
-
-def words(*given: object) -> str:
-    """Words of a command that is printed, as a shell reads them.
-
-    >>> words("trn", "use", "my file.yaml")
-    "trn use 'my file.yaml'"
-    """
-    return shlex.join(map(str, given))
 
 
 def answer(text: str, end: str = "\n") -> None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.output import answer, say, words, write_file
+from trainium_cdk.cli.output import answer, say, write_file
 from trainium_cdk.engines import EKS
 from trainium_cdk.errors import TrnError
+from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
     from trainium_cdk.settings import Environment
@@ -84,7 +85,7 @@ def use(
     chosen = InUse(file.resolve(), team, user)
     place.parent.mkdir(parents=True, exist_ok=True)
     write_file(place, chosen.text, 0o600)
-    say(f"in use: {chosen}, in {env.region}. For cdk: export TRN_ENV={words(chosen.file)}")
+    say(f"in use: {chosen}, in {env.region}. For cdk: export TRN_ENV={printed(chosen.file)}")
 
 
 def in_use() -> InUse | None:

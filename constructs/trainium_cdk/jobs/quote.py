@@ -28,6 +28,15 @@ def words(values: Iterable[str]) -> str:
     return " ".join(word(v) for v in values)
 
 
+def printed(*given: object) -> str:
+    """The words of a command that is printed, for a reader's shell. Of paths that are no UTF-8, too: it is not run here.
+
+    >>> printed("trn", "use", "my file.yaml")
+    "trn use 'my file.yaml'"
+    """
+    return shlex.join(map(str, given))
+
+
 def exports(variables: Mapping[str, str]) -> str:
     """Lines that export variables, in the order of their names; empty without any."""
     return "".join(f"export {name}={word(value)}\n" for name, value in sorted(variables.items()))
