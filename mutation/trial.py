@@ -107,6 +107,7 @@ class Copy:
         """Whether the last run was ended for that."""
         self._temporary = tempfile.TemporaryDirectory(prefix="trn-mutation-")
         """Not in the checkout: what is in `.cache` is ignored by its `.gitignore`."""
+        Path(self._temporary.name).chmod(0o755)  # some tests have other users
         self._files = Path(self._temporary.name) / "tmp"
         """What a run leaves: it ends without the functions that would delete it, and some runs leave 2 GB."""
         self._changes = 0
