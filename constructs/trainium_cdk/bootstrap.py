@@ -166,7 +166,7 @@ class TrnBootstrap(Construct):
     ) -> None:
         self.bucket, self.environment = bucket, environment
         own = {f"scripts[{i}].script": each.script for i, each in enumerate(environment.bootstrap.scripts)}
-        _refuse_tokens(self, {"metrics_log_group": metrics_group, **own})
+        _refuse_written_tokens(self, {"metrics_log_group": metrics_group, **own})
         scripts = scripts_dir()
         with tempfile.TemporaryDirectory() as folder:  # the CDK copies it into cdk.out at once
             settings = node_env.render(environment, engine=engine, metrics_group=metrics_group)
@@ -246,7 +246,7 @@ def _refuse_text(construct: Construct, **lists: Sequence[str]) -> None:
             raise TypeError(f"{construct.node.path}: {name} = {given}: it is text, not a list. Fix: write [{given!r}]")
 
 
-def _refuse_tokens(construct: Construct, written: Mapping[str, str]) -> None:
+def _refuse_written_tokens(construct: Construct, written: Mapping[str, str]) -> None:
     """What is written into a file is not filled in at deployment."""
     for name, text in written.items():
         if TOKEN in text:

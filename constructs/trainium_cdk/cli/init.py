@@ -85,9 +85,9 @@ def init(
     if zone or replace:
         raise TrnError("--zone and --replace are for --from FILE")
     _may_be_written(file, force=force)
-    if by_default.issuperset(_ASKED) and sys.stdin.isatty() and sys.stderr.isatty():
-        engine, instance_type, region, nodes, name = _ask(Catalog.load(), engine, instance_type, nodes, name)
     known = Catalog.load()
+    if by_default.issuperset(_ASKED) and sys.stdin.isatty() and sys.stderr.isatty():
+        engine, instance_type, region, nodes, name = _ask(known, engine, instance_type, nodes, name)
     if engine not in engines.every():
         raise TrnError(unknown("there is no engine", engine, engines.every()))
     chosen = engines.get(engine)

@@ -21,8 +21,10 @@ def decide(groups: Iterable[Group], requests: Iterable[Request], now: float, lim
     # before any starts new nodes, those whose nodes are there: AWS may have the nodes of one, and not those of an older one
     for some, existing in ((has, False), (waits, True), (waits, False)):
         for request in some:
-            shelf = (shelves[name] for name in request.groups if name in shelves and request.key not in places)
-            if place := next(filter(None, (one.take(request, existing=existing) for one in shelf)), None):
+            if request.key in places:
+                continue
+            found = (shelves[name].take(request, existing=existing) for name in request.groups if name in shelves)
+            if place := next(filter(None, found), None):
                 places[request.key] = place
     changes = {name: shelf.change(now, limits) for name, shelf in shelves.items()}
     kept = {name: change for name, change in changes.items() if change != Change(requested=change.requested)}
