@@ -24,6 +24,8 @@ from sandbox.emulator.ec2_catalogue import _offered_zones, require_zone, zone_id
 from sandbox.emulator.query import ApiError, Response, ec2_response
 
 _reservations = AccountRegionScopedDict()
+_tokens = AccountRegionScopedDict()
+"""Client token -> the type, zone, number and tags of its request, and the id of its reservation."""
 _offerings = AccountRegionScopedDict()
 
 
@@ -67,6 +69,15 @@ def create_capacity_reservation(params: dict[str, Any]) -> Response:
         raise ApiError("MissingParameter", "AvailabilityZone or AvailabilityZoneId is required")
     if (ec2._p(params, "EndDateType") == "limited") != bool(ec2._p(params, "EndDate")):
         raise ApiError("InvalidParameterCombination", "EndDate is given if, and only if, EndDateType is limited")
+    numbers = itertools.takewhile(lambda i: ec2._p(params, f"TagSpecifications.1.Tag.{i}.Key"), itertools.count(1))
+    tags = [{part: ec2._p(params, f"TagSpecifications.1.Tag.{i}.{part}") for part in ("Key", "Value")} for i in numbers]
+    token, wanted = ec2._p(params, "ClientToken"), [kind, zone, count, tags]
+    if token in _tokens:
+        before, reservation_id = _tokens[token]
+        if before != wanted:
+            text = f"Arguments on this idempotent request are inconsistent with arguments used in previous request(s): {token}"
+            raise ApiError("IdempotentParameterMismatch", text)
+        return ec2_response("CreateCapacityReservation", {"CapacityReservation": _reservations[reservation_id]})
     if kind in (given("unreservable.json", [])):
         raise ApiError("Unsupported", f"The requested configuration is currently not supported for {kind}")
     if room(kind) < int(count):
@@ -76,9 +87,9 @@ def create_capacity_reservation(params: dict[str, Any]) -> Response:
         kind, int(count), zone,
         block=False, end=ec2._p(params, "EndDate") or None, match=ec2._p(params, "InstanceMatchCriteria") or "open",
     )  # fmt: skip
-    numbers = itertools.takewhile(lambda i: ec2._p(params, f"TagSpecifications.1.Tag.{i}.Key"), itertools.count(1))
-    tags = [{part: ec2._p(params, f"TagSpecifications.1.Tag.{i}.{part}") for part in ("Key", "Value")} for i in numbers]
     reservation["Tags"] = tags
+    if token:
+        _tokens[token] = wanted, reservation["CapacityReservationId"]
     return ec2_response("CreateCapacityReservation", {"CapacityReservation": reservation})
 
 

@@ -103,21 +103,20 @@ def test_no_node_is_started_while_one_is_unavailable(some: int, size: int, opene
 
 
 def test_a_small_job_does_not_wait_for_the_nodes_of_a_large_one(opened: Open) -> None:
-    """part: of two jobs, AWS has the nodes of the second one alone."""
+    """part: of three jobs, AWS has the nodes of the second and the third one alone."""
     scene = opened("small", 8)
     scene.capacity(3)
-    scene.submit("large", 5)
-    scene.asks("large")
-    scene.submit("small", 2)
-    scene.asks("small")
-    small = scene.runs("small", 2)
-    assert small == set(scene.nodes)
+    for job, size in (("large", 5), ("small", 2), ("least", 1)):
+        scene.submit(job, size)
+        scene.asks(job)
+    small, least = scene.runs("small", 2), scene.runs("least", 1)
+    assert small | least == set(scene.nodes)
     assert "waits for 5 nodes of trn" in scene.why("large")
     assert "AWS: InsufficientInstanceCapacity" in scene.why("large")
-    assert (scene.desired, scene.most) == (2, 2)
+    assert (scene.desired, scene.most) == (3, 3)
     scene.capacity(None)
-    assert scene.runs("large", 5) == set(scene.nodes) - small
-    assert (scene.desired, scene.most) == (7, 7)
+    assert scene.runs("large", 5) == set(scene.nodes) - small - least
+    assert (scene.desired, scene.most) == (8, 8)
 
 
 def test_without_a_reservation_a_part_is_released(opened: Open) -> None:
