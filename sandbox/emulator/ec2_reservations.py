@@ -25,7 +25,7 @@ from sandbox.emulator.query import ApiError, Response, ec2_response
 
 _reservations = AccountRegionScopedDict()
 _tokens = AccountRegionScopedDict()
-"""Client token -> the type, zone, number and tags of its request, and the id of its reservation."""
+"""Client token -> the other parameters of its request, and the id of its reservation."""
 _offerings = AccountRegionScopedDict()
 
 
@@ -71,7 +71,7 @@ def create_capacity_reservation(params: dict[str, Any]) -> Response:
         raise ApiError("InvalidParameterCombination", "EndDate is given if, and only if, EndDateType is limited")
     numbers = itertools.takewhile(lambda i: ec2._p(params, f"TagSpecifications.1.Tag.{i}.Key"), itertools.count(1))
     tags = [{part: ec2._p(params, f"TagSpecifications.1.Tag.{i}.{part}") for part in ("Key", "Value")} for i in numbers]
-    token, wanted = ec2._p(params, "ClientToken"), [kind, zone, count, tags]
+    token, wanted = ec2._p(params, "ClientToken"), {k: v for k, v in params.items() if k != "ClientToken"}
     if token in _tokens:
         before, reservation_id = _tokens[token]
         if before != wanted:

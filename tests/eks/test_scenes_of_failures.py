@@ -17,7 +17,9 @@ from tests.eks.conftest import Open
 from tests.eks.scenes import LIMITS, MERGE, NAME, NAMESPACE, SLACK, TRN1, Scene
 from tests.support import swept, until
 from tests.told import told
+from trainium_cdk.eks.scaler.aws import NodeGroups
 from trainium_cdk.eks.scaler.function import RunFailed
+from trainium_cdk.eks.scaler.model import Change, Group
 from trainium_cdk.operations.why_kubernetes import waits
 
 
@@ -117,6 +119,18 @@ def test_a_small_job_does_not_wait_for_the_nodes_of_a_large_one(opened: Open) ->
     scene.capacity(None)
     assert scene.runs("large", 5) == set(scene.nodes) - small - least
     assert (scene.desired, scene.most) == (8, 8)
+
+
+def test_two_node_groups_in_one_second(opened: Open, local_aws: LocalAws) -> None:
+    """Each has client tokens of its own, which EC2 binds to their first request."""
+    groups, now = NodeGroups(NAME, local_aws.client), time.time()
+    group = Group("trn", {}, minimum=0, maximum=4, desired=0)
+    for count, scene in enumerate((opened("twin-a", 4), opened("twin-b", 4)), 1):
+        found = groups.find(scene.settings.groups[0])
+        assert groups.change(group, found, Change(reserve=(count,)), now, now + 60) == ""
+        [made] = scene.reserved()
+        assert made["TotalInstanceCount"] == count
+        groups.change(group, found, Change(cancel=(made["CapacityReservationId"],)), now, now)
 
 
 def test_without_a_reservation_a_part_is_released(opened: Open) -> None:

@@ -118,7 +118,7 @@ class NodeGroups:
     ) -> tuple[int, str]:
         """All together, else each alone, so that a small workload does not wait for the nodes of a large one. Returns how many were not
         reserved, and why."""
-        token = f"{self._cluster}-{group.name}-{int(now)}"
+        token = f"{found.scaling['AutoScalingGroupName']}-{int(now)}"  # EKS's own name, which ends with a UUID
         if not (trouble := self._reserve(group, found, sum(counts), token, ends)):
             return 0, ""
         refused, missing = sum(counts), sum(counts)
