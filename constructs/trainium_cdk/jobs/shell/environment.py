@@ -35,7 +35,9 @@ def layer(place: str, programs: str, index: str) -> None:
         index: of the Neuron packages, beside pip's own; the pip.conf of this Python wins.
     """
     there = Path(place)
-    packages = Path(sysconfig.get_path("purelib", vars={"base": place, "platbase": place}))
+    # not this Python's own scheme: that of Debian and Ubuntu is local/lib/python3.X/dist-packages
+    scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"  # as the module venv does
+    packages = Path(sysconfig.get_path("purelib", scheme, vars={"base": place, "platbase": place}))
     found = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
     (packages / "trn-base.pth").write_text(
         "".join(f"import site; site.addsitedir({p!r})\n" for p in found if Path(p).is_dir())
