@@ -169,7 +169,7 @@ def test_several_jobs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     jobs = Jobs(*JOBS)
     assert run(monkeypatch, jobs, "status", "bert", "a-1", "--json") == 0
     assert [one["id"] for one in json.loads(capsys.readouterr().out)] == ["bert-3", "a-1"]
-    assert run(monkeypatch, jobs, "cancel", "bert", "b-2", "a-1") == 1
+    assert run(monkeypatch, jobs, "cancel", "bert", "bert-3", "b-2", "a-1") == 1
     assert jobs.cancelled == ["bert-3", "a-1"], "one that fails does not keep the others"
     assert "the head node does not answer" in capsys.readouterr().err
     assert run(monkeypatch, jobs, "wait", "b-2") == 0

@@ -204,7 +204,7 @@ def cancel(
     Exit code 1 if one of them could not be cancelled; the others are cancelled.
     """
     jobs, found, failed = backend(on), [], False
-    for id in [whole(jobs, id) for id in ids]:
+    for id in dict.fromkeys(whole(jobs, id) for id in ids):
         try:
             job = jobs.cancel(id)
         except TrnError as e:
@@ -236,7 +236,7 @@ def wait(
     Exit code 0: all completed; 1: one failed, was cancelled, or has not ended within --timeout.
     """
     jobs, found = backend(on), []
-    ids = [whole(jobs, id) for id in ids]
+    ids = list(dict.fromkeys(whole(jobs, id) for id in ids))
     end = None if timeout is None else time.monotonic() + timeout
     named = " ".join(ids)
     with status_when_interrupted(lambda: f"{goes_on(named)}. To wait again: trn wait {named}{at(on)}"):

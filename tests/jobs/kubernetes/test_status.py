@@ -62,6 +62,18 @@ def test_a_cancelled_job_keeps_when_its_stages_began() -> None:
     assert (waited.state, waited.started) == ("CANCELLED", None)
 
 
+def test_what_had_completed_stays_so_after_a_cancellation() -> None:
+    before = seen("", None, None, stages=("precompile", TRAIN))
+    for number, pod in enumerate(before.pods):
+        over = {"exitCode": 0, "startedAt": "2026-11-24T07:00:00Z", "finishedAt": f"2026-11-24T07:10:0{number}Z"}
+        pod["status"]["initContainerStatuses"] = [{"name": "precompile", "state": {"terminated": over}}]
+    before.job["metadata"] |= {"uid": "u", "resourceVersion": "7"}
+    change = status.cancelled(before.job, status.status(before).stages)["status"]
+    compiled, trained = status.status(status.Seen({**before.job, "status": change}, [])).stages
+    assert (compiled.state, compiled.started, compiled.ended) == ("COMPLETED", 1795503600, 1795504201)
+    assert trained.state == "CANCELLED"
+
+
 LIMIT, FINAL = "Failed: ReachedMaxRestarts", "Failed: FailJobSetFailurePolicyAction"
 
 

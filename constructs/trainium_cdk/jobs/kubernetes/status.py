@@ -104,14 +104,16 @@ def failed(job: Object, reason: str, message: str) -> Object:
 
 
 def cancelled(job: Object, stages: Iterable[Stage]) -> Object:
-    """The change of its status by which a JobSet is cancelled. It says when its stages began: their pods, which know it, are deleted."""
+    """The change of its status by which a JobSet is cancelled. It says when its stages began and completed: their pods, which know it,
+    are deleted."""
     began = [f"; {s.name} began {_time(s.started)}" for s in stages if s.started]
-    return failed(job, CANCELLED, f"trn cancel{''.join(began)}")
+    done = [f"; {s.name} completed {_time(s.ended)}" for s in stages if s.state == "COMPLETED" and s.ended]
+    return failed(job, CANCELLED, f"trn cancel{''.join(began + done)}")
 
 
-def _began(message: str) -> dict[str, int | None]:
-    """When stages began, of the message of a job that was cancelled."""
-    return {name: seconds(at) for name, at in re.findall(r"; (\w+) began (\S+Z)", message)}
+def _times(message: str, what: str) -> dict[str, int | None]:
+    """When stages began or completed, of the message of a job that was cancelled."""
+    return {name: seconds(at) for name, at in re.findall(rf"; (\w+) {what} (\S+Z)", message)}
 
 
 def _time(since_1970: float) -> str:
@@ -326,8 +328,10 @@ def _with_job(stages: list[Stage], seen: Seen) -> list[Stage]:
             stage = replace(stage, state="COMPLETED", reason="", exit_code=0, started=began, ended=stage.ended or at)
         elif failed and failed["reason"] in (CANCELLED, NEVER) and stage.state != "COMPLETED":
             why = f"did not run: {_cut(failed['message'])}" if failed["reason"] == NEVER else ""
-            began = stage.started or _began(failed["message"]).get(stage.name)
+            began = stage.started or _times(failed["message"], "began").get(stage.name)
             stage = replace(stage, state="CANCELLED", reason=why, exit_code=None, started=began, ended=at)
+            if done := _times(failed["message"], "completed").get(stage.name):
+                stage = replace(stage, state="COMPLETED", exit_code=0, ended=done)
         elif before is not None and ACTIVE & {stage.state, before.state}:
             stage = _after(stage, before)
         elif stage.state in ACTIVE:
