@@ -48,6 +48,13 @@ def test_the_file_can_be_deployed(
     assert everything_on.on_destroy == "keep"
 
 
+@pytest.mark.parametrize("name", ["null", "true", "yes"])
+def test_a_name_that_yaml_reads_as_no_text(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("--name", name)
+    assert settings.load(Path("environment.yaml")).name == name
+
+
 @pytest.mark.parametrize(("nodes", "size"), [(30, "small"), (31, "medium"), (1000, "large")])
 def test_the_controller_of_pcs_holds_the_nodes(
     nodes: int, size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -108,7 +108,7 @@ def init(
     text = (_HEAD + chosen.example).format(
         file=terminal.line(printed(file)),
         title=title,
-        name=name,
+        name=f'"{name}"' if name in ("null", "true", "false") else name,  # which YAML reads as no text
         region=place,
         instance_type=instance_type,
         nodes=nodes,

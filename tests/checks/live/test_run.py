@@ -121,6 +121,7 @@ COSTS = [
     ("storage: {efs: {throughput: provisioned, provisioned_mibps: 100}}", "slurm", 0.68 + 0.05 + (40 + 600) / 730, 16 * (21.5 + 40 / 730) + CPU, []),
     ("pcluster: {head: {instance_type: c7i.large}}", "slurm", 0.05 + 40 / 730, 16 * (21.5 + 40 / 730) + CPU, ["head node: c7i.large"]),
     ("pcluster: {cpu_queue: null}", "slurm", 0.68 + 0.05 + 40 / 730, 16 * (21.5 + 40 / 730), []),
+    ("pcluster: {login_nodes: {instance_type: m5.large, count: 2}}", "slurm", 0.68 + 0.05 + 40 / 730 + 2 * 0.096 + 0.0225, 16 * (21.5 + 40 / 730) + CPU, []),
     (RESERVED, "slurm", 0.68 + 0.05 + 40 / 730 + 16 * 21.5, 16 * 40 / 730 + CPU, []),
     (BLOCK, "slurm", 0.68 + 0.05 + 40 / 730 + 16 * 40 / 730, CPU, []),
     ("eks: {bastion_host: null}", "eks", 0.10 + 2 * 0.096 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.096, []),

@@ -99,7 +99,7 @@ class SlurmInventory(AnySlurm):
                 instance_type=login.instance_type,
                 addresses=private,
             )
-            yield Part(name="load balancer of the login nodes", addresses=private)
+            yield Part(name="load balancer of the login nodes", price="network-load-balancer-hour", addresses=private)
 
     def linked_roles(self) -> tuple[str, ...]:
         return ("scaling", "balancer") if self.env.pcluster.login_nodes else ()
