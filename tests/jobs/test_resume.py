@@ -32,6 +32,7 @@ from trainium_cdk.jobs import (
     TorchTitan,
     checkpoints,
     plan,
+    shell,
 )
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.models import Template
@@ -223,6 +224,18 @@ def test_phase_2_goes_on_from_a_checkpoint_of_phase_2() -> None:
     sent = render(job, make_cluster(), "t")
     assert '[ -e "${TRN_SHARED_ROOT:-}"/efs/ckpt_7032.pt ]' not in sent.text
     assert '[ -z "$TRN_CHECKPOINT" ] && [ ! -f "$TRN_PHASE1" ]' in sent.files["train.sbatch"].decode()
+
+
+@pytest.mark.parametrize("member", ["", "/3"])
+def test_phase_2_starts_from_the_checkpoint_of_another_job(member: str, tmp_path: Path) -> None:
+    """Also a member of an array, whose folder is in the array's."""
+    torch_file(tmp_path / "trn/jobs/first-1/output/ckpt_7.pt")
+    job = BertLarge(phase=2, checkpoint="first-1", array="3" if member else None)
+    before = job.template(plan(job, make_cluster())).before
+    functions = shell.read("checkpoints.sh").decode()
+    text = f'set -euo pipefail\nsay() {{ echo "$*"; }}\n{functions}\n{before}\necho "$TRN_PHASE1"'
+    done = completed(["bash", "-c", text], env={**os.environ, "job": f"{tmp_path}/trn/jobs/second-1{member}"})
+    assert done.stdout == f"{tmp_path}/trn/jobs/first-1/output/ckpt_7.pt\n", done.stderr
 
 
 TRAIN = """#!/bin/bash

@@ -321,7 +321,7 @@ def _first_checkpoint(checkpoint: str, *, resumes: bool) -> str:
     if checkpoint.startswith("/"):
         place = quote.shared(checkpoint)
     else:
-        place = f'$(newest_checkpoint "${{job%/*}}"/{checkpoint}/output)'
+        place = f'$(newest_checkpoint "${{job%/jobs/*}}"/jobs/{checkpoint}/output)'
     there = '[ -z "$TRN_CHECKPOINT" ] && ' if resumes else ""
     return f"""TRN_PHASE1={place}
 if {there}[ ! -f "$TRN_PHASE1" ]; then
