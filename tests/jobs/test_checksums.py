@@ -89,3 +89,29 @@ def test_a_job_kind_passes_the_checksums_that_the_catalogue_has() -> None:
     for line in lines:
         uri, _, *sha256 = line.split()[2:]
         assert sha256 == ([recorded[uri]] if uri in recorded else [])
+
+
+def test_a_prefix_is_fetched_as_it_is_there_also_after_an_interruption(local_aws: LocalAws, tmp_path: Path) -> None:
+    """What is left of an attempt before is not a part of the data set: a file that the prefix no longer has, or the folder itself."""
+    need(shutil.which("aws") is not None, "the AWS CLI is not installed")
+    s3, script = local_aws.client("s3"), tmp_path / "fetch.sh"
+    s3.create_bucket(Bucket=BUCKET)
+    for name in ("a", "below/b"):
+        s3.put_object(Bucket=BUCKET, Key=f"corpus/{name}", Body=name.encode())
+    script.write_bytes(shell.fetch())
+    made = {
+        "PATH": os.environ["PATH"],
+        **local_aws.variables,
+        "job": "-",
+        "trn": str(tmp_path),
+        "python": "-",
+        "mode": "fetch",
+    }
+    wanted = {"a": b"a", "below/b": b"below/b"}
+    for left in (tmp_path / "data/set.part/removed", tmp_path / "data/set/below/b"):
+        left.parent.mkdir(parents=True, exist_ok=True)
+        left.write_bytes(b"old")
+        (tmp_path / "done/data-set").unlink(missing_ok=True)
+        done = completed(["bash", "-c", f'. "$0"; data_prefix set s3://{BUCKET}/corpus', str(script)], env=made)
+        assert (done.returncode, files_below(tmp_path / "data/set")) == (0, wanted), done.stderr
+        assert not (tmp_path / "data/set.part").exists()

@@ -90,8 +90,9 @@ data_prefix() {
 sync_prefix() {
   say "fetching $1"
   mkdir -p "$2.part"
-  aws s3 sync --only-show-errors "${1%/}/" "$2.part/"
+  aws s3 sync --only-show-errors --delete "${1%/}/" "$2.part/"
   if [ -z "$(ls -A "$2.part")" ]; then die "there is nothing at $1. Check the bucket and the prefix"; fi
+  rm -rf "$2"
   mv "$2.part" "$2"
 }
 
