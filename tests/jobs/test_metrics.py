@@ -48,6 +48,10 @@ TITAN = (
     "[rank0]:[titan] 2026-10-20 10:00:00,000 - root - INFO - \x1b[31mstep: 10  \x1b[32mloss: 10.2954  \x1b[38;2;180;60;0m"
     "grad_norm:  1.4273  \x1b[38;2;54;234;195mmemory: 24.31GiB(25.32%)  \x1b[34mtps: 1,532  \x1b[36mtflops: 88.71  \x1b[35mmfu: 13.30%\x1b[39m"
 )
+TITAN_VALIDATES = (
+    "[rank0]:[titan] 2026-10-20 10:00:00,000 - root - INFO - \x1b[33mvalidate step: 10  \x1b[32mloss: 10.3011  "
+    "\x1b[38;2;54;234;195mmemory: 24.31GiB(25.32%)  \x1b[34mtps: 4,532\x1b[39m"
+)
 TRAINER = "{'loss': 2.3051, 'grad_norm': 1.25, 'learning_rate': 4.8e-05, 'epoch': 0.02}"
 START = "trn: train: Slurm job 7 on compute1-dy-trn-[1-2], 2026-11-20T08:00:05Z"
 COUNT = "2023-06-11 23:04:08.000738: INFO ||PARALLEL_COMPILE||: Total failed compilations: 0"
@@ -70,6 +74,7 @@ BERT_STEP = Step(14, 11.25, 2.8e-6, 6497.86)
         (NEMO.replace("188.0", "1.88e+2"), [Step(188, 7.56, total_steps=301501)]),
         (NXDT, [Step(1, 6.93, 2.73e-5, 0.108, 8.6, 62)]),
         (TITAN, [Step(10, 10.2954, grad_norm=1.4273, tokens_per_second=1532.0)]),
+        (TITAN_VALIDATES, []),
         (TRAINER, [Step(None, 2.3051, 4.8e-5, grad_norm=1.25)]),
         ("Sanity Checking:  50%|#####     | 1/2 [00:01<00:01,  1.0it/s]", []),
         (

@@ -30,7 +30,7 @@ _PACKAGES = Packages(pins=("huggingface-hub",), also="TorchTitan's commit and it
 _SOURCE = '"$trn/src/torchtitan-$torchtitan_ref"'
 _ONE_LOG = "--local-ranks-filter 0 --role rank --tee 3"
 """Options of the launcher, as TorchTitan's run_train.sh sets them: every worker logs every step, and the log shows one worker per node."""
-_LINE = Pattern(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{1,4}(?P<rest>loss:[^\r\n]{1,400})")
+_LINE = Pattern(r"(?<!validate )\bstep:\s{0,20}(?P<step>\d{1,15})\s{1,4}(?P<rest>loss:[^\r\n]{1,400})")
 _PAIR = Pattern(rf"(?P<key>\w{{2,20}}):\s{{0,20}}(?P<value>{NUMBER}|\d{{1,3}}(?:,\d{{3}}){{1,5}})(?=[\s%G]|$)")
 _USUAL = (
     rf"- {COLOUR}step: {{1,9}}(?P<step>{WHOLE})  {COLOUR}loss: {{1,9}}(?P<loss>{USUAL})  {COLOUR}grad_norm: {{1,9}}(?P<grad_norm>{USUAL})  "
@@ -41,7 +41,7 @@ _USUAL = (
 
 @reads("step:", usual=(_USUAL, _USUAL.replace(COLOUR, "")))
 def read(text: str) -> Iterator[tuple[int, Step]]:
-    """TorchTitan's lines, without their colours."""
+    """TorchTitan's lines, without their colours. Those of a validation are no training steps."""
     for match in _LINE.finditer(text):
         values = {m["key"]: parse_number(m["value"].replace(",", "")) for m in _PAIR.finditer(match["rest"])}
         step = Step(
