@@ -31,5 +31,12 @@ def test_other_instance_types_are_not_compared() -> None:
     assert summarize(summary, PUBLISHED) == ["step 1: loss 2, from 2; 1,000,000.0 sequences/s on average"]
 
 
+def test_a_loss_that_became_nan_is_told() -> None:
+    summary = Summary()
+    for loss in (2.0, 1.5, None):
+        summary.add(Step(None, loss))
+    assert summarize(summary) == ["3 steps: loss not a number, from 2"]
+
+
 def test_nothing_to_report() -> None:
     assert summarize(Summary()) == []

@@ -343,16 +343,16 @@ def show(found: JobStatus) -> None:
 
 def summarize(summary: Summary, published: Expected | None = None) -> list[str]:
     """A run's metrics as lines of text."""
+    from trainium_cdk.jobs.records import NO_NUMBER
+
     lines = []
     if summary.graphs:
         lines.append(f"compiled {summary.graphs} graphs, {summary.failed_graphs} failed")
     if summary.last:
         step, loss = summary.last.step, summary.last.loss
         text = counted(summary.steps, "step") if step is None else f"step {step}"
-        if loss is not None:
-            text += f": loss {loss:.4g}" + (
-                f", from {summary.first_loss:.4g}" if summary.first_loss is not None else ""
-            )
+        if summary.first_loss is not None:
+            text += f": loss {NO_NUMBER if loss is None else f'{loss:.4g}'}, from {summary.first_loss:.4g}"
         if summary.throughput is not None:
             text += f"; {summary.throughput:,.1f} sequences/s on average"
             # far above the published throughput, it is not Trainium: for example the sandbox's fake training program

@@ -63,8 +63,7 @@ def array_view(
     rank = {"RUNNING": 0, "PENDING": 2}
     for member in sorted(status.members, key=lambda m: rank.get(m.state, 1))[:_MEMBERS]:
         run = by_id.get(f"{status.id}/{member.name}")
-        last = run.curves.last if run else {}
-        values = [number(last[name]) if name in last else "" for name in ("loss", "throughput")]
+        values = [run.curves.now(name) if run and name in run.curves else "" for name in ("loss", "throughput")]
         step = f"{run.curves.step:,}" if run and run.curves.step is not None else ""
         made.add_row(member.name, state_text(member.state), step, *values, Text(line(member.reason), overflow="fold"))
     parts: list[RenderableType] = [
@@ -154,7 +153,7 @@ def _curves(run: Run, width: int, metrics: Sequence[str]) -> Columns | Text:
         points = run.curves[name].all()
         values = [value for _, value in points]
         lines = plot(points, each - 4, 8)
-        ends = f"{number(min(values))} to {number(max(values))}, now {number(run.curves.last[name])}"
+        ends = f"{number(min(values))} to {number(max(values))}, now {run.curves.now(name)}"
         title = f"{METRICS[name]}: {ends}"
         panels.append(Panel(Text("\n".join(lines), "cyan"), title=title, title_align="left", width=each))
     return Columns(panels, padding=(0, 1))

@@ -257,6 +257,8 @@ USUAL = DECIMAL + r"[-+eE0-9]{0,5}"
 """What looks like a number, in the form of a usual line: shorter than what readers accept, so that both read the same."""
 COLOUR = r"\x1b\[[0-9;]{0,20}m"
 """A control sequence of a terminal, as a regular expression."""
+NO_NUMBER = "not a number"
+"""What is shown for a value that is nan or infinite, of which a step has None."""
 _MOST = 1e15
 LONGEST_LINE = 100_000
 """Only this much of a line is read; lines of a training are shorter."""

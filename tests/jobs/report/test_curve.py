@@ -46,3 +46,5 @@ def test_only_metrics_with_values_have_a_curve() -> None:
         "grad_norm": [(2, 0.1)],
     }
     assert (curves.step, curves.last) == (2, {"loss": 1.5, "grad_norm": 0.1})
+    curves.add(Steps.of(Step(None, loss=None, grad_norm=0.2)))  # nan
+    assert (curves.step, curves.now("loss"), curves.now("grad_norm")) == (3, "not a number", "0.2")

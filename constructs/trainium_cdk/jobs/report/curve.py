@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add
 
-from trainium_cdk.jobs.records import Steps
+from trainium_cdk.drawing.chart import number
+from trainium_cdk.jobs.records import NO_NUMBER, Steps
 
 POINTS = 1000
 """The most points that a curve keeps: more than a screen has pixels for one chart."""
@@ -79,7 +80,7 @@ class Curves(dict[str, Curve]):
 
     Attributes:
         step: the newest one; trainers that print none are counted.
-        last: its values.
+        last: its values; a metric is not among them if it is nan or infinite there.
     """
 
     def __init__(self) -> None:
@@ -96,3 +97,9 @@ class Curves(dict[str, Curve]):
                 if values := part.columns.get(name):
                     self.last[name] = values[-1]
                     self.setdefault(name, Curve()).add(steps, values)
+                else:
+                    self.last.pop(name, None)
+
+    def now(self, name: str) -> str:
+        """The value of a metric that has a curve, at the newest step."""
+        return number(self.last[name]) if name in self.last else NO_NUMBER
