@@ -73,7 +73,11 @@ class Finetune(Job):
     lora_rank: int = Field(default=32, ge=1, le=1024, description="Rank of the adapters of all linear layers.")
     lora_alpha: int | None = Field(default=None, ge=1, description="Scale of the adapters. Default: half their rank.")
     epochs: int = Field(default=1, ge=1, description="Passes over the data set.")
-    run_steps: int | None = Field(default=None, ge=1, description="Stop after this many steps. Default: all.")
+    run_steps: int | None = Field(
+        default=None,
+        ge=1,
+        description="Train this many steps, whatever epochs says. Default: as many as the epochs have.",
+    )
     max_length: int = Field(default=2048, ge=8, description="Tokens of a sequence; longer ones are cut.")
     batch_size: int = Field(default=1, ge=1, description="Sequences of one microstep of one NeuronCore.")
     accumulation: int = Field(default=8, ge=1, description="Gradient accumulation microsteps.")
@@ -91,6 +95,12 @@ class Finetune(Job):
     def _possible(self) -> Self:
         if self.data and self.dataset:
             raise wrong(f"data is {self.data} and dataset is {self.dataset}: give one of them")
+        given = {"lora_rank": self.lora_rank, "lora_alpha": self.lora_alpha}
+        for option, value in given.items():
+            if self.method == "full" and value is not None and option in self.model_fields_set:
+                raise wrong(
+                    f"{option} is {value}, but method is full, which trains no adapters. Remove it, or choose method lora"
+                )
         return self
 
     @property

@@ -86,7 +86,11 @@ class Lora(Job):
         description="Directory on the cluster with the model's files. Default: from Hugging Face; Llama is gated: --env HF_TOKEN.",
     )
     epochs: int = Field(default=3, ge=1, description="Passes over the data set.")
-    run_steps: int | None = Field(default=None, ge=1, description="Stop after this many steps. Default: all.")
+    run_steps: int | None = Field(
+        default=None,
+        ge=1,
+        description="Train this many steps, whatever epochs says. Default: as many as the epochs have.",
+    )
     learning_rate: float | None = Field(
         default=None, gt=0, lt=1, description="Peak learning rate. Default: qwen3-8b 8e-4, llama3.1-8b 1e-4."
     )
