@@ -1,5 +1,6 @@
 """The fields of every job, and the base class of job kinds. The kinds are in `kinds/`, one file each."""
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,6 +89,15 @@ def check_checkpoints(last: int, interval: int) -> None:
             f"it stops after step {last}, but writes checkpoints every {interval} steps only, so that the last {last % interval} "
             f"steps would be lost. Stop after {last - last % interval} steps, or give another --checkpoint-interval"
         )
+
+
+def plain(text: str) -> str:
+    """The text as a job's name may be.
+
+    >>> plain("torchtitan-My_Qwen3.5")
+    'torchtitan-my-qwen3.5'
+    """
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower())[:40].strip(".-")
 
 
 class Checkpoints(NamedTuple):
@@ -239,7 +249,7 @@ class Job(BaseModel):
     @property
     def label(self) -> str:
         """The first part of the job's id."""
-        return self.name or self.kind
+        return self.name or plain(self.kind)
 
     @property
     def cache_set(self) -> str:

@@ -150,6 +150,16 @@ def test_fine_tuning_goes_on_from_its_newest_checkpoint() -> None:
     assert batch.global_size == 2 * 4 * 128
 
 
+@pytest.mark.parametrize(
+    ("preset", "label"), [("My_Qwen3.5", "torchtitan-my-qwen3.5"), ("a" * 28 + "_b", "torchtitan-" + "a" * 28)]
+)
+def test_any_preset_gives_ids_that_commands_take(preset: str, label: str) -> None:
+    """`trn list` does not show others on Slurm, and --after and --resume-from refuse them."""
+    id = render(TorchTitan(ref=REF, module="llama3", config="llama3_8b", model="a/b", preset=preset), TRN2, "t").id
+    assert id == f"{label}-t"
+    assert Finetune(name=label, after=id, resume_from=id).after == id
+
+
 def test_presets_are_values_that_others_win_over() -> None:
     """Gated models are fetched with a token; a model that was fetched is not asked for again while training."""
     job = TorchTitan(ref=REF, preset="qwen3-8b-sft", steps=7, dataset="openai/gsm8k socratic")

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import hub, quote, templates
-from trainium_cdk.jobs.models import AbsolutePath, Checkpoints, Data, Job, Override, Upstream, Word
+from trainium_cdk.jobs.models import AbsolutePath, Checkpoints, Data, Job, Override, Upstream, Word, plain
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.records import COLOUR, NUMBER, USUAL, WHOLE, Pattern, Reader, Step, parse_number, reads
@@ -139,7 +139,7 @@ class TorchTitan(Job):
 
     @property
     def label(self) -> str:
-        return self.name or f"{self.kind}-{self.preset}"[:40].rstrip(".-") if self.preset else super().label
+        return self.name or plain(f"{self.kind}-{self.preset}") if self.preset else super().label
 
     @property
     def cache_set(self) -> str:
