@@ -102,6 +102,7 @@ BERT_STEP = Step(14, 11.25, 2.8e-6, 6497.86)
             "0: trn: precompile: node 0 of 2, ranks 0 to 31, on ip-10-0-1-2, attempt 1, 2026-11-20T08:00:05Z",
             [Start("precompile", 1795161605, 1)],
         ),
+        (START.replace("[1-2]", f"[{','.join(map(str, range(1, 999, 2)))}]"), [Start("train", 1795161605)]),
         ("trn: train: Slurm job 7 on n, 2026-02-31T08:00:05Z", []),
         ("nothing of interest", []),
         ("", []),

@@ -61,7 +61,8 @@ _CACHE = re.compile(
     r"done are (?P<done>\d{1,9}), total is (?P<total>\d{1,9}?)" + _END
 )
 _START = re.compile(
-    r"trn: (?P<stage>prepare|precompile|train): .{0,300}?(?:, attempt (?P<attempt>\d{1,6}))?, "
+    # the names of hundreds of nodes may be long
+    r"trn: (?P<stage>prepare|precompile|train): (?:Slurm job \d{1,12} on [^ ]{1,60000}|.{0,300}?)(?:, attempt (?P<attempt>\d{1,6}))?, "
     r"(?P<time>20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ)"
 )
 _OTHERS = ("_COMPILE||: ", "_CACHE||: ", "trn: ")
