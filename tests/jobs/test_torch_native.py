@@ -49,6 +49,20 @@ def test_a_users_own_flags_arrive_unchanged(engine: str) -> None:
     assert flags == ["export NEURON_CC_FLAGS=-O1"]
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("-O1", "'-O1 --logical-nc-config=1'"),
+        ("--logical-nc-config 1 -O1", "'--logical-nc-config 1 -O1'"),
+        ("-lnc=2", "-lnc=2"),
+    ],
+)
+def test_of_torch_xla_a_users_own_flags_keep_the_lnc(given: str, wanted: str) -> None:
+    """Without it, the compiler's is 2, and the runtime does not load what it has compiled."""
+    lines = node_script("slurm", SCRIPT.model_copy(update={"env": {"NEURON_CC_FLAGS": given}}), 1)
+    assert f"export NEURON_CC_FLAGS={wanted}" in lines
+
+
 @pytest.mark.parametrize("engine", ["slurm", "eks"])
 def test_torch_xla_has_both_in_the_flags(engine: str) -> None:
     lines = node_script(engine, SCRIPT, 1)

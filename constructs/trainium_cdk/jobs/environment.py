@@ -6,6 +6,7 @@ scripts of the vendor's samples, as of 2026-11. What depends on the node (the co
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from trainium_cdk.errors import UnknownCatalogEntry
@@ -44,13 +45,13 @@ def launch_environment(plan: Plan, catalog: Catalog | None = None) -> dict[str, 
             env["CCOM_SOCKET_IFNAME"] = plan.cluster.socket_interface
     if job.nodes >= LARGE and plan.framework == "torch-xla":
         env |= {"XLA_USE_DUMMY_STORE": "1", "TORCH_DIST_INIT_BARRIER": "0"}
-    env |= job.launch_environment(plan, torch_version(plan, catalog))
-    if fleet.lnc:  # compiler and runtime need the same value
-        env["NEURON_LOGICAL_NC_CONFIG"] = str(fleet.lnc)
-        if plan.framework != "torch-native":  # TorchNeuron passes that variable to the compiler itself
-            flags = f"{env.get('NEURON_CC_FLAGS', '')} --logical-nc-config={fleet.lnc}"
-            env["NEURON_CC_FLAGS"] = flags.strip()
-    return {**env, **job.env}
+    lnc = {"NEURON_LOGICAL_NC_CONFIG": str(fleet.lnc)} if fleet.lnc else {}
+    env |= {**job.launch_environment(plan, torch_version(plan, catalog)), **lnc, **job.env}
+    if fleet.lnc and plan.framework != "torch-native":  # TorchNeuron passes that variable to the compiler itself
+        flags = env.get("NEURON_CC_FLAGS", "")
+        if not re.search(r"(^|\s)--?(logical-nc-config|lnc)\b", flags):  # compiler and runtime need the same value
+            env["NEURON_CC_FLAGS"] = f"{flags} --logical-nc-config={env['NEURON_LOGICAL_NC_CONFIG']}".strip()
+    return env
 
 
 def cache_lines(framework: str) -> str:
