@@ -32,6 +32,19 @@ def folder(model: str) -> str:
     return f'"$trn/hf_cache/hub/models--{model.replace("/", "--")}/snapshots"/*'
 
 
+def check_home(job: Job) -> None:
+    """Check that a job whose models and data `prepare` fetches does not name another folder for them.
+
+    Raises:
+        JobError: it does.
+    """
+    if home := job.env.get("HF_HOME"):
+        raise JobError(
+            f"env HF_HOME is {home}, but {job.kind} reads models and data sets where `prepare` puts them, in trn/hf_cache of the shared file "
+            "system. Remove it"
+        )
+
+
 def check_gated(job: Job, model: str, otherwise: str) -> None:
     """Check that a job has a token for a model that only some may read.
 

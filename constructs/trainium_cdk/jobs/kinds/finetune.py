@@ -111,6 +111,7 @@ class Finetune(Job):
         return Batch(self.batch_size, self.accumulation, fleet.cores * self.nodes)
 
     def check(self, plan: Plan) -> None:
+        hub.check_home(self)
         if self.precompile:
             raise JobError(
                 "finetune cannot precompile: TorchNeuron compiles while it runs. Submit it without --precompile"

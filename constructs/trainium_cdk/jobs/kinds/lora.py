@@ -120,6 +120,7 @@ class Lora(Job):
         return Batch(1, self.accumulation or self._example.accumulation, copies)
 
     def check(self, plan: Plan) -> None:
+        hub.check_home(self)
         if self.weights is None:
             hub.check_gated(self, self._example.model, "--weights")
 

@@ -166,6 +166,7 @@ class TorchTitan(Job):
             )
 
     def check(self, plan: Plan) -> None:
+        hub.check_home(self)
         if self.precompile:
             raise JobError(
                 f"{self.kind} cannot precompile: TorchNeuron compiles while it runs. Submit it without --precompile"
