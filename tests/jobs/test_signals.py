@@ -43,3 +43,12 @@ def test_a_signal_is_no_success(whom: str, backend: SlurmBackend, slurm: LocalSl
     ended = backend.wait(sent.id, 600)
     assert (ended.state, ended.current.exit_code) == ("FAILED", 143)
     assert not list(state.glob("train.task.*"))
+
+
+def test_a_program_that_is_told_to_end_may_save_its_state(backend: SlurmBackend, shared: Path) -> None:
+    """For as long as Slurm's KillWait; what it says then is in its node's log."""
+    sent = backend.submit(script("trap 'sleep 2; echo has saved; exit 1' TERM; echo began; sleep 3600 & wait"))
+    log = shared / "trn/jobs" / sent.id / "logs/train.0.log"
+    assert until(lambda: log.exists() and "began" in log.read_text())
+    assert backend.cancel(sent.id).state == "CANCELLED"
+    assert until(lambda: "has saved" in log.read_text())

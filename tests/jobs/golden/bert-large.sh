@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=1dd34e205b80b75dc7be1c8fc787a339e995b8e9a21286a49e1643a540219f79
+digest=7dc36d7d64a15c169811f1df93a7359128f04621c6a60673ca4ce882962e6166
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -343,7 +343,12 @@ ended() {
 trap ended EXIT
 : > "$job/state/$stage.begun"
 
-run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
+# A program that is told to end has Slurm's KillWait to save its state: the task ends after it.
+trap 'exit 143' TERM
+run 2>&1 | (
+  trap '' TERM
+  exec tee -a "$job/logs/$stage.$NODE_RANK.log"
+)
 # A success is recorded here: at a signal, the trap's exit code is that of the command before, 0.
 : > "$job/state/$stage.task.$SLURM_PROCID"
 EOF

@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=495c9c2f31e13981a6103d025fcbc4918bed83aa51a0e2dc6b68f3ddf0b30421
+digest=5e581490c4b6fa3f154d70639afd7241ff51d15c2454a514ce5e563f90108f52
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -139,7 +139,12 @@ ended() {
 trap ended EXIT
 : > "$job/state/$stage.begun"
 
-run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
+# A program that is told to end has Slurm's KillWait to save its state: the task ends after it.
+trap 'exit 143' TERM
+run 2>&1 | (
+  trap '' TERM
+  exec tee -a "$job/logs/$stage.$NODE_RANK.log"
+)
 # A success is recorded here: at a signal, the trap's exit code is that of the command before, 0.
 : > "$job/state/$stage.task.$SLURM_PROCID"
 EOF

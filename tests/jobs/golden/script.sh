@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=e94f4a208423f7247da4bfb8844ffd48193cbf056258725d4f110f4733614dcf
+digest=8d1f1887e6366ba750e586c9eb9804cb440acb698ca7dd18bb7723d25f27fc3d
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -296,7 +296,12 @@ ended() {
 trap ended EXIT
 : > "$job/state/$stage.begun"
 
-run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
+# A program that is told to end has Slurm's KillWait to save its state: the task ends after it.
+trap 'exit 143' TERM
+run 2>&1 | (
+  trap '' TERM
+  exec tee -a "$job/logs/$stage.$NODE_RANK.log"
+)
 # A success is recorded here: at a signal, the trap's exit code is that of the command before, 0.
 : > "$job/state/$stage.task.$SLURM_PROCID"
 EOF

@@ -212,7 +212,9 @@ def test_a_cache_that_another_job_has_left_is_taken_once(
 
 
 def test_cancelling_ends_the_processes_and_keeps_the_log(backend: KubernetesBackend, running: Running) -> None:
-    sent = backend.submit(script(b"trap 'echo was told; exit 1' TERM; echo began; sleep 3600 & wait"), "cancel")
+    sent = backend.submit(
+        script(b"trap 'sleep 2; echo has saved; exit 1' TERM; echo began; sleep 3600 & wait"), "cancel"
+    )
     assert until(lambda: text(backend.logs(sent.id)).count("began") == 2)  # on both nodes
     cancelled = backend.cancel(sent.id)
     assert (cancelled.state, cancelled.done) == ("CANCELLED", True)
@@ -223,6 +225,7 @@ def test_cancelling_ends_the_processes_and_keeps_the_log(backend: KubernetesBack
     assert listed.stages == (stage,)
     kept = text(backend.logs(sent.id, node=1))  # read on a system node: its pod is deleted
     assert "began" in kept
+    assert "has saved" in kept  # pods have a minute for that
     assert kept == (running.shared / "trn/jobs/run-cancel/logs/train.1.log").read_text()
 
 

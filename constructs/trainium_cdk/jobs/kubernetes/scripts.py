@@ -135,7 +135,7 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None, tea
     if job.time_limit:
         limit = (
             f'if [ "$stage" = train ] && [ -z "${{TRN_LIMITED:-}}" ]; then\n'
-            f'  TRN_LIMITED=1 exec timeout --kill-after=30 {seconds(job.time_limit)} bash "$0" train\nfi\n'
+            f'  TRN_LIMITED=1 exec timeout --kill-after=60 {seconds(job.time_limit)} bash "$0" train\nfi\n'
         )
     if parts.before:
         before = f"{parts.before}\n"

@@ -4,6 +4,8 @@
 set -euo pipefail
 : "${stage:?}" "${trn:?}" "${job:?}" "${files:?}"
 readonly REFUSED=64 NOT_COMPILED=65 FAILED=66
+# how long a program that is told to end may take to save its state: less than a pod's time for that, and than that of `timeout`
+readonly SAVING_SECONDS=50
 
 say() { printf 'trn: %s\n' "$*"; }
 
@@ -35,8 +37,11 @@ ranks() { printf 'ranks %s to %s' "$((NODE_RANK * NPROC_PER_NODE))" "$(((NODE_RA
 
 # logged COMMAND...: run it with its output here and in the job's directory, where it is kept after the pod.
 logged() {
-  local writer main code=0
-  exec 3> >(exec tee -a "$job/logs/$stage.${NODE_RANK:-0}.log")
+  local writer main code=0 left=$SAVING_SECONDS
+  exec 3> >(
+    trap '' TERM # it ends after all whose output it writes
+    exec tee -a "$job/logs/$stage.${NODE_RANK:-0}.log"
+  )
   writer=$!
   (
     set -e
@@ -47,7 +52,11 @@ logged() {
   # the first process of a container has no default signal handlers
   trap 'told=1; trap "" TERM; kill 0' TERM
   wait "$main" || code=$?
-  wait "$writer" || true
+  if [ -z "${told:-}" ]; then
+    wait "$writer" || true
+  else # the container ends with this script, and with it all programs
+    while kill -0 "$writer" 2> /dev/null && ((left-- > 0)); do sleep 1; done
+  fi
   return "$code"
 }
 

@@ -223,7 +223,12 @@ ended() {{
 trap ended EXIT
 : > "$job/state/$stage.begun"
 
-run 2>&1 | tee -a "$job/logs/$stage.$NODE_RANK.log"
+# A program that is told to end has Slurm's KillWait to save its state: the task ends after it.
+trap 'exit 143' TERM
+run 2>&1 | (
+  trap '' TERM
+  exec tee -a "$job/logs/$stage.$NODE_RANK.log"
+)
 # A success is recorded here: at a signal, the trap's exit code is that of the command before, 0.
 : > "$job/state/$stage.task.$SLURM_PROCID"
 """
