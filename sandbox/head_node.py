@@ -54,7 +54,7 @@ class OfflineModeIsEnabled(ConnectionError):
     pass
 
 
-def snapshot_download(repo_id: str, *, allow_patterns: list[str]) -> str:
+def snapshot_download(repo_id: str, *, revision: str = "main", allow_patterns: list[str]) -> str:
     place = Path(os.environ["HF_HOME"]) / "hub" / f"models--{repo_id.replace('/', '--')}" / "snapshots" / "sandbox"
     offline = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
     if offline.upper() in ("1", "ON", "YES", "TRUE"):

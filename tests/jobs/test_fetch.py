@@ -41,3 +41,40 @@ def test_a_data_set_of_too_few_shards_is_rejected(
     run = completed(["bash", "-c", call, FETCH, str(data), str(needed)], env=env)
     message = f"trn: {data} has {shards} files *_training_*.hdf5, and the job needs {needed}. Use fewer nodes\n"
     assert (run.returncode, run.stdout, run.stderr) == (code, "" if code else "continues\n", message if code else "")
+
+
+HUB = """
+import os
+from pathlib import Path
+
+def snapshot_download(repo_id, *, revision="main", allow_patterns):
+    # as the original: a folder for each commit, and the commit of a name that is none
+    model = Path(os.environ["HF_HOME"], "hub", "models--" + repo_id.replace("/", "--"))
+    commit = os.environ["NEWEST"] if revision == "main" else revision
+    (model / "snapshots" / commit).mkdir(parents=True, exist_ok=True)
+    for name in allow_patterns:
+        (model / "snapshots" / commit / name).touch()
+    if revision == "main":
+        (model / "refs").mkdir(exist_ok=True)
+        (model / "refs/main").write_text(commit)
+"""
+
+
+def test_all_files_of_a_model_are_of_one_commit(tmp_path: Path) -> None:
+    """A job that reads the tokenizer alone comes first; the model is changed; a job that needs its weights follows."""
+    (tmp_path / "huggingface_hub.py").write_text(HUB)
+    for newest, names in (("a", "tokenizer.json"), ("b", "tokenizer.json model.safetensors")):
+        env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(tmp_path),
+            "job": "-",
+            "trn": str(tmp_path),
+            "python": "python3",
+            "mode": "fetch",
+            "UNPACK": "-",
+            "NEWEST": newest,
+        }
+        run = completed(["bash", "-c", f'. "$0"; hugging_face owner/model {names}', FETCH], env=env)
+        assert run.returncode == 0, run.stderr
+    [snapshot] = (tmp_path / "hf_cache/hub/models--owner--model/snapshots").iterdir()
+    assert {file.name for file in snapshot.iterdir()} == {"tokenizer.json", "model.safetensors"}

@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=7dc36d7d64a15c169811f1df93a7359128f04621c6a60673ca4ce882962e6166
+digest=cfbe150c1bf995ca824ced07b2da60ed09c55875c43277c967e170e33271abe8
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

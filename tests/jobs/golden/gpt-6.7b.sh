@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=5e581490c4b6fa3f154d70639afd7241ff51d15c2454a514ce5e563f90108f52
+digest=116fc473ee9b6aaa53981bde20bd0f4e73c3c3ed257812f6934b4bbb6184cd41
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

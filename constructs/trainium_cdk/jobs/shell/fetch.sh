@@ -178,9 +178,13 @@ hugging_face() {
 }
 
 download_model() {
+  local commit=main there="$trn/hf_cache/hub/models--${1//\//--}/refs/main"
+  # files that come later are of the same commit as those that are there: each commit has a folder of its own
+  if [ -s "$there" ]; then commit=$(cat "$there"); fi
   say "fetching $1 from Hugging Face: ${*:2}"
   HF_HOME=$trn/hf_cache "$python" -c 'import sys, huggingface_hub as hub
-hub.snapshot_download(sys.argv[1], allow_patterns=sys.argv[2:])' "$@" > /dev/null
+commit, model, *files = sys.argv[1:]
+hub.snapshot_download(model, revision=commit, allow_patterns=files)' "$commit" "$@" > /dev/null
 }
 
 # hugging_face_data DATASET [CONFIGURATION]: the part `train` of a data set on Hugging Face, or of the files in a directory, into the
