@@ -76,6 +76,10 @@ BERT_STEP = Step(14, 11.25, 2.8e-6, 6497.86)
         (TITAN, [Step(10, 10.2954, grad_norm=1.4273, tokens_per_second=1532.0)]),
         (TITAN_VALIDATES, []),
         (TRAINER, [Step(None, 2.3051, 4.8e-5, grad_norm=1.25)]),
+        (f"0: {TRAINER}", [Step(None, 2.3051, 4.8e-5, grad_norm=1.25)]),
+        (f"00: {TRAINER}", [Step(None, 2.3051, 4.8e-5, grad_norm=1.25)]),
+        (f"1: {TRAINER}", []),
+        (f"010: {TRAINER}", []),
         ("Sanity Checking:  50%|#####     | 1/2 [00:01<00:01,  1.0it/s]", []),
         (
             COUNT,
@@ -420,3 +424,16 @@ def test_a_summary_counts_the_graphs_of_all_nodes() -> None:
     for record in [CompileCount("graphs", 6), CompileCount("graphs", 6), CompileCount("failed", 1), CompileError(-9)]:
         summary.add(record)
     assert (summary.graphs, summary.failed_graphs, summary.compile_errors) == (12, 1, 1)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 16])
+def test_steps_that_every_node_prints_are_counted_once(nodes: int) -> None:
+    lines = [TRAINER.replace("2.3051", f"{3 - n / 100:.4f}") for n in range(200)]
+    log = "".join(f"{node:0{len(str(nodes - 1))}}: {line}\n" for line in lines for node in range(nodes))
+    found = Follower()
+    found.feed_many(log.encode())
+    assert (found.summary.steps, found.summary.first_loss, found.summary.last and found.summary.last.loss) == (
+        200,
+        3,
+        1.01,
+    )

@@ -46,6 +46,9 @@ _MEGATRON = re.compile(
 )
 _PAIR = re.compile(rf"(?P<key>[a-z()\- ]{{3,40}}):\s{{0,20}}(?P<value>{NUMBER})\s{{0,20}}(?:\||$)")
 _DICTIONARY = re.compile(r"\{(?P<rest>'loss': [^{}\r\n]{1,1000})\}")
+_OTHER_NODE = re.compile(r" *0*[1-9]\d{0,5}: ")
+"""The beginning of a line of another node than the first, where a log has the lines of several."""
+_OF_FIRST = "".join(rf"(?<![1-9]{digits}: \{{)" for digits in ("", r"\d", r"\d\d", r"\d\d\d"))
 _ENTRY = re.compile(rf"'(?P<key>\w{{1,40}})': '?(?P<value>{NUMBER})'?(?=[,}}\s]|$)")
 _END = r"(?=\d{4}-\d\d-\d\d |\D|$)"  # the end of a number, or the next line's date joined to it
 _COUNT = re.compile(
@@ -189,12 +192,14 @@ def _dictionaries() -> Iterator[str]:
             if others
             else ""
         )
-        yield rf"\{{{first}{other}, 'epoch': {quote}{USUAL}{quote}\}}"
+        yield rf"\{{{_OF_FIRST}{first}{other}, 'epoch': {quote}{USUAL}{quote}\}}"
 
 
 @reads("'loss': ", usual=[*_dictionaries()])
 def hugging_face(text: str) -> Iterator[tuple[int, Step]]:
-    """The dictionaries that Hugging Face's Trainer prints; they have no step."""
+    """The dictionaries that Hugging Face's Trainer prints; they have no step. Each node prints the same ones."""
+    if _OTHER_NODE.match(text):
+        return
     for match in _DICTIONARY.finditer(text):
         values = {m["key"]: parse_number(m["value"]) for m in _ENTRY.finditer(match["rest"])}
         yield (
