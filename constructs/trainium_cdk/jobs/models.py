@@ -82,6 +82,15 @@ def check_warm_up(warmup: int | None, steps: int) -> None:
         )
 
 
+def check_run_steps(run: int | None, steps: int) -> None:
+    """Refuses steps after the whole training, where the learning rate is 0."""
+    if run is not None and run > steps:
+        raise wrong(
+            f"run_steps is {run}, but the whole training has {steps} steps, after which its learning rate is 0. Give {steps} or less, or "
+            f"more steps (--steps {run})"
+        )
+
+
 def check_checkpoints(last: int, interval: int) -> None:
     """Refuses a training whose last steps would be in no checkpoint, where the program writes one every `interval` steps only."""
     if last > interval and last % interval:

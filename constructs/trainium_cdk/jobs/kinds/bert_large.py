@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, quote, templates
-from trainium_cdk.jobs.models import Checkpoints, Data, Job, Scaling, Upstream, check_warm_up
+from trainium_cdk.jobs.models import Checkpoints, Data, Job, Scaling, Upstream, check_run_steps, check_warm_up
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import DECIMAL, NUMBER, USUAL, WHOLE, Pattern, Reader, Step, parse_number, reads
@@ -149,6 +149,7 @@ class BertLarge(Job):
         if self.phase == 1 and self.checkpoint is not None:
             raise wrong("phase 1 starts without a checkpoint. Remove checkpoint, or choose phase 2")
         check_warm_up(self.warmup_steps, self.steps or self._numbers.steps)
+        check_run_steps(self.run_steps, self.steps or self._numbers.steps)
         return self
 
     @property

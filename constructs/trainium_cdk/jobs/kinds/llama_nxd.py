@@ -13,7 +13,15 @@ from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, quote, templates
 from trainium_cdk.jobs.kinds.bert_large import read
-from trainium_cdk.jobs.models import AbsolutePath, Checkpoints, Job, Upstream, check_checkpoints, check_warm_up
+from trainium_cdk.jobs.models import (
+    AbsolutePath,
+    Checkpoints,
+    Job,
+    Upstream,
+    check_checkpoints,
+    check_run_steps,
+    check_warm_up,
+)
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import Reader
@@ -76,6 +84,7 @@ class LlamaNxd(Job):
 
     @model_validator(mode="after")
     def _schedule(self) -> Self:
+        check_run_steps(self.run_steps, self.steps)
         check_checkpoints(self.run_steps or self.steps, self.checkpoint_interval)
         if "warmup_steps" in self.model_fields_set:  # a short trial run may leave the default
             check_warm_up(self.warmup_steps, self.steps)
