@@ -16,7 +16,7 @@ from conformance import cases
 from conformance.confined import confined
 from conformance.launched import Launched, launched, rendered
 from tests.support import ROOT, completed, golden
-from trainium_cdk.jobs import BertLarge, Script, TorchTitan, kinds
+from trainium_cdk.jobs import BertLarge, JobError, Script, TorchTitan, kinds
 
 GOLDEN = Path(__file__).parent / "golden"
 CHECKPOINT = "/efs/trn/jobs/bert-large-t/output/ckpt_10.pt"
@@ -82,6 +82,22 @@ def test_a_script_has_the_documented_variables(engine: str) -> None:
     assert several.environment["WORLD_SIZE"] == "4"
     assert (one.environment["NPROC_PER_NODE"], one.environment["NEURON_LOGICAL_NC_CONFIG"]) == ("128", "1")
     assert "--cache_dir=" in several.environment["NEURON_CC_FLAGS"]
+
+
+@pytest.mark.parametrize("engine", cases.ENGINES)
+@pytest.mark.parametrize("kind", cases.JOBS)
+def test_a_job_cannot_set_what_its_launch_scripts_set_themselves(kind: str, engine: str) -> None:
+    """A program would not find its own value; bash ends at one that is read-only."""
+    job = cases.JOBS[kind]
+    files = rendered(job, cases.cluster(engine, job)).files
+    script = b"\n".join(files[name] for name in ("node.sh", "pod.sh") if name in files).decode()
+    found = set(re.findall(r"\breadonly ([A-Z_]+)=|(?:^|[;(]) *([a-z_]+)=", script, re.MULTILINE))
+    listed = re.findall(r"\b(?:local|readonly) ([^;#\n]+)", script)
+    names = {name for pair in found for name in pair} | {w.partition("=")[0] for line in listed for w in line.split()}
+    names -= {"file", "name"}  # of functions that have returned by then
+    for name in filter(re.compile(r"[A-Za-z_]+").fullmatch, names):
+        with pytest.raises(JobError, match=f"env {name}: the launch scripts, or bash, set it themselves"):
+            Script(filename="a.sh", content=b"true", env={name: "1"})
 
 
 def test_a_script_that_fails_is_reported() -> None:
