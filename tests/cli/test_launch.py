@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import backend, slurm  # noqa: F401  fixtures
 from trainium_cdk.cli import launching
 from trainium_cdk.cli.app import app
-from trainium_cdk.errors import JobError, UpdateError
+from trainium_cdk.errors import JobError, TransportError, UpdateError
 from trainium_cdk.jobs import Script, SlurmBackend
 
 FILE = """name: launched
@@ -92,6 +94,58 @@ def test_a_cluster_with_other_jobs_stays(
     assert f"{STACK} is deployed in us-east-1. What a deployment" in err
     assert f"{STACK} stays: {other.id} runs or waits there" in err
     assert not (folder / "called").exists()
+
+
+def test_a_cluster_with_work_of_other_clients_stays(
+    folder: Path,
+    ended: list[Any],
+    slurm: LocalSlurm,  # noqa: F811
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trainium_cdk.operations.updates.live.deployed", lambda *_: {})
+    number = slurm.run(["sbatch", "--parsable", "-p", "compute1", "-N", "1", "--wrap", "sleep 600"]).stdout.strip()
+    try:
+        assert run("env.yaml", "job.sh", "--remove", "--", "x", "0") == 0
+    finally:
+        slurm.run(["scancel", number])
+    assert number
+    assert f"{STACK} stays: {number} runs or waits there" in capfd.readouterr().err
+    assert ended == []
+
+
+@pytest.mark.parametrize(
+    ("of_the_team", "told"),
+    [
+        ([SimpleNamespace(id="theirs-1", user="", state="RUNNING", current=SimpleNamespace(started=None))], "stays: theirs-1 runs"),
+        (TransportError("forbidden"), "stays, as others may use it"),
+        ([], ""),
+    ],
+)  # fmt: skip
+def test_a_cluster_with_jobs_of_another_team_stays(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    of_the_team: Any,
+    told: str,
+) -> None:
+    """`trn destroy --yes` would end them."""
+
+    def connect(*, cluster: Any, **_: Any) -> Any:
+        if isinstance(cluster.jobs, Exception):
+            raise cluster.jobs
+        return SimpleNamespace(
+            cluster=cluster, active=lambda: cluster.jobs, list=lambda _: cluster.jobs, others=lambda: ()
+        )
+
+    team = SimpleNamespace(jobs=of_the_team)
+    cluster = SimpleNamespace(jobs=[], teams=[SimpleNamespace(namespace="vision")], of_team=lambda _: team)
+    calls: list[tuple[str, ...]] = []
+    monkeypatch.setattr(import_module("trainium_cdk.jobs.connect"), "connect", connect)
+    monkeypatch.setattr("trainium_cdk.cli.options.deployed", lambda *_: cluster)
+    monkeypatch.setattr(launching, "trn", lambda *a: calls.append(a) or 0)
+    assert launching.finish("S", Path("env.yaml"), "us-east-1", remove=True) == 0
+    assert told in capfd.readouterr().err
+    assert calls == ([] if told else [("destroy", "S", "--env", "env.yaml", "--yes")])
 
 
 def test_nothing_is_deployed_for_what_cannot_run(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

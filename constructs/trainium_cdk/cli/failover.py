@@ -406,7 +406,7 @@ class _Launch:
                 continue
             self.tidied.add(number)
             try:
-                launching.finish(place.name, place.file, place.jobs, remove=self.remove, offer=False)
+                launching.finish(place.name, place.file, place.env.region, remove=self.remove, offer=False)
             except (TrnError, typer.Exit) as e:
                 say(
                     f"{place} was not removed{f': {e}' if str(e) else ''}. To remove it: {printed('trn', 'destroy', place.name, '--env', place.file)}"
@@ -426,7 +426,7 @@ class _Launch:
             say(f"{place} stays, with its checkpoints ({seen.job.checkpoints or 'none'}). Run this again to go on")
             return 1
         code = 0 if step.ok else 1
-        return launching.finish(place.name, place.file, place.jobs, remove=self.remove) or code
+        return launching.finish(place.name, place.file, place.env.region, remove=self.remove) or code
 
 
 def _used_up(jobs: Backend[Any], job: JobStatus) -> bool:

@@ -84,11 +84,11 @@ def launch(
         say(launching.price(id, name, env))
         launching.ask(name, yes=yes)
         launching.deploy(id, name, env, environment, folder)
-    jobs = launching.reachable(name, env)
+    launching.reachable(name, env)
     remove_it = printed("trn", "destroy", name, "--env", environment)
     with status_when_interrupted(lambda: f"{name} stays. To remove it: {remove_it}"):
         code = launching.trn("submit", *to, "--follow", *job)
-    raise typer.Exit(launching.finish(name, environment, jobs, remove=remove) or code)
+    raise typer.Exit(launching.finish(name, environment, env.region, remove=remove) or code)
 
 
 def _options(job: list[str]) -> tuple[list[str], dict[str, list[str]]]:

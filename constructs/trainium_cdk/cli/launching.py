@@ -15,7 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 from trainium_cdk import engines
-from trainium_cdk.cli.named import length
+from trainium_cdk.cli.named import length, user
 from trainium_cdk.cli.options import Target, backend
 from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.cli.working import working
@@ -176,20 +176,30 @@ def reachable(name: str, env: Environment) -> Any:
     return jobs
 
 
-def finish(name: str, environment: Path, jobs: Any, *, remove: bool, offer: bool = True) -> int:
-    """Remove a cluster on which nothing runs or waits, if that is wanted; the exit code of that.
+def finish(name: str, environment: Path, region: str, *, remove: bool, offer: bool = True) -> int:
+    """Remove a cluster on which nothing of anyone runs or waits, if that is wanted; the exit code of that.
 
     Args:
         offer: ask on a terminal, where --remove is not given.
     """
+    from trainium_cdk.cli.destroy import used
+
     end = printed("trn", "destroy", name, "--env", environment)
-    offer = offer and sys.stdin.isatty()
-    others = [*(one.id for one in jobs.active()), *(one.name for one in jobs.foreign())]  # also of other clients
-    if others and (remove or offer):
-        say(f"{name} stays: {', '.join(others[:5])} runs or waits there. To remove it: {end}")
-    elif remove or offer:
+    if not (remove or (offer and sys.stdin.isatty())):
+        say(f"{name} stays. To remove it: {end}")
+        return 0
+    # all teams' jobs, whosever this one was: they end with the cluster
+    try:
+        busy = used(backend(Target(name, region)), user(Target()))
+    except TrnError as e:
+        say(f"{name} stays, as it is not known what runs there: {e}. To remove it: {end}")
+        return int(remove)
+    if busy.jobs:
+        others = ", ".join(job.name for job in busy.jobs[:5])
+        say(f"{name} stays: {others} runs or waits there. To remove it: {end}")
+    elif busy.unknown:
+        say(f"{name} stays, as others may use it. To remove it: {end}")
+    else:
         with contextlib.suppress(typer.Abort):  # the answer is no
             return trn("destroy", name, "--env", str(environment), *(["--yes"] if remove else []))
-    else:
-        say(f"{name} stays. To remove it: {end}")
     return 0
