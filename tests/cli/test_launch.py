@@ -153,6 +153,9 @@ def test_nothing_is_deployed_for_what_cannot_run(folder: Path, capfd: pytest.Cap
         run("--yes", "env.yaml", "job.sh", "--nodes", "5")
     with pytest.raises(JobError, match="--json is not an option of `trn launch`"):
         run("--yes", "env.yaml", "job.sh", "--json")
+    for option in (["--array=0-3"], ["--count", "4"]):
+        with pytest.raises(JobError, match=f"{option[0]}: `trn launch` prints one log"):
+            run("--yes", "env.yaml", "job.sh", *option)
     assert run("--yes", "env.yaml", "job.sh", "--no-such-option") == 2
     assert run("env.yaml", "job.sh") == 2, "no terminal to ask"
     assert "nothing was deployed: give --yes" in capfd.readouterr().err

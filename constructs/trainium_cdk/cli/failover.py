@@ -118,7 +118,7 @@ def _token(first: Path, job: list[str], stack: str | None) -> tuple[str, list[st
         if name in ("--team", "--user"):
             variable = {"--team": "TRN_TEAM", "--user": "TRN_CLUSTER_USER"}[name]
             raise JobError(f"{name} is not an option of `trn launch --failover`. Set {variable} instead")
-        if name in ("--array", "--count", "--after"):
+        if name == "--after":
             raise JobError(f"a job with {name} does not go on in another environment. Leave out {name}, or --failover")
         if name == "--token":
             token = value if equals else next(options, "")

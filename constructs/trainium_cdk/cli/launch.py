@@ -107,6 +107,10 @@ def _options(job: list[str]) -> tuple[list[str], dict[str, list[str]]]:
             raise JobError(
                 f"{word} is not an option of `trn launch`, which follows the job on the cluster of its file. Leave it out"
             )
+        if name in ("--array", "--count"):
+            raise JobError(
+                f"{word}: `trn launch` prints one log, and each member of an array has its own. Deploy the cluster, and use `trn submit`"
+            )
         if word in _FLAGS:
             given[_FLAGS[word]] = []
         elif name in _VALUES:
