@@ -37,7 +37,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "code").write_text("0")
     monkeypatch.setattr("trainium_cdk.operations.updates.spec.command", lambda: tmp_path / "cdk")
     monkeypatch.setattr("trainium_cdk.operations.updates.live.deployed", lambda *_: None)
+    states(monkeypatch, "DELETE_COMPLETE")
     return tmp_path
+
+
+def states(monkeypatch: pytest.MonkeyPatch, *one_after_the_other: str) -> list[str]:
+    """What CloudFormation says of every stack, at last the same; returns what is left of it."""
+    left = list(one_after_the_other)
+
+    def describe_stacks(**_: str) -> Any:
+        return {"Stacks": [{"StackStatus": left.pop(0) if len(left) > 1 else left[0]}]}
+
+    cloudformation = SimpleNamespace(describe_stacks=describe_stacks)
+    monkeypatch.setattr("trainium_cdk._aws.client", lambda *_: cloudformation)
+    return left
 
 
 def run(*arguments: str) -> int:
@@ -93,6 +106,20 @@ def test_a_cluster_with_other_jobs_stays(
     assert ended == []
     assert f"{STACK} is deployed in us-east-1. What a deployment" in err
     assert f"{STACK} stays: {other.id} runs or waits there" in err
+    assert not (folder / "called").exists()
+
+
+def test_the_same_command_goes_on_after_a_deployment_that_it_left(
+    folder: Path, ended: list[Any], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it says when Ctrl-C ends it."""
+    left = states(monkeypatch, "CREATE_IN_PROGRESS", "CREATE_IN_PROGRESS", "CREATE_COMPLETE")
+    monkeypatch.setattr(launching.time, "sleep", lambda _: None)
+    monkeypatch.setattr(
+        "trainium_cdk.operations.updates.live.deployed", lambda *_: {} if left == ["CREATE_COMPLETE"] else 1 / 0
+    )
+    assert run("env.yaml", "job.sh", "--", "x", "0") == 0
+    assert capfd.readouterr().err.count(f"waiting until {STACK} in us-east-1 is no longer CREATE_IN_PROGRESS") == 1
     assert not (folder / "called").exists()
 
 

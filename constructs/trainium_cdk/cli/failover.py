@@ -247,32 +247,9 @@ class _Launch:
                 self._tidy(step.at)
                 self._follow(step.at)
 
-    def _state(self, place: Place) -> str:
-        """CloudFormation's state of a stack, once nothing is being deployed there; empty if there is none.
-
-        Raises:
-            UpdateError: it cannot be read.
-        """
-        from botocore.exceptions import ClientError
-
-        from trainium_cdk._aws import aws_errors_as, client
-
-        told = False
-        while True:
-            with aws_errors_as(UpdateError, f"cannot read stack {place.name}"):
-                try:
-                    stacks = client("cloudformation", place.env.region).describe_stacks(StackName=place.name)["Stacks"]
-                except ClientError as e:
-                    if "does not exist" in str(e):
-                        return ""
-                    raise
-            state = str(stacks[0]["StackStatus"])
-            if not state.endswith("_IN_PROGRESS") or state.startswith(("DELETE", "REVIEW")):
-                return state
-            if not told:
-                say(f"waiting until {place} is no longer {state}")
-                told = True
-            time.sleep(5)
+    @staticmethod
+    def _state(place: Place) -> str:
+        return launching.state(place.name, place.env.region)
 
     def _look(self, number: int) -> Seen:
         place, closed = self.places[number], self.closed.get(number, "")

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,9 +79,39 @@ def _output_to(file: Path) -> Iterator[None]:
         os.close(other)
 
 
+def state(name: str, region: str) -> str:
+    """CloudFormation's state of a stack, once nothing is being deployed there; empty if there is none.
+
+    Raises:
+        UpdateError: it cannot be read.
+    """
+    from botocore.exceptions import ClientError
+
+    from trainium_cdk._aws import aws_errors_as, client
+
+    told = False
+    while True:
+        with aws_errors_as(UpdateError, f"cannot read stack {name}"):
+            try:
+                stacks = client("cloudformation", region).describe_stacks(StackName=name)["Stacks"]
+            except ClientError as e:
+                if "does not exist" in str(e):
+                    return ""
+                raise
+        found = str(stacks[0]["StackStatus"])
+        if not found.endswith("_IN_PROGRESS") or found.startswith(("DELETE", "REVIEW")):
+            return found
+        if not told:
+            say(f"waiting until {name} in {region} is no longer {found}")
+            told = True
+        time.sleep(5)
+
+
 def is_deployed(name: str, env: Environment) -> bool:
+    """Whether it is, once nothing is being deployed there, as after a launch that was interrupted."""
     from trainium_cdk.operations.updates.live import deployed
 
+    state(name, env.region)
     if deployed(name, env.region) is None:
         return False
     say(f"{name} is deployed in {env.region}. What a deployment of the file would change: trn diff {name}")
