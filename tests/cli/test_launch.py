@@ -81,6 +81,7 @@ def test_deploys_submits_follows_and_removes(
         f"deploy -e TrnPclusterStack -c env={folder}/env.yaml --require-approval never".split()
     )
     assert f"{STACK} is not deployed in us-east-1. It will cost" in err
+    assert "(list prices; trn cost TrnPclusterStack --env env.yaml)" in err
     if remove:
         assert ended == [("destroy", STACK, "--env", "env.yaml", "--yes")]
     else:
@@ -104,7 +105,10 @@ def test_a_cluster_with_other_jobs_stays(
         backend.cancel(other.id)
     err = capfd.readouterr().err
     assert ended == []
-    assert f"{STACK} is deployed in us-east-1. What a deployment" in err
+    assert (
+        f"{STACK} is deployed in us-east-1. What a deployment of the file would change: trn diff {STACK} --env env.yaml"
+        in err
+    )
     assert f"{STACK} stays: {other.id} runs or waits there" in err
     assert not (folder / "called").exists()
 

@@ -219,7 +219,9 @@ class _Launch:
         """
         new = [place for place in self.places if self._state(place) in _NEVER_THERE]
         for place in self.places:
-            say(launching.price(place.id, place.name, place.env) if place in new else f"{place} is deployed")
+            say(
+                launching.price(place.id, place.name, place.env, place.file) if place in new else f"{place} is deployed"
+            )
         for number, place in enumerate(self.places):
             if why := unavailable(place.env, place.name, place.queue, new=place in new):
                 say(f"{place} cannot be used now: {why}")

@@ -79,9 +79,9 @@ def launch(
     name = name_in_account(id, env)
     to = ["--environment", str(environment), "--stack", name]
     launching.dry_run(env, name, [*to, *job])
-    if not launching.is_deployed(name, env):
+    if not launching.is_deployed(name, env, environment):
         folder = launching.app_in(app)
-        say(launching.price(id, name, env))
+        say(launching.price(id, name, env, environment))
         launching.ask(name, yes=yes)
         launching.deploy(id, name, env, environment, folder)
     launching.reachable(name, env)

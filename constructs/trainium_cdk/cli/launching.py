@@ -107,14 +107,15 @@ def state(name: str, region: str) -> str:
         time.sleep(5)
 
 
-def is_deployed(name: str, env: Environment) -> bool:
+def is_deployed(name: str, env: Environment, file: Path) -> bool:
     """Whether it is, once nothing is being deployed there, as after a launch that was interrupted."""
     from trainium_cdk.operations.updates.live import deployed
 
     state(name, env.region)
     if deployed(name, env.region) is None:
         return False
-    say(f"{name} is deployed in {env.region}. What a deployment of the file would change: trn diff {name}")
+    diff = printed("trn", "diff", name, "--env", file)
+    say(f"{name} is deployed in {env.region}. What a deployment of the file would change: {diff}")
     return True
 
 
@@ -128,7 +129,7 @@ def app_in(app: Path | None) -> Path:
     return folder
 
 
-def price(id: str, name: str, env: Environment) -> str:
+def price(id: str, name: str, env: Environment, file: Path) -> str:
     """That a stack is not deployed, and what it would cost."""
     from trainium_cdk.checks.live import Target as Described
     from trainium_cdk.checks.live.cost import cost
@@ -139,7 +140,8 @@ def price(id: str, name: str, env: Environment) -> str:
     made = cost(Described(env, engine.name))
     least = {part: "at least " if made[f"unknown_{part}"] else "" for part in ("idle", "full")}
     prices = [f"{least[part]}{made[f'{part}_hour']:,.2f} USD an hour {when}" for part, when in _WHEN.items()]
-    return f"{name} is not deployed in {env.region}. It will cost {', '.join(prices)} (list prices; trn cost {id})"
+    more = printed("trn", "cost", id, "--env", file)
+    return f"{name} is not deployed in {env.region}. It will cost {', '.join(prices)} (list prices; {more})"
 
 
 def ask(what: str, *, yes: bool) -> None:
