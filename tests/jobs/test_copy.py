@@ -141,6 +141,15 @@ def test_what_was_replaced_in_the_bucket_is_refused(
     assert not (shared / "replaced").exists()
 
 
+def test_a_file_goes_into_the_folder_that_a_slash_names(backend: SlurmBackend, tmp_path: Path, shared: Path) -> None:
+    """Else the second of two files replaces the first, as `out`."""
+    made, out = Copy(backend), tmp_path / "out"
+    write(shared / "logs", {"a.log": "a", "b.log": "b"})
+    for name in ("a", "b"):
+        made.download(made.plan_download(f"/efs/logs/{name}.log", f"{out}/"))
+    assert {file.name: file.read_text() for file in out.iterdir()} == {"a.log": "a", "b.log": "b"}
+
+
 def test_what_cannot_be_copied(backend: SlurmBackend, tmp_path: Path, shared: Path) -> None:
     made, file = Copy(backend), write(tmp_path, {"file": "x", "changed": "x"}) / "file"
     (shared / "away").symlink_to("/etc")
@@ -217,12 +226,26 @@ def test_every_byte_is_copied_once(sizes: list[int], size: int, begun: st.DataOb
 def test_paths_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     from trainium_cdk.cli.copy import _remote
 
-    texts = ("cluster:/efs/x", "latest:a:b", "job-1:", "./a:b", "a/b:c", "/a:b", "plain", ":x")
+    texts = (
+        "cluster:/efs/x",
+        "latest:a:b",
+        "job-1:",
+        "./a:b",
+        "a/b:c",
+        "/a:b",
+        "plain",
+        ":x",
+        "sweep-1/12:x",
+        "a/1/2:x",
+        "./1:x",
+    )
     assert [_remote(text) for text in texts] == [
         ("cluster", "/efs/x"),
         ("latest", "a:b"),
         ("job-1", ""),
         *[None] * 5,
+        ("sweep-1/12", "x"),
+        *[None] * 2,
     ]
 
 
