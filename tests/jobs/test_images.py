@@ -85,6 +85,18 @@ def test_an_existing_image_is_not_built_again(cluster: EksCluster, local_aws: Lo
         images.build(cluster, source, "mine", say=lambda _: None)
 
 
+def test_another_dockerfile_of_the_folder_is_another_image(
+    cluster: EksCluster, local_aws: LocalAws, folder: Path
+) -> None:
+    (folder / "eval").mkdir()
+    (folder / "eval/Dockerfile").write_text("FROM other\n")
+    first, second = images.pack(folder), images.pack(folder, "eval/Dockerfile")
+    assert first.content == second.content
+    local_aws.client("ecr").put_image(repositoryName="images-test", imageManifest='{"first": 1}', imageTag=first.tag())
+    assert not images.build(cluster, first, say=lambda _: None).built
+    assert images.build(cluster, second, say=lambda _: None, log=lambda _: None, sleep=lambda _: None).built
+
+
 @pytest.mark.parametrize("tag", ["a b", "$(x)", "-a", "a" * 129])
 def test_invalid_tags(cluster: EksCluster, folder: Path, tag: str) -> None:
     with pytest.raises(images.ImageError, match=r"tag is "):

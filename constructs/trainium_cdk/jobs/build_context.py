@@ -70,8 +70,11 @@ class Source:
         return f"{SOURCES}{self.digest}.zip"
 
     def tag(self) -> str:
-        """The default tag of the image, derived from its content."""
-        return f"src-{self.digest[:16]}"
+        """The default tag of the image, derived from its content and, where it is not `Dockerfile`, from the Dockerfile's name."""
+        digest = self.digest
+        if self.dockerfile != "Dockerfile":
+            digest = hashlib.sha256(f"{digest} {self.dockerfile}".encode()).hexdigest()
+        return f"src-{digest[:16]}"
 
 
 def pack(folder: Path, dockerfile: str = "Dockerfile") -> Source:
