@@ -13,7 +13,7 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import backend, slurm  # noqa: F401  fixtures
 from trainium_cdk.cli import launching
 from trainium_cdk.cli.app import app
-from trainium_cdk.errors import JobError, TransportError, UpdateError
+from trainium_cdk.errors import JobError, SubmitError, TransportError, UpdateError
 from trainium_cdk.jobs import Script, SlurmBackend
 
 FILE = """name: launched
@@ -143,6 +143,15 @@ def test_a_cluster_with_work_of_other_clients_stays(
     assert number
     assert f"{STACK} stays: {number} runs or waits there" in capfd.readouterr().err
     assert ended == []
+
+
+def test_a_job_that_the_scheduler_refuses_leaves_no_cluster_unnoticed(
+    folder: Path, ended: list[Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SubmitError, match="this cluster keeps no accounts"):
+        run("--yes", "env.yaml", "job.sh", "--account", "vision", "--", "x", "0")
+    assert f"{STACK} stays. To remove it: trn destroy {STACK} --env env.yaml\n" in capfd.readouterr().err
+    assert (folder / "called").exists()
 
 
 @pytest.mark.parametrize(

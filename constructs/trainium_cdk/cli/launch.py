@@ -13,7 +13,7 @@ from trainium_cdk.cli.diff import App
 from trainium_cdk.cli.options import name_in_account
 from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.cli.settings import SETTINGS
-from trainium_cdk.errors import JobError
+from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs.quote import printed
 
 _FLAGS = {"--yes": "yes", "-y": "yes", "--remove": "remove"}
@@ -84,10 +84,14 @@ def launch(
         say(launching.price(id, name, env, environment))
         launching.ask(name, yes=yes)
         launching.deploy(id, name, env, environment, folder)
-    launching.reachable(name, env)
-    remove_it = printed("trn", "destroy", name, "--env", environment)
-    with status_when_interrupted(lambda: f"{name} stays. To remove it: {remove_it}"):
-        code = launching.trn("submit", *to, "--follow", *job)
+    stays = f"{name} stays. To remove it: {printed('trn', 'destroy', name, '--env', environment)}"
+    try:
+        with status_when_interrupted(lambda: stays):
+            launching.reachable(name, env)
+            code = launching.trn("submit", *to, "--follow", *job)
+    except TrnError:
+        say(stays)  # and costs
+        raise
     raise typer.Exit(launching.finish(name, environment, env.region, remove=remove) or code)
 
 
