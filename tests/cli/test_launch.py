@@ -97,6 +97,8 @@ def test_a_cluster_with_other_jobs_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("trainium_cdk.operations.updates.live.deployed", lambda *_: {})
+    # that cluster itself checks the job; the one that the file describes has no jobs, for --after and --resume-from
+    monkeypatch.setattr(launching, "dry_run", lambda *_: pytest.fail("it is deployed"))
     (folder / "long.sh").write_text("sleep 600\n")
     other = backend.submit(Script.from_file(folder / "long.sh"))
     try:

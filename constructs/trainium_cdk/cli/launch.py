@@ -78,8 +78,8 @@ def launch(
     id = stack or engines.get(env.engines[0]).stack
     name = name_in_account(id, env)
     to = ["--environment", str(environment), "--stack", name]
-    launching.dry_run(env, name, [*to, *job])
     if not launching.is_deployed(name, env, environment):
+        launching.dry_run(env, name, [*to, *job])
         folder = launching.app_in(app)
         say(launching.price(id, name, env, environment))
         launching.ask(name, yes=yes)
