@@ -249,6 +249,26 @@ def test_paths_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_the_command_that_copies_the_rest_has_the_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from trainium_cdk.cli import copy as command
+    from trainium_cdk.cli.options import Target
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    plan = Survey(str(tmp_path), "/efs/x", [["a", 1, 0, 0o644, ""]], ["a"], [0], [], 100)
+    monkeypatch.setattr(command, "backend", lambda _: None)
+    monkeypatch.setattr(copy.Copy, "__init__", lambda *_, **__: None)
+    monkeypatch.setattr(copy.Copy, "plan_upload", lambda *_: plan)
+    monkeypatch.setattr(copy.Copy, "upload", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        command.cp(Target("S"), "my data", "cluster:/efs/x", dry_run=False, image="aws:2")
+    again = "To copy the rest: trn cp 'my data' cluster:/efs/x --image aws:2 --stack S"
+    assert again in capsys.readouterr().err
+
+
 def test_checkpoints_are_of_each_kind_where_its_program_writes_them() -> None:
     """Of a job of an earlier version, whose record names none, and of a kind without any, the folder of that name."""
     from trainium_cdk.cli.copy import _path

@@ -67,7 +67,7 @@ def cp(
     told(plan)
     if dry_run:
         return
-    again = printed("trn", "cp", source, target) + at(on)
+    again = printed("trn", "cp", source, target, *(["--image", image] if image else [])) + at(on)
     with status_when_interrupted(lambda: f"what has arrived stays there. To copy the rest: {again}"), bar(plan.todo):
         (copy.upload if here else copy.download)(plan)
     say(f"{plan.target} is complete")
