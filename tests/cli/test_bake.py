@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ruamel.yaml import YAML
@@ -15,6 +17,7 @@ from sandbox.pcluster_validator import PCLUSTER_PYTHON
 from tests.jobs.conftest import make_cluster
 from tests.support import completed, need_pcluster
 from trainium_cdk import settings
+from trainium_cdk.cli.app import app
 from trainium_cdk.cluster_configuration.image import bake
 
 BIN = Path(sys.executable).parent
@@ -76,3 +79,22 @@ def test_refused(trn: Trn, arguments: list[str], path: str | None, message: str)
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_build_that_has_failed(
+    as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ParallelCluster describes it so until it is deleted."""
+    found = {"imageBuildStatus": "BUILD_FAILED", "imagebuilderImageStatusReason": "a step failed"}
+    monkeypatch.setattr("trainium_cdk.cli.bake._official_image", lambda _: "ami-0123456789abcdef0")
+    monkeypatch.setattr("trainium_cdk.cli.bake.Pcluster", lambda *_: SimpleNamespace(image=lambda _: found))
+    (tmp_path / "cluster.json").write_text(make_cluster().model_dump_json())
+    words = ["image", "bake", "--cluster", str(tmp_path / "cluster.json"), *["--json"] * as_json]
+    assert app(words, standalone_mode=False) == 1
+    out, err = capsys.readouterr()
+    if as_json:
+        assert json.loads(out) == found
+    else:
+        assert out.endswith("\tBUILD_FAILED\n")
+        assert "a step failed. To build it again, delete it first: pcluster delete-image --image-id " in err

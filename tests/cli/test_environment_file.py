@@ -60,6 +60,20 @@ def test_the_file_names_stack_and_region(
     assert (found["stack"], found["region"]) == ("TrnEksStack-file-test", "us-west-2")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "cannot read other.json"),
+        (["--stack", "TrnEksStack-nowhere"], "there is no stack TrnEksStack-nowhere"),
+        (["--stack", "TrnEksStack-nowhere", "--cluster", "given.json"], "cannot read given.json"),
+    ],
+)
+def test_a_stack_that_is_given_comes_before_a_cluster_that_is_set(
+    arguments: list[str], message: str, local_aws: LocalAws, tmp_path: Path
+) -> None:
+    assert message in trn(local_aws, tmp_path, "list", *arguments, TRN_CLUSTER="other.json").stderr
+
+
 def test_trn_use(deployed: str, local_aws: LocalAws, tmp_path: Path) -> None:
     """The remembered file, named in each answer; --env and TRN_ENV come before it."""
     config = {"XDG_CONFIG_HOME": str(tmp_path / "config")}

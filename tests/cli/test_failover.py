@@ -210,7 +210,7 @@ def test_what_is_wrong_is_said_before_anything_begins(
             ["--failover", "second.yaml", "--checkpoints", "/tmp/x"],
             "--checkpoints /tmp/x is not on a shared file system",
         ),
-        (["--failover", "second.yaml", "--array", "0-3"], "a job with --array does not go on in another environment"),
+        (["--failover", "second.yaml", "--array", "0-3"], "--array: `trn launch` prints one log"),
         (["--failover", "second.yaml", "--team", "a"], "--team is not an option of .* Set TRN_TEAM instead"),
         (["--failover"], "--failover has no value"),
         (["--checkpoints", "/efs/x"], "Give one with --failover, too"),

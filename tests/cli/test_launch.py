@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import backend, slurm  # noqa: F401  fixtures
 from trainium_cdk.cli import launching
 from trainium_cdk.cli.app import app
-from trainium_cdk.errors import JobError, UpdateError
+from trainium_cdk.errors import JobError, SubmitError, TransportError, UpdateError
 from trainium_cdk.jobs import Script, SlurmBackend
 
 FILE = """name: launched
@@ -35,7 +37,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "code").write_text("0")
     monkeypatch.setattr("trainium_cdk.operations.updates.spec.command", lambda: tmp_path / "cdk")
     monkeypatch.setattr("trainium_cdk.operations.updates.live.deployed", lambda *_: None)
+    states(monkeypatch, "DELETE_COMPLETE")
     return tmp_path
+
+
+def states(monkeypatch: pytest.MonkeyPatch, *one_after_the_other: str) -> list[str]:
+    """What CloudFormation says of every stack, at last the same; returns what is left of it."""
+    left = list(one_after_the_other)
+
+    def describe_stacks(**_: str) -> Any:
+        return {"Stacks": [{"StackStatus": left.pop(0) if len(left) > 1 else left[0]}]}
+
+    cloudformation = SimpleNamespace(describe_stacks=describe_stacks)
+    monkeypatch.setattr("trainium_cdk._aws.client", lambda *_: cloudformation)
+    return left
 
 
 def run(*arguments: str) -> int:
@@ -66,6 +81,7 @@ def test_deploys_submits_follows_and_removes(
         f"deploy -e TrnPclusterStack -c env={folder}/env.yaml --require-approval never".split()
     )
     assert f"{STACK} is not deployed in us-east-1. It will cost" in err
+    assert "(list prices; trn cost TrnPclusterStack --env env.yaml)" in err
     if remove:
         assert ended == [("destroy", STACK, "--env", "env.yaml", "--yes")]
     else:
@@ -81,6 +97,8 @@ def test_a_cluster_with_other_jobs_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("trainium_cdk.operations.updates.live.deployed", lambda *_: {})
+    # that cluster itself checks the job; the one that the file describes has no jobs, for --after and --resume-from
+    monkeypatch.setattr(launching, "dry_run", lambda *_: pytest.fail("it is deployed"))
     (folder / "long.sh").write_text("sleep 600\n")
     other = backend.submit(Script.from_file(folder / "long.sh"))
     try:
@@ -89,9 +107,87 @@ def test_a_cluster_with_other_jobs_stays(
         backend.cancel(other.id)
     err = capfd.readouterr().err
     assert ended == []
-    assert f"{STACK} is deployed in us-east-1. What a deployment" in err
+    assert (
+        f"{STACK} is deployed in us-east-1. What a deployment of the file would change: trn diff {STACK} --env env.yaml"
+        in err
+    )
     assert f"{STACK} stays: {other.id} runs or waits there" in err
     assert not (folder / "called").exists()
+
+
+def test_the_same_command_goes_on_after_a_deployment_that_it_left(
+    folder: Path, ended: list[Any], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it says when Ctrl-C ends it."""
+    left = states(monkeypatch, "CREATE_IN_PROGRESS", "CREATE_IN_PROGRESS", "CREATE_COMPLETE")
+    monkeypatch.setattr(launching.time, "sleep", lambda _: None)
+    monkeypatch.setattr(
+        "trainium_cdk.operations.updates.live.deployed", lambda *_: {} if left == ["CREATE_COMPLETE"] else 1 / 0
+    )
+    assert run("env.yaml", "job.sh", "--", "x", "0") == 0
+    assert capfd.readouterr().err.count(f"waiting until {STACK} in us-east-1 is no longer CREATE_IN_PROGRESS") == 1
+    assert not (folder / "called").exists()
+
+
+def test_a_cluster_with_work_of_other_clients_stays(
+    folder: Path,
+    ended: list[Any],
+    slurm: LocalSlurm,  # noqa: F811
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trainium_cdk.operations.updates.live.deployed", lambda *_: {})
+    number = slurm.run(["sbatch", "--parsable", "-p", "compute1", "-N", "1", "--wrap", "sleep 600"]).stdout.strip()
+    try:
+        assert run("env.yaml", "job.sh", "--remove", "--", "x", "0") == 0
+    finally:
+        slurm.run(["scancel", number])
+    assert number
+    assert f"{STACK} stays: {number} runs or waits there" in capfd.readouterr().err
+    assert ended == []
+
+
+def test_a_job_that_the_scheduler_refuses_leaves_no_cluster_unnoticed(
+    folder: Path, ended: list[Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SubmitError, match="this cluster keeps no accounts"):
+        run("--yes", "env.yaml", "job.sh", "--account", "vision", "--", "x", "0")
+    assert f"{STACK} stays. To remove it: trn destroy {STACK} --env env.yaml\n" in capfd.readouterr().err
+    assert (folder / "called").exists()
+
+
+@pytest.mark.parametrize(
+    ("of_the_team", "told"),
+    [
+        ([SimpleNamespace(id="theirs-1", user="", state="RUNNING", current=SimpleNamespace(started=None))], "stays: theirs-1 runs"),
+        (TransportError("forbidden"), "stays, as others may use it"),
+        ([], ""),
+    ],
+)  # fmt: skip
+def test_a_cluster_with_jobs_of_another_team_stays(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    of_the_team: Any,
+    told: str,
+) -> None:
+    """`trn destroy --yes` would end them."""
+
+    def connect(*, cluster: Any, **_: Any) -> Any:
+        if isinstance(cluster.jobs, Exception):
+            raise cluster.jobs
+        return SimpleNamespace(
+            cluster=cluster, active=lambda: cluster.jobs, list=lambda _: cluster.jobs, others=lambda: ()
+        )
+
+    team = SimpleNamespace(jobs=of_the_team)
+    cluster = SimpleNamespace(jobs=[], teams=[SimpleNamespace(namespace="vision")], of_team=lambda _: team)
+    calls: list[tuple[str, ...]] = []
+    monkeypatch.setattr(import_module("trainium_cdk.jobs.connect"), "connect", connect)
+    monkeypatch.setattr("trainium_cdk.cli.options.deployed", lambda *_: cluster)
+    monkeypatch.setattr(launching, "trn", lambda *a: calls.append(a) or 0)
+    assert launching.finish("S", Path("env.yaml"), "us-east-1", remove=True) == 0
+    assert told in capfd.readouterr().err
+    assert calls == ([] if told else [("destroy", "S", "--env", "env.yaml", "--yes")])
 
 
 def test_nothing_is_deployed_for_what_cannot_run(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -99,6 +195,9 @@ def test_nothing_is_deployed_for_what_cannot_run(folder: Path, capfd: pytest.Cap
         run("--yes", "env.yaml", "job.sh", "--nodes", "5")
     with pytest.raises(JobError, match="--json is not an option of `trn launch`"):
         run("--yes", "env.yaml", "job.sh", "--json")
+    for option in (["--array=0-3"], ["--count", "4"]):
+        with pytest.raises(JobError, match=f"{option[0]}: `trn launch` prints one log"):
+            run("--yes", "env.yaml", "job.sh", *option)
     assert run("--yes", "env.yaml", "job.sh", "--no-such-option") == 2
     assert run("env.yaml", "job.sh") == 2, "no terminal to ask"
     assert "nothing was deployed: give --yes" in capfd.readouterr().err

@@ -19,7 +19,7 @@ from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixt
 from tests.support import TRN, completed, table
 from trainium_cdk.cli.named import user
 from trainium_cdk.cli.options import Target
-from trainium_cdk.jobs import BertLarge, render
+from trainium_cdk.jobs import BertLarge, render, sessions
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
@@ -256,6 +256,42 @@ main()
 """
     done = subprocess.run([sys.executable, "-c", code, "catalog"], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+FORWARDS = """
+import signal, sys, time
+from trainium_cdk.cli import app
+from trainium_cdk.cli.__main__ import main
+from trainium_cdk.jobs import sessions
+plugin = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(600)"
+port = sessions.free_port()
+sessions._start = lambda *_: ([sys.executable, "-c", plugin, str(port)], None, lambda: print("session ended", flush=True))
+def forward(**_):
+    sessions.forward("i-1", "us-east-1", "Document", {}, port)
+    print(port, flush=True)
+    while True:
+        time.sleep(600)
+app.app = forward
+main()
+"""
+
+
+@pytest.mark.parametrize("nohup", [False, True])
+def test_a_closed_terminal_leaves_no_session_open(nohup: bool) -> None:
+    """The plug-in of Session Manager is in a session of its own, and gets no SIGHUP. With nohup the command goes on."""
+    command = [*(["nohup"] if nohup else []), sys.executable, "-c", FORWARDS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout
+        port = int(process.stdout.readline())
+        process.send_signal(signal.SIGHUP)
+        if nohup:
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(1)
+            assert sessions.answers("127.0.0.1", port, 5)
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + (signal.SIGTERM if nohup else signal.SIGHUP)
+        assert process.stdout.read() == "session ended\n"
+    assert not sessions.answers("127.0.0.1", port, 5)
 
 
 def test_validate(tmp_path: Path) -> None:

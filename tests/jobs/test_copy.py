@@ -141,6 +141,15 @@ def test_what_was_replaced_in_the_bucket_is_refused(
     assert not (shared / "replaced").exists()
 
 
+def test_a_file_goes_into_the_folder_that_a_slash_names(backend: SlurmBackend, tmp_path: Path, shared: Path) -> None:
+    """Else the second of two files replaces the first, as `out`."""
+    made, out = Copy(backend), tmp_path / "out"
+    write(shared / "logs", {"a.log": "a", "b.log": "b"})
+    for name in ("a", "b"):
+        made.download(made.plan_download(f"/efs/logs/{name}.log", f"{out}/"))
+    assert {file.name: file.read_text() for file in out.iterdir()} == {"a.log": "a", "b.log": "b"}
+
+
 def test_what_cannot_be_copied(backend: SlurmBackend, tmp_path: Path, shared: Path) -> None:
     made, file = Copy(backend), write(tmp_path, {"file": "x", "changed": "x"}) / "file"
     (shared / "away").symlink_to("/etc")
@@ -217,13 +226,47 @@ def test_every_byte_is_copied_once(sizes: list[int], size: int, begun: st.DataOb
 def test_paths_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     from trainium_cdk.cli.copy import _remote
 
-    texts = ("cluster:/efs/x", "latest:a:b", "job-1:", "./a:b", "a/b:c", "/a:b", "plain", ":x")
+    texts = (
+        "cluster:/efs/x",
+        "latest:a:b",
+        "job-1:",
+        "./a:b",
+        "a/b:c",
+        "/a:b",
+        "plain",
+        ":x",
+        "sweep-1/12:x",
+        "a/1/2:x",
+        "./1:x",
+    )
     assert [_remote(text) for text in texts] == [
         ("cluster", "/efs/x"),
         ("latest", "a:b"),
         ("job-1", ""),
         *[None] * 5,
+        ("sweep-1/12", "x"),
+        *[None] * 2,
     ]
+
+
+def test_the_command_that_copies_the_rest_has_the_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from trainium_cdk.cli import copy as command
+    from trainium_cdk.cli.options import Target
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    plan = Survey(str(tmp_path), "/efs/x", [["a", 1, 0, 0o644, ""]], ["a"], [0], [], 100)
+    monkeypatch.setattr(command, "backend", lambda _: None)
+    monkeypatch.setattr(copy.Copy, "__init__", lambda *_, **__: None)
+    monkeypatch.setattr(copy.Copy, "plan_upload", lambda *_: plan)
+    monkeypatch.setattr(copy.Copy, "upload", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        command.cp(Target("S"), "my data", "cluster:/efs/x", dry_run=False, image="aws:2")
+    again = "To copy the rest: trn cp 'my data' cluster:/efs/x --image aws:2 --stack S"
+    assert again in capsys.readouterr().err
 
 
 def test_checkpoints_are_of_each_kind_where_its_program_writes_them() -> None:

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -83,6 +84,56 @@ def test_an_existing_image_is_not_built_again(cluster: EksCluster, local_aws: Lo
     assert re.fullmatch(rf"{re.escape(cluster.registry_uri)}@sha256:[0-9a-f]{{64}}", made.pinned)
     with pytest.raises(images.ImageError, match=r":mine already exists, and tags are immutable. Give another --tag"):
         images.build(cluster, source, "mine", say=lambda _: None)
+
+
+def test_another_dockerfile_of_the_folder_is_another_image(
+    cluster: EksCluster, local_aws: LocalAws, folder: Path
+) -> None:
+    (folder / "eval").mkdir()
+    (folder / "eval/Dockerfile").write_text("FROM other\n")
+    first, second = images.pack(folder), images.pack(folder, "eval/Dockerfile")
+    assert first.content == second.content
+    local_aws.client("ecr").put_image(repositoryName="images-test", imageManifest='{"first": 1}', imageTag=first.tag())
+    assert not images.build(cluster, first, say=lambda _: None).built
+    assert images.build(cluster, second, say=lambda _: None, log=lambda _: None, sleep=lambda _: None).built
+
+
+@pytest.mark.parametrize("status", ["IN_PROGRESS", "FAILED"])
+def test_a_build_that_runs_is_followed(
+    status: str, cluster: EksCluster, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same command, which was interrupted. The local AWS runs no build, so that its answers are given here, as
+    BatchGetBuilds has them."""
+    source = images.pack(folder)
+    tag, states, started = "later", [status, "IN_PROGRESS", "SUCCEEDED"], []
+
+    def build(id: str, status: str, tag: str) -> dict[str, Any]:
+        variables = [{"name": "IMAGE_TAG", "value": tag}, {"name": "DOCKERFILE", "value": "Dockerfile"}]
+        where = {"type": "S3", "location": f"images-test/{source.key}"}
+        return {"id": id, "buildStatus": status, "source": where, "environment": {"environmentVariables": variables}}
+
+    def batch_get_builds(ids: list[str]) -> Any:
+        if len(ids) > 1:
+            return {"builds": [build("p:other", "IN_PROGRESS", "other"), build("p:same", states.pop(0), tag)]}
+        return {"builds": [build(ids[0], states.pop(0), tag)]}
+
+    codebuild = SimpleNamespace(
+        list_builds_for_project=lambda **_: {"ids": ["p:other", "p:same"]},
+        batch_get_builds=batch_get_builds,
+        start_build=lambda **_: started.append("p:new") or {"build": {"id": "p:new"}},
+    )
+    real = boto3.client
+    monkeypatch.setattr(
+        boto3, "client", lambda name, **given: codebuild if name == "codebuild" else real(name, **given)
+    )
+    said: list[str] = []
+    made = images.build(cluster, source, tag, say=said.append, log=said.append, sleep=lambda _: None)
+    assert made.built
+    assert started == ([] if status == "IN_PROGRESS" else ["p:new"])
+    followed = (started or ["p:same"])[0]
+    assert said[-1] == (
+        f"CodeBuild runs {followed}. If this is interrupted, it goes on: run the same command again to follow it"
+    )
 
 
 @pytest.mark.parametrize("tag", ["a b", "$(x)", "-a", "a" * 129])

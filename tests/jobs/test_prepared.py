@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from tests.jobs.conftest import make_cluster
+from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import completed
+from trainium_cdk import outputs
+from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import JobError, prepared
 
 NAMES = [f"{n:012x}" for n in range(3)]
@@ -75,6 +78,36 @@ def test_what_is_used_or_unknown_is_refused(here: Any, names: list[str], message
     with pytest.raises(JobError, match=message):
         prepared.remove(here, names)
     assert len(prepared.prepared(here)) == 3
+
+
+@pytest.mark.parametrize(
+    ("seen_as", "of_the_team", "message"),
+    [
+        ("", ["bert-1"], f"environment {NAMES[0]} is used by bert-1"),
+        ("", TransportError("forbidden"), "those of all teams, and jobs of team speech could not be listed: forbidden"),
+        ("vision", [], "those of all teams, and team vision sees its own jobs alone"),
+        ("", [], ""),
+    ],
+)
+def test_jobs_of_all_teams_keep_theirs(
+    seen_as: str, of_the_team: Any, message: str, here: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The teams of an EKS cluster have one file system."""
+
+    def connect(*, cluster: Any) -> Any:
+        assert cluster.namespace == "speech"
+        if isinstance(of_the_team, Exception):
+            raise of_the_team
+        return SimpleNamespace(active=lambda: [SimpleNamespace(id=id) for id in of_the_team])
+
+    monkeypatch.setattr(prepared, "connect", connect)
+    here.cluster = make_eks(teams=() if seen_as else (outputs.eks.Team(namespace="speech"),), team=seen_as)
+    if message:
+        with pytest.raises(JobError, match=message):
+            prepared.remove(here, [NAMES[0]])
+    else:
+        prepared.remove(here, [NAMES[0]])
+    assert len(prepared.prepared(here)) == (3 if message else 2)
 
 
 def test_a_cluster_without_any(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import re
 import signal
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -115,6 +116,20 @@ def test_tasks_of_a_node_have_ranks(backend: SlurmBackend) -> None:
     assert backend.wait(job.id, 600).ok
     found = set(re.findall(r"rank (\d)/4 local (\d)", log(backend, job.id)))
     assert found == {("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")}
+    assert [backend.node_of_rank(job.id, rank) for rank in range(4)] == [0, 0, 1, 1]
+    with pytest.raises(JobError, match="has ranks 0 to 3, not 4"):
+        backend.node_of_rank(job.id, 4)
+
+
+@pytest.mark.parametrize(("record", "last"), [({"lnc": 1}, 127), ({}, 63), ({"lnc": "x", "tasks_per_node": []}, 63)])
+def test_a_node_has_as_many_ranks_as_neuroncores(
+    record: dict[str, object], last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = SlurmBackend(make_cluster(fleet("trn2.48xlarge")), LocalTransport())
+    status = SimpleNamespace(id="j-1", nodes=2, queue="compute1", instance_type="trn2.48xlarge")
+    monkeypatch.setattr(backend, "status", lambda _: status)
+    monkeypatch.setattr(backend, "settings", lambda _: record)
+    assert [backend.node_of_rank("j-1", rank) for rank in (last, last + 1)] == [0, 1]
 
 
 def test_a_queue_that_parallelcluster_stopped_is_reported_with_the_fix(

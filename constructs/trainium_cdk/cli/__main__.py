@@ -69,8 +69,9 @@ def _run() -> None:
         try:
             app.main()
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_DFL)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    signal.signal(number, signal.SIG_DFL)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
 

@@ -144,7 +144,7 @@ app = typer.Typer(
     cls=_Commands,
     help="Submit and follow training jobs on a cluster of trainium-cdk.",
     epilog="Exit codes: 0 success; 1 failure, also of a job that is waited for or followed; 2 a command line that is not valid; "
-    "130 Ctrl-C; 143 SIGTERM. `trn shell` has that of its command.",
+    "130 Ctrl-C; 143 SIGTERM; 129 a closed terminal. `trn shell` has that of its command.",
     no_args_is_help=True,
     **{**SETTINGS, "add_completion": not _ABOUT_COMPLETION.isdisjoint(sys.argv)},
 )
@@ -175,6 +175,8 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal cannot show must not stop it
     try:
         signal.signal(signal.SIGTERM, _terminated)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(signal.SIGHUP, _hung_up)
         app(prog_name="trn")
     except KeyboardInterrupt:
         raise SystemExit(130) from None
@@ -211,6 +213,12 @@ def _flush() -> None:
 def _terminated(number: int, _: FrameType | None) -> None:
     """End as after any error, so that temporary files are removed."""
     raise SystemExit(128 + number)
+
+
+def _hung_up(number: int, frame: FrameType | None) -> None:
+    """The terminal was closed: end as by SIGTERM, so that no tunnel stays open. The shell may send it once more."""
+    signal.signal(number, signal.SIG_IGN)
+    _terminated(number, frame)
 
 
 def _paragraph(error: Exception) -> str:

@@ -25,6 +25,7 @@ from trainium_cdk.cli.output import answer, put, say
 from trainium_cdk.cli.working import working
 from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import AwsError, TrnError
+from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
     from trainium_cdk.cluster_configuration.image import Bake
@@ -90,7 +91,9 @@ def bake(
     elif check:
         answer("ParallelCluster accepts the configuration")
     else:
-        _report(image, found)
+        _report(image, found, env.region)
+    if _status(found) == "BUILD_FAILED":
+        raise typer.Exit(1)
 
 
 class Pcluster:
@@ -203,14 +206,20 @@ def _error(answer: dict[str, Any]) -> TrnError:
     return TrnError(f"ParallelCluster rejected it: {' '.join([str(answer.get('message')), *reasons])}")
 
 
-def _report(image: Bake, found: dict[str, Any]) -> None:
-    status = found.get("imageBuildStatus") or found.get("image", {}).get("imageBuildStatus", "?")
-    ami = found.get("ec2AmiInfo", {}).get("amiId")
+def _status(found: dict[str, Any]) -> str:
+    return str(found.get("imageBuildStatus") or found.get("image", {}).get("imageBuildStatus", "?"))
+
+
+def _report(image: Bake, found: dict[str, Any], region: str) -> None:
+    status, ami = _status(found), found.get("ec2AmiInfo", {}).get("amiId")
     if status == "BUILD_COMPLETE" and ami:
         answer(ami)
         say(f"{image.image_id} is finished. Write `custom_ami: {ami}` under a queue, and deploy")
+        return
+    answer(f"{image.image_id}\t{status}")
+    if status == "BUILD_FAILED":  # as which ParallelCluster keeps it
+        why = found.get("imagebuilderImageStatusReason") or found.get("cloudformationStackStatusReason")
+        delete = printed("pcluster", "delete-image", "--image-id", image.image_id, "--region", region)
+        say(f"{why or 'ParallelCluster names no reason'}. To build it again, delete it first: {delete}")
     else:
-        answer(f"{image.image_id}\t{status}")
         say("run the same command again to see the progress")
-        if status == "BUILD_FAILED":
-            raise typer.Exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,7 +40,7 @@ def cp(
 ) -> None:
     """Copy files to or from a cluster.
 
-    cluster:/efs/PATH is on its shared file system, JOB:PATH is in a job's directory.
+    cluster:/efs/PATH is on its shared file system, JOB:PATH (JOB/INDEX:PATH of a member of an array) is in a job's directory.
 
     For example `trn cp data/ cluster:/fsx/data`, or `trn cp latest:checkpoints ./out`: JOB:checkpoints is the directory of the job's
     checkpoints, whatever its kind calls it. Files with the same size and time are there
@@ -62,11 +63,11 @@ def cp(
             raise JobError("a job's directory belongs to the job. Copy to cluster:/PATH, on a shared file system")
         plan = copy.plan_upload(Path(source).expanduser(), here[1])
     elif there:
-        plan = copy.plan_download(_path(jobs, *there), Path(target).expanduser())
+        plan = copy.plan_download(_path(jobs, *there), os.path.expanduser(target))  # noqa: PTH111  a Path has no slash at its end
     told(plan)
     if dry_run:
         return
-    again = printed("trn", "cp", source, target) + at(on)
+    again = printed("trn", "cp", source, target, *(["--image", image] if image else [])) + at(on)
     with status_when_interrupted(lambda: f"what has arrived stays there. To copy the rest: {again}"), bar(plan.todo):
         (copy.upload if here else copy.download)(plan)
     say(f"{plan.target} is complete")
@@ -94,7 +95,9 @@ def told(plan: Survey) -> None:
 def _remote(text: str) -> tuple[str, str] | None:
     """What is before and after the colon of a path on the cluster; None for a path of this machine."""
     place, colon, path = text.partition(":")
-    return (place, path) if colon and place and not {"/", "."} & set(place[:1]) and "/" not in place else None
+    job, slash, member = place.partition("/")  # a/b:c is a file of this machine, JOB/3:c one of a member of an array
+    ours = job and not job.startswith(".") and (not slash or member.isdecimal())
+    return (place, path) if colon and ours else None
 
 
 def _path(jobs: Backend[Submission], place: str, path: str) -> str:

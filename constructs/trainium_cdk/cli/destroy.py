@@ -116,26 +116,38 @@ def confirm(stack: str, busy: Busy) -> None:
 def _busy(owner: Owner, region: str | None, fate: Fate, me: str) -> Busy:
     """If the cluster cannot be reached, it can still be deleted: its jobs end with it. The cluster may be none of the stack's own parts."""
     from trainium_cdk.jobs.connect import connect
-    from trainium_cdk.operations.teardown.occupants import occupants
 
-    busy = Busy()
     try:
-        busy.backend = connect(owner.stack, region, say=say)
-        busy.jobs += occupants(busy.backend, me, waits=fate == "wait")
+        jobs = connect(owner.stack, region, say=say)
+        return used(jobs, me, waits=fate == "wait", unlisted="could not be listed, and end with the cluster")
     except TrnError as e:
         if fate == "wait":
             raise
-        busy.backend = None
         if owner.cluster or not isinstance(e, OutputsError):
             say(f"the jobs could not be listed, and end with the cluster: {e}")
-        return busy
-    cluster = busy.backend.cluster
-    for team in (each.namespace for each in getattr(cluster, "teams", ())):
+        return Busy()
+
+
+def used(backend: Backend[Any], me: str, *, waits: bool = False, unlisted: str = "could not be listed") -> Busy:
+    """Whose jobs run or wait on a cluster, of all its teams.
+
+    Args:
+        me, waits: as of `occupants`.
+        unlisted: what is said of the jobs of a team that the caller may not list.
+
+    Raises:
+        TransportError: the cluster cannot be reached.
+    """
+    from trainium_cdk.jobs.connect import connect
+    from trainium_cdk.operations.teardown.occupants import occupants
+
+    busy = Busy(backend, occupants(backend, me, waits=waits))
+    for team in (each.namespace for each in getattr(backend.cluster, "teams", ())):
         try:
-            busy.jobs += occupants(connect(cluster=cluster.of_team(team)), me, team)
+            busy.jobs += occupants(connect(cluster=backend.cluster.of_team(team)), me, team)
         except TrnError as e:
             busy.unknown = True
-            say(f"jobs of team {team} could not be listed, and end with the cluster: {e}")
+            say(f"jobs of team {team} {unlisted}: {e}")
     return busy
 
 

@@ -118,7 +118,7 @@ def _token(first: Path, job: list[str], stack: str | None) -> tuple[str, list[st
         if name in ("--team", "--user"):
             variable = {"--team": "TRN_TEAM", "--user": "TRN_CLUSTER_USER"}[name]
             raise JobError(f"{name} is not an option of `trn launch --failover`. Set {variable} instead")
-        if name in ("--array", "--count", "--after"):
+        if name == "--after":
             raise JobError(f"a job with {name} does not go on in another environment. Leave out {name}, or --failover")
         if name == "--token":
             token = value if equals else next(options, "")
@@ -219,7 +219,9 @@ class _Launch:
         """
         new = [place for place in self.places if self._state(place) in _NEVER_THERE]
         for place in self.places:
-            say(launching.price(place.id, place.name, place.env) if place in new else f"{place} is deployed")
+            say(
+                launching.price(place.id, place.name, place.env, place.file) if place in new else f"{place} is deployed"
+            )
         for number, place in enumerate(self.places):
             if why := unavailable(place.env, place.name, place.queue, new=place in new):
                 say(f"{place} cannot be used now: {why}")
@@ -247,32 +249,9 @@ class _Launch:
                 self._tidy(step.at)
                 self._follow(step.at)
 
-    def _state(self, place: Place) -> str:
-        """CloudFormation's state of a stack, once nothing is being deployed there; empty if there is none.
-
-        Raises:
-            UpdateError: it cannot be read.
-        """
-        from botocore.exceptions import ClientError
-
-        from trainium_cdk._aws import aws_errors_as, client
-
-        told = False
-        while True:
-            with aws_errors_as(UpdateError, f"cannot read stack {place.name}"):
-                try:
-                    stacks = client("cloudformation", place.env.region).describe_stacks(StackName=place.name)["Stacks"]
-                except ClientError as e:
-                    if "does not exist" in str(e):
-                        return ""
-                    raise
-            state = str(stacks[0]["StackStatus"])
-            if not state.endswith("_IN_PROGRESS") or state.startswith(("DELETE", "REVIEW")):
-                return state
-            if not told:
-                say(f"waiting until {place} is no longer {state}")
-                told = True
-            time.sleep(5)
+    @staticmethod
+    def _state(place: Place) -> str:
+        return launching.state(place.name, place.env.region)
 
     def _look(self, number: int) -> Seen:
         place, closed = self.places[number], self.closed.get(number, "")
@@ -406,7 +385,7 @@ class _Launch:
                 continue
             self.tidied.add(number)
             try:
-                launching.finish(place.name, place.file, place.jobs, remove=self.remove, offer=False)
+                launching.finish(place.name, place.file, place.env.region, remove=self.remove, offer=False)
             except (TrnError, typer.Exit) as e:
                 say(
                     f"{place} was not removed{f': {e}' if str(e) else ''}. To remove it: {printed('trn', 'destroy', place.name, '--env', place.file)}"
@@ -426,7 +405,7 @@ class _Launch:
             say(f"{place} stays, with its checkpoints ({seen.job.checkpoints or 'none'}). Run this again to go on")
             return 1
         code = 0 if step.ok else 1
-        return launching.finish(place.name, place.file, place.jobs, remove=self.remove) or code
+        return launching.finish(place.name, place.file, place.env.region, remove=self.remove) or code
 
 
 def _used_up(jobs: Backend[Any], job: JobStatus) -> bool:

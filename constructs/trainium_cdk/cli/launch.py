@@ -13,7 +13,7 @@ from trainium_cdk.cli.diff import App
 from trainium_cdk.cli.options import name_in_account
 from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.cli.settings import SETTINGS
-from trainium_cdk.errors import JobError
+from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs.quote import printed
 
 _FLAGS = {"--yes": "yes", "-y": "yes", "--remove": "remove"}
@@ -78,17 +78,21 @@ def launch(
     id = stack or engines.get(env.engines[0]).stack
     name = name_in_account(id, env)
     to = ["--environment", str(environment), "--stack", name]
-    launching.dry_run(env, name, [*to, *job])
-    if not launching.is_deployed(name, env):
+    if not launching.is_deployed(name, env, environment):
+        launching.dry_run(env, name, [*to, *job])
         folder = launching.app_in(app)
-        say(launching.price(id, name, env))
+        say(launching.price(id, name, env, environment))
         launching.ask(name, yes=yes)
         launching.deploy(id, name, env, environment, folder)
-    jobs = launching.reachable(name, env)
-    remove_it = printed("trn", "destroy", name, "--env", environment)
-    with status_when_interrupted(lambda: f"{name} stays. To remove it: {remove_it}"):
-        code = launching.trn("submit", *to, "--follow", *job)
-    raise typer.Exit(launching.finish(name, environment, jobs, remove=remove) or code)
+    stays = f"{name} stays. To remove it: {printed('trn', 'destroy', name, '--env', environment)}"
+    try:
+        with status_when_interrupted(lambda: stays):
+            launching.reachable(name, env)
+            code = launching.trn("submit", *to, "--follow", *job)
+    except TrnError:
+        say(stays)  # and costs
+        raise
+    raise typer.Exit(launching.finish(name, environment, env.region, remove=remove) or code)
 
 
 def _options(job: list[str]) -> tuple[list[str], dict[str, list[str]]]:
@@ -106,6 +110,10 @@ def _options(job: list[str]) -> tuple[list[str], dict[str, list[str]]]:
         if name in _COMMANDS:
             raise JobError(
                 f"{word} is not an option of `trn launch`, which follows the job on the cluster of its file. Leave it out"
+            )
+        if name in ("--array", "--count"):
+            raise JobError(
+                f"{word}: `trn launch` prints one log, and each member of an array has its own. Deploy the cluster, and use `trn submit`"
             )
         if word in _FLAGS:
             given[_FLAGS[word]] = []

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ import typer
 from typer.exceptions import TyperException
 
 from trainium_cdk import engines
-from trainium_cdk.cli.named import length
+from trainium_cdk.cli.named import length, user
 from trainium_cdk.cli.options import Target, backend
 from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.cli.working import working
@@ -78,12 +79,43 @@ def _output_to(file: Path) -> Iterator[None]:
         os.close(other)
 
 
-def is_deployed(name: str, env: Environment) -> bool:
+def state(name: str, region: str) -> str:
+    """CloudFormation's state of a stack, once nothing is being deployed there; empty if there is none.
+
+    Raises:
+        UpdateError: it cannot be read.
+    """
+    from botocore.exceptions import ClientError
+
+    from trainium_cdk._aws import aws_errors_as, client
+
+    told = False
+    while True:
+        with aws_errors_as(UpdateError, f"cannot read stack {name}"):
+            try:
+                stacks = client("cloudformation", region).describe_stacks(StackName=name)["Stacks"]
+            except ClientError as e:
+                if "does not exist" in str(e):
+                    return ""
+                raise
+        found = str(stacks[0]["StackStatus"])
+        if not found.endswith("_IN_PROGRESS") or found.startswith(("DELETE", "REVIEW")):
+            return found
+        if not told:
+            say(f"waiting until {name} in {region} is no longer {found}")
+            told = True
+        time.sleep(5)
+
+
+def is_deployed(name: str, env: Environment, file: Path) -> bool:
+    """Whether it is, once nothing is being deployed there, as after a launch that was interrupted."""
     from trainium_cdk.operations.updates.live import deployed
 
+    state(name, env.region)
     if deployed(name, env.region) is None:
         return False
-    say(f"{name} is deployed in {env.region}. What a deployment of the file would change: trn diff {name}")
+    diff = printed("trn", "diff", name, "--env", file)
+    say(f"{name} is deployed in {env.region}. What a deployment of the file would change: {diff}")
     return True
 
 
@@ -97,7 +129,7 @@ def app_in(app: Path | None) -> Path:
     return folder
 
 
-def price(id: str, name: str, env: Environment) -> str:
+def price(id: str, name: str, env: Environment, file: Path) -> str:
     """That a stack is not deployed, and what it would cost."""
     from trainium_cdk.checks.live import Target as Described
     from trainium_cdk.checks.live.cost import cost
@@ -108,7 +140,8 @@ def price(id: str, name: str, env: Environment) -> str:
     made = cost(Described(env, engine.name))
     least = {part: "at least " if made[f"unknown_{part}"] else "" for part in ("idle", "full")}
     prices = [f"{least[part]}{made[f'{part}_hour']:,.2f} USD an hour {when}" for part, when in _WHEN.items()]
-    return f"{name} is not deployed in {env.region}. It will cost {', '.join(prices)} (list prices; trn cost {id})"
+    more = printed("trn", "cost", id, "--env", file)
+    return f"{name} is not deployed in {env.region}. It will cost {', '.join(prices)} (list prices; {more})"
 
 
 def ask(what: str, *, yes: bool) -> None:
@@ -176,20 +209,30 @@ def reachable(name: str, env: Environment) -> Any:
     return jobs
 
 
-def finish(name: str, environment: Path, jobs: Any, *, remove: bool, offer: bool = True) -> int:
-    """Remove a cluster on which nothing runs or waits, if that is wanted; the exit code of that.
+def finish(name: str, environment: Path, region: str, *, remove: bool, offer: bool = True) -> int:
+    """Remove a cluster on which nothing of anyone runs or waits, if that is wanted; the exit code of that.
 
     Args:
         offer: ask on a terminal, where --remove is not given.
     """
+    from trainium_cdk.cli.destroy import used
+
     end = printed("trn", "destroy", name, "--env", environment)
-    offer = offer and sys.stdin.isatty()
-    others = [*(one.id for one in jobs.active()), *(one.name for one in jobs.foreign())]  # also of other clients
-    if others and (remove or offer):
-        say(f"{name} stays: {', '.join(others[:5])} runs or waits there. To remove it: {end}")
-    elif remove or offer:
+    if not (remove or (offer and sys.stdin.isatty())):
+        say(f"{name} stays. To remove it: {end}")
+        return 0
+    # all teams' jobs, whosever this one was: they end with the cluster
+    try:
+        busy = used(backend(Target(name, region)), user(Target()))
+    except TrnError as e:
+        say(f"{name} stays, as it is not known what runs there: {e}. To remove it: {end}")
+        return int(remove)
+    if busy.jobs:
+        others = ", ".join(job.name for job in busy.jobs[:5])
+        say(f"{name} stays: {others} runs or waits there. To remove it: {end}")
+    elif busy.unknown:
+        say(f"{name} stays, as others may use it. To remove it: {end}")
+    else:
         with contextlib.suppress(typer.Abort):  # the answer is no
             return trn("destroy", name, "--env", str(environment), *(["--yes"] if remove else []))
-    else:
-        say(f"{name} stays. To remove it: {end}")
     return 0

@@ -108,6 +108,13 @@ def _as_whom(ctx: typer.Context, param: typer.CallbackParam, value: str | None) 
     return remembered(ctx, str(param.name), ctx.params.get("stack", DEFAULT_STACK))
 
 
+def _cluster_file(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
+    """A stack that is named on the command line comes before TRN_CLUSTER. It is read by then: options that are given come first."""
+    sources = [ctx.get_parameter_source(name) for name in ("stack", param.name or "")]
+    named, of_file = (source.name if source else "" for source in sources)
+    return None if (named, of_file) == ("COMMANDLINE", "ENVIRONMENT") else value
+
+
 Stack = Annotated[str, typer.Option(envvar="TRN_STACK", callback=_stack, help="Stack that the jobs run on.")]
 Region = Annotated[
     str | None,
@@ -129,7 +136,8 @@ ClusterFile = Annotated[
     typer.Option(
         "--cluster",
         envvar="TRN_CLUSTER",
-        help="File with the output of `trn cluster`, used instead of the stack's outputs.",
+        callback=_cluster_file,
+        help="File with the output of `trn cluster`, used instead of the stack's outputs. --stack comes before TRN_CLUSTER.",
     ),
 ]
 _Team = Annotated[

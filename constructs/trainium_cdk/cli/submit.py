@@ -26,6 +26,7 @@ from trainium_cdk.cli.options import (
 )
 from trainium_cdk.cli.output import answer, hand_out, one_line, put, say, shown, status_when_interrupted
 from trainium_cdk.errors import JobError, TrnError
+from trainium_cdk.jobs.arrays import MAX_MEMBERS
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -177,7 +178,7 @@ def submit(
         ),
     ] = False,
     count: Annotated[
-        int | None, _Of(min=1, help="Members of an array: --count 100 is the same as --array 0-99.")
+        int | None, _Of(min=1, max=MAX_MEMBERS, help="Members of an array: --count 100 is the same as --array 0-99.")
     ] = None,
     token: Annotated[str | None, _Of(help="Submit only once with this token, however often this is run.")] = None,
     dry_run: Annotated[

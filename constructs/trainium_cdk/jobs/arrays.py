@@ -10,16 +10,18 @@ MAX_MEMBERS = 1000
 
 
 def indices(array: str) -> list[int]:
-    """The indices of an array, in their order.
+    """The indices of an array, in their order; empty where a range's first is not before its last.
 
-    >>> indices("0-3%2"), indices("1,3,10-20:5")
-    ([0, 1, 2, 3], [1, 3, 10, 15, 20])
+    >>> indices("0-3%2"), indices("1,3,10-20:5"), indices("5-3,1")
+    ([0, 1, 2, 3], [1, 3, 10, 15, 20], [])
     """
     found: dict[int, None] = {}
     for part in array.partition("%")[0].split(","):
         first, _, rest = part.partition("-")
         last, _, step = rest.partition(":")
-        found |= dict.fromkeys(range(int(first), int(last or first) + 1, int(step or 1)))
+        if not (every := range(int(first), int(last or first) + 1, int(step or 1))):
+            return []
+        found |= dict.fromkeys(every)
     return list(found)
 
 

@@ -70,8 +70,11 @@ class Source:
         return f"{SOURCES}{self.digest}.zip"
 
     def tag(self) -> str:
-        """The default tag of the image, derived from its content."""
-        return f"src-{self.digest[:16]}"
+        """The default tag of the image, derived from its content and, where it is not `Dockerfile`, from the Dockerfile's name."""
+        digest = self.digest
+        if self.dockerfile != "Dockerfile":
+            digest = hashlib.sha256(f"{digest} {self.dockerfile}".encode()).hexdigest()
+        return f"src-{digest[:16]}"
 
 
 def pack(folder: Path, dockerfile: str = "Dockerfile") -> Source:
@@ -203,15 +206,20 @@ def _content(file: Path, folder: Path, name: str, mode: int) -> bytes:
         raise ImageError(
             f"cannot read {file}: {e.strerror}. Name it in {folder / IGNORE}, or make it readable"
         ) from None
-    # both the link's text, as read where the image is built, and its target on this machine
-    steps = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
-    leaves = steps.startswith(("/", "../")) or steps == ".."
-    if leaves or not Path(os.path.realpath(file)).is_relative_to(folder.resolve()):
+    if leads_out(folder, name, target):
         raise ImageError(
             f"{name} is a link to {target}, which is outside {folder}. Files outside are not sent: put the file itself into the "
             f"folder, or name the link in {folder / IGNORE}"
         )
     return os.fsencode(target)
+
+
+def leads_out(folder: Path, name: str, target: str) -> bool:
+    """Whether a link in a folder leads out of it: by its text, as it is read where the folder has another name, or on this machine."""
+    steps = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+    return steps.split("/")[0] in ("", "..") or not Path(os.path.realpath(folder / name)).is_relative_to(
+        folder.resolve()
+    )
 
 
 def _too_large(folder: Path, by_top: Counter[str]) -> str:

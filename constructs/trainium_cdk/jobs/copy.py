@@ -157,16 +157,16 @@ class Copy:
             path, names = posixpath.dirname(path), [posixpath.basename(path)]
         return Survey(found["root"], path, entries, names, reply["have"], found["left_out"], reply["free"])
 
-    def plan_download(self, source: str, target: Path) -> Survey:
-        """What is to be copied to this machine. Arguments and errors as of `plan_upload`, with the sides exchanged."""
+    def plan_download(self, source: str, target: Path | str) -> Survey:
+        """What is to be copied to this machine. Arguments and errors as of `plan_upload`, with the sides exchanged: only text ends with a slash."""
         path = self._shared(source)
         found = self._ask("list", path, most=MOST_FILES)
         entries: list[Entry] = found["entries"]
-        root, names = target, [entry[0] for entry in entries]
+        root, names = Path(target), [entry[0] for entry in entries]
         if not found["folder"]:
             path = posixpath.dirname(path)
-            if not target.is_dir():
-                root, names = target.parent, [target.name]
+            if not (root.is_dir() or str(target).endswith("/")):
+                root, names = root.parent, [root.name]
         if root.exists() and not root.is_dir():
             raise JobError(f"{root} is a file. Give a folder")
         with _refusals():

@@ -4,6 +4,7 @@ No Docker is needed here, and any machine will do: the image is x86_64, as Train
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import time
@@ -20,6 +21,8 @@ from trainium_cdk.outputs import EksCluster
 __all__ = ["Image", "ImageError", "Source", "build", "pack"]
 
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_NEWEST = 100
+"""Builds that are looked at: the most of one request."""
 _ENDED = frozenset({"SUCCEEDED", "FAILED", "FAULT", "STOPPED", "TIMED_OUT"})
 
 
@@ -80,31 +83,53 @@ def build(
             if tag != source.tag():
                 raise ImageError(f"{name} already exists, and tags are immutable. Give another --tag")
             return Image(name, digest, built=False)
-        say(
-            f"sending {counted(source.files, 'file')}, {len(source.content):,} bytes, to s3://{cluster.bucket}/{source.key}"
-        )
-        stored = s3.put_object(Bucket=cluster.bucket, Key=source.key, Body=source.content)
-        version = stored.get("VersionId")
-        if not version:
-            raise ImageError(
-                f"bucket {cluster.bucket} has no versioning, so the build could get another source. Turn versioning on"
-            )
-        variables = {"IMAGE_TAG": tag, "DOCKERFILE": source.dockerfile}
-        started = codebuild.start_build(
-            projectName=cluster.build_project,
-            sourceTypeOverride="S3",
-            sourceLocationOverride=f"{cluster.bucket}/{source.key}",
-            sourceVersion=version,  # not an object that is uploaded later
-            environmentVariablesOverride=[{"name": k, "value": v, "type": "PLAINTEXT"} for k, v in variables.items()],
-            idempotencyToken=hashlib.sha256(f"{version} {tag}".encode()).hexdigest()[:64],
-        )["build"]["id"]
-        say(f"CodeBuild runs {started}")
+        started = _running(codebuild, cluster, source, tag) or _start(codebuild, s3, cluster, source, tag, say)
+        say(f"CodeBuild runs {started}. If this is interrupted, it goes on: run the same command again to follow it")
         ended = _follow(codebuild, make("logs", region_name=cluster.region), started, log, phase, sleep)
         if ended["buildStatus"] != "SUCCEEDED":
             raise ImageError(f"{started} ended as {ended['buildStatus']}{_reason(ended)}. See its log")
         return Image(name, _digest(ecr, cluster, tag), built=True)
     except failures() as e:
         raise TransportError(f"the image was not built: {describe_error(e)}") from None
+
+
+def _start(codebuild: Any, s3: Any, cluster: EksCluster, source: Source, tag: str, say: Callable[[str], None]) -> str:
+    say(
+        f"sending {counted(source.files, 'file')}, {len(source.content):,} bytes, to s3://{cluster.bucket}/{source.key}"
+    )
+    stored = s3.put_object(Bucket=cluster.bucket, Key=source.key, Body=source.content)
+    version = stored.get("VersionId")
+    if not version:
+        raise ImageError(
+            f"bucket {cluster.bucket} has no versioning, so the build could get another source. Turn versioning on"
+        )
+    variables = {"IMAGE_TAG": tag, "DOCKERFILE": source.dockerfile}
+    started: str = codebuild.start_build(
+        projectName=cluster.build_project,
+        sourceTypeOverride="S3",
+        sourceLocationOverride=f"{cluster.bucket}/{source.key}",
+        sourceVersion=version,  # not an object that is uploaded later
+        environmentVariablesOverride=[{"name": k, "value": v, "type": "PLAINTEXT"} for k, v in variables.items()],
+        idempotencyToken=hashlib.sha256(f"{version} {tag}".encode()).hexdigest()[:64],
+    )["build"]["id"]
+    return started
+
+
+def _running(codebuild: Any, cluster: EksCluster, source: Source, tag: str) -> str:
+    """The build of this image that runs already, of a command that was interrupted or of another user; empty if none does. A second one
+    would be charged as well, and could not push its image: tags are immutable."""
+    with contextlib.suppress(*failures()):  # without the permission to list them a build is started
+        ids = codebuild.list_builds_for_project(projectName=cluster.build_project, sortOrder="DESCENDING")["ids"]
+        for one in codebuild.batch_get_builds(ids=ids[:_NEWEST])["builds"] if ids else ():
+            variables = {each["name"]: each["value"] for each in one["environment"].get("environmentVariables", ())}
+            same = (variables.get("IMAGE_TAG"), variables.get("DOCKERFILE")) == (tag, source.dockerfile)
+            if (
+                same
+                and one["buildStatus"] == "IN_PROGRESS"
+                and one["source"].get("location") == f"{cluster.bucket}/{source.key}"
+            ):
+                return str(one["id"])
+    return ""
 
 
 def _digest(ecr: Any, cluster: EksCluster, tag: str) -> str:

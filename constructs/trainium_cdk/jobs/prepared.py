@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
-from trainium_cdk.errors import JobError
+from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs import quote, shell
+from trainium_cdk.jobs.connect import connect
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.backend import Backend
@@ -76,7 +77,7 @@ def prepared(backend: Backend[Submission]) -> tuple[Prepared, ...]:
         TransportError: the cluster cannot be reached.
     """
     output = backend.run_shared(_script(backend, _LIST))
-    active = {job.id for job in backend.active()}
+    active, _ = _active(backend)
     lines = [tuple(line.split(" ", 2)) for line in output.splitlines() if line.count(" ") >= 2]
     users = [(id, name) for what, id, name in lines if what == "job" and id in active]
     found = []
@@ -94,9 +95,13 @@ def remove(backend: Backend[Submission], names: Sequence[str]) -> None:
     """Remove environments. Jobs that run or wait keep theirs; a later job that needs a removed one makes it again.
 
     Raises:
-        JobError: there is no such environment, or such a job uses it; then none is removed.
+        JobError: there is no such environment, or such a job uses it, or may do so as a team's jobs cannot be listed; then none is removed.
         TransportError: the cluster cannot be reached.
     """
+    if unknown := _active(backend)[1]:
+        raise JobError(
+            f"the environments are those of all teams, and {unknown}. Let somebody remove them who may list all teams' jobs"
+        )
     there = {one.name: one for one in prepared(backend)}
     for name in names:
         if name not in there:
@@ -107,6 +112,21 @@ def remove(backend: Backend[Submission], names: Sequence[str]) -> None:
                 f"environment {name} is used by {', '.join(jobs)}. Wait until it has ended, or cancel it (trn cancel {jobs[0]})"
             )
     backend.run_shared(_script(backend, _REMOVE, *names))
+
+
+def _active(backend: Backend[Submission]) -> tuple[set[str], str]:
+    """The ids of the jobs that run or wait, of all teams of the cluster, as its file system is theirs together; and why some may be missing,
+    empty if none is."""
+    cluster = backend.cluster
+    found = {job.id for job in backend.active()}
+    if team := getattr(cluster, "team", ""):
+        return found, f"team {team} sees its own jobs alone"
+    for name in (each.namespace for each in getattr(cluster, "teams", ())):
+        try:
+            found |= {job.id for job in connect(cluster=cluster.of_team(name)).active()}
+        except TrnError as e:
+            return found, f"jobs of team {name} could not be listed: {e}"
+    return found, ""
 
 
 _RECORD = TypeAdapter(Prepared)

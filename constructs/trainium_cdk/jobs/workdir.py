@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from trainium_cdk._aws import code_and_message, describe_error, failures
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import JobError, TransportError
-from trainium_cdk.jobs.build_context import is_secret
+from trainium_cdk.jobs.build_context import is_secret, leads_out
 from trainium_cdk.outputs.contract import CODE, CODE_DAYS
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ def _entry(folder: Path, file: Path, name: str, mode: int) -> Entry:
             f"the file name {os.fsencode(name)!r} is not UTF-8. Rename it, or name it in .trnignore"
         ) from None
     if link := stat.S_ISLNK(mode):
-        if not Path(os.path.realpath(file)).is_relative_to(folder) or file.readlink().is_absolute():
+        if leads_out(folder, name, str(file.readlink())):
             raise JobError(
                 f"{name} is a link to {file.readlink()}, which leads out of {folder}. Put the file itself there, or name the link in "
                 ".trnignore"

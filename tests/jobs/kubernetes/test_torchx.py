@@ -15,7 +15,7 @@ from tests.jobs.kubernetes.conftest import Running, fleet, make_cluster
 from tests.support import completed, need, until
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, render, status
-from trainium_cdk.jobs.kubernetes.torchx import component
+from trainium_cdk.jobs.kubernetes.torchx import component, run_line
 from trainium_cdk.outputs import EksCluster
 
 TORCHX = ROOT / ".venvs/torchx/bin/torchx"
@@ -92,6 +92,11 @@ def test_the_compile_cache_is_where_the_framework_looks(tmp_path: Path, framewor
 )
 def test_it_refuses_invalid_jobs(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     assert message in torchx(tmp_path, make_cluster(), "--script", "x.py", *arguments, good=False)
+
+
+def test_its_command_can_be_copied() -> None:
+    assert " 'my component.py:train' --script train.py" in run_line(make_cluster(), "my component.py")
+    assert " component.py:train --script train.py" in run_line(make_cluster(), "component.py")
 
 
 def test_it_runs(backend: KubernetesBackend, running: Running, tmp_path: Path) -> None:

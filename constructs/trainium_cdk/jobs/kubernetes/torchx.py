@@ -9,6 +9,7 @@ from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError
+from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.kinds.script import Script
 from trainium_cdk.jobs.kubernetes import pods
@@ -61,7 +62,7 @@ def run_line(cluster: EksCluster, file: str) -> str:
     """The `torchx` command that uses it."""
     return (
         f'torchx run -s kubernetes --workspace="" -cfg queue={cluster.queues[0]},namespace={cluster.namespace},'
-        f"service_account={cluster.service_account} {file}:train --script train.py --nnodes 2"
+        f"service_account={cluster.service_account} {quote.printed(f'{file}:train')} --script train.py --nnodes 2"
     )
 
 

@@ -20,6 +20,7 @@ from trainium_cdk.jobs.slurm.snapshot import Snapshot
 from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result, Transport
 from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, Whole, settings_in
+from trainium_cdk.jobs.status import whole as number
 from trainium_cdk.outputs import SlurmCluster
 
 if TYPE_CHECKING:
@@ -238,13 +239,23 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     def node_of_rank(self, id: str, rank: int) -> int:
         """Ranks are in the order of the nodes. Arguments and errors as of `Backend.node_of_rank`."""
         status = self.status(id)
-        fleets = [
-            f for f in self.cluster.every_fleet if (f.queue, f.instance_type) == (status.queue, status.instance_type)
-        ]
-        each = fleets[0].cores if fleets else 1
+        each = self._ranks_per_node(status)
         if not 0 <= rank < status.nodes * each:
             raise JobError(f"{id} has ranks 0 to {status.nodes * each - 1}, not {rank}. Choose one of them")
         return rank // each
+
+    def _ranks_per_node(self, status: JobStatus) -> int:
+        """As of `Plan`, from the job's record."""
+        given = self.settings(status.id)
+        if (several := number(given.get("tasks_per_node")) or 1) > 1:
+            return several
+        from trainium_cdk.catalog import Catalog
+
+        lnc = number(given.get("lnc"))
+        if lnc and (kind := Catalog.load().instances.get(status.instance_type)) and lnc in kind.lnc:
+            return kind.logical_cores(lnc)
+        ours = status.queue, status.instance_type
+        return next((f.cores for f in self.cluster.every_fleet if (f.queue, f.instance_type) == ours), 1)
 
     def execute(self, id: str, node: int, command: Sequence[str]) -> int:
         """As a step of the job, through a session with the head node. Arguments and errors as of `Backend.execute`."""
