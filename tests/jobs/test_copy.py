@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,6 @@ from tests.jobs.test_workdir import on_head_node, write
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import SlurmBackend, copy
 from trainium_cdk.jobs.copy import Copy, Survey
-from trainium_cdk.jobs.shell import copying
 
 BUCKET = "trn-copies"
 
@@ -290,3 +290,18 @@ def test_checkpoints_are_of_each_kind_where_its_program_writes_them() -> None:
     ):
         there = Jobs(f"/efs/trn/jobs/j-1/{folder}" if folder else "")
         assert _path(there, "j-20261124-4f3a9c", path) == f"/efs/trn/jobs/j-1/{found}"  # type: ignore[arg-type]
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"open/a": "a", "open/closed/b": "b"})
+    scandir = os.scandir
+
+    def refused(path: str) -> Any:
+        if path.endswith("closed"):  # root may read all
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    found = copying.listed(tmp_path, 10)
+    assert [entry[0] for entry in found["entries"]] == ["open/a"]
+    assert found["left_out"] == ["open/closed/ (Permission denied)"]

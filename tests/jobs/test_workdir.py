@@ -122,6 +122,10 @@ def test_the_script_is_in_the_folder(project: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(project / "pkg")
     for script in ("pkg/mod.py", "mod.py", str(project / "pkg/mod.py")):
         assert Script.from_workdir(project, script).inside == "pkg/mod.py"
+    (project / "also").symlink_to("pkg")
+    assert Script.from_workdir(project, "also/mod.py").inside == "pkg/mod.py"
+    (linked := project.parent / "linked").symlink_to(project)
+    assert Script.from_workdir(linked, str(linked / "pkg/mod.py")).inside == "pkg/mod.py"
     for script, message in {
         "none.py": "there is no script none.py in",
         "../elsewhere.py": "there is no script",

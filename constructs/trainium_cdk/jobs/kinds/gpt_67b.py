@@ -19,6 +19,7 @@ from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import NUMBER, USUAL, WHOLE, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
+from trainium_cdk.jobs.values import wrong
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import Fleet
@@ -28,6 +29,7 @@ _VENDOR = {name: sources().repositories[name] for name in ("apex", "containers")
 _CONFIG = "megatron_gpt_config"
 _SCRIPT = "training_orchestrator.py"
 _CORRECTIONS: tuple[corrections.Correction, ...] = ("limit_metadata", "count_all_batches")
+_DATA_NAME = "my-gpt2_text_document"
 _TOKENIZER = "gpt2"
 """NeMo asks Hugging Face for it, also where it is given the vocabulary as files."""
 _CHECKPOINTS = "exp_manager.checkpoint_callback_params"
@@ -105,13 +107,15 @@ class Gpt(Job):
         default=None,
         description="A directory or s3:// prefix with gpt2-vocab.json, gpt2-merges.txt and <data-name>.bin/.idx. Default: Wikipedia.",
     )
-    data_name: Word = Field(
-        default="my-gpt2_text_document", description="File name of the .bin and .idx files, without ending."
-    )
+    data_name: Word = Field(default=_DATA_NAME, description="File name of the .bin and .idx files, without ending.")
 
     @model_validator(mode="after")
-    def _last_checkpoint(self) -> Self:
+    def _possible(self) -> Self:
         check_checkpoints(self.steps, self.checkpoint_interval)
+        if self.data is None and self.data_name != _DATA_NAME:
+            raise wrong(
+                f"data_name is {self.data_name}, but data is not given, and Wikipedia's files are {_DATA_NAME}. Give data, or remove data_name"
+            )
         return self
 
     def batch(self, fleet: "Fleet", notes: list[str]) -> Batch:

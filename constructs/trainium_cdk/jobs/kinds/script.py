@@ -101,7 +101,8 @@ class Script(Job):
 
         workdir = read(Path(folder))
         places = (Path(os.path.normpath(folder / script)) for folder in (workdir.folder, Path.cwd()))
-        file = next((place for place in places if place.is_file()), None)
+        # the folder, too, is named without links
+        file = next((place.parent.resolve() / place.name for place in places if place.is_file()), None)
         if file is None or not file.is_relative_to(workdir.folder):
             raise JobError(f"there is no script {script[:300]} in {workdir.folder}. Give its path in the workdir")
         path = file.relative_to(workdir.folder).as_posix()

@@ -47,7 +47,11 @@ def listed(path: Path, most: int) -> dict[str, Any]:
     if not path.is_dir():
         raise Refused(f"there is no file or folder {path}")
     entries, left = [], []
-    for place, below, names in os.walk(path):
+
+    def unreadable(error: OSError) -> None:
+        left.append(f"{Path(error.filename).relative_to(path).as_posix()}/ ({error.strerror})")
+
+    for place, below, names in os.walk(path, onerror=unreadable):
         below.sort()
         for name in sorted([*names, *(n for n in below if Path(place, n).is_symlink())]):
             file = Path(place, name)
