@@ -11,6 +11,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,10 @@ from tests.jobs.report.test_export import LOG
 from tests.jobs.test_metrics import BERT, MEGATRON
 from trainium_cdk.cli import app as cli
 from trainium_cdk.cli import watch
-from trainium_cdk.cli.view import job_view, jobs_view
+from trainium_cdk.cli.view import array_view, job_view, jobs_view
 from trainium_cdk.cli.web import serve
 from trainium_cdk.errors import TransportError, TrnError, UnknownJob
-from trainium_cdk.jobs.report import Run, live
+from trainium_cdk.jobs.report import Run, live, report
 from trainium_cdk.jobs.report.live import Live
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage
 
@@ -70,12 +71,31 @@ def test_the_last_step_of_a_script_is_that_of_its_log() -> None:
     assert made.last_step == 143_051
 
 
+def test_a_loss_that_is_no_number_any_more() -> None:
+    made = trained(train=RUNS, steps=300)
+    for step in range(301, 321):
+        made.feed(
+            "train",
+            b"LOG Fri Nov 20 09:00:05 2026 - (0, %d) step_loss : nan learning_rate : 1e-4 throughput : 3600.00 \n"
+            % step,
+        )
+    said = "no number since step 300"
+    for width in (40, 80, 200):
+        assert f"loss: {said}" in view(made, width)
+    assert f"<td>{said}, from 10.87</td>" in report([made], CLUSTER, CATALOG, BEGAN)
+    array = replace(made.status, members=(replace(RUNS, name="0"),))
+    member = replace(made, status=replace(made.status, id=f"{array.id}/0"))
+    assert said in text(array_view(array, [member], now=BEGAN, answered=BEGAN, problem="", width=200), 200)
+
+
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_line_is_too_long_and_no_id_is_cut(width: int) -> None:
     made = trained(train=RUNS, id="bert-large-with-a-long-name-20261120-4f3a9c")
     shown = view(made, width)
     assert all(len(one) <= width for one in shown.splitlines())
     assert made.status.id in shown.replace("\n", "")
+    assert "loss: 4.043 to 10.87, now 4.043 " in shown
+    assert ("sequences/s: 3,600 to 3,606, now 3,601 " if width > 80 else "sequences/s: 3,601 ") in shown
 
 
 def test_the_progress_of_the_compilation() -> None:

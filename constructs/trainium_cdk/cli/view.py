@@ -26,6 +26,8 @@ _STYLES = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow", "CANCEL
 _LATE = 30.0
 """Seconds without an answer after which that is shown."""
 _BAR = 20
+_FRAME = 6
+"""Characters of a panel's frame in the line of its title."""
 KEYS = "q leave  m metrics  r write the report"
 
 
@@ -63,8 +65,7 @@ def array_view(
     rank = {"RUNNING": 0, "PENDING": 2}
     for member in sorted(status.members, key=lambda m: rank.get(m.state, 1))[:_MEMBERS]:
         run = by_id.get(f"{status.id}/{member.name}")
-        last = run.curves.last if run else {}
-        values = [number(last[name]) if name in last else "" for name in ("loss", "throughput")]
+        values = [run.curves.newest(name) if run and name in run.curves else "" for name in ("loss", "throughput")]
         step = f"{run.curves.step:,}" if run and run.curves.step is not None else ""
         made.add_row(member.name, state_text(member.state), step, *values, Text(line(member.reason), overflow="fold"))
     parts: list[RenderableType] = [
@@ -154,7 +155,9 @@ def _curves(run: Run, width: int, metrics: Sequence[str]) -> Columns | Text:
         points = run.curves[name].all()
         values = [value for _, value in points]
         lines = plot(points, each - 4, 8)
-        ends = f"{number(min(values))} to {number(max(values))}, now {number(run.curves.last[name])}"
-        title = f"{METRICS[name]}: {ends}"
+        ends = f"{number(min(values))} to {number(max(values))}"
+        label, now, missing = METRICS[name], run.curves.newest(name), run.curves.missing(name)
+        titles = [f"{label}: {now}; {ends}" if missing else f"{label}: {ends}, now {now}", f"{label}: {now}", now]
+        title = next((one for one in titles if len(one) <= each - _FRAME), "")  # a number is not cut
         panels.append(Panel(Text("\n".join(lines), "cyan"), title=title, title_align="left", width=each))
     return Columns(panels, padding=(0, 1))

@@ -46,3 +46,13 @@ def test_only_metrics_with_values_have_a_curve() -> None:
         "grad_norm": [(2, 0.1)],
     }
     assert (curves.step, curves.last) == (2, {"loss": 1.5, "grad_norm": 0.1})
+
+
+def test_a_metric_without_a_value_in_the_newest_step_says_so() -> None:
+    curves = Curves()
+    for step, loss in ((1, 2.5), (2, 2.25), (3, None), (4, None)):
+        curves.add(Steps.of(Step(step, loss=loss, throughput=9.0)))
+    assert curves.newest("loss") == "no number since step 2"
+    assert curves.newest("throughput") == "9"
+    curves.add(Steps.of(Step(5, loss=2.0)))
+    assert curves.newest("loss") == "2"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add
 
+from trainium_cdk.drawing.chart import number
 from trainium_cdk.jobs.records import Steps
 
 POINTS = 1000
@@ -79,13 +80,14 @@ class Curves(dict[str, Curve]):
 
     Attributes:
         step: the newest one; trainers that print none are counted.
-        last: its values.
+        last: the last value of each.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.step: int | None = None
         self.last: dict[str, float] = {}
+        self._at: dict[str, int] = {}
 
     def add(self, new: Steps) -> None:
         """Take the next steps of the log."""
@@ -94,5 +96,13 @@ class Curves(dict[str, Curve]):
             self.step = steps[-1]
             for name in METRICS:
                 if values := part.columns.get(name):
-                    self.last[name] = values[-1]
+                    self.last[name], self._at[name] = values[-1], steps[-1]
                     self.setdefault(name, Curve()).add(steps, values)
+
+    def missing(self, name: str) -> str:
+        """That the newest step has no value of a metric, as when the loss is NaN; empty if it has one."""
+        return "" if self._at[name] == self.step else f"no number since step {self._at[name]:,}"
+
+    def newest(self, name: str) -> str:
+        """The last value of a metric, or that there is none."""
+        return self.missing(name) or number(self.last[name])

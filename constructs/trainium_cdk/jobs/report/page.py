@@ -98,7 +98,7 @@ def _loss(run: Run) -> str:
     if curve is None:
         return "none in its log"
     first = run.reader.summary.first_loss
-    return number(run.curves.last["loss"]) + (f", from {number(first)}" if first is not None else "")
+    return run.curves.newest("loss") + (f", from {number(first)}" if first is not None else "")
 
 
 def _throughput(run: Run) -> str:
