@@ -183,6 +183,62 @@ def test_a_job_that_was_deleted_ends_the_view() -> None:
         assert followed.problem == "there is no job 'a-1'"
 
 
+def test_a_job_that_was_deleted_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watch, "backend", lambda *_: Jobs(gone=True))
+    with pytest.raises(UnknownJob, match="there is no job 'a-1'"):
+        cli.app(["watch", "a-1"], standalone_mode=False)
+    assert capsys.readouterr().out == ""  # not its last state, as if that were so now
+
+
+def test_the_page_says_that_the_cluster_does_not_answer() -> None:
+    jobs: Any = Jobs()
+    followed = Live(jobs, jobs.status("a-1"), CATALOG)
+    assert "no answer" not in watch.page_of(followed, jobs, CATALOG, 5)
+    followed.answered -= 100
+    assert '"alert">no answer for 1 min 40 s, still trying</p>' in watch.page_of(followed, jobs, CATALOG, 5)
+    followed._failed(TransportError("the <head> node does not answer"))
+    assert ", still trying: the &lt;head&gt; node does not answer</p>" in watch.page_of(followed, jobs, CATALOG, 5)
+    followed._failed(UnknownJob("there is no job 'a-1'"))
+    page = watch.page_of(followed, jobs, CATALOG, 5)
+    assert "\"alert\">there is no job 'a-1'</p>" in page
+    assert 'http-equiv="refresh"' not in page
+
+
+def test_the_page_is_loaded_again_until_the_log_is_read() -> None:
+    jobs: Any = Jobs()
+    jobs.open = False
+    followed = Live(jobs, jobs.status("a-1"), CATALOG)  # it has completed, and its last lines are not read yet
+    assert 'http-equiv="refresh"' in watch.page_of(followed, jobs, CATALOG, 5)
+
+
+def test_an_answer_that_is_older_than_the_last_one_changes_nothing() -> None:
+    jobs: Any = Jobs()
+    asked, ended = threading.Event(), threading.Event()
+
+    def slow(id: str) -> JobStatus:
+        if threading.current_thread() is not followed._threads[1]:
+            return Jobs.status(jobs, id)
+        before = Jobs.status(jobs, id)
+        asked.set()
+        ended.wait(60)
+        return before
+
+    def logs(id: str, *, follow: bool) -> Iterator[LogChunk]:
+        asked.wait(60)
+        yield from Jobs.logs(jobs, id, follow=follow)
+
+    jobs.status, jobs.logs = slow, logs
+    followed = Live(jobs, Jobs.status(jobs, "a-1"), CATALOG)
+    with followed:
+        assert followed.ended.wait(60)
+        ended.set()
+        followed._threads[1].join(60)
+        with followed.run() as made:
+            assert made.status.state == "COMPLETED"
+
+
 @pytest.mark.parametrize(("final", "code"), [("COMPLETED", 0), ("FAILED", 1)])
 def test_plain_lines_in_a_pipe(
     final: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

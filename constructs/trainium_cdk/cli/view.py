@@ -16,15 +16,13 @@ from trainium_cdk.drawing.braille import overlay, plot
 from trainium_cdk.drawing.chart import number
 from trainium_cdk.jobs.report.curve import METRICS
 from trainium_cdk.jobs.report.page import why_no_curve
-from trainium_cdk.jobs.report.text import dollars, duration, percent
+from trainium_cdk.jobs.report.text import dollars, duration, late, percent
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import JobStatus
     from trainium_cdk.jobs.report import Run
 
 _STYLES = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow", "CANCELLED": "magenta"}
-_LATE = 30.0
-"""Seconds without an answer after which that is shown."""
 _BAR = 20
 _FRAME = 6
 """Characters of a panel's frame in the line of its title."""
@@ -46,10 +44,7 @@ def job_view(run: Run, *, answered: float, problem: str, width: int, metrics: Se
 
 def _late(seconds: float, problem: str) -> list[RenderableType]:
     """That the cluster does not answer, if it does not."""
-    if not problem and seconds <= _LATE:
-        return []
-    said = f": {line(problem)}" if problem else ""
-    return [Text(f"no answer for {duration(seconds)}, still trying{said}", "bold red")]
+    return [Text(line(said), "bold red")] if (said := late(seconds, problem)) else []
 
 
 _MEMBERS = 30

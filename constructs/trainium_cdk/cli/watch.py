@@ -88,6 +88,7 @@ def _job(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool, 
                     return one_line(run.status)
 
             screen.lines(live.ended, state)
+    live.check()
     with live.run() as run:
         if not stay:
             answer(one_line(run.status))
@@ -99,7 +100,8 @@ def page_of(live: Live, jobs: Backend[Any], catalog: Catalog, refresh: int | Non
     from trainium_cdk.jobs.report import report
 
     with live.run() as run:
-        return report([run], jobs.cluster, catalog, time.time(), None if run.status.done else refresh)
+        again = None if live.ended.is_set() else refresh
+        return report([run], jobs.cluster, catalog, time.time(), again, live.told())
 
 
 def _web(live: Live, jobs: Backend[Any], catalog: Catalog, port: int) -> None:
@@ -109,7 +111,7 @@ def _web(live: Live, jobs: Backend[Any], catalog: Catalog, port: int) -> None:
         answer(url)
         say("open it in a browser on this machine. Ctrl-C ends the page, not the job")
         live.ended.wait()
-        say("the job has ended; the page stays until Ctrl-C")
+        say(f"{live.problem or 'the job has ended'}; the page stays until Ctrl-C")
         while True:
             time.sleep(3600)
 

@@ -38,6 +38,7 @@ def watch(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool,
                 console.print(draw(console.width))
         else:
             screen.lines(live.ended, lambda: one_line(live.status))
+        live.check()
         if not stay:
             answer(one_line(live.status))
         return not live.ended.is_set() or live.status.ok
@@ -63,5 +64,7 @@ def page_of(live: LiveArray, jobs: Backend[Any], catalog: Catalog) -> str:
 
     with live.runs() as runs:
         if not runs:
+            live.check()
             raise TrnError(f"no member of {live.status.id} has begun yet. Load the page again later")
-        return report(runs, jobs.cluster, catalog, time.time(), None if live.status.done else screen.REFRESH)
+        again = None if live.ended.is_set() else screen.REFRESH
+        return report(runs, jobs.cluster, catalog, time.time(), again, live.told())

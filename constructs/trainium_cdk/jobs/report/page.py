@@ -25,19 +25,22 @@ _LINES = 8
 """Lines of a failed stage's log that are shown."""
 
 
-def report(runs: Sequence[Run], cluster: Cluster, catalog: Catalog, now: float, refresh: int | None = None) -> str:
+def report(
+    runs: Sequence[Run], cluster: Cluster, catalog: Catalog, now: float, refresh: int | None = None, problem: str = ""
+) -> str:
     """The page.
 
     Args:
         runs: the jobs, at least one; each has its colour in all charts.
         now: when it is made, in seconds since 1970.
         refresh: seconds after which a browser loads it again. Default: never.
+        problem: why the figures may be old.
     """
     names = runs[0].status.id if len(runs) == 1 else f"{len(runs)} jobs"
     place = f"{cluster.stack} in {cluster.region}, Neuron SDK {cluster.neuron_release}, {cluster.framework}; made {moment(now)}"
     body = element(
         "body", element("h1", f"Training report: {names}"), element("p", place, class_="note"),
-        *_overview(runs), *_curves(runs), *_scaling(runs), *_times(runs), *_failures(runs), *_settings(runs),
+        element("p", problem, class_="failed bad", role="alert") if problem else None, *_overview(runs), *_curves(runs), *_scaling(runs), *_times(runs), *_failures(runs), *_settings(runs),
         element("footer", *(element("p", line, class_="note") for line in _sources(runs, catalog))),
     )  # fmt: skip
     return document(f"Training report: {names}", body, refresh)
