@@ -10,7 +10,7 @@ import typer
 
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli import terminal
-from trainium_cdk.cli.named import age, clock, duration, length, unknown, user, whole
+from trainium_cdk.cli.named import age, clock, duration, length, took, unknown, user, whole
 from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, on_cluster
 from trainium_cdk.cli.output import goes_on, hand_out, one_line, put, say, shown, status_when_interrupted, table
 from trainium_cdk.errors import JobError, TrnError
@@ -329,7 +329,7 @@ def show(found: JobStatus) -> None:
             s.number,
             s.state,
             clock(s.started),
-            length((s.ended or now) - s.started) if s.started else "",
+            took(s, now),
             s.nodes,
             s.reason,
         ]
