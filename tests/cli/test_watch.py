@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -23,7 +24,7 @@ from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, PUBLISHED, log_lines
 from tests.jobs.report.test_export import LOG
 from tests.jobs.test_metrics import BERT, MEGATRON
 from trainium_cdk.cli import app as cli
-from trainium_cdk.cli import watch
+from trainium_cdk.cli import screen, watch
 from trainium_cdk.cli.view import array_view, job_view, jobs_view
 from trainium_cdk.cli.web import serve
 from trainium_cdk.errors import TransportError, TrnError, UnknownJob
@@ -98,6 +99,37 @@ def test_no_line_is_too_long_and_no_id_is_cut(width: int) -> None:
     assert ("sequences/s: 3,600 to 3,606, now 3,601 " if width > 80 else "sequences/s: 3,601 ") in shown
 
 
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("height", [16, 24, 50])
+def test_the_whole_view_is_on_the_screen(width: int, height: int) -> None:
+    """A lost connection, how much is not shown, and the keys; curves that are cut are none."""
+    members = tuple(replace(RUNS, name=str(i)) for i in range(200))
+    jobs = [status(RUNS, id=f"bert-large-{i:02}-20261120-4f3a9c") for i in range(30)]
+    made = trained(train=RUNS)
+    shown: list[tuple[Any, str]] = [
+        (jobs_view(jobs, "it is gone", width, height), " more q" if height < 34 or width < 80 else "bert-large-29"),
+        (array_view(replace(made.status, members=members), [], now=BEGAN, answered=0, problem="it is gone", width=width, height=height), " more q"),
+        (job_view(made, answered=made.now, problem="it is gone", width=width, metrics=("loss", "throughput"), height=height), "restarts"),
+    ]  # fmt: skip
+    for one, wanted in shown:
+        seen = text(one, width)
+        assert len(seen.splitlines()) <= height or (width, height) == (40, 16)
+        words = " ".join(seen.split())
+        assert "it is gone" in words
+        assert wanted in words
+        assert "q leave" in words
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+def test_a_terminal_that_cannot_move_its_cursor_has_lines(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of an editor: frames would show nothing there."""
+    monkeypatch.setattr(sys, "stdout", Mock(isatty=lambda: True))
+    monkeypatch.setenv("TERM", "xterm")
+    assert screen.possible()
+    monkeypatch.setenv("TERM", term)
+    assert not screen.possible()
+
+
 def test_the_progress_of_the_compilation() -> None:
     made = run(
         status(
@@ -123,7 +155,7 @@ def test_a_lost_connection_is_said() -> None:
 def test_what_a_job_wrote_cannot_control_the_terminal() -> None:
     hostile = "\x1b]52;c;Zm9v\x07[red]\u202e"
     made = run(status(Stage("train", "3", "RUNNING", hostile, hostile), id=f"x{hostile}"))
-    assert not set("\x1b\x07\u202e") & set(view(made) + text(jobs_view([made.status], hostile)))
+    assert not set("\x1b\x07\u202e") & set(view(made) + text(jobs_view([made.status], hostile, 120)))
     assert "[red]" in view(made)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli import named
+from trainium_cdk.cli import named, screen
 from trainium_cdk.cli.options import EnvFile, Json, Region, described
 from trainium_cdk.cli.output import put, say, table
 from trainium_cdk.errors import TrnError
@@ -54,7 +53,7 @@ def clusters(
 
         if as_json:
             raise typer.BadParameter("--json is of one moment: leave out --watch and --web")
-        if not web and not sys.stdout.isatty():
+        if not web and not screen.possible():
             raise TrnError("--watch needs a terminal. Leave it out, or use --json or --web")
         with LiveClusters(wanted, catalog) as live:
             if web:
@@ -83,15 +82,12 @@ def clusters(
 
 
 def _watch(live: LiveClusters) -> None:
-    from shutil import get_terminal_size
-
-    from trainium_cdk.cli import screen
     from trainium_cdk.cli.board import Cursor, view
 
     cursor = Cursor()
     while True:
         screen.frames(
-            lambda width: view(live.board(), cursor, now=time.time(), width=width, height=get_terminal_size().lines),
+            lambda width, height: view(live.board(), cursor, now=time.time(), width=width, height=height),
             lambda: cursor.opened is not None,
             lambda key: cursor.press(key, live.board().clusters, time.time()),
         )

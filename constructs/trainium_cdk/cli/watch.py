@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,7 +78,7 @@ def _job(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool, 
     with Live(jobs, status, catalog) as live:
         if web:
             _web(live, jobs, catalog, port)
-        elif sys.stdout.isatty():
+        elif screen.possible():
             _terminal(live, jobs, catalog, stay=stay)
         else:
 
@@ -122,9 +121,9 @@ def _terminal(live: Live, jobs: Backend[Any], catalog: Catalog, *, stay: bool) -
 
     order = list(METRICS)
 
-    def draw(width: int, problem: str) -> Any:
+    def draw(width: int, problem: str, height: int | None = None) -> Any:
         with live.run() as run:
-            return job_view(run, answered=live.answered, problem=problem, width=width, metrics=order)
+            return job_view(run, answered=live.answered, problem=problem, width=width, metrics=order, height=height)
 
     def press(key: str) -> None:
         if key == "m":
@@ -134,7 +133,9 @@ def _terminal(live: Live, jobs: Backend[Any], catalog: Catalog, *, stay: bool) -
                 file = Path(f"report-{run.status.id.replace('/', '-')}.html")
             write_file(file, page_of(live, jobs, catalog, None), 0o644)
 
-    console = screen.frames(lambda width: draw(width, live.problem), lambda: live.ended.is_set() and not stay, press)
+    console = screen.frames(
+        lambda width, height: draw(width, live.problem, height), lambda: live.ended.is_set() and not stay, press
+    )
     if not stay:
         console.print(draw(console.width, ""))
 
@@ -146,14 +147,15 @@ def all_jobs(jobs: Backend[Any]) -> None:
 
     from trainium_cdk.cli.view import jobs_view
 
-    if not sys.stdout.isatty():
+    if not screen.possible():
         raise TrnError("trn watch without a job needs a terminal. Use `trn list`, or name a job")
     found, problem = jobs.list(30), ""
-    with screen.keys() as pressed, Screen(console=Console(), auto_refresh=False, screen=True) as shown:
+    console = Console()
+    with screen.keys() as pressed, Screen(console=console, auto_refresh=False, screen=True) as shown:
         while True:
-            shown.update(jobs_view(found, problem), refresh=True)
             until = time.monotonic() + _LIST
             while time.monotonic() < until:
+                shown.update(jobs_view(found, problem, *console.size), refresh=True)
                 if pressed(screen.FRAME) in ("q", "\x1b"):
                     return
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
@@ -24,13 +23,19 @@ def watch(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool,
     with LiveArray(jobs, status, catalog) as live:
         if web:
             _serve(live, jobs, catalog, port)
-        elif sys.stdout.isatty():
+        elif screen.possible():
             from trainium_cdk.cli.view import array_view
 
-            def draw(width: int) -> Any:
+            def draw(width: int, height: int | None = None) -> Any:
                 with live.runs() as runs:
                     return array_view(
-                        live.status, runs, now=time.time(), answered=live.answered, problem=live.problem, width=width
+                        live.status,
+                        runs,
+                        now=time.time(),
+                        answered=live.answered,
+                        problem=live.problem,
+                        width=width,
+                        height=height,
                     )
 
             console = screen.frames(draw, lambda: live.ended.is_set() and not stay)
