@@ -122,6 +122,16 @@ def test_the_chosen_job_is_on_the_screen_and_the_hidden_are_counted() -> None:
     assert "and 30 more" in shown
 
 
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 30), (200, 50)])
+def test_what_many_clusters_say_leaves_room_for_jobs_and_keys(width: int, height: int) -> None:
+    found = [replace(clusters()[1], stack=f"stack-{i}") for i in range(9)]
+    shown = text(Board(found, [], True), Cursor(), width, height)
+    assert len(shown.splitlines()) <= height
+    assert f"and {9 - shown.count(': alarm: ')} more such lines: trn clusters" in shown or shown.count(": alarm: ") == 9
+    assert "bert-large-20261120-4f3a9c" in shown
+    assert "q: leave" in shown.replace("\n", "")
+
+
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_no_line_is_too_long_and_no_id_is_cut(width: int) -> None:
     shown = text(SHOWN, Cursor(), width)

@@ -29,8 +29,12 @@ _FRAME = 6
 KEYS = "q leave  m metrics  r write the report"
 
 
-def _fitted(made: Callable[[int], Group], most: int, width: int, height: int | None) -> Group:
-    """What `made` makes with as many parts as fit on a screen, at most `most`; without a height with all."""
+def fitted(made: Callable[[int], Group], most: int, width: int, height: int | None) -> Group:
+    """What `made` makes with as many parts as fit on a screen, at most `most`.
+
+    Args:
+        height: default: without a limit.
+    """
     shown = made(most)
     while height is not None and most > 0:
         console = Console(width=width, height=height)
@@ -61,7 +65,7 @@ def job_view(
     def made(curves: int) -> Group:
         return Group(*parts, *_curves(run, width, metrics, curves), Text(KEYS, "dim"))
 
-    return _fitted(made, 2, width, height)
+    return fitted(made, 2, width, height)
 
 
 def _late(seconds: float, problem: str) -> list[RenderableType]:
@@ -96,13 +100,14 @@ def array_view(
     last.append(Text("q leave; one member: trn watch JOB/INDEX; all curves: trn report JOB", "dim"))
 
     def made(members: int) -> Group:
-        more = _more(len(status.members) - members)
-        return Group(*first, _members(status, runs, members), *more, *last)
+        rest = more(len(status.members) - members)
+        return Group(*first, _members(status, runs, members), *rest, *last)
 
-    return _fitted(made, min(_MEMBERS, len(status.members)), width, height)
+    return fitted(made, min(_MEMBERS, len(status.members)), width, height)
 
 
-def _more(hidden: int) -> list[Text]:
+def more(hidden: int) -> list[Text]:
+    """How many rows are not shown, if any."""
     return [Text(f"and {hidden} more", "dim")] if hidden > 0 else []
 
 
@@ -125,9 +130,9 @@ def jobs_view(jobs: Sequence[JobStatus], problem: str, width: int, height: int |
     keys = Text("q leave; one job with its curves: trn watch JOB", "dim")
 
     def made(rows: int) -> Group:
-        return Group(*late, _jobs(jobs[:rows]) if jobs else none, *_more(len(jobs) - rows), keys)
+        return Group(*late, _jobs(jobs[:rows]) if jobs else none, *more(len(jobs) - rows), keys)
 
-    return _fitted(made, len(jobs), width, height)
+    return fitted(made, len(jobs), width, height)
 
 
 def _jobs(jobs: Sequence[JobStatus]) -> Table:
