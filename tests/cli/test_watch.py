@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -383,3 +386,24 @@ def test_the_page_is_for_this_user_alone() -> None:
         port = int(url.split(":")[2].split("/")[0])
         with pytest.raises(TrnError, match=f"port {port} of this machine cannot be used"), serve(lambda _: "", port):
             pass
+
+
+def test_a_browser_that_leaves_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    asked, left, made = threading.Event(), threading.Event(), threading.Event()
+
+    def page(_: object) -> str:
+        asked.set()
+        left.wait(60)
+        made.set()
+        return "x" * 2_000_000
+
+    with serve(page) as url:
+        port, path = re.fullmatch(r"http://127.0.0.1:(\d+)(/.*)", url).groups()  # type: ignore[union-attr]
+        with socket.create_connection(("127.0.0.1", int(port))) as browsing:
+            browsing.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            assert asked.wait(60)
+            browsing.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        left.set()
+        assert made.wait(60)
+        time.sleep(0.3)  # for what it would print
+    assert "Traceback" not in capsys.readouterr().err
