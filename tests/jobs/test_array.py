@@ -17,6 +17,8 @@ from tests.jobs.conftest import make_cluster
 from tests.jobs.test_slurm import log, script
 from tests.support import until
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.cli import app as cli
+from trainium_cdk.cli import follow
 from trainium_cdk.cli.view import array_view
 from trainium_cdk.jobs import JobError, SlurmBackend, SubmitError, UnknownJob
 from trainium_cdk.jobs.records import Steps
@@ -144,6 +146,22 @@ def test_members_are_compared(backend: SlurmBackend, tmp_path: Path, monkeypatch
     page = report(runs * 5, backend.cluster, CATALOG, 0)  # as of many
     assert page.count(f"<td>{sent.id}/2</td>") == 5
     assert f"<title>{sent.id}/1</title>" in page
+
+
+def test_the_status_of_an_array_that_failed(
+    backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is known of the error is in the log of a member: the array itself has none."""
+    sent = backend.submit(
+        script('[ "$TRN_ARRAY_INDEX" = 0 ] || { echo No space left on device; exit 1; }', array="0-2")
+    )
+    assert backend.wait(sent.id, timeout=60).state == "FAILED"
+    monkeypatch.setattr(follow, "backend", lambda *_: backend)
+    assert not cli.app(["status", sent.id, f"{sent.id}/0"], standalone_mode=False)
+    shown = capsys.readouterr()
+    assert f"{sent.id}/2\tFAILED" in shown.out
+    assert "a disk or file system is full" in shown.err
+    assert f"{sent.id}/0: COMPLETED" in shown.err
 
 
 def test_the_log_of_a_member_that_begins_again_is_read_from_its_beginning() -> None:

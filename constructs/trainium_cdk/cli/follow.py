@@ -51,9 +51,10 @@ def status(
             say(terminal.line(f"{job.id}: {network.described(mine) if mine else 'runs on no node now'}"))
         if job.state in _FAILED_BY_PROGRAM:
             name = job.current.name
-            begin = jobs.tail_offset(job.id, name, None, _LAST_LINES)
+            member = next((f"/{m.name}" for m in job.members if m.state == job.state), "")
+            begin = jobs.tail_offset(job.id + member, name, None, _LAST_LINES)
             if begin or jobs.ordered_logs:
-                end = b"".join(chunk.data for chunk in jobs.logs(job.id, stage=name, offset=begin))
+                end = b"".join(chunk.data for chunk in jobs.logs(job.id + member, stage=name, offset=begin))
                 known(end)
 
 
