@@ -25,7 +25,7 @@ from trainium_cdk.jobs.records import Steps
 from trainium_cdk.jobs.report import Run, collect_all, live_array, report
 from trainium_cdk.jobs.report.cost import price
 from trainium_cdk.jobs.slurm.render import render
-from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage
+from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage, of_members
 
 CATALOG = Catalog.load()
 STATUS = JobStatus(
@@ -146,6 +146,20 @@ def test_members_are_compared(backend: SlurmBackend, tmp_path: Path, monkeypatch
     page = report(runs * 5, backend.cluster, CATALOG, 0)  # as of many
     assert page.count(f"<td>{sent.id}/2</td>") == 5
     assert f"<title>{sent.id}/1</title>" in page
+
+
+@pytest.mark.parametrize(
+    ("members", "state"),
+    [
+        (["COMPLETED", "COMPLETED"], "COMPLETED"),
+        (["COMPLETED", "CANCELLED"], "CANCELLED"),
+        (["CANCELLED", "FAILED", "COMPLETED"], "FAILED"),
+        (["CANCELLED", "FAILED", "RUNNING", "PENDING"], "RUNNING"),
+        (["PENDING", "FAILED"], "PENDING"),
+    ],
+)
+def test_the_state_of_an_array_is_the_worst_of_its_members(members: list[str], state: str) -> None:
+    assert of_members("7", [Stage(str(i), "7", one) for i, one in enumerate(members)]).state == state
 
 
 def test_the_status_of_an_array_that_failed(
