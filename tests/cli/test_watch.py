@@ -133,6 +133,20 @@ def test_a_terminal_that_cannot_move_its_cursor_has_lines(term: str, monkeypatch
     assert not screen.possible()
 
 
+@pytest.mark.parametrize(
+    ("train", "cost"),
+    [
+        (replace(RUNS, state="PENDING", started=None), "not known: a stage waits to begin again; the hours of its attempts"),
+        (replace(RUNS, state="COMPLETED", ended=None), "not known: the scheduler has forgotten when its stages began"),
+        (RUNS, "19.47 USD so far"),
+    ],
+)  # fmt: skip
+def test_no_cost_is_shown_that_leaves_out_hours(train: Stage, cost: str) -> None:
+    made = trained(train=train)
+    assert re.search(rf"cost +{cost}", view(made))
+    assert cost.removesuffix(" so far") in report([made], CLUSTER, CATALOG, BEGAN)
+
+
 def test_the_progress_of_the_compilation() -> None:
     made = run(
         status(

@@ -177,9 +177,7 @@ def _numbers(run: Run) -> Table:
         part = f", {percent(run.of_published)} of {run.status.expected}" if run.of_published is not None else ""
         made.add_row("throughput", f"{run.throughput:,.1f} sequences/s on average{part}")
     expected = f", {dollars(run.expected_cost)} expected" if run.expected_cost is not None else ""
-    made.add_row(
-        "cost", f"not known: {run.price.note}" if run.cost is None else f"{dollars(run.cost)} so far{expected}"
-    )
+    made.add_row("cost", f"not known: {run.no_cost}" if run.cost is None else f"{dollars(run.cost)} so far{expected}")
     made.add_row("restarts", str(run.restarts))
     return made
 

@@ -274,7 +274,7 @@ def of_members(number: str, members: Sequence[Stage]) -> Stage:
         counts.setdefault(member.state, []).append(member.name)
     active: list[str] = [state for state in ("RUNNING", "PENDING") if state in counts]
     failed = [state for state in counts if state not in ("COMPLETED", "CANCELLED")]
-    state = (active or failed or [state for state in ("CANCELLED", "COMPLETED") if state in counts])[0]
+    state = (active or failed or ["CANCELLED" if "CANCELLED" in counts else "COMPLETED"])[0]
     texts = []
     for one, names in sorted(counts.items()):
         some = f" ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})"

@@ -83,8 +83,7 @@ def _least(run: Run) -> str:
 
 def _cost(run: Run) -> str:
     if run.cost is None:
-        forgotten = "the scheduler has forgotten when its stages began or ended"
-        return f"not known: {run.price.note if run.price.hour is None else forgotten}"
+        return f"not known: {run.no_cost}"
     whole = f" so far, {dollars(run.expected_cost)} expected" if run.expected_cost is not None else ""
     return f"{_least(run)}{dollars(run.cost)}{whole}"
 

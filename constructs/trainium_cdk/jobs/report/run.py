@@ -109,7 +109,7 @@ class Run:
         """Hours of one node that the stages on Trainium nodes took; None where their times are not known."""
         begun = [s for s in self.status.stages if s.name != "prepare" and s.state != "PENDING" and not _never(s)]
         took = [self.seconds(s) for s in begun]
-        if None in took:
+        if None in took or self._again:
             return None
         return self.status.nodes * sum(s for s in took if s is not None) / 3600
 
@@ -117,6 +117,22 @@ class Run:
     def cost(self) -> float | None:
         """USD so far; None if it is not known."""
         return self.price.of(self.node_hours)
+
+    @property
+    def no_cost(self) -> str:
+        """Why the cost is not known; empty if it is."""
+        if self.cost is not None:
+            return ""
+        if self.price.hour is None:
+            return self.price.note
+        if self._again:
+            return "a stage waits to begin again; the hours of its attempts so far are counted when it does"
+        return "the scheduler has forgotten when its stages began or ended"
+
+    @property
+    def _again(self) -> bool:
+        """Whether a stage waits that has run before: when its last attempt ended is not known."""
+        return any(s.state == "PENDING" and s.name in self.starts for s in self.status.stages)
 
     @property
     def throughput(self) -> float | None:
