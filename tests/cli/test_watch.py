@@ -346,6 +346,27 @@ def test_it_is_used_by_keyboard(terminal: Callable[..., tuple[int, str]]) -> Non
     assert code == 0
 
 
+def test_the_report_that_a_key_writes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or why it cannot be written: the view goes on."""
+    seen: list[str] = []
+
+    def frames(draw: Callable[[int, int], Any], over: object, press: Callable[[str], None]) -> Console:
+        press("r")
+        seen.append(" ".join(text(draw(200, 50), 200).split()))
+        return Console(file=io.StringIO())
+
+    monkeypatch.setattr(screen, "frames", frames)
+    monkeypatch.chdir(tmp_path)
+    jobs: Any = Jobs()
+    followed = Live(jobs, jobs.status("a-1"), CATALOG)
+    watch._terminal(followed, jobs, CATALOG, stay=True)
+    assert f"the report is {tmp_path / 'report-a-1.html'}" in seen[0]
+    (tmp_path / "report-a-1.html").unlink()
+    (tmp_path / "report-a-1.html").mkdir()
+    watch._terminal(followed, jobs, CATALOG, stay=True)
+    assert "cannot write report-a-1.html" in seen[1]
+
+
 def test_ctrl_c_says_that_the_job_goes_on(terminal: Callable[..., tuple[int, str]]) -> None:
     _, seen = terminal("watch", "a-1", keys=[("loss: 8 to 9", b"\x03")], program=PROGRAM)
     assert "a-1 is not affected. To watch it again: trn watch a-1" in seen

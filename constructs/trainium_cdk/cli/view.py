@@ -50,9 +50,20 @@ _TALLEST = 8
 
 
 def job_view(
-    run: Run, *, answered: float, problem: str, width: int, metrics: Sequence[str], height: int | None = None
+    run: Run,
+    *,
+    answered: float,
+    problem: str,
+    width: int,
+    metrics: Sequence[str],
+    height: int | None = None,
+    said: str = "",
 ) -> Group:
-    """One job: stages, compilation, steps, money, and curves of two metrics, or fewer where the screen is lower."""
+    """One job: stages, compilation, steps, money, and curves of two metrics, or fewer where the screen is lower.
+
+    Args:
+        said: what the last key did.
+    """
     status = run.status
     batch = f", global batch size {status.global_batch_size:,}" if status.global_batch_size else ""
     where = f"{status.nodes} x {status.instance_type} in queue {status.queue}{batch}"
@@ -61,9 +72,10 @@ def job_view(
     ]
     parts += _late(run.now - answered, problem)
     parts += [_stages(run), _numbers(run)]
+    last = [Text(line(said), overflow="fold")] if said else []
 
     def made(curves: int) -> Group:
-        return Group(*parts, *_curves(run, width, metrics, curves), Text(KEYS, "dim"))
+        return Group(*parts, *_curves(run, width, metrics, curves), *last, Text(KEYS, "dim"))
 
     return fitted(made, 2, width, height)
 

@@ -119,19 +119,26 @@ def _terminal(live: Live, jobs: Backend[Any], catalog: Catalog, *, stay: bool) -
     from trainium_cdk.cli.view import job_view
     from trainium_cdk.jobs.report.curve import METRICS
 
-    order = list(METRICS)
+    order, said = list(METRICS), ""
 
     def draw(width: int, problem: str, height: int | None = None) -> Any:
         with live.run() as run:
-            return job_view(run, answered=live.answered, problem=problem, width=width, metrics=order, height=height)
+            return job_view(
+                run, answered=live.answered, problem=problem, width=width, metrics=order, height=height, said=said
+            )
 
     def press(key: str) -> None:
+        nonlocal said
         if key == "m":
             order.append(order.pop(0))
         if key == "r":
             with live.run() as run:
                 file = Path(f"report-{run.status.id.replace('/', '-')}.html")
-            write_file(file, page_of(live, jobs, catalog, None), 0o644)
+            try:
+                write_file(file, page_of(live, jobs, catalog, None), 0o644)
+                said = f"the report is {file.resolve()}"
+            except TrnError as e:
+                said = str(e)
 
     console = screen.frames(
         lambda width, height: draw(width, live.problem, height), lambda: live.ended.is_set() and not stay, press
