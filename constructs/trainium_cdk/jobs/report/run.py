@@ -202,16 +202,6 @@ def described(
     return run
 
 
-def collect(jobs: Backend[Any], id: str) -> Run:
-    """A job with what its logs tell, read once. A log that cannot be read is the run's `problem`.
-
-    Raises:
-        UnknownJob: there is no such job.
-        TransportError: the cluster cannot be reached.
-    """
-    return _read(jobs, described(jobs, jobs.status(id), Catalog.load()), None)
-
-
 def collect_all(
     jobs: Backend[Any],
     ids: Sequence[str],
@@ -219,13 +209,16 @@ def collect_all(
     take: Take | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Run]:
-    """Jobs as `collect`, and of each array its members that have begun.
+    """Jobs with what their logs tell, read once, and of each array its members that have begun. A log that cannot be read is the run's
+    `problem`.
 
     Args:
         take: is given all steps, several at a time: the job's id, their numbers, the steps.
         say: is told what is read.
 
     Raises:
+        UnknownJob: there is no such job.
+        TransportError: the cluster cannot be reached.
         JobError: no member of an array has begun.
     """
     made, catalog = list[Run](), catalog or Catalog.load()
