@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -121,16 +120,6 @@ def test_the_whole_view_is_on_the_screen(width: int, height: int) -> None:
         assert "it is gone" in words
         assert wanted in words
         assert "q leave" in words
-
-
-@pytest.mark.parametrize("term", ["dumb", "unknown"])
-def test_a_terminal_that_cannot_move_its_cursor_has_lines(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As that of an editor: frames would show nothing there."""
-    monkeypatch.setattr(sys, "stdout", Mock(isatty=lambda: True))
-    monkeypatch.setenv("TERM", "xterm")
-    assert screen.possible()
-    monkeypatch.setenv("TERM", term)
-    assert not screen.possible()
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli import named, screen
+from trainium_cdk.cli import named
 from trainium_cdk.cli.options import EnvFile, Json, Region, described
 from trainium_cdk.cli.output import put, say, table
+from trainium_cdk.cli.terminal import draws
 from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ def clusters(
 
         if as_json:
             raise typer.BadParameter("--json is of one moment: leave out --watch and --web")
-        if not web and not screen.possible():
+        if not web and not draws(sys.stdout):
             raise TrnError("--watch needs a terminal. Leave it out, or use --json or --web")
         with LiveClusters(wanted, catalog) as live:
             if web:
@@ -82,6 +84,7 @@ def clusters(
 
 
 def _watch(live: LiveClusters) -> None:
+    from trainium_cdk.cli import screen
     from trainium_cdk.cli.board import Cursor, view
 
     cursor = Cursor()

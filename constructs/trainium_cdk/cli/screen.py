@@ -26,11 +26,6 @@ _LONGEST_KEY, _REST = 8, 0.05
 """Bytes of a key that sends several, such as an arrow, and seconds until the next one of them."""
 
 
-def possible() -> bool:
-    """Whether frames can be drawn: standard output is a terminal that can move its cursor."""
-    return sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
-
-
 def lines(ended: threading.Event, text: Callable[[], str]) -> None:
     """Print the text when it has changed, until `ended`."""
     last = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ from trainium_cdk.cli import screen
 from trainium_cdk.cli.named import whole
 from trainium_cdk.cli.options import Target, at, backend, described, on_cluster
 from trainium_cdk.cli.output import answer, one_line, say, status_when_interrupted, write_file
+from trainium_cdk.cli.terminal import draws
 from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ def _job(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool, 
     with Live(jobs, status, catalog) as live:
         if web:
             _web(live, jobs, catalog, port)
-        elif screen.possible():
+        elif draws(sys.stdout):
             _terminal(live, jobs, catalog, stay=stay)
         else:
 
@@ -154,7 +156,7 @@ def all_jobs(jobs: Backend[Any]) -> None:
 
     from trainium_cdk.cli.view import jobs_view
 
-    if not screen.possible():
+    if not draws(sys.stdout):
         raise TrnError("trn watch without a job needs a terminal. Use `trn list`, or name a job")
     found, problem = jobs.list(30), ""
     console = Console()

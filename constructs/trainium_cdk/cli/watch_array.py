@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli import screen
 from trainium_cdk.cli.output import answer, one_line, say
+from trainium_cdk.cli.terminal import draws
 from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs import Backend, JobStatus
 from trainium_cdk.jobs.report.live_array import LiveArray
@@ -23,7 +25,7 @@ def watch(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool,
     with LiveArray(jobs, status, catalog) as live:
         if web:
             _serve(live, jobs, catalog, port)
-        elif screen.possible():
+        elif draws(sys.stdout):
             from trainium_cdk.cli.view import array_view
 
             def draw(width: int, height: int | None = None) -> Any:
