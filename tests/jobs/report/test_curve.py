@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,3 +57,13 @@ def test_a_metric_without_a_value_in_the_newest_step_says_so() -> None:
     assert curves.newest("throughput") == "9"
     curves.add(Steps.of(Step(5, loss=2.0)))
     assert curves.newest("loss") == "2"
+
+
+@pytest.mark.parametrize(
+    ("most", "xs"), [(10, [1, 2, 3, 4, 5, 6, 7]), (7, [1, 2, 3, 4, 5, 6, 7]), (4, [1.5, 3.5, 5.5, 7]), (1, [4])]
+)
+def test_fewer_points(most: int, xs: list[float]) -> None:
+    curve = Curve()
+    curve.add(range(1, 8), [2.0 * x for x in range(1, 8)])
+    assert curve.few(most) == [(x, 2 * x) for x in xs]
+    assert Curve().few(most) == []

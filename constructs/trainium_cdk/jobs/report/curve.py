@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add
 
@@ -73,6 +73,18 @@ class Curve:
         """The points so far, the newest included."""
         rest = [(sum(self._steps) / len(self._steps), sum(self._values) / len(self._values))] if self._steps else []
         return [*self.points, *rest]
+
+    def few(self, most: int) -> list[tuple[float, float]]:
+        """At most so many points: those of neighbours become their mean."""
+        points = self.all()
+        each = -(-len(points) // most) or 1
+        groups = [points[at : at + each] for at in range(0, len(points), each)]
+        return points if each == 1 else [(_mean(x for x, _ in group), _mean(y for _, y in group)) for group in groups]
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = [*values]
+    return sum(found) / len(found)
 
 
 class Curves(dict[str, Curve]):
