@@ -14,7 +14,7 @@ from rich.text import Text
 from trainium_cdk.cli.terminal import line
 from trainium_cdk.drawing.braille import overlay, plot
 from trainium_cdk.drawing.chart import number
-from trainium_cdk.jobs.report.curve import METRICS
+from trainium_cdk.jobs.report.curve import METRICS, points_of_each
 from trainium_cdk.jobs.report.page import why_no_curve
 from trainium_cdk.jobs.report.text import dollars, duration, late, percent
 
@@ -35,18 +35,18 @@ def fitted(made: Callable[[int], Group], most: int, width: int, height: int | No
     Args:
         height: default: without a limit.
     """
-    shown = made(most)
-    while height is not None and most > 0:
-        console = Console(width=width, height=height)
-        if (excess := len(console.render_lines(shown, console.options)) - height) <= 0:
-            break
-        most = max(0, most - max(1, excess // _TALLEST))
-        shown = made(most)
-    return shown
+    if height is None:
+        return made(most)
+    console = Console(width=width, height=height)
 
+    def fits(parts: int) -> bool:
+        return len(console.render_lines(made(parts), console.options)) <= height
 
-_TALLEST = 8
-"""Lines of a part, at most; more are left out in several rounds."""
+    fit, too_many = (most, most) if fits(most) else (0, most)
+    while too_many - fit > 1:
+        middle = (fit + too_many) // 2
+        fit, too_many = (middle, too_many) if fits(middle) else (fit, middle)
+    return made(fit)
 
 
 def job_view(
@@ -105,7 +105,8 @@ def array_view(
         *_late(now - answered, problem),
     ]
     last: list[RenderableType] = []
-    if losses := [run.curves["loss"].all() for run in runs if "loss" in run.curves]:
+    most = points_of_each(len(runs) or 1)
+    if losses := [run.curves["loss"].few(most) for run in runs if "loss" in run.curves]:
         lines = overlay(losses, min(width, 120) - 4, 10)
         title = f"loss of {len(losses)} members"
         last = [Panel(Text("\n".join(lines), "cyan"), title=title, title_align="left", width=min(width, 120))]

@@ -11,7 +11,7 @@ from trainium_cdk.catalog.known_errors import found_in
 from trainium_cdk.drawing.chart import NAMED, Line, bars, chart, number
 from trainium_cdk.drawing.markup import element, html
 from trainium_cdk.jobs.report.cost import NOT_COUNTED
-from trainium_cdk.jobs.report.curve import METRICS, POINTS
+from trainium_cdk.jobs.report.curve import METRICS, points_of_each
 from trainium_cdk.jobs.report.run import Run
 from trainium_cdk.jobs.report.text import dollars, duration, moment, percent
 from trainium_cdk.jobs.status import ACTIVE, Stage
@@ -21,8 +21,6 @@ _ALWAYS = ("loss", "throughput")
 """Charts whose absence is explained; of the others, only those with values are shown."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _OUT_OF_MEMORY = -9
-_POINTS = 16_000
-"""Points of all curves in a chart."""
 _LINES = 8
 """Lines of a failed stage's log that are shown."""
 
@@ -142,7 +140,10 @@ def _graphs(run: Run) -> str:
 def _curves(runs: Sequence[Run]) -> list[Element]:
     figures: list[Element] = []
     for name, label in METRICS.items():
-        lines = [Line(run.status.id, curve.few(_most(runs)) if (curve := run.curves.get(name)) else ()) for run in runs]
+        lines = [
+            Line(run.status.id, curve.few(points_of_each(len(runs))) if (curve := run.curves.get(name)) else ())
+            for run in runs
+        ]
         if any(line.points for line in lines):
             missing = [line.name for line in lines if not line.points]
             drawn = chart(lines, x="step", y=label, zero=name in ("throughput", "tokens_per_second"))
@@ -152,11 +153,6 @@ def _curves(runs: Sequence[Run]) -> list[Element]:
             why = (element("p", f"No {label} of {run.status.id}: {why_no_curve(run)}.") for run in runs)
             figures.append(element("figure", element("figcaption", label), *why))
     return [element("h2", "Curves"), element("div", *figures, class_="charts")]
-
-
-def _most(runs: Sequence[Run]) -> int:
-    """The most points of a curve: a page of a thousand jobs is one that a browser can show, too."""
-    return max(25, min(POINTS, _POINTS // len(runs)))
 
 
 def why_no_curve(run: Run) -> str:
@@ -298,7 +294,7 @@ def _sources(runs: Sequence[Run], catalog: Catalog) -> Iterator[str]:
             f"Cost: nodes x hours from the first attempt of each stage to its end x that price; {NOT_COUNTED}. Prices of {catalog.prices_date}: "
             f"{catalog.prices_source}; an environment file may have replaced some."
         )
-    yield f"Throughput: the mean after the first 5 steps. Curves: neighbouring steps are averaged where there are more than {_most(runs):,}."
+    yield f"Throughput: the mean after the first 5 steps. Curves: neighbouring steps are averaged where there are more than {points_of_each(len(runs)):,}."
 
 
 def _table(runs: Sequence[Run], rows: Sequence[tuple[str, Sequence[str]]], *, differences: bool = False) -> Element:
