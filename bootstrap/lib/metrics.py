@@ -138,7 +138,7 @@ def state(word):
 
 def queue(nodes, jobs, now):
     """Metrics of the cluster, and of each queue by its name, from the output of NODES and JOBS. A stage that waits for another one,
-    or that its owner holds, waits for no node."""
+    or that its owner holds, waits for no node: the time until it may run is no part of its wait."""
     queues, waits, running = {}, [], 0
     for _name, partition, word in dict.fromkeys(
         tuple(row.split()[:3]) for row in nodes.splitlines() if len(row.split()) > 2
@@ -147,17 +147,17 @@ def queue(nodes, jobs, now):
         if state(word):
             counts[f"Nodes{state(word)}"] += 1
     for row in jobs.splitlines():
-        what, reason, submitted = ([*row.split("|"), "", ""])[:3]
+        what, reason, eligible = ([*map(str.strip, row.split("|")), "", ""])[:3]
         running += what == "RUNNING"
-        if what == "PENDING" and reason not in _WAITS_FOR_OTHERS:
-            since = datetime.fromisoformat(submitted).replace(tzinfo=timezone.utc).timestamp()  # noqa: UP017  Python 3.9
+        if what == "PENDING" and reason not in _WAITS_FOR_OTHERS and eligible != "N/A":
+            since = datetime.fromisoformat(eligible).replace(tzinfo=timezone.utc).timestamp()  # noqa: UP017  Python 3.9
             waits.append(max(0, int(now - since)))
     total = {n: sum(of[n] for of in queues.values()) for n in COUNTS}  # a node in two queues counts in both
     return {"JobsRunning": running, "JobsWaiting": len(waits), "LongestWait": max(waits, default=0), **total}, queues
 
 
 NODES = ("sinfo", "-h", "-N", "-a", "-O", "NodeList:80 ,Partition:40 ,StateComplete:80")
-JOBS = ("squeue", "-h", "-a", "-t", "PENDING,RUNNING", "-o", "%T|%r|%V")
+JOBS = ("squeue", "-h", "-a", "-t", "PENDING,RUNNING", "-O", "State:20|,Reason:80|,EligibleTime:20")
 
 
 def asked(command):

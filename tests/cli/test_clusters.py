@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -120,6 +121,16 @@ def test_the_chosen_job_is_on_the_screen_and_the_hidden_are_counted() -> None:
     shown = text(Board([replace(many, stack=f"stack-{i}") for i in range(50)], [], True), Cursor(row=44), height=60)
     assert "stack-44" in shown
     assert "and 30 more" in shown
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 30), (200, 50)])
+def test_what_many_clusters_say_leaves_room_for_jobs_and_keys(width: int, height: int) -> None:
+    found = [replace(clusters()[1], stack=f"stack-{i}") for i in range(9)]
+    shown = text(Board(found, [], True), Cursor(), width, height)
+    assert len(shown.splitlines()) <= height
+    assert f"and {9 - shown.count(': alarm: ')} more such lines: trn clusters" in shown or shown.count(": alarm: ") == 9
+    assert "bert-large-20261120-4f3a9c" in shown
+    assert "q: leave" in shown.replace("\n", "")
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
@@ -262,6 +273,30 @@ def test_the_page_of_a_job_is_followed_while_it_is_looked_at(monkeypatch: pytest
     assert followed._stopped.is_set()
     with pytest.raises(TrnError, match="other has not answered yet"):
         opened.page("other", "", "a-1")
+
+
+def test_a_job_of_a_cluster_that_hangs_delays_no_other_page() -> None:
+    asked, answers = threading.Event(), threading.Event()
+
+    class Hangs(Jobs):
+        def status(self, id: str) -> Any:
+            if id == "hangs-1":
+                asked.set()
+                answers.wait(60)
+            return super().status(id)
+
+    opened = Opened(Mock(way=lambda *_: Hangs()))
+    waiting = threading.Thread(target=lambda: opened.page("hangs", "", "hangs-1"))
+    waiting.start()
+    assert asked.wait(60)
+    other = threading.Thread(target=lambda: opened.page("fine", "", "a-1"))
+    other.start()
+    other.join(30)
+    hung = other.is_alive()
+    answers.set()
+    waiting.join(60)
+    assert not hung
+    assert [key[2] for key in opened._open] == ["a-1", "hangs-1"]
 
 
 PROGRAM = """

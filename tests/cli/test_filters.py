@@ -43,6 +43,29 @@ def test_lines(options: dict[str, object], printed: bytes, size: int) -> None:
     assert found == printed
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"LOG Tue Nov 24 06:50:01 2026 - (0, 17) step_loss : 9.5 learning_rate : 1e-4 throughput : 3600.00",  # bert-large
+        b"[2026-11-24 06:50:01,123] step 17",
+        b"0: trn: train: Slurm job 7 on n1, 2026-11-24T06:50:01Z",
+        b"2026-Nov-24 06:50:01.0123 1:1 ERROR NRT failed",
+    ],
+)
+def test_the_time_of_a_line(line: bytes) -> None:
+    assert time_of(line) == dt.datetime(2026, 11, 24, 6, 50, 1, tzinfo=dt.UTC)
+    kept = Lines(since=moment("20m", NOW))
+    assert kept.feed(line.replace(b"06:50", b"06:30") + b"\n" + line + b"\n") == line + b"\n"
+
+
+@pytest.mark.parametrize(
+    "line", [b"Tue Nov  4 06:50:01 2026", b"Nov 31 06:50:01 2026", b"step 2026 loss 9", b"Abc 01 06:50:01 2026"]
+)
+def test_other_times(line: bytes) -> None:
+    found = time_of(line)
+    assert (found and found.day) == (4 if b"  4" in line else None)
+
+
 @given(st.binary(max_size=300), st.integers(1, 50))
 def test_without_a_filter_every_byte_is_printed(log: bytes, size: int) -> None:
     lines = Lines()

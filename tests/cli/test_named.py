@@ -120,6 +120,16 @@ def test_list(
         assert rows[-1][1:] == ["PENDING", "", "q", "1m", "", "", "not of trn: job.batch"]
 
 
+def test_a_job_whose_end_is_not_known_does_not_go_on_for_ever(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of yesterday: its node failed, and the scheduler has forgotten it."""
+    prepared = Stage("prepare", "6", "COMPLETED", started=NOW - 90_000, ended=NOW - 89_000)
+    lost = JobStatus("a", "script", "q", "?", 2, None, (prepared, Stage("train", "7", "LOST", started=NOW - 88_000)))
+    assert named.duration(lost) == ""
+    follow.show(lost)
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[4] for row in rows] == ["duration", "16m 40s", ""]
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
 def test_no_id_is_cut_at_any_width(width: int) -> None:
     """In a real terminal of that width. The reason may be folded, between words."""

@@ -11,6 +11,7 @@ import subprocess
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import example, given
@@ -155,3 +156,15 @@ def test_an_error_on_a_terminal(env: dict[str, str]) -> None:
     shown = on_a_terminal(["list", "--local"], {**env, "TRN_CLUSTER": name}, code=1).decode().replace("\r\n", "\n")
     assert "cannot read " in shown
     assert terminal.clean(shown) == shown
+
+
+@pytest.mark.parametrize(
+    ("term", "tty", "expected"),
+    [("xterm", True, True), ("xterm", False, False), ("dumb", True, False), ("unknown", True, False)],
+)
+def test_a_terminal_that_cannot_move_its_cursor_has_lines(
+    term: str, tty: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of an editor: what is drawn again and again would show nothing there."""
+    monkeypatch.setenv("TERM", term)
+    assert terminal.draws(Mock(isatty=lambda: tty)) is expected

@@ -1,13 +1,16 @@
-"""`trn watch`: what it shows, in a real terminal, over a lost connection, and to a browser."""
+"""`trn watch`: in a real terminal, over a lost connection, and to a browser."""
 
 from __future__ import annotations
 
 import io
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,94 +20,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.cli.test_view import text
 from tests.jobs.report import browser
-from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, PUBLISHED, log_lines, recorded, run, status, trained
+from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, log_lines, recorded, status
 from tests.jobs.report.test_export import LOG
-from tests.jobs.test_metrics import BERT, MEGATRON
 from trainium_cdk.cli import app as cli
-from trainium_cdk.cli import watch
-from trainium_cdk.cli.view import job_view, jobs_view
+from trainium_cdk.cli import screen, watch
 from trainium_cdk.cli.web import serve
 from trainium_cdk.errors import TransportError, TrnError, UnknownJob
-from trainium_cdk.jobs.report import Run, live
+from trainium_cdk.jobs.report import live
 from trainium_cdk.jobs.report.live import Live
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage
-
-RUNS = Stage("train", "3", "RUNNING", "", "n-[1-2]", None, BEGAN + 3000)
-
-
-def text(found: Any, width: int = 120) -> str:
-    out = io.StringIO()
-    Console(file=out, width=width).print(found)
-    return out.getvalue()
-
-
-def view(made: Run, width: int = 120, problem: str = "", answered: float | None = None) -> str:
-    made.now = BEGAN + 5000
-    at = made.now if answered is None else answered
-    return text(job_view(made, answered=at, problem=problem, width=width, metrics=("loss", "throughput")), width)
-
-
-def test_a_job_that_trains() -> None:
-    made = trained(train=RUNS, expected=PUBLISHED)
-    made.planned_steps = 1000
-    shown = view(made)
-    left = 600 * 16384 / 3603  # seconds
-    spent = (1380 - 120 + 2000) / 3600 * 21.5
-    for wanted in (
-        "RUNNING  1 x trn1.32xlarge in queue compute1, global batch size 16,384",
-        "████████░░░░░░░░░░░░ 400 of 1,000, 45 min 28 s left",
-        "3,603.0 sequences/s on average, 94% of 3,827 sequences/s (published for 1 node, SDK 2.28)",
-        f"{spent:.2f} USD so far, {spent + left / 3600 * 21.5:.2f} USD expected",
-        "compiled        36 graphs, 0 failed",
-        "loss: 4.043 to 10.87, now 4.043",
-        "q leave",
-    ):
-        assert re.sub(r" +", " ", wanted) in re.sub(r" +", " ", shown), (wanted, shown)
-    assert re.search("[\u2801-\u28ff]{20}", shown)
-
-
-def test_the_last_step_of_a_script_is_that_of_its_log() -> None:
-    made = run(status(RUNS))
-    made.feed("train", f"{MEGATRON}\n{BERT}\n".encode())  # the second has no total
-    assert made.last_step == 143_051
-
-
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_no_line_is_too_long_and_no_id_is_cut(width: int) -> None:
-    made = trained(train=RUNS, id="bert-large-with-a-long-name-20261120-4f3a9c")
-    shown = view(made, width)
-    assert all(len(one) <= width for one in shown.splitlines())
-    assert made.status.id in shown.replace("\n", "")
-
-
-def test_the_progress_of_the_compilation() -> None:
-    made = run(
-        status(
-            Stage("precompile", "2", "RUNNING", "", "n-1", None, BEGAN),
-            Stage("train", "3", "PENDING", "waits for precompile"),
-        )
-    )
-    made.feed(
-        "precompile",
-        b"INFO ||NEURON_CACHE||: Current remaining items are 10, locked are 2, failed are 1, done are 21, total is 34\n",
-    )
-    shown = view(made)
-    assert "████████████░░░░░░░░ 21 of 34 graphs, 1 failed" in shown
-    assert "no curves: the training has not begun (waits for precompile)" in shown
-
-
-def test_a_lost_connection_is_said() -> None:
-    assert "no answer" not in view(trained(train=RUNS))
-    assert "no answer for 1 min 40 s, still trying\n" in view(trained(train=RUNS), answered=BEGAN + 4900)
-    assert "still trying: cannot reach the head node" in view(trained(train=RUNS), problem="cannot reach the head node")
-
-
-def test_what_a_job_wrote_cannot_control_the_terminal() -> None:
-    hostile = "\x1b]52;c;Zm9v\x07[red]\u202e"
-    made = run(status(Stage("train", "3", "RUNNING", hostile, hostile), id=f"x{hostile}"))
-    assert not set("\x1b\x07\u202e") & set(view(made) + text(jobs_view([made.status], hostile)))
-    assert "[red]" in view(made)
 
 
 class Jobs:
@@ -163,6 +89,62 @@ def test_a_job_that_was_deleted_ends_the_view() -> None:
         assert followed.problem == "there is no job 'a-1'"
 
 
+def test_a_job_that_was_deleted_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watch, "backend", lambda *_: Jobs(gone=True))
+    with pytest.raises(UnknownJob, match="there is no job 'a-1'"):
+        cli.app(["watch", "a-1"], standalone_mode=False)
+    assert capsys.readouterr().out == ""  # not its last state, as if that were so now
+
+
+def test_the_page_says_that_the_cluster_does_not_answer() -> None:
+    jobs: Any = Jobs()
+    followed = Live(jobs, jobs.status("a-1"), CATALOG)
+    assert "no answer" not in watch.page_of(followed, jobs, CATALOG, 5)
+    followed.answered -= 100
+    assert '"alert">no answer for 1 min 40 s, still trying</p>' in watch.page_of(followed, jobs, CATALOG, 5)
+    followed._failed(TransportError("the <head> node does not answer"))
+    assert ", still trying: the &lt;head&gt; node does not answer</p>" in watch.page_of(followed, jobs, CATALOG, 5)
+    followed._failed(UnknownJob("there is no job 'a-1'"))
+    page = watch.page_of(followed, jobs, CATALOG, 5)
+    assert "\"alert\">there is no job 'a-1'</p>" in page
+    assert 'http-equiv="refresh"' not in page
+
+
+def test_the_page_is_loaded_again_until_the_log_is_read() -> None:
+    jobs: Any = Jobs()
+    jobs.open = False
+    followed = Live(jobs, jobs.status("a-1"), CATALOG)  # it has completed, and its last lines are not read yet
+    assert 'http-equiv="refresh"' in watch.page_of(followed, jobs, CATALOG, 5)
+
+
+def test_an_answer_that_is_older_than_the_last_one_changes_nothing() -> None:
+    jobs: Any = Jobs()
+    asked, ended = threading.Event(), threading.Event()
+
+    def slow(id: str) -> JobStatus:
+        if threading.current_thread() is not followed._threads[1]:
+            return Jobs.status(jobs, id)
+        before = Jobs.status(jobs, id)
+        asked.set()
+        ended.wait(60)
+        return before
+
+    def logs(id: str, *, follow: bool) -> Iterator[LogChunk]:
+        asked.wait(60)
+        yield from Jobs.logs(jobs, id, follow=follow)
+
+    jobs.status, jobs.logs = slow, logs
+    followed = Live(jobs, Jobs.status(jobs, "a-1"), CATALOG)
+    with followed:
+        assert followed.ended.wait(60)
+        ended.set()
+        followed._threads[1].join(60)
+        with followed.run() as made:
+            assert made.status.state == "COMPLETED"
+
+
 @pytest.mark.parametrize(("final", "code"), [("COMPLETED", 0), ("FAILED", 1)])
 def test_plain_lines_in_a_pipe(
     final: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -192,8 +174,8 @@ class Recorded(Jobs):
         return dict(self.made.settings)
 
     def logs(self, id: str, *, follow: bool) -> Iterator[LogChunk]:
-        for stage, text in log_lines(1, steps=240).items():
-            yield LogChunk(stage, 0, text)
+        for stage, lines in log_lines(1, steps=240).items():
+            yield LogChunk(stage, 0, lines)
         threading.Event().wait()
 
 
@@ -219,6 +201,27 @@ def test_it_is_used_by_keyboard(terminal: Callable[..., tuple[int, str]]) -> Non
     assert "\x1b[?1049l" in seen
     code, seen = terminal("watch", keys=[("b-2", b"q")], program=PROGRAM)
     assert code == 0
+
+
+def test_the_report_that_a_key_writes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or why it cannot be written: the view goes on."""
+    seen: list[str] = []
+
+    def frames(draw: Callable[[int, int], Any], over: object, press: Callable[[str], None]) -> Console:
+        press("r")
+        seen.append(" ".join(text(draw(200, 50), 200).split()))
+        return Console(file=io.StringIO())
+
+    monkeypatch.setattr(screen, "frames", frames)
+    monkeypatch.chdir(tmp_path)
+    jobs: Any = Jobs()
+    followed = Live(jobs, jobs.status("a-1"), CATALOG)
+    watch._terminal(followed, jobs, CATALOG, stay=True)
+    assert f"the report is {tmp_path / 'report-a-1.html'}" in seen[0]
+    (tmp_path / "report-a-1.html").unlink()
+    (tmp_path / "report-a-1.html").mkdir()
+    watch._terminal(followed, jobs, CATALOG, stay=True)
+    assert "cannot write report-a-1.html" in seen[1]
 
 
 def test_ctrl_c_says_that_the_job_goes_on(terminal: Callable[..., tuple[int, str]]) -> None:
@@ -275,3 +278,24 @@ def test_the_page_is_for_this_user_alone() -> None:
         port = int(url.split(":")[2].split("/")[0])
         with pytest.raises(TrnError, match=f"port {port} of this machine cannot be used"), serve(lambda _: "", port):
             pass
+
+
+def test_a_browser_that_leaves_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    asked, left, made = threading.Event(), threading.Event(), threading.Event()
+
+    def page(_: object) -> str:
+        asked.set()
+        left.wait(60)
+        made.set()
+        return "x" * 2_000_000
+
+    with serve(page) as url:
+        port, path = re.fullmatch(r"http://127.0.0.1:(\d+)(/.*)", url).groups()  # type: ignore[union-attr]
+        with socket.create_connection(("127.0.0.1", int(port))) as browsing:
+            browsing.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            assert asked.wait(60)
+            browsing.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        left.set()
+        assert made.wait(60)
+        time.sleep(0.3)  # for what it would print
+    assert "Traceback" not in capsys.readouterr().err

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainium_cdk.drawing.chart import HEIGHT, WIDTH, Line, bars, chart, ticks
+from trainium_cdk.drawing.braille import plot
+from trainium_cdk.drawing.chart import HEIGHT, WIDTH, Line, bars, chart, number, ticks
 from trainium_cdk.drawing.markup import svg
+from trainium_cdk.jobs.report.curve import Curve
 
 NUMBERS = st.floats(-1e12, 1e12, allow_subnormal=False).filter(lambda v: v == 0 or abs(v) > 1e-9)
 
@@ -22,6 +24,8 @@ NUMBERS = st.floats(-1e12, 1e12, allow_subnormal=False).filter(lambda v: v == 0 
         ([2.1, 11.3], False, [2, 4, 6, 8, 10, 12]),
         ([0.0, 0.0004], False, [0, 0.0001, 0.0002, 0.0003, 0.0004]),
         ([7, 7], True, [6, 7, 8]),
+        ([0.0004, 0.0004 + 5e-20], False, [0.00036, 0.00038, 0.0004, 0.00042, 0.00044]),
+        ([0.0, 4e-13], False, [0, 1e-13, 2e-13, 3e-13, 4e-13]),
     ],
 )
 def test_ticks(values: list[float], whole: bool, expected: list[float]) -> None:
@@ -36,6 +40,31 @@ def test_ticks_enclose_any_values(values: list[float], whole: bool) -> None:
     assert max(values) <= found[-1] + room
     assert 2 <= len(found) <= 9
     assert found == sorted(set(found))
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=20), st.booleans())
+def test_each_tick_has_a_label_of_its_own(values: list[float], whole: bool) -> None:
+    found = ticks(values, whole=whole)
+    labels = [number(tick, found).replace(",", "") for tick in found]
+    shown = [float(label.removesuffix("M")) * (1e6 if label.endswith("M") else 1) for label in labels]
+    assert all(abs(one - tick) <= (found[1] - found[0]) * 1e-6 for one, tick in zip(shown, found, strict=True)), labels
+
+
+def test_a_long_curve_of_one_value_is_a_line() -> None:
+    """Means of neighbours differ from it in their last digit."""
+    curve = Curve()
+    for begin in range(0, 20_000, 500):
+        curve.add(range(begin, begin + 500), [0.0004] * 500)
+    assert len({value for _, value in curve.all()}) > 1
+    picture = svg(chart([Line("a", curve.all())], x="step", y="learning rate"))
+    assert ">0.0004</text>" in picture
+    assert len({line.strip() for line in plot(curve.all(), 40, 4)} - {""}) == 1
+
+
+def test_a_stage_that_took_no_time_has_an_axis_from_zero() -> None:
+    picture = svg(bars([("a", [("train", 0.0, 0.0)])], x="minutes", unit="minutes"))
+    assert ">-" not in picture
+    assert ">0.2</text>" in picture
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), NUMBERS), min_size=1, max_size=30))

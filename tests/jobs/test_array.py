@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -15,13 +17,21 @@ from tests.jobs.conftest import make_cluster
 from tests.jobs.test_slurm import log, script
 from tests.support import until
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.cli import app as cli
+from trainium_cdk.cli import follow
 from trainium_cdk.cli.view import array_view
 from trainium_cdk.jobs import JobError, SlurmBackend, SubmitError, UnknownJob
 from trainium_cdk.jobs.records import Steps
-from trainium_cdk.jobs.report import collect_all, live_array, report
+from trainium_cdk.jobs.report import Run, collect_all, live_array, report
+from trainium_cdk.jobs.report.cost import price
 from trainium_cdk.jobs.slurm.render import render
+from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage, of_members
 
 CATALOG = Catalog.load()
+STATUS = JobStatus(
+    "sweep-1", "script", "q", "trn1.32xlarge", 1, None, (Stage("train", "3", "RUNNING", "", "n-1", None, 1795161600),)
+)
+LINE = b"LOG Fri Nov 20 08:00:05 2026 - (0, %d) step_loss : %d.0 learning_rate : 2.80e-06 throughput : 100.25 \n"
 WAITS = 'while [ ! -e "$GO" ]; do sleep 0.1; done'
 
 
@@ -137,6 +147,59 @@ def test_members_are_compared(backend: SlurmBackend, tmp_path: Path, monkeypatch
     page = report(runs * 5, backend.cluster, CATALOG, 0)  # as of many
     assert page.count(f"<td>{sent.id}/2</td>") == 5
     assert f"<title>{sent.id}/1</title>" in page
+
+
+@pytest.mark.parametrize(
+    ("members", "state"),
+    [
+        (["COMPLETED", "COMPLETED"], "COMPLETED"),
+        (["COMPLETED", "CANCELLED"], "CANCELLED"),
+        (["CANCELLED", "FAILED", "COMPLETED"], "FAILED"),
+        (["CANCELLED", "FAILED", "RUNNING", "PENDING"], "RUNNING"),
+        (["PENDING", "FAILED"], "PENDING"),
+    ],
+)
+def test_the_state_of_an_array_is_the_worst_of_its_members(members: list[str], state: str) -> None:
+    assert of_members("7", [Stage(str(i), "7", one) for i, one in enumerate(members)]).state == state
+
+
+def test_the_status_of_an_array_that_failed(
+    backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is known of the error is in the log of a member: the array itself has none."""
+    sent = backend.submit(
+        script('[ "$TRN_ARRAY_INDEX" = 0 ] || { echo No space left on device; exit 1; }', array="0-2")
+    )
+    assert backend.wait(sent.id, timeout=60).state == "FAILED"
+    monkeypatch.setattr(follow, "backend", lambda *_: backend)
+    assert not cli.app(["status", sent.id, f"{sent.id}/0"], standalone_mode=False)
+    shown = capsys.readouterr()
+    assert f"{sent.id}/2\tFAILED" in shown.out
+    assert "a disk or file system is full" in shown.err
+    assert f"{sent.id}/0: COMPLETED" in shown.err
+
+
+def test_the_log_of_a_member_that_begins_again_is_read_from_its_beginning() -> None:
+    """On Kubernetes, a restarted pod has a log of its own."""
+    now = replace(STATUS, members=(replace(STATUS.stages[0], name="0"),))
+    jobs = Mock(cluster=make_cluster(), interval=0.1, ordered_logs=False)
+    text = b"".join(LINE % (step, step) for step in range(1, 40))
+
+    def logs(id: str, *, stage: str, offset: int = 0) -> Iterator[LogChunk]:
+        begin = min(offset, len(text))
+        if begin < offset or text[begin:]:
+            yield LogChunk(stage, begin, text[begin:])
+
+    jobs.logs = logs
+    live = live_array.LiveArray(jobs, now, CATALOG)
+    member = Run(now.member("0") or now, price(now, jobs.cluster, CATALOG))
+    live._look(member)
+    text = b"".join(LINE % (step, 100 + step) for step in range(30, 35))
+    live._look(member)
+    text += LINE % (35, 135)
+    live._look(member)
+    with live.runs() as [run]:
+        assert run.curves["loss"].all()[28:] == [(29, 29.0), *((step, 100.0 + step) for step in range(30, 36))]
 
 
 def view(live: live_array.LiveArray) -> str:

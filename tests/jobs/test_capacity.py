@@ -6,6 +6,7 @@ import copy
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,3 +134,26 @@ def test_metrics_of_the_queue_are_those_of_slurm(backend: SlurmBackend, slurm: L
     assert 0 <= whole["LongestWait"] < 300
     assert (queue["Queue"], queue["NodesIdle"], queue["NodesFailed"]) == ("compute1", 2, 4)
     backend.cancel(job.id)
+
+
+def test_a_job_waits_for_nodes_only_since_it_may_run(slurm: LocalSlurm, tmp_path: Path) -> None:
+    """Not while it is held, or waits for another job: the alarm would be of a job that has hardly waited."""
+    sbatch = ["sbatch", "--parsable", "-o/dev/null", "-N6", "--exclusive", "--wrap=sleep 300"]
+    first, held = (slurm.run([*sbatch, *options]).stdout.strip() for options in ([], ["--hold"]))
+    begun, log = time.time(), tmp_path / "trn-metrics.log"
+    program = [sys.executable, str(scripts_dir() / "lib/metrics.py"), "trn-slurm", str(log), "--queue", "--once"]
+
+    def measured() -> tuple[int, int]:
+        log.unlink(missing_ok=True)
+        subprocess.run(program, env=slurm.node_env(), check=True)
+        whole = json.loads(log.read_text().splitlines()[1])
+        return whole["JobsWaiting"], whole["LongestWait"]
+
+    try:
+        assert until(lambda: measured() == (0, 0))
+        time.sleep(5)
+        slurm.run(["scontrol", "release", held])
+        assert until(lambda: measured()[0] == 1)
+        assert measured()[1] < time.time() - begun - 4
+    finally:
+        slurm.run(["scancel", first, held])

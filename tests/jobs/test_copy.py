@@ -19,6 +19,7 @@ from tests.jobs.test_workdir import on_head_node, write
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import SlurmBackend, copy
 from trainium_cdk.jobs.copy import Copy, Survey
+from trainium_cdk.jobs.shell import copying
 
 BUCKET = "trn-copies"
 

@@ -84,6 +84,7 @@ def test_the_queue() -> None:
             "PENDING|Priority|2026-11-24T06:50:00",
             "PENDING|Dependency|2026-11-20T06:00:00",
             "PENDING|JobHeldUser|2026-11-20T06:00:00",
+            "PENDING |None |N/A ",
         ]
     )
     now = metrics.datetime(2026, 11, 24, 7, tzinfo=metrics.timezone.utc).timestamp()

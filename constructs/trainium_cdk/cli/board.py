@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from trainium_cdk.cli.terminal import line
-from trainium_cdk.cli.view import state_text
+from trainium_cdk.cli.view import fitted, more, state_text
 from trainium_cdk.jobs.clusters import Overview, Work
 from trainium_cdk.jobs.report import board
 from trainium_cdk.jobs.report.board import CLUSTER, JOB, LIVE, RIGHT, SORTS, Choice, told
@@ -84,20 +85,24 @@ def view(shown: Board, cursor: Cursor, *, now: float, width: int, height: int) -
     row = cursor.at(cursor.rows(found, now))
     parts: list[RenderableType] = [Text(board.totals(found) if found else _none(shown), "bold")]
     said = [line(f"{one.stack}: {text}") for one in found if (text := told(one, now))] + list(map(line, shown.notes))
+    lines = list(accumulate(1 + len(text) // width for text in said))
+    seen = max(1, sum(end <= height // 6 for end in lines))
     if found:
         clusters = [[_cell(CLUSTER[name](one)) for name in LIVE] for one in found]
         parts += _table(LIVE, clusters, row, width, max(3, height // 3), _CLUSTER_LESS)
-    parts += [Text(text, "red") for text in said]
+    parts += [Text(text, "red") for text in said[:seen]]
+    parts += [Text(f"and {len(said) - seen} more such lines: trn clusters", "red")] if len(said) > seen else []
+    jobs = [[state_text(one.job.state) if name == "state" else _cell(JOB[name](one)) for name in JOB] for one in chosen]
     if found:
-        used = min(len(found), height // 3) + sum(1 + len(text) // width for text in said) + 9
-        jobs = [
-            [state_text(one.job.state) if name == "state" else _cell(JOB[name](one)) for name in JOB] for one in chosen
-        ]
         parts += ["", Text(_title(cursor), "bold")]
-        parts += _table([*JOB], jobs, row - len(found), width, max(3, height - used), _JOB_LESS)
-        parts += [] if jobs else [Text("none run or wait, and none ended within a day", "dim")]
-    parts += [Text(line(cursor.problem), "bold red")] if cursor.problem else []
-    return Group(*parts, Text(KEYS, "dim"))
+    last = [Text("none run or wait, and none ended within a day", "dim")] if found and not jobs else []
+    last += [Text(line(cursor.problem), "bold red")] if cursor.problem else []
+
+    def made(rows: int) -> Group:
+        table = _table([*JOB], jobs, row - len(found), width, max(1, rows), _JOB_LESS)
+        return Group(*parts, *table, *last, Text(KEYS, "dim"))
+
+    return fitted(made, min(len(jobs), height), width, height)
 
 
 def _none(shown: Board) -> str:
@@ -133,8 +138,7 @@ def _table(
     for number, row in enumerate(shown, first):
         cells = [cell for name, cell in zip(names, row, strict=True) if name in need]
         made.add_row(*cells, style="reverse" if number == chosen else "")
-    hidden = len(rows) - most
-    return [made, *([Text(f"and {hidden} more", "dim")] if hidden > 0 else [])]
+    return [made, *more(len(rows) - most)]
 
 
 _GAP, _SENTENCE = 2, 16

@@ -12,6 +12,7 @@ import typer
 from trainium_cdk.cli import named
 from trainium_cdk.cli.options import EnvFile, Json, Region, described
 from trainium_cdk.cli.output import put, say, table
+from trainium_cdk.cli.terminal import draws
 from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def clusters(
 
         if as_json:
             raise typer.BadParameter("--json is of one moment: leave out --watch and --web")
-        if not web and not sys.stdout.isatty():
+        if not web and not draws(sys.stdout):
             raise TrnError("--watch needs a terminal. Leave it out, or use --json or --web")
         with LiveClusters(wanted, catalog) as live:
             if web:
@@ -83,15 +84,13 @@ def clusters(
 
 
 def _watch(live: LiveClusters) -> None:
-    from shutil import get_terminal_size
-
     from trainium_cdk.cli import screen
     from trainium_cdk.cli.board import Cursor, view
 
     cursor = Cursor()
     while True:
         screen.frames(
-            lambda width: view(live.board(), cursor, now=time.time(), width=width, height=get_terminal_size().lines),
+            lambda width, height: view(live.board(), cursor, now=time.time(), width=width, height=height),
             lambda: cursor.opened is not None,
             lambda key: cursor.press(key, live.board().clusters, time.time()),
         )

@@ -53,10 +53,23 @@ class Opened:
         """
         key = (cluster, team, id)
         self.close_unseen()
+        if draw := self._seen(key):
+            return draw()
+        new, draw = self._begin(*key)  # without the lock: a cluster that hangs delays its own pages alone
         with self._lock:
-            _, followed, draw = self._open.get(key) or self._begin(*key)
-            self._open[key] = (time.monotonic(), followed, draw)
+            _, followed, draw = self._open.setdefault(key, (time.monotonic(), new, draw))
+        if followed is not new:  # another request was faster
+            new.__exit__()
         return draw()
+
+    def _seen(self, key: tuple[str, str, str]) -> Callable[[], str] | None:
+        """What draws the page of one that is followed."""
+        with self._lock:
+            if key not in self._open:
+                return None
+            _, followed, draw = self._open[key]
+            self._open[key] = (time.monotonic(), followed, draw)
+            return draw
 
     def close_unseen(self) -> None:
         """Stop following those whose page is closed."""
@@ -66,7 +79,7 @@ class Opened:
                     followed.__exit__()
                     del self._open[key]
 
-    def _begin(self, cluster: str, team: str, id: str) -> tuple[float, Followed, Callable[[], str]]:
+    def _begin(self, cluster: str, team: str, id: str) -> tuple[Followed, Callable[[], str]]:
         from trainium_cdk.catalog import Catalog
         from trainium_cdk.cli import screen, watch, watch_array
         from trainium_cdk.jobs.report.live import Live
@@ -76,6 +89,6 @@ class Opened:
         status = jobs.status(id)
         if status.members:
             array = LiveArray(jobs, status, catalog).__enter__()
-            return 0.0, array, lambda: watch_array.page_of(array, jobs, catalog)
+            return array, lambda: watch_array.page_of(array, jobs, catalog)
         one = Live(jobs, status, catalog).__enter__()
-        return 0.0, one, lambda: watch.page_of(one, jobs, catalog, screen.REFRESH)
+        return one, lambda: watch.page_of(one, jobs, catalog, screen.REFRESH)

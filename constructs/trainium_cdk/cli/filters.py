@@ -10,7 +10,8 @@ from collections import deque
 import typer
 
 _TIME = re.compile(
-    rb"(20\d\d)-(\d\d|[A-Z][a-z]{2})-(\d\d)[ T](\d\d):(\d\d):(\d\d)"  # also Neuron's 2026-Nov-24
+    rb"(?P<year>20\d\d)-(?P<month>\d\d|[A-Z][a-z]{2})-(?P<day>\d\d)[ T](?P<clock>\d\d:\d\d:\d\d)"  # also Neuron's 2026-Nov-24
+    rb"|(?P<name>[A-Z][a-z]{2}) (?P<date>[ \d]\d) (?P<at>\d\d:\d\d:\d\d) (?P<of>20\d\d)"  # asctime: bert-large's lines
 )
 _MONTHS = {name: i for i, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -43,11 +44,12 @@ def time_of(line: bytes) -> dt.datetime | None:
     found = _TIME.search(line[:1000])
     if not found:
         return None
-    year, month, day, hour, minute, second = found.groups()
+    year, month, day, clock, *other = found.groups()
+    if year is None:
+        month, day, clock, year = other
+    hour, minute, second = map(int, clock.split(b":"))
     try:
-        return dt.datetime(
-            int(year), _MONTHS.get(month) or int(month), int(day), int(hour), int(minute), int(second), tzinfo=dt.UTC
-        )
+        return dt.datetime(int(year), _MONTHS.get(month) or int(month), int(day), hour, minute, second, tzinfo=dt.UTC)
     except ValueError:
         return None
 

@@ -10,7 +10,7 @@ import typer
 
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli import terminal
-from trainium_cdk.cli.named import age, clock, duration, length, unknown, user, whole
+from trainium_cdk.cli.named import age, clock, duration, length, took, unknown, user, whole
 from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, on_cluster
 from trainium_cdk.cli.output import goes_on, hand_out, one_line, put, say, shown, status_when_interrupted, table
 from trainium_cdk.errors import JobError, TrnError
@@ -51,9 +51,10 @@ def status(
             say(terminal.line(f"{job.id}: {network.described(mine) if mine else 'runs on no node now'}"))
         if job.state in _FAILED_BY_PROGRAM:
             name = job.current.name
-            begin = jobs.tail_offset(job.id, name, None, _LAST_LINES)
+            member = next((f"/{m.name}" for m in job.members if m.state == job.state), "")
+            begin = jobs.tail_offset(job.id + member, name, None, _LAST_LINES)
             if begin or jobs.ordered_logs:
-                end = b"".join(chunk.data for chunk in jobs.logs(job.id, stage=name, offset=begin))
+                end = b"".join(chunk.data for chunk in jobs.logs(job.id + member, stage=name, offset=begin))
                 known(end)
 
 
@@ -329,7 +330,7 @@ def show(found: JobStatus) -> None:
             s.number,
             s.state,
             clock(s.started),
-            length((s.ended or now) - s.started) if s.started else "",
+            took(s, now),
             s.nodes,
             s.reason,
         ]

@@ -16,7 +16,7 @@ from trainium_cdk.errors import JobError, UnknownJob
 if TYPE_CHECKING:
     from trainium_cdk.cli.options import Target
     from trainium_cdk.jobs import Backend
-    from trainium_cdk.jobs.status import JobStatus
+    from trainium_cdk.jobs.status import JobStatus, Stage
 
 LATEST = "latest"
 _WHOLE = re.compile(r".+-\d{8}-[0-9a-f]{6}")
@@ -133,12 +133,19 @@ def age(job: JobStatus) -> str:
 
 
 def duration(job: JobStatus) -> str:
-    """From the start of its first stage to the end of its last one, or to now."""
+    """From the start of its first stage to the end of its last one, or to now; empty if that is not known."""
     begun = [stage.started for stage in job.stages if stage.started]
-    ended = [stage.ended for stage in job.stages if stage.ended]
-    if not begun:
+    if not begun or (job.done and any(stage.started and not stage.ended for stage in job.stages)):
         return ""
-    return length((max(ended, default=None) if job.done and ended else time.time()) - min(begun))  # type: ignore[operator]
+    return length((max(stage.ended or 0 for stage in job.stages) if job.done else time.time()) - min(begun))
+
+
+def took(stage: Stage, now: float) -> str:
+    """How long it took, or has taken so far; empty if that is not known."""
+    from trainium_cdk.jobs.status import ACTIVE
+
+    end = now if stage.state in ACTIVE else stage.ended
+    return length(end - stage.started) if stage.started and end else ""
 
 
 def clock(seconds: float | None) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from trainium_cdk.cli.named import length
 from trainium_cdk.cli.output import say
+from trainium_cdk.cli.terminal import draws
 
 EVERY = 10.0
 """Seconds between two plain lines."""
@@ -34,7 +35,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         self._began = self._told = time.monotonic()
-        if sys.stderr.isatty() and self._total:
+        if draws(sys.stderr) and self._total:
             self._bar = _bar(self._unit)
             self._task = self._bar.add_task(self._what, total=self._total)
             self._bar.start()

@@ -36,16 +36,16 @@ def lines(ended: threading.Event, text: Callable[[], str]) -> None:
 
 
 def frames(
-    draw: Callable[[int], Any], over: Callable[[], bool], press: Callable[[str], None] = lambda _: None
+    draw: Callable[[int, int], Any], over: Callable[[], bool], press: Callable[[str], None] = lambda _: None
 ) -> Console:
-    """Draw frames of a width until it is over, or left; `press` gets the other keys. Returns the console."""
+    """Draw frames of a width and a height until it is over, or left; `press` gets the other keys. Returns the console."""
     from rich.console import Console
     from rich.live import Live as Screen
 
     console = Console()
     with keys() as pressed, Screen(console=console, auto_refresh=False, screen=True) as screen:
         while not over():
-            screen.update(draw(console.width), refresh=True)
+            screen.update(draw(*console.size), refresh=True)
             if (key := pressed(FRAME)) in ("q", "\x1b"):
                 break
             press(key)

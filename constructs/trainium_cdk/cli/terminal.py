@@ -6,8 +6,10 @@ order of letters.
 from __future__ import annotations
 
 import codecs
+import os
 import re
 import unicodedata
+from typing import TextIO
 
 _FORBIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories: control and format characters, surrogates, line and paragraph separators."""
@@ -36,6 +38,11 @@ def line(text: str) -> str:
     'a b c'
     """
     return clean(text).replace("\n", " ").replace("\t", " ")
+
+
+def draws(stream: TextIO) -> bool:
+    """Whether it is a terminal that can move its cursor: one of an editor (`TERM=dumb`) shows lines alone."""
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 class Cleaner:

@@ -13,6 +13,7 @@ from trainium_cdk.cli import screen
 from trainium_cdk.cli.named import whole
 from trainium_cdk.cli.options import Target, at, backend, described, on_cluster
 from trainium_cdk.cli.output import answer, one_line, say, status_when_interrupted, write_file
+from trainium_cdk.cli.terminal import draws
 from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _job(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool, 
     with Live(jobs, status, catalog) as live:
         if web:
             _web(live, jobs, catalog, port)
-        elif sys.stdout.isatty():
+        elif draws(sys.stdout):
             _terminal(live, jobs, catalog, stay=stay)
         else:
 
@@ -88,6 +89,7 @@ def _job(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool, 
                     return one_line(run.status)
 
             screen.lines(live.ended, state)
+    live.check()
     with live.run() as run:
         if not stay:
             answer(one_line(run.status))
@@ -99,7 +101,8 @@ def page_of(live: Live, jobs: Backend[Any], catalog: Catalog, refresh: int | Non
     from trainium_cdk.jobs.report import report
 
     with live.run() as run:
-        return report([run], jobs.cluster, catalog, time.time(), None if run.status.done else refresh)
+        again = None if live.ended.is_set() else refresh
+        return report([run], jobs.cluster, catalog, time.time(), again, live.told())
 
 
 def _web(live: Live, jobs: Backend[Any], catalog: Catalog, port: int) -> None:
@@ -109,7 +112,7 @@ def _web(live: Live, jobs: Backend[Any], catalog: Catalog, port: int) -> None:
         answer(url)
         say("open it in a browser on this machine. Ctrl-C ends the page, not the job")
         live.ended.wait()
-        say("the job has ended; the page stays until Ctrl-C")
+        say(f"{live.problem or 'the job has ended'}; the page stays until Ctrl-C")
         while True:
             time.sleep(3600)
 
@@ -118,21 +121,30 @@ def _terminal(live: Live, jobs: Backend[Any], catalog: Catalog, *, stay: bool) -
     from trainium_cdk.cli.view import job_view
     from trainium_cdk.jobs.report.curve import METRICS
 
-    order = list(METRICS)
+    order, said = list(METRICS), ""
 
-    def draw(width: int, problem: str) -> Any:
+    def draw(width: int, problem: str, height: int | None = None) -> Any:
         with live.run() as run:
-            return job_view(run, answered=live.answered, problem=problem, width=width, metrics=order)
+            return job_view(
+                run, answered=live.answered, problem=problem, width=width, metrics=order, height=height, said=said
+            )
 
     def press(key: str) -> None:
+        nonlocal said
         if key == "m":
             order.append(order.pop(0))
         if key == "r":
             with live.run() as run:
                 file = Path(f"report-{run.status.id.replace('/', '-')}.html")
-            write_file(file, page_of(live, jobs, catalog, None), 0o644)
+            try:
+                write_file(file, page_of(live, jobs, catalog, None), 0o644)
+                said = f"the report is {file.resolve()}"
+            except TrnError as e:
+                said = str(e)
 
-    console = screen.frames(lambda width: draw(width, live.problem), lambda: live.ended.is_set() and not stay, press)
+    console = screen.frames(
+        lambda width, height: draw(width, live.problem, height), lambda: live.ended.is_set() and not stay, press
+    )
     if not stay:
         console.print(draw(console.width, ""))
 
@@ -144,14 +156,15 @@ def all_jobs(jobs: Backend[Any]) -> None:
 
     from trainium_cdk.cli.view import jobs_view
 
-    if not sys.stdout.isatty():
+    if not draws(sys.stdout):
         raise TrnError("trn watch without a job needs a terminal. Use `trn list`, or name a job")
     found, problem = jobs.list(30), ""
-    with screen.keys() as pressed, Screen(console=Console(), auto_refresh=False, screen=True) as shown:
+    console = Console()
+    with screen.keys() as pressed, Screen(console=console, auto_refresh=False, screen=True) as shown:
         while True:
-            shown.update(jobs_view(found, problem), refresh=True)
             until = time.monotonic() + _LIST
             while time.monotonic() < until:
+                shown.update(jobs_view(found, problem, *console.size), refresh=True)
                 if pressed(screen.FRAME) in ("q", "\x1b"):
                     return
             try:

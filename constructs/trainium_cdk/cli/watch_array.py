@@ -9,6 +9,7 @@ from typing import Any
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli import screen
 from trainium_cdk.cli.output import answer, one_line, say
+from trainium_cdk.cli.terminal import draws
 from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs import Backend, JobStatus
 from trainium_cdk.jobs.report.live_array import LiveArray
@@ -24,13 +25,19 @@ def watch(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool,
     with LiveArray(jobs, status, catalog) as live:
         if web:
             _serve(live, jobs, catalog, port)
-        elif sys.stdout.isatty():
+        elif draws(sys.stdout):
             from trainium_cdk.cli.view import array_view
 
-            def draw(width: int) -> Any:
+            def draw(width: int, height: int | None = None) -> Any:
                 with live.runs() as runs:
                     return array_view(
-                        live.status, runs, now=time.time(), answered=live.answered, problem=live.problem, width=width
+                        live.status,
+                        runs,
+                        now=time.time(),
+                        answered=live.answered,
+                        problem=live.problem,
+                        width=width,
+                        height=height,
                     )
 
             console = screen.frames(draw, lambda: live.ended.is_set() and not stay)
@@ -38,6 +45,7 @@ def watch(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool,
                 console.print(draw(console.width))
         else:
             screen.lines(live.ended, lambda: one_line(live.status))
+        live.check()
         if not stay:
             answer(one_line(live.status))
         return not live.ended.is_set() or live.status.ok
@@ -63,5 +71,7 @@ def page_of(live: LiveArray, jobs: Backend[Any], catalog: Catalog) -> str:
 
     with live.runs() as runs:
         if not runs:
+            live.check()
             raise TrnError(f"no member of {live.status.id} has begun yet. Load the page again later")
-        return report(runs, jobs.cluster, catalog, time.time(), None if live.status.done else screen.REFRESH)
+        again = None if live.ended.is_set() else screen.REFRESH
+        return report(runs, jobs.cluster, catalog, time.time(), again, live.told())

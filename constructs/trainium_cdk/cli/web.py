@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from urllib.parse import parse_qsl
@@ -44,8 +44,9 @@ def serve(page: Callable[[Mapping[str, str]], str], port: int = 0) -> Iterator[s
             self.send_header("Content-Length", str(len(content)))
             self.send_header("Cache-Control", "no-store")
             self.send_header("Referrer-Policy", "no-referrer")
-            self.end_headers()
-            self.wfile.write(content)
+            with suppress(ConnectionError):  # the browser has left the page
+                self.end_headers()
+                self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
             """Requests are not logged: the terminal has the live view."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trainium_cdk.cli.named import length
 from trainium_cdk.cli.output import say, write_file
-from trainium_cdk.cli.terminal import clean
+from trainium_cdk.cli.terminal import clean, draws
 from trainium_cdk.errors import TrnError
 
 FIRST, LONGEST = 2.0, 60.0
@@ -58,7 +58,7 @@ def working(what: str, key: str = "", *, alone: bool = True) -> Iterator[Working
     shown = Working(what, past)
     ended = threading.Event()
     with contextlib.ExitStack() as stack:
-        if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        if not draws(sys.stderr):
             threading.Thread(target=_lines, args=(shown, ended), daemon=True).start()
             stack.callback(ended.set)
         elif alone:

@@ -27,12 +27,13 @@ def overlay(lines: Sequence[Sequence[tuple[float, float]]], width: int, height: 
     if not values:
         return [" " * width] * height
     low, high = min(values), max(values)
+    differ = high - low > 1e-9 * max(abs(low), abs(high))  # means of one value differ in their last digit
     before = None
     for x, value in ((x, value) for columns in drawn for x, value in enumerate(columns)):
         before = None if x == 0 else before
         if value is None:
             continue
-        y = round((value - low) / (high - low) * (down - 1)) if high > low else 0
+        y = round((value - low) / (high - low) * (down - 1)) if differ else 0
         steps = range(min(before, y) + 1, max(before, y)) if before is not None else ()
         for at in (*steps, y):
             row = down - 1 - at

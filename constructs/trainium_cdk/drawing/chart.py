@@ -88,7 +88,7 @@ def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], *, x: s
     ends = [end for _, parts in rows for _, _, end in parts]
     if not ends:
         raise ValueError("bars need a part")
-    xs = ticks([0.0, *ends])
+    xs = ticks([0.0, max(ends) or 1.0])
     names = list(dict.fromkeys(name for _, parts in rows for name, _, _ in parts))
     bottom = 46 * len(rows) + 4
     scale = (WIDTH - 24) / xs[-1]
@@ -125,35 +125,48 @@ def ticks(values: Sequence[float], *, whole: bool = False) -> list[float]:
     """Four to eight round numbers, of which the first and the last enclose the values.
 
     >>> ticks([0.2, 10.9])
-    [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
+    [0.0, 2.5, 5.0, 7.5, 10.0, 12.5]
     """
     low, high = min(values), max(values)
-    if low == high:
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # means of one value differ in their last digit
         room = abs(low) * 0.1 or 1.0
         low, high = (low - 1, high + 1) if whole else (low - room, high + room)
     rough = (high - low) / 5
-    power = 10.0 ** math.floor(math.log10(rough))
+    power = 10.0 ** _power(rough)
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
     if whole:
         step = max(1.0, round(step))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(i * step, 12) for i in range(first, last + 1)]
+    return [round(i * step, 2 - _power(step)) for i in range(first, last + 1)]
 
 
 def number(value: float, among: Sequence[float] = ()) -> str:
     """A number as axes and tables show it.
 
+    Args:
+        among: the ticks of its axis, which it has enough digits to differ from.
+
     >>> [number(v) for v in (0.0, 0.00028, 11.25, 6497.86, 1_250_000.0)]
     ['0', '0.00028', '11.25', '6,498', '1.25M']
+    >>> [number(v, (2.345, 2.3452)) for v in (2.345, 2.3452)]
+    ['2.345', '2.3452']
     """
     if value == 0:
         return "0"
     most = max([abs(value), *map(abs, among)])
+    digits = 4 if abs(value) >= 1e-4 else 3
+    if len(among) > 1:
+        digits = max(digits, _power(value) - _power(among[1] - among[0]) + 2)
     if most >= 1e6:
-        return f"{value / 1e6:.4g}M"
+        return f"{value / 1e6:.{digits}g}M"
     if most >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.4g}" if abs(value) >= 1e-4 else f"{value:.3g}"
+        return f"{value:,.{max(digits, _power(most) + 1)}g}" if among else f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def _power(value: float) -> int:
+    """Of ten, of its first digit."""
+    return math.floor(math.log10(abs(value)))
 
 
 def _drawn(i: int, line: Line, places: Sequence[tuple[float, float]]) -> list[Element]:

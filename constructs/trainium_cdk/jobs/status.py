@@ -273,7 +273,8 @@ def of_members(number: str, members: Sequence[Stage]) -> Stage:
     for member in members:
         counts.setdefault(member.state, []).append(member.name)
     active: list[str] = [state for state in ("RUNNING", "PENDING") if state in counts]
-    state = (active or [state for state in counts if state != "COMPLETED"] or ["COMPLETED"])[0]
+    failed = [state for state in counts if state not in ("COMPLETED", "CANCELLED")]
+    state = (active or failed or ["CANCELLED" if "CANCELLED" in counts else "COMPLETED"])[0]
     texts = []
     for one, names in sorted(counts.items()):
         some = f" ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})"

@@ -96,6 +96,12 @@ def test_orders_and_filters(choice: Choice, shown: list[str]) -> None:
     assert ids(choice) == shown
 
 
+def test_a_clock_that_is_behind_the_cluster() -> None:
+    one = clusters()[1]
+    [shown] = jobs([replace(one, jobs=(replace(one.jobs[0], submitted=int(NOW) + 5),))], Choice(), NOW)
+    assert JOB["age"](shown) == "0 s"
+
+
 def test_who_has_jobs() -> None:
     assert owners(clusters()) == ["alice", "bob", "dora", "erin", "speech"]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, status
 from trainium_cdk.errors import TransportError, UnknownJob
 from trainium_cdk.jobs import LogChunk, Script, SlurmBackend
-from trainium_cdk.jobs.report import collect, report
+from trainium_cdk.jobs.report import collect_all, report
 from trainium_cdk.jobs.status import Stage
 
 TRAINS = b"""#!/bin/bash
@@ -30,7 +30,7 @@ def test_jobs_on_slurm(backend: SlurmBackend) -> None:
     ids = [backend.submit(script(word)).id for word in ("pass", "fail")]
     for id in ids:
         backend.wait(id, 120)
-    runs = [collect(backend, id) for id in ids]
+    runs = collect_all(backend, ids)
     for made, state in zip(runs, ("COMPLETED", "FAILED"), strict=True):
         assert made.status.state == state
         assert made.curves["loss"].all() == [(1, 8.5), (2, 7.5), (3, 6.5), (4, 1.25)]
@@ -50,12 +50,12 @@ def test_a_last_line_without_its_end_is_read() -> None:
     found = status(Stage("train", "1", "COMPLETED", "", "n1", 0, BEGAN, BEGAN + 60))
     pieces = [LogChunk("train", 0, line % 1 + b"\n"), LogChunk("train", 0, line % 2)]
     jobs = SimpleNamespace(cluster=CLUSTER, status=lambda _: found, settings=lambda _: {}, logs=lambda *_, **__: pieces)
-    assert collect(cast("Any", jobs), found.id).curves["loss"].all() == [(1, 8.5), (2, 8.5)]
+    assert collect_all(cast("Any", jobs), [found.id])[0].curves["loss"].all() == [(1, 8.5), (2, 8.5)]
 
 
 def test_a_job_that_does_not_exist(backend: SlurmBackend) -> None:
     with pytest.raises(UnknownJob, match="there is no job 'never-1'"):
-        collect(backend, "never-1")
+        collect_all(backend, ["never-1"])
 
 
 def test_a_log_that_cannot_be_read_is_said(backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +69,6 @@ def test_a_log_that_cannot_be_read_is_said(backend: SlurmBackend, monkeypatch: p
         raise TransportError("the head node does not answer")
 
     monkeypatch.setattr(backend, "logs", cut)
-    made = collect(backend, id)
+    [made] = collect_all(backend, [id])
     assert made.problem == "the log of train cannot be read: the head node does not answer"
     assert made.curves["loss"].all() == [(1, 8.5)]

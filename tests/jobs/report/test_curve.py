@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,5 +47,23 @@ def test_only_metrics_with_values_have_a_curve() -> None:
         "grad_norm": [(2, 0.1)],
     }
     assert (curves.step, curves.last) == (2, {"loss": 1.5, "grad_norm": 0.1})
-    curves.add(Steps.of(Step(None, loss=None, grad_norm=0.2)))  # nan
-    assert (curves.step, curves.now("loss"), curves.now("grad_norm")) == (3, "not a number", "0.2")
+
+
+def test_a_metric_without_a_value_in_the_newest_step_says_so() -> None:
+    curves = Curves()
+    for step, loss in ((1, 2.5), (2, 2.25), (3, None), (4, None)):
+        curves.add(Steps.of(Step(step, loss=loss, throughput=9.0)))
+    assert curves.newest("loss") == "no number since step 2"
+    assert curves.newest("throughput") == "9"
+    curves.add(Steps.of(Step(5, loss=2.0)))
+    assert curves.newest("loss") == "2"
+
+
+@pytest.mark.parametrize(
+    ("most", "xs"), [(10, [1, 2, 3, 4, 5, 6, 7]), (7, [1, 2, 3, 4, 5, 6, 7]), (4, [1.5, 3.5, 5.5, 7]), (1, [4])]
+)
+def test_fewer_points(most: int, xs: list[float]) -> None:
+    curve = Curve()
+    curve.add(range(1, 8), [2.0 * x for x in range(1, 8)])
+    assert curve.few(most) == [(x, 2 * x) for x in xs]
+    assert Curve().few(most) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import resource
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ from trainium_cdk.drawing import png
 from trainium_cdk.drawing.chart import Line, chart
 from trainium_cdk.drawing.markup import element
 from trainium_cdk.errors import TrnError
+from trainium_cdk.jobs.records import Step, Steps
+from trainium_cdk.jobs.report import export
 from trainium_cdk.jobs.report.events import EventWriter
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage
 
@@ -96,6 +99,18 @@ def test_tensorboard_gets_a_folder_for_each_job(trn: Any, tmp_path: Path) -> Non
     trn("a-1", "b-2", "-o", "events")
     files = sorted(f.relative_to(tmp_path).parts for f in tmp_path.rglob("*tfevents*"))
     assert [parts[:2] for parts in files] == [("events", "a-1"), ("events", "b-2")]
+
+
+def test_an_array_has_more_members_than_a_process_open_files(tmp_path: Path) -> None:
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len([*Path("/dev/fd").iterdir()]) + 20, most))
+    try:
+        with export.as_events(tmp_path / "events") as take:
+            for i in range(100):
+                take(f"sweep-1/{i}", [1], Steps.of(Step(1, loss=1.0)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+    assert len(list(tmp_path.glob("events/sweep-1/*/events.out.*"))) == 100
 
 
 @pytest.mark.parametrize(("file", "begin"), [("p.svg", b"<svg"), ("p.png", b"\x89PNG\r\n\x1a\n")])

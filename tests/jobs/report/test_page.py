@@ -145,6 +145,15 @@ def test_it_needs_no_network_and_runs_no_script() -> None:
     assert "default-src 'none'" in found
 
 
+def test_a_page_of_many_jobs_is_small() -> None:
+    """A browser loads that of an array again every 5 s."""
+    made = trained(steps=1500)
+    many = [replace(made, status=replace(made.status, id=f"sweep-1/{i}")) for i in range(200)]
+    found = page(*many)
+    assert len(found) < 1_500_000
+    assert "averaged where there are more than 80." in found
+
+
 def test_what_a_job_wrote_is_only_text() -> None:
     hostile = "<img src=x onerror=alert(1)>\x1b[2J\u202e"
     made = run(status(Stage("train", "2", "FAILED", hostile, hostile)), settings={hostile: [hostile]}, problem=hostile)

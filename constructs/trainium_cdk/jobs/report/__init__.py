@@ -1,6 +1,6 @@
 """What a job was and did, read once from its cluster: for the report, the live view, plots and tables."""
 
 from trainium_cdk.jobs.report.page import report
-from trainium_cdk.jobs.report.run import Run, collect, collect_all
+from trainium_cdk.jobs.report.run import Run, collect_all
 
-__all__ = ["Run", "collect", "collect_all", "report"]
+__all__ = ["Run", "collect_all", "report"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from operator import add
 
 from trainium_cdk.drawing.chart import number
-from trainium_cdk.jobs.records import NO_NUMBER, Steps
+from trainium_cdk.jobs.records import Steps
 
 POINTS = 1000
 """The most points that a curve keeps: more than a screen has pixels for one chart."""
@@ -22,6 +22,15 @@ METRICS: Mapping[str, str] = {
     "grad_norm": "gradient norm",
 }
 """The fields of `Step` that are drawn, with the label of their axis."""
+
+
+def points_of_each(curves: int) -> int:
+    """The most points of each of several curves in one chart, so that those of a thousand are drawn quickly, and make a small page.
+
+    >>> points_of_each(1), points_of_each(200), points_of_each(1000)
+    (1000, 80, 25)
+    """
+    return max(25, min(POINTS, 16_000 // curves))
 
 
 @dataclass
@@ -74,19 +83,33 @@ class Curve:
         rest = [(sum(self._steps) / len(self._steps), sum(self._values) / len(self._values))] if self._steps else []
         return [*self.points, *rest]
 
+    def few(self, most: int) -> list[tuple[float, float]]:
+        """At most so many points: those of neighbours become their mean."""
+        points = self.all()
+        each = -(-len(points) // most)
+        if each <= 1:
+            return points
+        xs, ys = zip(*points, strict=True)
+        return [(_mean(xs[at : at + each]), _mean(ys[at : at + each])) for at in range(0, len(points), each)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
 
 class Curves(dict[str, Curve]):
     """A curve of each metric that has a value.
 
     Attributes:
         step: the newest one; trainers that print none are counted.
-        last: its values; a metric is not among them if it is nan or infinite there.
+        last: the last value of each.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.step: int | None = None
         self.last: dict[str, float] = {}
+        self._at: dict[str, int] = {}
 
     def add(self, new: Steps) -> None:
         """Take the next steps of the log."""
@@ -95,11 +118,13 @@ class Curves(dict[str, Curve]):
             self.step = steps[-1]
             for name in METRICS:
                 if values := part.columns.get(name):
-                    self.last[name] = values[-1]
+                    self.last[name], self._at[name] = values[-1], steps[-1]
                     self.setdefault(name, Curve()).add(steps, values)
-                else:
-                    self.last.pop(name, None)
 
-    def now(self, name: str) -> str:
-        """The value of a metric that has a curve, at the newest step."""
-        return number(self.last[name]) if name in self.last else NO_NUMBER
+    def missing(self, name: str) -> str:
+        """That the newest step has no value of a metric, as when the loss is NaN; empty if it has one."""
+        return "" if self._at[name] == self.step else f"no number since step {self._at[name]:,}"
+
+    def newest(self, name: str) -> str:
+        """The last value of a metric, or that there is none."""
+        return self.missing(name) or number(self.last[name])

@@ -48,24 +48,29 @@ def as_events(folder: Path) -> Iterator[Take]:
 
     The logs have no time for each step, so that all have the time of the export.
     """
-    now, writers = time.time(), dict[str, tuple[IO[bytes], EventWriter]]()
+    now, last = time.time(), ""
+    file: IO[bytes] | None = None
+    writer: EventWriter | None = None
 
     def take(id: str, numbers: Sequence[int], steps: Steps) -> None:
-        if id not in writers:
+        nonlocal last, file, writer
+        if writer is None or id != last:  # an array has more members than a process may have open files
+            if file:
+                file.close()
             (folder / id).mkdir(parents=True, exist_ok=True)
             for earlier in (folder / id).glob("events.out.tfevents.*.trn"):
                 earlier.unlink()  # TensorBoard would draw both
             file = (folder / id / f"events.out.tfevents.{int(now)}.trn").open("wb")
-            writers[id] = file, EventWriter(file, now)
+            last, writer = id, EventWriter(file, now)
         columns = _columns(steps)
         for number, row in zip(numbers, steps.rows(columns), strict=True):
             for name, value in zip(columns, row, strict=True):
-                writers[id][1].scalar(name, value, number, now)
+                writer.scalar(name, value, number, now)
 
     try:
         yield take
     finally:
-        for file, _ in writers.values():
+        if file:
             file.close()
 
 

@@ -12,6 +12,7 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import TrnError, UnknownJob
 from trainium_cdk.jobs.backend import Backend
 from trainium_cdk.jobs.report.run import Run, described
+from trainium_cdk.jobs.report.text import late
 from trainium_cdk.jobs.status import JobStatus
 
 _PAUSE = 5.0
@@ -42,13 +43,29 @@ class Followed:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
 
+    def told(self) -> str:
+        """That the cluster does not answer, or that there is no such job any more; empty if all is well."""
+        return self.problem if self.ended.is_set() else late(time.time() - self.answered, self.problem)
+
+    def check(self) -> None:
+        """Raises UnknownJob: it no longer exists."""
+        if self.ended.is_set() and self.problem:
+            raise UnknownJob(self.problem)
+
     def _answer(self) -> None:
         self.answered, self.problem = time.time(), ""
 
+    def _end(self) -> None:
+        """With the lock."""
+        self._answer()
+        self.ended.set()
+
     def _failed(self, error: TrnError) -> None:
-        self.problem = str(error)
-        if isinstance(error, UnknownJob):
-            self.ended.set()
+        with self._lock:
+            if not self.ended.is_set():
+                self.problem = str(error)
+            if isinstance(error, UnknownJob):
+                self.ended.set()
 
 
 class Live(Followed):
@@ -75,8 +92,10 @@ class Live(Followed):
                 self._failed(e)
                 continue
             with self._lock:
+                if self.ended.is_set():  # the answer is older than the last one
+                    return
                 self._run.status = status
-            self._answer()
+                self._answer()
 
     def _follow(self) -> None:
         """Read the logs to their end; from the beginning again, if the connection was lost for good."""
@@ -93,9 +112,9 @@ class Live(Followed):
                 with self._lock:
                     self._run.feed("train", b"\n")
                     self._run.status = status
-                if status.done:
-                    self.ended.set()
-                    return
+                    if status.done:
+                        self._end()
+                        return
             except TrnError as e:
                 self._failed(e)
                 if self.ended.is_set():

@@ -44,16 +44,17 @@ class LiveArray(Followed):
         while not self._stopped.is_set():
             try:
                 status = self._jobs.status(self.status.id)
+                with self._lock:
+                    self.status = status
                 found = of_members(self._jobs, status, self._catalog, self._settings)
                 open_ = [run for run in found if run.status.id not in self._closed]
                 with ThreadPoolExecutor(AT_ONCE) as pool:
                     list(pool.map(self._look, open_))
                 with self._lock:
-                    self.status = status
-                self._answer()
-                if status.done:
-                    self.ended.set()
-                    return
+                    if status.done:
+                        self._end()
+                        return
+                    self._answer()
             except TrnError as e:
                 self._failed(e)
                 if self.ended.is_set():
@@ -67,7 +68,10 @@ class LiveArray(Followed):
         with self._lock:
             run = now if again else self._runs.get(id, now)
         begin = 0 if again else self._read.get(id, 0)
-        pieces = [chunk.data for chunk in self._jobs.logs(id, stage="train", offset=begin)]
+        chunks = list(self._jobs.logs(id, stage="train", offset=begin))
+        if chunks and chunks[0].offset < begin:  # it is another pod's, or was rotated
+            begin, chunks = 0, list(self._jobs.logs(id, stage="train"))
+        pieces = [chunk.data for chunk in chunks]
         with self._lock:
             run.status, run.now = now.status, time.time()
             run.feed("train", b"".join(pieces))

@@ -11,7 +11,7 @@ from trainium_cdk.catalog.known_errors import found_in
 from trainium_cdk.drawing.chart import NAMED, Line, bars, chart, number
 from trainium_cdk.drawing.markup import element, html
 from trainium_cdk.jobs.report.cost import NOT_COUNTED
-from trainium_cdk.jobs.report.curve import METRICS
+from trainium_cdk.jobs.report.curve import METRICS, points_of_each
 from trainium_cdk.jobs.report.run import Run
 from trainium_cdk.jobs.report.text import dollars, duration, moment, percent
 from trainium_cdk.jobs.status import ACTIVE, Stage
@@ -25,19 +25,22 @@ _LINES = 8
 """Lines of a failed stage's log that are shown."""
 
 
-def report(runs: Sequence[Run], cluster: Cluster, catalog: Catalog, now: float, refresh: int | None = None) -> str:
+def report(
+    runs: Sequence[Run], cluster: Cluster, catalog: Catalog, now: float, refresh: int | None = None, problem: str = ""
+) -> str:
     """The page.
 
     Args:
         runs: the jobs, at least one; each has its colour in all charts.
         now: when it is made, in seconds since 1970.
         refresh: seconds after which a browser loads it again. Default: never.
+        problem: why the figures may be old.
     """
     names = runs[0].status.id if len(runs) == 1 else f"{len(runs)} jobs"
     place = f"{cluster.stack} in {cluster.region}, Neuron SDK {cluster.neuron_release}, {cluster.framework}; made {moment(now)}"
     body = element(
         "body", element("h1", f"Training report: {names}"), element("p", place, class_="note"),
-        *_overview(runs), *_curves(runs), *_scaling(runs), *_times(runs), *_failures(runs), *_settings(runs),
+        element("p", problem, class_="failed bad", role="alert") if problem else None, *_overview(runs), *_curves(runs), *_scaling(runs), *_times(runs), *_failures(runs), *_settings(runs),
         element("footer", *(element("p", line, class_="note") for line in _sources(runs, catalog))),
     )  # fmt: skip
     return document(f"Training report: {names}", body, refresh)
@@ -80,8 +83,7 @@ def _least(run: Run) -> str:
 
 def _cost(run: Run) -> str:
     if run.cost is None:
-        forgotten = "the scheduler has forgotten when its stages began or ended"
-        return f"not known: {run.price.note if run.price.hour is None else forgotten}"
+        return f"not known: {run.no_cost}"
     whole = f" so far, {dollars(run.expected_cost)} expected" if run.expected_cost is not None else ""
     return f"{_least(run)}{dollars(run.cost)}{whole}"
 
@@ -98,7 +100,7 @@ def _loss(run: Run) -> str:
     if curve is None:
         return "none in its log"
     first = run.reader.summary.first_loss
-    return run.curves.now("loss") + (f", from {number(first)}" if first is not None else "")
+    return run.curves.newest("loss") + (f", from {number(first)}" if first is not None else "")
 
 
 def _throughput(run: Run) -> str:
@@ -138,7 +140,10 @@ def _graphs(run: Run) -> str:
 def _curves(runs: Sequence[Run]) -> list[Element]:
     figures: list[Element] = []
     for name, label in METRICS.items():
-        lines = [Line(run.status.id, curve.all() if (curve := run.curves.get(name)) else ()) for run in runs]
+        lines = [
+            Line(run.status.id, curve.few(points_of_each(len(runs))) if (curve := run.curves.get(name)) else ())
+            for run in runs
+        ]
         if any(line.points for line in lines):
             missing = [line.name for line in lines if not line.points]
             drawn = chart(lines, x="step", y=label, zero=name in ("throughput", "tokens_per_second"))
@@ -289,7 +294,7 @@ def _sources(runs: Sequence[Run], catalog: Catalog) -> Iterator[str]:
             f"Cost: nodes x hours from the first attempt of each stage to its end x that price; {NOT_COUNTED}. Prices of {catalog.prices_date}: "
             f"{catalog.prices_source}; an environment file may have replaced some."
         )
-    yield "Throughput: the mean after the first 5 steps. Curves: neighbouring steps are averaged where there are more than 1,000."
+    yield f"Throughput: the mean after the first 5 steps. Curves: neighbouring steps are averaged where there are more than {points_of_each(len(runs)):,}."
 
 
 def _table(runs: Sequence[Run], rows: Sequence[tuple[str, Sequence[str]]], *, differences: bool = False) -> Element:

@@ -109,7 +109,7 @@ class Run:
         """Hours of one node that the stages on Trainium nodes took; None where their times are not known."""
         begun = [s for s in self.status.stages if s.name != "prepare" and s.state != "PENDING" and not _never(s)]
         took = [self.seconds(s) for s in begun]
-        if None in took:
+        if None in took or self._again:
             return None
         return self.status.nodes * sum(s for s in took if s is not None) / 3600
 
@@ -117,6 +117,22 @@ class Run:
     def cost(self) -> float | None:
         """USD so far; None if it is not known."""
         return self.price.of(self.node_hours)
+
+    @property
+    def no_cost(self) -> str:
+        """Why the cost is not known; empty if it is."""
+        if self.cost is not None:
+            return ""
+        if self.price.hour is None:
+            return self.price.note
+        if self._again:
+            return "a stage waits to begin again; the hours of its attempts so far are counted when it does"
+        return "the scheduler has forgotten when its stages began or ended"
+
+    @property
+    def _again(self) -> bool:
+        """Whether a stage waits that has run before: when its last attempt ended is not known."""
+        return any(s.state == "PENDING" and s.name in self.starts for s in self.status.stages)
 
     @property
     def throughput(self) -> float | None:
@@ -186,16 +202,6 @@ def described(
     return run
 
 
-def collect(jobs: Backend[Any], id: str) -> Run:
-    """A job with what its logs tell, read once. A log that cannot be read is the run's `problem`.
-
-    Raises:
-        UnknownJob: there is no such job.
-        TransportError: the cluster cannot be reached.
-    """
-    return _read(jobs, described(jobs, jobs.status(id), Catalog.load()), None)
-
-
 def collect_all(
     jobs: Backend[Any],
     ids: Sequence[str],
@@ -203,13 +209,16 @@ def collect_all(
     take: Take | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Run]:
-    """Jobs as `collect`, and of each array its members that have begun.
+    """Jobs with what their logs tell, read once, and of each array its members that have begun. A log that cannot be read is the run's
+    `problem`.
 
     Args:
         take: is given all steps, several at a time: the job's id, their numbers, the steps.
         say: is told what is read.
 
     Raises:
+        UnknownJob: there is no such job.
+        TransportError: the cluster cannot be reached.
         JobError: no member of an array has begun.
     """
     made, catalog = list[Run](), catalog or Catalog.load()

@@ -6,14 +6,14 @@ import datetime as dt
 
 
 def duration(seconds: float | None, unknown: str = "not known") -> str:
-    """A time span, with its two largest units.
+    """A time span, with its two largest units; 0 s for a negative one, as of a clock that is behind the cluster's.
 
-    >>> [duration(s) for s in (0.4, 59, 61, 3_725, 100_000)]
-    ['0 s', '59 s', '1 min 1 s', '1 h 2 min', '1 d 3 h']
+    >>> [duration(s) for s in (-5, 0.4, 59, 61, 3_725, 100_000)]
+    ['0 s', '0 s', '59 s', '1 min 1 s', '1 h 2 min', '1 d 3 h']
     """
     if seconds is None:
         return unknown
-    left = round(seconds)
+    left = max(0, round(seconds))
     units = [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)]
     parts = []
     for unit, size in units:
@@ -35,3 +35,22 @@ def dollars(amount: float) -> str:
 
 def percent(part: float) -> str:
     return f"{part:.0%}"
+
+
+_LATE = 30.0
+"""Seconds without an answer after which that is said."""
+
+
+def late(seconds: float, problem: str) -> str:
+    """That the cluster does not answer; empty if it does.
+
+    Args:
+        seconds: since its last answer.
+        problem: why it does not answer; empty if that is not known, or it does.
+
+    >>> late(5, ""), late(100, ""), late(100, "the head node does not answer")
+    ('', 'no answer for 1 min 40 s, still trying', 'no answer for 1 min 40 s, still trying: the head node does not answer')
+    """
+    if not problem and seconds <= _LATE:
+        return ""
+    return f"no answer for {duration(seconds)}, still trying" + (f": {problem}" if problem else "")
