@@ -36,6 +36,7 @@ from sandbox.emulator import (
     fsx,
     iam_users,
     lambda_logs,
+    log_pages,
     pcluster_provider,
     pcs,
     pricing,
@@ -86,6 +87,7 @@ def install() -> None:
     eks_versions.install()
     iam_users.install()
     lambda_logs.install()
+    log_pages.install()
     cfn.install()
 
 

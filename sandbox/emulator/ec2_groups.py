@@ -43,7 +43,8 @@ def _delete_group(params: dict[str, Any]) -> Response:
     group = ec2._p(params, "GroupId")
     if group in ec2._security_groups and users(group):
         raise ApiError("DependencyViolation", f"resource {group} has a dependent object")
-    return _delete(params)
+    answer: Response = _delete(params)
+    return answer
 
 
 def _revoke(action: Callable[[dict[str, Any]], Response], kind: str) -> Callable[[dict[str, Any]], Response]:
