@@ -24,6 +24,7 @@ from ministack.services import ec2
 from sandbox.emulator import (
     cfn,
     ec2_catalogue,
+    ec2_groups,
     ec2_keypairs,
     ec2_launch,
     ec2_regions,
@@ -35,6 +36,7 @@ from sandbox.emulator import (
     fsx,
     iam_users,
     lambda_logs,
+    log_pages,
     pcluster_provider,
     pcs,
     pricing,
@@ -59,8 +61,9 @@ def _guarded(action: Callable[[dict[str, Any]], Response]) -> Callable[[dict[str
 
 def install() -> None:
     """Install all additions to ministack."""
-    for module in (ec2_catalogue, ec2_reservations, ec2_regions, ec2_topology, ec2_keypairs):
+    for module in (ec2_catalogue, ec2_reservations, ec2_regions, ec2_topology, ec2_keypairs, ec2_groups):
         ec2._ACTION_MAP.update(module.ACTIONS)
+    ec2_groups.install()
     ec2_launch.install_placement()
     ec2_launch.keep_in_templates()
     ec2._ACTION_MAP.update(ec2_launch.wrapped_actions())
@@ -84,6 +87,7 @@ def install() -> None:
     eks_versions.install()
     iam_users.install()
     lambda_logs.install()
+    log_pages.install()
     cfn.install()
 
 

@@ -26,6 +26,7 @@ from ministack.core.responses import get_region
 from ministack.services import ec2, eks, lambda_svc
 
 from sandbox import attach
+from sandbox.emulator import ec2_groups
 from sandbox.emulator.query import call_ec2, text_of
 
 Hook = dict[str, Any]
@@ -177,7 +178,7 @@ def _make_security_group(cluster: dict[str, Any]) -> None:
 
 def _forget_security_group(cluster: dict[str, Any]) -> None:
     group = cluster["resourcesVpcConfig"]["clusterSecurityGroupId"]
-    if group in ec2._security_groups:
+    if group in ec2._security_groups and not ec2_groups.users(group):  # one in use is left behind, with its tags
         call_ec2("DeleteSecurityGroup", GroupId=group)
 
 

@@ -1,6 +1,9 @@
 """Evaluates requests signed with an IAM user's key, or in a user's session, with the user's policies and the session's
 expiry, as AWS does.
 
+S3 does not tell a user who may not list the bucket that an object is missing: AccessDenied, as for any other. A permission to list with a
+condition on the prefix is none here, since the request has no prefix (API reference of GetObject and HeadObject, 2026-11).
+
 ministack evaluates either every request or none. Here the dummy key `test` is the account's root with full access, so that
 nothing else needs a policy, and only users with their own access key are restricted by their policies.
 """
@@ -11,12 +14,14 @@ import contextvars
 from typing import Any
 
 from ministack import app
-from ministack.core import iam_actions
+from ministack.core import iam_actions, iam_evaluator, router
+from ministack.core.responses import get_account_id, get_region
 from ministack.core.router import extract_access_key_id
-from ministack.services import sts
+from ministack.services import s3, sts
 
 USER_KEY = "AKIA"
 """Prefix of the id of a user's long-term key."""
+_MISSING = 404
 _evaluated = contextvars.ContextVar("_evaluated", default=False)
 
 
@@ -30,6 +35,14 @@ class _OfUsers:
         return _evaluated.get() or bool(self._before)
 
 
+def _may_list(key: str, bucket: str) -> bool:
+    who = iam_evaluator.resolve_principal(key, get_account_id())
+    asked = iam_evaluator.EvalContext(
+        who.arn, who.type, who.account, "s3:ListBucket", f"arn:aws:s3:::{bucket}", get_region()
+    )
+    return bool(iam_evaluator.evaluate(asked, who.policies, *([who.limits] if who.limits else [])).decision == "Allow")
+
+
 def install() -> None:
     """Evaluate requests of users from now on. Call after other replacements of the switch."""
     dispatch = app._dispatch_service_request
@@ -41,7 +54,12 @@ def install() -> None:
         source = str(sts._sessions.get(key, {}).get("SourceAccessKeyId") or key)
         switch = _evaluated.set(_evaluated.get() or source.startswith(USER_KEY))
         try:
-            return await dispatch(method, path, headers, body, query, request_id)
+            answer = await dispatch(method, path, headers, body, query, request_id)
+            if answer[0] == _MISSING and method in ("GET", "HEAD") and _evaluated.get():
+                bucket, _, name = path.strip("/").partition("/")
+                if name and router.detect_service(method, path, headers, query) == "s3" and not _may_list(key, bucket):
+                    return s3._error("AccessDenied", "Access Denied", 403)
+            return answer
         finally:
             _evaluated.reset(switch)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,6 +73,25 @@ def test_a_build_is_started_with_its_source_and_tag(
     assert variables == {"IMAGE_TAG": source.tag(), "DOCKERFILE": "Dockerfile"}
     assert messages[0] == f"sending 1 file, {len(source.content):,} bytes, to s3://images-test/{source.key}"
     assert messages[1].startswith("CodeBuild runs images-test:")
+
+
+def test_the_last_lines_of_a_builds_log_are_printed(local_aws: LocalAws) -> None:
+    """They arrive after its end; before a page with lines comes an empty one."""
+    logs, where, printed = local_aws.client("logs"), {"groupName": "build", "streamName": "1"}, list[str]()
+    logs.create_log_group(logGroupName="build")
+    logs.create_log_stream(logGroupName="build", logStreamName="1")
+
+    def arrive(_: float) -> None:
+        lines = [{"timestamp": int(time.time() * 1000), "message": f"{text}\n"} for text in ("pulling", "no such file")]
+        logs.put_log_events(logGroupName="build", logStreamName="1", logEvents=lines)
+
+    class Builds:
+        def batch_get_builds(self, **_: Any) -> dict[str, Any]:
+            return {"builds": [{"buildStatus": "FAILED", "logs": where}]}
+
+    images._follow(Builds(), logs, "build:1", printed.append, lambda _: None, arrive)
+    logs.delete_log_group(logGroupName="build")
+    assert printed == ["pulling", "no such file"]
 
 
 def test_an_existing_image_is_not_built_again(cluster: EksCluster, local_aws: LocalAws, folder: Path) -> None:

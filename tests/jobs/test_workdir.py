@@ -10,10 +10,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from sandbox import LocalAws
 from sandbox.slurm import LocalSlurm
+from tests.credentials import session
 from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import completed
@@ -22,7 +25,7 @@ from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, shell, workd
 from trainium_cdk.jobs.kubernetes.render import render as render_eks
 from trainium_cdk.outputs.contract import CODE
 
-BUCKET = "trn-workdir"
+BUCKET, UNLISTED = "trn-workdir", "trn-workdir-unlisted"
 TRAIN = "import sys, helper, pkg.mod\nprint('found', helper.X, pkg.mod.Y, open('data.txt').read(), sys.argv[1:])\n"
 
 
@@ -216,6 +219,25 @@ def test_what_the_bucket_deletes_soon_is_sent_again(
         assert send() == 5, "the list is newer than its pack"
     (project / "helper.py").write_text("X = 100\n")
     assert send() == 1
+
+
+def test_who_may_not_list_the_bucket_can_send(
+    local_aws: LocalAws, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 does not tell them which objects are missing: nor a head node, whose permission to list has a condition on the prefix."""
+    s3 = local_aws.client("s3")
+    s3.create_bucket(Bucket=UNLISTED)
+    with session(local_aws, 900, "s3:GetObject", "s3:PutObject") as variables:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+        with pytest.raises(ClientError, match="AccessDenied"):
+            boto3.client("s3").get_object(Bucket=UNLISTED, Key=f"{CODE}/missing")
+        sent = [workdir.send(workdir.read(project), UNLISTED, local_aws.region).files for _ in range(2)]
+    assert sent == [5, 0]
+    for found in s3.list_objects_v2(Bucket=UNLISTED)["Contents"]:
+        s3.delete_object(Bucket=UNLISTED, Key=found["Key"])
+    s3.delete_bucket(Bucket=UNLISTED)
 
 
 @pytest.mark.parametrize("part", ["trees", "packs"])

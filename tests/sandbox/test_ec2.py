@@ -17,6 +17,7 @@ from botocore.exceptions import ClientError
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
 from sandbox.pcluster_validator.seed import reservation, seed
+from tests.support import until
 
 
 @pytest.fixture
@@ -223,3 +224,37 @@ def test_the_topology_of_running_instances(ec2: Any, local_aws: LocalAws) -> Non
             ec2.describe_instance_topology(**wrong)
         assert code(error) == expected
     ec2.terminate_instances(InstanceIds=[*nodes, other])
+
+
+def test_a_security_group_in_use_is_not_deleted(ec2: Any, local_aws: LocalAws) -> None:
+    """In use by a rule of another group, by a load balancer, and for a while by the interfaces of a deleted one."""
+    vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.9.0.0/24")["Subnet"]["SubnetId"]
+    group, other = (
+        ec2.create_security_group(GroupName=name, Description=name, VpcId=vpc)["GroupId"] for name in ("a", "b")
+    )
+    rule = {"IpProtocol": "tcp", "FromPort": 80, "ToPort": 80, "UserIdGroupPairs": [{"GroupId": group}]}
+    ec2.authorize_security_group_ingress(GroupId=other, IpPermissions=[rule])
+    elb = local_aws.client("elbv2", "us-west-2")
+    made = elb.create_load_balancer(Name="in-use", Type="network", Subnets=[subnet], SecurityGroups=[group])
+    balancer = made["LoadBalancers"][0]["LoadBalancerArn"]
+
+    def refused() -> bool:
+        try:
+            ec2.delete_security_group(GroupId=group)
+        except ClientError as error:
+            return bool(error.response["Error"]["Code"] == "DependencyViolation")
+        return False
+
+    assert refused()
+    [described] = ec2.describe_security_groups(GroupIds=[other])["SecurityGroups"]
+    ec2.revoke_security_group_ingress(GroupId=other, IpPermissions=described["IpPermissions"])
+    with pytest.raises(ClientError, match=r"InvalidPermission\.NotFound"):
+        ec2.revoke_security_group_ingress(GroupId=other, IpPermissions=described["IpPermissions"])
+    assert refused()
+    elb.delete_load_balancer(LoadBalancerArn=balancer)
+    assert refused()
+    assert until(lambda: not refused())
+    ec2.delete_security_group(GroupId=other)
+    ec2.delete_subnet(SubnetId=subnet)
+    ec2.delete_vpc(VpcId=vpc)

@@ -254,6 +254,10 @@ def test_the_scaler_changes_its_groups_sizes_and_nothing_else(name: str) -> None
     assert alarm["TreatMissingData"] == "breaching"
     topic = env.eks.scaling.alarm_topic
     assert alarm.get("AlarmActions") == ([topic] if topic else None)
+    # Lambda's own retries, not EventBridge's, would run it beside its next run
+    [invoked] = properties(EKS.template(name), "Lambda::EventInvokeConfig")
+    assert EKS.document(name)["Resources"][invoked["FunctionName"]["Ref"]]["Properties"] == function
+    assert (invoked["MaximumRetryAttempts"], invoked["MaximumEventAgeInSeconds"]) == (0, 60)
 
 
 def _parts(function: dict[str, Any]) -> list[Any]:

@@ -197,13 +197,16 @@ class TrnScaler(Construct):
             vpc_subnets=subnets,
             security_groups=[view.clients or self._client_group(view)],
             environment={"SETTINGS": self._variable(stack, settings)},
+            # Lambda would repeat a failed run twice, each time beside a next one: both would make a job's reservations
+            retry_attempts=0,
+            max_event_age=_EVERY,
         )
         self._rule = events.Rule(
             self,
             "Rule",
             description=f"Runs the scaler of {view.name}",
             schedule=events.Schedule.rate(_EVERY),
-            # no retry: the next run comes soon enough
+            # no retry here either: the next run comes soon enough
             targets=[targets.LambdaFunction(self.function, retry_attempts=0, max_event_age=_EVERY)],
         )
         return role

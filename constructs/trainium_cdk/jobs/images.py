@@ -182,6 +182,6 @@ def _lines(logs: Any, where: dict[str, Any], token: str | None, log: Callable[[s
             return token  # not yet
         for event in page["events"]:
             log(event["message"].rstrip("\n"))
-        if page["nextForwardToken"] == token or not page["events"]:
-            return str(page["nextForwardToken"])
+        if page["nextForwardToken"] == token:  # an empty page is not the end
+            return token
         token = str(page["nextForwardToken"])

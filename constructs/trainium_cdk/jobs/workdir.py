@@ -7,6 +7,7 @@ their SHA-256 when a job fetches them (`shell/code.py`): other jobs may write to
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import hashlib
 import io
@@ -283,23 +284,29 @@ def _digest(entries: list[Entry]) -> str:
 
 def _get(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
     """A JSON object of the bucket; None if there is none, it is too old, or it is not ours."""
-    try:
+    with _missing():
         there = s3.get_object(Bucket=bucket, Key=f"{PREFIX}{key}")
-        found = json.loads(there["Body"].read())
-    except s3.exceptions.NoSuchKey:
-        return None
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) and _stays(there) else None
+        with contextlib.suppress(ValueError):
+            found = json.loads(there["Body"].read())
+            return found if isinstance(found, dict) and _stays(there) else None
+    return None
 
 
 def _exists(s3: Any, bucket: str, key: str) -> bool:
-    try:
+    with _missing():
         return _stays(s3.head_object(Bucket=bucket, Key=f"{PREFIX}{key}"))
+    return False
+
+
+@contextlib.contextmanager
+def _missing() -> Iterator[None]:
+    """Go on where an object is missing. To who may not list the whole bucket, S3 says that the request is denied; a role that may list
+    below a prefix, as that of a head node, may not."""
+    try:
+        yield
     except failures() as e:
-        if code_and_message(e)[0] not in ("404", "NoSuchKey"):
+        if code_and_message(e)[0] not in ("404", "NoSuchKey", "403", "AccessDenied"):
             raise
-        return False
 
 
 def _stays(there: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from ministack.services import ec2, efs, s3
 from ministack.services.cloudformation import handlers as stack_handlers
 from ministack.services.cloudformation import provisioners
 
+from sandbox.emulator import ec2_groups
 from sandbox.emulator.cfn.registry import Made, Properties, handlers
 from sandbox.emulator.ec2_catalogue import require_zone
 
@@ -121,24 +122,8 @@ _group = handlers("AWS::EC2::SecurityGroup")
 _group_delete = _group["delete"]
 
 
-def _group_users(group: str) -> list[str]:
-    def names(other: dict[str, Any]) -> bool:
-        rules = [*other.get("IpPermissions", []), *other.get("IpPermissionsEgress", [])]
-        return any(pair.get("GroupId") == group for rule in rules for pair in rule.get("UserIdGroupPairs", []))
-
-    return [
-        *(key for key, entry in ec2._network_interfaces.items()
-          if any(used["GroupId"] == group for used in entry.get("Groups", []))),
-        *(key for key, entry in efs._mount_targets.items() if group in entry.get("SecurityGroups", [])),
-        *(key for key, entry in ec2._instances.items()
-          if entry["State"]["Name"] not in ("terminated", "shutting-down")
-          and any(used["GroupId"] == group for used in entry.get("SecurityGroups", []))),
-        *(key for key, entry in ec2._security_groups.items() if key != group and names(entry)),
-    ]  # fmt: skip
-
-
 def _delete_group(physical_id: str, properties: Properties) -> None:
-    users = _group_users(physical_id)
+    users = ec2_groups.users(physical_id)
     if users:
         raise ValueError(f"resource {physical_id} has a dependent object: {', '.join(users)} (DependencyViolation)")
     _group_delete(physical_id, properties)

@@ -69,7 +69,7 @@ class Account:
         pair = {"IpProtocol": "tcp", "FromPort": 80, "ToPort": 80, "UserIdGroupPairs": [{"GroupId": group}]}
         ec2.authorize_security_group_ingress(GroupId=made["Group"], IpPermissions=[pair])
         self.client("elbv2").create_load_balancer(
-            Name=f"lb-{name.lower()}"[:32], Subnets=[made["Subnet"]], Type="network",
+            Name=f"lb-{name.lower()}"[:32], Subnets=[made["Subnet"]], Type="network", SecurityGroups=[group],
             Tags=[{"Key": "elbv2.k8s.aws/cluster", "Value": cluster}],
         )  # fmt: skip
         for log in (f"/aws/lambda/{made['Function']}", f"/aws/eks/{cluster}/cluster"):

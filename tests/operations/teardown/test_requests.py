@@ -223,6 +223,25 @@ def test_what_blocks_a_deletion_is_deleted_before_the_next() -> None:
     ]
 
 
+@pytest.mark.parametrize(("held", "left"), [(3, 0), (99, 1)], ids=["released", "held by others"])
+def test_what_a_deleted_load_balancer_still_holds_is_waited_for(held: int, left: int) -> None:
+    """Its interfaces use its group for some minutes."""
+    refused = iter([error("a dependent object")] * held)
+    aws, run, said, slept = deleting("DELETE_COMPLETE", ec2__delete_security_group=lambda: next(refused, {}))
+    pages = iter([RESPONSES["ec2.describe_security_groups"]])
+    aws.responses |= {key: RESPONSES[key] for key in ("elbv2.describe_load_balancers",)}
+    aws.responses["ec2.describe_security_groups"] = lambda: next(pages, {"SecurityGroups": []})
+    report = run(replace(FOUND, owner=replace(OWNER, kept=frozenset({"sg-managed"}))))
+    assert said[1:] == [
+        f"deleting load balancer lb-1: {TAGGED}",
+        f"deleting security group sg-1: {TAGGED}",
+        "waiting until AWS has released security group sg-1",
+    ]
+    assert slept == [15] * min(held, 20)
+    assert len(report.left) == left
+    assert [each.id for each in report.swept] == ["lb-1"] + ["sg-1"] * (1 - left)
+
+
 @pytest.mark.parametrize("cluster", ["Custom::PclusterCluster", "AWS::EKS::Cluster"])
 def test_while_the_cluster_stands_its_leftovers_stay(cluster: str) -> None:
     """It would create them again."""

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from trainium_cdk._aws import describe_error
-from trainium_cdk.catalog.plain import counted
+from trainium_cdk._aws import code_and_message, describe_error
+from trainium_cdk.catalog.plain import counted, listed
 from trainium_cdk.errors import TeardownError
 from trainium_cdk.operations.teardown import sweep
 from trainium_cdk.operations.teardown.survey import Client, Kept, Survey, events
 
 ATTEMPTS = 3
 """How often the stack's deletion is tried; what blocks it is deleted in between."""
+_RELEASING = frozenset({"instance", "load balancer", "classic load balancer"})
+"""Kinds whose network interfaces hold security groups and target groups for some minutes after their deletion."""
+_HELD = frozenset({"DependencyViolation", "ResourceInUse"})
+"""Error codes of what something else holds."""
+_RELEASE_SECONDS, _RELEASE_PAUSE = 300, 15
 
 
 @dataclass
@@ -64,7 +70,7 @@ def destroy(
         if report.deleted:
             break
         if attempt:
-            _clear_the_way(found, client, failed, report, say)
+            _clear_the_way(found, client, failed, report, say, sleep)
         say(
             f"deleting stack {found.owner.stack}"
             + (" again" if attempt else f" with {counted(found.resources, 'resource')}")
@@ -73,7 +79,7 @@ def destroy(
         for name, why in failed:
             say(f"could not delete {name}: {why}")
     if report.deleted:
-        _sweep(client, list(sweep.find(client, found.owner)), report, say)
+        _sweep(client, list(sweep.find(client, found.owner)), report, say, sleep)
     else:
         report.left.extend(failed)
     return report
@@ -120,39 +126,66 @@ def _resources(cloudformation: Any, stack_id: str) -> list[dict[str, Any]]:
 
 
 def _clear_the_way(
-    found: Survey, client: Client, failed: list[tuple[str, str]], report: Report, say: Callable[[str], None]
+    found: Survey,
+    client: Client,
+    failed: list[tuple[str, str]],
+    report: Report,
+    say: Callable[[str], None],
+    sleep: Callable[[float], None],
 ) -> None:
     """Delete what commonly blocks a deletion: content of buckets and registries, and other resources in the VPC."""
+    from botocore.exceptions import ClientError
+
     names = " ".join(name for name, _ in failed)
     stores = [("bucket", bucket, partial(_empty_bucket, client("s3"))) for bucket in found.buckets]
     stores += [("registry", registry, partial(_empty_registry, client("ecr"))) for registry in found.registries]
     for kind, name, empty in stores:
         if name in names:
             say(f"emptying {kind} {name}")
-            _attempt(report, name, empty, name)
+            with suppress(ClientError):
+                empty(name)
     # a cluster would create them again
     if not any(kind in names for kind in ("Custom::PclusterCluster", "AWS::EKS::Cluster")):
-        _sweep(client, list(sweep.find(client, found.owner, blocking=True)), report, say)
+        _sweep(client, list(sweep.find(client, found.owner, blocking=True)), report, say, sleep)
     report.left.clear()  # only the final result is reported
 
 
-def _sweep(client: Client, found: list[sweep.Leftover], report: Report, say: Callable[[str], None]) -> None:
-    for left in found:
-        say(f"deleting {left.kind} {left.id}: {left.why}")
-        if _attempt(report, f"{left.kind} {left.id}", sweep.delete, client, left):
-            report.swept.append(left)
+def _sweep(
+    client: Client,
+    found: list[sweep.Leftover],
+    report: Report,
+    say: Callable[[str], None],
+    sleep: Callable[[float], None],
+) -> None:
+    """Delete leftovers. Those that are held by what was deleted just now are tried again until AWS has released them."""
+    failed, waited = _delete_leftovers(client, found, report, say), 0
+    while waited < _RELEASE_SECONDS and any(left.kind in _RELEASING for left in report.swept):
+        held = [left for left, error in failed if code_and_message(error)[0] in _HELD]
+        if not held:
+            break
+        if not waited:
+            say(f"waiting until AWS has released {listed([f'{left.kind} {left.id}' for left in held])}")
+        sleep(_RELEASE_PAUSE)
+        waited += _RELEASE_PAUSE
+        failed = [one for one in failed if one[0] not in held] + _delete_leftovers(client, held, report)
+    report.left += [(f"{left.kind} {left.id}", describe_error(error)) for left, error in failed]
 
 
-def _attempt(report: Report, what: str, action: Callable[..., object], *arguments: object) -> bool:
-    """Whether it succeeded; a failure is added to the report."""
+def _delete_leftovers(
+    client: Client, found: list[sweep.Leftover], report: Report, say: Callable[[str], None] = lambda _: None
+) -> list[tuple[sweep.Leftover, Exception]]:
+    """Those that could not be deleted, and why."""
     from botocore.exceptions import ClientError
 
-    try:
-        action(*arguments)
-    except ClientError as e:
-        report.left.append((what, describe_error(e)))
-        return False
-    return True
+    failed: list[tuple[sweep.Leftover, Exception]] = []
+    for left in found:
+        say(f"deleting {left.kind} {left.id}: {left.why}")
+        try:
+            sweep.delete(client, left)
+            report.swept.append(left)
+        except ClientError as e:
+            failed.append((left, e))
+    return failed
 
 
 def _empty_bucket(s3: Any, bucket: str) -> None:
