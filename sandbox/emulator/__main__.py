@@ -66,6 +66,7 @@ def install() -> None:
     ec2_groups.install()
     ec2_launch.install_placement()
     ec2_launch.keep_in_templates()
+    ec2_launch.filter_instances()
     ec2._ACTION_MAP.update(ec2_launch.wrapped_actions())
     ec2._ACTION_MAP.update({name: _guarded(action) for name, action in ec2._ACTION_MAP.items()})
     ec2._zone_name_for_az_id = ec2_catalogue.zone_name

@@ -115,6 +115,21 @@ def install_placement() -> None:
     ec2._instance_xml = without_empty_address
 
 
+def filter_instances() -> None:
+    """DescribeInstances follows the filters that ministack ignores, and refuses those that nothing here follows."""
+    matches = ec2._matches_filters
+    more = {"instance-id": "InstanceId", "private-ip-address": "PrivateIpAddress"}
+    known = {"instance-state-name", "instance-type", "image-id", "tag-key", "tag-value", *more}
+
+    def all_match(instance: dict[str, Any], filters: dict[str, list[str]]) -> bool:
+        for name in filters:
+            if name not in known and not name.startswith("tag:"):
+                raise ApiError("InvalidParameterValue", f"The filter '{name}' is invalid")
+        return all(instance[more[n]] in filters[n] for n in more if n in filters) and bool(matches(instance, filters))
+
+    ec2._matches_filters = all_match
+
+
 def _with_dry_run(name: str, action: Action) -> Action:
     def run(params: dict[str, Any]) -> Response:
         if name == "RunInstances":

@@ -177,6 +177,23 @@ def test_each_tutorial_is_counted(page: Path) -> None:
         _trn(shlex.split(command)[1:])
 
 
+def _heading_ids(page: Path) -> set[str]:
+    """As GitHub makes them, which keeps each of two dashes; MkDocs makes one of them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.stem)
+def test_links_lead_somewhere_on_github(page: Path) -> None:
+    """MkDocs checks them in the site. `reference` is there only."""
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text("utf-8"))
+    for name, heading in links:
+        target = page.parent / name if name else page
+        if not name.startswith("reference/"):
+            assert target.exists(), name
+            assert not heading or heading in _heading_ids(target), f"{name}#{heading}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_tests_that_a_page_names_exist(page: Path) -> None:
     named = re.findall(r"`(tests/[\w/]+(?:\.\w+)?)`", page.read_text("utf-8"))

@@ -258,3 +258,19 @@ def test_a_security_group_in_use_is_not_deleted(ec2: Any, local_aws: LocalAws) -
     ec2.delete_security_group(GroupId=other)
     ec2.delete_subnet(SubnetId=subnet)
     ec2.delete_vpc(VpcId=vpc)
+
+
+def test_instances_are_filtered(ec2: Any) -> None:
+    """ministack ignores these filters; `trn nodes --topology` asks for the addresses of nodes, and got the head node's."""
+    made = ec2.run_instances(InstanceType="trn1.2xlarge", MinCount=2, MaxCount=2)["Instances"]
+    ids = [instance["InstanceId"] for instance in made]
+
+    def found(name: str, *values: str) -> list[str]:
+        pages = ec2.describe_instances(Filters=[{"Name": name, "Values": [*values]}])["Reservations"]
+        return [instance["InstanceId"] for page in pages for instance in page["Instances"]]
+
+    assert found("private-ip-address", made[1]["PrivateIpAddress"], "192.0.2.1") == ids[1:]
+    assert found("instance-id", ids[0]) == ids[:1]
+    with pytest.raises(ClientError, match="The filter 'private-ip' is invalid"):
+        found("private-ip", "192.0.2.1")
+    ec2.terminate_instances(InstanceIds=ids)

@@ -77,10 +77,11 @@ def torchx(
 ) -> None:
     """Write a TorchX component for the cluster.
 
-    TorchX then submits jobs to it.
+    TorchX then submits jobs of the scheduler Volcano to it: on EKS, with eks.plugins.volcano: true, and on nodes that run (`trn scale`).
     """
     from trainium_cdk.jobs.kubernetes.torchx import component, run_line
 
     found = kubernetes(on).cluster
     write_file(output, component(found), 0o644)
     say(f"{output}: {run_line(found, str(output))}")
+    say("needed first: Volcano in the cluster (eks.plugins.volcano: true), and nodes that run (trn scale)")

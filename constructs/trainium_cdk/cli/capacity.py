@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from trainium_cdk.checks.live.model import Quote
-    from trainium_cdk.checks.live.regions import Supply, Way
+    from trainium_cdk.checks.live.regions import Supply, Wanted, Way
     from trainium_cdk.settings import Environment
 
 
@@ -80,7 +80,7 @@ def capacity(
     if not as_json:
         for line in _prices({supply.region: quotes[supply.region] for supply in supplies if supply.ways}):
             say(line)
-        _say_next(environment, *best)
+        _say_next(environment, wanted, *best)
 
 
 def _types(environment: Environment) -> Iterable[str]:
@@ -146,11 +146,13 @@ def _data(supply: Supply) -> dict[str, Any]:
     return {"region": supply.region, "ways": found, "note": supply.note}
 
 
-def _say_next(environment: Environment, supply: Supply, way: Way) -> None:
+def _say_next(environment: Environment, wanted: Wanted, supply: Supply, way: Way) -> None:
     if way.offering:
         say(f"to buy this block (the full price is charged at once): {way.offering.command} --region {supply.region}")
     if supply.region != environment.region:
-        source = environment.source.file if environment.source.lines else "environment.yaml"
-        zone = way.zone_ids[0]
-        go = printed("trn", "init", "--from", source, "--region", supply.region, "--zone", zone)
+        zone, there = way.zone_ids[0], ("--region", supply.region)
+        if environment.source.lines:
+            go = printed("trn", "init", "--from", environment.source.file, *there, "--zone", zone)
+        else:  # there is no file to copy
+            go = printed("trn", "init", "--instance-type", wanted.kind.name, "--nodes", wanted.nodes, *there)
         say(f"to go there (region: {supply.region}, network.zone_ids: [{zone}]): {go}")

@@ -15,7 +15,7 @@ from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.cli.working import working
 
 image = typer.Typer(help="Build images of training containers, or of Slurm nodes.", no_args_is_help=True, **SETTINGS)
-data = typer.Typer(help="Copy data sets onto the shared file system.", no_args_is_help=True, **SETTINGS)
+data = typer.Typer(help="Copy data sets onto the shared file system (EKS).", no_args_is_help=True, **SETTINGS)
 
 
 @on_cluster(stack=EKS_STACK, local=False)
@@ -75,7 +75,7 @@ def stage(
 ) -> None:
     """Copy a data set onto the shared file system, and unpack it.
 
-    It runs on a system node; no Trainium node is needed.
+    For EKS: it runs on a system node, and no Trainium node is needed. On Slurm: `trn cp`, or a script in the queue cpu that fetches it.
 
     If this command is interrupted, the copy goes on; run it again to follow the copy, or to fetch what is missing.
     """

@@ -50,7 +50,10 @@ def init(
     instance_type: Annotated[str, typer.Option(help="Type of the nodes (`trn catalog` lists them).")] = "trn1.32xlarge",
     nodes: Annotated[int, typer.Option("--nodes", "-N", min=1, max=1000, help="Most nodes at once.")] = 4,
     region: Annotated[
-        str | None, typer.Option(help="AWS region. Default: the first in which the instance type is offered.")
+        str | None,
+        typer.Option(
+            help="AWS region. Default: us-west-2, us-east-1 or us-east-2, the first that offers the instance type; else another that does."
+        ),
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the environment.")] = "trn",
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,

@@ -69,19 +69,23 @@ def _not_empty(value: str) -> str:
     return value
 
 
-stack_argument = partial(typer.Argument, metavar="STACK", envvar="TRN_STACK", callback=_not_empty)
+def _of_environment(ctx: typer.Context, value: str) -> str:
+    """The stack that is given, else the first that the environment file describes, else the default one."""
+    _not_empty(value)
+    source = ctx.get_parameter_source("stack")
+    if value == DEFAULT_STACK and source is not None and source.name == "DEFAULT" and (env := described(ctx)):
+        return engines.get(env.engines[0]).stack
+    return value
+
+
+stack_argument = partial(typer.Argument, metavar="STACK", envvar="TRN_STACK", callback=_of_environment)
 """The argument STACK; its help differs."""
 
 
 def _stack(ctx: typer.Context, value: str) -> str:
     """The stack's name in the account; with an environment file, `value` may be its id (TrnPclusterStack)."""
-    _not_empty(value)
-    if (env := described(ctx)) is None:
-        return value
-    source = ctx.get_parameter_source("stack")
-    if source is not None and source.name == "DEFAULT" and value == DEFAULT_STACK:
-        value = engines.get(env.engines[0]).stack
-    return name_in_account(value, env)
+    value, env = _of_environment(ctx, value), described(ctx)
+    return name_in_account(value, env) if env else value
 
 
 def _region(ctx: typer.Context, value: str | None) -> str | None:

@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -115,7 +116,14 @@ def test_one_region_has_every_block(run: Run, aws: LocalAws) -> None:
         ("15.63", "use2-az3: 4 x 48 h for 3,000.50 USD"), ("10.00", "use2-az3: 4 x 48 h for 1,920.00 USD"),
     ]  # fmt: skip
     assert "aws ec2 purchase-capacity-block --capacity-block-offering-id cb-0" in err
+    assert err.endswith(f"trn init --instance-type {KIND} --nodes 3 --region us-east-2\n")  # there is no file to copy
     assert code == 0
+
+
+def test_the_next_command_copies_the_environment(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("region: us-east-1\npcluster: {}\n")
+    _, _, err = run("--regions", "us-east-2", "--env", str(tmp_path / "a.yaml"), **EVERYWHERE)
+    assert err.endswith(f"trn init --from {tmp_path / 'a.yaml'} --region us-east-2 --zone use2-az3\n")
 
 
 def test_json(run: Run, aws: LocalAws) -> None:

@@ -119,6 +119,12 @@ def test_one_that_does_not_answer() -> None:
     )
 
 
+def test_a_cluster_with_a_node_of_unknown_price() -> None:
+    """What is known of it is in the sum: less could not be more than its idle nodes."""
+    one = replace(clusters()[0], usd_per_hour=None, usd_per_hour_idle=43.0)
+    assert totals([one]).endswith("at least 43.00 USD an hour, 43.00 USD of it idle; 1 of unknown price")
+
+
 def test_json_has_each_figure_of_the_page() -> None:
     """What the page shows is of these fields, and of the clock."""
     data = json.loads(json.dumps([asdict(one) for one in clusters()]))

@@ -124,19 +124,20 @@ RIGHT = frozenset(CLUSTER) - {"region", "stack", "engine", "state"} | {"age", "U
 def totals(found: Sequence[Overview]) -> str:
     """All clusters in a sentence."""
     asked = [one for one in found if one.nodes is not None]
-    known = [one.usd_per_hour for one in asked if one.usd_per_hour is not None]
+    priced = [one for one in asked if one.usd_per_hour is not None]
+    least = sum(one.usd_per_hour_idle or 0 if one.usd_per_hour is None else one.usd_per_hour for one in asked)
     idle = [one.usd_per_hour_idle for one in asked if one.usd_per_hour_idle is not None]
     parts = [
         counted(len(found), "cluster"),
         f"nodes: {sum(one.nodes or 0 for one in asked)} on",
         f"jobs: {sum(one.running or 0 for one in asked)} run, {sum(one.waiting or 0 for one in asked)} wait",
-        f"{dollars(sum(known))} an hour, {dollars(sum(idle))} of it idle",
+        f"{'at least ' if len(priced) < len(asked) else ''}{dollars(least)} an hour, {dollars(sum(idle))} of it idle",
     ]
     missing = [
         f"{n} {what}"
         for n, what in (
             (len(found) - len(asked), "not answering"),
-            (len(asked) - len(known), "of unknown price"),
+            (len(asked) - len(priced), "of unknown price"),
             (len(asked) - len(idle), "with unknown idle nodes"),
         )
         if n
