@@ -42,7 +42,10 @@ CATALOG_ERROR = "trn_catalog"
 """Type of the error that collects all mistakes under `catalog`."""
 Requirement = Annotated[
     str,
-    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z0-9,_-]+\])?([=<>!~]=?[0-9][A-Za-z0-9_.*+!-]*)?$"),
+    StringConstraints(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z0-9,_-]+\])?"
+        r"([=!]=[0-9][A-Za-z0-9_.+!-]*(\.\*)?|([<>~]=|[<>])[0-9][A-Za-z0-9_.!-]*)?$"
+    ),
 ]
 
 
