@@ -19,6 +19,8 @@ from trainium_cdk.cluster_configuration.image import bake
 
 BIN = Path(sys.executable).parent
 BUCKET = "bake-files"
+KEY = "arn:aws:kms:us-east-1:111122223333:key/0f0f0f0f-0000-4000-8000-000000000000"
+"""Of the bucket, as with `encryption: customer-key`. ParallelCluster's role of the build may not use it."""
 Trn = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -29,6 +31,8 @@ def trn(local_aws: LocalAws, tmp_path: Path) -> Trn:
     s3 = local_aws.client("s3")
     if BUCKET not in {b["Name"] for b in s3.list_buckets()["Buckets"]}:
         s3.create_bucket(Bucket=BUCKET)
+        with_a_key = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": KEY}}
+        s3.put_bucket_encryption(Bucket=BUCKET, ServerSideEncryptionConfiguration={"Rules": [with_a_key]})
     cluster = tmp_path / "cluster.json"
     cluster.write_text(make_cluster().model_copy(update={"bucket": BUCKET}).model_dump_json())
 
@@ -51,9 +55,11 @@ def test_parallelcluster_takes_the_configuration(trn: Trn, local_aws: LocalAws) 
     assert done.stdout == "ParallelCluster accepts the configuration\n"
     [component] = configuration["Build"]["Components"]
     key = component["Value"].removeprefix(f"s3://{BUCKET}/")
-    uploaded = local_aws.client("s3").get_object(Bucket=BUCKET, Key=key)["Body"].read().decode()
+    found = local_aws.client("s3").get_object(Bucket=BUCKET, Key=key)
+    uploaded = found["Body"].read().decode()
     image = configuration["Build"]["ParentImage"]
     assert uploaded == bake(settings.Environment(), parent_image=image, bucket=BUCKET).script
+    assert found["ServerSideEncryption"] == "AES256"
 
 
 @pytest.mark.sweep

@@ -194,7 +194,12 @@ def _upload(bucket: str, image: Bake, region: str) -> None:
     from trainium_cdk._aws import aws_errors_as
 
     with aws_errors_as(TrnError, f"cannot put the build's script into s3://{bucket}/{image.key}"):
-        boto3.client("s3", region_name=region).put_object(Bucket=bucket, Key=image.key, Body=image.script.encode())
+        boto3.client("s3", region_name=region).put_object(
+            Bucket=bucket,
+            Key=image.key,
+            Body=image.script.encode(),
+            ServerSideEncryption="AES256",  # ParallelCluster's role of the build may not use the key of the bucket
+        )
 
 
 def _error(answer: dict[str, Any]) -> TrnError:
