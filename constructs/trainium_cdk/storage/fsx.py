@@ -9,8 +9,6 @@ from constructs import Construct, DependencyGroup
 from trainium_cdk.settings.storage import FSX_THROUGHPUT
 from trainium_cdk.storage.options import FileSystemMount, LustreOptions, Placement, S3Link
 
-# Lustre: requests, and connections between servers and clients (FSx for Lustre user guide, access control)
-
 LUSTRE_VERSION = "2.15"
 _IMPORTED = ["NEW", "CHANGED", "DELETED"]
 _EXPORTED = ["NEW", "CHANGED"]
