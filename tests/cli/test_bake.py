@@ -70,6 +70,36 @@ def test_parallelclusters_refusal_is_reported(trn: Trn) -> None:
     assert 'Invalid id: "sg-0123456789abcdef0"' in done.stderr
 
 
+FAILED = """#!/bin/sh
+case "$1" in
+  version) echo '{"version": "3.16.1"}' ;;
+  describe-image) cat <<END
+{"imageId": "$3", "imageBuildStatus": "BUILD_FAILED", "cloudformationStackStatusReason": "creation failed",
+ "imageBuildLogsArn": "arn:aws:logs:us-east-1:111122223333:log-group:/aws/imagebuilder/ParallelClusterImage-$3",
+ "imagebuilderImageStatusReason": "Step Execute failed"}
+END
+esac
+"""
+"""ParallelCluster's command, as it describes the stack of a failed build."""
+
+
+def test_a_failed_build_says_why_and_how_to_go_on(trn: Trn, tmp_path: Path) -> None:
+    program = tmp_path / "bin/pcluster"
+    program.parent.mkdir()
+    program.write_text(FAILED)
+    program.chmod(0o755)
+    done = trn(path=f"{program.parent}:/usr/bin:/bin")
+    id = done.stdout.split("\t")[0]
+    assert (done.returncode, done.stdout) == (1, f"{id}\tBUILD_FAILED\n")
+    said = " ".join(done.stderr.split())
+    assert (
+        f"{id} failed: Step Execute failed. Its log is in CloudWatch, group /aws/imagebuilder/ParallelClusterImage-{id}."
+        in said
+    )
+    assert f"run this command again: {program} delete-image --image-id {id} --region us-east-1" in said
+    assert "to see the progress" not in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "path", "message"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -90,7 +91,7 @@ def bake(
     elif check:
         answer("ParallelCluster accepts the configuration")
     else:
-        _report(image, found)
+        _report(image, found, pcluster)
 
 
 class Pcluster:
@@ -125,6 +126,10 @@ class Pcluster:
         if code == 0 or (check and "DryRun flag is set" in str(answer.get("message"))):
             return answer
         raise _error(answer)
+
+    def removal(self, image_id: str) -> str:
+        """The command that removes an image, its build and the build's log."""
+        return shlex.join([*self._command, "delete-image", "--image-id", image_id, "--region", self.region])
 
     def _run(self, *words: str) -> tuple[int, dict[str, Any]]:
         done = subprocess.run(
@@ -208,7 +213,7 @@ def _error(answer: dict[str, Any]) -> TrnError:
     return TrnError(f"ParallelCluster rejected it: {' '.join([str(answer.get('message')), *reasons])}")
 
 
-def _report(image: Bake, found: dict[str, Any]) -> None:
+def _report(image: Bake, found: dict[str, Any], pcluster: Pcluster) -> None:
     status = found.get("imageBuildStatus") or found.get("image", {}).get("imageBuildStatus", "?")
     ami = found.get("ec2AmiInfo", {}).get("amiId")
     if status == "BUILD_COMPLETE" and ami:
@@ -216,6 +221,17 @@ def _report(image: Bake, found: dict[str, Any]) -> None:
         say(f"{image.image_id} is finished. Write `custom_ami: {ami}` under a queue, and deploy")
     else:
         answer(f"{image.image_id}\t{status}")
+        if str(status).endswith("_FAILED"):
+            raise _failed(image, found, pcluster)
         say("run the same command again to see the progress")
-        if status == "BUILD_FAILED":
-            raise typer.Exit(1)
+
+
+def _failed(image: Bake, found: dict[str, Any], pcluster: Pcluster) -> TrnError:
+    """ParallelCluster keeps a failed build, and starts no other of its name."""
+    reason = found.get("imagebuilderImageStatusReason") or found.get("cloudformationStackStatusReason")
+    group = str(found.get("imageBuildLogsArn") or "").partition(":log-group:")[2].removesuffix(":*")
+    return TrnError(
+        f"{image.image_id} failed{f': {reason}' if reason else ''}. "
+        f"{f'Its log is in CloudWatch, group {group}. ' if group else ''}"
+        f"When the cause is removed, remove the build, and run this command again: {pcluster.removal(image.image_id)}"
+    )
