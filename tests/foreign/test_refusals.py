@@ -40,6 +40,7 @@ from trainium_cdk.catalog import Catalog, CatalogOverrides
 BLOCK = settings.Queue(
     capacity_type="capacity-block", compute_resources=(settings.ComputeResource(min_nodes=4, max_nodes=4),)
 )
+VOLUME = settings.SharedVolume(name="more", type="efs", id="fs-0123456789abcdef0", mount_dir="/efs/more")
 LOOKUP = "is not looked up yet in the first synthesis, and must be known there: give value_from_lookup a default_value"
 SESSION = "arn:aws:sts::111122223333:assumed-role/Platform/me"
 ROLE = "arn:aws:iam::111122223333:role/Platform"
@@ -222,6 +223,10 @@ def test_refused(build: Callable[[Stack], Any], message: str) -> None:
         (
             lambda s: TrnStorage(s, "S", vpc=vpc(s), efs_mount_dir="/data", lustre=LustreOptions(), lustre_mount_dir="/data/fast"),
             "S] the mount directories of efs and lustre overlap",
+        ),
+        (
+            lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), shared_storage=[VOLUME]),
+            "Slurm] shared_storage[0].mount_dir = /efs/more: it overlaps with /efs (storage)",
         ),
         (
             lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), queues=[BLOCK]),

@@ -14,7 +14,7 @@ from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, check_tags
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import capacity, network, neuron, nodes, overrides, pcluster, zones
 from trainium_cdk.checks.rule import listed
-from trainium_cdk.checks.storage import local_storage_is_separate_from_shared
+from trainium_cdk.checks.storage import local_storage_is_separate_from_shared, volumes_have_directories_of_their_own
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.slurm import SlurmSection
@@ -27,6 +27,7 @@ _RULES = (
     *nodes.RULES,
     network.ssh_is_for_own_networks,
     local_storage_is_separate_from_shared,
+    volumes_have_directories_of_their_own,
     zones.region_offers_every_type,
 )
 _NAMES = {
