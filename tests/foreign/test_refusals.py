@@ -29,6 +29,7 @@ from trainium_cdk import (
     TrnNodeGroup,
     TrnOutputs,
     TrnPcluster,
+    TrnPcsCluster,
     TrnPeering,
     TrnPlugins,
     TrnStorage,
@@ -371,6 +372,17 @@ def test_scripts_for_other_nodes_are_refused(scripts: dict[str, Any], error: str
     found = errors(lambda scope: slurm(scope, **scripts))
     assert any(line.startswith(error) for line in found), found
     assert not any("Fix: write bootstrap." in line for line in found)
+
+
+def test_scripts_for_other_nodes_are_refused_on_pcs() -> None:
+    def build(scope: Stack) -> None:
+        scripts = TrnBootstrap(scope, "Scripts", bucket=TrnBucket(scope, "B").bucket, mount_dirs=["/data"])
+        TrnPcsCluster(scope, "Slurm", vpc=vpc(scope), bootstrap=scripts)
+
+    [found] = errors(build)
+    assert found.startswith(
+        "Slurm] bootstrap = mount_dirs /data: the cluster's nodes have /efs. Fix: give TrnBootstrap the"
+    )
 
 
 def test_ssh_from_the_network_of_a_vpc() -> None:
