@@ -53,6 +53,15 @@ apt_installed_version() {
   [[ ${state} != "installed "* ]] || echo "${state#installed }"
 }
 
+# One attempt. apt-get update succeeds even where a mirror does not answer, and leaves old lists or none: for the next attempt they are
+# read again.
+apt_install() {
+  apt_get install --no-install-recommends "$@" || {
+    apt_get -o Acquire::Retries=0 update
+    return 1
+  }
+}
+
 # Packages of the distribution itself, whatever their version.
 apt_install_plain() {
   local package
@@ -62,11 +71,11 @@ apt_install_plain() {
   done
   ((${#missing[@]} > 0)) || return 0
   apt_refresh
-  retry "installation of ${missing[*]}" apt_get install --no-install-recommends "${missing[@]}" ||
+  retry "installation of ${missing[*]}" apt_install "${missing[@]}" ||
     die "cannot install ${missing[*]}" "The lines above show apt's output"
   changed "installed ${missing[*]}"
 }
-# apt rejects two different signed-by for one repository, and images with Neuron have their own source file.
+
 # apt refuses two different signed-by for one repository, and images with Neuron bring their own source file.
 apt_disable_other_neuron_sources() {
   local file

@@ -12,7 +12,7 @@ step_check_mounts() {
     return 0
   }
   for path in "${paths[@]}"; do
-    retry "mount of ${path}" mountpoint -q "${path}" ||
+    retry "mount of ${path}" mounted "${path}" ||
       die "${path} is not mounted" \
         "Check the file system's security group (NFS 2049; Lustre 988 and 1018-1023), its mount target in this zone, and /etc/fstab"
     # A file system that does not respond hangs every process that uses it: detect that now, not in the job.
@@ -25,6 +25,9 @@ step_check_mounts() {
     changed "made ${paths[0]}/trn for ${TRN_USER}"
   fi
 }
+
+# mounted PATH: mountpoint hangs as well where the file system does not respond: then it is mounted.
+mounted() { timeout 30 mountpoint -q "$1" || (($? == 124)); }
 
 step_check_tools() {
   [[ -z ${TRN_NEURON_TOOLS} || -x ${NEURON_BIN}/neuron-ls ]] ||

@@ -149,8 +149,8 @@ framework_python() {
   fi
 }
 
-# framework_complete VENV REQUIREMENT...: whether packages pinned with == have that version, according to the wheels'
-# metadata (importing torch takes many seconds).
+# framework_complete VENV REQUIREMENT...: whether packages pinned with == have that version, as pip compares (0.21 is 0.21.0, and the
+# vendor's build suffix does not count), according to the wheels' metadata (importing torch takes many seconds).
 framework_complete() {
   local venv="$1"
   shift
@@ -158,16 +158,18 @@ framework_complete() {
 import sys
 from importlib import metadata
 
+from pip._vendor.packaging.requirements import Requirement
+
 complete = True
-for name, separator, wanted in (requirement.partition("==") for requirement in sys.argv[1:]):
-    if not separator:
+for wanted in map(Requirement, sys.argv[1:]):
+    if not any(each.operator == "==" for each in wanted.specifier):
         continue
     try:
-        installed = metadata.version(name.split("[")[0])
+        installed = metadata.version(wanted.name)
     except metadata.PackageNotFoundError:
-        installed = "nothing"
-    if installed.split("+")[0] != wanted:  # the vendor adds a build suffix: 2.9.0.2.15.32035+1a2b3c
-        print(f"{name}: wanted {wanted}, found {installed}")
+        installed = ""
+    if not installed or not wanted.specifier.contains(installed, prereleases=True):
+        print(f"{wanted.name}: wanted {wanted.specifier}, found {installed or 'nothing'}")
         complete = False
 sys.exit(not complete)
 PYTHON

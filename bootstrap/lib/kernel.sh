@@ -15,8 +15,8 @@ step_kernel_headers() {
   case "${PACKAGER}" in
     apt)
       apt_refresh
-      retry "installation of linux-headers-${kernel}" apt_get install --no-install-recommends \
-        "linux-headers-${kernel}" || kernel_headers_missing "${kernel}"
+      retry "installation of linux-headers-${kernel}" apt_install "linux-headers-${kernel}" ||
+        kernel_headers_missing "${kernel}"
       ;;
     dnf)
       # The default kernel's package is kernel-devel, that of a newer line kernel6.12-devel and so on: all provide this name.

@@ -13,9 +13,9 @@ pick_version() {
   return 1
 }
 
-# A head node has no devices and needs no driver; the framework loads the runtime library there too.
+# A head node has no devices and needs no driver; the framework loads the runtime library there too. Roles without the step of these
+# packages only ask whether there are any.
 neuron_packages() {
-  [[ ${TRN_NODE_ROLE} != login ]] || return 0
   case "${TRN_NODE_ROLE}" in
     compute | standalone | image) neuron_pair aws-neuronx-dkms "${TRN_NEURON_DKMS}" ;;
   esac

@@ -86,7 +86,7 @@ declare -rA KIND_PATTERNS=(
   [paths]='^(/[A-Za-z0-9._@+-]+)+( (/[A-Za-z0-9._@+-]+)+)*$'
   [sources]='^((efs:fs-[0-9a-f]{8,17}|fsx:[a-z0-9.-]+:[a-z0-9]+):(/[A-Za-z0-9._@+-]+)+( |$))+$'
   [packages]='^[A-Za-z0-9][A-Za-z0-9.+_-]*( [A-Za-z0-9][A-Za-z0-9.+_-]*)*$'
-  [requirements]='^[A-Za-z0-9][]A-Za-z0-9._<>=!~,[-]*( [A-Za-z0-9][]A-Za-z0-9._<>=!~,[-]*)*$'
+  [requirements]='^[A-Za-z0-9][]A-Za-z0-9._<>=!~,*+[-]*( [A-Za-z0-9][]A-Za-z0-9._<>=!~,*+[-]*)*$'
   [python]='^python3([.][0-9]{1,2})?$'
   [yesno]='^(yes|no)$'
   [outcome]='^(fail|report)$'

@@ -42,6 +42,9 @@ users_add() {
     changed "added user ${name} (${uid})"
   elif [[ ${found} != "${uid}" ]]; then
     die "user ${name} has uid ${found} on this node, and not ${uid}" "Write uid: ${found}, or give another name (users)"
+  elif [[ "$(getent passwd "${name}")" == *:/usr/sbin/nologin ]]; then # closed by users_remove
+    usermod --expiredate "" --shell /bin/bash "${name}"
+    changed "opened the account of user ${name}"
   fi
 }
 

@@ -22,12 +22,14 @@ from trainium_cdk._cdk.permissions import allow, grant_keys
 from trainium_cdk._cdk.rules import Arguments, own_entries, refuse_tokens
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.pcluster import system_is_known
+from trainium_cdk.checks.rule import listed
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import ENTRY, files, own_files, scripts_dir
-from trainium_cdk.settings import ClusterUser, DirectoryService, Environment, OwnScript
+from trainium_cdk.settings import ClusterUser, DirectoryService, Environment, OwnScript, Problem
 from trainium_cdk.settings.base import TOKEN
 from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.settings.observability import metrics_group
+from trainium_cdk.settings.slurm import SlurmSection
 
 _KIND = "TrnNodeScripts"
 _NAMES = {
@@ -85,6 +87,8 @@ class TrnBootstrap(Construct):
     """s3:// URL of the zip file with configure-node.sh, lib/ and node.env."""
     environment: Environment
     """The environment that describes the nodes: their types, operating system, mounts and software."""
+    engine: str
+    """Whose section of that environment has their users and operating system."""
     publisher: iam.IGrantable
     """The permissions of the function that copies the scripts into the bucket."""
     bucket: s3.IBucket
@@ -164,7 +168,7 @@ class TrnBootstrap(Construct):
         engine: str = "slurm",
         metrics_group: str = "",
     ) -> None:
-        self.bucket, self.environment = bucket, environment
+        self.bucket, self.environment, self.engine = bucket, environment, engine
         own = {f"scripts[{i}].script": each.script for i, each in enumerate(environment.bootstrap.scripts)}
         _refuse_written_tokens(self, {"metrics_log_group": metrics_group, **own})
         scripts = scripts_dir()
@@ -265,6 +269,43 @@ class _OfEnvironment(TrnBootstrap):
         name = inventory(environment, engine).cluster
         group = metrics_group(name) if environment.observability else ""
         self._build(environment, bucket, f"/trainium/{name}/node-scripts", engine, group)
+
+
+def with_scripts_of(
+    construct: Construct, environment: Environment, bootstrap: TrnBootstrap, *, engine: str, rules: bool
+) -> Environment:
+    """The environment of a cluster of an engine, with the software that the node scripts install. With `rules`, contradictions are
+    registered as problems."""
+    scripts = bootstrap.environment
+    described = environment.model_copy(update={"bootstrap": scripts.bootstrap})
+    if not rules:
+        return described
+    theirs, ours = scripts.slurm_sections[bootstrap.engine], described.slurm_sections[engine]
+    compared = {
+        "operating_system": ([theirs.os], [ours.os]),
+        "mount_dirs": (sorted(scripts.storage.mount_dirs), sorted(described.storage.mount_dirs)),
+        "users": (_people(theirs), _people(ours)),
+        "neuron_release": ([scripts.release.version], [described.release.version]),
+    }
+    contradictions = [
+        Problem(
+            ("bootstrap",),
+            f"{name} {listed(given)}",
+            f"the cluster's nodes have {listed(needed)}",
+            "give TrnBootstrap the operating system, the mount directories, the users and the instance types of this cluster",
+        )
+        for name, (given, needed) in compared.items()
+        if given != needed
+    ]
+    Arguments(construct, ()).register(contradictions)
+    Arguments(construct, ("bootstrap",), engine=engine).check_environment(described, neuron.RULES)
+    return described
+
+
+def _people(section: SlurmSection) -> list[str]:
+    """Its users, and whether more come from a directory, for comparison."""
+    directory = ["a directory"] if section.several_users == "directory" else []
+    return [*(f"{user.name} ({user.uid})" for user in section.users), *directory] or ["none"]
 
 
 def _pack(contents: Mapping[str, bytes], target: Path) -> Path:

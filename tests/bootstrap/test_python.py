@@ -7,6 +7,7 @@ import pytest
 from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.roots import RECIPES
 from tests.bootstrap.test_ubuntu import FRAMEWORK, VENV
+from tests.bootstrap.test_users import BARE
 from tests.support import swept
 from trainium_cdk.catalog import Catalog
 
@@ -34,6 +35,24 @@ def test_the_environment_is_made_with_the_systems_own_python(new_node: NewNode, 
     tag = f"cp{head.python.replace('.', '')}"
     wheel = head.run("sh", "-c", f"cat {VENV}/lib/python{head.python}/site-packages/neuronx_cc-*/WHEEL").out
     assert f"Tag: {tag}-{tag}-linux_x86_64" in wheel
+
+
+def test_versions_are_compared_as_pip_does(new_node: NewNode) -> None:
+    head = new_node(
+        **BARE,
+        TRN_VENV="aws_neuron_venv_pytorch",
+        TRN_NEURON_CC="2.26.6360",
+        TRN_PIP_EXTRA="torch-neuronx==2.9.0.2.15.*",
+    )
+    head.become("HeadNode")
+    done = head.configure()
+    assert done.code == 0, done.err
+    other = head.run(f"{VENV}/bin/pip", "install", "--no-deps", "torch-neuronx==2.9.0.2.14.27725")
+    assert other.code == 0, other.err
+    assert head.configure().code == 0
+    log = head.read("/var/log/trn-bootstrap.log")
+    assert "torch-neuronx: wanted ==2.9.0.2.15.*, found 2.9.0.2.14.27725+" in log
+    assert head.status()["changes"][0].startswith("installed neuronx-cc==2.26.6360 torch-neuronx==2.9.0.2.15.*")
 
 
 @pytest.mark.sweep

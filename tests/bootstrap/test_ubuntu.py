@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -195,9 +196,15 @@ def test_a_head_nodes_reason_reaches_the_logs_that_survive(new_node: NewNode) ->
 
 
 def test_a_login_node_gets_limits_and_path_only(new_node: NewNode) -> None:
-    node = new_node(**FRAMEWORK)
+    node = new_node(TRN_OS_PACKAGES="jq", **FRAMEWORK)
     node.become("LoginNode")
-    assert node.configure().code == 0
+    # its image has Neuron's repository with a key that is not valid any more, with which apt-get update fails
+    node.write("/etc/hosts", f"{node.read('/etc/hosts')}127.0.0.1 apt.repos.neuron.amazonaws.com\n")
+    old = SERVER.replace("127.0.0.1", "apt.repos.neuron.amazonaws.com")
+    signed = "signed-by=/etc/apt/keyrings/distribution.asc"
+    node.write("/etc/apt/sources.list.d/aws-neuron.list", f"deb [{signed}] {old}/apt noble main\n")
+    done = node.configure()
+    assert done.code == 0, done.err
     assert installed(node) == {}
     assert node.path("/etc/profile.d/trn-neuron.sh").exists()
 
@@ -262,6 +269,24 @@ def test_the_later_json_of_neuron_ls_is_read_too(new_node: NewNode) -> None:
     node.devices(16, later=True)
     done = node.configure(*COMPUTE)
     assert done.code == 0, done.err
+
+
+def test_a_mirror_that_answers_late_is_waited_for(new_node: NewNode, vendor: Vendor) -> None:
+    """apt-get update succeeds without it, and leaves no lists."""
+    node = new_node(TRN_OS_PACKAGES="jq", TRN_RETRY_DELAY="1")
+    node.become("LoginNode")
+    node.write("/etc/apt/sources.list", node.read("/etc/apt/sources.list").replace("8099", "8098"))
+    run = subprocess.Popen(
+        node.words("/opt/trn/configure-node.sh"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    log = node.path("/var/log/trn-bootstrap.log")
+    assert until(lambda: log.exists() and "installation of jq: attempt 1 failed" in log.read_text())
+    serve = ["-m", "http.server", "--bind", "127.0.0.1", "--directory", str(vendor.folder), "8098"]
+    with subprocess.Popen(["nsenter", "--target", str(node.pid), "--net", sys.executable, *serve]) as mirror:
+        _, err = run.communicate(timeout=300)
+        mirror.kill()
+    assert run.returncode == 0, err
+    assert node.path("/usr/bin/jq").exists()
 
 
 @pytest.mark.sweep

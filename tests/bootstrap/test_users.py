@@ -56,6 +56,27 @@ def test_users_are_the_same_on_every_node(new_node: NewNode, system: str) -> Non
     assert head.run("id", "bob").code == 1
 
 
+def test_a_user_who_is_removed_while_a_program_runs_can_come_back(new_node: NewNode) -> None:
+    node = new_node(**BARE, TRN_USERS="alice:2001")
+    node.become("HeadNode")
+    assert node.configure().code == 0
+    job = node.words("runuser", "-u", "alice", "--", "sh", "-c", "echo runs; read end")
+    with subprocess.Popen(job, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "runs\n"
+        node.settings(**BARE)
+        assert node.configure().code == 0
+        assert node.run("runuser", "-l", "alice", "-c", "id -u").code == 1
+        running.communicate()
+    node.settings(**BARE, TRN_USERS="alice:2001")
+    assert node.configure().code == 0
+    assert node.status()["changes"] == ["opened the account of user alice"]
+    assert node.run("runuser", "-l", "alice", "-c", "id -u").out == "2001\n"
+    assert node.run("su", "alice", "-c", "id -u").out == "2001\n"
+    assert node.configure().code == 0
+    assert node.status()["changes"] == []
+
+
 def test_users_that_cannot_be(new_node: NewNode) -> None:
     node = new_node()
     node.become("LoginNode")

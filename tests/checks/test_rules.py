@@ -100,7 +100,13 @@ def test_a_node_image_of_the_catalogue_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("region", "expected"), [("us-east-1", "aws"), ("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")]
+    ("region", "expected"),
+    [
+        ("us-east-1", "aws"),
+        ("cn-north-1", "aws-cn"),
+        ("us-gov-west-1", "aws-us-gov"),
+        ("eusc-de-east-1", "aws-eusc"),
+    ],
 )
 def test_partitions(region: str, expected: str) -> None:
     assert partition(region) == expected

@@ -29,6 +29,7 @@ from trainium_cdk import (
     TrnNodeGroup,
     TrnOutputs,
     TrnPcluster,
+    TrnPcsCluster,
     TrnPeering,
     TrnPlugins,
     TrnStorage,
@@ -40,6 +41,7 @@ from trainium_cdk.catalog import Catalog, CatalogOverrides
 BLOCK = settings.Queue(
     capacity_type="capacity-block", compute_resources=(settings.ComputeResource(min_nodes=4, max_nodes=4),)
 )
+VOLUME = settings.SharedVolume(name="more", type="efs", id="fs-0123456789abcdef0", mount_dir="/efs/more")
 LOOKUP = "is not looked up yet in the first synthesis, and must be known there: give value_from_lookup a default_value"
 SESSION = "arn:aws:sts::111122223333:assumed-role/Platform/me"
 ROLE = "arn:aws:iam::111122223333:role/Platform"
@@ -224,6 +226,10 @@ def test_refused(build: Callable[[Stack], Any], message: str) -> None:
             "S] the mount directories of efs and lustre overlap",
         ),
         (
+            lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), shared_storage=[VOLUME]),
+            "Slurm] shared_storage[0].mount_dir = /efs/more: it overlaps with /efs (storage)",
+        ),
+        (
             lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), queues=[BLOCK]),
             "Slurm] queues[0].compute_resources[0].reservation = (absent): a capacity block needs its reservation id",
         ),
@@ -366,6 +372,17 @@ def test_scripts_for_other_nodes_are_refused(scripts: dict[str, Any], error: str
     found = errors(lambda scope: slurm(scope, **scripts))
     assert any(line.startswith(error) for line in found), found
     assert not any("Fix: write bootstrap." in line for line in found)
+
+
+def test_scripts_for_other_nodes_are_refused_on_pcs() -> None:
+    def build(scope: Stack) -> None:
+        scripts = TrnBootstrap(scope, "Scripts", bucket=TrnBucket(scope, "B").bucket, mount_dirs=["/data"])
+        TrnPcsCluster(scope, "Slurm", vpc=vpc(scope), bootstrap=scripts)
+
+    [found] = errors(build)
+    assert found.startswith(
+        "Slurm] bootstrap = mount_dirs /data: the cluster's nodes have /efs. Fix: give TrnBootstrap the"
+    )
 
 
 def test_ssh_from_the_network_of_a_vpc() -> None:

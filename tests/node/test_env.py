@@ -39,6 +39,18 @@ def test_round_trip(file: Path, tmp_path: Path) -> None:
             assert int(found["TRN_EFA_EXPECTED"]) == kinds[0].efa_interfaces
 
 
+def test_what_pip_takes_nodes_take(tmp_path: Path) -> None:
+    packages = ["numpy", "transformers==4.52.*", "vllm==0.11.0+cpu", "x[a,b]~=1.4", "y!=1.0.*", "z>=1!2.0rc1"]
+    env = settings.validate({"bootstrap": {"pip_packages": packages}})
+    assert read_back(tmp_path, node_env.render(env))["TRN_PIP_EXTRA"] == " ".join(packages)
+
+
+@pytest.mark.parametrize("venv", ["/opt/venvs/", "/opt//venvs", "/opt/./venvs"])
+def test_a_path_has_one_form(venv: str, tmp_path: Path) -> None:
+    env = settings.validate({"bootstrap": {"venv": venv}})
+    assert read_back(tmp_path, node_env.render(env))["TRN_VENV"] == env.bootstrap.venv == "/opt/venvs"
+
+
 def test_a_queue_of_different_types_checks_only_common_properties() -> None:
     env = settings.load("tests/environments/many-queues.yaml")  # trn1: 8 interfaces, trn1n: 16; both 16 devices
     assert node_env.queue_arguments(env, "bert") == ("TRN_NEURON_DEVICES_EXPECTED=16", "TRN_EFA_EXPECTED=0")

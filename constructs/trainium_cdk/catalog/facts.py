@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-HttpsUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s'\"]+$")]
+HttpsUrl = Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._~:/?#@!&+,;=%-]+$")]
+"""What the nodes' settings take (bootstrap/lib/settings.sh), too."""
 
 
 class Fact(BaseModel):

@@ -21,6 +21,8 @@ DATABASE_PORT = 3306
 _NODE_LINES = ("nodename", "nodeset", "partitionname", "downnodes")  # slurm.conf lines of several parameters
 _TAG = re.compile(r"([\w.:/=+\-@]|[^\S\t-\r\x1c-\x1f\x85])*")
 """Letters, digits, some signs and Unicode's spaces, of which line breaks and tabs are none."""
+_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}
+"""How the names of regions begin, and the partition that they are in; all others are in `aws`."""
 RULES = Rules()
 
 
@@ -321,4 +323,4 @@ def _secret(env: Environment, key: KeyPath, arn: str) -> Iterator[Problem]:
 
 def partition(region: str) -> str:
     """The partition of AWS that a region is in, as in its ARNs."""
-    return "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
+    return next((name for prefix, name in _PARTITIONS.items() if region.startswith(prefix)), "aws")

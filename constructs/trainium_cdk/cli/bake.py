@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -25,7 +26,6 @@ from trainium_cdk.cli.output import answer, put, say
 from trainium_cdk.cli.working import working
 from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import AwsError, TrnError
-from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
     from trainium_cdk.cluster_configuration.image import Bake
@@ -91,8 +91,8 @@ def bake(
     elif check:
         answer("ParallelCluster accepts the configuration")
     else:
-        _report(image, found, env.region)
-    if _status(found) == "BUILD_FAILED":
+        _report(image, found, pcluster)
+    if _status(found).endswith("_FAILED"):
         raise typer.Exit(1)
 
 
@@ -128,6 +128,10 @@ class Pcluster:
         if code == 0 or (check and "DryRun flag is set" in str(answer.get("message"))):
             return answer
         raise _error(answer)
+
+    def removal(self, image_id: str) -> str:
+        """The command that removes an image, its build and the build's log."""
+        return shlex.join([*self._command, "delete-image", "--image-id", image_id, "--region", self.region])
 
     def _run(self, *words: str) -> tuple[int, dict[str, Any]]:
         done = subprocess.run(
@@ -197,7 +201,12 @@ def _upload(bucket: str, image: Bake, region: str) -> None:
     from trainium_cdk._aws import aws_errors_as
 
     with aws_errors_as(TrnError, f"cannot put the build's script into s3://{bucket}/{image.key}"):
-        boto3.client("s3", region_name=region).put_object(Bucket=bucket, Key=image.key, Body=image.script.encode())
+        boto3.client("s3", region_name=region).put_object(
+            Bucket=bucket,
+            Key=image.key,
+            Body=image.script.encode(),
+            ServerSideEncryption="AES256",  # ParallelCluster's role of the build may not use the key of the bucket
+        )
 
 
 def _error(answer: dict[str, Any]) -> TrnError:
@@ -210,16 +219,24 @@ def _status(found: dict[str, Any]) -> str:
     return str(found.get("imageBuildStatus") or found.get("image", {}).get("imageBuildStatus", "?"))
 
 
-def _report(image: Bake, found: dict[str, Any], region: str) -> None:
+def _report(image: Bake, found: dict[str, Any], pcluster: Pcluster) -> None:
     status, ami = _status(found), found.get("ec2AmiInfo", {}).get("amiId")
     if status == "BUILD_COMPLETE" and ami:
         answer(ami)
         say(f"{image.image_id} is finished. Write `custom_ami: {ami}` under a queue, and deploy")
         return
     answer(f"{image.image_id}\t{status}")
-    if status == "BUILD_FAILED":  # as which ParallelCluster keeps it
-        why = found.get("imagebuilderImageStatusReason") or found.get("cloudformationStackStatusReason")
-        delete = printed("pcluster", "delete-image", "--image-id", image.image_id, "--region", region)
-        say(f"{why or 'ParallelCluster names no reason'}. To build it again, delete it first: {delete}")
-    else:
-        say("run the same command again to see the progress")
+    if status.endswith("_FAILED"):
+        raise _failed(image, found, pcluster)
+    say("run the same command again to see the progress")
+
+
+def _failed(image: Bake, found: dict[str, Any], pcluster: Pcluster) -> TrnError:
+    """ParallelCluster keeps a failed build, and starts no other of its name."""
+    reason = found.get("imagebuilderImageStatusReason") or found.get("cloudformationStackStatusReason")
+    group = str(found.get("imageBuildLogsArn") or "").partition(":log-group:")[2].removesuffix(":*")
+    return TrnError(
+        f"{image.image_id} failed{f': {reason}' if reason else ''}. "
+        f"{f'Its log is in CloudWatch, group {group}. ' if group else ''}"
+        f"When the cause is removed, remove the build, and run this command again: {pcluster.removal(image.image_id)}"
+    )

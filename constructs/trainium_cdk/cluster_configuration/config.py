@@ -303,7 +303,7 @@ def _shared_storage(env: Environment, ids: ClusterIds) -> list[Config]:
         kind, key = _VOLUMES[volume.type]
         given: Config = {key: volume.id}
         if volume.type == "efs":
-            given["EncryptionInTransit"] = True
+            given |= {"EncryptionInTransit": True, **_given(IamAuthorization=volume.iam)}
         found.append({"Name": volume.name, "MountDir": volume.mount_dir, "StorageType": kind, f"{kind}Settings": given})
     return found
 

@@ -15,7 +15,7 @@ from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.permissions import grant_cluster_files, grant_keys, session_manager_statements
 from trainium_cdk._cdk.removal import removal_policy as policy_of
-from trainium_cdk.bootstrap import TrnBootstrap
+from trainium_cdk.bootstrap import TrnBootstrap, with_scripts_of
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cluster_configuration.config import ClusterIds, render
@@ -26,7 +26,6 @@ from trainium_cdk.pcluster.described import (
     environment_of,
     refuse_the_stacks_name,
     refuse_unknown_system,
-    with_scripts_of,
 )
 from trainium_cdk.pcluster.provider import TrnClusterName, TrnPclusterProvider
 from trainium_cdk.pcluster.ssh import key_pair, ssh_source
@@ -179,7 +178,7 @@ class TrnPcluster(Construct):
             overrides=dict(overrides or {}),
         )
         if bootstrap:
-            environment = with_scripts_of(self, environment, bootstrap.environment, rules=rules)
+            environment = with_scripts_of(self, environment, bootstrap, engine="slurm", rules=rules)
         else:
             refuse_unknown_system(self, environment)
             bootstrap = TrnBootstrap(

@@ -12,12 +12,10 @@ from constructs import Construct, IValidation
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, check_tags
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks import capacity, network, neuron, nodes, overrides, pcluster, zones
-from trainium_cdk.checks.rule import listed
-from trainium_cdk.checks.storage import local_storage_is_separate_from_shared
+from trainium_cdk.checks import capacity, network, nodes, overrides, pcluster, zones
+from trainium_cdk.checks.storage import local_storage_is_separate_from_shared, volumes_have_directories_of_their_own
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.settings import Environment
-from trainium_cdk.settings.slurm import SlurmSection
 from trainium_cdk.storage import TrnStorage
 
 _RULES = (
@@ -27,6 +25,7 @@ _RULES = (
     *nodes.RULES,
     network.ssh_is_for_own_networks,
     local_storage_is_separate_from_shared,
+    volumes_have_directories_of_their_own,
     zones.region_offers_every_type,
 )
 _NAMES = {
@@ -76,41 +75,6 @@ def default_name(construct: Construct) -> str:
     """From the construct's path, and not the stack's: ParallelCluster creates a stack of the cluster's name."""
     name = Names.unique_resource_name(construct, max_length=40, separator="-")
     return f"{name}-slurm" if name == Stack.of(construct).stack_name else name
-
-
-def with_scripts_of(
-    construct: Construct, environment: Environment, scripts: Environment, *, rules: bool
-) -> Environment:
-    """The cluster's environment with the software that the node scripts install. With `rules`, contradictions are registered as
-    problems."""
-    described = environment.model_copy(update={"bootstrap": scripts.bootstrap})
-    if not rules:
-        return described
-    compared = {
-        "operating_system": ([scripts.pcluster.os], [described.pcluster.os]),
-        "mount_dirs": (sorted(scripts.storage.mount_dirs), sorted(described.storage.mount_dirs)),
-        "users": (people(scripts.pcluster), people(described.pcluster)),
-        "neuron_release": ([scripts.release.version], [described.release.version]),
-    }
-    contradictions = [
-        trn.Problem(
-            ("pcluster", "bootstrap"),
-            f"{name} {listed(theirs)}",
-            f"the cluster's nodes have {listed(needed)}",
-            "give TrnBootstrap the operating system, the mount directories, the users and the instance types of this cluster",
-        )
-        for name, (theirs, needed) in compared.items()
-        if theirs != needed
-    ]
-    Arguments(construct, ("pcluster",)).register(contradictions)
-    Arguments(construct, ("bootstrap",), engine="slurm").check_environment(described, neuron.RULES)
-    return described
-
-
-def people(section: SlurmSection) -> list[str]:
-    """Its users, and whether more come from a directory, for comparison."""
-    directory = ["a directory"] if section.several_users == "directory" else []
-    return [*(f"{user.name} ({user.uid})" for user in section.users), *directory] or ["none"]
 
 
 def refuse_unknown_system(construct: Construct, environment: Environment) -> None:

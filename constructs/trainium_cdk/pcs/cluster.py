@@ -14,7 +14,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.permissions import allow, grant_cluster_files, grant_keys, session_manager_policy
-from trainium_cdk.bootstrap import TrnBootstrap
+from trainium_cdk.bootstrap import TrnBootstrap, with_scripts_of
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.pcs import Size
@@ -129,7 +129,7 @@ class TrnPcsCluster(Construct):
             slurm_settings=dict(slurm_settings or {}),
         )
         if bootstrap:
-            environment = environment.model_copy(update={"bootstrap": bootstrap.environment.bootstrap})
+            environment = with_scripts_of(self, environment, bootstrap, engine="pcs", rules=rules)
         else:
             bootstrap = TrnBootstrap(
                 self,

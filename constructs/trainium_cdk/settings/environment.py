@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from ipaddress import IPv4Network
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -42,7 +43,10 @@ CATALOG_ERROR = "trn_catalog"
 """Type of the error that collects all mistakes under `catalog`."""
 Requirement = Annotated[
     str,
-    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z0-9,_-]+\])?([=<>!~]=?[0-9][A-Za-z0-9_.*+!-]*)?$"),
+    StringConstraints(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z0-9,_-]+\])?"
+        r"([=!]=[0-9][A-Za-z0-9_.+!-]*(\.\*)?|([<>~]=|[<>])[0-9][A-Za-z0-9_.!-]*)?$"
+    ),
 ]
 
 
@@ -67,7 +71,11 @@ class Bootstrap(Settings):
     framework: Literal["torch-xla", "torch-native", "none"] | None = None
     """The framework of the virtual environment: torch-xla (PyTorch/XLA), torch-native (TorchNeuron), or `none` for no virtual
     environment (bring your own). Default: one that can train on the instance types."""
-    venv: Annotated[str, StringConstraints(pattern=r"^/?[A-Za-z0-9_][A-Za-z0-9_./-]*$")] = "aws_neuron_venv_pytorch"
+    venv: Annotated[
+        str,
+        StringConstraints(pattern=r"^/?[A-Za-z0-9_][A-Za-z0-9_./-]*$"),
+        AfterValidator(lambda path: str(PurePosixPath(path))),  # without slashes that mean nothing
+    ] = "aws_neuron_venv_pytorch"
     """The virtual environment: a path, or a name in the shared home directory."""
     pip_packages: tuple[Requirement, ...] = ()
     """Additional packages for it, for example `transformers==4.52.3`."""

@@ -131,6 +131,9 @@ class SharedVolume(Settings):
     """Where every node mounts it."""
     security_group: SecurityGroupId | None = None
     """Security group of its servers. It gets rules that allow access from the cluster. Default: access is already allowed."""
+    iam: bool = False
+    """EFS: nodes mount it as an IAM identity that may read and write, which the EFS of another stack of this library requires. It cannot
+    change later."""
 
     @model_validator(mode="after")
     def _id_of_its_type(self) -> SharedVolume:
@@ -141,6 +144,10 @@ class SharedVolume(Settings):
             )
         if self.type == "ebs" and self.security_group:
             raise wrong("an EBS volume has no security group", "remove security_group")
+        if self.iam and self.type != "efs":
+            raise wrong(
+                f"iam is given, but a volume of type {self.type} has no IAM permissions for mounting", "remove iam"
+            )
         return self
 
 

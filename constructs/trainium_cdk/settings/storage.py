@@ -63,9 +63,9 @@ class DataRepository(Settings):
     """Directory of the file system in which it appears (PERSISTENT_2 only; SCRATCH_2 and PERSISTENT_1 link their
     root)."""
     auto_import: bool = True
-    """Import new and changed objects as files automatically."""
+    """Import new and changed objects as files automatically, and remove the files of deleted objects."""
     auto_export: bool = False
-    """Export new and changed files to S3 automatically (PERSISTENT_2 only)."""
+    """Export new and changed files to S3 automatically (PERSISTENT_2 only). Deleting a file deletes no object."""
 
 
 class ExistingFsx(Settings):

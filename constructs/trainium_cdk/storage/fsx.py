@@ -9,10 +9,10 @@ from constructs import Construct, DependencyGroup
 from trainium_cdk.settings.storage import FSX_THROUGHPUT
 from trainium_cdk.storage.options import FileSystemMount, LustreOptions, Placement, S3Link
 
-# Lustre: requests, and connections between servers and clients (FSx for Lustre user guide, access control)
-
 LUSTRE_VERSION = "2.15"
-_EVENTS = ["NEW", "CHANGED", "DELETED"]
+_IMPORTED = ["NEW", "CHANGED", "DELETED"]
+_EXPORTED = ["NEW", "CHANGED"]
+"""Not DELETED: a file that is deleted, perhaps to make room, would delete its object."""
 
 
 class LustreFileSystem(Construct):
@@ -68,8 +68,8 @@ class LustreFileSystem(Construct):
             data_repository_path=s3.uri,
             batch_import_meta_data_on_create=True,
             s3=association.S3Property(
-                auto_import_policy=association.AutoImportPolicyProperty(events=_EVENTS) if s3.auto_import else None,
-                auto_export_policy=association.AutoExportPolicyProperty(events=_EVENTS) if s3.auto_export else None,
+                auto_import_policy=association.AutoImportPolicyProperty(events=_IMPORTED) if s3.auto_import else None,
+                auto_export_policy=association.AutoExportPolicyProperty(events=_EXPORTED) if s3.auto_export else None,
             ),
         )
 

@@ -37,8 +37,8 @@ class S3Link:
         bucket: The bucket; FSx reads it with its own service-linked role.
         prefix: Only objects below it. Default: all.
         directory: Where in the file system they appear, with PERSISTENT_2; the other types link their root. Default: /data.
-        auto_import: New and changed objects appear as files. Default: True.
-        auto_export: New and changed files are written to the bucket (PERSISTENT_2 only). Default: False.
+        auto_import: New and changed objects appear as files, and files of deleted objects disappear. Default: True.
+        auto_export: New and changed files are written to the bucket (PERSISTENT_2 only); deleting a file deletes no object. Default: False.
     """
 
     bucket: s3.IBucket
