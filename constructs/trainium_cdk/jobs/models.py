@@ -46,6 +46,7 @@ _HINTS = {
     "scaling": "strong or weak",
     "after": "the id of a job, as trn list prints it",
     "resume_from": "a folder on the cluster (/efs/run7), or the id of a job, as trn list prints it",
+    "ref": "a commit of 40 digits and small letters, as `git ls-remote` prints it",
     "array": f"indices from 0 to {arrays.MAX_MEMBERS - 1}, for example 0-99, 0-99%8 (at most 8 at a time) or 1,3,10-20:2",
 }
 _RENAME = " Rename the file, or copy it, to a name of at most 100 letters, digits and . _ + -, with a letter, a digit or _ as the first"
