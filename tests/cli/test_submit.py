@@ -24,6 +24,7 @@ NEEDS = {
     "config": ["--module", "m"],
     "phase=2": ["--checkpoint", "bert-large-1"],
     "checkpoint": ["--phase", "2"],
+    "data_name": ["--data", "/efs/corpus"],
 }
 TEXTS = table(__file__, "texts")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -26,6 +25,7 @@ from trainium_cdk.cli.output import answer, put, say
 from trainium_cdk.cli.working import working
 from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import AwsError, TrnError
+from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
     from trainium_cdk.cluster_configuration.image import Bake
@@ -131,7 +131,7 @@ class Pcluster:
 
     def removal(self, image_id: str) -> str:
         """The command that removes an image, its build and the build's log."""
-        return shlex.join([*self._command, "delete-image", "--image-id", image_id, "--region", self.region])
+        return printed(*self._command, "delete-image", "--image-id", image_id, "--region", self.region)
 
     def _run(self, *words: str) -> tuple[int, dict[str, Any]]:
         done = subprocess.run(

@@ -100,7 +100,7 @@ def remove(backend: Backend[Submission], names: Sequence[str]) -> None:
     """
     if unknown := _active(backend)[1]:
         raise JobError(
-            f"the environments are those of all teams, and {unknown}. Let somebody remove them who may list all teams' jobs"
+            f"the environments are those of all teams, and {unknown}. Remove them with credentials that may list the jobs of all teams"
         )
     there = {one.name: one for one in prepared(backend)}
     for name in names:
