@@ -152,10 +152,16 @@ def interrupted(site: Site, job: BertLarge, end: Callable[[Submitted], object]) 
         assert not status.done, "\n".join(site.log(first.id, s.name)[-6000:] for s in status.stages)
         return status.state == "RUNNING" and site.log(first.id).count("Checkpointing done") >= WORKERS
 
+    def starts() -> int:
+        return site.log(first.id).count("trn: Neuron driver")
+
     until(checkpoints_written)
+    before = starts()
+    end(first)
+    # its programs have time to save their state, in which they could finish these few steps
+    until(lambda: starts() > before or site.backend.status(first.id).done)
     held.unlink()
     aside.rename(held)
-    end(first)
     return first
 
 
