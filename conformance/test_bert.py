@@ -152,8 +152,10 @@ def interrupted(site: Site, job: BertLarge, end: Callable[[Submitted], object]) 
         assert not status.done, "\n".join(site.log(first.id, s.name)[-6000:] for s in status.stages)
         return status.state == "RUNNING" and site.log(first.id).count("Checkpointing done") >= WORKERS
 
+    logs = site.shared / "trn/jobs" / first.id / "logs"
+
     def starts() -> int:
-        return site.log(first.id).count("trn: Neuron driver")
+        return sum(file.read_text().count("trn: Neuron driver") for file in logs.glob("train*.log"))
 
     until(checkpoints_written)
     before = starts()
