@@ -143,7 +143,7 @@ def _image(job: Job, cluster: Cluster) -> None:
         every, _, most = job.array.partition("%")
         raise JobError(
             f"array is {job.array}, but {cluster.stack} runs Kubernetes, whose queue (Kueue) limits the nodes of a queue, not the members of "
-            f"an array. Write {every}; with --priority low other jobs go first, and max_nodes of a team (eks.teams) limits its nodes, here "
+            f"an array. Write {every}; with --priority low other jobs go first, and max_nodes of a team (eks.queues) limits its nodes, here "
             f"to {int(most) * job.nodes}"
         )
     if job.priority and not cluster.containers:
