@@ -126,7 +126,7 @@ def test_nodes_are_described_with_what_is_wrong_with_them() -> None:
         return there if kind == "Node" else pods
 
     found = nodes.listed(cast("Any", SimpleNamespace(list=listed)), make_cluster())
-    assert asked == [("Pod", {"fields": "status.phase=Running"}), ("Node", {})]
+    assert asked == [("Pod", {"fields": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}), ("Node", {})]
     assert [n.job for n in found] == ["pod of-a", "j-1:train", "", "", ""]  # what runs on a system node is no job
     conditions = [n.condition(found[2].booted + age) for age in (60, 6000) for n in found if found[2].booted]
     assert conditions == [

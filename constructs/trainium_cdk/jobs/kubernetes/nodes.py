@@ -19,8 +19,9 @@ def listed(api: Api, cluster: EksCluster) -> tuple[Node, ...]:
     """The nodes, those of the training groups first, by name. In two requests."""
     jobs: dict[str, str] = {}
     others: dict[str, str] = {}
-    for pod in api.list("Pod", fields="status.phase=Running"):
-        job, name = (pod["metadata"].get("labels") or {}).get(names.JOB_LABEL), pod["spec"].get("nodeName", "")
+    # a pod whose init container compiles, or whose image is pulled, is Pending: its node is taken
+    for pod in api.list("Pod", fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"):
+        job, name = (pod["metadata"].get("labels") or {}).get(names.JOB_LABEL), pod["spec"]["nodeName"]
         if job:
             jobs[name] = f"{job}:{status.task(pod)}"
         else:
