@@ -84,6 +84,8 @@ def test_the_list_shows_the_order_of_the_queue(backend: KubernetesBackend, runni
         lambda: (now := shown(backend, first, large, small, urgent)) and now[1][2].startswith("position 1") and now
     )
     assert [row[0] for row in rows] == [urgent, first, large, small]
+    why = "position 1 in its queue: Preempted to accommodate a workload due to prioritization in the ClusterQueue"
+    assert rows[1][2] == why
     assert {job.id for job in backend.active()} >= {urgent, first, large, small}
     for id in (urgent, large):
         assert backend.cancel(id).state == "CANCELLED"

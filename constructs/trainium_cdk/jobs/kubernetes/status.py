@@ -39,6 +39,9 @@ _LATE = 300
 """Seconds; the function that starts nodes runs each minute."""
 _STAGES = (PREPARE, "precompile", TRAIN)
 _MOST_NODES = 10_000
+_RESET = "Reset to Pending after eviction"
+_EVICTED = re.compile(r'Evicted due to AdmissionChecks? in \w+ state: "[^"]*" \((.*)\)', re.DOTALL)
+"""Kueue's message with that of the check."""
 
 
 @dataclass(frozen=True)
@@ -395,12 +398,22 @@ def waiting(seen: Seen) -> str:
         if not _completed(seen):
             return f"waits for {_named(seen)}"
         return f"{_named(seen) or PREPARE} has completed: it joins its queue within a minute or two"
-    now = (seen.workload or {}).get("status", {})
-    checks = [
-        str(c["message"]) for c in now.get("admissionChecks") or [] if c.get("state") != "Ready" and c.get("message")
-    ]
+    words = in_queue(seen.workload)
     if condition(seen.workload, "QuotaReserved"):
-        return _cut(next(iter(checks), "it is its turn: its nodes are requested"))
+        return _cut(next(iter(words), "it is its turn: its nodes are requested"))
+    now = (seen.workload or {}).get("status", {})
     quota = [c["message"] for c in now.get("conditions") or [] if c["type"] == "QuotaReserved" and c.get("message")]
     place = f"position {seen.position} in its queue" if seen.position else "waits in its queue"
-    return _cut(": ".join([place, *[*checks, *quota][:1]]))
+    return _cut(": ".join([place, *[*words, *quota][:1]]))
+
+
+def in_queue(workload: Object | None) -> list[str]:
+    """What Kueue, and the function that starts nodes, say of a Workload that has no nodes: the messages of its checks; and once it is
+    evicted, which clears those, why."""
+    checks = (workload or {}).get("status", {}).get("admissionChecks") or []
+    said = [str(c.get("message") or "") for c in checks if c.get("state") != "Ready"]
+    if evicted := condition(workload, "Evicted"):
+        text = str(evicted.get("message") or "")
+        text = found[1] if (found := _EVICTED.fullmatch(text)) else text
+        said.append(re.sub(r" \(UID: [^)]*\)", "", text.partition("; preemptor path: ")[0]))
+    return [text for text in said if text and not text.startswith(_RESET)]
