@@ -57,6 +57,7 @@ class Seen:
         position: in its queue, from 1; 0 if it does not wait there, or if that is not known.
         ran: when the function that starts nodes ran last, in seconds since 1970; None if that is not known.
         lost: those of its nodes that do not respond.
+        refused: why its pods cannot be created; empty if they can, or that is not known.
     """
 
     job: Object
@@ -67,6 +68,7 @@ class Seen:
     position: int = 0
     ran: int | None = None
     lost: Sequence[str] = ()
+    refused: str = ""
 
 
 def described(job: Object) -> dict[str, Any]:
@@ -384,7 +386,9 @@ def _current(stage: Stage, seen: Seen) -> Stage:
         again.append(
             f"{nodes} not ready: without a change its pods are ended after 5 minutes, and the job starts again"
         )
-    if stage.state == "PENDING" and stage.name != PREPARE:
+    if seen.refused:
+        again.append(_cut(f"its pods cannot be created: {seen.refused}"))
+    elif stage.state == "PENDING" and stage.name != PREPARE:
         waits = waiting(seen) if seen.job["spec"].get("suspend") else ""
         if waits and seen.ran and time.time() - seen.ran > _LATE:
             waits += f"; nodes are neither started nor stopped since {time.strftime('%H:%M UTC on %Y-%m-%d', time.gmtime(seen.ran))}"
