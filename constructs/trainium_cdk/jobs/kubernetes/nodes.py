@@ -12,6 +12,7 @@ from trainium_cdk.jobs.status import Node
 from trainium_cdk.outputs import GROUP_LABEL, NETWORK_LABEL, EksCluster
 
 _TYPE = "node.kubernetes.io/instance-type"
+_LEAVES = "no job has used it for a while: it is ended"
 _PRESSURE = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 
 
@@ -36,7 +37,11 @@ def _node(node: Object, cluster: EksCluster, jobs: Mapping[str, str], others: Ma
     labels = meta.get("labels", {})
     conditions = {one["type"]: one for one in state.get("conditions", [])}
     ready = conditions.get("Ready", {}).get("status") == "True"
-    cordoned = bool(spec.get("unschedulable"))
+    leaving = names.LEAVING in meta.get("annotations", {})
+    words = [
+        "ready" if ready else "notready",
+        "leaving" if leaving else "cordoned" if spec.get("unschedulable") else "",
+    ]
     fleets = [fleet for fleet in cluster.fleets if fleet.resource == labels.get(GROUP_LABEL)]
     addresses = [one["address"] for one in state.get("addresses", []) if one["type"] == "InternalIP"]
     created = dt.datetime.fromisoformat(meta["creationTimestamp"])
@@ -44,9 +49,9 @@ def _node(node: Object, cluster: EksCluster, jobs: Mapping[str, str], others: Ma
         name=meta["name"],
         queue=fleets[0].queue if fleets else "",
         instance_type=labels.get(_TYPE, ""),
-        state=("ready" if ready else "notready") + "+cordoned" * cordoned,
+        state="+".join(filter(None, words)),
         job=jobs.get(meta["name"], "") or (others.get(meta["name"], "") if fleets else ""),
-        reason="; ".join(_reasons(ready, conditions, spec.get("taints", []))),
+        reason="; ".join([_LEAVES] * leaving + _reasons(ready, conditions, spec.get("taints", []))),
         address=addresses[0] if addresses else meta["name"],
         booted=int(created.timestamp()),
         instance=spec.get("providerID", "").rpartition("/")[2],
