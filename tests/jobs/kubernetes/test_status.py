@@ -238,6 +238,12 @@ def test_why_a_job_waits(conditions: Any, checks: list[Any], position: int, reas
     assert (now.state, now.current.reason) == ("PENDING", reason)
 
 
+def test_a_reason_is_there_once() -> None:
+    check = {**RETRY, "message": "Retrying after failure: 0 of 2 nodes of trn came (none)"}
+    found = {"status": {"conditions": [_condition("Evicted", True, RETRIES)], "admissionChecks": [check]}}
+    assert status.in_queue(found) == [check["message"]]
+
+
 @pytest.mark.parametrize(
     "annotation",
     [

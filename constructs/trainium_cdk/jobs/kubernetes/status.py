@@ -420,4 +420,4 @@ def in_queue(workload: Object | None) -> list[str]:
         text = str(evicted.get("message") or "")
         text = found[1] if (found := _EVICTED.fullmatch(text)) else text
         said.append(re.sub(r" \(UID: [^)]*\)", "", text.partition("; preemptor path: ")[0]))
-    return [text for text in said if text and not text.startswith(_RESET)]
+    return list(dict.fromkeys(text for text in said if text and not text.startswith(_RESET)))
