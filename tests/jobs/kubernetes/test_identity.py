@@ -74,7 +74,7 @@ def test_a_minute_without_sts_does_not_change_who_asks(trouble: Exception, again
     who = access.Identity("c", "us-east-1", role="arn:role", session=session)
     who._credentials(NOW)
     session.trouble = trouble
-    with pytest.raises(TransportError, match="^cannot assume the role arn:role again: ") as failed:
+    with pytest.raises(TransportError, match=r"^cannot assume the role arn:role again: ") as failed:
         who._credentials(NOW + dt.timedelta(minutes=55))
     assert failed.value.again == again
     session.trouble = None
