@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from tests.support import golden, many, table
 from trainium_cdk import outputs, settings
 from trainium_cdk.cli.options import read_cluster
+from trainium_cdk.jobs import JobError, Script
+from trainium_cdk.jobs.plan import plan
 from trainium_cdk.outputs.contract import KEPT_DAYS
 from trainium_cdk.outputs.pcs import pcs_outputs
 from trainium_cdk.outputs.read import deployed, deployment, elsewhere, stacks
@@ -309,8 +311,13 @@ def test_teams() -> None:
     without = cluster.model_copy(update={"teams": ()})
     with pytest.raises(outputs.OutputsError, match=r"^Stack has no team 'audio'; it has none \(eks.queues\)$"):
         without.of_team("audio")
-    with pytest.raises(outputs.OutputsError, match="team speech of Stack has no nodes"):
-        cluster.of_team("speech")
+    speech = cluster.of_team("speech")  # its jobs of before can be listed and cancelled
+    assert (speech.namespace, speech.fleets) == ("speech", ())
+    for more in ({}, {"queue": "trn"}, {"instance_type": "trn1.32xlarge"}):
+        with pytest.raises(
+            JobError, match=r"^team speech of Stack has no nodes\. Raise its max_nodes \(.* deploy again$"
+        ):
+            plan(Script(filename="a.sh", content=b"true", **more), speech)
 
 
 def test_one_of_several_users() -> None:
