@@ -78,9 +78,11 @@ def why(stack: str, client: Client) -> Report:
     stack_id = found["StackId"]
     since, failures = failed_events(cloudformation, stack_id)
     template = template_of(cloudformation, stack_id)
-    cluster = cluster_name_in(template)
-    if cluster:
-        failures += _allowed(lambda: _of_cluster_stack(cloudformation, cluster, since))
+    # after a rollback the template has the cluster that was there before, and not one of another name that failed
+    named = dict.fromkeys([cluster_name_in(template), *_physical(cloudformation, stack_id, "Custom::TrnClusterName")])
+    clusters = [name for name in named if name]
+    for cluster in clusters:
+        failures += _allowed(lambda: _of_cluster_stack(cloudformation, cluster, since))  # noqa: B023  called at once
     failures.sort(key=lambda e: e.time)
     if not failures:  # it was deployed long ago, perhaps, and its nodes fail now
         since = max(since, dt.datetime.now(dt.UTC) - RECENT)
@@ -88,8 +90,8 @@ def why(stack: str, client: Client) -> Report:
     more = _allowed(lambda: [_told(*each) for each in closed(client("ec2"), template)])
     for group in groups:
         more += _allowed(lambda: log_lines(client("logs"), group, since))  # noqa: B023  called at once
-    if cluster:
-        more += _allowed(lambda: _of_nodes(client("logs"), cluster, since))
+    for cluster in clusters:
+        more += _allowed(lambda: _of_nodes(client("logs"), cluster, since))  # noqa: B023  called at once
     for name in _physical(cloudformation, stack_id, "AWS::EKS::Cluster"):
         more += _allowed(lambda: eks_issues(client, name))  # noqa: B023  called at once
     for id in _physical(cloudformation, stack_id, "AWS::PCS::Cluster"):
