@@ -11,7 +11,7 @@ from trainium_cdk.operations.updates.change import Change
 from trainium_cdk.operations.updates.leaves import intrinsic, marked, references, text
 
 SUBNET = "AWS::EC2::Subnet"
-_TARGET, _LINK = "AWS::EFS::MountTarget", "AWS::FSx::DataRepositoryAssociation"
+_ROUTE, _TARGET, _LINK = "AWS::EC2::Route", "AWS::EFS::MountTarget", "AWS::FSx::DataRepositoryAssociation"
 _NETWORK = "leave the network as it was"
 Resources = Mapping[str, Mapping[str, Any]]
 Clash = tuple[str, str, str]
@@ -36,7 +36,8 @@ class Templates:
 
 
 def rejected(templates: Templates, names: Mapping[str, str]) -> Iterator[Change]:
-    """Subnets with addresses, mount targets in a zone or VPC, and links of directories that clash with old ones of their kind.
+    """Subnets with addresses, routes to a network, mount targets in a zone or VPC, and links of directories that clash with old ones of
+    their kind.
 
     names: logical id -> path in the construct tree.
     """
@@ -72,6 +73,16 @@ def _network(value: Any) -> IPv4Network | None:
     except ValueError:
         return None
     return found if isinstance(found, IPv4Network) else None
+
+
+def _route(templates: Templates, old: Mapping[str, Any], new: Mapping[str, Any]) -> Clash | None:
+    there = old.get("DestinationCidrBlock")
+    if not there or text(there) != text(new.get("DestinationCidrBlock")):
+        return None
+    if not templates.same(old.get("RouteTableId"), new.get("RouteTableId")):
+        return None
+    advice = "deploy without the old one first (a peering: without it in network.peerings), then this"
+    return "DestinationCidrBlock", f"leads to {text(there)} in the same route table", advice
 
 
 def _mount_target(templates: Templates, old: Mapping[str, Any], new: Mapping[str, Any]) -> Clash | None:
@@ -118,6 +129,7 @@ def _link(templates: Templates, old: Mapping[str, Any], new: Mapping[str, Any]) 
 
 _CLASHES: dict[str, Callable[[Templates, Mapping[str, Any], Mapping[str, Any]], Clash | None]] = {
     SUBNET: _addresses,
+    _ROUTE: _route,
     _TARGET: _mount_target,
     _LINK: _link,
 }
