@@ -174,6 +174,13 @@ def test_replaced_nodes_are_reported(spec: Spec) -> None:
     assert "every node of the group is replaced" in nodes.meaning
 
 
+def test_nodes_above_a_lower_maximum_are_reported(spec: Spec) -> None:
+    old, new = (synth(merged(EKS, {"eks": {"node_groups": [{"max_nodes": n}]}}), synthesis.EKS) for n in (4, 2))
+    [ended] = [c for c in compare(old, new, spec) if c.level == "interrupts"]
+    assert (ended.name, ended.property, ended.old, ended.new) == ("Grouptrn", "ScalingConfig.MaxSize", "4", "2")
+    assert not [c for c in compare(new, old, spec) if c.level == "interrupts"]
+
+
 def test_zones_changed_by_a_new_node_group_are_reported_with_the_fix(spec: Spec) -> None:
     """Where an environment names no zones they follow the instance types, and the file systems would follow the zones."""
     old: Data = {"eks": {}, "storage": {"fsx": {}}}

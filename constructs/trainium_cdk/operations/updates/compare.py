@@ -204,6 +204,8 @@ def _meaning(
         return ("refused", *words)
     if _smaller(old, new) and (words := updates().grows_only.get(pair.type, {}).get(path[0])):
         return ("refused", *words)
+    if _smaller(old, new) and (words := updates().ends.get(pair.type, {}).get(".".join(path))):
+        return ("interrupts", *words)
     if lost := updates().empties.get(pair.type):
         return ("loses", *lost)
     if words := updates().interrupts.get(pair.type, {}).get(path[0]):
