@@ -78,6 +78,23 @@ def test_the_first_cause_is_found_in_a_nested_stack_and_consequences_are_left_ou
     assert len(failed) < EVENTS
 
 
+@pytest.mark.parametrize("failing", [True, False])
+def test_a_deletion_that_failed_is_the_last_operation(failing: bool) -> None:
+    """One that did not fail is passed over: CloudFormation deletes a stack whose creation failed."""
+    own = [
+        event(8, "Files", "AWS::S3::Bucket", "DELETE_FAILED", "The bucket you tried to delete is not empty"),
+        event(7, "TrnEksStack", STACK, "DELETE_IN_PROGRESS", "User Initiated", ID),
+        event(2, "Nodes", "AWS::EKS::Nodegroup", "UPDATE_FAILED", "of an earlier update"),
+        event(1, "TrnEksStack", STACK, "UPDATE_IN_PROGRESS", "User Initiated", ID),
+    ]
+    cloudformation = client("cloudformation")
+    with Stubber(cloudformation) as answers:
+        answers.add_response("describe_stack_events", {"StackEvents": own[not failing :]}, {"StackName": ID})
+        since, failed = failed_events(cloudformation, ID)
+    assert since == NOW + dt.timedelta(minutes=7 if failing else 1)
+    assert [e.where.split()[0] for e in failed] == (["Files"] if failing else ["Nodes"])
+
+
 def log(*messages: str) -> dict[str, Any]:
     at = int(NOW.timestamp() * 1000)
     return {"events": [{"logStreamName": "s", "timestamp": at + i, "message": m} for i, m in enumerate(messages)]}

@@ -100,15 +100,15 @@ def why(stack: str, client: Client) -> Report:
 
 
 def failed_events(cloudformation: Any, stack_id: str) -> tuple[dt.datetime, list[Evidence]]:
-    """When the last creation or update of a stack began, and what failed in it, first failure first. Failures that only follow from
-    others are left out."""
+    """When the last creation or update of a stack began, or a deletion that failed after it, and what failed in it, first failure first.
+    Failures that only follow from others are left out."""
     pages = cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id)
     failed: list[Evidence] = []
     since = dt.datetime.now(dt.UTC)
     for event in (e for page in pages for e in page["StackEvents"]):
         since, reason = event["Timestamp"], event.get("ResourceStatusReason") or ""
         own = event.get("PhysicalResourceId") == event["StackId"]
-        if own and event["ResourceStatus"] in _BEGINS:
+        if own and event["ResourceStatus"] in _BEGINS | ({"DELETE_IN_PROGRESS"} if failed else set()):
             break
         if event["ResourceStatus"].endswith("FAILED") and not _CONSEQUENCE.search(reason):
             what = f"{event['LogicalResourceId']} ({event['ResourceType']}) {event['ResourceStatus']}"
