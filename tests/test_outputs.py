@@ -250,9 +250,15 @@ def test_a_stack_is_read(name: str, region: str | None) -> None:
 
 @pytest.mark.usefixtures("account")
 @pytest.mark.parametrize(
-    "status", ["UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "IMPORT_COMPLETE", "IMPORT_ROLLBACK_COMPLETE"]
+    "status",
+    [
+        "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS",
+        "UPDATE_ROLLBACK_COMPLETE_CLEANUP_IN_PROGRESS",
+        "IMPORT_COMPLETE",
+        "IMPORT_ROLLBACK_COMPLETE",
+    ],
 )
-def test_a_stack_is_read_whose_last_change_has_succeeded(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_is_read_whose_last_change_has_ended(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ACCOUNT["us-east-1"], "e", stack(status, **GOOD))
     assert outputs.read("e") == outputs.parse("e", "us-east-1", GOOD)
 
@@ -266,6 +272,18 @@ def test_a_stack_that_cannot_be_read(arguments: tuple[str, ...], message: str) -
     with pytest.raises(outputs.OutputsError) as caught:
         outputs.read(*arguments)
     assert str(caught.value) == message
+
+
+@pytest.mark.usefixtures("account")
+@pytest.mark.parametrize("status", ["UPDATE_FAILED", "UPDATE_ROLLBACK_FAILED"])
+def test_a_stack_whose_update_failed_cannot_be_deployed_again(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ACCOUNT["us-east-1"], "e", stack(status, **GOOD))
+    with pytest.raises(outputs.OutputsError) as caught:
+        outputs.read("e")
+    assert str(caught.value) == (
+        f"stack e is {status}, not deployed. Its last deployment failed: `trn why e` has the cause, and `trn diff` prints the command that "
+        "ends its rollback"
+    )
 
 
 @pytest.mark.usefixtures("account")

@@ -110,6 +110,32 @@ def test_a_change_that_replaces_leaves_only_the_successor(local_aws: LocalAws, r
     assert {kind: len(names) for kind, names in inventory(local_aws.client).items()} == sizes
 
 
+def test_the_subnet_of_a_replacement_has_addresses_of_its_own(local_aws: LocalAws, run: Run, name: str) -> None:
+    assert run(NETWORK) == "CREATE_COMPLETE"
+    before = physical(local_aws, name)
+    assert run(changed("Subnet", AvailabilityZoneId="use1-az5")) == "UPDATE_ROLLBACK_COMPLETE"
+    assert "The CIDR '10.0.0.0/20' conflicts with another subnet" in failures(local_aws, name)
+    assert physical(local_aws, name) == before
+
+
+def test_a_directory_is_linked_once(local_aws: LocalAws, run: Run, name: str) -> None:
+    """The new link of a replacement is created while the old one is there."""
+    template = copy.deepcopy(NETWORK)
+    template["Resources"]["Bucket"] = resource("S3::Bucket")
+    link = resource("FSx::DataRepositoryAssociation", FileSystemId={"Ref": "Lustre"}, FileSystemPath="/data")
+    link["Properties"]["DataRepositoryPath"] = {"Fn::Sub": "s3://${Bucket}/a"}
+    template["Resources"]["Link"] = link
+    assert run(template) == "CREATE_COMPLETE"
+    for change, what in (
+        ({"DataRepositoryPath": {"Fn::Sub": "s3://${Bucket}/b"}}, "file system path '/data'"),
+        ({"FileSystemPath": "/more"}, "data repository path 's3://"),
+    ):
+        again = copy.deepcopy(template)
+        again["Resources"]["Link"]["Properties"].update(change)
+        assert run(again) == "UPDATE_ROLLBACK_COMPLETE"
+        assert f"The {what}" in failures(local_aws, name)
+
+
 def test_a_nested_stack_names_its_parent(local_aws: LocalAws, run: Run, name: str) -> None:
     s3 = local_aws.client("s3")
     s3.create_bucket(Bucket=name)

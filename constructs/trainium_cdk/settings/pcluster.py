@@ -200,7 +200,8 @@ class Pcluster(SlurmSection):
     shared_storage: tuple[SharedVolume, ...] = Field(default=(), max_length=20)
     """Existing file systems that every node mounts beside those of `storage`."""
     sudo: bool = True
-    """Whether the user of the jobs may become root on the nodes. A change needs a stopped fleet."""
+    """Whether the user of the jobs may become root on the nodes. Set it before the cluster is created: ParallelCluster cannot change it
+    later."""
     provider: Provider = Provider()
     dashboard: bool = True
     """CloudWatch dashboard of the cluster."""
