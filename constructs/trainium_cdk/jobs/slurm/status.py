@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from trainium_cdk.jobs.status import Stage, whole
+from trainium_cdk.jobs.status import ACTIVE, Stage, whole
 
 _SLURM = {
     "PENDING": "PENDING",
@@ -115,9 +115,13 @@ def stage(name: str, number: str, known: Known) -> Stage:
     if known.account and len(known.account) >= 6:
         slurm_state, exit_code, nodes, start, end = known.account[1:6]
         now = "COMPLETED" if code == 0 else _SLURM.get(slurm_state.partition(" ")[0], "UNKNOWN")
-        code = whole(exit_code.partition(":")[0]) if code is None else code
-        reason = _failed(known, code) if now == "FAILED" else ""
-        return Stage(name, number, now, reason, nodes, code, moment(start), moment(end))
+        if now not in ACTIVE:  # else the controller lost it in a crash, and accounting has it as running for ever
+            if code is None:
+                code = whole(exit_code.partition(":")[0])
+            if code == 0 and now != "COMPLETED":  # of what was killed: 0:9, 0:0
+                code = None
+            reason = _failed(known, code) if now == "FAILED" else ""
+            return Stage(name, number, now, reason, nodes, code, moment(start), moment(end))
     if state and state[0] == "ended":
         return _ended(name, number, known, state, code)
     before = known.before
