@@ -17,6 +17,7 @@ _SLURM = {
     "REQUEUED": "PENDING",
     "REQUEUE_HOLD": "PENDING",
     "SPECIAL_EXIT": "PENDING",
+    "RESV_DEL_HOLD": "PENDING",
     "SUSPENDED": "RUNNING",
     "STOPPED": "RUNNING",
     "RUNNING": "RUNNING",
@@ -37,7 +38,7 @@ _SLURM = {
 _WAITS = {
     "Dependency": "waits for {before}",
     "JobHeldUser": "held by its user: scontrol release {number}",
-    "launch failed requeued held": "it could not be started on its nodes, and is retried",
+    "launch failed requeued held": "it could not be started on its nodes, and {held}",
     "JobHeldAdmin": "held by an administrator",
     "Resources": "{nodes}",
     "Nodes required for job are DOWN": "{nodes}",
@@ -200,6 +201,8 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
     before = known.before
     if current == "CANCELLED" and before is not None and before.state not in ("PENDING", "RUNNING", "COMPLETED"):
         reason = "DependencyNeverSatisfied"
+    # a script that a signal killed has JobLaunchFailure, too (Slurm 22.05); the file of an earlier attempt is older (5 s: of two clocks)
+    begun = state is not None and state[0] == "running" and (whole(state[3]) or 0) >= (started or 0) - 5
     text = known.queue[2]
     if current == "PENDING" and (limit := _LIMIT.fullmatch(reason)):
         text = _limit(limit)
@@ -232,12 +235,16 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
         text = _REASONS[reason].format(
             before=before.name if before else "an earlier stage",
             failed=_failed(known, code),
-            unlaunched=_UNLAUNCHED.format(nodes) if code is None else _failed(known, code),
+            unlaunched=_failed(known, code) if code is not None or begun else _UNLAUNCHED.format(nodes),
+            # only the stages of jobs are released (`remind` in shell/ask.sh)
+            held=f"is held: scontrol release {number}" if "_" in number else "is retried",
             inactive=known.inactive,
             number=number,
             nodes=_waits_for_nodes(known, text),
             begins=f"starts again in a moment{_lost(known)}" if state else "starts in a moment",
         )
+    if slurm_state == "SUSPENDED":
+        text = f"suspended by an administrator: scontrol resume {number} continues it"
     return Stage(name, number, current, text, nodes or (state[4] if state else ""), code, started, ended)
 
 
