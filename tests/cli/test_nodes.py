@@ -26,6 +26,7 @@ LINES = """welcome to the head node
 NodeName=compute1-dy-trn-1 Arch=x86_64 NodeAddr=10.0.0.7 State=MIXED+CLOUD Partitions=compute1 BootTime=2026-11-24T08:00:00 Comment=a
 NodeName=compute1-dy-trn-2 NodeAddr=compute1-dy-trn-2 State=IDLE+CLOUD+POWERED_DOWN Partitions=compute1 BootTime=None
 NodeName=compute1-dy-trn-3 NodeAddr=10.0.0.9 State=DOWN*+CLOUD Partitions=compute1 Reason=(Code:InsufficientInstanceCapacity) no luck [root@2026-11-24T08:00:00]
+NodeName=compute1-dy-trn-4 NodeAddr=10.0.0.10 State=ALLOCATED+CLOUD+DRAIN+POWER_DOWN Partitions=compute1 Reason=POWER_DOWN_ASAP [root@2026-11-24T08:00:00]
 trn-job compute1-dy-trn-1 bert-1:train
 """
 
@@ -48,6 +49,13 @@ def test_parse() -> None:
             state="down*+cloud",
             reason="(Code:InsufficientInstanceCapacity) no luck",
             address="10.0.0.9",
+        ),
+        Node(
+            "compute1-dy-trn-4",
+            **common,
+            state="allocated+cloud+drain+power_down",
+            reason="POWER_DOWN_ASAP",
+            address="10.0.0.10",
         ),
     )
 

@@ -18,7 +18,8 @@ while read -r name list; do
   for node in $(scontrol show hostnames "$list"); do printf 'trn-job %s %s\\n' "$node" "$name"; done
 done <<< "$jobs"
 """
-_OFF = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"})
+_OFF = frozenset({"POWERED_DOWN", "POWERING_DOWN"})
+"""POWER_DOWN is none: such a node is powered down when its job has ended."""
 
 
 def parse(text: str, cluster: SlurmCluster) -> tuple[Node, ...]:
