@@ -82,7 +82,8 @@ for job in ${{jobs[@]+"${{jobs[@]}}"}}; do describe "${{job#./}}"; done{more}
 """
 
 
-_ACTIVE = """ask -o "$mark active %u|%P|%D|%A|%T|%r|%N|%S|%e|%j|%k"
+_ROW = "%u|%P|%D|%A|%T|%r|%N|%S|%e|%j|%k"
+_ACTIVE = f"""ask -o "$mark active {_ROW}"
 if [ -n "$answer" ]; then printf '%s\\n' "$answer"; fi"""
 
 
@@ -143,15 +144,22 @@ def ask_cancel(cluster: SlurmCluster, id: str) -> str:
     with the array's name: given to scancel, too, the name would cancel all members that wait (Slurm 22.05).
     """
     id, index = parts(id)
-    folder, which = "$trn/jobs/$id", '--name="$id:prepare,$id:precompile,$id:train"'
+    named = '--name="$id:prepare,$id:precompile,$id:train"'
+    folder, which = "$trn/jobs/$id", named
     cancel = 'for stage in train precompile prepare; do scancel --name="$id:$stage" || exit 5; done'
-    recorded = f'[ -f "$trn/jobs/$id/stages" ] || exit {_ABSENT}\n'
+    # someone may have deleted its folder while it runs: then Slurm has all that is known of it
+    recorded = f"""if [ ! -f "$trn/jobs/$id/stages" ]; then
+  ask -t all {named} -o "$mark active {_ROW}"
+  [ -n "$answer" ] || exit {_ABSENT}
+  printf '%s\\n' "$answer"
+  exit 0
+fi
+"""
     if index:
         folder, which = "$trn/jobs/$id/$member", '-r --name="$id:train" -j "$task"'
         cancel, recorded = 'scancel "$task" || exit 5', ""
     return f"""{head(cluster)}
 id={quote.word(id)} member={quote.word(index)}
-[ -d "{folder}" ] || {_absent(cluster, "cancel it")}
 first "$trn/jobs/$id/cluster" 200
 own=${{line:-$cluster}}
 task=$(sed -n 's/^train //p' "$trn/jobs/$id/stages" 2> /dev/null)_$member
@@ -160,8 +168,9 @@ active() {{
   if [ "$own" = "$cluster" ]; then ask {which} -o %A; fi
 }}
 active
+[ -d "{folder}" ] || [ -n "$answer" ] || {_absent(cluster, "cancel it")}
 if [ -n "$answer" ]; then
-  : > "{folder}/cancelled"
+  if [ -d "{folder}" ]; then : > "{folder}/cancelled"; fi
   {cancel}
   for _ in $(seq 1 50); do
     active

@@ -233,7 +233,7 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
         reason = "None"
     if reason in _REASONS:
         text = _REASONS[reason].format(
-            before=before.name if before else "an earlier stage",
+            before=before.name if before else "the job before it (--after)",
             failed=_failed(known, code),
             unlaunched=_failed(known, code) if code is not None or begun else _UNLAUNCHED.format(nodes),
             # only the stages of jobs are released (`remind` in shell/ask.sh)
