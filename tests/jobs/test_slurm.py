@@ -284,9 +284,7 @@ def test_cancel(backend: SlurmBackend) -> None:
     assert backend.cancel(again.id).ok
 
 
-def test_a_job_whose_folder_was_deleted_is_cancelled(
-    backend: SlurmBackend, slurm: LocalSlurm, shared: Path
-) -> None:
+def test_a_job_whose_folder_was_deleted_is_cancelled(backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:
     """`trn nodes` shows it, and it costs money."""
     sent = backend.submit(script("echo began; sleep 600"))
     assert until(lambda: "began" in log(backend, sent.id))

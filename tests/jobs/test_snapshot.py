@@ -97,6 +97,9 @@ def test_the_members_of_an_array_are_told_apart() -> None:
     assert [(s.name, s.number, s.state) for s in job.stages] == [("train", "8", "RUNNING")]
     held = "it could not be started on its nodes, and is held: scontrol release 8_5"
     assert job.members[5].reason == held
+    assert job.members[3].reason.endswith("Submit it alone (--array 3) with a new token")
+    (job,) = parse(marked(f"{JOB}trn-stage train 8\ntrn-array 0-1\n"), CLUSTER).jobs
+    assert all(member.reason.endswith("Submit it again with the same token") for member in job.members)
 
 
 def test_a_job_with_a_damaged_record_has_a_row_that_reports_it() -> None:

@@ -81,7 +81,10 @@ def test_jobs_of_two_users_with_one_id_have_times_of_their_own() -> None:
         lines.append(f"trn-other|{number}|{user}|PENDING|q|{at}|N/A|1|trn:a-1|{named}")
         lines.append(f"{mark} active {user}|q|1|{number}|PENDING|Priority||N/A|N/A|{named}|trn:a-1")
     jobs = whole.parse("\n".join(lines), make_cluster()).jobs
-    assert [(job.id, job.user, job.submitted) for job in jobs] == [("a-1", "alice", 1795600000), ("a-1", "bob", 1795680000)]
+    assert [(job.id, job.user, job.submitted) for job in jobs] == [
+        ("a-1", "alice", 1795600000),
+        ("a-1", "bob", 1795680000),
+    ]
 
 
 def test_alarms_are_of_the_stack_with_the_longest_name_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,9 @@ def one_node(status: JobStatus, node: int | str) -> str:
         return f"{step(status)} --nodes=1 --ntasks=1 --nodelist={quote.word(node)}"
     if not 0 <= node < status.nodes:
         raise JobError(f"{status.id} has nodes 0 to {status.nodes - 1}, not {node}. Choose one of them")
-    name = f'$(scontrol show hostnames "$(squeue -h -j {quote.word(status.current.number)} -o %N)" | sed -n {node + 1}p)'
+    name = (
+        f'$(scontrol show hostnames "$(squeue -h -j {quote.word(status.current.number)} -o %N)" | sed -n {node + 1}p)'
+    )
     return f'{step(status)} --nodes=1 --ntasks=1 --nodelist="{name}"'
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from trainium_cdk.jobs import arrays, quote, shell
-from trainium_cdk.jobs.slurm.status import Down, Known, stage
+from trainium_cdk.jobs.slurm.status import SAME, Down, Known, stage
 from trainium_cdk.jobs.slurm.transport import unpack
 from trainium_cdk.jobs.status import Expected, JobStatus, Stage, checkpoints_in, of_members, whole
 from trainium_cdk.outputs import SlurmCluster
@@ -384,4 +384,9 @@ def _members(raw: _Raw, number: str, slurm: _Slurm, everyone: Known) -> tuple[St
             cancelled=raw.cancelled or index in raw.gone,
         )
         found.append(stage(index, f"{number}_{index}", known))
-    return tuple(found)
+    if not raw.members and all(member.state == "LOST" for member in found):
+        return tuple(found)
+    # an array of which a member has begun is not submitted again with its token (`look_array` in submit_script.py)
+    return tuple(
+        replace(m, reason=m.reason.replace(SAME, f"it alone (--array {m.name}) with a new token")) for m in found
+    )

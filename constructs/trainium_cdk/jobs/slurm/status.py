@@ -144,6 +144,8 @@ def stage(name: str, number: str, known: Known) -> Stage:
     return Stage(name, number, "LOST", _LOST.format(number) if known.anothers else _FORGOTTEN)
 
 
+SAME = "it again with the same token"
+"""In the reasons of stages that may be submitted again."""
 _LOST = (
     "Slurm's controller crashed before it had saved it, and number {} is another job's now. Submit it again with the same "
     "token"
