@@ -6,6 +6,7 @@ import errno
 import os
 import pwd
 import re
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -281,6 +282,17 @@ def test_cancel(backend: SlurmBackend) -> None:
     again = backend.submit(script("true"))
     assert backend.wait(again.id, 600).ok
     assert backend.cancel(again.id).ok
+
+
+def test_a_job_whose_folder_was_deleted_is_cancelled(backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:
+    """`trn nodes` shows it, and it costs money."""
+    sent = backend.submit(script("echo began; sleep 600"))
+    assert until(lambda: "began" in log(backend, sent.id))
+    shutil.rmtree(shared / "trn/jobs" / sent.id)
+    assert sent.id in [job.id for job in backend.active()]
+    assert backend.cancel(sent.id).state == "CANCELLED"
+    assert sent.id not in [job.id for job in backend.active()]
+    assert not (shared / "trn/jobs" / sent.id / "cancelled").exists()
 
 
 def test_an_unknown_job(backend: SlurmBackend) -> None:
