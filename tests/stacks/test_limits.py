@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ TEMPLATE = 1_000_000
 """Bytes of a template in S3 (CloudFormation quotas)."""
 EVENT = 262_144
 """Bytes of an event that Lambda took at least of an asynchronous request (aws-cdk issue 19165)."""
+RULES = 60
+"""Rules of a security group in one direction (VPC quotas)."""
 ARN = "arn:aws:iam::111122223333:policy/" + "p" * 60
 GROUPS = [{"name": f"a-group-with-a-long-name-{i:02d}", "instance_type": "trn1.32xlarge"} for i in range(8)]
 QUEUES = [{"name": f"a-long-queue-{i:02d}", "compute_resources": [{"name": f"a-resource-{i:02d}"}]} for i in range(8)]
@@ -37,8 +40,27 @@ SECTIONS: dict[str, tuple[Stacks, dict[str, Any]]] = {
             "node_policies": [f"{ARN}{i}" for i in range(4)],
             "provider": {"policies": [f"{ARN}{i}" for i in range(4)]},
             "shared_storage": [
-                {"name": f"volume-{i}", "type": "efs", "id": f"fs-{i:017x}", "mount_dir": f"/mounts/number-{i}"}
-                for i in range(20)
+                # volumes of one file system: of one security group
+                *(
+                    {
+                        "name": f"v{i}",
+                        "type": kind,
+                        "id": f"fsvol-{i:017x}",
+                        "mount_dir": f"/mounts/number-{i}",
+                        "security_group": "sg-0123456789abcdef0",
+                    }
+                    for i, kind in enumerate(["fsx-openzfs", "fsx-ontap"] * 3)
+                ),
+                *(
+                    {
+                        "name": f"w{i}",
+                        "type": "efs",
+                        "id": f"fs-{i:017x}",
+                        "mount_dir": f"/more/number-{i}",
+                        "security_group": f"sg-{i:017x}",
+                    }
+                    for i in range(4)
+                ),
             ],
         },
     ),
@@ -99,6 +121,18 @@ def test_lambda_takes_the_events_of_an_update(template: dict[str, Any]) -> None:
         if one["Type"].startswith("Custom::")
     }
     assert {key: size for key, size in sizes.items() if size > EVENT - 4096} == {}
+
+
+def test_ec2_takes_every_rule_of_a_security_group(template: dict[str, Any]) -> None:
+    """Each once: a second one of the same content is refused (InvalidPermission.Duplicate)."""
+    rules = [
+        (one["Type"], json.dumps({k: v for k, v in one["Properties"].items() if k != "Description"}, sort_keys=True))
+        for one in template["Resources"].values()
+        if one["Type"] in ("AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress")
+    ]
+    assert [rule for rule, count in Counter(rules).items() if count > 1] == []
+    counts = Counter((kind, str(json.loads(rule)["GroupId"])) for kind, rule in rules)
+    assert max(counts.values(), default=0) < RULES
 
 
 def _size(document: dict[str, Any]) -> int:
