@@ -88,6 +88,12 @@ NOTICES = [
         "with 20 queues or more, cluster updates may fail: the head node has 30 s to read the launch templates of all queues. Fix",
     ),
     (
+        f"pcluster: {{node_policies: [{_flow('arn:aws:iam::111122223333:policy/parallelcluster/p%d', 8)}]}}",
+        "warning",
+        "pcluster.node_policies",
+        "IAM allows 10 policies on a role where the account's quota was not raised, and the head node's has 3 others: the cluster's creation",
+    ),
+    (
         f"eks: {{users: [{_flow('arn:aws:iam::111122223333:user/researcher-%02d', 40)}]}}",
         "warning",
         "eks.users",
