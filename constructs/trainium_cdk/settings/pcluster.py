@@ -131,7 +131,7 @@ class SharedVolume(Settings):
     """Where every node mounts it."""
     security_group: SecurityGroupId | None = None
     """Security group of its servers. It gets rules that allow access from the cluster. Of volumes with one group, the first in the list has
-    the rules: leave it there, as EC2 refuses to make a rule anew before the old one is deleted. Default: access is already allowed."""
+    the rules: leave it there, as EC2 refuses a second rule of the same content while the first is there. Default: access is already allowed."""
     iam: bool = False
     """EFS: nodes mount it as an IAM identity that may read and write, which the EFS of another stack of this library requires. It cannot
     change later."""
