@@ -177,6 +177,8 @@ def test_a_group_is_scaled_within_its_bounds(group: str, nodes: int) -> None:
         ("ACTIVE", "tnr", 1, "has no node group tnr; it has other, trn"),
         *((status, "trn", 3, f"node group trn is {status}. Wait until it is ACTIVE")
           for status in ("CREATING", "DELETING", "CREATE_FAILED", "DELETE_FAILED")),
+        ("UPDATING", "trn", 1, "EKS is changing node group trn, as a deployment or another `trn scale` requested"),
+        ("UPDATING", "trn", 4, "the group has 2 nodes, or gets them"),
     ],
 )  # fmt: skip
 def test_it_is_refused(status: str, group: str, nodes: int, message: str) -> None:
@@ -185,6 +187,10 @@ def test_it_is_refused(status: str, group: str, nodes: int, message: str) -> Non
         scale(CLUSTER, group, nodes, aws, busy=idle)
     assert message in str(refused.value)
     assert aws.groups["S-Grouptrn-x"]["scalingConfig"]["desiredSize"] == 2
+
+
+def test_the_size_of_a_group_that_is_being_changed_can_be_waited_for() -> None:
+    assert scale(CLUSTER, "trn", 2, Aws("UPDATING"), busy=idle) == "S-Grouptrn-x"
 
 
 def test_problems_are_those_that_aws_reports() -> None:

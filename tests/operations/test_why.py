@@ -20,7 +20,7 @@ from tests.sandbox.test_cloudformation import PCS
 from tests.support import until
 from tests.told import told
 from trainium_cdk.operations.supply import closed
-from trainium_cdk.operations.why import EVENTS, LINES, _allowed, eks_issues, failed_events, log_lines, why
+from trainium_cdk.operations.why import EMPTY_PAGES, EVENTS, LINES, _allowed, eks_issues, failed_events, log_lines, why
 
 NOW = dt.datetime(2026, 11, 24, 7, 0, tzinfo=dt.UTC)
 ID = "arn:aws:cloudformation:us-east-1:111122223333:stack/TrnEksStack/0"
@@ -116,6 +116,16 @@ def test_known_errors_come_before_other_lines(messages: list[str], told: list[st
     logs = client("logs")
     with Stubber(logs) as answers:
         answers.add_response("filter_log_events", log(*messages))
+        assert [e.text for e in log_lines(logs, "/g", NOW)] == told
+
+
+@pytest.mark.parametrize(("empty", "told"), [(EMPTY_PAGES - 1, ["ERROR one"]), (EMPTY_PAGES, [])])
+def test_empty_pages_of_a_log_are_not_its_end(empty: int, told: list[str]) -> None:
+    logs = client("logs")
+    with Stubber(logs) as answers:
+        for number in range(empty):
+            answers.add_response("filter_log_events", {"events": [], "nextToken": str(number)})
+        answers.add_response("filter_log_events", log("ERROR one"))
         assert [e.text for e in log_lines(logs, "/g", NOW)] == told
 
 

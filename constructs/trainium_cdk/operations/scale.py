@@ -73,6 +73,11 @@ def scale(
         raise ScaleError(
             f"node group {group} is {found['status']}. Wait until it is ACTIVE, or fix it with a deployment"
         )
+    if found["status"] == "UPDATING" and nodes != bounds["desiredSize"]:
+        raise ScaleError(
+            f"EKS is changing node group {group}, as a deployment or another `trn scale` requested, and takes no further change meanwhile. Try "
+            f"again in some minutes; the group has {bounds['desiredSize']} nodes, or gets them"
+        )
     if nodes < bounds["desiredSize"]:
         _spare(found, group, nodes, client("autoscaling"), busy(name), force=force)
     if bounds["desiredSize"] != nodes:

@@ -29,6 +29,8 @@ _TELLS = re.compile(r"trn-bootstrap|\(Code:|\b(ERROR|FATAL|CRITICAL)\b|[Ff]ailed
 _OWN = re.compile(r"trn-bootstrap( entry)?: ")
 PAGES, LINES, EVENTS = 20, 12, 8
 """Most pages of a log that are read, lines of a log and events of a stack that are shown."""
+EMPTY_PAGES = 200
+"""Most pages without an event: CloudWatch returns them while it searches the streams of other, older nodes (API reference, 2026-11)."""
 
 
 RECENT = dt.timedelta(days=1)
@@ -146,9 +148,11 @@ def log_lines(logs: Any, group: str, since: dt.datetime) -> list[Evidence]:
 
 def _events(logs: Any, group: str, since: dt.datetime) -> Iterator[Mapping[str, Any]]:
     request = {"logGroupName": group, "startTime": int(since.timestamp() * 1000)}
-    for number, page in enumerate(logs.get_paginator("filter_log_events").paginate(**request)):
+    full = empty = 0
+    for page in logs.get_paginator("filter_log_events").paginate(**request):
         yield from page["events"]
-        if number + 1 == PAGES:
+        full, empty = (full + 1, empty) if page["events"] else (full, empty + 1)
+        if full == PAGES or empty == EMPTY_PAGES:
             return
 
 

@@ -130,7 +130,8 @@ class SharedVolume(Settings):
     mount_dir: MountDir
     """Where every node mounts it."""
     security_group: SecurityGroupId | None = None
-    """Security group of its servers. It gets rules that allow access from the cluster. Default: access is already allowed."""
+    """Security group of its servers. It gets rules that allow access from the cluster. Of volumes with one group, the first in the list has
+    the rules: leave it there, as EC2 refuses a second rule of the same content while the first is there. Default: access is already allowed."""
     iam: bool = False
     """EFS: nodes mount it as an IAM identity that may read and write, which the EFS of another stack of this library requires. It cannot
     change later."""
