@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from tests.support import golden, many, table
 from trainium_cdk import outputs, settings
 from trainium_cdk.cli.options import read_cluster
+from trainium_cdk.jobs import JobError, Script
+from trainium_cdk.jobs.plan import plan
 from trainium_cdk.outputs.contract import KEPT_DAYS
 from trainium_cdk.outputs.pcs import pcs_outputs
 from trainium_cdk.outputs.read import deployed, deployment, elsewhere, stacks
@@ -248,9 +250,15 @@ def test_a_stack_is_read(name: str, region: str | None) -> None:
 
 @pytest.mark.usefixtures("account")
 @pytest.mark.parametrize(
-    "status", ["UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "IMPORT_COMPLETE", "IMPORT_ROLLBACK_COMPLETE"]
+    "status",
+    [
+        "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS",
+        "UPDATE_ROLLBACK_COMPLETE_CLEANUP_IN_PROGRESS",
+        "IMPORT_COMPLETE",
+        "IMPORT_ROLLBACK_COMPLETE",
+    ],
 )
-def test_a_stack_is_read_whose_last_change_has_succeeded(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_is_read_whose_last_change_has_ended(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ACCOUNT["us-east-1"], "e", stack(status, **GOOD))
     assert outputs.read("e") == outputs.parse("e", "us-east-1", GOOD)
 
@@ -264,6 +272,18 @@ def test_a_stack_that_cannot_be_read(arguments: tuple[str, ...], message: str) -
     with pytest.raises(outputs.OutputsError) as caught:
         outputs.read(*arguments)
     assert str(caught.value) == message
+
+
+@pytest.mark.usefixtures("account")
+@pytest.mark.parametrize("status", ["UPDATE_FAILED", "UPDATE_ROLLBACK_FAILED"])
+def test_a_stack_whose_update_failed_cannot_be_deployed_again(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ACCOUNT["us-east-1"], "e", stack(status, **GOOD))
+    with pytest.raises(outputs.OutputsError) as caught:
+        outputs.read("e")
+    assert str(caught.value) == (
+        f"stack e is {status}, not deployed. Its last deployment failed: `trn why e` has the cause, and `trn diff` prints the command that "
+        "ends its rollback"
+    )
 
 
 @pytest.mark.usefixtures("account")
@@ -309,8 +329,13 @@ def test_teams() -> None:
     without = cluster.model_copy(update={"teams": ()})
     with pytest.raises(outputs.OutputsError, match=r"^Stack has no team 'audio'; it has none \(eks.queues\)$"):
         without.of_team("audio")
-    with pytest.raises(outputs.OutputsError, match="team speech of Stack has no nodes"):
-        cluster.of_team("speech")
+    speech = cluster.of_team("speech")  # its jobs of before can be listed and cancelled
+    assert (speech.namespace, speech.fleets) == ("speech", ())
+    for more in ({}, {"queue": "trn"}, {"instance_type": "trn1.32xlarge"}):
+        with pytest.raises(
+            JobError, match=r"^team speech of Stack has no nodes\. Raise its max_nodes \(.* deploy again$"
+        ):
+            plan(Script(filename="a.sh", content=b"true", **more), speech)
 
 
 def test_one_of_several_users() -> None:

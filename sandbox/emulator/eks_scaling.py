@@ -71,6 +71,11 @@ def update(cluster: str, name: str, request: dict[str, Any]) -> Any:
     group = eks._nodegroups.get(f"{cluster}/{name}")
     if group is None:
         return eks._error(404, "ResourceNotFoundException", f"No node group found for name: {name}.")
+    status = ec2_reservations.given("nodegroups.json", {}).get(name, {}).get("status", "ACTIVE")
+    if status not in ("ACTIVE", "DEGRADED"):
+        return eks._error(
+            409, "ResourceInUseException", "Nodegroup cannot be updated as it is currently not in Active State"
+        )
     sizes = {**group["scalingConfig"], **request.get("scalingConfig", {})}
     least, most, desired = (int(sizes[key]) for key in _SIZES)
     if desired < least:

@@ -183,6 +183,10 @@ def create_data_repository_association(data: Data) -> Data:
         raise ApiError("BadRequest", f"DataRepositoryPath '{path}' is not an s3:// URI")
     if s3._bucket_owner_account(match[1]) is None:
         raise ApiError("BadRequest", f"The S3 bucket '{match[1]}' of DataRepositoryPath does not exist")
+    for other in associations.values():
+        if other["FileSystemId"] == data["FileSystemId"]:
+            _refuse_overlap("file system", data.get("FileSystemPath", "/"), other["FileSystemPath"])
+            _refuse_overlap("data repository", path, other["DataRepositoryPath"])
     identifier = "dra-0" + uuid.uuid4().hex[:16]
     associations[identifier] = {
         "AssociationId": identifier, "ResourceARN": _arn("association", identifier),
@@ -193,6 +197,15 @@ def create_data_repository_association(data: Data) -> Data:
         "Tags": data.get("Tags") or [],
     }  # fmt: skip
     return {"Association": associations[identifier]}
+
+
+def _refuse_overlap(what: str, path: str, other: str) -> None:
+    """Each association has a directory and a prefix of its own (FSx API reference, CreateDataRepositoryAssociation)."""
+    a, b = f"{path.rstrip('/')}/", f"{other.rstrip('/')}/"
+    if a.startswith(b) or b.startswith(a):
+        raise ApiError(
+            "BadRequest", f"The {what} path '{path}' overlaps with that of another data repository association"
+        )
 
 
 def _known_association(identifier: str) -> Data:

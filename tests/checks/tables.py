@@ -69,6 +69,11 @@ SHAPE = [
         "it has 41 items, and may have 40. Fix: remove some",
     ),
     (
+        f"eks: {{data_buckets: [{_flow('corpus-%d', 101)}]}}  # <-",
+        "eks.data_buckets",
+        "it has 101 items, and may have 100. Fix: remove some",
+    ),
+    (
         f"eks: {{node_groups: [{{user_data: '#!/bin/sh # {'ä' * 6000}'}}]}}  # <-",
         "eks.node_groups[0].user_data",
         "it has 12,012 bytes in UTF-8, and EC2 accepts 12,000 beside the stack's own user data",
@@ -81,5 +86,17 @@ NOTICES = [
         "warning",
         "pcluster.queues",
         "with 20 queues or more, cluster updates may fail: the head node has 30 s to read the launch templates of all queues. Fix",
+    ),
+    (
+        f"pcluster: {{node_policies: [{_flow('arn:aws:iam::111122223333:policy/parallelcluster/p%d', 8)}]}}",
+        "warning",
+        "pcluster.node_policies",
+        "IAM allows 10 policies on a role where the account's quota was not raised, and the head node's has 3 others: the cluster's creation",
+    ),
+    (
+        f"eks: {{users: [{_flow('arn:aws:iam::111122223333:user/researcher-%02d', 40)}]}}",
+        "warning",
+        "eks.users",
+        "the trust policy of the role that `trn` takes has 2,071 characters, and IAM accepts 2,048 where the account's quota was not raised",
     ),
 ]

@@ -26,6 +26,7 @@ LINES = """welcome to the head node
 NodeName=compute1-dy-trn-1 Arch=x86_64 NodeAddr=10.0.0.7 State=MIXED+CLOUD Partitions=compute1 BootTime=2026-11-24T08:00:00 Comment=a
 NodeName=compute1-dy-trn-2 NodeAddr=compute1-dy-trn-2 State=IDLE+CLOUD+POWERED_DOWN Partitions=compute1 BootTime=None
 NodeName=compute1-dy-trn-3 NodeAddr=10.0.0.9 State=DOWN*+CLOUD Partitions=compute1 Reason=(Code:InsufficientInstanceCapacity) no luck [root@2026-11-24T08:00:00]
+NodeName=compute1-dy-trn-4 NodeAddr=10.0.0.10 State=ALLOCATED+CLOUD+DRAIN+POWER_DOWN Partitions=compute1 Reason=POWER_DOWN_ASAP [root@2026-11-24T08:00:00]
 trn-job compute1-dy-trn-1 bert-1:train
 """
 
@@ -48,6 +49,13 @@ def test_parse() -> None:
             state="down*+cloud",
             reason="(Code:InsufficientInstanceCapacity) no luck",
             address="10.0.0.9",
+        ),
+        Node(
+            "compute1-dy-trn-4",
+            **common,
+            state="allocated+cloud+drain+power_down",
+            reason="POWER_DOWN_ASAP",
+            address="10.0.0.10",
         ),
     )
 
@@ -82,6 +90,22 @@ def test_the_nodes_of_a_real_slurm(slurm: LocalSlurm, local_aws: LocalAws, tmp_p
     assert f"{job.id}: 2 nodes, below network nodes that are not known" in near.stderr + near.stdout
     go.touch()
     assert backend.wait(job.id, 300).ok
+
+
+def test_a_node_has_a_job_that_is_suspended_or_has_a_name_of_several_words(slurm: LocalSlurm) -> None:  # noqa: F811
+    """To Slurm, the node of a suspended job is idle."""
+    backend = SlurmBackend(CLUSTER, LocalTransport(env=slurm.node_env(), interval=0.2))
+    job = backend.submit(Script(filename="w.sh", content=b"sleep 600"))
+    other = slurm.run(["sbatch", "--parsable", "-o", "/dev/null", "-J", "my long job", "--wrap", "sleep 600"])
+    assert wait_until(lambda: backend.status(job.id).state == "RUNNING", 300)
+    assert slurm.run(["scontrol", "suspend", job.stages["train"]]).returncode == 0
+
+    def busy() -> set[str]:
+        return {node.job for node in backend.nodes() if node.condition(0) == "busy"}
+
+    assert wait_until(lambda: busy() == {f"{job.id}:train", "my long job"}, 60), backend.nodes()
+    slurm.run(["scancel", other.stdout.strip()])
+    backend.cancel(job.id)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from sandbox import LocalAws
+from trainium_cdk.deployment import emptied_bucket
 from trainium_cdk.deployment.emptied_bucket import TAG, respond
 from trainium_cdk.deployment.request import Request
 
@@ -122,12 +123,42 @@ def test_a_bucket_that_is_gone_is_empty(local_aws: LocalAws) -> None:
     assert respond(deletion("gone-already-0123"), local_aws.client).physical_id == "gone-already-0123"
 
 
-def test_what_cannot_be_deleted_is_an_error(local_aws: LocalAws, bucket: str) -> None:
+def test_what_cannot_be_deleted_is_an_error(local_aws: LocalAws, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     s3 = local_aws.client("s3")
     s3.put_bucket_tagging(Bucket=bucket, Tagging=TAGGED)
-    s3.delete_objects = lambda **_: {"Errors": [{"Key": key, "Message": "Access Denied"} for key in "ab"]}
+    denied = {"Errors": [{"Key": key, "Message": "Access Denied"} for key in "ab"]}
+    monkeypatch.setattr(s3, "delete_objects", lambda **_: denied)
     with pytest.raises(RuntimeError, match=f"2 objects of {bucket} could not be deleted, such as a: Access Denied"):
         respond(deletion(bucket), lambda _: s3)
+
+
+@pytest.mark.parametrize("busy", [1, 99])
+def test_objects_for_which_s3_takes_no_more_requests_are_tried_again(
+    busy: int, local_aws: LocalAws, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a bucket with very many objects: S3 answers so for single ones of a request."""
+    s3, asked, slept = local_aws.client("s3"), list[int](), list[float]()
+    monkeypatch.setattr(emptied_bucket.time, "sleep", slept.append)
+    s3.put_bucket_tagging(Bucket=bucket, Tagging=TAGGED)
+    delete = s3.delete_objects
+
+    def some(**given: Any) -> Any:
+        *now, later = given["Delete"]["Objects"]
+        asked.append(len(now) + 1)
+        if len(asked) > busy:
+            return delete(**given)
+        if now:
+            delete(**{**given, "Delete": {"Objects": now, "Quiet": True}})
+        return {"Errors": [{**later, "Code": "SlowDown", "Message": "Please reduce your request rate."}]}
+
+    monkeypatch.setattr(s3, "delete_objects", some)
+    if busy == 1:
+        respond(deletion(bucket), lambda _: s3)
+        assert (versions(s3, bucket), asked, slept) == ([], [4, 1], [5.0])
+    else:
+        with pytest.raises(RuntimeError, match=r"1 objects of .* Please reduce your request rate"):
+            respond(deletion(bucket), lambda _: s3)
+        assert asked == [4, 1, 1, 1, 1, 1]
 
 
 def test_a_bucket_whose_policy_no_longer_names_the_function_is_kept() -> None:

@@ -215,6 +215,29 @@ def test_a_node_that_was_cordoned_is_as_usable_as_before(ready: bool) -> None:
     assert change(decide([there], [], NOW, LIMITS)) == expected
 
 
+@pytest.mark.parametrize(("mark", "cordon"), [("", ()), (str(int(NOW - 400)), ("n0",))])
+def test_a_node_that_fails_with_its_job_has_five_minutes_to_recover(mark: str, cordon: tuple[str, ...]) -> None:
+    """The last run saw it busy, or idle: its plug-in is restarted, or someone has drained it."""
+    node = {
+        "metadata": {
+            "name": "n0",
+            "annotations": {look.IDLE_SINCE: mark, look.NOT_OURS: "true"},
+            "creationTimestamp": "2026-11-01T00:00:00Z",
+        },
+        "spec": {"providerID": "aws:///a/i-0"},
+        "status": {"allocatable": {"neuron": "0"}, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    instances = [{"InstanceId": "i-0", "LifecycleState": "InService"}]
+    scaling = {"MinSize": 0, "MaxSize": 1, "DesiredCapacity": 1, "AvailabilityZones": ["a"], "Instances": instances}
+    found = look.Found(
+        look.GroupSettings("trn", "trn", "trn1.32xlarge", (16,)), {"status": "ACTIVE"}, scaling, {}, None
+    )
+    cluster = look.Cluster(["neuron"], {}, [node], [], [], [], NOW)
+    there = cluster.group(found, {}, [], atomic=False)
+    assert change(decide([there], [], NOW, LIMITS)).cordon == cordon
+    assert cluster.marks([there]) == ({} if mark else {"n0": {look.IDLE_SINCE: str(int(NOW))}})
+
+
 @pytest.mark.parametrize(
     ("quantity", "devices"), [("16", 16), ("16e0", 16), ("1E3", 1000), ("1k", 1000), ("1Ki", 1024), ("1E", 10**18)]
 )

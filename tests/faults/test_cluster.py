@@ -10,6 +10,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -271,3 +272,37 @@ def strategy(template: Template, value: str) -> dict[str, Any]:
     scheduling = copy.deepcopy(cluster["Properties"]["ClusterConfiguration"]["Scheduling"])
     scheduling["SlurmSettings"]["QueueUpdateStrategy"] = value
     return {"Scheduling": scheduling}
+
+
+@pytest.mark.sweep
+def test_a_cluster_of_another_name_that_cannot_be_created(
+    local_aws: LocalAws, drivers: list[Driver], tmp_path: Path
+) -> None:
+    """The way on from what ParallelCluster cannot change: the old cluster is as it was, and the new one's log has the cause."""
+    driver, _ = drivers
+    before = inventory(local_aws.client)
+    made: list[Template] = []
+    for number, name in enumerate((CLUSTER, "renamed-slurm")):
+        data = {"name": "named", "registry": {"enabled": False}, "pcluster": {"cluster_name": name}}
+        folder = tmp_path / str(number)
+        made.append(assemble(settings.validate(data), TrnPclusterStack, "Named", folder))
+        publish(local_aws, folder)
+    assert driver.create(made[0]) == "CREATE_COMPLETE", driver.failures()
+    head = head_node(local_aws)
+    local_aws.set_answers("cluster-faults", {"renamed-slurm": {"create": "HeadNodeBootstrapFailure"}})
+    assert driver.update(made[1]) == "UPDATE_ROLLBACK_COMPLETE"
+    assert head_node(local_aws) == head
+    [group] = local_aws.client("logs").describe_log_groups(logGroupNamePrefix="/aws/parallelcluster/renamed-slurm-")[
+        "logGroups"
+    ]
+    step = "trn-bootstrap: step 'check-mounts' failed on head node ip-10-0-0-5: /fsx is not mounted"
+    node_log(local_aws, group["logGroupName"], "ip-10-0-0-5.i-0123456789abcdef0.syslog", step)
+    assert step in trn(local_aws, "why", driver.name)
+    local_aws.set_answers("cluster-faults", None)
+    assert driver.update(made[1]) == "UPDATE_COMPLETE", driver.failures()
+    assert head_node(local_aws) == ("", "gone")
+    destroyed = completed(
+        [TRN, "destroy", driver.name, "--yes"], env=local_aws.env, stdin=subprocess.DEVNULL, timeout=600
+    )
+    assert destroyed.returncode == 0, destroyed.stderr
+    assert beyond(inventory(local_aws.client), before) == {}

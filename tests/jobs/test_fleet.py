@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet as nodes
 from tests.jobs.conftest import make_cluster, with_program
-from tests.support import TRN, completed
+from tests.support import TRN, completed, until
 from trainium_cdk.errors import ScaleError, TransportError
 from trainium_cdk.jobs import Script, SlurmBackend
 from trainium_cdk.jobs.slurm import fleet
@@ -43,6 +44,12 @@ def test_the_fleet_is_stopped_and_started(backend: SlurmBackend, slurm: LocalSlu
     assert f"1 job runs or waits ({job.id}), and stopping the fleet ends their nodes" in refused
     assert fleet.status(backend).status == "RUNNING"
     backend.cancel(job.id)
+    plain = slurm.run(["sbatch", "--parsable", "-o", "/dev/null", "--wrap", "sleep 3600"]).stdout.strip()
+    refused = trn("stop", code=1)
+    assert f"1 job runs or waits ({plain} of {getpass.getuser()})" in refused
+    assert "those of srun and salloc are lost" in refused
+    slurm.run(["scancel", plain])
+    assert until(lambda: not backend.others())
     assert trn("stop") == "the fleet is STOP_REQUESTED\nthe fleet is STOPPED\n"
     assert trn("stop") == "the fleet is STOPPED already\n"
     assert set(slurm.node_states().values()) <= {"down", "down*"}

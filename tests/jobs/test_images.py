@@ -12,10 +12,12 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from sandbox import LocalAws
 from tests.jobs.kubernetes.conftest import make_cluster
 from tests.support import completed
+from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import images
 from trainium_cdk.outputs import EksCluster
 
@@ -154,6 +156,25 @@ def test_a_build_that_runs_is_followed(
     assert said[-1] == (
         f"CodeBuild runs {followed}. If this is interrupted, it goes on: run the same command again to follow it"
     )
+
+
+def test_a_build_that_cannot_be_followed_goes_on(
+    cluster: EksCluster, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(**_: Any) -> None:
+        raise EndpointConnectionError(endpoint_url="https://codebuild")
+
+    codebuild = SimpleNamespace(
+        list_builds_for_project=lambda **_: {"ids": []},
+        batch_get_builds=unreachable,
+        start_build=lambda **_: {"build": {"id": "p:1"}},
+    )
+    real = boto3.client
+    monkeypatch.setattr(
+        boto3, "client", lambda name, **given: codebuild if name == "codebuild" else real(name, **given)
+    )
+    with pytest.raises(TransportError, match="p:1 goes on: run the same command again to follow it"):
+        images.build(cluster, images.pack(folder), "cut", say=lambda _: None)
 
 
 @pytest.mark.parametrize("tag", ["a b", "$(x)", "-a", "a" * 129])

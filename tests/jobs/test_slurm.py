@@ -6,6 +6,7 @@ import errno
 import os
 import pwd
 import re
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -19,7 +20,6 @@ from sandbox.slurm import LocalSlurm
 from sandbox.slurm_packages import which
 from tests.jobs.conftest import counting, fleet, make_cluster, with_program
 from tests.support import completed, need, until
-from tests.told import told
 from trainium_cdk.jobs import (
     BertLarge,
     Follower,
@@ -283,6 +283,17 @@ def test_cancel(backend: SlurmBackend) -> None:
     assert backend.cancel(again.id).ok
 
 
+def test_a_job_whose_folder_was_deleted_is_cancelled(backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:
+    """`trn nodes` shows it, and it costs money."""
+    sent = backend.submit(script("echo began; sleep 600"))
+    assert until(lambda: "began" in log(backend, sent.id))
+    shutil.rmtree(shared / "trn/jobs" / sent.id)
+    assert sent.id in [job.id for job in backend.active()]
+    assert backend.cancel(sent.id).state == "CANCELLED"
+    assert sent.id not in [job.id for job in backend.active()]
+    assert not (shared / "trn/jobs" / sent.id / "cancelled").exists()
+
+
 def test_an_unknown_job(backend: SlurmBackend) -> None:
     for ask in (backend.status, backend.cancel, lambda id: list(backend.logs(id))):
         for id in ("bert-large-20200101-000000", "", "../jobs", "$(reboot)", "x" * 200):
@@ -428,39 +439,6 @@ def test_list(backend: SlurmBackend) -> None:
     found = [j.id for j in backend.list()]
     assert [j for j in found if j.startswith("listed-")] == jobs[::-1]
     assert len(backend.list(2)) == 2
-
-
-def test_a_full_disk_at_the_start_is_reported(backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:
-    """Its first write fails with ENOSPC, before it can write down anything of itself."""
-    slurm.run(["scontrol", "update", "partitionname=compute1", "state=DOWN"])
-    job = backend.submit(script("true"))
-    (shared / "trn/jobs" / job.id / "state/train.part").symlink_to("/dev/full")
-    slurm.run(["scontrol", "update", "partitionname=compute1", "state=UP"])
-    ended = backend.wait(job.id, 600)
-    assert ended.state == "FAILED"
-    told("full disk", "ParallelCluster", "trn status", ended.current.reason)
-    assert "No space left on device" in log(backend, job.id)
-    (shared / "trn/jobs" / job.id / "state/train.part").unlink()
-    token = job.id.removeprefix("run-")
-    assert backend.submit(script("true"), token).resubmitted == ("train",)
-    assert backend.wait(job.id, 600).ok
-
-
-def test_a_disk_that_is_full_at_the_end_does_not_fail_the_job(backend: SlurmBackend) -> None:
-    job = backend.submit(script("ln -s /dev/full ../state/train.part"))
-    assert backend.wait(job.id, 600).ok
-
-
-def test_a_log_that_is_a_pipe_is_not_opened(backend: SlurmBackend, shared: Path) -> None:
-    """Reading it would wait for ever."""
-    job = backend.submit(script("true"))
-    assert backend.wait(job.id, 600).ok
-    file = shared / "trn/jobs" / job.id / "logs/train.log"
-    file.unlink()
-    os.mkfifo(file)
-    for follow in (False, True):
-        with pytest.raises(JobError, match=f"the log of {job.id}'s train is not a regular file, and was not opened"):
-            list(backend.logs(job.id, follow=follow))
 
 
 def test_another_user_of_the_head_node_gets_the_owners_name(tmp_path: Path) -> None:

@@ -84,6 +84,23 @@ def test_a_command_on_a_node(
         jobs.execute(id, 5, ["true"])
 
 
+def test_a_command_on_the_node_of_a_member(
+    running: tuple[SlurmBackend, str], monkeypatch: pytest.MonkeyPatch, slurm: LocalSlurm
+) -> None:
+    """srun takes no number such as 2_5: a member's own one is Slurm's."""
+    jobs, _ = running
+    for name, value in slurm.node_env().items():
+        monkeypatch.setenv(name, value)
+    sent = jobs.submit(Script(filename="w.sh", content=b"sleep 600", array="5-6"))
+    assert wait_until(lambda: all(m.state == "RUNNING" for m in jobs.status(sent.id).members), 300)
+    for member in jobs.status(sent.id).members:
+        assert jobs.on_nodes(f"{sent.id}/{member.name}", 'echo "$SLURMD_NODENAME"') == {0: f"{member.nodes}\n"}
+        assert jobs.execute(f"{sent.id}/{member.name}", 0, ["test", "-d", "."]) == 0
+    with pytest.raises(JobError, match=f"{sent.id} is an array of 2. Name a member, for example {sent.id}/5"):
+        jobs.execute(sent.id, 0, ["true"])
+    jobs.cancel(sent.id)
+
+
 @pytest.fixture
 def far(
     running: tuple[SlurmBackend, str], slurm: LocalSlurm, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch

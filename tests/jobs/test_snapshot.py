@@ -76,11 +76,12 @@ def test_the_members_of_an_array_are_told_apart() -> None:
     """Of each: Slurm's own line if it has the array's name and comment, else what the member wrote under the array's number."""
     ours = "j-1:train|trn:j-1"
     answer = (
-        "trn-stage train 8\ntrn-array 0-4,9%2\n"
+        "trn-stage train 8\ntrn-array 0-5,9%2\n"
         f"trn-task 8|0|RUNNING|None|n1|{T}|N/A|{ours}\n"
         f"trn-task 8|1|PENDING|JobArrayTaskLimit||N/A|N/A|{ours}\ntrn-gone 2\n"
         f"trn-task 8|3|RUNNING|None|n3|{T}|N/A|j-2:train|trn:j-2\n"
         f"trn-task 8|4|RUNNING|None|n4|{T}|N/A|{ours}x\ntrn-member 4 ended 8 3 1700000000 n4\n"
+        f"trn-task 8|5|PENDING|launch failed requeued held||N/A|N/A|{ours}\n"
         f"trn-task 7|9|RUNNING|None|n9|{T}|N/A|{ours}\ntrn-member 9 ended 6 0 1700000000 n9\n"
     )
     (job,) = parse(marked(JOB + answer), CLUSTER).jobs
@@ -90,9 +91,15 @@ def test_the_members_of_an_array_are_told_apart() -> None:
         ("2", "8_2", "CANCELLED", ""),
         ("3", "8_3", "LOST", ""),
         ("4", "8_4", "FAILED", "n4"),
+        ("5", "8_5", "PENDING", ""),
         ("9", "8_9", "LOST", ""),
     ]
     assert [(s.name, s.number, s.state) for s in job.stages] == [("train", "8", "RUNNING")]
+    held = "it could not be started on its nodes, and is held: scontrol release 8_5"
+    assert job.members[5].reason == held
+    assert job.members[3].reason.endswith("Submit it alone (--array 3) with a new token")
+    (job,) = parse(marked(f"{JOB}trn-stage train 8\ntrn-array 0-1\n"), CLUSTER).jobs
+    assert all(member.reason.endswith("Submit it again with the same token") for member in job.members)
 
 
 def test_a_job_with_a_damaged_record_has_a_row_that_reports_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from trainium_cdk import outputs, settings
+from trainium_cdk.cli.scale import _busy
 from trainium_cdk.deployment.node_group_size import respond
 from trainium_cdk.deployment.request import Request
-from trainium_cdk.errors import ScaleError
+from trainium_cdk.errors import ApiError, ScaleError
 from trainium_cdk.operations.scale import Progress, advice, busy, progress, scale, wait
 
 SHORTAGE = (
@@ -131,6 +133,32 @@ def test_nodes_are_in_use_by_the_jobs_pods() -> None:
     assert busy(SimpleNamespace(list=lambda kind, **_: found[kind]), "n") == {"i-a"}
 
 
+def test_nodes_are_in_use_by_the_pods_of_each_team(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And where those of a team cannot be seen, any node may be."""
+    denied = ["vision"]
+
+    def api(cluster: outputs.EksCluster) -> Any:
+        def listed(kind: str, **_: str) -> list[dict[str, Any]]:
+            if cluster.namespace in denied:
+                raise ApiError(403, "Forbidden", "pods is forbidden")
+            pod = {"spec": {"nodeName": cluster.namespace}, "status": {"phase": "Running"}}
+            node = {"metadata": {"name": cluster.namespace}, "spec": {"providerID": f"aws:///z/i-{cluster.namespace}"}}
+            return [pod if kind == "Pod" else node]
+
+        return SimpleNamespace(list=listed, close=lambda: None)
+
+    connecting = importlib.import_module("trainium_cdk.jobs.kubernetes.connect")  # `connect` is also a function's name
+    monkeypatch.setattr(connecting, "kubernetes_api", api)
+    teams = tuple(outputs.eks.Team(namespace=name) for name in ("speech", "vision"))
+    shared = CLUSTER.model_copy(update={"teams": teams})
+    assert _busy(CLUSTER, "n", False) == {"i-training"}
+    assert _busy(shared, "n", True) == {"i-training", "i-speech"}
+    with pytest.raises(ScaleError, match=r"in use by team vision: pods is forbidden\. .* with --force$"):
+        _busy(shared, "n", False)
+    denied.clear()
+    assert _busy(shared, "n", False) == {"i-training", "i-speech", "i-vision"}
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 4])
 @pytest.mark.parametrize("group", ["trn", "S-Grouptrn-x"])
 def test_a_group_is_scaled_within_its_bounds(group: str, nodes: int) -> None:
@@ -149,6 +177,8 @@ def test_a_group_is_scaled_within_its_bounds(group: str, nodes: int) -> None:
         ("ACTIVE", "tnr", 1, "has no node group tnr; it has other, trn"),
         *((status, "trn", 3, f"node group trn is {status}. Wait until it is ACTIVE")
           for status in ("CREATING", "DELETING", "CREATE_FAILED", "DELETE_FAILED")),
+        ("UPDATING", "trn", 1, "EKS is changing node group trn, as a deployment or another `trn scale` requested"),
+        ("UPDATING", "trn", 4, "the group has 2 nodes, or gets them"),
     ],
 )  # fmt: skip
 def test_it_is_refused(status: str, group: str, nodes: int, message: str) -> None:
@@ -157,6 +187,10 @@ def test_it_is_refused(status: str, group: str, nodes: int, message: str) -> Non
         scale(CLUSTER, group, nodes, aws, busy=idle)
     assert message in str(refused.value)
     assert aws.groups["S-Grouptrn-x"]["scalingConfig"]["desiredSize"] == 2
+
+
+def test_the_size_of_a_group_that_is_being_changed_can_be_waited_for() -> None:
+    assert scale(CLUSTER, "trn", 2, Aws("UPDATING"), busy=idle) == "S-Grouptrn-x"
 
 
 def test_problems_are_those_that_aws_reports() -> None:

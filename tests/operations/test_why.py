@@ -20,7 +20,7 @@ from tests.sandbox.test_cloudformation import PCS
 from tests.support import until
 from tests.told import told
 from trainium_cdk.operations.supply import closed
-from trainium_cdk.operations.why import EVENTS, LINES, _allowed, eks_issues, failed_events, log_lines, why
+from trainium_cdk.operations.why import EMPTY_PAGES, EVENTS, LINES, _allowed, eks_issues, failed_events, log_lines, why
 
 NOW = dt.datetime(2026, 11, 24, 7, 0, tzinfo=dt.UTC)
 ID = "arn:aws:cloudformation:us-east-1:111122223333:stack/TrnEksStack/0"
@@ -78,6 +78,23 @@ def test_the_first_cause_is_found_in_a_nested_stack_and_consequences_are_left_ou
     assert len(failed) < EVENTS
 
 
+@pytest.mark.parametrize("failing", [True, False])
+def test_a_deletion_that_failed_is_the_last_operation(failing: bool) -> None:
+    """One that did not fail is passed over: CloudFormation deletes a stack whose creation failed."""
+    own = [
+        event(8, "Files", "AWS::S3::Bucket", "DELETE_FAILED", "The bucket you tried to delete is not empty"),
+        event(7, "TrnEksStack", STACK, "DELETE_IN_PROGRESS", "User Initiated", ID),
+        event(2, "Nodes", "AWS::EKS::Nodegroup", "UPDATE_FAILED", "of an earlier update"),
+        event(1, "TrnEksStack", STACK, "UPDATE_IN_PROGRESS", "User Initiated", ID),
+    ]
+    cloudformation = client("cloudformation")
+    with Stubber(cloudformation) as answers:
+        answers.add_response("describe_stack_events", {"StackEvents": own[not failing :]}, {"StackName": ID})
+        since, failed = failed_events(cloudformation, ID)
+    assert since == NOW + dt.timedelta(minutes=7 if failing else 1)
+    assert [e.where.split()[0] for e in failed] == (["Files"] if failing else ["Nodes"])
+
+
 def log(*messages: str) -> dict[str, Any]:
     at = int(NOW.timestamp() * 1000)
     return {"events": [{"logStreamName": "s", "timestamp": at + i, "message": m} for i, m in enumerate(messages)]}
@@ -102,8 +119,20 @@ def test_known_errors_come_before_other_lines(messages: list[str], told: list[st
         assert [e.text for e in log_lines(logs, "/g", NOW)] == told
 
 
-def test_the_cause_is_in_the_stack_and_logs_of_the_slurm_cluster() -> None:
-    """Its own stack has failures of an earlier creation too, and another cluster's log groups begin the same."""
+@pytest.mark.parametrize(("empty", "told"), [(EMPTY_PAGES - 1, ["ERROR one"]), (EMPTY_PAGES, [])])
+def test_empty_pages_of_a_log_are_not_its_end(empty: int, told: list[str]) -> None:
+    logs = client("logs")
+    with Stubber(logs) as answers:
+        for number in range(empty):
+            answers.add_response("filter_log_events", {"events": [], "nextToken": str(number)})
+        answers.add_response("filter_log_events", log("ERROR one"))
+        assert [e.text for e in log_lines(logs, "/g", NOW)] == told
+
+
+@pytest.mark.parametrize("before", ["", "old"])
+def test_the_cause_is_in_the_stack_and_logs_of_the_slurm_cluster(before: str) -> None:
+    """Its own stack has failures of an earlier creation too, and another cluster's log groups begin the same. `before`: the cluster
+    whose name was changed, which a failed update has gone back to."""
     name, its_id = "trn", ID.replace("TrnEksStack", "trn")
     listed = [
         {"StackName": n, "StackId": id, "CreationTime": NOW, "StackStatus": "ROLLBACK_COMPLETE"}
@@ -113,13 +142,14 @@ def test_the_cause_is_in_the_stack_and_logs_of_the_slurm_cluster() -> None:
     shortage = "We currently do not have sufficient m7i.large capacity in the Availability Zone you requested"
     own = [
         event(5, "Cluster", "Custom::PclusterCluster", "CREATE_FAILED", failed),
-        event(1, "Own", STACK, "CREATE_IN_PROGRESS", physical=ID),
+        event(2, "Name", "Custom::TrnClusterName", "CREATE_COMPLETE", physical=name),
+        event(1, "Own", STACK, "UPDATE_IN_PROGRESS" if before else "CREATE_IN_PROGRESS", physical=ID),
     ]
     its = [
         event(3, "HeadNode", "AWS::EC2::Instance", "CREATE_FAILED", shortage, stack=its_id),
         event(0, "Role", "AWS::IAM::Role", "CREATE_FAILED", "of an earlier creation", stack=its_id),
     ]
-    template = {"Resources": {"C": {"Type": "Custom::PclusterCluster", "Properties": {"ClusterName": name}}}}
+    template = {"Resources": {"C": {"Type": "Custom::PclusterCluster", "Properties": {"ClusterName": before or name}}}}
     groups = [
         {"logGroupName": f"/aws/parallelcluster/{group}", "creationTime": created}
         for group, created in (("trn-202611240000", 1), ("trn-202611240700", 2), ("trn-b-202611240800", 3))
@@ -129,11 +159,16 @@ def test_the_cause_is_in_the_stack_and_logs_of_the_slurm_cluster() -> None:
         answers.add_response("list_stacks", {"StackSummaries": listed})
         answers.add_response("describe_stack_events", {"StackEvents": own}, {"StackName": ID})
         answers.add_response("get_template", {"TemplateBody": json.dumps(template)})
-        answers.add_response("list_stacks", {"StackSummaries": listed})
+        answers.add_response("describe_stack_events", {"StackEvents": own}, {"StackName": ID})
+        for _ in (before, name) if before else (name,):
+            answers.add_response("list_stacks", {"StackSummaries": listed})
         answers.add_response("describe_stack_events", {"StackEvents": its}, {"StackName": its_id})
         since = int((NOW + dt.timedelta(minutes=1)).timestamp() * 1000)
         function = {"logGroupName": "/aws/lambda/pcluster-cfn-0", "startTime": since}
         logged.add_response("filter_log_events", log("ERROR in the function"), function)
+        if before:
+            its_prefix = {"logGroupNamePrefix": "/aws/parallelcluster/old-"}
+            logged.add_response("describe_log_groups", {"logGroups": []}, its_prefix)
         prefix = {"logGroupNamePrefix": "/aws/parallelcluster/trn-"}
         logged.add_response("describe_log_groups", {"logGroups": groups}, prefix)
         nodes = {"logGroupName": "/aws/parallelcluster/trn-202611240700", "startTime": since}

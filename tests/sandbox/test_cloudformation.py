@@ -76,7 +76,8 @@ def physical(aws: LocalAws, name: str) -> dict[str, str]:
 
 
 def failures(aws: LocalAws, name: str) -> str:
-    events = aws.client("cloudformation").describe_stack_events(StackName=name)["StackEvents"]
+    pages = aws.client("cloudformation").get_paginator("describe_stack_events").paginate(StackName=name)
+    events = [event for page in pages for event in page["StackEvents"]]
     return " | ".join(event.get("ResourceStatusReason", "") for event in events if "FAILED" in event["ResourceStatus"])
 
 
@@ -108,6 +109,32 @@ def test_a_change_that_replaces_leaves_only_the_successor(local_aws: LocalAws, r
     assert {key for key in before if before[key] != after[key]} == {"Subnet", "Nat", "Lustre"}
     sizes = {kind: len(names) for kind, names in existing.items()}
     assert {kind: len(names) for kind, names in inventory(local_aws.client).items()} == sizes
+
+
+def test_the_subnet_of_a_replacement_has_addresses_of_its_own(local_aws: LocalAws, run: Run, name: str) -> None:
+    assert run(NETWORK) == "CREATE_COMPLETE"
+    before = physical(local_aws, name)
+    assert run(changed("Subnet", AvailabilityZoneId="use1-az5")) == "UPDATE_ROLLBACK_COMPLETE"
+    assert "The CIDR '10.0.0.0/20' conflicts with another subnet" in failures(local_aws, name)
+    assert physical(local_aws, name) == before
+
+
+def test_a_directory_is_linked_once(local_aws: LocalAws, run: Run, name: str) -> None:
+    """The new link of a replacement is created while the old one is there."""
+    template = copy.deepcopy(NETWORK)
+    template["Resources"]["Bucket"] = resource("S3::Bucket")
+    link = resource("FSx::DataRepositoryAssociation", FileSystemId={"Ref": "Lustre"}, FileSystemPath="/data")
+    link["Properties"]["DataRepositoryPath"] = {"Fn::Sub": "s3://${Bucket}/a"}
+    template["Resources"]["Link"] = link
+    assert run(template) == "CREATE_COMPLETE"
+    for change, what in (
+        ({"DataRepositoryPath": {"Fn::Sub": "s3://${Bucket}/b"}}, "file system path '/data'"),
+        ({"FileSystemPath": "/more"}, "data repository path 's3://"),
+    ):
+        again = copy.deepcopy(template)
+        again["Resources"]["Link"]["Properties"].update(change)
+        assert run(again) == "UPDATE_ROLLBACK_COMPLETE"
+        assert f"The {what}" in failures(local_aws, name)
 
 
 def test_a_nested_stack_names_its_parent(local_aws: LocalAws, run: Run, name: str) -> None:
@@ -188,6 +215,8 @@ BASES: dict[str, Template] = {
     "network": NETWORK,
     "pcs": PCS,
     "provider": {"Resources": {"Provider": resource("CloudFormation::Stack")}},
+    "role": {"Resources": {"Role": resource("IAM::Role", AssumeRolePolicyDocument={"Statement": []})}},
+    "policy": {"Resources": {"Policy": resource("IAM::ManagedPolicy", PolicyDocument={"Statement": []})}},
 }
 REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text("utf-8"))
 
@@ -205,6 +234,26 @@ def test_properties_that_aws_refuses_are_refused_and_rolled_back(
         entry["ResourceStatus"]
         for entry in local_aws.client("cloudformation").describe_stack_resources(StackName=name)["StackResources"]
     }
+
+
+def test_the_quotas_of_a_role_and_a_group_hold_for_what_is_added_later(
+    local_aws: LocalAws, run: Run, name: str
+) -> None:
+    nothing = {"Version": "2012-10-17", "Statement": []}
+    role = resource("IAM::Role", AssumeRolePolicyDocument=nothing)
+    policies = {
+        f"P{i}": resource("IAM::ManagedPolicy", PolicyDocument=nothing, Roles=[{"Ref": "Role"}]) for i in range(11)
+    }
+    assert run({"Resources": {"Role": role, **policies}}) == "ROLLBACK_COMPLETE"
+    assert "Cannot exceed quota for PoliciesPerRole: 10" in failures(local_aws, name)
+    local_aws.client("cloudformation").delete_stack(StackName=name)
+    settle(local_aws, name)
+    template = copy.deepcopy(NETWORK)
+    for port in range(61):
+        rule = {"GroupId": {"Ref": "Group"}, "IpProtocol": "tcp", "FromPort": 1000 + port, "ToPort": 1000 + port}
+        template["Resources"][f"R{port}"] = resource("EC2::SecurityGroupIngress", **rule, CidrIp="10.0.0.0/8")
+    assert run(template) == "ROLLBACK_COMPLETE"
+    assert "RulesPerSecurityGroupLimitExceeded" in failures(local_aws, name)
 
 
 def test_faults_fail_a_create_an_update_and_a_delete(local_aws: LocalAws, run: Run, name: str) -> None:

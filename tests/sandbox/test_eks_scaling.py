@@ -64,6 +64,17 @@ def test_a_smaller_size_ends_the_oldest_that_are_not_protected(local_aws: LocalA
         protect(*[third] * 51, on=True)
 
 
+def test_a_group_that_is_being_changed_takes_no_other_change(local_aws: LocalAws, group: str) -> None:
+    eks, fields = local_aws.client("eks"), local_aws.directory / "nodegroups.json"
+    fields.write_text('{"n": {"status": "UPDATING"}}')
+    try:
+        with pytest.raises(eks.exceptions.ResourceInUseException, match="not in Active State"):
+            eks.update_nodegroup_config(clusterName="sizes", nodegroupName="n", scalingConfig={"desiredSize": 1})
+    finally:
+        fields.unlink()
+    assert len(instances(local_aws, group)) == 4
+
+
 def test_a_reservation_is_made_as_a_whole_or_not_at_all(local_aws: LocalAws, group: str) -> None:
     ec2, scaling = local_aws.client("ec2"), local_aws.client("autoscaling")
     [found] = scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[group])["AutoScalingGroups"]

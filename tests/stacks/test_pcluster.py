@@ -96,6 +96,8 @@ def test_keep_keeps_data_and_delete_leaves_nothing() -> None:
         assert {r["DeletionPolicy"] for r in kept.values() if r["Type"] == kind} == {"Retain"}, kind
     logs = cluster(SLURM.template("fsx-persistent-s3"))["Properties"]["ClusterConfiguration"]["Monitoring"]["Logs"]
     assert logs["CloudWatch"]["DeletionPolicy"] == "Retain"
+    named = [r for r in kept.values() if r.get("DeletionPolicy") == "Retain" and "LogGroupName" in r["Properties"]]
+    assert not named  # the next deployment would fail on it
     by_default = SLURM.template("default").to_json()["Resources"].values()
     assert not [r for r in by_default if r.get("DeletionPolicy", "Delete") != "Delete"]
 

@@ -42,8 +42,12 @@ class Updates(Fact):
     """Resource type -> property -> (how its change affects running work, what to do)."""
     fixed: dict[str, dict[str, tuple[str, str]]]
     """Resource type -> property, or one of a property with a dot between them, that cannot change -> (what it means, what to do)."""
+    names: dict[str, str]
+    """Resource type -> the setting with its name."""
     grows_only: dict[str, dict[str, tuple[str, str]]]
-    """Resource type -> a size that cannot be lowered -> (what it means, what to do)."""
+    """Resource type -> a size or version that cannot be lowered -> (what it means, what to do)."""
+    ends: dict[str, dict[str, tuple[str, str]]]
+    """Resource type -> a size, as a property of a property, whose lowering ends what runs -> (what it means, what to do)."""
     empties: dict[str, tuple[str, str]]
     """Resource type whose update in place deletes something in another resource -> (what it means, what to do)."""
     moving: dict[str, tuple[str, ...]]

@@ -75,6 +75,10 @@ _LISTS = [
       ("Iam.AdditionalIamPolicies", "Networking.AdditionalSecurityGroups")),
     "Scheduling.SlurmSettings.CustomSlurmSettings",
 ]  # fmt: skip
+POLICIES_OF_A_ROLE = 10
+"""IAM's quota, if the account's was not raised (2026-11)."""
+_OTHER_POLICIES = 3
+"""Of the head node's role: the stack's two, and CloudWatchAgentServerPolicy, which ParallelCluster attaches (its templates at 3.16.1)."""
 
 
 class _Items(NamedTuple):
@@ -112,6 +116,19 @@ def overrides_are_sections(env: Environment) -> Iterator[Problem]:
 def policies_can_be_attached(env: Environment) -> Iterator[Problem]:
     for i, arn in enumerate(env.pcluster.node_policies):
         yield from _not_attachable(env, ("pcluster", "node_policies", i), arn)
+
+
+@RULES.add
+def a_role_takes_the_policies(env: Environment) -> Iterator[Problem]:
+    names = {arn for arn in env.pcluster.node_policies if not arn.endswith("/CloudWatchAgentServerPolicy")}
+    if len(names) + _OTHER_POLICIES > POLICIES_OF_A_ROLE:
+        yield warning(
+            ("pcluster", "node_policies"),
+            f"IAM allows {POLICIES_OF_A_ROLE} policies on a role where the account's quota was not raised, and the head node's has "
+            f"{_OTHER_POLICIES} others: the cluster's creation would fail",
+            f"combine policies, so that there are {POLICIES_OF_A_ROLE - _OTHER_POLICIES}, or raise IAM's quota `Managed policies per role` first",
+            value=f"{len(names)} policies",
+        )
 
 
 @RULES.add

@@ -70,6 +70,8 @@ def nodes(
         f"{counted(len(running), 'node is', 'nodes are')} on: {together(running)}"
         + (f". {off} {'is' if off == 1 else 'are'} powered down{'' if every else ' (--all)'}" if off else "")
     )
+    if getattr(jobs.cluster, "team", "") or getattr(jobs.cluster, "teams", ()):
+        say("A node without a job may run one of another team: trn clusters looks at all teams")
 
 
 def together(prices: Sequence[float | None]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -51,16 +52,20 @@ def scale(
 
 
 def _busy(cluster: EksCluster, nodegroup: str, force: bool) -> set[str]:
+    """Of all teams: a node group is theirs together."""
     from trainium_cdk.jobs.kubernetes.connect import kubernetes_api
     from trainium_cdk.operations import scale as scaling
 
-    try:
-        api = kubernetes_api(cluster)
-    except TransportError as error:
-        if force:
-            return set()
-        raise ScaleError(f"cannot see which nodes are in use: {error}. Connect, or end any node with --force") from None
-    try:
-        return scaling.busy(api, nodegroup)
-    finally:
-        api.close()
+    found = set[str]()
+    for team in ("", *(each.namespace for each in cluster.teams)):
+        try:
+            with contextlib.closing(kubernetes_api(cluster.of_team(team) if team else cluster)) as api:
+                found |= scaling.busy(api, nodegroup)
+        except TransportError as error:
+            if not force:
+                whose = f" by team {team}" if team else ""
+                raise ScaleError(
+                    f"cannot see which nodes are in use{whose}: {error}. Connect, use credentials that may list the pods, or end any node "
+                    "with --force"
+                ) from None
+    return found

@@ -9,7 +9,8 @@ Property: Bucket, which is also the physical id.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -20,6 +21,8 @@ TAG = "trainium-cdk:empty-on-delete"
 EMPTIED = "yes"
 """The tag's value; another one where an aspect of the app keeps the bucket."""
 _CLOSED = "TrnBucketIsBeingDeleted"
+_BUSY = ("InternalError", "ServiceUnavailable", "SlowDown")
+_ATTEMPTS, _PAUSE = 6, 5.0
 
 
 def respond(request: Request, client: Client) -> Response:
@@ -59,12 +62,22 @@ def _close(s3: Any, bucket: str) -> None:
 def _empty(s3: Any, bucket: str) -> None:
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
         found = [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
-        objects = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in found]
-        if objects:
-            failed = s3.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True}).get("Errors")
-            if failed:
-                example = f"{failed[0].get('Key')}: {failed[0].get('Message')}"
-                raise RuntimeError(f"{len(failed)} objects of {bucket} could not be deleted, such as {example}")
+        if found and (failed := _delete(s3, bucket, found)):
+            example = f"{failed[0].get('Key')}: {failed[0].get('Message')}"
+            raise RuntimeError(f"{len(failed)} objects of {bucket} could not be deleted, such as {example}")
+
+
+def _delete(s3: Any, bucket: str, objects: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """What could not be deleted. S3 tells of a single object, too, that it takes no more requests for a while: those are tried again."""
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(_PAUSE)
+        wanted = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in objects]
+        failed = s3.delete_objects(Bucket=bucket, Delete={"Objects": wanted, "Quiet": True}).get("Errors", [])
+        objects = failed
+        if not failed or any(each.get("Code") not in _BUSY for each in failed):
+            break
+    return list(objects)
 
 
 def _unless(request: Callable[[], Any], *codes: str) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +17,9 @@ Existing = Literal["neuron", "efa", "jobset", "kueue", "provisioning-requests", 
 Manifest = dict[str, Any]
 OWNER = {"app.kubernetes.io/managed-by": "trainium-cdk"}
 RETRY_MINUTES: int = Scaling().retry_minutes
+MOST = 100_000
+"""Characters of the objects that CloudFormation sends the installing function in one request. An update has the old and the new ones, and
+Lambda has refused an event of more than 262,144 bytes (aws-cdk issue 19165); its API reference names 1 MB (2026-11)."""
 
 
 @dataclass(frozen=True)
@@ -79,3 +83,21 @@ def kubernetes_object(
     """An object without what is particular to its kind. Default of `labels`: that it is this library's."""
     metadata: Manifest = {"name": name} | ({"namespace": namespace} if namespace else {})
     return {"apiVersion": api_version, "kind": kind, "metadata": {**metadata, "labels": dict(labels or OWNER)}}
+
+
+def requests(objects: Sequence[Manifest], most: int = MOST) -> Iterator[list[Manifest]]:
+    """The objects, in their order, in lists that can be sent.
+
+    >>> [len(some) for some in requests([{"a": "b"}] * 5, most=40)]
+    [2, 2, 1]
+    """
+    some: list[Manifest] = []
+    size = 0
+    for each in objects:
+        length = len(json.dumps(json.dumps(each)))  # it is sent as text
+        if some and size + length > most:
+            yield some
+            some, size = [], 0
+        some.append(each)
+        size += length
+    yield some

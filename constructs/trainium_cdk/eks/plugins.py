@@ -22,7 +22,7 @@ from trainium_cdk.eks.access_entry import access_entry
 from trainium_cdk.eks.charts import CONTROLLERS, DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
 from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
 from trainium_cdk.eks.identities import PodRole, detector_statements
-from trainium_cdk.eks.installation import RETRY_MINUTES, Existing, Installation, Manifest
+from trainium_cdk.eks.installation import RETRY_MINUTES, Existing, Installation, Manifest, requests
 from trainium_cdk.eks.rules import check_plugins
 from trainium_cdk.eks.view import AnyCluster, install_once, kubectl_of, refuse_config_map, view_of
 from trainium_cdk.outputs import SERVICE_ACCOUNT
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 HELM_MINUTES = 10
 """Lambda stops the function after 15, and Helm must end before it: otherwise the release stays `pending`."""
+_BUCKETS_OF_A_POLICY = 25
+"""With the longest names 176 characters each; a managed policy may have 6,144, and a role ten policies (IAM quotas, 2026-11)."""
 
 
 @jsii.implements(iam.IGrantable)
@@ -67,7 +69,7 @@ class TrnPlugins(Construct):
         system_nodes: Nodes for the controllers, which wait for them. Default: none.
         storage: File systems that become claims in the namespace, as for `TrnNodeGroup`. Default: none.
         bucket: The stack's bucket, in which jobs may read and write `jobs/`. Default: none.
-        data_buckets: Buckets that jobs may read and write as a whole. Default: none.
+        data_buckets: Buckets that jobs may read and write as a whole, 25 in each policy of the jobs' role, which may have ten. Default: none.
         namespace: Namespace of the jobs. Default: the cluster's; training for one that is no `TrnEksCluster`.
         queues: Shares of the nodes for teams, each with a namespace of its own. Default: all nodes are for `namespace`.
         existing: What the cluster has already. It is not installed again, but gets the queues. Default: nothing.
@@ -164,8 +166,12 @@ class TrnPlugins(Construct):
         self._install_all(installation, system_nodes)
         partition = Stack.of(self).partition
         own, data = bucket.bucket_name if bucket else "", [each.bucket_name for each in data_buckets]
-        statements = job_file_statements(partition, own, data)
+        first, *more = [data[i : i + _BUCKETS_OF_A_POLICY] for i in range(0, max(len(data), 1), _BUCKETS_OF_A_POLICY)]
+        statements = job_file_statements(partition, own, first)
         self.role = self._identity("Job", installation.namespaces, SERVICE_ACCOUNT, statements)
+        for i, some in enumerate(more, 1):
+            statements = job_file_statements(partition, data_buckets=some)
+            iam.ManagedPolicy(self.role, f"Data{i}", statements=statements, roles=[self.role])
         grant_keys(self.role, bucket, *data_buckets, write=True)
         if node_problem_detector:
             statements = detector_statements(Stack.of(self), self._view.name, recovery=node_recovery)
@@ -268,16 +274,23 @@ class TrnPlugins(Construct):
         self.ready.add(*charts.values())
 
     def _apply(self, id: str, objects: list[Manifest]) -> Construct:
-        manifest: Construct = self._constructs.KubernetesManifest(
-            self,
-            id,
-            cluster=self._cluster,
-            manifest=objects,
-            overwrite=True,  # overwrites what a failed attempt has left
-            prune=False,
-            removal_policy=RemovalPolicy.RETAIN,
-        )
-        return manifest
+        """Apply the objects in their order, in as many requests as they need. Returns the last one, which waits for the others."""
+        last: Construct | None = None
+        for number, some in enumerate(requests(objects), 1):
+            manifest: Construct = self._constructs.KubernetesManifest(
+                self,
+                id if number == 1 else f"{id}{number}",
+                cluster=self._cluster,
+                manifest=some,
+                overwrite=True,  # overwrites what a failed attempt has left
+                prune=False,
+                removal_policy=RemovalPolicy.RETAIN,
+            )
+            if last:
+                manifest.node.add_dependency(last)
+            last = manifest
+        assert last is not None  # noqa: S101  no list of objects is empty
+        return last
 
     def _install(self, release: Release, *, wait: bool) -> Construct:
         chart: Construct = self._constructs.HelmChart(

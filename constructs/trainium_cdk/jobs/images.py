@@ -85,7 +85,12 @@ def build(
             return Image(name, digest, built=False)
         started = _running(codebuild, cluster, source, tag) or _start(codebuild, s3, cluster, source, tag, say)
         say(f"CodeBuild runs {started}. If this is interrupted, it goes on: run the same command again to follow it")
-        ended = _follow(codebuild, make("logs", region_name=cluster.region), started, log, phase, sleep)
+        try:
+            ended = _follow(codebuild, make("logs", region_name=cluster.region), started, log, phase, sleep)
+        except failures() as e:
+            raise TransportError(
+                f"CodeBuild does not answer: {describe_error(e)}. {started} goes on: run the same command again to follow it"
+            ) from None
         if ended["buildStatus"] != "SUCCEEDED":
             raise ImageError(f"{started} ended as {ended['buildStatus']}{_reason(ended)}. See its log")
         return Image(name, _digest(ecr, cluster, tag), built=True)

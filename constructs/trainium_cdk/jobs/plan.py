@@ -143,7 +143,7 @@ def _image(job: Job, cluster: Cluster) -> None:
         every, _, most = job.array.partition("%")
         raise JobError(
             f"array is {job.array}, but {cluster.stack} runs Kubernetes, whose queue (Kueue) limits the nodes of a queue, not the members of "
-            f"an array. Write {every}; with --priority low other jobs go first, and max_nodes of a team (eks.teams) limits its nodes, here "
+            f"an array. Write {every}; with --priority low other jobs go first, and max_nodes of a team (eks.queues) limits its nodes, here "
             f"to {int(most) * job.nodes}"
         )
     if job.priority and not cluster.containers:
@@ -167,9 +167,11 @@ def _image(job: Job, cluster: Cluster) -> None:
 def _fleets(job: Job, cluster: Cluster) -> tuple[Fleet, ...]:
     """The fleets of one queue that the job may use: all of the same instance type and EFA, as a reservation beside on-demand nodes."""
     try:
-        fleets = cluster.fleets if job.instance_type and not job.queue else cluster.queue(job.queue)
+        every = () if job.queue or not job.instance_type else cluster.fleets
+        fleets = every or cluster.queue(job.queue)
     except OutputsError as e:
-        raise JobError(f"{e}. Give one of them as --queue{_no_cpu_nodes(job, cluster)}") from None
+        hint = f". Give one of them as --queue{_no_cpu_nodes(job, cluster)}" if cluster.fleets else ""
+        raise JobError(f"{e}{hint}") from None
     if job.compute_resource:
         if cluster.containers:
             raise JobError(

@@ -204,7 +204,7 @@ class Node:
 
     Attributes:
         queue: Slurm's partition; on Kubernetes the node group's queue, empty for a system node.
-        state: the scheduler's own, small: idle, allocated, down+drain, ...; ready, notready, ready+cordoned.
+        state: the scheduler's own, small: idle, allocated, down+drain, ...; ready, notready, ready+cordoned, ready+leaving.
         job: id of the job that runs there, with its stage; empty without one.
         reason: why it is down or drained, or no pod may start there.
         address: of the instance in the VPC; the node's name where it has none.
@@ -235,7 +235,7 @@ class Node:
         words = set(self.state.split("+"))
         if "notready" in words and self.booted and now - self.booted < _BOOT:
             return "starting"
-        if words & _FAILED or "cordoned" in words:
+        if "leaving" not in words and (words & _FAILED or "cordoned" in words):
             return "failed"
         if not self.on:
             return "off"

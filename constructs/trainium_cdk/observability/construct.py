@@ -12,7 +12,6 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.retention import RETENTION
 from trainium_cdk.observability.alarms import Rule, rules
 from trainium_cdk.observability.dashboard import rows
@@ -130,7 +129,8 @@ class TrnObservability(Construct):
             static_nodes=sum(nodes.resource.idle_nodes for nodes in found.known_nodes),
             alarm_topic=sns.Topic.from_topic_arn(scope, f"{id}Topic", topic) if topic else None,
             log_retention=RETENTION[settings.log_days],
-            removal_policy=policy_of(environment.on_destroy),
+            # not kept: another deployment of the environment has a log group of this name. The metrics stay in CloudWatch
+            removal_policy=RemovalPolicy.DESTROY,
         )
 
     def grant_write(self, grantee: iam.IGrantable) -> iam.Grant:

@@ -73,6 +73,11 @@ def scale(
         raise ScaleError(
             f"node group {group} is {found['status']}. Wait until it is ACTIVE, or fix it with a deployment"
         )
+    if found["status"] == "UPDATING" and nodes != bounds["desiredSize"]:
+        raise ScaleError(
+            f"EKS is changing node group {group}, as a deployment or another `trn scale` requested, and takes no further change meanwhile. Try "
+            f"again in some minutes; the group has {bounds['desiredSize']} nodes, or gets them"
+        )
     if nodes < bounds["desiredSize"]:
         _spare(found, group, nodes, client("autoscaling"), busy(name), force=force)
     if bounds["desiredSize"] != nodes:
@@ -105,10 +110,10 @@ def _spare(found: dict[str, Any], group: str, nodes: int, scaling: Any, busy: Co
 
 
 def busy(api: Any, nodegroup: str) -> set[str]:
-    """Ids of the instances of a node group on which pods of the jobs' namespace run, by EKS's name of the group.
+    """Ids of the instances of a node group on which pods of one namespace run, by EKS's name of the group.
 
     Args:
-        api: `jobs.kubernetes.connect.kubernetes_api(cluster)`.
+        api: `jobs.kubernetes.connect.kubernetes_api(cluster)`, of the jobs' namespace or a team's.
     """
     running = {
         pod["spec"].get("nodeName") for pod in api.list("Pod") if pod["status"].get("phase") in ("Pending", "Running")

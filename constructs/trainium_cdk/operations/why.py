@@ -29,6 +29,8 @@ _TELLS = re.compile(r"trn-bootstrap|\(Code:|\b(ERROR|FATAL|CRITICAL)\b|[Ff]ailed
 _OWN = re.compile(r"trn-bootstrap( entry)?: ")
 PAGES, LINES, EVENTS = 20, 12, 8
 """Most pages of a log that are read, lines of a log and events of a stack that are shown."""
+EMPTY_PAGES = 200
+"""Most pages without an event: CloudWatch returns them while it searches the streams of other, older nodes (API reference, 2026-11)."""
 
 
 RECENT = dt.timedelta(days=1)
@@ -78,9 +80,11 @@ def why(stack: str, client: Client) -> Report:
     stack_id = found["StackId"]
     since, failures = failed_events(cloudformation, stack_id)
     template = template_of(cloudformation, stack_id)
-    cluster = cluster_name_in(template)
-    if cluster:
-        failures += _allowed(lambda: _of_cluster_stack(cloudformation, cluster, since))
+    # after a rollback the template has the cluster that was there before, and not one of another name that failed
+    named = dict.fromkeys([cluster_name_in(template), *_physical(cloudformation, stack_id, "Custom::TrnClusterName")])
+    clusters = [name for name in named if name]
+    for cluster in clusters:
+        failures += _allowed(lambda: _of_cluster_stack(cloudformation, cluster, since))  # noqa: B023  called at once
     failures.sort(key=lambda e: e.time)
     if not failures:  # it was deployed long ago, perhaps, and its nodes fail now
         since = max(since, dt.datetime.now(dt.UTC) - RECENT)
@@ -88,8 +92,8 @@ def why(stack: str, client: Client) -> Report:
     more = _allowed(lambda: [_told(*each) for each in closed(client("ec2"), template)])
     for group in groups:
         more += _allowed(lambda: log_lines(client("logs"), group, since))  # noqa: B023  called at once
-    if cluster:
-        more += _allowed(lambda: _of_nodes(client("logs"), cluster, since))
+    for cluster in clusters:
+        more += _allowed(lambda: _of_nodes(client("logs"), cluster, since))  # noqa: B023  called at once
     for name in _physical(cloudformation, stack_id, "AWS::EKS::Cluster"):
         more += _allowed(lambda: eks_issues(client, name))  # noqa: B023  called at once
     for id in _physical(cloudformation, stack_id, "AWS::PCS::Cluster"):
@@ -98,15 +102,15 @@ def why(stack: str, client: Client) -> Report:
 
 
 def failed_events(cloudformation: Any, stack_id: str) -> tuple[dt.datetime, list[Evidence]]:
-    """When the last creation or update of a stack began, and what failed in it, first failure first. Failures that only follow from
-    others are left out."""
+    """When the last creation or update of a stack began, or a deletion that failed after it, and what failed in it, first failure first.
+    Failures that only follow from others are left out."""
     pages = cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id)
     failed: list[Evidence] = []
     since = dt.datetime.now(dt.UTC)
     for event in (e for page in pages for e in page["StackEvents"]):
         since, reason = event["Timestamp"], event.get("ResourceStatusReason") or ""
         own = event.get("PhysicalResourceId") == event["StackId"]
-        if own and event["ResourceStatus"] in _BEGINS:
+        if own and event["ResourceStatus"] in _BEGINS | ({"DELETE_IN_PROGRESS"} if failed else set()):
             break
         if event["ResourceStatus"].endswith("FAILED") and not _CONSEQUENCE.search(reason):
             what = f"{event['LogicalResourceId']} ({event['ResourceType']}) {event['ResourceStatus']}"
@@ -144,9 +148,11 @@ def log_lines(logs: Any, group: str, since: dt.datetime) -> list[Evidence]:
 
 def _events(logs: Any, group: str, since: dt.datetime) -> Iterator[Mapping[str, Any]]:
     request = {"logGroupName": group, "startTime": int(since.timestamp() * 1000)}
-    for number, page in enumerate(logs.get_paginator("filter_log_events").paginate(**request)):
+    full = empty = 0
+    for page in logs.get_paginator("filter_log_events").paginate(**request):
         yield from page["events"]
-        if number + 1 == PAGES:
+        full, empty = (full + 1, empty) if page["events"] else (full, empty + 1)
+        if full == PAGES or empty == EMPTY_PAGES:
             return
 
 

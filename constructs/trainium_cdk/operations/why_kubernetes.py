@@ -41,20 +41,15 @@ def _warning(event: Object) -> Evidence:
 
 
 def _waiting(api: Api) -> list[Object]:
-    """Workloads of which a check is not passed: AWS has no nodes, or a capacity block is over."""
+    """Workloads without nodes of which a reason is known: AWS has none, a capacity block is over, or another job has them."""
     found = api.list("Workload", without=["podSets"])
-    return [w for w in found if not status.condition(w, "Finished") and _messages(w)]
-
-
-def _messages(workload: Object) -> list[str]:
-    checks = workload.get("status", {}).get("admissionChecks") or []
-    return [c["message"] for c in checks if c.get("state") != "Ready" and c.get("message")]
+    return [w for w in found if not status.condition(w, "Finished") and status.in_queue(w)]
 
 
 def waits(workload: Object) -> Evidence:
     """Why a job waits for its nodes, in the words of the function that starts them."""
     owner = next((o["name"] for o in workload["metadata"].get("ownerReferences", [])), workload["metadata"]["name"])
-    return _evidence(f"job {owner}", "; ".join(_messages(workload)), "")
+    return _evidence(f"job {owner}", "; ".join(status.in_queue(workload)), "")
 
 
 def _evidence(where: str, text: str, time: str) -> Evidence:

@@ -84,8 +84,8 @@ class EksCluster(ClusterOutputs):
         return data
 
     def of_team(self, team: str) -> Self:
-        """The cluster with a team's namespace and the nodes that it can have. Its members use their own credentials: the role that `trn`
-        takes is for the jobs' namespace."""
+        """The cluster with a team's namespace and the nodes that it can have; without fleets if it can have none any more (a `max_nodes` of
+        0), as it may still have jobs. Its members use their own credentials: the role that `trn` takes is for the jobs' namespace."""
         found = {each.namespace: each for each in self.teams}
         if team not in found:
             has = f"it has {', '.join(found)}" if found else "it has none (eks.queues)"
@@ -94,12 +94,16 @@ class EksCluster(ClusterOutputs):
         fleets = [
             f.model_copy(update={"nodes": n}) for f in self.fleets if (n := min(f.nodes, most.get(f.queue, f.nodes)))
         ]
-        if not fleets:
-            raise OutputsError(
-                f"team {team} of {self.stack} has no nodes. Raise its max_nodes (eks.queues) and deploy again"
-            )
         seen = {"namespace": team, "access_role": "", "fleets": tuple(fleets), "teams": (), "team": team}
         return self.model_copy(update=seen)
+
+    def queue(self, name: str | None = None) -> tuple[Fleet, ...]:
+        """As of any cluster. Raises OutputsError for a team without nodes, too."""
+        if not self.fleets:
+            raise OutputsError(
+                f"team {self.team} of {self.stack} has no nodes. Raise its max_nodes (eks.queues) and deploy again"
+            )
+        return super().queue(name)
 
 
 def eks_outputs(

@@ -135,10 +135,10 @@ def _values(stack: Mapping[str, Any]) -> dict[str, str]:
 
 
 _DEPLOYED = {
-    "CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE",
-    "IMPORT_ROLLBACK_COMPLETE",
+    "CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE",
+    "UPDATE_ROLLBACK_COMPLETE_CLEANUP_IN_PROGRESS", "IMPORT_COMPLETE", "IMPORT_ROLLBACK_COMPLETE",
 }  # fmt: skip
-"""Where the outputs are those of what is there. During a clean-up the update has succeeded, and what it replaced is deleted."""
+"""Where the outputs are those of what is there. During a clean-up the update, or its rollback, has ended, and what is not needed is deleted."""
 
 
 def _cluster(stack: str, region: str, status: str, outputs: Mapping[str, str]) -> Cluster:
@@ -146,6 +146,8 @@ def _cluster(stack: str, region: str, status: str, outputs: Mapping[str, str]) -
         next_step = f"Wait for it, or deploy it again: {deployment(stack)}"
         if status == "DELETE_FAILED":
             next_step = f"Delete the rest of it: `trn destroy {stack}`"
+        elif status in ("UPDATE_FAILED", "UPDATE_ROLLBACK_FAILED"):  # a deployment would be refused
+            next_step = f"Its last deployment failed: `trn why {stack}` has the cause, and `trn diff` prints the command that ends its rollback"
         raise OutputsError(f"stack {stack} is {status}, not deployed. {next_step}")
     return parse(stack, region, outputs)
 

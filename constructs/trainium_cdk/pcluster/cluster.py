@@ -312,15 +312,20 @@ class TrnPcluster(Construct):
         return reduce(iam.Grant.combine, grants)
 
     def _allow_volumes(self, clients: ec2.ISecurityGroup) -> list[IDependable]:
-        """Let the nodes mount `shared_storage`; what the cluster waits for."""
+        """Let the nodes mount `shared_storage`; what the cluster waits for.
+
+        Volumes of one file system have one group, and EC2 refuses a rule that is there already: each port is allowed by the first of them.
+        """
         ready: list[IDependable] = []
+        allowed = set[tuple[str, str]]()
         for volume in self.environment.pcluster.shared_storage:
-            if volume.security_group:
+            id = volume.security_group
+            ports = {(id, port.to_string()): port for port in PORTS[volume.type]} if id else {}
+            if id and (new := {rule: port for rule, port in ports.items() if rule not in allowed}):
+                allowed |= new.keys()
                 scope = Construct(self, f"Volume-{volume.name}")
-                group = ec2.SecurityGroup.from_security_group_id(
-                    scope, "Group", volume.security_group, allow_all_outbound=False
-                )
-                servers = ServerConnections([Servers(group.connections, PORTS[volume.type], volume.name)])
+                group = ec2.SecurityGroup.from_security_group_id(scope, "Group", id, allow_all_outbound=False)
+                servers = ServerConnections([Servers(group.connections, list(new.values()), volume.name)])
                 servers.allow_clients_of_this_stack(clients)
                 ready.append(scope)
         return ready

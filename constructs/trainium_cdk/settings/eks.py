@@ -256,7 +256,7 @@ class Eks(Section):
     service_cidr: Cidr | None = None
     """IPv4 network of the cluster's services. It cannot be changed later. Default: a network that overlaps neither the VPC nor a peered
     network. Set it if peerings may be added later."""
-    data_buckets: tuple[BucketName, ...] = ()
+    data_buckets: tuple[BucketName, ...] = Field(default=(), max_length=100)
     """Buckets that jobs may read and write, in addition to the stack's own bucket."""
     job_networks: tuple[Cidr, ...] = ()
     """Private networks to which jobs may connect on every port, for example of a tracking server or a database. Without an entry, jobs can

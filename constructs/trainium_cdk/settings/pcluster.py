@@ -130,7 +130,8 @@ class SharedVolume(Settings):
     mount_dir: MountDir
     """Where every node mounts it."""
     security_group: SecurityGroupId | None = None
-    """Security group of its servers. It gets rules that allow access from the cluster. Default: access is already allowed."""
+    """Security group of its servers. It gets rules that allow access from the cluster. Of volumes with one group, the first in the list has
+    the rules: leave it there, as EC2 refuses a second rule of the same content while the first is there. Default: access is already allowed."""
     iam: bool = False
     """EFS: nodes mount it as an IAM identity that may read and write, which the EFS of another stack of this library requires. It cannot
     change later."""
@@ -200,7 +201,8 @@ class Pcluster(SlurmSection):
     shared_storage: tuple[SharedVolume, ...] = Field(default=(), max_length=20)
     """Existing file systems that every node mounts beside those of `storage`."""
     sudo: bool = True
-    """Whether the user of the jobs may become root on the nodes. A change needs a stopped fleet."""
+    """Whether the user of the jobs may become root on the nodes. Set it before the cluster is created: ParallelCluster cannot change it
+    later."""
     provider: Provider = Provider()
     dashboard: bool = True
     """CloudWatch dashboard of the cluster."""

@@ -111,7 +111,8 @@ class SlurmSection(Section):
     custom_ami: AmiId | None = None
     """Image of every node without a custom_ami of its own."""
     node_policies: tuple[PolicyArn, ...] = Field(default=(), max_length=8)
-    """ARNs of IAM policies for the role of every node, jobs included, for example to read a bucket of data. IAM allows ten on a role."""
+    """ARNs of IAM policies for the role of every node, jobs included, for example to read a bucket of data. IAM allows ten on a role, of which
+    ParallelCluster's head node has three others and PCS's login node two."""
     users: tuple[ClusterUser, ...] = Field(default=(), max_length=100)
     """People with accounts of their own, without password and sudo, which the nodes' bootstrap creates:
     `[{name: alice, uid: 2001}]`. Default: all jobs belong to the image's user."""

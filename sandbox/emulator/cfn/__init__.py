@@ -17,6 +17,7 @@ MODULES = (
     "dashboards",
     "patches",
     "order",
+    "quotas",
     "failed_creates",
     "failed_rollbacks",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from typing import Any
 
 from ministack.services import ec2, efs, s3
@@ -47,7 +48,7 @@ def _delete_bucket(physical_id: str, properties: Properties) -> None:
 
 _bucket.update(create=_create_bucket, update=_update_bucket, delete=_delete_bucket)
 
-# --- Subnets: ministack uses zone a for an unknown zone id, and deletes subnets that are in use ---
+# --- Subnets: ministack uses zone a for an unknown zone id, gives addresses twice, and deletes subnets that are in use ---
 
 _subnet = handlers("AWS::EC2::Subnet")
 _subnet_create, _subnet_delete = _subnet["create"], _subnet["delete"]
@@ -58,6 +59,10 @@ def _create_subnet(logical: str, properties: Properties, stack: str) -> Made:
         require_zone(properties["AvailabilityZoneId"])
     if properties.get("VpcId") not in ec2._vpcs:
         raise ValueError(f"The vpc ID '{properties.get('VpcId')}' does not exist (InvalidVpcID.NotFound)")
+    cidr = properties["CidrBlock"]
+    for other in ec2._subnets.values():
+        if other["VpcId"] == properties["VpcId"] and ip_network(cidr).overlaps(ip_network(other["CidrBlock"])):
+            raise ValueError(f"The CIDR '{cidr}' conflicts with another subnet (InvalidSubnet.Conflict)")
     made: Made = _subnet_create(logical, properties, stack)
     return made
 
@@ -84,6 +89,7 @@ def _delete_subnet(physical_id: str, properties: Properties) -> None:
 
 
 _subnet.update(create=_create_subnet, delete=_delete_subnet)
+provisioners._ec2_subnet_create = _create_subnet  # what an update that replaces calls
 
 # --- VPCs: ministack deletes a VPC that is in use, and lacks the attribute CidrBlock ---
 

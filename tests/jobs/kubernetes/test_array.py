@@ -143,7 +143,9 @@ def test_it_is_submitted_whole_or_not_at_all(backend: KubernetesBackend, monkeyp
 
 
 def test_what_is_refused_before_it_is_sent() -> None:
-    with pytest.raises(JobError, match=r"limits the nodes of a queue.*Write 0-9; .*max_nodes of a team .* to 6"):
+    with pytest.raises(
+        JobError, match=r"limits the nodes of a queue.*Write 0-9; .*max_nodes of a team \(eks\.queues\) .* to 6"
+    ):
         render(array("x", "x", array="0-9%3", nodes=2, image="x:1"), make_cluster(), "t")
     with pytest.raises(JobError, match="characters; at most 44"):
         render(array("x", "x", name="a" * 40, array="0-999", image="x:1"), make_cluster(), "t")

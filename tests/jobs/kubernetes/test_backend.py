@@ -84,6 +84,8 @@ def test_the_list_shows_the_order_of_the_queue(backend: KubernetesBackend, runni
         lambda: (now := shown(backend, first, large, small, urgent)) and now[1][2].startswith("position 1") and now
     )
     assert [row[0] for row in rows] == [urgent, first, large, small]
+    why = "position 1 in its queue: Preempted to accommodate a workload due to prioritization in the ClusterQueue"
+    assert rows[1][2] == why
     assert {job.id for job in backend.active()} >= {urgent, first, large, small}
     for id in (urgent, large):
         assert backend.cancel(id).state == "CANCELLED"
@@ -269,9 +271,16 @@ def test_without_restarts_a_lost_node_ends_the_job(backend: KubernetesBackend) -
     assert (done.state, done.current.reason) == ("FAILED", "failed in its only attempt: see its log")
 
 
-def test_graphs_that_do_not_compile_never_become_a_training(backend: KubernetesBackend) -> None:
-    content = b'if [ -n "${NEURON_EXTRACT_GRAPHS_ONLY:-}" ]; then echo compiling; exit 3; fi; echo training'
+def test_graphs_that_do_not_compile_never_become_a_training(backend: KubernetesBackend, running: Running) -> None:
+    """Its nodes are in use while it compiles, although Kubernetes calls such a pod Pending."""
+    hold = b"echo compiling; until [ -e /efs/compiled ]; do sleep 0.1; done; exit 3"
+    content = b'if [ -n "${NEURON_EXTRACT_GRAPHS_ONLY:-}" ]; then ' + hold + b"; fi; echo training"
     sent = backend.submit(script(content, precompile=True), "graphs")
+    used = [f"{sent.id}:train"] * 2
+    try:
+        assert until(lambda: [node.job for node in backend.nodes() if node.queue] == used)
+    finally:
+        (running.shared / "compiled").touch()
     done = backend.wait(sent.id, 600)
     assert [(s.name, s.state) for s in done.stages] == [("precompile", "FAILED"), ("train", "CANCELLED")]
     assert done.stages[1].reason == "did not run: precompile did not complete"

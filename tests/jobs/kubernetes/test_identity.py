@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from botocore.credentials import Credentials
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from trainium_cdk.jobs import TransportError, sessions
 from trainium_cdk.jobs.kubernetes import access
@@ -19,10 +19,11 @@ NOW = dt.datetime(2026, 11, 24, 12, 0, tzinfo=dt.UTC)
 
 
 class Session:
-    """boto3's, with a role that may be assumed or not."""
+    """boto3's, with a role that may be assumed or not; `trouble` is what STS has instead of an answer."""
 
     def __init__(self, *, allowed: bool) -> None:
         self.allowed, self.requests = allowed, list[dict[str, str]]()
+        self.trouble: Exception | None = None
 
     def get_credentials(self) -> Credentials:
         return Credentials("own", "secret")
@@ -36,6 +37,8 @@ class Session:
 
     def assume_role(self, **request: str) -> dict[str, Any]:
         self.requests.append(request)
+        if self.trouble:
+            raise self.trouble
         if not self.allowed:
             raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "AssumeRole")
         taken = {
@@ -55,6 +58,27 @@ def test_the_role_is_assumed_where_that_is_allowed(allowed: bool, key: str, agai
         assert who._credentials(NOW + dt.timedelta(minutes=minutes)).access_key == key
         assert len(session.requests) == requests
     assert session.requests[0] == {"RoleArn": "arn:role", "RoleSessionName": "trn-ada-lovelace"}
+
+
+@pytest.mark.parametrize(
+    ("trouble", "again"),
+    [
+        (EndpointConnectionError(endpoint_url="https://sts.us-east-1.amazonaws.com"), True),
+        (ClientError({"Error": {"Code": "Throttling", "Message": "Rate exceeded"}}, "AssumeRole"), True),
+        (ClientError({"Error": {"Code": "ExpiredToken", "Message": "it has expired"}}, "AssumeRole"), False),
+    ],
+)
+def test_a_minute_without_sts_does_not_change_who_asks(trouble: Exception, again: bool) -> None:
+    """A `trn wait` of a day renews the role each hour. With the caller's own credentials instead, the cluster would refuse it."""
+    session = Session(allowed=True)
+    who = access.Identity("c", "us-east-1", role="arn:role", session=session)
+    who._credentials(NOW)
+    session.trouble = trouble
+    with pytest.raises(TransportError, match=r"^cannot assume the role arn:role again: ") as failed:
+        who._credentials(NOW + dt.timedelta(minutes=55))
+    assert failed.value.again == again
+    session.trouble = None
+    assert who._credentials(NOW + dt.timedelta(minutes=56)).access_key == "taken"
 
 
 def test_a_token_as_kubectl_reads_it() -> None:

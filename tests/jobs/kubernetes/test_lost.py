@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 from sandbox.kubernetes.api import Object, path_of
 from sandbox.kubernetes.nodes import OWN_STATUS
 from tests.jobs.kubernetes.conftest import Running, script
 from tests.support import until
 from tests.told import told
 from trainium_cdk.catalog.known_errors import explain
+from trainium_cdk.jobs import BertLarge
 from trainium_cdk.jobs.kubernetes import KubernetesBackend
 from trainium_cdk.operations.why_kubernetes import in_cluster
 
@@ -106,3 +109,23 @@ def test_warnings_and_jobs_that_wait_are_told(backend: KubernetesBackend, runnin
 
 def patch(api: Any, path: str, body: Object) -> None:
     api.call("PATCH", path, body, kind=MERGE)
+
+
+@pytest.mark.parametrize("prepares", [False, True])
+def test_pods_that_cannot_be_created(backend: KubernetesBackend, running: Running, prepares: bool) -> None:
+    """Here a quota of the namespace; a webhook that does not answer is told in the same way."""
+    kubectl = running.kubernetes.kubectl
+    assert kubectl("-n", "training", "create", "quota", "none", "--hard=pods=0").returncode == 0
+    try:
+        job = BertLarge(nodes=1, steps=2) if prepares else script(b"sleep 3600", nodes=1, cache="quota")
+        sent = backend.submit(job, f"quota-{prepares}".lower()).id
+        assert until(lambda: "exceeded quota" in backend.status(sent).current.reason), backend.status(sent)
+        now = backend.status(sent).current
+        assert (now.name, now.state) == ("prepare" if prepares else "train", "PENDING")
+        assert now.reason.startswith('its pods cannot be created: pods "')
+    finally:
+        kubectl("-n", "training", "delete", "quota", "none")
+    if not prepares:
+        assert until(lambda: backend.status(sent).state == "RUNNING")
+        assert backend.status(sent).current.reason == ""
+    assert backend.cancel(sent).state == "CANCELLED"

@@ -15,6 +15,7 @@ from tests.jobs.kubernetes.conftest import make_cluster
 from trainium_cdk import settings
 from trainium_cdk.eks import manifests
 from trainium_cdk.eks.installation import Installation
+from trainium_cdk.eks.scaler import look
 from trainium_cdk.jobs import JobError, Script, SubmitError, kubernetes
 from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, inside, logs, nodes, reader, render
 from trainium_cdk.jobs.kubernetes.api import _PATHS
@@ -109,7 +110,11 @@ def test_nodes_are_described_with_what_is_wrong_with_them() -> None:
         node("a", well, "trn", taints=[taint, {"key": "only", "effect": "NoSchedule"}]),
         node("c", {"Ready": "Unknown", "MemoryPressure": "Unknown"}, "trn"),
         node("new", {}, "trn"),
+        node("d", well, "trn", unschedulable=True),
+        node("e", {"Ready": "Unknown"}, "trn", unschedulable=True),
     ]
+    for leaving in there[-2:]:  # as the scaler's function marks what it ends, and as it is while its instance ends
+        leaving["metadata"]["annotations"] = {look.LEAVING: "true"}
     labels = {"b": {JOB_LABEL: "j-1", TASK_LABEL: "train"}}
     pods = [
         {
@@ -126,29 +131,29 @@ def test_nodes_are_described_with_what_is_wrong_with_them() -> None:
         return there if kind == "Node" else pods
 
     found = nodes.listed(cast("Any", SimpleNamespace(list=listed)), make_cluster())
-    assert asked == [("Pod", {"fields": "status.phase=Running"}), ("Node", {})]
-    assert [n.job for n in found] == ["pod of-a", "j-1:train", "", "", ""]  # what runs on a system node is no job
+    assert asked == [("Pod", {"fields": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}), ("Node", {})]
+    assert [n.job for n in found] == [
+        "pod of-a",
+        "j-1:train",
+        "",
+        "",
+        "",
+        "",
+        "",
+    ]  # what runs on a system node is no job
     conditions = [n.condition(found[2].booted + age) for age in (60, 6000) for n in found if found[2].booted]
-    assert conditions == [
-        "busy",
-        "failed",
-        "starting",
-        "starting",
-        "idle",
-        "busy",
-        "failed",
-        "failed",
-        "failed",
-        "idle",
-    ]
+    young = ["busy", "failed", "starting", "idle", "starting", "starting", "idle"]
+    assert conditions == [*young, "busy", "failed", "failed", "idle", "idle", "failed", "idle"]
     assert [(n.name, n.queue, n.state, n.reason) for n in found] == [
         ("a", "trn", "ready", "taint gone"),
         ("b", "trn", "ready+cordoned", "DiskPressure?"),
         ("c", "trn", "notready", "Ready?"),
+        ("d", "trn", "ready+leaving", "no job has used it for a while: it is ended"),
+        ("e", "trn", "notready+leaving", "no job has used it for a while: it is ended; Ready?"),
         ("new", "trn", "notready", "has not reported yet"),
         ("system", "", "ready", ""),
     ]
-    assert [(n.address, n.instance, n.instance_type) for n in found[1::3]] == [
+    assert [(n.address, n.instance, n.instance_type) for n in (found[1], found[-1])] == [
         ("ip-of-b", "i-0", "trn1.32xlarge"),
         ("ip-of-system", "", ""),
     ]

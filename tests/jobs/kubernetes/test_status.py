@@ -204,6 +204,13 @@ def test_a_job_enters_its_queue_or_fails_after_the_others(
 
 
 CHECK = {"name": "trn-nodes", "state": "Pending", "message": "waits for 2 nodes of trn since 10:12 UTC"}
+RESET = {"name": "trn-nodes", "state": "Pending", "message": "Reset to Pending after eviction. Previously: Ready"}
+"""As Kueue leaves it in each eviction."""
+PREEMPTED = (
+    "Preempted to accommodate a workload (UID: a-b, JobUID: c-d) due to prioritization in the ClusterQueue; preemptor path: /trn; preemptee "
+    "path: /trn"
+)
+RETRIES = 'Evicted due to AdmissionCheck in Retry state: "trn-nodes" (Retrying after failure: 0 of 2 nodes of trn came (none))'
 RETRY = {"name": "trn-nodes", "state": "Retry", "message": "Retrying after failure: InsufficientInstanceCapacity"}
 
 
@@ -217,6 +224,10 @@ RETRY = {"name": "trn-nodes", "state": "Retry", "message": "Retrying after failu
         ([("QuotaReserved", True, "")], [CHECK], 0, "waits for 2 nodes of trn since 10:12 UTC"),
         ([("QuotaReserved", True, "")], [{**CHECK, "state": "Ready"}], 0, "it is its turn: its nodes are requested"),
         ([("QuotaReserved", False, "not all checks")], [RETRY], 2, "position 2 in its queue: Retrying after failure: InsufficientInstanceCapacity"),
+        ([("QuotaReserved", False, "32 more needed"), ("Evicted", True, PREEMPTED)], [RESET], 1, "position 1 in its queue: Preempted to accommodate a workload due to prioritization in the ClusterQueue"),
+        ([("QuotaReserved", False, "32 more needed"), ("Evicted", True, RETRIES)], [RESET], 2, "position 2 in its queue: Retrying after failure: 0 of 2 nodes of trn came (none)"),
+        ([("QuotaReserved", False, ""), ("Evicted", True, "The workload is deactivated")], [RESET], 0, "waits in its queue: The workload is deactivated"),
+        ([("QuotaReserved", True, ""), ("Evicted", False, f"Previously: {PREEMPTED}")], [RESET], 0, "it is its turn: its nodes are requested"),
     ],
 )  # fmt: skip
 def test_why_a_job_waits(conditions: Any, checks: list[Any], position: int, reason: str) -> None:
@@ -225,6 +236,12 @@ def test_why_a_job_waits(conditions: Any, checks: list[Any], position: int, reas
     found = {"status": {"conditions": [_condition(*c) for c in conditions or []], "admissionChecks": checks}}
     now = status.status(status.Seen(job, workload=None if conditions is None else found, position=position))
     assert (now.state, now.current.reason) == ("PENDING", reason)
+
+
+def test_a_reason_is_there_once() -> None:
+    check = {**RETRY, "message": "Retrying after failure: 0 of 2 nodes of trn came (none)"}
+    found = {"status": {"conditions": [_condition("Evicted", True, RETRIES)], "admissionChecks": [check]}}
+    assert status.in_queue(found) == [check["message"]]
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,9 @@ def member(running: Running, local_aws: LocalAws) -> Iterator[dict[str, str]]:
         [
             o
             for o in own
-            if "speech"
-            in (o["metadata"].get("namespace"), *o["metadata"]["name"].split("."), *o["metadata"]["name"].split("-"))
+            if {"speech", "look"}.intersection(
+                (o["metadata"].get("namespace"), *o["metadata"]["name"].split("."), *o["metadata"]["name"].split("-"))
+            )
         ],
     )
     arn = iam.create_user(UserName="speech")["User"]["Arn"]
@@ -111,6 +112,7 @@ def test_a_member_submits_follows_and_cancels(
     assert f"from {id}-train-0-0" in trn("logs", id).stdout
     assert [json.loads(line)["step"] for line in trn("logs", id, "--metrics", "--tail", "1").stdout.splitlines()] == [7]
     assert id in trn("list").stdout
+    assert "may run one of another team: trn clusters" in trn("nodes").stderr
     config = tmp_path / "config"
     written = trn("kubeconfig", "-o", str(config))
     assert written.returncode == 0, written.stderr

@@ -223,6 +223,30 @@ def test_what_blocks_a_deletion_is_deleted_before_the_next() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("code", "left"),
+    [("InvalidNetworkInterfaceID.NotFound", 0), ("ResourceNotFoundException", 0), ("AccessDenied", 1)],
+)
+def test_what_is_deleted_meanwhile_is_not_left(code: str, left: int) -> None:
+    """AWS deletes the interfaces of Lambda's functions at the same time."""
+    aws, run, *_ = deleting("DELETE_COMPLETE", logs__describe_log_groups=LOG)
+    aws.responses |= {"ec2.describe_network_interfaces": RESPONSES["ec2.describe_network_interfaces"]}
+    gone = ClientError({"Error": {"Code": code, "Message": "gone"}}, "Delete")
+    aws.responses |= {"ec2.delete_network_interface": gone, "logs.delete_log_group": gone}
+    report = run()
+    assert (report.swept, len(report.left)) == ([], 3 * left)
+
+
+def test_a_load_balancer_that_others_delete_meanwhile_ends_no_search() -> None:
+    class Others(Aws):
+        def respond(self, operation: str, request: Data) -> Any:
+            if operation.endswith("describe_tags") and "-2" in str(request):
+                raise ClientError({"Error": {"Code": "LoadBalancerNotFound", "Message": "gone"}}, "DescribeTags")
+            return super().respond(operation, request)
+
+    assert list(find(Others(), OWNER, blocking=True)) == BLOCKING
+
+
 @pytest.mark.parametrize(("held", "left"), [(3, 0), (99, 1)], ids=["released", "held by others"])
 def test_what_a_deleted_load_balancer_still_holds_is_waited_for(held: int, left: int) -> None:
     """Its interfaces use its group for some minutes."""

@@ -86,10 +86,25 @@ def test_changes_of_the_slurm_environment(what: str, spec: Spec) -> None:
 def test_a_network_change_is_followed_to_its_consequences(spec: Spec) -> None:
     found = compare(synth(FULL), synth(merged(FULL, {"network": {"cidr": "10.9.0.0/16"}})), spec)
     lost = {(level, name) for level, name, _ in summary(found)}
-    assert lost == {("loses", "Storage/Fsx"), ("refused", "Cluster/trn-slurm")}
-    assert "EFS::FileSystem" not in str(dangerous(found))  # its mount targets move, the files stay
+    targets = {c.name for c in found if c.type == "AWS::EFS::MountTarget"}  # they would be in two VPCs
+    assert targets
+    assert lost == {("loses", "Storage/Fsx"), ("refused", "Cluster/trn-slurm"), *(("refused", t) for t in targets)}
+    assert "EFS::FileSystem" not in str(dangerous(found))
     replaced = {c.type for c in found if c.level == "replaces"}
     assert {"AWS::EC2::VPC", "AWS::EC2::Subnet", "AWS::EC2::NatGateway", "AWS::EFS::MountTarget"} <= replaced
+
+
+ENGINES = {"slurm": synthesis.SLURM, "eks": synthesis.EKS, "pcs": synthesis.PCS}
+
+
+@pytest.mark.parametrize("what", CHANGES["rejected"])
+def test_changes_that_aws_rejects(what: str, spec: Spec) -> None:
+    """CloudFormation creates what is new, of the same name or addresses, before it deletes the old."""
+    engine, old, change, expected = CHANGES["rejected"][what].values()
+    stacks = ENGINES[engine]
+    found = compare(synth(old, stacks), synth(merged(old, change), stacks), spec)
+    refused = [c for c in found if c.level == "refused"]
+    assert sorted({f"{c.name} {c.property}: {c.meaning}. {c.advice}" for c in refused}) == sorted(expected)
 
 
 def test_kept_resources_are_reported_as_kept(spec: Spec) -> None:
@@ -159,6 +174,13 @@ def test_replaced_nodes_are_reported(spec: Spec) -> None:
     assert "every node of the group is replaced" in nodes.meaning
 
 
+def test_nodes_above_a_lower_maximum_are_reported(spec: Spec) -> None:
+    old, new = (synth(merged(EKS, {"eks": {"node_groups": [{"max_nodes": n}]}}), synthesis.EKS) for n in (4, 2))
+    [ended] = [c for c in compare(old, new, spec) if c.level == "interrupts"]
+    assert (ended.name, ended.property, ended.old, ended.new) == ("Grouptrn", "ScalingConfig.MaxSize", "4", "2")
+    assert not [c for c in compare(new, old, spec) if c.level == "interrupts"]
+
+
 def test_zones_changed_by_a_new_node_group_are_reported_with_the_fix(spec: Spec) -> None:
     """Where an environment names no zones they follow the instance types, and the file systems would follow the zones."""
     old: Data = {"eks": {}, "storage": {"fsx": {}}}
@@ -184,7 +206,7 @@ def test_a_service_range_changed_by_a_new_peering_is_reported_with_the_fix(spec:
     new: Data = {"eks": {}, "network": {"peerings": [peer]}}
     lost = dangerous(compare(synth({"eks": {}}, synthesis.EKS), synth(new, synthesis.EKS), spec))
     [cluster] = [c for c in lost if c.property == "KubernetesNetworkConfig.ServiceIpv4Cidr"]
-    assert (cluster.level, cluster.old, cluster.new) == ("loses", "172.20.0.0/16", "10.100.0.0/16")
+    assert (cluster.level, cluster.old, cluster.new) == ("refused", "172.20.0.0/16", "10.100.0.0/16")
     assert cluster.advice == "keep the services' network as it is: eks: {service_cidr: 172.20.0.0/16}"
     new["eks"] = {"service_cidr": "172.20.0.0/16"}
     assert dangerous(compare(synth({"eks": {}}, synthesis.EKS), synth(new, synthesis.EKS), spec)) == []

@@ -239,7 +239,8 @@ class Cluster:
         # the node of an ended pod stays while its workload lives
         busy = any(p.phase not in _ENDED or p.request in self._live for p in mine)
         new = mark is None and not _lacks(node, resources)
-        idle = float(mark or (self._now if usable else seconds(metadata["creationTimestamp"])))
+        until_now = usable or mark == ""  # the last run saw it busy
+        idle = float(mark or (self._now if until_now else seconds(metadata["creationTimestamp"])))
         return Node(
             id,
             name=metadata["name"],

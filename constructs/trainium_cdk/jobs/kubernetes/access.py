@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainium_cdk._aws import aws_errors_as, describe_error, failures
+from trainium_cdk._aws import aws_errors_as, code_and_message, credentials_error, describe_error, failures
 from trainium_cdk.errors import TransportError
 from trainium_cdk.outputs import EksCluster
 
@@ -66,6 +66,7 @@ class Identity:
         self._name, self._region, self._role = cluster_name, region, role
         self._session = session or boto3.Session(region_name=region)
         self._taken: Any = None
+        self._assumed = False
         self._ends = dt.datetime.min.replace(tzinfo=dt.UTC)
 
     @classmethod
@@ -76,7 +77,7 @@ class Identity:
         """A new token: a presigned GetCallerIdentity with the cluster's name in it.
 
         Raises:
-            TransportError: no credentials were found.
+            TransportError: no credentials were found, or the role that these tokens were for cannot be assumed again now.
         """
         from botocore.auth import SigV4QueryAuth
         from botocore.awsrequest import AWSRequest
@@ -129,12 +130,17 @@ class Identity:
                 sts = self._session.client("sts")
                 name = session_name(sts.get_caller_identity()["Arn"])
                 taken = sts.assume_role(RoleArn=self._role, RoleSessionName=name)["Credentials"]
-            except failures():
+            except failures() as e:
+                # it could be assumed before: with other credentials the cluster would refuse the same request
+                if self._assumed and code_and_message(e)[0] != "AccessDenied":
+                    what = f"cannot assume the role {self._role} again: {describe_error(e)}"
+                    raise TransportError(what, again=not credentials_error(e)) from None
                 # a caller that may not assume it may have an access entry of its own: the cluster decides
                 self._taken, self._ends = own.get_frozen_credentials(), now + dt.timedelta(minutes=10)
             else:
                 self._taken = Credentials(taken["AccessKeyId"], taken["SecretAccessKey"], taken["SessionToken"])
                 self._ends = taken["Expiration"] - dt.timedelta(minutes=5)
+                self._assumed = True
         return self._taken
 
 

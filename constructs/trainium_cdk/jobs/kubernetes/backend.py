@@ -80,7 +80,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
             return self._of_array(rows)
         [found] = look.at(self.api, [job])
         self._release(found)
-        return status.status(replace(found, lost=look.lost(self.api, found)))
+        return status.status(replace(found, lost=look.lost(self.api, found), refused=look.refused(self.api, found)))
 
     def _of_array(self, rows: Sequence[Object]) -> JobStatus:
         seen = look.of_array(self.api, rows)

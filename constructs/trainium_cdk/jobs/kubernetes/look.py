@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -17,6 +18,8 @@ from trainium_cdk.outputs import GROUP_LABEL
 _OURS = f"app.kubernetes.io/managed-by={names.MANAGED_BY}"
 _JOB_UID = "kueue.x-k8s.io/job-uid"
 _PENDING = "status.admission.clusterQueue="
+_RECENT = 900
+"""Seconds; a Job's controller tries at least every 10 minutes to create its pods."""
 _NAMED = 200
 """Most jobs that one request names."""
 
@@ -147,6 +150,27 @@ def lost(api: Api, seen: Seen) -> list[str]:
         bad = [row["metadata"]["name"] for row in rows if "NotReady" in str(row["columns"]["Status"])]
         return sorted(nodes.intersection(bad))
     return []
+
+
+def refused(api: Api, seen: Seen) -> str:
+    """Why Kubernetes creates no pods of a job that has its turn, such as a quota of the namespace, or a webhook that does not answer; empty
+    if it does, or the caller may not read events."""
+    name, waits = names.submission(seen.job), status.waits_for(seen.job)
+    task, batch, count = names.TRAIN, names.train_job(seen.job["metadata"]["name"]), status.described(seen.job)["nodes"]
+    if waits:
+        task, batch, count = names.PREPARE, names.prepare_job(name), int(waits == names.prepare_job(name))
+    stands = status.ended(seen.job) or (seen.job["spec"].get("suspend") and not waits)
+    if stands or sum(status.task(pod) == task for pod in seen.pods) >= count:
+        return ""
+    with contextlib.suppress(ApiError):
+        about = f"involvedObject.kind=Job,involvedObject.name={batch},reason=FailedCreate"
+        told = [
+            (status.seconds(e.get("lastTimestamp")) or 0, str(e.get("message")))
+            for e in api.list("Event", fields=about)
+        ]
+        at, text = max(told, default=(0, ""))
+        return text.removeprefix("Error creating: ") if time.time() - at < _RECENT else ""
+    return ""
 
 
 def positions(api: Api) -> dict[str, int]:

@@ -12,6 +12,7 @@ from trainium_cdk.jobs.status import Node
 from trainium_cdk.outputs import GROUP_LABEL, NETWORK_LABEL, EksCluster
 
 _TYPE = "node.kubernetes.io/instance-type"
+_LEAVES = "no job has used it for a while: it is ended"
 _PRESSURE = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 
 
@@ -19,8 +20,9 @@ def listed(api: Api, cluster: EksCluster) -> tuple[Node, ...]:
     """The nodes, those of the training groups first, by name. In two requests."""
     jobs: dict[str, str] = {}
     others: dict[str, str] = {}
-    for pod in api.list("Pod", fields="status.phase=Running"):
-        job, name = (pod["metadata"].get("labels") or {}).get(names.JOB_LABEL), pod["spec"].get("nodeName", "")
+    # a pod whose init container compiles, or whose image is pulled, is Pending: its node is taken
+    for pod in api.list("Pod", fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"):
+        job, name = (pod["metadata"].get("labels") or {}).get(names.JOB_LABEL), pod["spec"]["nodeName"]
         if job:
             jobs[name] = f"{job}:{status.task(pod)}"
         else:
@@ -35,7 +37,11 @@ def _node(node: Object, cluster: EksCluster, jobs: Mapping[str, str], others: Ma
     labels = meta.get("labels", {})
     conditions = {one["type"]: one for one in state.get("conditions", [])}
     ready = conditions.get("Ready", {}).get("status") == "True"
-    cordoned = bool(spec.get("unschedulable"))
+    leaving = names.LEAVING in meta.get("annotations", {})
+    words = [
+        "ready" if ready else "notready",
+        "leaving" if leaving else "cordoned" if spec.get("unschedulable") else "",
+    ]
     fleets = [fleet for fleet in cluster.fleets if fleet.resource == labels.get(GROUP_LABEL)]
     addresses = [one["address"] for one in state.get("addresses", []) if one["type"] == "InternalIP"]
     created = dt.datetime.fromisoformat(meta["creationTimestamp"])
@@ -43,9 +49,9 @@ def _node(node: Object, cluster: EksCluster, jobs: Mapping[str, str], others: Ma
         name=meta["name"],
         queue=fleets[0].queue if fleets else "",
         instance_type=labels.get(_TYPE, ""),
-        state=("ready" if ready else "notready") + "+cordoned" * cordoned,
+        state="+".join(filter(None, words)),
         job=jobs.get(meta["name"], "") or (others.get(meta["name"], "") if fleets else ""),
-        reason="; ".join(_reasons(ready, conditions, spec.get("taints", []))),
+        reason="; ".join([_LEAVES] * leaving + _reasons(ready, conditions, spec.get("taints", []))),
         address=addresses[0] if addresses else meta["name"],
         booted=int(created.timestamp()),
         instance=spec.get("providerID", "").rpartition("/")[2],

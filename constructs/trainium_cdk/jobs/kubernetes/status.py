@@ -39,6 +39,9 @@ _LATE = 300
 """Seconds; the function that starts nodes runs each minute."""
 _STAGES = (PREPARE, "precompile", TRAIN)
 _MOST_NODES = 10_000
+_RESET = "Reset to Pending after eviction"
+_EVICTED = re.compile(r'Evicted due to AdmissionChecks? in \w+ state: "[^"]*" \((.*)\)', re.DOTALL)
+"""Kueue's message with that of the check."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Seen:
         position: in its queue, from 1; 0 if it does not wait there, or if that is not known.
         ran: when the function that starts nodes ran last, in seconds since 1970; None if that is not known.
         lost: those of its nodes that do not respond.
+        refused: why its pods cannot be created; empty if they can, or that is not known.
     """
 
     job: Object
@@ -64,6 +68,7 @@ class Seen:
     position: int = 0
     ran: int | None = None
     lost: Sequence[str] = ()
+    refused: str = ""
 
 
 def described(job: Object) -> dict[str, Any]:
@@ -381,7 +386,9 @@ def _current(stage: Stage, seen: Seen) -> Stage:
         again.append(
             f"{nodes} not ready: without a change its pods are ended after 5 minutes, and the job starts again"
         )
-    if stage.state == "PENDING" and stage.name != PREPARE:
+    if seen.refused:
+        again.append(_cut(f"its pods cannot be created: {seen.refused}"))
+    elif stage.state == "PENDING" and stage.name != PREPARE:
         waits = waiting(seen) if seen.job["spec"].get("suspend") else ""
         if waits and seen.ran and time.time() - seen.ran > _LATE:
             waits += f"; nodes are neither started nor stopped since {time.strftime('%H:%M UTC on %Y-%m-%d', time.gmtime(seen.ran))}"
@@ -395,12 +402,22 @@ def waiting(seen: Seen) -> str:
         if not _completed(seen):
             return f"waits for {_named(seen)}"
         return f"{_named(seen) or PREPARE} has completed: it joins its queue within a minute or two"
-    now = (seen.workload or {}).get("status", {})
-    checks = [
-        str(c["message"]) for c in now.get("admissionChecks") or [] if c.get("state") != "Ready" and c.get("message")
-    ]
+    words = in_queue(seen.workload)
     if condition(seen.workload, "QuotaReserved"):
-        return _cut(next(iter(checks), "it is its turn: its nodes are requested"))
+        return _cut(next(iter(words), "it is its turn: its nodes are requested"))
+    now = (seen.workload or {}).get("status", {})
     quota = [c["message"] for c in now.get("conditions") or [] if c["type"] == "QuotaReserved" and c.get("message")]
     place = f"position {seen.position} in its queue" if seen.position else "waits in its queue"
-    return _cut(": ".join([place, *[*checks, *quota][:1]]))
+    return _cut(": ".join([place, *[*words, *quota][:1]]))
+
+
+def in_queue(workload: Object | None) -> list[str]:
+    """What Kueue, and the function that starts nodes, say of a Workload that has no nodes: the messages of its checks; and once it is
+    evicted, which clears those, why."""
+    checks = (workload or {}).get("status", {}).get("admissionChecks") or []
+    said = [str(c.get("message") or "") for c in checks if c.get("state") != "Ready"]
+    if evicted := condition(workload, "Evicted"):
+        text = str(evicted.get("message") or "")
+        text = found[1] if (found := _EVICTED.fullmatch(text)) else text
+        said.append(re.sub(r" \(UID: [^)]*\)", "", text.partition("; preemptor path: ")[0]))
+    return list(dict.fromkeys(text for text in said if text and not text.startswith(_RESET)))

@@ -61,7 +61,7 @@ def facts_of(cluster: EksCluster) -> dict[str, Any]:
 def run_line(cluster: EksCluster, file: str) -> str:
     """The `torchx` command that uses it."""
     return (
-        f'torchx run -s kubernetes --workspace="" -cfg queue={cluster.queues[0]},namespace={cluster.namespace},'
+        f'torchx run -s kubernetes --workspace="" -cfg queue={cluster.queue()[0].queue},namespace={cluster.namespace},'
         f"service_account={cluster.service_account} {quote.printed(f'{file}:train')} --script train.py --nnodes 2"
     )
 

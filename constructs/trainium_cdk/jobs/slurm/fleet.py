@@ -55,7 +55,8 @@ def change(backend: SlurmBackend, wanted: Wanted, *, force: bool = False) -> Fle
     """Request that the fleet is stopped or started. Returns the status before; nothing is requested if it is as wanted.
 
     Args:
-        force: stop also if jobs run or wait. ParallelCluster ends their nodes; Slurm starts them again when the fleet runs.
+        force: stop also if jobs run or wait. ParallelCluster ends their nodes; Slurm starts them again when the fleet runs, except what
+            `srun` and `salloc` started.
 
     Raises:
         ScaleError: jobs run or wait.
@@ -64,12 +65,18 @@ def change(backend: SlurmBackend, wanted: Wanted, *, force: bool = False) -> Fle
     before = status(backend)
     if before.status == wanted or before.status in _ON_THE_WAY[wanted]:
         return before
-    if wanted == "STOPPED" and not force and (jobs := backend.active()):
-        names = ", ".join(job.id for job in jobs[:5]) + (", ..." if len(jobs) > 5 else "")
-        raise ScaleError(
-            f"{counted(len(jobs), 'job runs or waits', 'jobs run or wait')} ({names}), and stopping the fleet ends their nodes. Wait for them, cancel them, or give --force: "
-            "they start again, from their last checkpoint, when the fleet runs"
-        )
+    if wanted == "STOPPED" and not force:
+        others = backend.others()
+        jobs = [job.id for job in backend.active()] + [f"{other.name} of {other.user}" for other in others]
+        if jobs:
+            names = ", ".join(jobs[:5]) + (", ..." if len(jobs) > 5 else "")
+            but = (
+                ". Those of sbatch start from their beginning, and those of srun and salloc are lost" if others else ""
+            )
+            raise ScaleError(
+                f"{counted(len(jobs), 'job runs or waits', 'jobs run or wait')} ({names}), and stopping the fleet ends their nodes. Wait for them, cancel them, or give --force: "
+                f"they start again, from their last checkpoint, when the fleet runs{but}"
+            )
     backend.run_as_root(f"{_RUN}\ntool update-compute-fleet-status.sh --status {_REQUEST[wanted]}")
     return before
 

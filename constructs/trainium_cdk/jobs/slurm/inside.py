@@ -18,11 +18,18 @@ def step(status: JobStatus) -> str:
     """The options of srun for a step beside those of the job.
 
     Raises:
-        JobError: the job does not run.
+        JobError: the job does not run, or is an array.
     """
+    if status.members and status.current.name == "train":
+        raise JobError(
+            f"{status.id} is an array of {len(status.members)}. Name a member, for example {status.id}/{status.members[0].name}"
+        )
     if status.current.state != "RUNNING":
         raise JobError(f"{status.id} does not run: it is {status.state}. See trn status {status.id}")
-    return f"srun --jobid={int(status.current.number)} --overlap --quiet"
+    number = quote.word(status.current.number)
+    if "_" in number:  # of a member: srun of Slurm 22.05 takes only the number of its own that Slurm gives it
+        number = f'"$(squeue -h -j {number} -o %A)"'
+    return f"srun --jobid={number} --overlap --quiet"
 
 
 def everywhere(status: JobStatus, script: str) -> str:
@@ -46,13 +53,15 @@ def one_node(status: JobStatus, node: int | str) -> str:
     """The options of srun for a step on one node of a job: by its number, or by its name, which Slurm refuses if the job does not have it.
 
     Raises:
-        JobError: the job does not run, or has no node of that number.
+        JobError: the job does not run, is an array, or has no node of that number.
     """
     if isinstance(node, str):
         return f"{step(status)} --nodes=1 --ntasks=1 --nodelist={quote.word(node)}"
     if not 0 <= node < status.nodes:
         raise JobError(f"{status.id} has nodes 0 to {status.nodes - 1}, not {node}. Choose one of them")
-    name = f'$(scontrol show hostnames "$(squeue -h -j {int(status.current.number)} -o %N)" | sed -n {node + 1}p)'
+    name = (
+        f'$(scontrol show hostnames "$(squeue -h -j {quote.word(status.current.number)} -o %N)" | sed -n {node + 1}p)'
+    )
     return f'{step(status)} --nodes=1 --ntasks=1 --nodelist="{name}"'
 
 

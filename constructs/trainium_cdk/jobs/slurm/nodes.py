@@ -12,13 +12,14 @@ SCRIPT = """export LC_ALL=C.UTF-8 TZ=UTC
 unset "${!SQUEUE_@}" "${!SCONTROL_@}" SLURM_TIME_FORMAT
 scontrol -o show node || exit 5
 # without an answer, no node would have a job
-jobs=$(squeue -h -a -t running,completing -o '%j %N') || exit 5
-while read -r name list; do
+jobs=$(squeue -h -a -o '%N|%j') || exit 5
+while IFS='|' read -r list name; do
   if [ -z "$list" ]; then continue; fi
   for node in $(scontrol show hostnames "$list"); do printf 'trn-job %s %s\\n' "$node" "$name"; done
 done <<< "$jobs"
 """
-_OFF = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"})
+_OFF = frozenset({"POWERED_DOWN", "POWERING_DOWN"})
+"""POWER_DOWN is none: such a node is powered down when its job has ended."""
 
 
 def parse(text: str, cluster: SlurmCluster) -> tuple[Node, ...]:

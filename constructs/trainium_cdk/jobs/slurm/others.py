@@ -11,7 +11,7 @@ unset "${!SQUEUE_@}"
 SLURM_TIME_FORMAT=%s squeue -h -a -o 'trn-other|%i|%u|%T|%P|%V|%S|%D|%k|%j' || exit 5
 """
 _OURS = re.compile(r"trn:(?P<id>[A-Za-z0-9][A-Za-z0-9.-]*)\|(?P=id):(prepare|precompile|train)")
-_SUBMITTED = re.compile(rf"trn-other\|[^|]*\|[^|]*\|[^|]*\|[^|]*\|(?P<at>\d+)\|[^|]*\|[^|]*\|{_OURS.pattern}")
+_SUBMITTED = re.compile(rf"trn-other\|[^|]*\|(?P<user>[^|]*)\|[^|]*\|[^|]*\|(?P<at>\d+)\|[^|]*\|[^|]*\|{_OURS.pattern}")
 _WAIT = frozenset({"PENDING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 
 
@@ -28,10 +28,12 @@ def parse(output: str) -> tuple[Foreign, ...]:
     return tuple(found)
 
 
-def submitted(output: str) -> dict[str, int]:
-    """When each job of `trn` in the output of `SCRIPT` was submitted, in seconds since 1970, by its id."""
-    found: dict[str, int] = {}
+def submitted(output: str) -> dict[tuple[str, str], int]:
+    """When each job of `trn` in the output of `SCRIPT` was submitted, in seconds since 1970, by its id and user: users may give their jobs
+    the same id."""
+    found: dict[tuple[str, str], int] = {}
     for line in output.splitlines():
         if told := _SUBMITTED.fullmatch(line):
-            found[told["id"]] = min(int(told["at"]), found.get(told["id"], int(told["at"])))
+            job = told["id"], told["user"]
+            found[job] = min(int(told["at"]), found.get(job, int(told["at"])))
     return found

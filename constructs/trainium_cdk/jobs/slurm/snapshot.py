@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from trainium_cdk.jobs import arrays, quote, shell
-from trainium_cdk.jobs.slurm.status import Down, Known, stage
+from trainium_cdk.jobs.slurm.status import SAME, Down, Known, stage
 from trainium_cdk.jobs.slurm.transport import unpack
 from trainium_cdk.jobs.status import Expected, JobStatus, Stage, checkpoints_in, of_members, whole
 from trainium_cdk.outputs import SlurmCluster
@@ -82,7 +82,8 @@ for job in ${{jobs[@]+"${{jobs[@]}}"}}; do describe "${{job#./}}"; done{more}
 """
 
 
-_ACTIVE = """ask -o "$mark active %u|%P|%D|%A|%T|%r|%N|%S|%e|%j|%k"
+_ROW = "%u|%P|%D|%A|%T|%r|%N|%S|%e|%j|%k"
+_ACTIVE = f"""ask -o "$mark active {_ROW}"
 if [ -n "$answer" ]; then printf '%s\\n' "$answer"; fi"""
 
 
@@ -143,15 +144,22 @@ def ask_cancel(cluster: SlurmCluster, id: str) -> str:
     with the array's name: given to scancel, too, the name would cancel all members that wait (Slurm 22.05).
     """
     id, index = parts(id)
-    folder, which = "$trn/jobs/$id", '--name="$id:prepare,$id:precompile,$id:train"'
+    named = '--name="$id:prepare,$id:precompile,$id:train"'
+    folder, which = "$trn/jobs/$id", named
     cancel = 'for stage in train precompile prepare; do scancel --name="$id:$stage" || exit 5; done'
-    recorded = f'[ -f "$trn/jobs/$id/stages" ] || exit {_ABSENT}\n'
+    # someone may have deleted its folder while it runs: then Slurm has all that is known of it
+    recorded = f"""if [ ! -f "$trn/jobs/$id/stages" ]; then
+  ask -t all {named} -o "$mark active {_ROW}"
+  [ -n "$answer" ] || exit {_ABSENT}
+  printf '%s\\n' "$answer"
+  exit 0
+fi
+"""
     if index:
         folder, which = "$trn/jobs/$id/$member", '-r --name="$id:train" -j "$task"'
         cancel, recorded = 'scancel "$task" || exit 5', ""
     return f"""{head(cluster)}
 id={quote.word(id)} member={quote.word(index)}
-[ -d "{folder}" ] || {_absent(cluster, "cancel it")}
 first "$trn/jobs/$id/cluster" 200
 own=${{line:-$cluster}}
 task=$(sed -n 's/^train //p' "$trn/jobs/$id/stages" 2> /dev/null)_$member
@@ -160,8 +168,9 @@ active() {{
   if [ "$own" = "$cluster" ]; then ask {which} -o %A; fi
 }}
 active
+[ -d "{folder}" ] || [ -n "$answer" ] || {_absent(cluster, "cancel it")}
 if [ -n "$answer" ]; then
-  : > "{folder}/cancelled"
+  if [ -d "{folder}" ]; then : > "{folder}/cancelled"; fi
   {cancel}
   for _ in $(seq 1 50); do
     active
@@ -375,4 +384,9 @@ def _members(raw: _Raw, number: str, slurm: _Slurm, everyone: Known) -> tuple[St
             cancelled=raw.cancelled or index in raw.gone,
         )
         found.append(stage(index, f"{number}_{index}", known))
-    return tuple(found)
+    if not raw.members and all(member.state == "LOST" for member in found):
+        return tuple(found)
+    # an array of which a member has begun is not submitted again with its token (`look_array` in submit_script.py)
+    return tuple(
+        replace(m, reason=m.reason.replace(SAME, f"it alone (--array {m.name}) with a new token")) for m in found
+    )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from trainium_cdk.jobs.status import Stage, whole
+from trainium_cdk.jobs.status import ACTIVE, Stage, whole
 
 _SLURM = {
     "PENDING": "PENDING",
@@ -17,6 +17,7 @@ _SLURM = {
     "REQUEUED": "PENDING",
     "REQUEUE_HOLD": "PENDING",
     "SPECIAL_EXIT": "PENDING",
+    "RESV_DEL_HOLD": "PENDING",
     "SUSPENDED": "RUNNING",
     "STOPPED": "RUNNING",
     "RUNNING": "RUNNING",
@@ -37,7 +38,7 @@ _SLURM = {
 _WAITS = {
     "Dependency": "waits for {before}",
     "JobHeldUser": "held by its user: scontrol release {number}",
-    "launch failed requeued held": "it could not be started on its nodes, and is retried",
+    "launch failed requeued held": "it could not be started on its nodes, and {held}",
     "JobHeldAdmin": "held by an administrator",
     "Resources": "{nodes}",
     "Nodes required for job are DOWN": "{nodes}",
@@ -115,9 +116,13 @@ def stage(name: str, number: str, known: Known) -> Stage:
     if known.account and len(known.account) >= 6:
         slurm_state, exit_code, nodes, start, end = known.account[1:6]
         now = "COMPLETED" if code == 0 else _SLURM.get(slurm_state.partition(" ")[0], "UNKNOWN")
-        code = whole(exit_code.partition(":")[0]) if code is None else code
-        reason = _failed(known, code) if now == "FAILED" else ""
-        return Stage(name, number, now, reason, nodes, code, moment(start), moment(end))
+        if now not in ACTIVE:  # else the controller lost it in a crash, and accounting has it as running for ever
+            if code is None:
+                code = whole(exit_code.partition(":")[0])
+            if code == 0 and now != "COMPLETED":  # of what was killed: 0:9, 0:0
+                code = None
+            reason = _failed(known, code) if now == "FAILED" else ""
+            return Stage(name, number, now, reason, nodes, code, moment(start), moment(end))
     if state and state[0] == "ended":
         return _ended(name, number, known, state, code)
     before = known.before
@@ -139,6 +144,8 @@ def stage(name: str, number: str, known: Known) -> Stage:
     return Stage(name, number, "LOST", _LOST.format(number) if known.anothers else _FORGOTTEN)
 
 
+SAME = "it again with the same token"
+"""In the reasons of stages that may be submitted again."""
 _LOST = (
     "Slurm's controller crashed before it had saved it, and number {} is another job's now. Submit it again with the same "
     "token"
@@ -196,6 +203,8 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
     before = known.before
     if current == "CANCELLED" and before is not None and before.state not in ("PENDING", "RUNNING", "COMPLETED"):
         reason = "DependencyNeverSatisfied"
+    # a script that a signal killed has JobLaunchFailure, too (Slurm 22.05); the file of an earlier attempt is older (5 s: of two clocks)
+    begun = state is not None and state[0] == "running" and (whole(state[3]) or 0) >= (started or 0) - 5
     text = known.queue[2]
     if current == "PENDING" and (limit := _LIMIT.fullmatch(reason)):
         text = _limit(limit)
@@ -226,14 +235,18 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
         reason = "None"
     if reason in _REASONS:
         text = _REASONS[reason].format(
-            before=before.name if before else "an earlier stage",
+            before=before.name if before else "the job before it (--after)",
             failed=_failed(known, code),
-            unlaunched=_UNLAUNCHED.format(nodes) if code is None else _failed(known, code),
+            unlaunched=_failed(known, code) if code is not None or begun else _UNLAUNCHED.format(nodes),
+            # only the stages of jobs are released (`remind` in shell/ask.sh)
+            held=f"is held: scontrol release {number}" if "_" in number else "is retried",
             inactive=known.inactive,
             number=number,
             nodes=_waits_for_nodes(known, text),
             begins=f"starts again in a moment{_lost(known)}" if state else "starts in a moment",
         )
+    if slurm_state == "SUSPENDED":
+        text = f"suspended by an administrator: scontrol resume {number} continues it"
     return Stage(name, number, current, text, nodes or (state[4] if state else ""), code, started, ended)
 
 

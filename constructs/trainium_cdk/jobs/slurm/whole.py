@@ -26,6 +26,6 @@ def parse(output: str, cluster: SlurmCluster) -> Whole:
     jobs = snapshot.parse(output, cluster).jobs
     return Whole(
         nodes.parse(output, cluster),
-        tuple(job if job.submitted else replace(job, submitted=submitted.get(job.id)) for job in jobs),
+        tuple(job if job.submitted else replace(job, submitted=submitted.get((job.id, job.user))) for job in jobs),
         others.parse(output),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +22,8 @@ _RELEASING = frozenset({"instance", "load balancer", "classic load balancer"})
 """Kinds whose network interfaces hold security groups and target groups for some minutes after their deletion."""
 _HELD = frozenset({"DependencyViolation", "ResourceInUse"})
 """Error codes of what something else holds."""
+_GONE = re.compile(r"(?!InvalidPermission).*NotFound")
+"""Error codes of what AWS or someone else has deleted meanwhile. A rule that is gone says nothing of its group."""
 _RELEASE_SECONDS, _RELEASE_PAUSE = 300, 15
 
 
@@ -174,7 +177,7 @@ def _sweep(
 def _delete_leftovers(
     client: Client, found: list[sweep.Leftover], report: Report, say: Callable[[str], None] = lambda _: None
 ) -> list[tuple[sweep.Leftover, Exception]]:
-    """Those that could not be deleted, and why."""
+    """Those that could not be deleted, and why; Lambda and EKS delete interfaces of their own at the same time."""
     from botocore.exceptions import ClientError
 
     failed: list[tuple[sweep.Leftover, Exception]] = []
@@ -184,7 +187,8 @@ def _delete_leftovers(
             sweep.delete(client, left)
             report.swept.append(left)
         except ClientError as e:
-            failed.append((left, e))
+            if not _GONE.match(code_and_message(e)[0]):
+                failed.append((left, e))
     return failed
 
 

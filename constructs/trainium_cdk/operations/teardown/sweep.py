@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from trainium_cdk._aws import code_and_message
 from trainium_cdk.operations.teardown.owner import Owner
 from trainium_cdk.operations.teardown.survey import Client
 
@@ -84,8 +85,15 @@ def _balancing(service: str, operation: str, items: str, key: str, argument: str
     """Load balancers and their target groups: their tags are in a request of their own."""
 
     def find(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
+        from botocore.exceptions import ClientError
+
         for item in _items(client, service, operation, items):
-            described = client(service).describe_tags(**{argument: [item[key]]})["TagDescriptions"]
+            try:
+                described = client(service).describe_tags(**{argument: [item[key]]})["TagDescriptions"]
+            except ClientError as e:
+                if "NotFound" in code_and_message(e)[0]:  # someone has deleted it meanwhile
+                    continue
+                raise
             if why := owner.why(_tags(described[0]) if described else {}):
                 yield item[key], why
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from trainium_cdk.catalog.updates import updates
-from trainium_cdk.operations.updates import eks, slurm
+from trainium_cdk.operations.updates import beside, eks, slurm
 from trainium_cdk.operations.updates.change import LEVELS, Change, Level
 from trainium_cdk.operations.updates.leaves import RENEWED, intrinsic, leaves, marked, references, text
 from trainium_cdk.operations.updates.spec import Spec
@@ -70,7 +70,9 @@ def compare(old: Template, new: Template, spec: Spec, *, fleet_running: bool = T
     found = [c for p in pairs if not (p.old and p.new) for c in _come_or_gone(p, spec)]
     for pair in both:
         found.extend(_changed(pair, spec, renewed, fleet_running))
-    found.extend(eks.skew(before, after, {p.id: p.name for p in pairs}))
+    names = {p.id: p.name for p in pairs}
+    found.extend(eks.skew(before, after, names))
+    found.extend(beside.rejected(beside.Templates(before, after, renewed), names))
     found = [_keep_what_follows(c, _zones(before), _zones(after)) for c in found]
     return sorted(found, key=lambda c: LEVELS.index(c.level))
 
@@ -88,9 +90,11 @@ def _keep_what_follows(change: Change, old: tuple[str, ...], new: tuple[str, ...
         return change
     if change.property == "KubernetesNetworkConfig.ServiceIpv4Cidr":
         return replace(change, advice=f"keep the services' network as it is: eks: {{service_cidr: {change.old}}}")
-    if "Subnet" not in change.property or not old or old == new:
+    addresses = change.type == beside.SUBNET  # a zone's position decides them
+    if not (addresses or "Subnet" in change.property) or not old or not new or old == new:
         return change
-    return replace(change, advice=f"keep the zones as they are: network: {{zone_ids: [{', '.join(old)}]}}")
+    first = "; or, for another zone in the place of one, deploy without the old one first" if addresses else ""
+    return replace(change, advice=f"keep the zones as they are: network: {{zone_ids: [{', '.join(old)}]}}{first}")
 
 
 def _known(template: Template) -> dict[str, Mapping[str, Any]]:
@@ -162,23 +166,46 @@ def _changed(pair: _Resource, spec: Spec, renewed: set[tuple[str, str]], fleet_r
         for verdict in slurm.consequences(pair.old.get("Properties") or {}, properties, fleet_running):
             yield pair.change(*verdict)
         return
-    for path, (old, new) in _differences(pair, renewed).items():
-        level, meaning, advice = _meaning(pair, path, old, new, spec)
+    differences = _differences(pair, renewed)
+    fixed = updates().fixed.get(pair.type, {})
+    if any(spec.impact(pair.type, path) == "yes" and path[0] not in fixed for path in differences):
+        fixed = {}  # there is a new one anyway, of another name or in another cluster
+    named = _name_that_stays(pair, differences, spec)
+    for path, (old, new) in differences.items():
+        level, meaning, advice = _meaning(pair, path, old, new, spec, fixed, named)
         yield pair.change(level, meaning, advice, ".".join(path), old, new)
 
 
-def _meaning(pair: _Resource, path: tuple[str, ...], old: Any, new: Any, spec: Spec) -> tuple[Level, str, str]:
-    fixed = updates().fixed.get(pair.type, {})
+def _name_that_stays(pair: _Resource, differences: Collection[tuple[str, ...]], spec: Spec) -> str:
+    """The name that the template gives a resource, before and after; empty if it gives none, or another one."""
+    names = [(pair.new.get("Properties") or {}).get(key) for key in spec.named_by(pair.type)]
+    changed = {path[0] for path in differences} & set(spec.named_by(pair.type))
+    return "" if changed or not all(isinstance(name, str) for name in names) else ", ".join(map(str, names))
+
+
+def _meaning(
+    pair: _Resource,
+    path: tuple[str, ...],
+    old: Any,
+    new: Any,
+    spec: Spec,
+    fixed: Mapping[str, tuple[str, str]],
+    named: str,
+) -> tuple[Level, str, str]:
     if words := fixed.get(path[0]):
         return ("refused", *words)
     impact = "maybe" if not spec.knows(pair.type) and "Custom::" not in pair.type else spec.impact(pair.type, path)
     if impact == "yes" or (impact == "maybe" and path[0] not in updates().interrupts.get(pair.type, {})):
+        if impact == "yes" and named:
+            return "refused", f"CloudFormation does not replace what keeps its name, {named}", _renaming(pair.type)
         return _replaced(pair, spec, "is" if impact == "yes" else "may be")
     words = slurm.refused(pair.type, path, old, new) or (None if new is None else fixed.get(".".join(path)))
     if words:
         return ("refused", *words)
     if _smaller(old, new) and (words := updates().grows_only.get(pair.type, {}).get(path[0])):
         return ("refused", *words)
+    if _smaller(old, new) and (words := updates().ends.get(pair.type, {}).get(".".join(path))):
+        return ("interrupts", *words)
     if lost := updates().empties.get(pair.type):
         return ("loses", *lost)
     if words := updates().interrupts.get(pair.type, {}).get(path[0]):
@@ -186,10 +213,18 @@ def _meaning(pair: _Resource, path: tuple[str, ...], old: Any, new: Any, spec: S
     return "safe", "it is changed in place", ""
 
 
+def _renaming(type_name: str) -> str:
+    setting = updates().names.get(type_name)
+    return (
+        f"leave it as it was; or give it another name{f' ({setting})' if setting else ''}: a new one is created, and this one is "
+        "deleted after it"
+    )
+
+
 def _smaller(old: Any, new: Any) -> bool:
-    """Whether a number becomes smaller; CloudFormation also takes numbers as text."""
-    before, after = str(old), str(new)
-    return before.isdecimal() and after.isdecimal() and int(after) < int(before)
+    """Whether a number, or a version, becomes smaller; CloudFormation also takes numbers as text."""
+    before, after = str(old).split("."), str(new).split(".")
+    return all(part.isdecimal() for part in (*before, *after)) and [*map(int, after)] < [*map(int, before)]
 
 
 def _replaced(pair: _Resource, spec: Spec, verb: str) -> tuple[Level, str, str]:

@@ -46,6 +46,12 @@ class Spec:
         """Whether resources of this type store data, by the CDK's database."""
         return bool(self._resources.get(type_name, {}).get("isStateful"))
 
+    def named_by(self, type_name: str) -> tuple[str, ...]:
+        """The properties that identify a resource of this type, such as its name; none if AWS gives the identifier."""
+        known = self._resources.get(type_name, {})
+        keys = tuple(known.get("primaryIdentifier", ()))
+        return keys if all(key in known["properties"] for key in keys) else ()
+
     def impact(self, type_name: str, path: Sequence[str]) -> Impact | None:
         """Whether a change at a path of the properties replaces the resource; None for no.
 
