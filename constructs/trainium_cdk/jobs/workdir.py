@@ -300,8 +300,8 @@ def _exists(s3: Any, bucket: str, key: str) -> bool:
 
 @contextlib.contextmanager
 def _missing() -> Iterator[None]:
-    """Go on where an object is missing. To who may not list the whole bucket, S3 says that the request is denied; a role that may list
-    below a prefix, as that of a head node, may not."""
+    """Go on where an object is missing. S3 reports that as a denied request to a caller that may not list the whole bucket, as the role
+    of a head node, which may list below a prefix."""
     try:
         yield
     except failures() as e:
