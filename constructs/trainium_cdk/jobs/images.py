@@ -127,12 +127,9 @@ def _running(codebuild: Any, cluster: EksCluster, source: Source, tag: str) -> s
         ids = codebuild.list_builds_for_project(projectName=cluster.build_project, sortOrder="DESCENDING")["ids"]
         for one in codebuild.batch_get_builds(ids=ids[:_NEWEST])["builds"] if ids else ():
             variables = {each["name"]: each["value"] for each in one["environment"].get("environmentVariables", ())}
-            same = (variables.get("IMAGE_TAG"), variables.get("DOCKERFILE")) == (tag, source.dockerfile)
-            if (
-                same
-                and one["buildStatus"] == "IN_PROGRESS"
-                and one["source"].get("location") == f"{cluster.bucket}/{source.key}"
-            ):
+            built = (variables.get("IMAGE_TAG"), variables.get("DOCKERFILE"), one["source"].get("location"))
+            same = built == (tag, source.dockerfile, f"{cluster.bucket}/{source.key}")
+            if same and one["buildStatus"] == "IN_PROGRESS":
                 return str(one["id"])
     return ""
 
