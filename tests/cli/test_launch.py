@@ -180,7 +180,7 @@ def test_a_cluster_with_jobs_of_another_team_stays(
         )
 
     team = SimpleNamespace(jobs=of_the_team)
-    cluster = SimpleNamespace(jobs=[], teams=[SimpleNamespace(namespace="vision")], of_team=lambda _: team)
+    cluster = SimpleNamespace(jobs=[], of_teams=lambda: {"vision": team})
     calls: list[tuple[str, ...]] = []
     monkeypatch.setattr(import_module("trainium_cdk.jobs.connect"), "connect", connect)
     monkeypatch.setattr("trainium_cdk.cli.options.deployed", lambda *_: cluster)

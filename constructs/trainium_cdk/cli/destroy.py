@@ -142,9 +142,9 @@ def used(backend: Backend[Any], me: str, *, waits: bool = False, unlisted: str =
     from trainium_cdk.operations.teardown.occupants import occupants
 
     busy = Busy(backend, occupants(backend, me, waits=waits))
-    for team in (each.namespace for each in getattr(backend.cluster, "teams", ())):
+    for team, seen in backend.cluster.of_teams().items():
         try:
-            busy.jobs += occupants(connect(cluster=backend.cluster.of_team(team)), me, team)
+            busy.jobs += occupants(connect(cluster=seen), me, team)
         except TrnError as e:
             busy.unknown = True
             say(f"jobs of team {team} {unlisted}: {e}")

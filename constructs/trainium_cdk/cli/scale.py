@@ -57,9 +57,9 @@ def _busy(cluster: EksCluster, nodegroup: str, force: bool) -> set[str]:
     from trainium_cdk.operations import scale as scaling
 
     found = set[str]()
-    for team in ("", *(each.namespace for each in cluster.teams)):
+    for team, seen in {"": cluster, **cluster.of_teams()}.items():
         try:
-            with contextlib.closing(kubernetes_api(cluster.of_team(team) if team else cluster)) as api:
+            with contextlib.closing(kubernetes_api(seen)) as api:
                 found |= scaling.busy(api, nodegroup)
         except TransportError as error:
             if not force:

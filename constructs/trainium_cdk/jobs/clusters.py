@@ -168,10 +168,7 @@ def reach(stack: Deployed) -> dict[str, Backend[Any]]:
         TrnError: it is not deployed, or cannot be reached.
     """
     cluster = stack.cluster()
-    found = {"": connect(cluster=cluster)}
-    for team in getattr(cluster, "teams", ()):
-        found[team.namespace] = connect(cluster=cluster.of_team(team.namespace))
-    return found
+    return {team: connect(cluster=seen) for team, seen in {"": cluster, **cluster.of_teams()}.items()}
 
 
 def ask(jobs: Backends, seen: Overview, catalog: Catalog, now: float | None = None) -> Overview:

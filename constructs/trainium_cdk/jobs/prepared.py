@@ -76,8 +76,13 @@ def prepared(backend: Backend[Submission]) -> tuple[Prepared, ...]:
     Raises:
         TransportError: the cluster cannot be reached.
     """
+    return _listed(backend)[0]
+
+
+def _listed(backend: Backend[Submission]) -> tuple[tuple[Prepared, ...], str]:
+    """The environments, and why jobs that use them may be missing; empty if none is."""
     output = backend.run_shared(_script(backend, _LIST))
-    active, _ = _active(backend)
+    active, unknown = _active(backend)
     lines = [tuple(line.split(" ", 2)) for line in output.splitlines() if line.count(" ") >= 2]
     users = [(id, name) for what, id, name in lines if what == "job" and id in active]
     found = []
@@ -88,7 +93,7 @@ def prepared(backend: Backend[Submission]) -> tuple[Prepared, ...]:
             except ValidationError:
                 continue  # damaged
             found.append(replace(one, name=name, jobs=tuple(job for job, used in users if used == name)))
-    return tuple(sorted(found, key=lambda one: one.made))
+    return tuple(sorted(found, key=lambda one: one.made)), unknown
 
 
 def remove(backend: Backend[Submission], names: Sequence[str]) -> None:
@@ -98,11 +103,12 @@ def remove(backend: Backend[Submission], names: Sequence[str]) -> None:
         JobError: there is no such environment, or such a job uses it, or may do so as a team's jobs cannot be listed; then none is removed.
         TransportError: the cluster cannot be reached.
     """
-    if unknown := _active(backend)[1]:
+    found, unknown = _listed(backend)
+    if unknown:
         raise JobError(
             f"the environments are those of all teams, and {unknown}. Remove them with credentials that may list the jobs of all teams"
         )
-    there = {one.name: one for one in prepared(backend)}
+    there = {one.name: one for one in found}
     for name in names:
         if name not in there:
             known = f"It has {', '.join(there)}" if there else "It has none"
@@ -121,11 +127,11 @@ def _active(backend: Backend[Submission]) -> tuple[set[str], str]:
     found = {job.id for job in backend.active()}
     if team := getattr(cluster, "team", ""):
         return found, f"team {team} sees its own jobs alone"
-    for name in (each.namespace for each in getattr(cluster, "teams", ())):
+    for team, seen in cluster.of_teams().items():
         try:
-            found |= {job.id for job in connect(cluster=cluster.of_team(name)).active()}
+            found |= {job.id for job in connect(cluster=seen).active()}
         except TrnError as e:
-            return found, f"jobs of team {name} could not be listed: {e}"
+            return found, f"jobs of team {team} could not be listed: {e}"
     return found, ""
 
 

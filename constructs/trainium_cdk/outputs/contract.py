@@ -156,6 +156,10 @@ class ClusterOutputs(BaseModel):
             f"{self.stack} has no teams: they are namespaces of Kubernetes (eks.queues). Remove --team {team}"
         )
 
+    def of_teams(self) -> Mapping[str, Self]:
+        """The cluster as each of its teams sees it, by the team's name; empty without teams."""
+        return {}
+
     def of_user(self, name: str) -> Self:
         """The cluster as one of its users sees it.
 

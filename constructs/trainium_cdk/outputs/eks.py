@@ -97,6 +97,9 @@ class EksCluster(ClusterOutputs):
         seen = {"namespace": team, "access_role": "", "fleets": tuple(fleets), "teams": (), "team": team}
         return self.model_copy(update=seen)
 
+    def of_teams(self) -> Mapping[str, Self]:
+        return {each.namespace: self.of_team(each.namespace) for each in self.teams}
+
     def queue(self, name: str | None = None) -> tuple[Fleet, ...]:
         """As of any cluster. Raises OutputsError for a team without nodes, too."""
         if not self.fleets:
