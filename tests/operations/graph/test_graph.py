@@ -71,6 +71,37 @@ def test_an_eks_stack() -> None:
     assert nodes.lines[0] == "0 to 2 x trn1.32xlarge"
 
 
+@pytest.mark.parametrize("name", synthesis.EKS.names)
+def test_efa_interfaces_are_counted_as_the_template_has_them(name: str) -> None:
+    """Against the launch template that each node group names, not against another picture."""
+    made = synthesis.EKS.document(name)["Resources"]
+    shown = {box.id: box.lines for box in read("Stack", {"Resources": made}).boxes}
+    for id, group in made.items():
+        if group["Type"] == "AWS::EKS::Nodegroup" and (named := group["Properties"].get("LaunchTemplate")):
+            data = made[named["Id"]["Ref"]]["Properties"]["LaunchTemplateData"]
+            efa = [i for i in data.get("NetworkInterfaces", []) if i.get("InterfaceType") in ("efa", "efa-only")]
+            expected = [f"{len(efa)} EFA interfaces each"] if efa else []
+            assert [line for line in shown[id] if "EFA" in line] == expected
+
+
+def test_what_is_referred_to_twice_is_drawn_once() -> None:
+    """By its name and an attribute: a template, a role, a subnet."""
+    twice = {"A": {"Ref": "Template"}, "B": {"Fn::GetAtt": ["Template", "LatestVersionNumber"]}}
+    role = {"Fn::Join": ["", [{"Fn::GetAtt": ["Role", "Arn"]}, {"Ref": "Role"}]]}
+    interfaces = [{"InterfaceType": "efa"}, {"InterfaceType": "efa-only"}, {"InterfaceType": "interface"}]
+    data = {"InstanceType": "trn1.32xlarge", "NetworkInterfaces": interfaces}
+    made = {
+        "Template": {"Type": "AWS::EC2::LaunchTemplate", "Properties": {"LaunchTemplateData": data}},
+        "Role": {"Type": "AWS::IAM::Role"},
+        "Group": {"Type": "AWS::EKS::Nodegroup", "Properties": {"LaunchTemplate": twice, "NodeRole": role}},
+        "Code": {"Type": "AWS::Lambda::Function", "Properties": {"Role": role}},
+        "Build": {"Type": "AWS::CodeBuild::Project", "Properties": {"ServiceRole": role}},
+    }
+    lines = {box.id: box.lines for box in read("Stack", {"Resources": made}).boxes}
+    assert lines["Group"][1:] == ("2 EFA interfaces each", "role Role")
+    assert (lines["Code"], lines["Build"]) == (("role Role",), ("role Role",))
+
+
 @pytest.mark.parametrize(
     ("capacity", "title"),
     [("SPOT", " (spot)"), ("CAPACITY_BLOCK", " (capacity block)"), ("ON_DEMAND", ""), (None, "")],

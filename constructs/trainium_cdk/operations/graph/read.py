@@ -18,8 +18,8 @@ _STORAGE = ("AWS::EFS::FileSystem", "AWS::FSx::FileSystem")
 
 
 def references(node: Any) -> Iterator[str]:
-    """The logical ids that a part of a template refers to."""
-    return (id for id, _ in leaves.references(node))
+    """The logical ids that a part of a template refers to, each once: `Ref` and `Fn::GetAtt` of one resource are one."""
+    return iter(dict.fromkeys(id for id, _ in leaves.references(node)))
 
 
 def read(name: str, template: Mapping[str, Any]) -> Architecture:
