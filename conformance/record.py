@@ -1,10 +1,18 @@
 """The last complete run of `make conformance`: its commit, its table, and digests of everything that it covers. `make test` fails when
-one of these has changed since (tests/conformance/test_record.py)."""
+one of these has changed since (tests/conformance/test_record.py).
+
+Covered is what the vendors' programs get and what is read from them, not the text that brings it about: the words, folder and variables
+of each start, the files that a job brings, what `prepare` fetches and installs, and the records of the vendors' log lines. Besides, the
+files of this folder, which compare. How `prepare` fetches is not covered: tests/jobs/test_prepare.py runs it.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import json
+import re
+import shlex
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,30 +22,94 @@ from ruamel.yaml import YAML
 
 from conformance import cases
 from conformance.launched import rendered
+from tests.jobs.log_lines import TITAN_VALIDATES, USUAL
+from trainium_cdk.jobs import AnyJob, Follower
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).with_name("recorded.yaml")
 DOCUMENT = ROOT / "docs/conformance.md"
 COMMAND = "make conformance RECORD=1"
 BEGIN, END = f"<!-- `{COMMAND}` writes what follows -->", "<!-- and what follows is not written by it -->"
-FILES = ("constructs/trainium_cdk/jobs/kinds/*.py", "constructs/trainium_cdk/jobs/metrics.py", "conformance/*.*")
-"""Besides the rendered jobs: options, log readers, and all that compares."""
+FILES = "conformance/*.*"
+"""What compares, without this file and what it writes."""
+CHECKPOINTS = {"bert-large": "output/ckpt_10.pt", "finetune": "output/checkpoint-10/trainer_state.json"}
+"""By kind, in the job's directory: a checkpoint with which its program is started in another way."""
+ADVICE = {"has_modules": 1, "enough_files": 4}
+"""By function of `prepare`: the place of the words for people among its arguments."""
+STEPS = 4
+"""Of each program's log."""
 
 Row = tuple[str, str, str]
 """Our artefact, the original, and the verdict."""
 
 
 def digests() -> dict[str, str]:
-    """SHA-256, by file or rendered job."""
+    """SHA-256 of everything that is covered, by file, part of a job, or log line."""
+    jobs = {**cases.JOBS, **cases.MORE}
+    of_jobs = (of_job(name, job, engine) for engine in cases.ENGINES for name, job in jobs.items())
+    return {**files(), **{name: made for found in of_jobs for name, made in found.items()}, **logs()}
+
+
+def files() -> dict[str, str]:
+    """The digests of the files that compare."""
+    compare = sorted(file for file in ROOT.glob(FILES) if file.name not in (FILE.name, Path(__file__).name))
+    return {file.relative_to(ROOT).as_posix(): _digest(file.read_bytes()) for file in compare}
+
+
+def of_job(name: str, job: AnyJob, engine: str) -> dict[str, str]:
+    """The digests of what a job's program gets on an engine: its starts, its files, and what `prepare` fetches and installs."""
+    made = rendered(job, cases.cluster(engine, job))
+    prepare = made.files.get("prepare.sh", b"").decode()
+    parts: dict[str, Any] = {
+        "files": {path: content.hex() for path, content in made.files.items() if path.startswith("script/")},
+        "prepare": [[_call(line) for line in cases.prepare(engine, job)], steps(prepare)],
+        **{stage: _start(engine, job, stage) for stage in (["precompile", "train"] if job.precompile else ["train"])},
+    }
+    if job.kind in CHECKPOINTS:
+        parts["restart"] = _start(engine, job, "train", f"{made.directory}/{CHECKPOINTS[job.kind]}")
+    return {f"{name} on {engine}: {part}": _digest(_text(value)) for part, value in parts.items()}
+
+
+def logs() -> dict[str, str]:
+    """The digests of what is read from the vendors' log lines. A value that a line does not have changes nothing."""
+    printed = {program: b"".join(map(line, range(STEPS))) for program, line in USUAL.items()}
+    printed["titan's validation"] = TITAN_VALIDATES.encode()
     found = {}
-    for file in sorted(file for pattern in FILES for file in ROOT.glob(pattern) if file != FILE):
-        found[file.relative_to(ROOT).as_posix()] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-    for engine in cases.ENGINES:
-        for name, job in {**cases.JOBS, **cases.MORE}.items():
-            files = rendered(job, cases.cluster(engine, job)).files
-            text = b"".join(path.encode() + b"\0" + content + b"\0" for path, content in sorted(files.items()))
-            found[f"{name} on {engine}"] = hashlib.sha256(text).hexdigest()[:16]
+    for program, log in printed.items():
+        follower = Follower()
+        records = [(type(one).__name__, _given(one)) for one in [*follower.feed(log), *follower.close()]]
+        found[f"log of {program.strip()}"] = _digest(_text([log.decode(), records]))
     return found
+
+
+def steps(prepare: str) -> list[str]:
+    """The lines of the function with which a kind installs more than pip does for it, without comments; empty without one."""
+    found = re.search(r"^steps\(\) \{\n(.*?)^\}$", prepare, re.MULTILINE | re.DOTALL)
+    lines = (line.strip() for line in (found[1] if found else "").splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _start(engine: str, job: AnyJob, stage: str, *checkpoints: str) -> list[Any]:
+    start = cases.start(engine, job, stage, *checkpoints)
+    return [start.folder, start.command, dict(start.environment)]
+
+
+def _call(line: str) -> list[str]:
+    name, *words = shlex.split(line)
+    return [name, *(word for at, word in enumerate(words, 1) if at != ADVICE.get(name))]
+
+
+def _given(record: Any) -> dict[str, Any]:
+    values, defaults = record._asdict(), record._field_defaults
+    return {name: value for name, value in values.items() if name not in defaults or value != defaults[name]}
+
+
+def _text(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def load() -> dict[str, Any]:

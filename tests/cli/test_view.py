@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.jobs.log_lines import BERT, MEGATRON
 from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, PUBLISHED, run, status, trained
-from tests.jobs.test_metrics import BERT, MEGATRON
 from trainium_cdk.cli.view import array_view, job_view, jobs_view
 from trainium_cdk.jobs.report import Run, report
 from trainium_cdk.jobs.status import Stage
