@@ -123,8 +123,13 @@ def test_defaults_are_supported(engine: str, family: str) -> None:
         slurm(family, release, framework, "ubuntu2404") if engine == "slurm" else eks(family, release, framework, ami)
     )
     assert evaluate(CATALOG, stack).level == "works"
-    # "stay on Neuron 2.28 and PyTorch 2.9"; trn3 came later, and what AWS supports for it is TorchNeuron
-    assert (release, framework) == (("2.33.0", "torch-native") if family == "trn3" else ("2.28.1", "torch-xla"))
+    # "stay on Neuron 2.28 and PyTorch 2.9" on trn1, which TorchNeuron does not support; TorchNeuron elsewhere
+    assert (release, framework) == (
+        ("2.28.1", "torch-xla") if family.startswith("trn1") else ("2.33.0", "torch-native")
+    )
+    recommended = CATALOG.recommended(family)
+    assert recommended
+    assert (recommended.release, recommended.framework, recommended.os) == (release, framework, "ubuntu2404")
 
 
 def test_the_default_environment_is_such_a_default() -> None:
@@ -139,7 +144,9 @@ def test_the_default_environment_is_such_a_default() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({}, ("2.28.1", "torch-xla")),
+        ({}, ("2.33.0", "torch-native")),
+        ({"framework": "torch-xla"}, ("2.28.1", "torch-xla")),
+        ({"release": "2.28.1"}, ("2.28.1", "torch-xla")),
         ({"framework": "torch-native"}, ("2.33.0", "torch-native")),
         ({"release": "2.33.0"}, ("2.33.0", "torch-native")),
         ({"release": "2.30.0"}, ("2.30.0", "torch-xla")),
@@ -151,6 +158,51 @@ def test_the_default_environment_is_such_a_default() -> None:
 )
 def test_given_versions_are_kept_and_the_others_chosen(given: dict[str, str], expected: tuple[str, str]) -> None:
     assert choose(CATALOG, (Need("slurm", ("trn2",), "ubuntu2404"), Need("eks", ("trn2",))), **given) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("families", "system", "expected"),
+    [
+        (("trn1", "trn2"), "ubuntu2404", ("2.28.1", "torch-xla")),  # the one that trains on both
+        (("trn2", "trn3"), "ubuntu2404", ("2.33.0", "torch-native")),
+        (("trn2",), "ubuntu2204", ("2.28.1", "torch-xla")),  # TorchNeuron does not run there
+        (("trn2",), "alinux2023", ("2.33.0", "torch-native")),  # nothing runs there: the fix is another system
+        (("trn1",), "alinux2023", ("2.28.1", "torch-xla")),
+    ],
+)
+def test_what_is_recommended_gives_way_to_what_works(
+    families: tuple[str, ...], system: str, expected: tuple[str, str]
+) -> None:
+    assert choose(CATALOG, (Need("slurm", families, system),)) == expected
+
+
+def test_recommended_for_a_type_its_family_or_nothing() -> None:
+    small, large = CATALOG.recommended("trn2.3xlarge"), CATALOG.recommended("trn2.48xlarge")
+    assert small
+    assert large
+    assert (small.framework, small.release) == (large.framework, large.release)
+    assert "torchtitan" in large.kinds
+    assert "torchtitan" not in small.kinds
+    assert CATALOG.recommended("trn9.48xlarge") is None
+    own = {"trn3.48xlarge": {**CATALOG.instance("trn2.48xlarge").model_dump(exclude={"name"}), "family": "trn3"}}
+    assert Catalog.load(CatalogOverrides(instances=own)).recommended("trn3.48xlarge") == CATALOG.recommended("trn3")
+
+
+def test_the_end_of_a_framework_is_one_sentence() -> None:
+    assert CATALOG.ended("torch-xla") == (
+        "AWS ended PyTorch/XLA for training with Neuron SDK 2.30.0 (announcement, Neuron 2.30, 2026-05-20): it works up to 2.31.1, and 2.28.1 "
+        "is the release to stay on"
+    )
+    assert CATALOG.ended("torch-native") == ""
+
+
+def test_every_recommendation_can_be_what_it_says() -> None:
+    for one in CATALOG.recommendations:
+        assert {"script", "nccom"} <= one.kinds.keys()
+        assert one.framework in CATALOG.release(one.release).frameworks
+        assert one.os in CATALOG.parallelcluster.operating_systems
+    for name in CATALOG.instances:
+        assert CATALOG.recommended(name), name
 
 
 def test_a_release_that_must_be_named_is_not_chosen() -> None:

@@ -17,6 +17,9 @@ from trainium_cdk.cli import app
 from trainium_cdk.errors import SettingsError, TrnError
 from trainium_cdk.problems import errors
 
+NOT_OFFERED = {("slurm", "trn2u.48xlarge")}
+"""ParallelCluster lists no region that offers it."""
+
 
 def run(*words: str) -> None:
     app.app(["init", *words], standalone_mode=False)
@@ -28,7 +31,9 @@ def test_the_file_can_be_deployed(
     engine: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run("--engine", engine, "--instance-type", kind, "--nodes", "2", "--name", "mine")
+    offered = (engine, kind) not in NOT_OFFERED
+    where = [] if offered else ["--region", "ap-south-2"]
+    run("--engine", engine, "--instance-type", kind, "--nodes", "2", "--name", "mine", *where)
     env = settings.load(Path("environment.yaml"))
     assert (env.name, env.engines) == ("mine", (engine,))
     assert [p.reason for p in errors(checks.check(env, engine))] == []
@@ -36,16 +41,17 @@ def test_the_file_can_be_deployed(
     text = Path("environment.yaml").read_text()
     # what is a comment is valid, too, without its #
     everything = re.sub(
-        r"^( *)# (fsx:|on_destroy:|access:|  - \{principal|capacity_type:|cpu_queue:)",
+        r"^( *)# (fsx:|on_destroy:|access:|  - \{principal|capacity_type:|cpu_queue:|bootstrap:)",
         r"\1\2",
         text,
         flags=re.MULTILINE,
     )
-    assert everything.count("#") == text.count("#") - (3 if engine == "pcs" else 4)
+    assert everything.count("#") == text.count("#") - (4 if engine == "pcs" else 5)
     Path("all.yaml").write_text(everything)
     everything_on = settings.load(Path("all.yaml"))
     assert everything_on.storage.fsx is not None
     assert everything_on.on_destroy == "keep"
+    assert (everything_on.framework, everything_on.release) == (env.framework, env.release)
 
 
 @pytest.mark.parametrize("name", ["null", "true", "yes"])
@@ -73,7 +79,12 @@ def test_the_controller_of_pcs_holds_the_nodes(
         (
             ["--region", "eu-central-9"],
             TrnError,
-            "trn1.32xlarge is not offered in eu-central-9, by the catalogue. Use ",
+            "trn2.48xlarge is not offered in eu-central-9, by the catalogue. Use ",
+        ),
+        (
+            ["--instance-type", "trn2u.48xlarge"],
+            TrnError,
+            r"trn2u.48xlarge is offered in ap-south-2, which ParallelCluster 3\S+ does not list. Use --engine eks or pcs; or give --region",
         ),
         (["--engine", "slrum"], TrnError, r"there is no engine 'slrum'. Did you mean slurm\? Use slurm, eks, pcs"),
         (["--name", "No Name"], SettingsError, "^--name: error: name = No Name: it does not have the required form"),
@@ -91,7 +102,7 @@ def test_refused(
         run(*words)
     assert [file.name for file in tmp_path.iterdir()] == ["there.yaml"]
     run("there.yaml", "--force")
-    assert settings.load(Path("there.yaml")).region == "us-west-2"
+    assert settings.load(Path("there.yaml")).region == "us-east-2"
 
 
 def test_the_next_command_can_be_copied(
@@ -101,8 +112,8 @@ def test_the_next_command_can_be_copied(
     run("my file.yaml")
     assert "Next: trn use 'my file.yaml'; trn preflight" in capsys.readouterr().err
     assert "# Check it: trn validate 'my file.yaml'." in Path("my file.yaml").read_text()
-    run("--from", "my file.yaml", "--region", "us-east-1")
-    assert "Next: trn preflight TrnPclusterStack --env 'my file-us-east-1.yaml'" in capsys.readouterr().err
+    run("--from", "my file.yaml", "--region", "ap-south-2")
+    assert "Next: trn preflight TrnPclusterStack --env 'my file-ap-south-2.yaml'" in capsys.readouterr().err
 
 
 def test_by_questions(tmp_path: Path) -> None:

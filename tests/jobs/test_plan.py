@@ -8,6 +8,7 @@ import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog.constants import ULTRASERVER
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import (
     AnyJob,
@@ -117,7 +118,7 @@ def test_warnings_before_a_job_runs() -> None:
     assert plan(BertLarge(accumulation=64), TRN2).notes == ()
     ultra = make_cluster(fleet("trn2.48xlarge", 4, instance_type="trn2u.48xlarge", ultraserver=4))
     [neuronlink] = plan(Script(nodes=2, **HELLO), ultra).notes
-    assert neuronlink.startswith("the NeuronLink between the trn2u.48xlarge instances of an UltraServer is not used")
+    assert neuronlink == ULTRASERVER
     [size, dropout] = plan(Gpt(), SDK_2_28).notes
     assert size == "each checkpoint has about 188 GB; the newest is kept"
     assert "repeats the random numbers of its first steps for dropout" in dropout

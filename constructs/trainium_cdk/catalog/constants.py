@@ -5,3 +5,6 @@ GATEWAY_ENDPOINTS = frozenset({"dynamodb"})
 (VPC user guide, gateway endpoints, 2026-11). S3 has a setting of its own."""
 HOURS_OF_A_MONTH = 730
 """What AWS's pricing pages and calculator take a month for (2026-11)."""
+ULTRASERVER = "jobs do not use the NeuronLink between the instances of an UltraServer: over several instances they communicate through EFA"
+"""Neuron documents it for MPI jobs and, as a beta, for its own Kubernetes operator, not for torchrun jobs (2026-11). So they do not get the
+environment variables for it."""

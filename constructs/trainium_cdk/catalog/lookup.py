@@ -12,6 +12,7 @@ from trainium_cdk.catalog.eks import Ami, EksFacts
 from trainium_cdk.catalog.facts import Fact
 from trainium_cdk.catalog.files import read
 from trainium_cdk.catalog.models import (
+    TITLES,
     CollectivePoint,
     Incompatible,
     InstanceType,
@@ -19,6 +20,7 @@ from trainium_cdk.catalog.models import (
     Notice,
     Package,
     ParallelClusterFacts,
+    Recommendation,
     Repositories,
     Statement,
     ThroughputPoint,
@@ -73,6 +75,7 @@ class Catalog(Fact):
     incompatible: tuple[Incompatible, ...]
     notices: tuple[Notice, ...]
     older_driver: Statement
+    recommendations: tuple[Recommendation, ...]
     repositories: Repositories
     cloudwatch_agent: Package
     efa_installer: str
@@ -108,6 +111,24 @@ class Catalog(Fact):
 
     def release(self, version: str | None = None) -> NeuronRelease:
         return _find(self.releases, version or self.default_release, "Neuron SDK release", "catalog.releases")
+
+    def recommended(self, instance: str) -> Recommendation | None:
+        """What AWS recommends for nodes of an instance type, or of a family; None for a family that no source names."""
+        family = self.instances[instance].family if instance in self.instances else instance
+        return next((r for of in (instance, family) for r in self.recommendations if of in r.only), None)
+
+    def ended(self, framework: str) -> str:
+        """One sentence: that AWS has ended a framework for training, and up to which release it works; empty if it has not."""
+        ends = (n for n in self.notices if n.framework == framework and not n.supported and n.releases.before is None)
+        notice = next(ends, None)
+        if notice is None:
+            return ""
+        last = max((r.version for r in self.releases.values() if framework in r.frameworks), key=numbers)
+        stay = next((r.release for r in self.recommendations if r.framework == framework), last)
+        return (
+            f"AWS ended {TITLES[framework]} for training with Neuron SDK {notice.releases.first} ({notice.source}, {notice.date}): "
+            f"it works up to {last}, and {stay} is the release to stay on"
+        )
 
     @staticmethod
     def sdk_of(image: str) -> str | None:
@@ -188,6 +209,7 @@ def _build(overrides: CatalogOverrides) -> Catalog:
             "releases": {k: {**v, "version": k} for k, v in releases.items()},
             "default_release": neuron["default"],
             **{k: neuron[k] for k in ("images", "incompatible", "notices", "older_driver")},
+            "recommendations": read("recommended")["recommended"],
             "repositories": {**neuron["repositories"], **overrides.repositories},
             **{k: neuron[k] for k in ("cloudwatch_agent", "efa_installer")},
             "prices": _merged(read("prices")["prices"], overrides.prices),

@@ -12,6 +12,8 @@ Version = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)+$")]
 PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d+$")]
 FrameworkName = Literal["torch-xla", "torch-native"]
 """PyTorch/XLA, and its successor TorchNeuron: both are the package torch-neuronx."""
+TITLES: dict[str, str] = {"torch-xla": "PyTorch/XLA", "torch-native": "TorchNeuron"}
+"""The frameworks' names in sentences."""
 ZoneId = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,5}\d+-az\d+$")]
 
 
@@ -172,6 +174,29 @@ class Notice(Statement):
 
     framework: FrameworkName
     releases: Range
+
+
+class Recommendation(Fact):
+    """What AWS recommends for training on some instance types: the defaults of their nodes."""
+
+    only: tuple[str, ...] = Field(alias="for", min_length=1, description="instance families, or single types")
+    framework: FrameworkName
+    release: Version = Field(description="Neuron SDK release")
+    os: str = Field(description="operating system of Slurm nodes")
+    kinds: dict[str, str] = Field(
+        description="kinds of jobs that run there, the first choice first, with the options of an example"
+    )
+    source: str
+    date: dt.date
+
+    def example(self, kind: str) -> str:
+        """The command that submits a job of a recommended kind; COMMIT stands for a commit that the user chooses.
+
+        Raises:
+            KeyError: the kind is not recommended.
+        """
+        words = ["trn submit", "" if kind == "script" else kind, self.kinds[kind]]
+        return " ".join(filter(None, words))
 
 
 class Repositories(Fact):

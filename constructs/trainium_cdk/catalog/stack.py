@@ -224,12 +224,14 @@ def choose(
 ) -> tuple[str, FrameworkChoice]:
     """The best release and framework for nodes that satisfy all needs. A value that is given is kept.
 
-    Order: supported by AWS, no advice against it, not beta, then the newest. If nothing works, one that at least trains on the families
-    is returned, the default if possible, and the checks report what does not fit.
+    Order: the framework that AWS recommends for all of the families, supported by AWS, no advice against it, the release that it
+    recommends, then the newest. If nothing works, one that at least trains on the families is returned, the recommended or the default
+    one if possible, and the checks report what does not fit.
     """
     if release is not None and framework is not None:
         return release, framework
     framework_choices: tuple[FrameworkChoice, ...] = (framework,) if framework else ("torch-xla", "torch-native")
+    recommended = [catalog.recommended(family) for family in {f for need in needs for f in need.families}]
     candidates: list[tuple[tuple[object, ...], str, FrameworkChoice]] = []
     for known in catalog.releases.values():
         if known.only_named and release is None:
@@ -243,11 +245,11 @@ def choose(
             rank = (
                 unfit,
                 bool(wrong),
-                bool(wrong) and known.version != catalog.default_release,
+                kind != "none" and any(r and r.framework != kind for r in recommended),
                 any(v.level == "unsupported" for v in verdicts),
                 any(v.statement for v in verdicts),
-                kind != "none" and known.frameworks[kind].beta,
-                kind == "none" and known.version != catalog.default_release,
+                kind != "none" and any(r and r.release != known.version for r in recommended),
+                (bool(wrong) or kind == "none") and known.version != catalog.default_release,
                 tuple(-n for n in numbers(known.version)),
             )
             candidates.append((rank, known.version, kind))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.catalog.constants import HOURS_OF_A_MONTH
+from trainium_cdk.catalog.constants import HOURS_OF_A_MONTH, ULTRASERVER
 from trainium_cdk.checks.rule import Rules, error, info, inventories, known_nodes, listed, warning, zoned
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
@@ -160,13 +160,10 @@ def ultraserver_is_whole(env: Environment) -> Iterator[Problem]:
 
 @RULES.add
 def neuronlink_is_within_one_instance(env: Environment) -> Iterator[Problem]:
-    """Neuron documents the use of an UltraServer's NeuronLink for MPI jobs and, as a beta, for its own Kubernetes operator. It does not
-    document it for torchrun jobs, so that they do not get the environment variables for it."""
     for f in known_nodes(env):
         if f.kind.ultraserver and f.resource.max_nodes > 1:
-            yield warning(
+            yield info(
                 (*f.at, "instance_type"),
-                "jobs do not use the NeuronLink between the instances of an UltraServer: over several instances they "
-                "communicate through EFA",
-                f"choose a type without it, for example trn2.48xlarge, if {f.kind.name} costs more",
+                ULTRASERVER,
+                "expect the bandwidth of EFA between nodes; nothing has to change",
             )

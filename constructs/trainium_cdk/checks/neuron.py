@@ -55,17 +55,6 @@ def versions_are_compatible(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def framework_is_finished(env: Environment) -> Iterator[Problem]:
-    framework = _framework(env)
-    if framework and framework.beta:
-        yield info(
-            _AT,
-            f"{framework.package} {framework.version} is a beta",
-            "write framework: torch-xla, with a release that contains it, for a stable one",
-        )
-
-
-@RULES.add
 def packages_can_be_installed(env: Environment) -> Iterator[Problem]:
     for engine in env.slurm_sections:
         yield from _packages(env, engine)

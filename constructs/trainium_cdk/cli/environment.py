@@ -30,25 +30,15 @@ def validate(
 ) -> None:
     """Check an environment file as `cdk synth` does.
 
-    Exit code 1 if a stack that it describes would be rejected.
-
-    What would be wrong with a stack that the file does not describe is a warning, which names the stack.
+    Exit code 1 if a stack that it describes would be rejected. Stacks that it does not describe are not checked: name one as STACK.
     """
-    from dataclasses import replace
-
-    from trainium_cdk import checks, engines, settings
+    from trainium_cdk import checks, settings
     from trainium_cdk.cli.preflight import engine_of
     from trainium_cdk.problems import errors
 
     env = settings.load(file)
     described = (engine_of(stack, env),) if stack else env.engines
     problems = checks.check(env, *described)
-    for other in [] if stack else [engine for name, engine in engines.every().items() if name not in described]:
-        problems += [
-            replace(p, level="warning", reason=f"{other.stack}, which the file does not describe: {p.reason}")
-            for p in checks.check(env, other.name)
-            if p.level != "info" and p.engine == other.name and p not in problems
-        ]
     if as_json:
         put([{"key": p.dotted, "level": p.level, "reason": p.reason, "fix": p.fix, "rule": p.rule} for p in problems])
     for problem in problems:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from trainium_cdk.catalog import Catalog
+    from trainium_cdk.engines import Engine
 
 _REGIONS = ("us-west-2", "us-east-1", "us-east-2")
 """Regions that are suggested first."""
@@ -30,7 +31,7 @@ _HEAD = """# yaml-language-server: $schema=environment.schema.json
 # Lower-case letters and digits. The stacks of another environment than `trn` have its name in theirs.
 name: {name}
 region: {region}
-"""
+{software}"""
 _STORAGE = """
 storage:
   # The shared file system of all nodes: code, logs, checkpoints, environments. It costs money until the stack is deleted.
@@ -47,12 +48,22 @@ def init(
     engine: Annotated[
         str, typer.Option(help="slurm (ParallelCluster), pcs (AWS PCS) or eks (Kubernetes).")
     ] = SLURM.name,
-    instance_type: Annotated[str, typer.Option(help="Type of the nodes (`trn catalog` lists them).")] = "trn1.32xlarge",
-    nodes: Annotated[int, typer.Option("--nodes", "-N", min=1, max=1000, help="Most nodes at once.")] = 4,
+    instance_type: Annotated[str, typer.Option(help="Type of the nodes (`trn catalog` lists them).")] = "trn2.48xlarge",
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes",
+            "-N",
+            min=1,
+            max=1000,
+            help="Most nodes at once. Default: 4; 1 where the instance type has no EFA.",
+        ),
+    ] = None,
     region: Annotated[
         str | None,
         typer.Option(
-            help="AWS region. Default: us-west-2, us-east-1 or us-east-2, the first that offers the instance type; else another that does."
+            help="AWS region. Default: us-west-2, us-east-1 or us-east-2, the first that offers the instance type; else another that does and "
+            "that the scheduler's service lists."
         ),
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the environment.")] = "trn",
@@ -74,6 +85,7 @@ def init(
     """
     from trainium_cdk import settings
     from trainium_cdk.catalog import Catalog
+    from trainium_cdk.catalog.models import TITLES
 
     by_default = {name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "DEFAULT"}
     if source:
@@ -90,7 +102,7 @@ def init(
     _may_be_written(file, force=force)
     known = Catalog.load()
     if by_default.issuperset(_ASKED) and sys.stdin.isatty() and sys.stderr.isatty():
-        engine, instance_type, region, nodes, name = _ask(known, engine, instance_type, nodes, name)
+        engine, instance_type, region, nodes, name = _ask(known, engine, instance_type, name)
     if engine not in engines.every():
         raise TrnError(unknown("there is no engine", engine, engines.every()))
     chosen = engines.get(engine)
@@ -101,9 +113,16 @@ def init(
     if instance_type not in known.instances:
         raise TrnError(unknown("the catalogue has no instance type", instance_type, known.instances))
     offered = known.regions_of(instance_type)
-    place = region or next((r for r in (*_REGIONS, *offered) if r in offered), "us-east-1")
-    if offered and place not in offered:
-        raise TrnError(f"{instance_type} is not offered in {place}, by the catalogue. Use {', '.join(offered)}")
+    if region and offered and region not in offered:
+        raise TrnError(f"{instance_type} is not offered in {region}, by the catalogue. Use {', '.join(offered)}")
+    place = region or next(iter(_places(known, chosen, instance_type)), None)
+    if place is None:
+        others = [e.name for e in engines.every().values() if e.example and _places(known, e, instance_type)]
+        raise TrnError(
+            f"{instance_type} is offered in {', '.join(offered)}, which ParallelCluster {known.parallelcluster.default} does not list. Use "
+            f"--engine {' or '.join(others)}; or give --region {offered[0]}, if a newer list has it"
+        )
+    nodes = nodes or _nodes(known, instance_type)
     _check_name(name)
     title = chosen.title
     # the login node and one of the CPU queue are in it, too
@@ -113,15 +132,52 @@ def init(
         title=title,
         name=f'"{name}"' if name in ("null", "true", "false") else name,  # which YAML reads as no text
         region=place,
+        software=_software(known, instance_type),
         instance_type=instance_type,
         nodes=nodes,
         size=size,
     )
-    settings.parse(text + _STORAGE, str(file))
+    env = settings.parse(text + _STORAGE, str(file))
     write_file(file, text + _STORAGE, 0o644)
     say(
-        f"{file}: {title} in {place}, at most {nodes} x {instance_type}. Next: {printed('trn', 'use', file)}; trn preflight {chosen.stack}"
+        f"{file}: {title} in {place}, at most {nodes} x {instance_type}, with {TITLES.get(env.framework, env.framework)} of Neuron SDK "
+        f"{env.release.version}. Next: {printed('trn', 'use', file)}; trn preflight {chosen.stack}"
     )
+    if recommended := known.recommended(instance_type):
+        first = recommended.example(next(iter(recommended.kinds)))
+        say(
+            f"jobs to run there: {', '.join(recommended.kinds)}. Before you deploy: {first} --dry-run --environment {printed(file)}"
+        )
+
+
+def _places(known: Catalog, engine: Engine, instance_type: str) -> list[str]:
+    """The regions to suggest, the first choice first: those that offer the instance type, and that the engine's service lists. A type whose
+    zones are not known may be offered anywhere."""
+    offered = known.regions_of(instance_type) or _REGIONS
+    listed = known.parallelcluster.regions if engine.name == SLURM.name else offered
+    return [r for r in dict.fromkeys((*_REGIONS, *offered)) if r in offered and r in listed]
+
+
+def _nodes(known: Catalog, instance_type: str) -> int:
+    """Most nodes at once where none are given: without EFA, no job can use several."""
+    return 4 if known.instances[instance_type].efa_interfaces else 1
+
+
+def _software(known: Catalog, instance_type: str) -> str:
+    """Comments: what the nodes get, and which kinds of jobs to run there."""
+    from trainium_cdk.catalog.models import TITLES
+
+    recommended = known.recommended(instance_type)
+    if recommended is None:
+        return ""
+    framework = known.release(recommended.release).frameworks[recommended.framework]
+    beta = ", a beta" if framework.beta else ""
+    ended = f"# {known.ended(recommended.framework)}.\n" if known.ended(recommended.framework) else ""
+    return f"""
+# AWS recommends for {instance_type}, and the nodes get: {TITLES[recommended.framework]} {framework.version}{beta}, of Neuron SDK {recommended.release}.
+{ended}# Kinds of jobs to run: {", ".join(recommended.kinds)} (`trn kinds` describes them). The default, written out:
+# bootstrap: {{framework: {recommended.framework}, neuron_release: {recommended.release}}}
+"""
 
 
 def _copy(
@@ -163,24 +219,23 @@ def _copy(
 _ASKED = ("engine", "instance_type", "region", "nodes", "name")
 
 
-def _ask(known: Catalog, engine: str, instance_type: str, nodes: int, name: str) -> tuple[str, str, str, int, str]:
+def _ask(known: Catalog, engine: str, instance_type: str, name: str) -> tuple[str, str, str, int, str]:
     """The answers of the user; return takes what is in brackets."""
     say("Return takes the answer in brackets. Every answer can be changed in the file later")
     possible = [one.name for one in engines.every().values() if one.example]
     engine = _choose(
         "Scheduler: slurm (AWS ParallelCluster), pcs (Slurm on AWS PCS), eks (Kubernetes)", engine, possible
     )
-    instance_type = _choose("Instance type", instance_type, known.instances)
-    offered = known.regions_of(instance_type)
-    first = next((region for region in (*_REGIONS, *offered) if region in offered), _REGIONS[0])
-    region = _choose(
-        f"Region; {instance_type} is offered in {', '.join(offered) or 'none that is known'}", first, offered or [first]
-    )
+    possible = [type for type in known.instances if _places(known, engines.get(engine), type)]
+    instance_type = _choose("Instance type", instance_type, possible)
+    offered = _places(known, engines.get(engine), instance_type)
+    region = _choose(f"Region; {instance_type} is offered in {', '.join(offered)}", offered[0], offered)
     price = known.price(instance_type, region)
     say(
         f"{instance_type} in {region}: {'price unknown' if price is None else f'{price:,.2f} USD an hour, only while a job needs it'}"
     )
-    nodes = int(_choose("Most nodes at once", str(nodes), [str(number) for number in range(1, 1001)], "1 to 1000"))
+    most = str(_nodes(known, instance_type))
+    nodes = int(_choose("Most nodes at once", most, [str(number) for number in range(1, 1001)], "1 to 1000"))
     while True:
         answer = str(typer.prompt("Name, of small letters and digits", default=name, err=True)).strip()
         try:

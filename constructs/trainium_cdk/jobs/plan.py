@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from trainium_cdk import engines
+from trainium_cdk.catalog.constants import ULTRASERVER
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import JobError, OutputsError
 from trainium_cdk.jobs import checkpoints, packages, versions
@@ -41,10 +42,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     packages.check(job, cluster)
     notes = versions.notes(job.image, cluster, fleet) if fleet.devices else []
     if fleet.ultraserver and job.nodes > 1:
-        notes.append(
-            f"the NeuronLink between the {fleet.instance_type} instances of an UltraServer is not used: the job's nodes "
-            "communicate through EFA"
-        )
+        notes.append(ULTRASERVER)
     batch = job.batch(fleet, notes)
     others = {f.resource for f in cluster.queue(fleet.queue)} - {f.resource for f in alike}
     own = [f for f in cluster.fleets if f.capacity_type != "capacity-block" or f.queue == fleet.queue]

@@ -67,10 +67,12 @@ class Bootstrap(Settings):
     """What is installed on the nodes."""
 
     neuron_release: Version | None = None
-    """Neuron SDK release. Default: the newest that AWS supports for the instance types, the framework and the operating system."""
+    """Neuron SDK release. Default: the one that AWS recommends for the instance types; else the newest that AWS supports for them, the
+    framework and the operating system."""
     framework: Literal["torch-xla", "torch-native", "none"] | None = None
     """The framework of the virtual environment: torch-xla (PyTorch/XLA), torch-native (TorchNeuron), or `none` for no virtual
-    environment (bring your own). Default: one that can train on the instance types."""
+    environment (bring your own). Default: the one that AWS recommends for the instance types, torch-native for Trn2 and Trn3; else one
+    that can train on them."""
     venv: Annotated[
         str,
         StringConstraints(pattern=r"^/?[A-Za-z0-9_][A-Za-z0-9_./-]*$"),
