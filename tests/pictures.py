@@ -51,7 +51,7 @@ def graphs() -> Iterator[tuple[Path, str]]:
 
 def page() -> str:
     """The report of two recorded jobs."""
-    return report([recorded(1), recorded(2)], CLUSTER, CATALOG, 1_795_510_800)  # 2026-11-24 09:00 UTC
+    return report([recorded(1), recorded(2)], CLUSTER, CATALOG, 1_795_510_800, sandbox=True)  # 2026-11-24 09:00 UTC
 
 
 def watched() -> Run:
@@ -65,12 +65,12 @@ def watched() -> Run:
 def web() -> str:
     """`trn watch --web` of a recorded job."""
     made = watched()
-    return report([made], CLUSTER, CATALOG, made.now, screen.REFRESH)
+    return report([made], CLUSTER, CATALOG, made.now, screen.REFRESH, sandbox=True)
 
 
 def team() -> str:
     """`trn clusters --web` of an account with three clusters."""
-    return board_page.page(boards.clusters(), [], boards.NOW)
+    return board_page.page(boards.clusters(), [], boards.NOW, sandbox=True)
 
 
 SCREENSHOTS: dict[str, tuple[Callable[[], str], int, int]] = {
@@ -85,13 +85,13 @@ def terminal() -> str:
     """`trn watch` of a recorded job, as SVG."""
     made = watched()
     shown = job_view(made, answered=made.now, problem="", width=112, metrics=("loss", "throughput"))
-    return _as_svg(shown, "trn watch bert-large-20261124-1", 112, "watch")
+    return _as_svg(screen.of_sandbox(shown), "trn watch bert-large-20261124-1", 112, "watch")
 
 
 def team_terminal() -> str:
     """`trn clusters --watch` of an account with three clusters, as SVG."""
     shown = board.view(Board(boards.clusters(), [], True), board.Cursor(row=4), now=boards.NOW, width=132, height=40)
-    return _as_svg(shown, "trn clusters --watch", 132, "clusters")
+    return _as_svg(screen.of_sandbox(shown), "trn clusters --watch", 132, "clusters")
 
 
 def _as_svg(shown: RenderableType, title: str, width: int, name: str) -> str:

@@ -8,8 +8,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from functools import cache
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from trainium_cdk._compiled import compiled
 from trainium_cdk.errors import TrnError
@@ -53,6 +55,34 @@ def client(service: str, at: str | None = None, **options: Any) -> Any:
         session, known = _session()
         known.add(service)
         return session.create_client(service, region_name=region(at), **options)
+
+
+SANDBOX = "sandbox: no real AWS, no real costs or speeds"
+"""What every page and table says that was made there."""
+_ASKED_FOR_JOBS = ("cloudformation", "ssm")
+
+
+def sandboxed() -> bool:
+    """Whether AWS is a program of this machine: an endpoint at a loopback address, by AWS_ENDPOINT_URL, its forms for single services,
+    or `endpoint_url` of the configuration. Nothing is sent."""
+    try:
+        urls = [client(service, region() or "us-east-1").meta.endpoint_url for service in _ASKED_FOR_JOBS]
+    except failures():  # a configuration with which nothing can be asked
+        return False
+    return any(map(of_this_machine, urls))
+
+
+def of_this_machine(url: str) -> bool:
+    """Whether a URL leads to a loopback address.
+
+    >>> [of_this_machine(f"http://{host}") for host in ("127.0.0.1:4566", "localhost:4566", "[::1]:80", "ssm.us-east-1.amazonaws.com", "10.0.0.1")]
+    [True, True, True, False, False]
+    """
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 _ONE_AT_A_TIME = threading.Lock()

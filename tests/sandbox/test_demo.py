@@ -40,4 +40,5 @@ def test_the_demo() -> None:
     assert run.returncode == 0, output[-6000:]
     for pattern in SHOWN:
         assert re.search(pattern, output), (pattern, output[-3000:])
+    assert "sandbox: no real AWS" in (ROOT / ".cache/demo/report.html").read_text()
     assert "Skipped on this machine" not in output

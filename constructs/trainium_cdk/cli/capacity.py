@@ -9,7 +9,7 @@ import typer
 
 from trainium_cdk.cli import named
 from trainium_cdk.cli.options import EnvFile, Json, Live
-from trainium_cdk.cli.output import put, say, table
+from trainium_cdk.cli.output import marked, put, say, say_if_sandbox, table
 from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs.quote import printed
 
@@ -62,11 +62,12 @@ def capacity(
     supplies, notes = ask(Aws(environment.region, quick=True).limited_to(ACTIONS), wanted, asked)
     rows = ways(supplies)
     if as_json:
-        put({
+        put(marked({
             "instance_type": kind, "nodes": nodes, "hours": hours, "time": wanted.now.isoformat(), "notes": notes,
             "prices": str(catalog.prices_date), "regions": [{**_data(supply), "quote": asdict(quotes[supply.region])} for supply in supplies],
-        })  # fmt: skip
+        }))  # fmt: skip
     else:
+        say_if_sandbox()
         table(
             f"{nodes} x {kind}", ["region", "way", "start (UTC)", "USD/h", "note"],
             [*_rows(rows, wanted.now, every=len(asked) == 1), *([s.region, "-", "-", "", s.note] for s in supplies if not s.ways)],

@@ -11,7 +11,7 @@ import typer
 
 from trainium_cdk.cli import named
 from trainium_cdk.cli.options import EnvFile, Json, Region, described
-from trainium_cdk.cli.output import put, say, table
+from trainium_cdk.cli.output import marked, put, say, say_if_sandbox, table
 from trainium_cdk.cli.terminal import draws
 from trainium_cdk.errors import TrnError
 
@@ -71,8 +71,9 @@ def clusters(
     now = time.time()
     found, notes = overviews(wanted, catalog)
     if as_json:
-        put([asdict(one) for one in found])
+        put(marked([asdict(one) for one in found]))
     elif found:
+        say_if_sandbox()
         table("", [*CLUSTER, "note"], [[*(cell(one) for cell in CLUSTER.values()), told(one, now)] for one in found])
         say(f"{totals(found)}. All of a stack: trn cost")
     else:

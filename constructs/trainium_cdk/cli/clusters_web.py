@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from trainium_cdk._aws import sandboxed
 from trainium_cdk.cli.output import answer, say
 
 if TYPE_CHECKING:
@@ -22,14 +23,14 @@ def show(live: LiveClusters, port: int) -> None:
     from trainium_cdk.cli.web import serve
     from trainium_cdk.jobs.report.board_page import page
 
-    opened = Opened(live)
+    opened, sandbox = Opened(live), sandboxed()
 
     def made(asked: Mapping[str, str]) -> str:
         if "job" in asked:
             return opened.page(asked.get("on", ""), asked.get("team", ""), asked["job"])
         opened.close_unseen()
         shown = live.board()
-        return page(shown.clusters, shown.notes, time.time(), asked, complete=shown.complete)
+        return page(shown.clusters, shown.notes, time.time(), asked, complete=shown.complete, sandbox=sandbox)
 
     with serve(made, port) as url:
         answer(url)

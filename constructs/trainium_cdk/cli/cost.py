@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Live, stack_argument
-from trainium_cdk.cli.output import put, say, table
+from trainium_cdk.cli.output import marked, put, say, say_if_sandbox, table
 from trainium_cdk.cli.preflight import engine_of
 
 if TYPE_CHECKING:
@@ -38,12 +38,15 @@ def cost(
     target, catalog = Target(environment, engine_of(stack, environment)), environment.catalog
     head = {"stack": target.stack, "prices": str(catalog.prices_date)}
     dated = f"catalogue: on-demand list prices of {catalog.prices_date} ({catalog.prices_source})"
+    if live and not as_json:
+        say_if_sandbox()
     if regions:
         found = dict(_everywhere(target, live=live))
         made = [one for one in found.values() if "items" in one]
         notes, totals = list(_regional(made)), {r: _totals(one) for r, one in found.items()}
         if as_json:
-            put({**head, "regions": {r: {**t, "quotes": found[r].get("quotes", {})} for r, t in totals.items()}})
+            data = {**head, "regions": {r: {**t, "quotes": found[r].get("quotes", {})} for r, t in totals.items()}}
+            put(marked(data) if live else data)
         else:
             table(
                 "",
@@ -54,7 +57,7 @@ def cost(
         made = [_estimate(target, live=live)]
         notes = list(_fallbacks(made[0]))
         if as_json:
-            put({**head, **made[0]})
+            put(marked({**head, **made[0]}) if live else {**head, **made[0]})
         else:
             _show(made[0], live=live)
     quotes = [quote for one in made for quote in one["quotes"].values()]

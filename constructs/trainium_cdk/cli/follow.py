@@ -12,7 +12,18 @@ from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli import terminal
 from trainium_cdk.cli.named import age, clock, duration, length, took, unknown, user, whole
 from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, on_cluster
-from trainium_cdk.cli.output import goes_on, hand_out, one_line, put, say, shown, status_when_interrupted, table
+from trainium_cdk.cli.output import (
+    goes_on,
+    hand_out,
+    marked,
+    one_line,
+    put,
+    say,
+    say_if_sandbox,
+    shown,
+    status_when_interrupted,
+    table,
+)
 from trainium_cdk.errors import JobError, TrnError
 
 _FAILED_BY_PROGRAM = {"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "TIMEOUT"}
@@ -186,7 +197,10 @@ def logs(
     if not last:
         none = "there is no output" + f" after byte {offset}" * bool(offset) + " yet" * (not ended.done)
         say(f"{end or none}. {one_line(ended)}")
-    for line in summarize(reader.summary, ended.expected):
+    summary = summarize(reader.summary, ended.expected)
+    if summary:
+        say_if_sandbox()
+    for line in summary:
         say(line)
     if ended.state in _FAILED_BY_PROGRAM:
         known(recent)
@@ -289,8 +303,9 @@ def list_(
         and (begin is None or (job.submitted or 0) >= begin)
     ]
     if as_json:
-        put([job.to_dict() for job in found])
+        put(marked([job.to_dict() for job in found]))
         return
+    say_if_sandbox()
     rows = [
         [j.id, f"{j.current.name} {j.state}", str(j.nodes), j.queue, age(j), duration(j), j.user, j.current.reason]
         for j in found
@@ -316,10 +331,12 @@ def list_(
 
 def put_jobs(found: list[JobStatus]) -> None:
     """One job as an object, several as a list."""
-    put(found[0].to_dict() if len(found) == 1 else [job.to_dict() for job in found])
+    data = marked([job.to_dict() for job in found])
+    put(data[0] if len(data) == 1 else data)
 
 
 def show(found: JobStatus) -> None:
+    say_if_sandbox()
     batch = f", global batch size {found.global_batch_size}" if found.global_batch_size else ""
     first = f"{found.id}: {found.state}; {found.nodes} x {found.instance_type} in queue {found.queue}{batch}"
     say(terminal.line(f"{first}; {found.directory}"))

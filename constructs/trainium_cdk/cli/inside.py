@@ -11,7 +11,7 @@ import typer
 
 from trainium_cdk.cli.named import whole
 from trainium_cdk.cli.options import ID_HELP, JobId, Json, Target, backend, on_cluster
-from trainium_cdk.cli.output import answer, put, say, table
+from trainium_cdk.cli.output import answer, marked, put, say, say_if_sandbox, table
 from trainium_cdk.cli.progress import size
 from trainium_cdk.errors import JobError, UnknownJob
 
@@ -63,8 +63,9 @@ def top(
         reason = next((text.strip().splitlines()[-1] for text in said.values() if text.strip()), "no node answered")
         raise JobError(f"neuron-monitor reported nothing on the nodes of {id}: {reason[:200]}")
     if as_json:
-        put([asdict(use) for use in found])
+        put(marked([asdict(use) for use in found]))
         return
+    say_if_sandbox()
     rows = [
         [
             str(use.node),

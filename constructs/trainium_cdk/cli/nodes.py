@@ -13,7 +13,7 @@ from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli import terminal
 from trainium_cdk.cli.named import length
 from trainium_cdk.cli.options import Json, Target, backend, on_cluster
-from trainium_cdk.cli.output import answer, put, say, table
+from trainium_cdk.cli.output import answer, marked, put, say, say_if_sandbox, table
 
 
 @on_cluster()
@@ -41,8 +41,10 @@ def nodes(
         shown = list(network.known(shown, jobs.cluster))
     prices = {kind: catalog.price(kind, jobs.cluster.region) for kind in {node.instance_type for node in found}}
     if as_json:
-        put([{**asdict(node), "usd_per_hour": prices.get(node.instance_type) if node.on else 0} for node in shown])
+        rows = [{**asdict(node), "usd_per_hour": prices.get(node.instance_type) if node.on else 0} for node in shown]
+        put(marked(rows))
         return
+    say_if_sandbox()
     if topology:
         for line in network.tree(shown):
             answer(terminal.line(line))
@@ -51,7 +53,7 @@ def nodes(
             say(terminal.line(f"{job}: {network.described(mine)}"))
         return
     now = time.time()
-    rows = [
+    cells = [
         [
             node.name,
             node.queue,
@@ -63,7 +65,7 @@ def nodes(
         ]
         for node in shown
     ]
-    table("", ["node", "queue", "state", "job", "age", "USD/h", "reason"], rows)
+    table("", ["node", "queue", "state", "job", "age", "USD/h", "reason"], cells)
     running = [prices.get(node.instance_type) for node in found if node.on]
     off = len(found) - len(running)
     say(

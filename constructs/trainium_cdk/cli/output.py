@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainium_cdk._aws import SANDBOX, sandboxed
 from trainium_cdk.cli import terminal
 from trainium_cdk.errors import TrnError
 
@@ -114,6 +115,18 @@ def _signals_wait() -> Iterator[None]:
             signal.signal(number, handler)
     for caught in came:
         signal.raise_signal(caught)
+
+
+def say_if_sandbox() -> None:
+    """Say above a table that it was made in the sandbox, if it was."""
+    if sandboxed():
+        say(SANDBOX)
+
+
+def marked(data: Any) -> Any:
+    """An object, or each of a list, with the field `sandbox`: whether it was made there."""
+    here = sandboxed()
+    return [{**one, "sandbox": here} for one in data] if isinstance(data, list) else {**data, "sandbox": here}
 
 
 def put(data: Any) -> None:

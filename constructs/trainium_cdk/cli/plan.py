@@ -9,7 +9,7 @@ import typer
 
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.options import Json, Target, deployed, described, on_cluster
-from trainium_cdk.cli.output import put, say, table
+from trainium_cdk.cli.output import marked, put, say, say_if_sandbox, table
 from trainium_cdk.cli.submit import make, of_kinds
 from trainium_cdk.errors import JobError, OutputsError
 
@@ -62,16 +62,16 @@ def plan(
     said = known(environment, engine_of(on.stack, environment)) if environment and not on.cluster_file else None
     found = forecast(made, counts, cluster, catalog, said)
     if as_json:
-        put(
-            {
-                "job": job,
-                "stack": cluster.stack,
-                "region": cluster.region,
-                "prices": str(catalog.prices_date),
-                "plans": [f.to_dict() for f in found],
-            }
-        )
+        data = {
+            "job": job,
+            "stack": cluster.stack,
+            "region": cluster.region,
+            "prices": str(catalog.prices_date),
+            "plans": [f.to_dict() for f in found],
+        }
+        put(marked(data))
     else:
+        say_if_sandbox()
         _show(found)
         for line in _notes(found, cluster, catalog.prices_date):
             say(line)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainium_cdk._aws import SANDBOX, sandboxed
 from trainium_cdk.cli.named import unknown, whole
 from trainium_cdk.cli.options import JobIds, Target, backend, on_cluster
 from trainium_cdk.cli.output import answer, say
@@ -49,30 +50,31 @@ def plot(
         known = ", ".join(PICTURES + TABLES)
         raise TrnError(f"{output} ends in {kind}. Use {known}, or a folder without an ending for TensorBoard")
     there = backend(on)
+    sandbox = sandboxed()
     try:
-        with _writer(output, kind) as (take, place):
+        with _writer(output, kind, sandbox=sandbox) as (take, place):
             runs = collect_all(there, [whole(there, job) for job in jobs], take=take, say=say)
             _check(runs, metric if kind in PICTURES else None)
             if kind in PICTURES:
-                place.write_bytes(_picture(runs, metric, kind))
+                place.write_bytes(_picture(runs, metric, kind, SANDBOX if sandbox else ""))
     except OSError as e:
         raise TrnError(f"cannot write {output}: {e.strerror}. Give another place") from None
     answer(str(output.resolve()))
 
 
 @contextmanager
-def _writer(output: Path, kind: str) -> Iterator[tuple[Callable[..., None] | None, Path]]:
+def _writer(output: Path, kind: str, *, sandbox: bool) -> Iterator[tuple[Callable[..., None] | None, Path]]:
     """What takes the steps, and the file to write. A file appears when it is complete."""
     from trainium_cdk.jobs.report import export
 
     if not kind:
-        with export.as_events(output) as take:
+        with export.as_events(output, sandbox=sandbox) as take:
             yield take, output
         return
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
         new = Path(folder) / output.name
         writers: dict[str, Any] = {".csv": export.as_csv, ".json": export.as_json}
-        with writers[kind](new) if kind in writers else nullcontext() as take:
+        with writers[kind](new, sandbox=sandbox) if kind in writers else nullcontext() as take:
             yield take, new
         new.replace(output)
 
@@ -90,12 +92,13 @@ def _check(runs: Sequence[Run], metric: str | None) -> None:
         raise TrnError(f"there is nothing to write: none of the jobs has {metric or 'metrics'} in its log")
 
 
-def _picture(runs: Sequence[Run], metric: str, kind: str) -> bytes:
+def _picture(runs: Sequence[Run], metric: str, kind: str, title: str) -> bytes:
     from trainium_cdk.drawing.chart import Line, chart
     from trainium_cdk.drawing.markup import svg
     from trainium_cdk.drawing.png import png
     from trainium_cdk.jobs.report.curve import METRICS
 
     lines = [Line(run.status.id, run.curves[metric].all() if metric in run.curves else ()) for run in runs]
-    drawn = chart(lines, x="step", y=METRICS[metric], zero=metric in ("throughput", "tokens_per_second"))
+    zero = metric in ("throughput", "tokens_per_second")
+    drawn = chart(lines, x="step", y=METRICS[metric], zero=zero, title=title)
     return png(drawn) if kind == ".png" else f"{svg(drawn)}\n".encode()

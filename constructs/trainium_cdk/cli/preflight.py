@@ -9,7 +9,7 @@ import typer
 
 from trainium_cdk.cli.named import unknown
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, id_in_app, stack_argument
-from trainium_cdk.cli.output import answer, put, say
+from trainium_cdk.cli.output import answer, marked, put, say, say_if_sandbox
 from trainium_cdk.errors import OutputsError
 
 if TYPE_CHECKING:
@@ -44,8 +44,9 @@ def preflight(
         return
     report = examine(target)
     if as_json:
-        put(report.as_json())
+        put(marked(report.as_json()))
     else:
+        say_if_sandbox()
         _show(report, target)
     if code := report.exit_code(strict=strict):
         raise typer.Exit(code)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from trainium_cdk._aws import sandboxed
 from trainium_cdk.cli.named import whole
 from trainium_cdk.cli.options import JobIds, Target, backend, described, on_cluster
 from trainium_cdk.cli.output import answer, say, write_file
@@ -39,5 +40,5 @@ def report(
     ids = [whole(there, job) for job in jobs]
     runs = collect_all(there, ids, catalog, say=say)
     file = output or Path(f"report-{ids[0].replace('/', '-')}.html")
-    write_file(file, page(runs, there.cluster, catalog, time.time()), _MODE)
+    write_file(file, page(runs, there.cluster, catalog, time.time(), sandbox=sandboxed()), _MODE)
     answer(str(file.resolve()))

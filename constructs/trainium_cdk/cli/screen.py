@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from trainium_cdk._aws import SANDBOX, sandboxed
 from trainium_cdk.cli.output import answer
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def frames(
     from rich.console import Console
     from rich.live import Live as Screen
 
-    console = Console()
+    console, draw = Console(), marked(draw)
     with keys() as pressed, Screen(console=console, auto_refresh=False, screen=True) as screen:
         while not over():
             screen.update(draw(*console.size), refresh=True)
@@ -50,6 +51,19 @@ def frames(
                 break
             press(key)
     return console
+
+
+def marked(draw: Callable[[int, int], Any]) -> Callable[[int, int], Any]:
+    """What draws frames; in the sandbox their first line says so."""
+    return (lambda width, height: of_sandbox(draw(width, height - 1))) if sandboxed() else draw
+
+
+def of_sandbox(shown: Any) -> Any:
+    """A view of the sandbox: its first line says so."""
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(Text(SANDBOX, "bold black on yellow", overflow="ellipsis", no_wrap=True), shown)
 
 
 @contextlib.contextmanager

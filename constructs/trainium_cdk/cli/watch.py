@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainium_cdk._aws import sandboxed
 from trainium_cdk.cli import screen
 from trainium_cdk.cli.named import whole
 from trainium_cdk.cli.options import Target, at, backend, described, on_cluster
-from trainium_cdk.cli.output import answer, one_line, say, status_when_interrupted, write_file
+from trainium_cdk.cli.output import answer, one_line, say, say_if_sandbox, status_when_interrupted, write_file
 from trainium_cdk.cli.terminal import draws
 from trainium_cdk.errors import TrnError
 
@@ -48,6 +49,7 @@ def watch(
             raise TrnError("--web shows one job. Name it: trn watch JOB --web")
         all_jobs(jobs)
         return
+    say_if_sandbox()
     job = whole(jobs, job)
     environment = described(ctx)
     catalog = environment.catalog if environment else Catalog.load()
@@ -102,7 +104,7 @@ def page_of(live: Live, jobs: Backend[Any], catalog: Catalog, refresh: int | Non
 
     with live.run() as run:
         again = None if live.ended.is_set() else refresh
-        return report([run], jobs.cluster, catalog, time.time(), again, live.told())
+        return report([run], jobs.cluster, catalog, time.time(), again, live.told(), sandbox=sandboxed())
 
 
 def _web(live: Live, jobs: Backend[Any], catalog: Catalog, port: int) -> None:
@@ -160,11 +162,12 @@ def all_jobs(jobs: Backend[Any]) -> None:
         raise TrnError("trn watch without a job needs a terminal. Use `trn list`, or name a job")
     found, problem = jobs.list(30), ""
     console = Console()
+    draw = screen.marked(lambda width, height: jobs_view(found, problem, width, height))
     with screen.keys() as pressed, Screen(console=console, auto_refresh=False, screen=True) as shown:
         while True:
             until = time.monotonic() + _LIST
             while time.monotonic() < until:
-                shown.update(jobs_view(found, problem, *console.size), refresh=True)
+                shown.update(draw(*console.size), refresh=True)
                 if pressed(screen.FRAME) in ("q", "\x1b"):
                     return
             try:

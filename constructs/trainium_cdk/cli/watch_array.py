@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any
 
+from trainium_cdk._aws import sandboxed
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli import screen
 from trainium_cdk.cli.output import answer, one_line, say
@@ -74,4 +75,4 @@ def page_of(live: LiveArray, jobs: Backend[Any], catalog: Catalog) -> str:
             live.check()
             raise TrnError(f"no member of {live.status.id} has begun yet. Load the page again later")
         again = None if live.ended.is_set() else screen.REFRESH
-        return report(runs, jobs.cluster, catalog, time.time(), again, live.told())
+        return report(runs, jobs.cluster, catalog, time.time(), again, live.told(), sandbox=sandboxed())

@@ -33,12 +33,13 @@ class Line:
     marked: bool = False
 
 
-def chart(lines: Sequence[Line], *, x: str, y: str, zero: bool = False) -> Element:
+def chart(lines: Sequence[Line], *, x: str, y: str, zero: bool = False, title: str = "") -> Element:
     """Lines over each other, with axes and a legend if there are several; more than `NAMED` have their names as tooltips alone.
 
     Args:
         lines: each has the colour of its place; those without a point are left out. x, y: what the axes show, with the unit.
         zero: the y axis begins at 0.
+        title: a line above it.
 
     Raises:
         ValueError: there is no point. Show a message instead of an empty chart.
@@ -72,7 +73,10 @@ def chart(lines: Sequence[Line], *, x: str, y: str, zero: bool = False) -> Eleme
         if legend:
             at = HEIGHT + 20.0 * row + 10
             parts += [_stroke(i, f"M{_LEFT} {at:.0f}h28"), _text(line.name, _LEFT + 36, at + 4, "start")]
-    return picture(WIDTH, height, f"{y} over {x}", parts)
+    if title:
+        above = element("text", title, x=2, y=14, font_weight=600, fill="currentColor")
+        parts, height = [above, element("g", *parts, transform="translate(0 20)")], height + 20
+    return picture(WIDTH, height, f"{title}{': ' if title else ''}{y} over {x}", parts)
 
 
 def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], *, x: str, unit: str) -> Element:

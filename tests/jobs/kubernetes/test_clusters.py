@@ -118,6 +118,7 @@ def test_two_engines_and_one_that_is_silent(
         next(one for one in json.loads(done.stdout) if one["stack"] == name)
         for name in ("TrnPclusterStack-silent", "TrnPclusterStack-listed", "TrnEksStack-listed")
     )
+    assert all(one["sandbox"] for one in json.loads(done.stdout))
     assert (on_slurm["engine"], on_slurm["region"], on_slurm["state"]) == ("slurm", REGION, "CREATE_COMPLETE")
     assert [on_slurm[key] for key in ("busy", "running", "waiting", "note")] == [2, 1, 1, ""]
     assert [on_eks[key] for key in ("engine", "busy", "running", "waiting", "note")] == ["eks", 1, 1, 0, ""]

@@ -30,6 +30,7 @@ def page(
     asked: Mapping[str, str] | None = None,
     *,
     complete: bool = True,
+    sandbox: bool = False,
 ) -> str:
     """The page.
 
@@ -37,6 +38,7 @@ def page(
         notes: why regions could not be read.
         asked: parameters of the request.
         complete: whether all regions were read.
+        sandbox: whether they are of the sandbox, and the page says so.
     """
     asked = asked or {}
     choice, still = choice_of(asked), _STILL in asked
@@ -49,7 +51,7 @@ def page(
         element("footer", element("p", *_footer(choice, still=still), class_="note")),
         class_="full",
     )  # fmt: skip
-    return document("Clusters", body, None if still else REFRESH)
+    return document("Clusters", body, None if still else REFRESH, sandbox=sandbox)
 
 
 def _link(text: str, choice: Choice, **more: str) -> Element:

@@ -16,26 +16,28 @@ from trainium_cdk.jobs.report.run import Take
 
 
 @contextmanager
-def as_csv(file: Path) -> Iterator[Take]:
-    """A table: a row for each step, a column for each metric."""
+def as_csv(file: Path, *, sandbox: bool = False) -> Iterator[Take]:
+    """A table: a row for each step, a column for each metric; of the sandbox one more, `sandbox`."""
+    more = (True,) if sandbox else ()
     with file.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out)
-        writer.writerow(["job", "step", *METRICS])
+        writer.writerow(["job", "step", *METRICS, *(["sandbox"] if sandbox else [])])
         yield lambda id, numbers, steps: writer.writerows(
-            (id, number, *row) for number, row in zip(numbers, steps.rows(METRICS), strict=True)
+            (id, number, *row, *more) for number, row in zip(numbers, steps.rows(METRICS), strict=True)
         )
 
 
 @contextmanager
-def as_json(file: Path) -> Iterator[Take]:
-    """A list of objects; metrics that a line does not have are left out."""
+def as_json(file: Path, *, sandbox: bool = False) -> Iterator[Take]:
+    """A list of objects; metrics that a line does not have are left out. Those of the sandbox have `sandbox`."""
+    more = {"sandbox": True} if sandbox else {}
     with file.open("w", encoding="utf-8") as out:
         before = "[\n"
 
         def take(id: str, numbers: Sequence[int], steps: Steps) -> None:
             nonlocal before
             columns = {"step": numbers, **_columns(steps)}
-            out.write(before + ",\n".join(steps.as_json({"job": id}, columns)))
+            out.write(before + ",\n".join(steps.as_json({"job": id, **more}, columns)))
             before = ",\n"
 
         yield take
@@ -43,8 +45,8 @@ def as_json(file: Path) -> Iterator[Take]:
 
 
 @contextmanager
-def as_events(folder: Path) -> Iterator[Take]:
-    """A folder for TensorBoard (`tensorboard --logdir FOLDER`), with one run for each job.
+def as_events(folder: Path, *, sandbox: bool = False) -> Iterator[Take]:
+    """A folder for TensorBoard (`tensorboard --logdir FOLDER`), with one run for each job. The names of those of the sandbox end in it.
 
     The logs have no time for each step, so that all have the time of the export.
     """
@@ -57,10 +59,11 @@ def as_events(folder: Path) -> Iterator[Take]:
         if writer is None or id != last:  # an array has more members than a process may have open files
             if file:
                 file.close()
-            (folder / id).mkdir(parents=True, exist_ok=True)
-            for earlier in (folder / id).glob("events.out.tfevents.*.trn"):
+            place = folder / f"{id}{'-sandbox' if sandbox else ''}"
+            place.mkdir(parents=True, exist_ok=True)
+            for earlier in place.glob("events.out.tfevents.*.trn"):
                 earlier.unlink()  # TensorBoard would draw both
-            file = (folder / id / f"events.out.tfevents.{int(now)}.trn").open("wb")
+            file = (place / f"events.out.tfevents.{int(now)}.trn").open("wb")
             last, writer = id, EventWriter(file, now)
         columns = _columns(steps)
         for number, row in zip(numbers, steps.rows(columns), strict=True):

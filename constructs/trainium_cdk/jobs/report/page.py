@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from xml.etree.ElementTree import Element
 
+from trainium_cdk._aws import SANDBOX
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.known_errors import found_in
 from trainium_cdk.drawing.chart import NAMED, Line, bars, chart, number
@@ -26,7 +27,14 @@ _LINES = 8
 
 
 def report(
-    runs: Sequence[Run], cluster: Cluster, catalog: Catalog, now: float, refresh: int | None = None, problem: str = ""
+    runs: Sequence[Run],
+    cluster: Cluster,
+    catalog: Catalog,
+    now: float,
+    refresh: int | None = None,
+    problem: str = "",
+    *,
+    sandbox: bool = False,
 ) -> str:
     """The page.
 
@@ -35,6 +43,7 @@ def report(
         now: when it is made, in seconds since 1970.
         refresh: seconds after which a browser loads it again. Default: never.
         problem: why the figures may be old.
+        sandbox: whether it is of the sandbox, and says so.
     """
     names = runs[0].status.id if len(runs) == 1 else f"{len(runs)} jobs"
     place = f"{cluster.stack} in {cluster.region}, Neuron SDK {cluster.neuron_release}, {cluster.framework}; made {moment(now)}"
@@ -43,11 +52,13 @@ def report(
         element("p", problem, class_="failed bad", role="alert") if problem else None, *_overview(runs), *_curves(runs), *_scaling(runs), *_times(runs), *_failures(runs), *_settings(runs),
         element("footer", *(element("p", line, class_="note") for line in _sources(runs, catalog))),
     )  # fmt: skip
-    return document(f"Training report: {names}", body, refresh)
+    return document(f"Training report: {names}", body, refresh, sandbox=sandbox)
 
 
-def document(title: str, body: Element, refresh: int | None) -> str:
-    """A page that needs nothing else."""
+def document(title: str, body: Element, refresh: int | None, *, sandbox: bool) -> str:
+    """A page that needs nothing else. `sandbox`: its first line says that it is of the sandbox."""
+    if sandbox:
+        body.insert(0, element("p", SANDBOX, class_="sandbox"))
     head = element(
         "head", element("meta", charset="utf-8"), element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", http_equiv="Content-Security-Policy", content=_POLICY),

@@ -1,0 +1,198 @@
+"""What is made in the sandbox says so at its top, and what is made on AWS does not: pages, tables, views, exports, JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_clusters import PROGRAM as CLUSTERS
+from tests.cli.test_watch import PROGRAM as WATCH
+from tests.cli.test_watch import get
+from tests.jobs.report.boards import SLURM, clusters
+from tests.jobs.report.runs import CATALOG
+from tests.jobs.report.test_export import Jobs
+from trainium_cdk._aws import SANDBOX
+from trainium_cdk.cli import app as cli
+from trainium_cdk.cli import follow, nodes, plot, report, watch
+from trainium_cdk.cli.screen import marked
+from trainium_cdk.jobs import clusters as overviews
+from trainium_cdk.jobs.report.live import Live
+from trainium_cdk.jobs.status import JobStatus, LogChunk, Node
+
+HERE = "http://127.0.0.1:1"
+"""Nothing answers there, and nothing is asked: the clusters are those of other tests."""
+
+
+class Cluster(Jobs):
+    def logs(self, id: str, *, stage: str | None = None, **_: object) -> Iterator[LogChunk]:
+        return super().logs(id, stage=stage or "train")
+
+    def nodes(self) -> tuple[Node, ...]:
+        return SLURM.nodes
+
+    def list(self, limit: int) -> tuple[JobStatus, ...]:
+        return (self.status("a-1"),)
+
+    def foreign(self) -> tuple[()]:
+        return ()
+
+
+@pytest.fixture(params=[True, False], ids=["sandbox", "aws"])
+def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    for module in (nodes, follow, report, plot, watch):
+        monkeypatch.setattr(module, "backend", lambda *_: Cluster())
+    monkeypatch.setattr(overviews, "overviews", lambda *_: (clusters(), []))
+    if request.param:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", HERE)
+    return bool(request.param)
+
+
+def trn(*words: str) -> None:
+    cli.app([*words], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("variables", "config", "expected"),
+    [
+        ({}, "", False),
+        ({"AWS_ENDPOINT_URL": HERE}, "", True),
+        ({"AWS_ENDPOINT_URL": "http://localhost:4566"}, "", True),
+        ({"AWS_ENDPOINT_URL": "http://[::1]:4566"}, "", True),
+        ({"AWS_ENDPOINT_URL": "https://vpce-1.ssm.us-east-1.vpce.amazonaws.com"}, "", False),
+        ({"AWS_ENDPOINT_URL_SSM": HERE}, "", True),
+        ({"AWS_ENDPOINT_URL_CLOUDFORMATION": HERE, "AWS_REGION": "us-west-2"}, "", True),
+        ({"AWS_ENDPOINT_URL": HERE, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}, "", False),
+        ({"AWS_PROFILE": "local"}, f"[profile local]\nendpoint_url = {HERE}\n", True),
+        ({"AWS_PROFILE": "missing"}, "", False),
+    ],
+)
+def test_which_endpoint_is_the_sandbox(variables: dict[str, str], config: str, expected: bool, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(config)
+    ask = "from trainium_cdk._aws import sandboxed; print(sandboxed())"
+    env = {
+        "PATH": "/usr/bin",
+        "AWS_CONFIG_FILE": str(tmp_path / "config"),
+        "AWS_EC2_METADATA_DISABLED": "true",
+        **variables,
+    }
+    done = subprocess.run([sys.executable, "-c", ask], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout == f"{expected}\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("nodes",),
+        ("clusters", "--region", "us-east-1"),
+        ("list",),
+        ("status", "a-1"),
+        ("logs", "a-1"),
+        ("watch", "a-1"),
+        ("plan", "nccom", "--environment", str(Path(__file__).parents[1] / "environments/tutorial.yaml")),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_table_begins_with_it(
+    words: tuple[str, ...], sandbox: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watch, "_job", lambda *_, **__: True)
+    trn(*words)
+    said = capfd.readouterr().err
+    assert said.count(SANDBOX) == sandbox
+    if sandbox and words[0] != "logs":  # whose log comes first: it is the job's own
+        assert said.startswith(SANDBOX)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("nodes",), ("clusters", "--region", "us-east-1"), ("list",), ("status", "a-1")],
+    ids=lambda words: words[0],
+)
+def test_json_has_a_field(words: tuple[str, ...], sandbox: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    trn(*words, "--json")
+    found = json.loads(capfd.readouterr().out)
+    rows = found if isinstance(found, list) else [found]
+    assert rows
+    assert {row["sandbox"] for row in rows} == {sandbox}
+
+
+def first_words(page: str) -> str:
+    """The text of a page's body from its beginning."""
+    return re.sub(r"<[^>]+>", " ", page.partition("<body")[2].partition(">")[2]).strip()
+
+
+def test_the_report_begins_with_it(sandbox: bool, tmp_path: Path) -> None:
+    trn("report", "a-1", "-o", str(tmp_path / "a.html"))
+    page = (tmp_path / "a.html").read_text()
+    assert first_words(page).startswith(SANDBOX if sandbox else "Training report: a-1")
+    assert (SANDBOX in page) == sandbox
+
+
+def test_the_page_of_watch_begins_with_it(sandbox: bool) -> None:
+    jobs: Any = Cluster()
+    page = watch.page_of(Live(jobs, jobs.status("a-1"), CATALOG), jobs, CATALOG, 5)
+    assert first_words(page).startswith(SANDBOX if sandbox else "Training report")
+
+
+def test_the_page_of_clusters_begins_with_it(sandbox: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real parts: the command's process and its server."""
+    with subprocess.Popen([sys.executable, "-c", CLUSTERS, "--web"], stdout=subprocess.PIPE, text=True) as program:
+        try:
+            assert program.stdout
+            page = get(program.stdout.readline().strip())[1]
+        finally:
+            program.terminate()
+    assert first_words(page).startswith(SANDBOX if sandbox else "Clusters")
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "keys"),
+    [
+        (WATCH, ("watch", "a-1"), [("loss: 8 to 9", b"q")]),
+        (WATCH, ("watch",), [("b-2", b"q")]),
+        (CLUSTERS, ("--watch",), [("jobs by state", b"q")]),
+    ],
+    ids=["job", "jobs", "clusters"],
+)
+def test_the_views_of_a_terminal_begin_with_it(
+    program: str,
+    words: tuple[str, ...],
+    keys: list[tuple[str, bytes]],
+    sandbox: bool,
+    terminal: Callable[..., tuple[int, str]],
+) -> None:
+    code, seen = terminal(*words, keys=keys, program=program)
+    assert code == 0, seen
+    frame = seen.partition("\x1b[?1049h")[2]
+    assert (SANDBOX in frame) == sandbox
+    if sandbox:
+        assert frame.index(SANDBOX) < frame.index(keys[0][0])
+
+
+def test_the_mark_takes_a_line_of_the_view(sandbox: bool) -> None:
+    asked: list[tuple[int, int]] = []
+    marked(lambda width, height: asked.append((width, height)) or "")(80, 24)
+    assert asked == [(80, 23 if sandbox else 24)]
+
+
+def test_exports_say_it(sandbox: bool, tmp_path: Path) -> None:
+    for name in ("a.svg", "a.csv", "a.json", "events"):
+        trn("plot", "a-1", "-o", str(tmp_path / name))
+    assert (SANDBOX in (tmp_path / "a.svg").read_text()) == sandbox
+    head, row, *_ = (tmp_path / "a.csv").read_text().splitlines()
+    assert (head.endswith(",sandbox"), row.endswith(",True")) == (sandbox, sandbox)
+    assert all(one.get("sandbox", False) == sandbox for one in json.loads((tmp_path / "a.json").read_text()))
+    assert [run.name for run in (tmp_path / "events").iterdir()] == ["a-1-sandbox" if sandbox else "a-1"]
+
+
+def test_list_prices_of_the_catalogue_are_real_everywhere(sandbox: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    """Without --live nothing is asked of an endpoint."""
+    trn("cost", "--env", str(Path(__file__).parents[1] / "environments/tutorial.yaml"))
+    assert SANDBOX not in capfd.readouterr().err
