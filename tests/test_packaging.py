@@ -61,6 +61,8 @@ def test_the_wheel_holds_every_script_and_fact(wheel: Path) -> None:
     for folder, target in (
         ("bootstrap", "trainium_cdk/node/bootstrap"),
         ("constructs/trainium_cdk", "trainium_cdk"),
+        ("examples/bert-large", "trainium_cdk/jobs/examples/bert-large"),
+        ("examples/torchneuron", "trainium_cdk/jobs/examples/torchneuron"),
     ):
         tracked = run("git", "ls-files", folder, cwd=ROOT).split()
         missing = {t for t in tracked if target + t.removeprefix(folder) not in names}
@@ -128,6 +130,10 @@ def test_the_job_client_alone(wheel: Path, tmp_path: Path) -> None:
     run(trn, "validate", "environment.yaml", cwd=tmp_path)
     dry = run(trn, "submit", "bert-large", "--nodes", "2", "--cluster", "cluster.json", "--dry-run", cwd=tmp_path)
     assert "#SBATCH --nodes=2" in dry
+    found = (
+        "from pathlib import Path\nfrom trainium_cdk.jobs.image_examples import find\nprint(find(Path('torchneuron')))"
+    )
+    assert Path(run(python, "-c", found, cwd=tmp_path)).parent == packages / "trainium_cdk/jobs/examples"
     asks = "try:\n from trainium_cdk import TrnNodeGroup\nexcept ImportError as e: print(e)"
     assert "with its extra: trainium-cdk[cdk]" in run(python, "-c", asks, cwd=tmp_path)
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from trainium_cdk.catalog.stack import Verdict as Verdict
     from trainium_cdk.catalog.stack import best_ami as best_ami
     from trainium_cdk.catalog.stack import choose as choose
+    from trainium_cdk.catalog.stack import driver_fits as driver_fits
     from trainium_cdk.catalog.stack import evaluate as evaluate
     from trainium_cdk.catalog.stack import nearest as nearest
     from trainium_cdk.catalog.stack import python_of as python_of

@@ -145,6 +145,13 @@ class Catalog(Fact):
             return release.runtime if release else None
         return known.runtime if known else None
 
+    def image_example(self, release: str, framework: str) -> str:
+        """The example from which `trn image build` makes a training image of a release and a framework; DIR, for a folder of the user's
+        own, if there is none."""
+        known = self.releases.get(release)
+        found = [f.image_example for name, f in known.frameworks.items() if name == framework] if known else []
+        return found[0] if found and found[0] else "DIR"
+
     def amis(self, kubernetes: str) -> dict[str, Ami]:
         """The known node images for a Kubernetes version by date of release, newest first."""
         return {date: of[kubernetes] for date, of in sorted(self.eks.amis.items(), reverse=True) if kubernetes in of}

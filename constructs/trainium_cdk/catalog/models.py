@@ -107,6 +107,9 @@ class Framework(Fact):
         default=(), description="packages that pip installs with it, for example nki==0.7.0"
     )
     beta: bool = False
+    image_example: str | None = Field(
+        default=None, description="example from which `trn image build` makes a training image with it"
+    )
 
 
 class NeuronRelease(Fact):

@@ -259,6 +259,17 @@ def choose(
     return release or catalog.default_release, framework or "torch-xla"
 
 
+def driver_fits(catalog: Catalog, driver: str, release: str) -> bool:
+    """Whether a driver is compatible with the runtime of a release, and not older than AWS wants it for this runtime.
+
+    Raises:
+        UnknownCatalogEntry: the release is not in the catalogue.
+    """
+    known = catalog.release(release)
+    stack = Stack("eks", (), release, "none", NODE_SYSTEM, driver, known.runtime, ami="known")
+    return not any(_driver_obstacles(catalog, stack)) and not _older_driver(stack, known)
+
+
 @lru_cache(maxsize=1024)
 def best_ami(catalog: Catalog, *, release: str, framework: FrameworkChoice, version: str) -> str | None:
     """Date of the newest known EKS node image whose driver is compatible with the release's training image.

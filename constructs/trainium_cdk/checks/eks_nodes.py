@@ -92,10 +92,11 @@ def release_has_an_image(env: Environment) -> Iterator[Problem]:
     known = env.bootstrap.neuron_release in (None, *env.catalog.releases)
     release = env.release if known else None
     if release and not release.container:
+        example = env.catalog.image_example(release.version, env.framework)
         yield info(
             ("bootstrap", "neuron_release"),
             "the catalogue has no training image of this release, so that each job must name its image",
-            "build one with `trn image build`, or describe it under catalog.releases as `container`",
+            f"after the deployment build one (`trn image build {example}`), and give its name as --image",
             value=release.version,
             engine="eks",
         )

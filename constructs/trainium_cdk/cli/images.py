@@ -21,7 +21,9 @@ data = typer.Typer(help="Copy data sets onto the shared file system (EKS).", no_
 @on_cluster(stack=EKS_STACK, local=False)
 def build(
     on: Target,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with the Dockerfile.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder with the Dockerfile, or an example: torchneuron, bert-large.")
+    ],
     tag: Annotated[str | None, typer.Option(help="Default: derived from the content.")] = None,
     file: Annotated[str, typer.Option("--file", "-f", help="The Dockerfile, within DIR.")] = "Dockerfile",
     as_json: Json = False,
@@ -35,9 +37,12 @@ def build(
     from dataclasses import asdict
 
     from trainium_cdk.jobs import images
+    from trainium_cdk.jobs.image_examples import find
 
     jobs = kubernetes(on)
-    source = images.pack(directory, file)
+    if (folder := find(directory)) != directory:
+        say(f"{directory.name} is an example: copy {folder} to change it")
+    source = images.pack(folder, file)
     say(f"packed {counted(source.files, 'file')}, {source.size:,} bytes")
     if source.left_out:
         say(f"left out: {', '.join(map(str, source.left_out))}")

@@ -11,6 +11,7 @@ from trainium_cdk.catalog.constants import ULTRASERVER
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import JobError, OutputsError
 from trainium_cdk.jobs import checkpoints, packages, versions
+from trainium_cdk.jobs.image_examples import how_to_build
 from trainium_cdk.jobs.models import Batch as Batch
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.models import Plan as Plan
@@ -108,6 +109,8 @@ def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
             )
         sdk = Catalog.sdk_of(job.image)
         if sdk is None:
+            if job.needs_framework and cluster.neuron_driver:
+                _driver_fits(job, cluster, fleet)
             return  # the image brings its own framework and Neuron release
         release, has, fix = sdk, f"image {job.image}", "Use another image"
     elif job.needs_framework and cluster.framework not in job.FRAMEWORKS:
@@ -115,13 +118,45 @@ def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
             f"{job.kind} needs framework {' or '.join(job.FRAMEWORKS)}, but the nodes of {cluster.stack} have {cluster.framework}. "
             f"Deploy with `bootstrap: {{framework: {job.FRAMEWORKS[0]}}}`, or choose another kind of job (`trn kinds` lists them)"
         )
-    (first, before), numbers = job.RELEASES, _numbers(release)
-    if (first and numbers < _numbers(first)) or (before and numbers >= _numbers(before)):
+    first, before = job.RELEASES
+    if not _runs_with(job, release):
         bounds = " and ".join([*([f"from {first} on"] if first else []), *([f"before {before}"] if before else [])])
         raise JobError(
             f"{job.kind} runs with Neuron SDK releases {bounds}, but {has} has {release}. {fix}, or choose another kind of job "
             "(`trn kinds` lists them)"
         )
+
+
+def _runs_with(job: Job, release: str) -> bool:
+    (first, before), numbers = job.RELEASES, _numbers(release)
+    return (not first or numbers >= _numbers(first)) and (not before or numbers < _numbers(before))
+
+
+def _driver_fits(job: Job, cluster: Cluster, fleet: Fleet) -> None:
+    """Check that the nodes' driver is compatible with a Neuron release that the kind runs with: an image of the user's own has one of
+    them, which is not known, and the driver is the nodes'."""
+    from trainium_cdk.catalog import Catalog, driver_fits
+
+    known = Catalog.load()
+    able = [
+        release
+        for release in known.releases.values()
+        if _runs_with(job, release.version)
+        and any(name in job.FRAMEWORKS and fleet.family in one.families for name, one in release.frameworks.items())
+    ]
+    if not able or any(driver_fits(known, cluster.neuron_driver, release.version) for release in able):
+        return
+    newest = max(able, key=lambda release: _numbers(release.version))
+    write = (
+        f"neuron_release: {newest.version}"
+        if cluster.framework in job.FRAMEWORKS
+        else f"framework: {job.FRAMEWORKS[0]}"
+    )
+    raise JobError(
+        f"image is {job.image}, and {job.kind} runs with Neuron SDK {newest.version}, whose runtime {newest.runtime} is for driver "
+        f"{newest.dkms}, but the nodes of {cluster.stack} have driver {cluster.neuron_driver} (for {cluster.framework}). Deploy with "
+        f"`bootstrap: {{{write}}}`, or choose another kind of job (`trn kinds` lists them)"
+    )
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -157,8 +192,8 @@ def _image(job: Job, cluster: Cluster) -> None:
         )
     if cluster.containers and not (job.image or cluster.image):
         raise JobError(
-            f"no container image: Neuron SDK {cluster.neuron_release} comes without one for training. Build one "
-            "(trn image build DIR), and give its name as --image"
+            f"no container image: the catalogue has none of Neuron SDK {cluster.neuron_release} for training. Build one "
+            f"({how_to_build(cluster)}), and give the name that it prints as --image"
         )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend, TorchTitan
+from trainium_cdk.jobs import BertLarge, Finetune, Gpt, JobError, Script, SlurmBackend, TorchTitan
 from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend
 from trainium_cdk.outputs import EksCluster
 
@@ -26,6 +26,9 @@ TWO = make_cluster(fleet(nodes=2, resource="one"), fleet("trn2.48xlarge", 4, res
 BARE = make_cluster(image="")
 NATIVE = make_cluster(framework="torch-native")
 TRN2 = make_cluster(fleet("trn2.48xlarge"), framework="torch-native")
+TORCHNEURON = TRN2.model_copy(update={"image": "", "neuron_release": "2.33.0", "neuron_driver": "2.31.7.0"})
+XLA = make_cluster(fleet("trn2.48xlarge"), neuron_driver="2.28.0.0")
+OWN = "111122223333.dkr.ecr.us-east-2.amazonaws.com/trn:src-0123456789abcdef"
 HELLO: dict[str, Any] = {"filename": "hello.sh", "content": b"echo hello\n"}
 
 CASES: list[tuple[str, EksCluster, Callable[[], Any], str]] = [
@@ -37,7 +40,17 @@ CASES: list[tuple[str, EksCluster, Callable[[], Any], str]] = [
     ("no such type", TUTORIAL, lambda: BertLarge(instance_type="trn2.48xlarge"), r"has no trn2.48xlarge; it has trn1.32xlarge"),
     ("a type with too few", TWO, lambda: BertLarge(nodes=4, instance_type="trn1.32xlarge"), r"at most 2 of trn1.32xlarge.*node group one"),
     ("tensor parallelism", SMALL, lambda: Gpt(image="x/y:z"), r"tensor_parallel is 8; .*2 NeuronCores of trn1.2xlarge"),
-    ("no image", BARE, lambda: BertLarge(), r"no container image: Neuron SDK 2.28.1 comes without one.*trn image build DIR.*--image"),
+    ("no image", BARE, lambda: BertLarge(), r"no container image: the catalogue has none of Neuron SDK 2\.28\.1.*trn image build DIR.*--image"),
+    ("no image of TorchNeuron", TORCHNEURON, lambda: Finetune(), r"none of Neuron SDK 2\.33\.0 for training\. Build one \(trn image build torchneuron\), and give the name"),
+    (
+        "an image of one's own on nodes with an older driver", XLA, lambda: Finetune(image=OWN),
+        r"image is 111122223333.*, and finetune runs with Neuron SDK 2\.33\.0, whose runtime 2\.35\.30\.0 is for driver 2\.31\.7\.0, but the nodes of "
+        r"\S+ have driver 2\.28\.0\.0 \(for torch-xla\)\. Deploy with `bootstrap: \{framework: torch-native\}`",
+    ),
+    (
+        "an image of one's own on nodes with a newer driver", make_cluster(neuron_driver="2.29.0.0"), lambda: Gpt(image=OWN),
+        r"gpt-6\.7b runs with Neuron SDK 2\.28\.1, whose runtime 2\.30\.51\.0 is for driver \S+, but .* have driver 2\.29\.0\.0",
+    ),
     (
         "an image of another framework", TRN2, lambda: TorchTitan(ref="0" * 40, preset="qwen3-8b", image=Catalog.load().release("2.28.1").container),
         r"image is public.*sdk2\.28\.0.*, which has torch-xla, but torchtitan needs torch-native. Use another image",
@@ -101,3 +114,16 @@ def test_slurm_takes_no_image_no_priority_and_no_topology(field: dict[str, str],
 def test_with_an_own_image_the_nodes_framework_does_not_matter() -> None:
     made = KubernetesBackend(NATIVE, never).render(BertLarge(image="x/y:1"), "t")
     assert "x/y:1" in made.text
+
+
+@pytest.mark.parametrize(
+    ("cluster", "job"),
+    [
+        (TORCHNEURON, Finetune(image=OWN)),
+        (TORCHNEURON, BertLarge(image=OWN)),  # with Neuron 2.31, whose runtime has this driver
+        (XLA.model_copy(update={"neuron_driver": ""}), Finetune(image=OWN)),  # nodes with an image of the user's own
+        (XLA, BertLarge(image=OWN)),
+    ],
+)
+def test_an_image_of_ones_own_fits_the_nodes_driver(cluster: EksCluster, job: BertLarge | Finetune) -> None:
+    assert OWN in KubernetesBackend(cluster, never).render(job, "t").text

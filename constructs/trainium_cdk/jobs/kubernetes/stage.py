@@ -12,6 +12,7 @@ from typing import Any
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import ApiError, JobError, TransportError
 from trainium_cdk.jobs import quote, shell
+from trainium_cdk.jobs.image_examples import how_to_build
 from trainium_cdk.jobs.kubernetes import pods, reader, status
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.names import labels
@@ -118,7 +119,10 @@ def render(
     """
     image = image or cluster.image
     if not image:
-        raise JobError("no container image: this Neuron SDK comes without one. Give one with the AWS CLI as --image")
+        raise JobError(
+            f"no container image: the catalogue has none of Neuron SDK {cluster.neuron_release}. Build one "
+            f"({how_to_build(cluster)}), and give the name that it prints as --image"
+        )
     known = sources().datasets
     if sha256 and (source in known or not _SHA256.fullmatch(sha256)):
         raise JobError(f"the SHA-256 is {sha256[:80]!r}. Give the 64 digits (0-9, a-f) of one object, s3://bucket/key")

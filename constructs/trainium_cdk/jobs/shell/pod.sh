@@ -151,7 +151,7 @@ prepare() {
     3)
       for tool in ${tools-aws git}; do
         if ! command -v "$tool" > /dev/null; then
-          die "the image has no $tool, which fetches code and data. Build one that has it: trn image build examples/bert-large"
+          die "the image has no $tool, which fetches code and data. Build one that has it, as the examples do: trn image build torchneuron, or bert-large for torch-xla"
         fi
       done
       code=0

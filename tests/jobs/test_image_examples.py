@@ -1,0 +1,105 @@
+"""The example images: found without a clone, pinned, the same versions as the catalogue, and without secrets or root."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from sandbox.paths import HOME as ROOT
+from tests.bootstrap.test_scripts import FOLDER as BOOTSTRAP
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import ImageError
+from trainium_cdk.jobs import images
+from trainium_cdk.jobs.image_examples import EXAMPLES, find
+from trainium_cdk.jobs.kinds import finetune
+
+CATALOG = Catalog.load()
+TORCHNEURON = ROOT / "examples/torchneuron"
+INSTRUCTIONS = {"ARG", "FROM", "SHELL", "RUN", "COPY", "ENV", "USER", "WORKDIR", "HEALTHCHECK"}
+
+
+def instructions(folder: Path) -> list[tuple[str, str]]:
+    """A Dockerfile's instructions, with continued lines joined, as Docker reads it: a comment may stand among them."""
+    lines = [line for line in (folder / "Dockerfile").read_text().splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in joined.splitlines() if line)]
+
+
+def arguments(folder: Path) -> dict[str, str]:
+    return dict(rest.split("=", 1) for word, rest in instructions(folder) if word == "ARG")
+
+
+def requirements(folder: Path) -> list[str]:
+    lines = (folder / "requirements.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_pinned_and_is_not_run_as_root(name: str) -> None:
+    folder = ROOT / "examples" / name
+    found, given = instructions(folder), arguments(folder)
+    assert {word for word, _ in found} <= INSTRUCTIONS
+    [base] = [rest for word, rest in found if word == "FROM"]
+    image = re.sub(r"\$\{(\w+)\}", lambda each: given[each[1]], base)
+    assert re.fullmatch(r"[a-z0-9./-]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}", image) or image in CATALOG.images
+    for line in requirements(folder):
+        [pin] = Requirement(line).specifier
+        assert pin.operator == "==", line
+    assert not [rest for word, rest in found if re.search(r"(?i)secret|password|token|_KEY_ID", rest)]
+    [user] = [rest for word, rest in found if word == "USER"]
+    assert user == "10001:10001"
+    assert found[-1] == ("HEALTHCHECK", "NONE")
+
+
+def test_torchneuron_has_the_versions_of_its_release() -> None:
+    [release] = [r for r in CATALOG.releases.values() if any(f.image_example for f in r.frameworks.values())]
+    framework, given = release.frameworks["torch-native"], arguments(TORCHNEURON)
+    assert framework.image_example == TORCHNEURON.name
+    assert (given["RUNTIME"], given["COLLECTIVES"], given["TOOLS"]) == (
+        release.runtime, release.collectives, release.tools,
+    )  # fmt: skip
+    repositories = CATALOG.repositories
+    assert given["NEURON_APT"] == str(repositories.apt).rstrip("/")
+    assert given["NEURON_KEY"] == str(repositories.key)
+    assert given["NEURON_PIP"] == str(repositories.pip).rstrip("/")
+    assert (given["EFA_URL"], given["EFA_INSTALLER"]) == (str(repositories.efa).rstrip("/"), CATALOG.efa_installer)
+    settings = (BOOTSTRAP / "lib/settings.sh").read_text()
+    assert f"[TRN_NEURON_KEY_FINGERPRINT]={given['NEURON_FINGERPRINT']}\n" in settings
+    assert f"[TRN_EFA_KEY_FINGERPRINT]={given['EFA_FINGERPRINT']}\n" in settings
+    assert "3.14" in framework.pythons  # of Ubuntu 26.04
+    lines = requirements(TORCHNEURON)
+    own = [f"{framework.package}=={framework.version}.*", f"neuronx-cc=={release.compiler}.*", *framework.requires]
+    torch = "torch==" + ".".join([*framework.version.split(".")[:2], "0"])
+    assert lines == [torch, *own, *finetune.PACKAGES.pins]
+
+
+def test_every_package_of_aws_has_its_version() -> None:
+    runs = " ".join(rest for word, rest in instructions(TORCHNEURON) if word == "RUN")
+    assert set(re.findall(r"aws-neuronx-[a-z-]+", runs)) == {
+        *re.findall(r'"(aws-neuronx-[a-z-]+)=\$\{[A-Z]+\}\*"', runs)
+    }
+    assert re.findall(r"pip install (?:--no-cache-dir --no-input )(\S+ ?\S*)", runs) == [
+        "--requirement /opt/requirements.txt", '"awscli==${AWSCLI}" ',
+    ]  # fmt: skip
+    assert "signed-by=" in runs
+    assert not re.search(r"trusted=yes|allow-unauthenticated|--insecure|curl -k|--no-check", runs)
+
+
+@pytest.mark.parametrize("name", ["torchneuron", "examples/torchneuron", "examples/bert-large"])
+def test_an_example_is_found_from_anywhere(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = find(Path(name))
+    assert found == ROOT / "examples" / Path(name).name
+    assert images.pack(found).files == 3
+    own = tmp_path / name
+    own.mkdir(parents=True)
+    assert find(Path(name)) == Path(name)
+
+
+@pytest.mark.parametrize("name", ["torch", "other/torchneuron", "/torchneuron"])
+def test_what_is_no_folder_and_no_example_is_refused(name: str) -> None:
+    with pytest.raises(ImageError, match=r"is not a folder\. Name the one with the Dockerfile, or an example: torchn"):
+        find(Path(name))
