@@ -6,7 +6,15 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sandbox.slurm_config import BadClusterConfiguration, ClusterPlan, Queue, VirtualNode, shares
+from sandbox.slurm_config import (
+    BadClusterConfiguration,
+    ClusterPlan,
+    Queue,
+    VirtualNode,
+    lines_not_run,
+    own_settings,
+    shares,
+)
 
 IDLE_SECONDS = 600
 """PCS's default (API reference, scaleDownIdleTimeInSeconds)."""
@@ -35,6 +43,8 @@ def plan(cluster: Mapping[str, Any], max_nodes: int) -> ClusterPlan:
         )
         for queue in queues
     )
+    slurm = cluster.get("slurmConfiguration") or {}
+    given = [{one["parameterName"]: one["parameterValue"]} for one in slurm.get("slurmCustomSettings") or []]
     return ClusterPlan(
         made,
         tuple(
@@ -44,7 +54,9 @@ def plan(cluster: Mapping[str, Any], max_nodes: int) -> ClusterPlan:
         ),
         left_out=sum(most) - sum(granted.values()),
         venv=next(iter(_given(groups, "TRN_VENV")), ""),
-        idle_seconds=cluster.get("slurmConfiguration", {}).get("scaleDownIdleTimeInSeconds", IDLE_SECONDS),
+        settings=own_settings(given),
+        settings_not_run=lines_not_run(given),
+        idle_seconds=slurm.get("scaleDownIdleTimeInSeconds", IDLE_SECONDS),
         service=cluster.get("name", ""),
     )
 

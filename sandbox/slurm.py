@@ -129,14 +129,14 @@ class LocalSlurm:
     @property
     def notices(self) -> tuple[str, ...]:
         """Notices for the user: where this Slurm is smaller than the configuration."""
-        left_out = self._state["left_out"]
-        if not left_out:
-            return ()
-        made = len(self.node_names)
-        return (
-            f"the cluster has {made + left_out} nodes; this machine runs {made} virtual ones "
-            f"({left_out} left out). Jobs on more than {made} nodes are rejected here, but not on AWS.",
-        )
+        left_out, made = self._state["left_out"], len(self.node_names)
+        found = [f"this line of slurm.conf is not run here: {line}" for line in self._state["settings_not_run"]]
+        if left_out:
+            found.append(
+                f"the cluster has {made + left_out} nodes; this machine runs {made} virtual ones "
+                f"({left_out} left out). Jobs on more than {made} nodes are rejected here, but not on AWS."
+            )
+        return tuple(found)
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -409,9 +409,13 @@ class LocalSlurm:
 
     def _wait_until_idle(self, timeout: float) -> None:
         names = set(self._state["nodes"])
-        up = processes.wait_until(
-            lambda: self._idle() >= names and (bool(names) or bool(self.node_states())), timeout, pause=0.05
-        )
+
+        def ready() -> bool:
+            if not self._controller().alive:
+                raise SlurmFailed(f"slurmctld has stopped: {self._log_end('slurmctld')}")
+            return self._idle() >= names and (bool(names) or bool(self.node_states()))
+
+        up = processes.wait_until(ready, timeout, pause=0.05)
         if not up:
             raise SlurmFailed(
                 f"{len(names - self._idle())} of {len(names)} virtual nodes did not start within {timeout:.0f} s: "

@@ -14,12 +14,60 @@ from pathlib import Path
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog.slurm import parameters, releases
 from trainium_cdk.errors import UnknownCatalogEntry
 
 MAX_NODES = 64
 """Maximum of virtual nodes on one machine: each takes about 1.5 MB, and launches on all nodes become slower."""
 CREDENTIAL_SECONDS = 20
 """Seconds that a node has to start a job. Slurm's default is 120; a requeued job waits as long before it starts again."""
+
+
+RELEASE = "22.05"
+"""Debian's Slurm."""
+_OF_THIS_MACHINE = frozenset(
+    name.lower()
+    for name in [
+        "ClusterName",
+        "SlurmctldHost",
+        "SlurmctldPort",
+        "SlurmdPort",
+        "SlurmUser",
+        "SlurmdUser",
+        "AuthType",
+        "CredType",
+        "AuthInfo",
+        "CommunicationParameters",
+        "PluginDir",
+        "StateSaveLocation",
+        "SlurmctldPidFile",
+        "SlurmdPidFile",
+        "SlurmctldLogFile",
+        "SlurmdLogFile",
+        "SlurmdSpoolDir",
+        "ProctrackType",
+        "TaskPlugin",
+        "MpiDefault",
+        "SelectType",
+        "SelectTypeParameters",
+        "JobAcctGatherType",
+        "JobCompType",
+        "JobCompLoc",
+        "MinJobAge",
+        "SlurmdParameters",
+        "DebugFlags",
+        "Prolog",
+        "Epilog",
+        "PrologSlurmctld",
+        "EpilogSlurmctld",
+        "ResumeProgram",
+        "SuspendProgram",
+        "HealthCheckProgram",
+        "UnkillableStepProgram",
+        "GresTypes",
+    ]
+)
+"""Parameters that place Slurm on one machine without cgroups: those of a configuration are left out."""
 
 
 class BadClusterConfiguration(ValueError):
@@ -67,7 +115,8 @@ class ClusterPlan:
         left_out: virtual nodes that are omitted because of the maximum.
         venv: where the virtual environment is on a shared file system; empty: in the home directory.
         accounting: whether the cluster has Slurm's database.
-        settings: lines of slurm.conf that the configuration adds, if they are about priorities, accounts or preemption.
+        settings: lines of slurm.conf that the configuration adds.
+        settings_not_run: lines that this Slurm is not given, each with the reason.
         idle_seconds: how long a node that is not static stays without a job; 0: all nodes always run.
         service: the name of the cluster whose service starts the instances of its nodes; empty: there are no instances.
     """
@@ -78,6 +127,7 @@ class ClusterPlan:
     venv: str = ""
     accounting: bool = False
     settings: tuple[str, ...] = ()
+    settings_not_run: tuple[str, ...] = ()
     idle_seconds: int = 0
     service: str = ""
 
@@ -126,19 +176,47 @@ def plan(config: Mapping[str, Any], max_nodes: int = MAX_NODES) -> ClusterPlan:
     )
     mounts = tuple(str(s["MountDir"]) for s in config.get("SharedStorage") or [] if s.get("MountDir"))
     slurm = config["Scheduling"].get("SlurmSettings") or {}
+    given = slurm.get("CustomSlurmSettings") or []
     return ClusterPlan(
         made,
         mounts,
         left_out=total - sum(granted),
         accounting="Database" in slurm,
-        settings=own_settings(slurm.get("CustomSlurmSettings") or []),
+        settings=own_settings(given),
+        settings_not_run=lines_not_run(given),
     )
 
 
 def own_settings(given: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Those of the configuration's lines of slurm.conf that apply here."""
-    kept = ("Priority", "AccountingStorage", "Preempt")
-    return tuple(f"{name}={value}" for line in given for name, value in line.items() if name.startswith(kept))
+    """The configuration's lines of slurm.conf that this Slurm is given: all but those that only the release on AWS has, and those that
+    place this Slurm on this machine. A wrong line stops it, as on AWS."""
+    return tuple(_line(line) for line in given if not not_run(line))
+
+
+def _line(parameters: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in parameters.items())
+
+
+def lines_not_run(given: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The lines that this Slurm is not given, each with the reason."""
+    return tuple(f"{_line(line)} ({why})" for line in given if (why := not_run(line)))
+
+
+def not_run(line: Mapping[str, Any]) -> str:
+    """Why a line of slurm.conf is not given to this Slurm; empty if it is.
+
+    >>> not_run({"MetricsType": "metrics/openmetrics"})
+    'Slurm 22.05 does not have MetricsType'
+    >>> not_run({"MaxJobCount": 20000}), not_run({"MaxJobCont": 20000})
+    ('', '')
+    """
+    names = {name.lower(): name for name in line}
+    later = {name.lower() for release in releases()[1:] for name in parameters(release)}
+    if newer := sorted(names.keys() & later - {name.lower() for name in parameters(RELEASE)}):
+        return f"Slurm {RELEASE} does not have {names[newer[0]]}"
+    if fixed := sorted(names.keys() & _OF_THIS_MACHINE):
+        return f"{names[fixed[0]]} is this machine's own"
+    return ""
 
 
 def _nodes_of(queue: Mapping[str, Any], resource: Mapping[str, Any], static: int, number: int) -> list[VirtualNode]:

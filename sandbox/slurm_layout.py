@@ -93,6 +93,7 @@ def lay_out(
         "launches": {node.name: node.launch for node in wanted.nodes},
         "service": wanted.service,
         "left_out": wanted.left_out,
+        "settings_not_run": wanted.settings_not_run,
         "credential_seconds": credential_seconds,
     }
 

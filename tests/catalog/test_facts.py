@@ -233,7 +233,7 @@ def test_published_throughput() -> None:
 def test_every_table_names_its_source_and_date(name: str) -> None:
     data = YAML(typ="safe", pure=True).load(files("trainium_cdk.catalog").joinpath("data", name).read_text("utf-8"))
     assert data["source"]
-    assert data["date"].year >= 2026
+    assert str(data["date"]) >= "2026-01-01"  # in JSON it is text
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_node_images() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give --manifest, --changelog or both"),
+        ([], "give --manifest, --changelog, --slurm or several of them"),
         (["--manifest", "no-such-file"], "No such file"),
         (["--manifest", __file__], "has an unexpected form"),
         (["--changelog", __file__], "has an unexpected form"),
@@ -99,3 +99,45 @@ def test_bad_input(arguments: list[str], message: str, tmp_path: Path, capsys: p
     assert caught.value.code not in (0, None)
     assert message in f"{caught.value.code} {capsys.readouterr().err}"
     assert not list(tmp_path.iterdir())
+
+
+def test_the_parameters_of_slurm_conf() -> None:
+    old = """
+s_p_options_t slurm_conf_options[] = {
+	{"MaxJobCount", S_P_UINT32},
+	{"FrontendName", S_P_ARRAY, _parse_frontend, _destroy},
+	{NULL}
+};
+	static s_p_options_t _nodename_options[] = {
+		{"CPUs", S_P_UINT16},
+		{NULL}
+	};
+	static s_p_options_t _partition_options[] = {
+		{"Default", S_P_BOOLEAN}, /* YES or NO */
+		{NULL}
+	};
+	static s_p_options_t _downnodes_options[] = {
+		{"Reason", S_P_STRING},
+		{NULL}
+	};
+	static s_p_options_t _nodeset_options[] = {
+		{"Feature", S_P_STRING},
+		{NULL}
+	};
+"""
+    new = old.replace(
+        '{"FrontendName", S_P_ARRAY, _parse_frontend, _destroy}', '{.key = "MetricsType", .type = S_P_STRING}'
+    )
+    assert refresh.slurm_lines({"24.11": old, "25.11": new}) == {
+        "SlurmConf": {
+            "FrontendName": {"type": "text", "in": ["24.11"]},
+            "MaxJobCount": {"type": "uint32"},
+            "MetricsType": {"type": "text", "in": ["25.11"]},
+        },
+        "NodeName": {"CPUs": {"type": "uint16"}},
+        "PartitionName": {"Default": {"type": "boolean"}},
+        "NodeSet": {"Feature": {"type": "text"}},
+        "DownNodes": {"Reason": {"type": "text"}},
+    }
+    with pytest.raises(ValueError, match="has no _nodename_options"):
+        refresh.slurm_lines({"25.11": old.replace("_nodename", "_node")})

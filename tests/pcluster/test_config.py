@@ -13,6 +13,7 @@ from tests.pcluster.examples import IDS, ids_for
 from tests.support import golden
 from trainium_cdk import checks, settings
 from trainium_cdk.checks import overrides
+from trainium_cdk.checks.cluster_schema import schema_faults, slurm_faults, slurm_release
 from trainium_cdk.cluster_configuration.config import BOOTSTRAP_SECONDS, NO_ADDRESS, render, to_yaml
 from trainium_cdk.cluster_configuration.merge import merged
 
@@ -60,6 +61,13 @@ def test_a_reserved_resource_beside_others_keeps_out_of_the_placement_group() ->
     # and is used first: 1000 is ParallelCluster's default
     assert (free["DynamicNodePriority"], reserved.get("DynamicNodePriority")) == (2000, None)
     assert reserved["Networking"] == {"PlacementGroup": {"Enabled": False}}
+
+
+@pytest.mark.parametrize("file", sorted(ENVIRONMENTS.glob("*.yaml")), ids=lambda f: f.stem)
+def test_every_configuration_is_one_of_parallelclusters_schema(file: Path) -> None:
+    env = settings.load(file)
+    config = render(env, ids_for(env))
+    assert [*schema_faults(config), *slurm_faults(config, slurm_release(env))] == []
 
 
 @pytest.mark.parametrize("file", sorted(ENVIRONMENTS.glob("*.yaml")), ids=lambda f: f.stem)

@@ -275,7 +275,6 @@ class ParallelClusterFacts(Fact):
     regions: tuple[str, ...] = Field(description="regions that its release lists as supported")
     reserved_mount_dirs: tuple[str, ...]
     reserved_tag_prefixes: tuple[str, ...]
-    top_level_keys: tuple[str, ...] = Field(description="sections of a cluster configuration")
     attachable_policies: tuple[str, ...] = Field(
         description="AWS's policies that the provider's role may attach to nodes, beside the account's named parallelcluster*"
     )

@@ -1,9 +1,10 @@
 """Write the generated tables of the catalogue from local copies of the vendors' files.
 
-    python -m trainium_cdk.catalog.refresh --manifest n2-manifest.json --changelog CHANGELOG.md
- `n2-manifest.json` is in aws-neuron/aws-neuron-sdk (src/helperscripts), `CHANGELOG.md` in awslabs/amazon-eks-ami. One of the options is
-enough. The tables are `data/releases.yaml` and `data/amis.yaml` next to this file. Review their difference, then add what the manifest does
-not contain (dates, images, operating systems) to `data/neuron.yaml`.
+    python -m trainium_cdk.catalog.refresh --manifest n2-manifest.json --changelog CHANGELOG.md --slurm CLONE
+`n2-manifest.json` is in aws-neuron/aws-neuron-sdk (src/helperscripts), `CHANGELOG.md` in awslabs/amazon-eks-ami. CLONE is a git clone of
+SchedMD/slurm with its release branches. One of the options is enough. The tables are `data/releases.yaml`, `data/amis.yaml` and
+`data/slurm.yaml` next to this file. Review their difference, then add what the manifest does not contain (dates, images, operating
+systems) to `data/neuron.yaml`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,6 +38,18 @@ LIBRARIES = ("nki", "neuronx_distributed", "neuronx_distributed_training")
 FRAMEWORK = "torch-neuronx"
 LAST_XLA = (2, 9)
 """PyTorch 2.9 is the last that torch-neuronx runs on PyTorch/XLA; later ones are TorchNeuron under the same package name."""
+SLURM = ("22.05", "24.11", "25.05", "25.11", "26.05")
+"""The Slurm releases in the table: those that ParallelCluster and PCS deploy, and 22.05, which is Debian's, in the sandbox."""
+_LINES = {
+    "SlurmConf": "slurm_conf",
+    "NodeName": "_nodename",
+    "PartitionName": "_partition",
+    "NodeSet": "_nodeset",
+    "DownNodes": "_downnodes",
+}
+"""A line of slurm.conf -> the beginning of the name of its parameters' table in src/common/read_config.c."""
+_TYPES = {"UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64", "BOOLEAN": "boolean", "FLOAT": "float"}
+_PARAMETER = re.compile(r'\{\s*(?:\.key\s*=\s*)?"(?P<name>\w+)"\s*,\s*(?:\.type\s*=\s*)?S_P_(?P<type>\w+)')
 _IMAGE = re.compile(r"amazon-eks-node-al2023-x86_64-neuron-(?P<minor>1\.\d+)-v\d+")
 _RELEASE = re.compile(r"1\.\d+\.\d+-(?P<date>\d{8})")
 
@@ -90,6 +104,30 @@ def images(changelog: str) -> dict[str, dict[str, dict[str, str]]]:
     return dict(sorted(by_date.items(), reverse=True))
 
 
+def slurm_lines(sources: Mapping[str, str]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Line of slurm.conf -> parameter -> its type, and the releases that have it where not all do.
+
+    Args:
+        sources: src/common/read_config.c of each release, oldest first.
+    """
+    lines: dict[str, dict[str, dict[str, Any]]] = {}
+    for line, table in _LINES.items():
+        found: dict[str, dict[str, Any]] = {}
+        for version, text in sources.items():
+            body = re.search(rf"\b{table}_options\[\] = \{{(.*?)\n\s*\}};", text, re.DOTALL)
+            if body is None:
+                raise ValueError(f"read_config.c of Slurm {version} has no {table}_options")
+            for name, kind in _PARAMETER.findall(body[1]):
+                entry = found.setdefault(name, {"in": []})
+                entry["type"] = _TYPES.get(kind, "text")
+                entry["in"].append(version)
+        lines[line] = {
+            name: {"type": e["type"], **({} if len(e["in"]) == len(sources) else {"in": e["in"]})}
+            for name, e in sorted(found.items(), key=lambda item: item[0].lower())
+        }
+    return lines
+
+
 def _families(package: Mapping[str, Any]) -> list[str]:
     return [f for g, families in FAMILIES.items() if g in package["supported_instances"] for f in families]
 
@@ -142,22 +180,37 @@ def changelog_table(changelog: str) -> str:
     return table("amis", by_date, source="awslabs/amazon-eks-ami, CHANGELOG.md", date=date, depth=1)
 
 
+def slurm_table(clone: Path) -> str:
+    """`data/slurm.yaml`."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", str(clone), *words], check=True, capture_output=True, text=True).stdout
+
+    sources = {version: git("show", f"slurm-{version}:src/common/read_config.c") for version in SLURM}
+    date = max(git("log", "-1", "--format=%cs", f"slurm-{version}").strip() for version in SLURM)
+    head = table("lines", slurm_lines(sources), source="SchedMD/slurm, src/common/read_config.c", date=date, depth=1)
+    return head.replace("\nlines:", f"\nreleases: {json.dumps(SLURM)}\nlines:", 1)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the files named on the command line, and write the tables."""
     parser = argparse.ArgumentParser(prog="python -m trainium_cdk.catalog.refresh", description=__doc__.split("\n")[0])
     parser.add_argument("--manifest", type=Path, help="n2-manifest.json of aws-neuron/aws-neuron-sdk")
     parser.add_argument("--changelog", type=Path, help="CHANGELOG.md of awslabs/amazon-eks-ami")
+    parser.add_argument("--slurm", type=Path, metavar="CLONE", help="git clone of SchedMD/slurm")
     parser.add_argument("--data", type=Path, default=Path(__file__).parent / "data", help="folder to write to")
     given = parser.parse_args(arguments)
-    if not (given.manifest or given.changelog):
-        parser.error("give --manifest, --changelog or both")
+    if not (given.manifest or given.changelog or given.slurm):
+        parser.error("give --manifest, --changelog, --slurm or several of them")
     try:
         if given.manifest:
             text = manifest_table(json.loads(given.manifest.read_text("utf-8")))
             (given.data / "releases.yaml").write_text(text, "utf-8")
         if given.changelog:
             (given.data / "amis.yaml").write_text(changelog_table(given.changelog.read_text("utf-8")), "utf-8")
-    except (OSError, KeyError, ValueError, StopIteration) as e:
+        if given.slurm:
+            (given.data / "slurm.yaml").write_text(slurm_table(given.slurm), "utf-8")
+    except (OSError, KeyError, ValueError, StopIteration, subprocess.CalledProcessError) as e:
         sys.exit(f"refresh: a source file cannot be read or has an unexpected form: {type(e).__name__}: {e}")
 
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any, NamedTuple
 
+from trainium_cdk.catalog.models import numbers
 from trainium_cdk.checks.cluster_configuration import faults
+from trainium_cdk.checks.cluster_schema import schema_faults, slurm_faults, slurm_release
 from trainium_cdk.checks.rule import Rules, error, listed, near, warning
 from trainium_cdk.cluster_configuration.config import ClusterIds, render
 from trainium_cdk.problems import KeyPath
@@ -98,12 +100,7 @@ _NAMED = (
 
 
 @RULES.add
-def overrides_are_sections(env: Environment) -> Iterator[Problem]:
-    known = env.catalog.parallelcluster.top_level_keys
-    for name in env.pcluster.overrides:
-        if name not in known:
-            text = "a cluster configuration does not have this section"
-            yield error(("pcluster", "overrides", name), text, f"write {near(name, known)}")
+def shared_storage_is_ours(env: Environment) -> Iterator[Problem]:
     if "SharedStorage" in env.pcluster.overrides:
         yield warning(
             ("pcluster", "overrides", "SharedStorage"),
@@ -141,16 +138,34 @@ def overrides_leave_what_the_cluster_needs(env: Environment) -> Iterator[Problem
         path = problem.key
         if path not in found or (found[path].level, problem.level) == ("warning", "error"):
             found[path] = problem
+    wrong = [path for path, problem in found.items() if problem.level == "error"]
+    for problem in _refused(env):
+        if not any(problem.key[: len(path)] == path or path[: len(problem.key)] == problem.key for path in wrong):
+            found[problem.key] = problem
     yield from (replace(p, key=("pcluster", "overrides", *path)) for path, p in found.items())
 
 
 def _unsafe(env: Environment) -> Iterator[Problem]:
     """What only the overrides add. Other settings have their own rules."""
-    config = _rendered(env)
-    before = faults(_rendered(env.model_copy(update={"pcluster": env.pcluster.model_copy(update={"overrides": {}})})))
+    config, before = _rendered(env), faults(_without_overrides(env))
     for fault in faults(config):
         if fault not in before:
             yield replace(fault, key=_origin(env.pcluster.overrides, config, fault.key))
+
+
+def _refused(env: Environment) -> Iterator[Problem]:
+    """What ParallelCluster's schema or Slurm refuses in the overrides. A release that is newer than the schema may know more."""
+    overrides, config, facts = env.pcluster.overrides, _rendered(env), env.catalog.parallelcluster
+    before = [*schema_faults(_without_overrides(env))]
+    newer = numbers(env.parallelcluster_version) > numbers(facts.default)
+    for fault in schema_faults(config):
+        at = _origin(overrides, config, fault.key)
+        if at and fault not in before:
+            reason = f"{fault.reason} (its schema is that of {facts.default})" if newer else fault.reason
+            yield replace(fault, key=at, reason=reason, level="warning" if newer else "error")
+    for fault in slurm_faults(config, slurm_release(env)):
+        if (at := _origin(overrides, config, fault.key)) and at[-1] == fault.key[-1]:
+            yield replace(fault, key=at)
 
 
 def _controlled(env: Environment) -> Iterator[Problem]:
@@ -258,6 +273,10 @@ def _of_a_new_item(env: Environment, path: Path) -> bool:
 def _rendered(env: Environment) -> Mapping[str, Any]:
     subnets = dict.fromkeys(env.pcluster.queue_names, "subnet")
     return render(env, ClusterIds("subnet", subnets, "s3://bucket/entry.sh", "s3://bucket/scripts", "/pointer"))
+
+
+def _without_overrides(env: Environment) -> Mapping[str, Any]:
+    return _rendered(env.model_copy(update={"pcluster": env.pcluster.model_copy(update={"overrides": {}})}))
 
 
 def _origin(overrides: Any, config: Any, path: KeyPath) -> Path:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from trainium_cdk.catalog import Stack, evaluate
 from trainium_cdk.catalog.models import numbers
+from trainium_cdk.catalog.slurm import check_line
+from trainium_cdk.checks.cluster_schema import slurm_release
 from trainium_cdk.checks.rule import Rules, duplicates, error, info, near, queues, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.problems import KeyPath
@@ -238,22 +241,26 @@ def slurm_settings_are_allowed(env: Environment) -> Iterator[Problem]:
                 at, f"it has {len(line)} parameters in one line of slurm.conf", "write one parameter after each dash"
             )
             continue
-        for name, value in line.items():
-            key = (*at, name)
-            if len(line) == 1 and name.lower() in denied:
-                yield error(key, f"ParallelCluster sets {name} itself and rejects another value", "remove it")
-            elif not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
-                yield error(
-                    key, "not the name of a Slurm parameter", "write it as in slurm.conf, for example MaxJobCount"
-                )
-            elif any(not c.isprintable() for c in str(value)):
-                yield error(
-                    key, "it contains a character that is not allowed in slurm.conf", "remove line breaks and tabs"
-                )
-            elif name.lower() == "nodename" and re.search(r"-(st|dy)-", str(value)):
-                yield error(
-                    key, "-st- and -dy- are reserved for nodes that ParallelCluster manages", "choose another node name"
-                )
+        problems = list(_forbidden(at, line, denied))
+        yield from problems
+        if not problems and (wrong := check_line(slurm_release(env), line)):
+            yield error((*at, wrong.name), wrong.reason, wrong.fix)
+
+
+def _forbidden(at: KeyPath, line: Mapping[str, Any], denied: Collection[str]) -> Iterator[Problem]:
+    """What ParallelCluster does not let a line of slurm.conf have, whatever Slurm knows."""
+    for name, value in line.items():
+        key = (*at, name)
+        if len(line) == 1 and name.lower() in denied:
+            yield error(key, f"ParallelCluster sets {name} itself and rejects another value", "remove it")
+        elif not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+            yield error(key, "not the name of a Slurm parameter", "write it as in slurm.conf, for example MaxJobCount")
+        elif any(not c.isprintable() for c in str(value)):
+            yield error(key, "it contains a character that is not allowed in slurm.conf", "remove line breaks and tabs")
+        elif name.lower() == "nodename" and re.search(r"-(st|dy)-", str(value)):
+            yield error(
+                key, "-st- and -dy- are reserved for nodes that ParallelCluster manages", "choose another node name"
+            )
 
 
 @RULES.add

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainium_cdk.catalog.models import numbers
 from trainium_cdk.catalog.pcs import Size
+from trainium_cdk.catalog.slurm import check_line, release_of
 from trainium_cdk.checks.rule import Rules, error, info, listed, near
 from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath
@@ -99,12 +101,25 @@ def size_holds_the_nodes(env: Environment) -> Iterator[Problem]:
 
 @RULES.add
 def slurm_settings_are_for_clusters(env: Environment) -> Iterator[Problem]:
-    known = env.catalog.pcs.cluster_settings
-    for name in env.pcs.slurm_settings:
+    known, version = env.catalog.pcs.cluster_settings, release_of(env.pcs.version or env.catalog.pcs.default)
+    for name, value in env.pcs.slurm_settings.items():
         if name not in known:
             close = similar(name, known)
             fix = f"remove it{f', or write {close}' if close else ''}; PCS's user guide lists what it supports"
             yield error(("pcs", "slurm_settings", name), "PCS does not let a cluster set this", fix)
+        elif wrong := check_line(version, {name: value}):
+            yield error(("pcs", "slurm_settings", name), wrong.reason, wrong.fix)
+        elif options := _newer_options(env, name, str(value), version):
+            reason = f"Slurm {version} does not have {listed(options)}"
+            yield error(
+                ("pcs", "slurm_settings", name), reason, f"remove {listed(options)}, or write a newer pcs.version"
+            )
+
+
+def _newer_options(env: Environment, name: str, value: str, version: str) -> list[str]:
+    """Options in the value of a parameter that only newer Slurm releases have."""
+    since = env.catalog.pcs.options_since.get(name, {})
+    return [o for o in value.split(",") if o in since and numbers(version) < numbers(since[o])]
 
 
 @RULES.add
