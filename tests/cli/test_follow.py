@@ -88,6 +88,20 @@ def test_the_last_metrics(
     assert b"\nstep 7: loss 9.5" in shown.err
 
 
+def test_without_metrics_it_says_what_to_print(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = b"trn: train: Slurm job 2 on n, 2026-11-20T08:00:00Z\nbegins\nmetrics at 3.4 after 10\ntrn: ends\n"
+    monkeypatch.setattr(follow, "backend", lambda *_: Jobs("COMPLETED", [LogChunk("train", 0, log)]))
+    cli.app(["logs", "run-1", "--metrics"], standalone_mode=False)
+    shown = capfd.readouterr()
+    assert [json.loads(line)["record"] for line in shown.out.splitlines()] == ["Start"]
+    assert shown.err.splitlines()[-1] == (
+        "no line is a training step that trn can read. In the script, print one line for each step, for example "
+        '{"step": 10, "loss": 3.4} or: step 10 loss 3.4. The last line of the log is: metrics at 3.4 after 10'
+    )
+
+
 @pytest.mark.parametrize(
     ("stage", "node", "message"),
     [

@@ -41,8 +41,10 @@ from trainium_cdk.jobs.metrics import (
 from trainium_cdk.jobs.records import Reader, Steps, _values, reads
 from trainium_cdk.jobs.report.curve import Curves
 
+OWN = "step 7/400 | train loss 3.4800 | lr 1e-4 | 812 ms | 12000 tok/s"
 START = "trn: train: Slurm job 7 on compute1-dy-trn-[1-2], 2026-11-20T08:00:05Z"
 COUNT = "2023-06-11 23:04:08.000738: INFO ||PARALLEL_COMPILE||: Total failed compilations: 0"
+BAR = "Epoch {}:  75%|###############6    | 3/4 [00:03<00:09,  1.2it/s, loss=2.90, v_num=0]"
 BERT_STEP = Step(14, 11.25, 2.8e-6, 6497.86)
 
 
@@ -68,7 +70,20 @@ BERT_STEP = Step(14, 11.25, 2.8e-6, 6497.86)
         (f"00: {TRAINER}", [Step(None, 2.3051, 4.8e-5, grad_norm=1.25)]),
         (f"1: {TRAINER}", []),
         (f"010: {TRAINER}", []),
+        (TRAINER.replace("2.3051", "np.float64(2.3051)"), [Step(None, 2.3051, 4.8e-5, grad_norm=1.25)]),
+        (TRAINER.replace("}", ", 'step': 500}"), [Step(500, 2.3051, 4.8e-5, grad_norm=1.25)]),
         ("Sanity Checking:  50%|#####     | 1/2 [00:01<00:01,  1.0it/s]", []),
+        (BAR.format(0), [Step(3, 2.9, total_steps=4)]),
+        (BAR.format(2), [Step(11, 2.9)]),
+        (BAR.format(2).replace("loss", "train_loss"), [Step(11, 2.9)]),
+        (BAR.format(2).replace("v_num=0", "global_step=5.0"), [Step(5, 2.9)]),
+        (BAR.format(0).replace("Epoch", "Validation DataLoader"), []),
+        (BAR.format(0).replace("Epoch 0: ", "Training: "), [Step(3, 2.9, total_steps=4)]),
+        (BAR.format(0).replace("Epoch 0: ", ""), [Step(3, 2.9, total_steps=4)]),
+        (f"[eval] {TITAN}", []),
+        (f"val {TITAN.partition('- INFO - ')[2]}", []),
+        ("step: 10  loss: 2.1  lr: 1e-4", [Step(10, 2.1, 1e-4)]),
+        (MEGATRON.replace("lm loss", "lm_loss"), [Step(64, 7.28125, 4.956e-5, None, 3.562, 143051, 1024, 7.3131)]),
         (
             COUNT,
             [CompileCount("failed", 0)],
@@ -118,7 +133,7 @@ def test_any_bytes_are_parsed_without_an_error(parts: list[bytes]) -> None:
             assert record.loss is None or math.isfinite(record.loss)
 
 
-LINES = [x.encode() for x in (BERT, MEGATRON, NEMO, NXDT, TITAN, TRAINER, START, COUNT)]
+LINES = [x.encode() for x in (BERT, MEGATRON, NEMO, NXDT, TITAN, TRAINER, OWN, START, COUNT)]
 
 
 @given(
@@ -287,7 +302,7 @@ def test_only_lines_with_a_mark_are_looked_at(
     if not marked:
         also_read(lambda _: iter(()))
     seen: list[bytes] = []
-    monkeypatch.setattr(metrics, "parse_line", lambda line: seen.append(line) or ())
+    monkeypatch.setattr(metrics, "_parse", lambda line: (seen.append(line) or [], None))
     Follower().feed(
         b"INFO ||NEURON_CC_WRAPPER||: Using a cached neff\n" * 1000 + NEMO.replace("7.560", "nan").encode() + b"\n"
     )
@@ -341,6 +356,31 @@ def test_a_summary_counts_the_graphs_of_all_nodes() -> None:
     for record in [CompileCount("graphs", 6), CompileCount("graphs", 6), CompileCount("failed", 1), CompileError(-9)]:
         summary.add(record)
     assert (summary.graphs, summary.failed_graphs, summary.compile_errors) == (12, 1, 1)
+
+
+@pytest.mark.parametrize("begin", ["0: ", "[rank0]:", "", "3: ", "0: [default7]:"])
+def test_of_several_that_print_the_same_steps_the_first_is_taken(begin: str) -> None:
+    log = "".join(
+        f"{by}step {at} loss {at + 1}.{number}\n"
+        for at in range(3)
+        for number, by in enumerate([begin, "1: ", "[rank1]:"])
+    )
+    found = Follower().feed(log.encode())
+    assert found == [Step(at, at + 1.0) for at in range(3)]
+
+
+def test_the_epochs_of_a_bar_are_one_course() -> None:
+    log = "".join(f"\r{BAR.format(epoch).replace('3/4', f'{at}/4')}" for epoch in range(3) for at in (1, 2, 3, 4))
+    validation = f"\r{BAR.format(0).replace('Epoch', 'Validation DataLoader')}"
+    curves = added(Follower().feed_many((log + validation + "\n").encode()))
+    assert [at for at, _ in curves["loss"].all()] == [*range(1, 13)]
+
+
+def test_a_validation_does_not_change_the_curve() -> None:
+    log = "step: 10  loss: 2.1\nstep: 20  loss: 1.9\nval step: 20  loss: 5.1\nstep: 30  loss: 1.8\n[eval] step: 30  loss: 5.0\n"
+    found = Follower()
+    assert found.feed(log.encode()) == [Step(10, 2.1), Step(20, 1.9), Step(30, 1.8)]
+    assert found.summary.last == Step(30, 1.8)
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 16])

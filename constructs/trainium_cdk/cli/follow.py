@@ -194,6 +194,11 @@ def logs(
         raise
     reader.close()
     ended = jobs.status(id)
+    if metrics and last == "train" and not reader.summary.steps:
+        from trainium_cdk.jobs.step_lines import what_to_print
+
+        none = "no line is a training step that trn can read. In the script"
+        say(terminal.line(f"{none}, {what_to_print(recent.decode(errors='replace'))}"))
     if not last:
         none = "there is no output" + f" after byte {offset}" * bool(offset) + " yet" * (not ended.done)
         say(f"{end or none}. {one_line(ended)}")

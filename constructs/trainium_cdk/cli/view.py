@@ -203,7 +203,7 @@ def _bar(done: int, total: int) -> str:
 def _curves(run: Run, width: int, metrics: Sequence[str], most: int) -> list[RenderableType]:
     shown = [name for name in metrics if name in run.curves][:most]
     if not shown:
-        return [] if run.curves else [Text(f"no curves: {why_no_curve(run)}", "dim")]
+        return [] if run.curves else [Text(line(f"no curves: {why_no_curve(run)}"), "dim")]
     each = max(30, width // len(shown) - 2) if width >= 70 else width
     panels = []
     for name in shown:

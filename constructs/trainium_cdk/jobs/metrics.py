@@ -1,13 +1,14 @@
 """Reading training logs: the records in a line. A record is found anywhere in a line, because lines have node and rank prefixes, are
 joined, or are overwritten by progress bars. The job kinds define the formats of their training steps; here are those of the compiler
-and of well-known trainers that scripts use. Never raises, whatever the bytes."""
+and of well-known trainers that scripts use. A line in which none of these finds a loss is read as scripts of one's own print steps
+(`step_lines.py`). Never raises, whatever the bytes."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -35,6 +36,7 @@ from trainium_cdk.jobs.records import (
     reads,
 )
 from trainium_cdk.jobs.status import whole
+from trainium_cdk.jobs.step_lines import MARKS, read_step
 
 _PIECES = (196_608, 32_768, 4096)
 """Bytes that are read at once. Where a line of them is not a usual one, they are read in smaller pieces; of the smallest, each line alone."""
@@ -48,8 +50,10 @@ _PAIR = re.compile(rf"(?P<key>[a-z()\- ]{{3,40}}):\s{{0,20}}(?P<value>{NUMBER})\
 _DICTIONARY = re.compile(r"\{(?P<rest>'loss': [^{}\r\n]{1,1000})\}")
 _OTHER_NODE = re.compile(r" *0*[1-9]\d{0,5}: ")
 """The beginning of a line of another node than the first, where a log has the lines of several."""
+_FROM = re.compile(r"(?: *\d{1,6}: )?(?:\[(?:default|rank ?)?\d{1,6}\]:)?")
+"""The node and the worker that a line begins with."""
 _OF_FIRST = "".join(rf"(?<![1-9]{digits}: \{{)" for digits in ("", r"\d", r"\d\d", r"\d\d\d"))
-_ENTRY = re.compile(rf"'(?P<key>\w{{1,40}})': '?(?P<value>{NUMBER})'?(?=[,}}\s]|$)")
+_ENTRY = re.compile(rf"'(?P<key>\w{{1,40}})': '?(?:np\.float\d{{1,3}}\()?(?P<value>{NUMBER})\)?'?(?=[,}}\s]|$)")
 _END = r"(?=\d{4}-\d\d-\d\d |\D|$)"  # the end of a number, or the next line's date joined to it
 _COUNT = re.compile(
     r"PARALLEL_COMPILE\|\|: Total (?P<what>graphs|successful compilations|failed compilations): (?P<count>\d{1,9}?)"
@@ -74,6 +78,11 @@ _OTHERS = ("_COMPILE||: ", "_CACHE||: ", "trn: ")
 
 def parse_line(line: bytes | str) -> list[Record]:
     """All records in a line, in their order."""
+    return _parse(line)[0]
+
+
+def _parse(line: bytes | str) -> tuple[list[Record], str | None]:
+    """The records in a line; and, if its step is of no program that is known here, the node or worker that the line begins with."""
     text = line[:LONGEST_LINE].decode(errors="replace") if isinstance(line, bytes) else line[:LONGEST_LINE]
     if "\x1b" in text:
         text = _COLOUR.sub("", text)
@@ -85,7 +94,13 @@ def parse_line(line: bytes | str) -> list[Record]:
                 break
     if len(found) > 1:
         found.sort(key=lambda f: f[0])
-    return [record for _, record in found]
+    records = [record for _, record in found]
+    steps = [record for record in records if isinstance(record, Step)]
+    if all(step.loss is None for step in steps):
+        own = read_step(text)
+        if own is not None and (not steps or own.loss is not None):
+            return [*(record for record in records if not isinstance(record, Step)), own], _FROM.match(text)[0]  # type: ignore[index]
+    return records, None
 
 
 @cache
@@ -118,10 +133,13 @@ def readers() -> tuple[Reader, ...]:
 
 @cache
 def marks() -> tuple[bytes, ...] | None:
-    """A line without any of these has no record; None if a reader has no marks."""
+    """A line without any of these, or of `OWN_MARKS`, has no record; None if a reader has no marks."""
     if not all(isinstance(reader, MarkedReader) for reader in readers()):
         return None
     return tuple(dict.fromkeys(word.encode() for words, _ in _marked() for word in words))
+
+
+OWN_MARKS = tuple(mark.encode() for mark in MARKS)
 
 
 @cache
@@ -141,28 +159,35 @@ def _split(text: bytes, size: int) -> Iterator[bytes]:
         begin = end
 
 
-def _records(text: bytes, smaller: Sequence[int]) -> Iterator[Record | Steps]:
-    """The records of whole lines, in their order. `smaller`: sizes of pieces in which they can be read."""
+def _records(
+    text: bytes, smaller: Sequence[int], read: Callable[[bytes], Iterable[Record]] = parse_line
+) -> Iterator[Record | Steps]:
+    """The records of whole lines, in their order.
+
+    Args:
+        smaller: sizes of pieces in which they can be read.
+        read: reads one line.
+    """
     words = marks()
     if words is None:
         for line in text.split(b"\n"):
-            yield from parse_line(line)
+            yield from read(line)
         return
     forms = _forms()
     for form in forms[:1]:  # most probably it is this one again
-        if any(word in text for word in form.marks) and (found := form.steps(text, words)):
+        if any(word in text for word in form.marks) and (found := form.steps(text, words, OWN_MARKS)):
             yield found
             return
-    there = contained(words, text)
+    there = contained((*words, *OWN_MARKS), text)
     possible = [form for form in forms if there.intersection(form.marks)]
     for form in possible:
-        if form is not forms[0] and (found := form.steps(text, words)):
+        if form is not forms[0] and (found := form.steps(text, words, OWN_MARKS)):
             forms[:] = [form, *(other for other in forms if other is not form)]
             yield found
             return
     if possible and smaller:
         for piece in _split(text, smaller[0]):
-            yield from _records(piece, smaller[1:])
+            yield from _records(piece, smaller[1:], read)
         return
     begins = set()
     for mark in there:
@@ -173,7 +198,7 @@ def _records(text: bytes, smaller: Sequence[int]) -> Iterator[Record | Steps]:
             at = text.find(mark, end) if end >= 0 else -1
     for begin in sorted(begins):
         end = text.find(b"\n", begin)
-        yield from parse_line(text[begin : end if end >= 0 else len(text)])
+        yield from read(text[begin : end if end >= 0 else len(text)])
 
 
 def _seconds(text: str) -> int | None:
@@ -188,7 +213,7 @@ def _dictionaries() -> Iterator[str]:
     for quote, others, names in product(("", "'"), (0, 9), orders):
         first = ", ".join(f"'{name}': {quote}(?P<{name}>{USUAL}){quote}" for name in names)
         other = (
-            rf"(?:, '(?!loss'|learning_rate'|grad_norm'|epoch')\w{{1,40}}': {quote}-?{USUAL}{quote}){{1,{others}}}"
+            rf"(?:, '(?!loss'|learning_rate'|grad_norm'|epoch'|step')\w{{1,40}}': {quote}-?{USUAL}{quote}){{1,{others}}}"
             if others
             else ""
         )
@@ -197,14 +222,16 @@ def _dictionaries() -> Iterator[str]:
 
 @reads("'loss': ", usual=[*_dictionaries()])
 def hugging_face(text: str) -> Iterator[tuple[int, Step]]:
-    """The dictionaries that Hugging Face's Trainer prints; they have no step. Each node prints the same ones."""
+    """The dictionaries that Hugging Face's Trainer prints; most have no step. Each node prints the same ones."""
     if _OTHER_NODE.match(text):
         return
     for match in _DICTIONARY.finditer(text):
         values = {m["key"]: parse_number(m["value"]) for m in _ENTRY.finditer(match["rest"])}
+        step = values.get("step")
+        number = int(step) if step is not None and step >= 0 else None
         yield (
             match.start(),
-            Step(None, values.get("loss"), values.get("learning_rate"), grad_norm=values.get("grad_norm")),
+            Step(number, values.get("loss"), values.get("learning_rate"), grad_norm=values.get("grad_norm")),
         )
 
 
@@ -309,10 +336,11 @@ class Summary:
 @dataclass
 class Follower:
     """Reads a log in pieces of any size and returns the records of its complete lines. It keeps the last, incomplete line only, up to
-    `LONGEST_LINE`."""
+    `LONGEST_LINE`. Where several nodes or workers print steps of a script of one's own, those of the first that does are taken."""
 
     summary: Summary = field(default_factory=Summary)
     _rest: bytes = b""
+    _from: str | None = None
 
     def feed(self, data: bytes) -> list[Record]:
         return _single(self.feed_many(data))
@@ -331,8 +359,15 @@ class Follower:
         rest, self._rest = self._rest, b""
         return _single(self._take(rest))
 
+    def _line(self, line: bytes) -> list[Record]:
+        records, printed = _parse(line)
+        if printed is None:
+            return records
+        self._from = printed if self._from is None else self._from
+        return records if printed == self._from else [one for one in records if not isinstance(one, Step)]
+
     def _take(self, text: bytes) -> list[Record | Steps]:
-        records = [*_records(text, _PIECES[1:])]
+        records = [*_records(text, _PIECES[1:], self._line)]
         for record in records:
             self.summary.add(record)
         return records

@@ -164,11 +164,12 @@ class Form:
         self._pattern, self._read = Pattern(rf"(?m){text} *$".encode()), read
         self.marks = [mark.encode() for mark in marks]
 
-    def steps(self, text: bytes, words: Collection[bytes]) -> Steps | None:
+    def steps(self, text: bytes, words: Collection[bytes], also: Collection[bytes] = ()) -> Steps | None:
         """The steps of many lines. None if a line with a step may have another form.
 
         Args:
-            words: the marks of all readers.
+            words: the marks of all readers of a program.
+            also: those of the reader of any program's lines, which this form's lines may have.
         """
         at = min((at for word in self.marks if (at := text.find(word)) >= 0), default=0)
         line = text[text.rfind(b"\n", 0, at) + 1 : end if (end := text.find(b"\n", at)) >= 0 else len(text)]
@@ -185,7 +186,7 @@ class Form:
         around, rest = line[: first.start()] + begin + line[first.end() :], begin.join(found[::size])
         if not all(contained(words, one).issubset(self.marks) for one in (line, rest)):
             return None
-        if any(rest.count(word) != number * around.count(word) for word in (b"\x1b", *self.marks)):
+        if any(rest.count(word) != number * around.count(word) for word in (b"\x1b", *self.marks, *also)):
             return None
         try:
             steps = Steps(dict(_values(name, found[at::size]) for name, at in names.items()), number)

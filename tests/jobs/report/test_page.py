@@ -82,7 +82,7 @@ UNPRICED = status(*trained().status.stages, instance_type="trn2.48xlarge")
         (
             run(status(Stage("train", "2", "COMPLETED", "", "n-1", 0, None, None))),
             [
-                "no line of its log is a training step that trn can read",
+                "no line of its log is a training step that trn can read. In the script, print one line for each step, for example {\"step\": 10, \"loss\": 3.4} or: step 10 loss 3.4",
                 "Not known of bert-large-20261120-4f3a9c: no stage has begun, or the scheduler has forgotten when.",
                 "not known: the scheduler has forgotten when its stages began or ended",
             ],

@@ -33,9 +33,11 @@ _DATA_NAME = "my-gpt2_text_document"
 _TOKENIZER = "gpt2"
 """NeMo asks Hugging Face for it, also where it is given the vocabulary as files."""
 _CHECKPOINTS = "exp_manager.checkpoint_callback_params"
-_BAR = Pattern(r"\|\s{0,20}(?P<at>\d{1,15})/(?P<total>\d{1,15}) \[(?P<rest>[^\[\]\r\n]{0,2000})\]")
+_BAR = Pattern(
+    r"(?:Epoch {1,4}(?P<epoch>\d{1,9})|Training): {0,20}\d{1,3}%\|[^|\r\n]{0,400}\|\s{0,20}(?P<at>\d{1,15})/(?P<total>\d{1,15}) \[(?P<rest>[^\[\]\r\n]{0,2000})\]"
+)
 _SETTING = Pattern(rf"(?P<key>[\w-]{{1,60}})=(?P<value>{NUMBER})(?=[,\]\s]|$)")
-_BEGIN = rf"\| {{0,20}}{WHOLE}/(?P<total_steps>{WHOLE}) \[[0-9:<?]{{1,30}}, {{1,9}}[0-9.?]{{1,9}}(?:it/s|s/it), v_num=[-\w]{{1,60}}, "
+_BEGIN = rf"(?:Epoch {{1,4}}0: {{1,9}}|Training: {{1,9}})[0-9]{{1,3}}%\|[ #0-9\x80-\xff]{{0,400}}\| {{0,20}}{WHOLE}/(?P<total_steps>{WHOLE}) \[[0-9:<?]{{1,30}}, {{1,9}}[0-9.?]{{1,9}}(?:it/s|s/it), v_num=[-\w]{{1,60}}, "
 _NORM, _STEP = rf"gradient_norm=(?P<grad_norm>{USUAL})", rf"global_step=(?P<step>{USUAL}), consumed_samples={USUAL}"
 _SPEED = rf"throughput=(?P<throughput>{USUAL}), throughput_peak={USUAL}"
 _USUAL = rf"{_BEGIN}reduced_train_loss=(?P<loss>{USUAL}), lr=(?P<learning_rate>{USUAL}), "
@@ -51,15 +53,17 @@ _USUAL = rf"{_BEGIN}reduced_train_loss=(?P<loss>{USUAL}), lr=(?P<learning_rate>{
     ),
 )
 def read(text: str) -> Iterator[tuple[int, Step]]:
-    """The progress bars of NxD Training and NeMo. The step is `global_step`, from 0; the bar counts batches of the data loader."""
+    """The progress bars of NxD Training, NeMo and Lightning, of its training. The step is `global_step`, from 0; without it, the batches
+    of all epochs so far. The bar counts the batches of its epoch, from 0."""
     for match in _BAR.finditer(text):
         values = {m["key"]: parse_number(m["value"]) for m in _SETTING.finditer(match["rest"])}
         loss, step = values.get("reduced_train_loss", values.get("loss")), values.get("global_step")
         if loss is None and step is None:
             continue
-        number = int(step) if step is not None else int(match["at"])
+        epoch, total = int(match["epoch"] or 0), int(match["total"])
+        number = int(step) if step is not None else epoch * total + int(match["at"])
         rest = (values.get("lr"), values.get("throughput"), values.get("gradient_norm"))
-        yield match.start(), Step(number, loss, *rest, int(match["total"]))
+        yield match.start(), Step(number, loss, *rest, None if epoch else total)
 
 
 _CHECKPOINT_GB = 188

@@ -15,6 +15,7 @@ from trainium_cdk.jobs.models import AbsolutePath, Checkpoints, Data, Job, Overr
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.records import COLOUR, NUMBER, USUAL, WHOLE, Pattern, Reader, Step, parse_number, reads
+from trainium_cdk.jobs.step_lines import validates
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.jobs.values import shown, wrong
 
@@ -30,7 +31,7 @@ _PACKAGES = Packages(pins=("huggingface-hub",), also="TorchTitan's commit and it
 _SOURCE = '"$trn/src/torchtitan-$torchtitan_ref"'
 _ONE_LOG = "--local-ranks-filter 0 --role rank --tee 3"
 """Options of the launcher, as TorchTitan's run_train.sh sets them: every worker logs every step, and the log shows one worker per node."""
-_LINE = Pattern(r"(?<!validate )\bstep:\s{0,20}(?P<step>\d{1,15})\s{1,4}(?P<rest>loss:[^\r\n]{1,400})")
+_LINE = Pattern(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{1,4}(?P<rest>loss:[^\r\n]{1,400})")
 _PAIR = Pattern(rf"(?P<key>\w{{2,20}}):\s{{0,20}}(?P<value>{NUMBER}|\d{{1,3}}(?:,\d{{3}}){{1,5}})(?=[\s%G]|$)")
 _USUAL = (
     rf"- {COLOUR}step: {{1,9}}(?P<step>{WHOLE})  {COLOUR}loss: {{1,9}}(?P<loss>{USUAL})  {COLOUR}grad_norm: {{1,9}}(?P<grad_norm>{USUAL})  "
@@ -41,8 +42,10 @@ _USUAL = (
 
 @reads("step:", usual=(_USUAL, _USUAL.replace(COLOUR, "")))
 def read(text: str) -> Iterator[tuple[int, Step]]:
-    """TorchTitan's lines, without their colours. Those of a validation are no training steps."""
+    """TorchTitan's lines, without their colours. All have the memory in use. Those of a validation are no training steps."""
     for match in _LINE.finditer(text):
+        if "memory:" not in match["rest"] or validates(text[: match.start()]):
+            continue
         values = {m["key"]: parse_number(m["value"].replace(",", "")) for m in _PAIR.finditer(match["rest"])}
         step = Step(
             int(match["step"]),

@@ -16,6 +16,7 @@ from trainium_cdk.jobs.report.curve import METRICS, points_of_each
 from trainium_cdk.jobs.report.run import Run
 from trainium_cdk.jobs.report.text import dollars, duration, moment, percent
 from trainium_cdk.jobs.status import ACTIVE, Stage
+from trainium_cdk.jobs.step_lines import what_to_print
 from trainium_cdk.outputs import Cluster
 
 _ALWAYS = ("loss", "throughput")
@@ -173,7 +174,9 @@ def why_no_curve(run: Run) -> str:
         return run.problem
     if train is None or train.state == "PENDING":
         return f"the training has not begun{f' ({train.reason})' if train and train.reason else ''}"
-    return "its log has no such values" if run.curves else "no line of its log is a training step that trn can read"
+    if run.curves:
+        return "its log has no such values"
+    return f"no line of its log is a training step that trn can read. In the script, {what_to_print(run.tails.get('train', b'').decode(errors='replace'))}"
 
 
 def _scaling(runs: Sequence[Run]) -> list[Element]:
