@@ -90,8 +90,12 @@ def given(folder: Path, files: Sequence[Path]) -> Subjects:
 
 def _app(name: str, outdir: Path) -> cdk.App:
     context: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text("utf-8"))["context"]
-    if file := ENVIRONMENTS[name]:
-        context["env"] = str(file)
+    file = ENVIRONMENTS[name]
+    if file is None:  # an empty file, so that neither TRN_ENV nor `trn use` of this machine names another one
+        file = outdir.with_name(f"{name}.yaml")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("", "utf-8")
+    context["env"] = str(file)
     app = cdk.App(builtin_cloud_formation_validation=False, context=context, outdir=str(outdir))
     ours.build(app)
     return app

@@ -115,6 +115,7 @@ def measure(case: Case, folder: Path, aws: Mapping[str, str]) -> Run:
         **os.environ,
         **aws,
         "PATH": f"{BIN}:{os.environ['PATH']}",
+        "XDG_CONFIG_HOME": str(folder),  # `trn use` of this machine
         "CDK_OUTDIR": str(folder / "out"),
         "CDK_CONTEXT_JSON": json.dumps(context),
         "CDK_VALIDATION": str(case.validation).lower(),

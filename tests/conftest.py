@@ -15,6 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 from sandbox import LocalAws
 from sandbox.pcluster_validator import PclusterValidator
 from tests.support import need_local_aws, need_pcluster
+from trainium_cdk import remembered
 
 _CONFIG = tempfile.TemporaryDirectory(prefix="trn-tests-config-")
 # the file that this user has chosen with `trn use` is none of the tests'
@@ -96,6 +97,13 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_in_use() -> Iterator[None]:
+    """What a test chooses with `trn use`, or `trn init`, is not in use in the next one."""
+    yield
+    remembered.place().unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

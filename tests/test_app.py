@@ -14,7 +14,8 @@ import pytest
 
 import app
 from tests.support import ROOT, completed, need
-from trainium_cdk import engines, settings
+from trainium_cdk import engines, remembered, settings
+from trainium_cdk.cli import app as cli
 
 CDK = ROOT / "node_modules/.bin/cdk"
 
@@ -67,9 +68,11 @@ def test_an_invalid_environment_is_reported_in_one_paragraph(
     assert app.run(cdk.App(context={"env": str(file)}, outdir=str(tmp_path / "cdk.out"))) == 1
     printed, stderr = capsys.readouterr()
     assert printed == ""
-    assert message in stderr
-    assert stderr.startswith(str(file))
-    assert "\n\n" not in stderr.strip()
+    first, _, reason = stderr.partition("\n")
+    assert first.startswith(f"environment: {file} (-c env)")
+    assert message in reason
+    assert reason.startswith(str(file))
+    assert "\n\n" not in reason.strip()
     assert [f for f in tmp_path.rglob("*") if f.is_file() and f != file] == []
 
 
@@ -81,23 +84,107 @@ def test_a_mistyped_context_key_is_an_error(key: str, tmp_path: Path, capsys: py
     assert capsys.readouterr().err == f"-c {key}=mine.yaml: the app does not know this key. Give -c {meant}=\n"
 
 
-def test_the_environment_is_the_one_that_trn_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TRN_ENV, unless `-c env` names another. Without it, `cdk deploy` would put the default environment in place of the user's."""
-    regions = {"one.yaml": "us-west-2", "two.yaml": "us-east-2"}
-    for name, region in regions.items():
-        (tmp_path / name).write_text(f"region: {region}\n")
+IN, OUT = "here/in.yaml", "elsewhere/out.yaml"
 
-    def region_of(context: dict[str, str]) -> str:
-        made = cdk.App(context={**context, "engine": "slurm"}, outdir=str(tmp_path / "cdk.out"))
-        app.build(made)
-        [stack] = (s for s in made.node.children if isinstance(s, cdk.Stack))
-        return stack.region
 
-    monkeypatch.setenv("TRN_ENV", str(tmp_path / "one.yaml"))
-    assert region_of({}) == "us-west-2"
-    assert region_of({"env": str(tmp_path / "two.yaml")}) == "us-east-2"
-    monkeypatch.setenv("TRN_ENV", "")
-    assert region_of({}) == "us-east-1"
+@pytest.mark.parametrize(
+    ("given", "variable", "used", "said"),
+    [
+        ("", "", "", "defaults (no file), name trn, region us-east-1, "),
+        (IN, "", "", "{in} (-c env), name inside, region us-west-2, "),
+        (OUT, "", "", "{out} (-c env), name outside, region us-east-2, "),
+        ("", IN, "", "{in} (TRN_ENV), name inside, region us-west-2, "),
+        ("", "", IN, "{in} (trn use), name inside, region us-west-2, "),
+        (OUT, IN, "", "{out} (-c env), name outside, region us-east-2, ; not used: {in} (TRN_ENV)"),
+        (OUT, "", IN, "{out} (-c env), name outside, region us-east-2, ; not used: {in} (trn use)"),
+        ("", OUT, IN, "{out} (TRN_ENV), name outside, region us-east-2, ; not used: {in} (trn use)"),
+        ("", IN, OUT, "{in} (TRN_ENV), name inside, region us-west-2, ; not used: {out} (trn use)"),
+        (IN, OUT, OUT, "{in} (-c env), name inside, region us-west-2, ; not used: {out} (TRN_ENV); not used: {out} (trn use)"),
+        (IN, IN, IN, "{in} (-c env), name inside, region us-west-2, "),
+        (OUT, IN, "gone.yaml", "{out} (-c env), name outside, region us-east-2, ; not used: {in} (TRN_ENV); not used: {gone} (trn use)"),
+    ],
+)  # fmt: skip
+def test_the_environment_is_the_one_that_trn_uses(
+    given: str,
+    variable: str,
+    used: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`-c env`, TRN_ENV, then `trn use`; one line names the file, its source, and every other file that a source names."""
+    files = _two_files(tmp_path, monkeypatch)
+    context = {"env": str(tmp_path / given)} if given else {}
+    monkeypatch.setenv("TRN_ENV", str(tmp_path / variable) if variable else "")
+    if used:
+        _use(tmp_path / used)
+    made = cdk.App(context={**context, "engine": "slurm"}, outdir=str(tmp_path / "cdk.out"))
+    app.build(made)
+    [stack] = (s for s in made.node.children if isinstance(s, cdk.Stack))
+    expected, _, others = said.format_map(files).partition(", ;")
+    others = f";{others}" if others else ""
+    assert capsys.readouterr().err == f"environment: {expected.rstrip(', ')}, stacks: {stack.stack_name}{others}\n"
+    assert f", region {stack.region}" in expected
+
+
+def test_a_file_in_use_that_is_not_the_apps_stops_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would deploy the defaults, where the user means that file. Following each piece of advice works."""
+    files = _two_files(tmp_path, monkeypatch)
+    _use(Path(files["out"]))
+
+    def run(**context: str) -> tuple[int, str]:
+        made = cdk.App(context={"engine": "slurm", **context}, outdir=str(tmp_path / "cdk.out"))
+        return app.run(made), capsys.readouterr().err
+
+    code, said = run()
+    assert (code, said.count("\n")) == (1, 1)
+    assert f"`trn use` names {files['out']}, which is not in the folder of this app, {tmp_path / 'here'}." in said
+    assert f"-c env={files['out']}" in said
+    assert run(env=files["out"])[0] == 0
+    cli.app(["use", "--none"], standalone_mode=False)
+    capsys.readouterr()
+    assert run() == (0, "environment: defaults (no file), name trn, region us-east-1, stacks: TrnPclusterStack\n")
+
+
+def test_a_file_in_use_that_is_gone_or_wrong_is_named_with_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = _two_files(tmp_path, monkeypatch)
+    _use(Path(files["in"]))
+    Path(files["in"]).unlink()
+    assert app.run(cdk.App(outdir=str(tmp_path / "cdk.out"))) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"environment: {files['in']} (trn use)"
+    assert "the file does not exist" in second
+    assert "use another one (trn use FILE), or none (trn use --none)" in second
+
+
+def _two_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """One in the app's folder, which is the current one, and one elsewhere; the paths of both, and of none."""
+    for name, text in (IN, "name: inside\nregion: us-west-2\n"), (OUT, "name: outside\nregion: us-east-2\n"):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text(text)
+    monkeypatch.chdir(folder / "here")
+    return {"in": str(folder / IN), "out": str(folder / OUT), "gone": str(folder / "gone.yaml")}
+
+
+def _use(file: Path) -> None:
+    remembered.place().parent.mkdir(parents=True, exist_ok=True)
+    remembered.place().write_text(remembered.InUse(file).text)
+
+
+def test_the_command_line_names_the_environment_and_stops_without_a_traceback(tmp_path: Path) -> None:
+    """What `trn use` remembers counts for each command of `cdk`."""
+    _use(tmp_path / "elsewhere.yaml")
+    for verb in "ls", "diff", "destroy":
+        done = run_cdk(verb, "--output", tmp_path / "out")
+        assert done.returncode == 1
+        assert f"`trn use` names {tmp_path}/elsewhere.yaml" in done.stderr
+        assert str(ROOT) in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(("text", "account"), [("", "111122223333"), ("account: '444455556666'", "444455556666")])
@@ -116,6 +203,10 @@ def test_the_command_line_needs_no_credentials_and_no_active_environment(tmp_pat
     done = run_cdk("ls", "--output", tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["TrnPclusterStack", "TrnEksStack", "TrnPcsStack"]
+    assert [line for line in done.stderr.splitlines() if line.startswith("environment: ")] == [
+        "environment: defaults (no file), name trn, region us-east-1, "
+        "stacks: TrnPclusterStack, TrnEksStack, TrnPcsStack"
+    ]
 
 
 def test_errors_of_one_engine_do_not_stop_the_other_and_warnings_are_shown(tmp_path: Path) -> None:
@@ -226,15 +317,3 @@ def test_the_command_line_ends_with_the_reason(tmp_path: Path) -> None:
     )
     assert "Traceback" not in done.stderr
     assert [f for f in tmp_path.rglob("*") if f.is_file()] == [file]
-
-
-def test_modules_imported_by_another_thread_send_no_request() -> None:
-    """The CDK's connection to Node belongs to the main thread alone."""
-    program = (
-        "import sys, aws_cdk; from importlib import import_module; from jsii._runtime import kernel\n"
-        "requests = []; kernel.provider._process.send = lambda *request: requests.append(request)\n"
-        "for service in sys.argv[1:]: import_module(f'aws_cdk.aws_{service}')\n"
-        "print(len(requests))"
-    )
-    done = completed([sys.executable, "-c", program, *app._SERVICES], check=True)
-    assert done.stdout == "0\n"

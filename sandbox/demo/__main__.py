@@ -57,7 +57,8 @@ def _skipped(path: str) -> list[str]:
 
 
 def _tell(aws: LocalAws, directory: Path, options: argparse.Namespace, skipped: list[str]) -> int:
-    narrator = Narrator(plain_environment(aws.env), paths.HOME, directory / "cdk.out")
+    own = {**plain_environment(aws.env), "XDG_CONFIG_HOME": str(directory / "config")}  # no file of `trn use`
+    narrator = Narrator(own, paths.HOME, directory / "cdk.out")
     REPORT.unlink(missing_ok=True)  # an earlier demo's
     narrator.step("bootstrap a local AWS: an empty account")
     seed_datasets(aws.client("s3"))  # public data, not a leftover

@@ -116,6 +116,6 @@ def _advance(bar: Progress, task: TaskID, line: str) -> None:
 
 
 def plain_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables for the demo's commands: colours as in this terminal."""
+    """Environment variables for the demo's commands: colours as in this terminal, and no environment file of the user's."""
     kept = {k: v for k, v in os.environ.items() if k in {"TERM", "COLUMNS", "COLORTERM"}}
-    return {**env, **kept}
+    return {**{k: v for k, v in env.items() if k != "TRN_ENV"}, **kept}

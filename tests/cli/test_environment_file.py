@@ -16,7 +16,7 @@ from sandbox import LocalAws
 from sandbox.paths import HOME as ROOT
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import TRN, completed, table
-from trainium_cdk import outputs, settings
+from trainium_cdk import engines, outputs, settings
 from trainium_cdk.cli import app as cli
 from trainium_cdk.errors import TrnError
 
@@ -104,7 +104,9 @@ def test_trn_use(deployed: str, local_aws: LocalAws, tmp_path: Path) -> None:
     bert.write_text(ENVIRONMENT.format(name=deployed))
     slurm.write_text("name: slurm\nregion: eu-west-1\npcluster: {}\n")
     assert "no environment file is in use" in trn(local_aws, tmp_path, "use", **config).stderr
-    assert f"export TRN_ENV={bert}" in trn(local_aws, tmp_path, "use", "bert.yaml", **config).stderr
+    assert f"export TRN_ENV={bert}\n" in trn(local_aws, tmp_path, "use", "bert.yaml", **config).stderr
+    assert f". In use before: {bert}\n" in trn(local_aws, tmp_path, "use", "slurm.yaml", **config).stderr
+    assert f". In use before: {slurm}\n" in trn(local_aws, tmp_path, "use", "bert.yaml", **config).stderr
     assert trn(local_aws, tmp_path, "use", **config).stdout == f"{bert}\n"
     done = trn(local_aws, tmp_path, "cluster", **config)
     assert json.loads(done.stdout)["stack"] == f"TrnEksStack-{deployed}"
@@ -241,7 +243,7 @@ def test_a_command_for_one_engine_suggests_no_stack_of_another(
 @pytest.mark.parametrize(
     ("arguments", "code", "messages"),
     [
-        (["slurm.yaml"], 0, ["warning", "valid, can be deployed"]),
+        (["slurm.yaml"], 0, ["valid, can be deployed"]),
         (["slurm.yaml", "TrnPclusterStack"], 0, ["valid, can be deployed"]),
         (["slurm.yaml", "TrnEksStack"], 1, ["error"]),
         (["slurm.yaml", "TrnEksStack-closed"], 1, ["error"]),
@@ -250,7 +252,7 @@ def test_a_command_for_one_engine_suggests_no_stack_of_another(
         (["slurm.yaml", "Trn"], 1, ["there is no stack 'Trn'. Use TrnPclusterStack, "]),
     ],
 )
-def test_validate_refuses_what_is_described_and_warns_of_the_rest(
+def test_validate_refuses_what_is_described_and_says_nothing_of_the_rest(
     arguments: list[str], code: int, messages: list[str], tmp_path: Path, local_aws: LocalAws
 ) -> None:
     """Where nothing reaches the internet, a Slurm cluster can be, and an EKS cluster's plug-ins cannot."""
@@ -260,6 +262,9 @@ def test_validate_refuses_what_is_described_and_warns_of_the_rest(
     assert done.returncode == code, done.stderr
     for message in messages:
         assert message in done.stderr
+    if code == 0:
+        assert not {engine.stack for engine in engines.every().values()} & set(re.findall(r"\w+", done.stderr))
+        assert "warning" not in done.stderr
 
 
 def trn(aws: LocalAws, folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

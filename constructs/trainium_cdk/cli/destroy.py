@@ -51,7 +51,7 @@ def destroy(
 ) -> None:
     """Delete a stack, its jobs, and what they leave behind.
 
-    Exit code 0: nothing is left but what the environment keeps.
+    Exit code 0: nothing is left but what the environment keeps. Exit code 1: something is left, or there is no such stack.
     """
     from trainium_cdk.operations.teardown import survey
     from trainium_cdk.operations.teardown.occupants import lines
@@ -62,8 +62,7 @@ def destroy(
     with _in_plain_words(stack):
         found = survey(stack, client)
     if found is None:
-        _nothing_there(stack, client("cloudformation").meta.region_name)
-        return
+        raise _nothing_there(stack, client("cloudformation").meta.region_name)
     me = user(Target(user=os.environ.get("TRN_CLUSTER_USER") or remembered(ctx, "user", stack)))
     busy = Busy() if found.deleted or jobs == "ignore" else _busy(found.owner, region, jobs, me)
     for line in (*plan(found, jobs), *lines(busy.jobs)):
@@ -151,17 +150,11 @@ def used(backend: Backend[Any], me: str, *, waits: bool = False, unlisted: str =
     return busy
 
 
-def _nothing_there(stack: str, region: str) -> None:
-    """Success only for a stack of the app that is in no region: its environment may never have been deployed.
+def _nothing_there(stack: str, region: str) -> TeardownError:
+    """That there is no such stack, and which ones there are: a wrong name or region must not look like a deletion."""
+    from trainium_cdk.outputs.read import elsewhere, missing
 
-    Raises:
-        TeardownError: the stack is in another region, or its name may be mistyped.
-    """
-    from trainium_cdk.outputs.read import elsewhere, id_in_app, missing
-
-    if (others := elsewhere(stack, region)) or not id_in_app(stack):
-        raise TeardownError(f"nothing was deleted: {missing(stack, region, others)}")
-    say(f"there is no stack {stack} in {region}: nothing to delete")
+    return TeardownError(f"nothing was deleted: {missing(stack, region, elsewhere(stack, region), deployable=False)}")
 
 
 @contextlib.contextmanager

@@ -13,10 +13,11 @@ import typer
 
 from trainium_cdk import engines
 from trainium_cdk.cli.output import say
-from trainium_cdk.cli.use import in_use, kept
+from trainium_cdk.cli.use import kept
 from trainium_cdk.engines import EKS
 from trainium_cdk.errors import EngineError, OutputsError, SettingsFileError, TrnError
 from trainium_cdk.jobs.quote import printed
+from trainium_cdk.remembered import in_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,29 +11,10 @@ from trainium_cdk.cli.output import answer, say, write_file
 from trainium_cdk.engines import EKS
 from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs.quote import printed
+from trainium_cdk.remembered import InUse, in_use, place
 
 if TYPE_CHECKING:
     from trainium_cdk.settings import Environment
-
-
-@dataclass(frozen=True)
-class InUse:
-    """What `trn use` remembers."""
-
-    file: Path
-    team: str = ""
-    user: str = ""
-
-    def __str__(self) -> str:
-        return "".join((str(self.file), *(f", {name} {value}" for name, value in self._kept())))
-
-    def _kept(self) -> Iterator[tuple[str, str]]:
-        yield from ((name, value) for name in ("team", "user") if (value := getattr(self, name)))
-
-    @property
-    def text(self) -> str:
-        """As it is stored: the file, then a line for each of the others."""
-        return "\n".join((str(self.file), *(f"{name}={value}" for name, value in self._kept()), ""))
 
 
 def use(
@@ -57,13 +35,12 @@ def use(
     It names stack and region. --env and TRN_ENV come before it. What is in use stands in the answer of each command. A team or a user is remembered until
     the next `trn use FILE`, for commands that use this file.
     """
-    place = _place()
     if none and (file is not None or team or user):
         raise typer.BadParameter("give a file, or --none")
     if file is None and (team or user):
         raise typer.BadParameter("give the environment file too: a team or user is remembered with it")
     if none:
-        place.unlink(missing_ok=True)
+        place().unlink(missing_ok=True)
         say("no environment file is in use")
         return
     if file is None:
@@ -82,20 +59,19 @@ def use(
         if not any(_has(env, engine, name, value) for engine in env.engines):
             where = "eks.queues" if name == "team" else "users or directory_service of pcluster, users of pcs"
             raise TrnError(f"{file} describes no {name} {value[:80]!r}. Correct it, or add it to the file ({where})")
-    chosen = InUse(file.resolve(), team, user)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_file(place, chosen.text, 0o600)
-    say(f"in use: {chosen}, in {env.region}. For cdk: export TRN_ENV={printed(chosen.file)}")
+    remember(InUse(file.resolve(), team, user), env.region)
 
 
-def in_use() -> InUse | None:
-    """What the last `trn use` has chosen; None without one."""
-    try:
-        file, *rest = _place().read_text("utf-8").strip().splitlines()
-    except (OSError, ValueError):
-        return None
-    kept = dict(line.split("=", 1) for line in rest if line.startswith(("team=", "user=")))
-    return InUse(Path(file), **kept)
+def remember(chosen: InUse, region: str) -> None:
+    """Store what is in use from now on, and print it with what was in use before."""
+    before = in_use()
+    place().parent.mkdir(parents=True, exist_ok=True)
+    write_file(place(), chosen.text, 0o600)
+    then = f". In use before: {before.file}" if before and before.file != chosen.file else ""
+    say(
+        f"in use: {chosen}, in {region}. For cdk: an app in this file's folder, or above it, uses it too; for another app: "
+        f"export TRN_ENV={printed(chosen.file)}{then}"
+    )
 
 
 def kept(found: InUse, name: str, env: Environment, engine: str | None) -> str:
@@ -111,8 +87,3 @@ def _has(env: Environment, engine: str, name: str, value: str) -> bool:
     return section is not None and (
         section.several_users == "directory" or value in {user.name for user in section.users}
     )
-
-
-def _place() -> Path:
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(base) / "trainium-cdk" / "environment"

@@ -172,11 +172,14 @@ def id_in_app(stack: str) -> str | None:
     return next((id for id in ids if stack == id or stack.startswith(f"{id}-")), None)
 
 
-def missing(stack: str, region: str, others: Sequence[str], engine: str | None = None) -> str:
+def missing(
+    stack: str, region: str, others: Sequence[str], engine: str | None = None, *, deployable: bool = True
+) -> str:
     """What to say of a stack that is not in a region: which of ours are there, and in which other regions (`elsewhere`) it is.
 
     Args:
         engine: see `read`.
+        deployable: also say how to deploy it.
     """
     needed = f", and this command is for {engines.get(engine).title} only" if engine else ""
     sentences = [f"there is no stack {stack} in {region}{needed}."]
@@ -185,8 +188,10 @@ def missing(stack: str, region: str, others: Sequence[str], engine: str | None =
     if found := stacks(region, engine):
         verb, use = ("is", "that name") if len(found) == 1 else ("are", "one of these names")
         sentences.append(f"In {region} there {verb} {', '.join(found)}: use {use}.")
+    elif not deployable and not others:
+        sentences.append("No other stack of trainium-cdk is there: give another region (--region), or file (--env).")
     ours = engines.of_stack(id_in_app(stack) or "")
-    if ours and not others and engine in (None, ours.name):
+    if deployable and ours and not others and engine in (None, ours.name):
         sentences.append(f"To deploy {stack}: {deployment(stack)}.")
     return " ".join(sentences)
 

@@ -198,14 +198,21 @@ def test_resources_that_cannot_be_deleted_are_reported_with_the_reason(account: 
 
 
 def test_an_unknown_stack(local_aws: LocalAws) -> None:
-    """Success, in a script that tears everything down, only for a name of the app that is in no other region."""
-    done = trn(local_aws, "NeverWas", "--yes")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "nothing was deleted: there is no stack NeverWas in us-east-1." in done.stderr
+    """A wrong name or region must not look like a deletion: which stack, which region, and which ones there are."""
     name = "TrnEksStack-never"
-    done = trn(local_aws, name, "--yes")
-    assert (done.returncode, done.stderr) == (0, f"there is no stack {name} in us-east-1: nothing to delete\n")
+    for unknown in "NeverWas", name:
+        done = trn(local_aws, unknown, "--yes")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"trn: nothing was deleted: there is no stack {unknown} in us-east-1. " in done.stderr
+        assert "cdk deploy" not in done.stderr
     note = {"Type": "AWS::SSM::Parameter", "Properties": {"Type": "String", "Value": "x"}}
+    template = {"Resources": {"Note": note}, "Outputs": {"TrnContract": {"Value": "1"}}}
+    here = local_aws.client("cloudformation")
+    here.create_stack(StackName="TrnEksStack-mine", TemplateBody=json.dumps(template))
+    done = trn(local_aws, name, "--yes")
+    here.delete_stack(StackName="TrnEksStack-mine")
+    assert done.returncode == 1
+    assert "TrnEksStack-mine: use that name." in done.stderr or "use one of these names" in done.stderr
     there = local_aws.client("cloudformation", "us-west-2")
     there.create_stack(StackName=name, TemplateBody=json.dumps({"Resources": {"Note": note}}))
     done = trn(local_aws, name, "--yes")

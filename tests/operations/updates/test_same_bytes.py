@@ -50,7 +50,9 @@ def assembly(folder: Path, environment: Path, out: Path, **variables: str) -> di
             **variables,
         },
     )
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.returncode == 0, done.stderr
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"environment: {environment} (-c env), ")
     return {
         str(p.relative_to(out)): hashlib.sha256(p.read_bytes()).hexdigest()
         for p in sorted(out.rglob("*"))
