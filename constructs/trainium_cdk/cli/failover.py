@@ -143,7 +143,7 @@ def _places(files: Sequence[Path], job: list[str], stack: str | None, token: str
         seen[name, env.region] = file
         to = ["--environment", str(file), "--stack", name, "--token", token]
         try:
-            found = launching.dry_run(env, name, [*to, *job])
+            found = launching.dry_run([*to, *job])
         except TrnError as e:
             raise JobError(f"{file}: {e}") from None
         yield Place(file, env, id, name, found["id"], found["queue"])
@@ -166,7 +166,7 @@ def with_resume(job: list[str], folder: str) -> list[str]:
 
 
 def _check_folders(places: Sequence[Place], folders: Sequence[str]) -> None:
-    from trainium_cdk.cli.plan import described_cluster
+    from trainium_cdk.cli.described import described_cluster
 
     for place in places:
         mounts = described_cluster(place.env, place.name).mount_dirs

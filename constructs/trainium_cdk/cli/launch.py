@@ -79,7 +79,7 @@ def launch(
     name = name_in_account(id, env)
     to = ["--environment", str(environment), "--stack", name]
     if not launching.is_deployed(name, env, environment):
-        launching.dry_run(env, name, [*to, *job])
+        launching.dry_run([*to, *job])
         folder = launching.app_in(app)
         say(launching.price(id, name, env, environment))
         launching.ask(name, yes=yes)

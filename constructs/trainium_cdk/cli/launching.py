@@ -24,7 +24,6 @@ from trainium_cdk.errors import TransportError, TrnError, UpdateError
 from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
-    from trainium_cdk.outputs import Cluster
     from trainium_cdk.settings import Environment
 
 REACHABLE_SECONDS = 600.0
@@ -46,19 +45,15 @@ def trn(*arguments: str) -> int:
         raise typer.Exit(2) from None
 
 
-def dry_run(env: Environment, name: str, submit: list[str]) -> dict[str, Any]:
-    """Render the job for the cluster that the file describes: what is wrong with it costs nothing yet. Returns what `trn submit --dry-run
-    --json` prints, and raises as that does."""
+def dry_run(submit: list[str]) -> dict[str, Any]:
+    """Render the job for the cluster that the environment file among the words describes: what is wrong with it costs nothing yet. Returns
+    what `trn submit --dry-run --json` prints, and raises as that does."""
     import json
 
-    from trainium_cdk.cli.plan import described_cluster
-
-    cluster: Cluster = described_cluster(env, name)
     with tempfile.TemporaryDirectory(prefix="trn-launch-") as folder:
-        file, printed = Path(folder) / "cluster.json", Path(folder) / "printed"
-        file.write_text(cluster.model_dump_json(), "utf-8")
+        printed = Path(folder) / "printed"
         with _output_to(printed):
-            if code := trn("submit", "--dry-run", "--json", "--cluster", str(file), *submit):
+            if code := trn("submit", "--dry-run", "--json", *submit):
                 raise typer.Exit(code)
         found: dict[str, Any] = json.loads(printed.read_text("utf-8"))
         return found

@@ -25,6 +25,11 @@ _MOST = 1000
 _UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
+def is_whole(given: str) -> bool:
+    """Whether it is an id with a token that `trn` made, and so no beginning of another one."""
+    return _WHOLE.fullmatch(given) is not None
+
+
 def whole(jobs: Backend[Any], given: str) -> str:
     """The id of a job: by its id, by a beginning of it that no other one of the newest 1000 jobs has, or by `latest`.
 
@@ -37,7 +42,7 @@ def whole(jobs: Backend[Any], given: str) -> str:
         return f"{whole(jobs, job)}/{member}"
     unknown = UnknownJob("there are no jobs on this cluster")
     if given != LATEST:
-        if _WHOLE.fullmatch(given):
+        if is_whole(given):
             return given
         try:
             return jobs.status(given).id

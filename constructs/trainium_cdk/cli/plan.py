@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk.catalog.plain import counted
+from trainium_cdk.cli.described import planned
 from trainium_cdk.cli.options import Json, Target, deployed, described, on_cluster
 from trainium_cdk.cli.output import marked, put, say, say_if_sandbox, table
 from trainium_cdk.cli.submit import make, of_kinds
-from trainium_cdk.errors import JobError, OutputsError
+from trainium_cdk.errors import JobError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.forecast import Forecast
-    from trainium_cdk.outputs import Cluster
-    from trainium_cdk.settings import Environment
 
 
 def listed() -> None:
@@ -54,12 +53,10 @@ def plan(
     counts = _counts(nodes)
     environment = described(ctx)
     catalog = environment.catalog if environment else Catalog.load()
-    cluster = (
-        on.of_team(described_cluster(environment, on.stack)) if environment and not on.cluster_file else deployed(on)
-    )
+    cluster = planned(ctx, on) or deployed(on)
     given = {name: value for name, value in fields.items() if value is not None}
     made = make(job, (), {**given, "nodes": counts[0]})
-    said = known(environment, engine_of(on.stack, environment)) if environment and not on.cluster_file else None
+    said = known(environment, engine_of(on.stack, environment)) if environment and planned(ctx, on) else None
     found = forecast(made, counts, cluster, catalog, said)
     if as_json:
         data = {
@@ -73,7 +70,7 @@ def plan(
     else:
         say_if_sandbox()
         _show(found)
-        for line in _notes(found, cluster, catalog.prices_date):
+        for line in _notes(found, catalog.prices_date):
             say(line)
     if all(f.refused for f in found):
         raise typer.Exit(1)
@@ -85,30 +82,6 @@ def _counts(text: str) -> list[int]:
     if not words or not all(word.isdecimal() and 1 <= int(word[:6]) <= 10_000 for word in words) or len(words) > 100:
         raise JobError(f"--nodes is {text[:80]!r}. Write numbers of nodes, from 1 on, for example --nodes 1,2,4,8")
     return list(dict.fromkeys(int(word) for word in words))
-
-
-def described_cluster(environment: Environment, stack: str) -> Cluster:
-    """The cluster of an environment, deployed or not.
-
-    Raises:
-        OutputsError: its engine cannot tell it before it is deployed.
-    """
-    from trainium_cdk import engines, outputs
-    from trainium_cdk.cli.preflight import engine_of
-    from trainium_cdk.outputs.pcs import pcs_outputs
-
-    engine, unknown = engine_of(stack, environment), "not-deployed"
-    exported: dict[str, Callable[[], outputs.Exports]] = {
-        engines.SLURM.name: lambda: outputs.slurm_outputs(environment, head_node_id=unknown, bucket=unknown),
-        engines.EKS.name: lambda: outputs.eks_outputs(environment, bucket=unknown),
-        engines.PCS.name: lambda: pcs_outputs(environment, cluster_id=unknown, login_group_id=unknown, bucket=unknown),
-    }
-    if engine not in exported:
-        raise OutputsError(
-            f"{stack} can be planned once it is deployed: leave out the environment file, and give --stack and --region"
-        )
-    exports = exported[engine]()
-    return outputs.parse(stack, environment.region, {key: value for key, (value, _) in exports.items()})
 
 
 def _show(found: list[Forecast]) -> None:
@@ -129,7 +102,7 @@ def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:,.2f}"
 
 
-def _notes(found: list[Forecast], cluster: Cluster, date: Any) -> list[str]:
+def _notes(found: list[Forecast], date: Any) -> list[str]:
     lines = [f"{counted(one.nodes, 'node')} refused: {one.refused}" for one in found if one.refused]
     good = [one for one in found if not one.refused]
     lines += dict.fromkeys(str(place) for one in good for place in one.places)
@@ -143,10 +116,7 @@ def _notes(found: list[Forecast], cluster: Cluster, date: Any) -> list[str]:
             "(--run-steps, --steps), and look at `trn report`"
         )
     if any(one.hour_usd is None for one in good):
-        lines.append(
-            f"unknown price: the catalogue has none in {cluster.region}, or a capacity block is paid for when it is bought. Add "
-            f"catalog.prices.{cluster.region} to the environment file"
-        )
+        lines += dict.fromkeys(one.price for one in good if one.hour_usd is None)
     elif good:
         lines.append(f"on-demand prices of {date}, nodes only: `trn cost` has the rest")
     return lines

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import typer
 
 from trainium_cdk.catalog.plain import counted
-from trainium_cdk.cli.named import did_you_mean, then, user, whole
+from trainium_cdk.cli.described import planned
+from trainium_cdk.cli.named import did_you_mean, is_whole, then, user, whole
 from trainium_cdk.cli.options import (
     Json,
     SubmitEnvFile,
@@ -31,8 +32,9 @@ from trainium_cdk.jobs.arrays import MAX_MEMBERS
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from trainium_cdk.jobs import Backend
+    from trainium_cdk.jobs import Backend, Submission
     from trainium_cdk.jobs.models import Job
+    from trainium_cdk.settings import Environment
 
 _Of = typer.Option
 _GIVEN_OTHERWISE = frozenset(
@@ -182,13 +184,19 @@ def submit(
     ] = None,
     token: Annotated[str | None, _Of(help="Submit only once with this token, however often this is run.")] = None,
     dry_run: Annotated[
-        bool, _Of("--dry-run", help="Print what would be sent, byte for byte, and send nothing.")
+        bool,
+        _Of(
+            "--dry-run",
+            help="Print what would be sent, and what the job needs and costs; send nothing. With an environment file, AWS is not asked, and the "
+            "stack may be not deployed yet: its bucket and head node are then written as not-deployed.",
+        ),
     ] = False,
     as_json: Json = False,
     fields: dict[str, Any],
 ) -> None:
     """See `listed`. `fields` are the options of the kinds; None if not given."""
     from trainium_cdk.jobs import new_token
+    from trainium_cdk.jobs.connect import connect
     from trainium_cdk.jobs.plan import expected
 
     given = {name: value for name, value in fields.items() if value is not None}
@@ -203,27 +211,17 @@ def submit(
     if workdir is None:
         _known(job)  # before a cluster is asked
     given |= _of_environment(ctx, given)
-    jobs = backend(on)
+    cluster = planned(ctx, on) if dry_run else None
+    jobs = connect(local=False, cluster=cluster) if cluster else backend(on)
     for name in ("after", "resume_from"):
         if name in given and not given[name].startswith("/"):
-            given[name] = whole(jobs, given[name])
+            given[name] = _whole_already(name, given[name]) if cluster else whole(jobs, given[name])
     given |= {"nodes": nodes, "env": _pairs(env or []), "user": user(on)}
     made = make(job, tuple(args or ()), {**given, "workdir": workdir} if workdir else given)
     token = new_token() if token is None else token
     submission = jobs.render(made, token)
-    if dry_run and as_json:
-        put(
-            {
-                "id": submission.id,
-                "directory": submission.directory,
-                "queue": submission.plan.fleet.queue,
-                "plan": list(submission.plan.describe()),
-                "sent": submission.text,
-            }
-        )
-        return
     if dry_run:
-        hand_out(submission.text.encode(), lambda _: None, shown())
+        _dry_run(submission, described(ctx), of_file=cluster is not None, as_json=as_json)
         return
     for line in submission.plan.describe():
         say(line)
@@ -276,6 +274,57 @@ def submit(
         from trainium_cdk.cli.follow import logs
 
         logs(on, sent.id, follow=True)
+
+
+def _dry_run(submission: Submission, environment: Environment | None, *, of_file: bool, as_json: bool) -> None:
+    """What would be sent, on standard output; what the job needs, on standard error."""
+    from trainium_cdk.catalog import Catalog
+    from trainium_cdk.jobs.forecast import hour_usd, price
+
+    plan = submission.plan
+    catalog = environment.catalog if environment else Catalog.load()
+    ranks = plan.ranks_per_node * plan.job.nodes
+    if as_json:
+        put(
+            {
+                "id": submission.id,
+                "directory": submission.directory,
+                "stack": plan.cluster.stack,
+                "region": plan.cluster.region,
+                "environment": environment.source.file if environment and of_file else None,
+                "queue": plan.fleet.queue,
+                "instance_type": plan.fleet.instance_type,
+                "nodes": plan.job.nodes,
+                "ranks": ranks,
+                "global_batch_size": plan.batch.global_size if plan.batch else None,
+                "usd_per_hour": hour_usd(plan, catalog),
+                "price": price(plan, catalog),
+                "plan": plan.describe(),
+                "sent": submission.text,
+            }
+        )
+        return
+    if environment and of_file:
+        say(
+            f"{plan.cluster.stack} in {plan.cluster.region}, as {environment.source.file} describes it: AWS is not asked"
+        )
+    nodes, *notes = plan.describe()
+    say(nodes)
+    say(f"{counted(ranks, 'rank')}, {plan.ranks_per_node} on each node")
+    if plan.batch is None:
+        say("global batch size: the program decides")
+    for line in (*notes, price(plan, catalog)):
+        say(line)
+    hand_out(submission.text.encode(), lambda _: None, shown())
+
+
+def _whole_already(name: str, given: str) -> str:
+    """Raises JobError: it is no whole id, and no cluster is asked for the rest."""
+    if is_whole(given.partition("/")[0]):
+        return given
+    raise JobError(
+        f"{name} is {given[:80]!r}, and no cluster is asked for the rest of it. Give the job's whole id, as `trn list` prints it"
+    )
 
 
 def _as_it_is(jobs: Backend[Any], id: str) -> None:

@@ -22,6 +22,7 @@ class Forecast:
     Attributes:
         refused: why it does not work; empty if it does. Then nothing else is known.
         hour_usd: what the nodes cost in an hour; None if the price is not known.
+        price: the same in words, with how to learn it where it is not known.
         places: where the stages before the training run.
         hours: of the whole training; None if no throughput is published of this very job, or its steps are not known.
     """
@@ -35,6 +36,7 @@ class Forecast:
     steps: int | None = None
     expected: Expected | None = None
     hour_usd: float | None = None
+    price: str = ""
     notes: tuple[str, ...] = ()
     places: tuple[Place, ...] = ()
 
@@ -77,13 +79,31 @@ def forecast(
     return found
 
 
+def hour_usd(fitted: Plan, catalog: Catalog) -> float | None:
+    """What a job's nodes cost in an hour, each member's where it is an array; None if the price is not known."""
+    if fitted.fleet.capacity_type == "capacity-block":
+        return None
+    price = catalog.price(fitted.fleet.instance_type, fitted.cluster.region)
+    return None if price is None else price * fitted.job.nodes
+
+
+def price(fitted: Plan, catalog: Catalog) -> str:
+    """`hour_usd` in words, with how to learn it where it is not known."""
+    fleet, region, usd = fitted.fleet, fitted.cluster.region, hour_usd(fitted, catalog)
+    if usd is not None:
+        spot = ", without spot's discount" if fleet.capacity_type == "spot" else ""
+        return f"{usd:,.2f} USD an hour, at the on-demand price of {catalog.prices_date}{spot}, nodes only: `trn cost` has the rest"
+    if fleet.capacity_type == "capacity-block":
+        return "price unknown: a capacity block is paid for when it is bought (`trn capacity` asks for offers)"
+    return (
+        f"price unknown: the catalogue has none of {fleet.instance_type} in {region}. `trn cost --live` asks AWS; or add it to the environment "
+        f"file (catalog: {{prices: {{{region}: {{{fleet.instance_type}: USD}}}}}})"
+    )
+
+
 def _of(fitted: Plan, catalog: Catalog, said: Known | None) -> Forecast:
     job, fleet = fitted.job, fitted.fleet
-    price = (
-        None if fleet.capacity_type == "capacity-block" else catalog.price(fleet.instance_type, fitted.cluster.region)
-    )
     return Forecast(
         job.nodes, "", fleet.instance_type, fitted.workers if fitted.on_trainium else 0, str(fitted.batch or ""), fitted.batch.global_size if fitted.batch else None,
-        job.total_steps, expected(fitted, catalog), None if price is None else price * job.nodes, fitted.notes,
-        places(fitted, said),
+        job.total_steps, expected(fitted, catalog), hour_usd(fitted, catalog), price(fitted, catalog), fitted.notes, places(fitted, said),
     )  # fmt: skip

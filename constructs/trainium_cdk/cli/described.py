@@ -1,0 +1,58 @@
+"""The cluster of an environment file, as its stack would describe it: deployed or not, nothing is asked of AWS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainium_cdk import engines
+from trainium_cdk.cli.options import Target, described, id_in_app
+from trainium_cdk.errors import OutputsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import typer
+
+    from trainium_cdk import outputs
+    from trainium_cdk.outputs import Cluster
+    from trainium_cdk.settings import Environment
+
+NOT_DEPLOYED = "not-deployed"
+"""Stands for what only a deployed stack has: a head node, a bucket, a login node."""
+
+
+def planned(ctx: typer.Context, on: Target) -> Cluster | None:
+    """The cluster of the environment file that is given, or in use, as the team or user of the options sees it. None without such a file,
+    with --cluster, or with a stack that is none of the file's.
+
+    Raises:
+        OutputsError: its engine cannot tell it before it is deployed, or it has no such team or user.
+    """
+    environment = None if on.cluster_file else described(ctx)
+    if environment is None or engines.of_stack(id_in_app(on.stack, environment)) is None:
+        return None
+    return on.of_team(described_cluster(environment, on.stack))
+
+
+def described_cluster(environment: Environment, stack: str) -> Cluster:
+    """The cluster of one of an environment's stacks, by the stack's id in the app or its name in the account.
+
+    Raises:
+        OutputsError: its engine cannot tell it before it is deployed.
+    """
+    from trainium_cdk import outputs
+    from trainium_cdk.cli.preflight import engine_of
+    from trainium_cdk.outputs.pcs import pcs_outputs
+
+    engine, unknown = engine_of(stack, environment), NOT_DEPLOYED
+    exported: dict[str, Callable[[], outputs.Exports]] = {
+        engines.SLURM.name: lambda: outputs.slurm_outputs(environment, head_node_id=unknown, bucket=unknown),
+        engines.EKS.name: lambda: outputs.eks_outputs(environment, bucket=unknown),
+        engines.PCS.name: lambda: pcs_outputs(environment, cluster_id=unknown, login_group_id=unknown, bucket=unknown),
+    }
+    if engine not in exported:
+        raise OutputsError(
+            f"{stack} can be planned once it is deployed: leave out the environment file, and give --stack and --region"
+        )
+    exports = exported[engine]()
+    return outputs.parse(stack, environment.region, {key: value for key, (value, _) in exports.items()})
