@@ -37,7 +37,7 @@ REASONS = {
 
 def table() -> tuple[list[str], dict[str, list[str]]]:
     """Instance types, and by kind the release in each column; empty where it cannot run."""
-    text = (ROOT / "docs/jobs.md").read_text("utf-8")
+    text = (ROOT / "docs/jobs.md").read_text("utf-8").partition("## Where each kind runs")[2]
     rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*", text, re.M)]
     start = next(i for i, row in enumerate(rows) if "trn1.2xlarge" in row)
     lines = rows[start + 2 : start + 2 + len(kinds())]
