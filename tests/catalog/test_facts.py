@@ -216,8 +216,22 @@ def test_prices_of_services_have_a_description(region: str) -> None:
 
 
 def test_unknown_prices_are_not_guessed() -> None:
-    assert CATALOG.price("trn2.48xlarge", "us-east-2") is None
+    assert CATALOG.price("trn2u.48xlarge", "ap-south-2") is None
     assert CATALOG.price("trn1.32xlarge", "us-east-1") == 21.5
+
+
+def test_each_price_has_a_source() -> None:
+    used = set[str]()
+    for region in {*CATALOG.prices, *CATALOG.service_prices}:
+        names = {*CATALOG.prices.get(region, {}), *CATALOG.service_prices.get(region, {})}
+        assert names == CATALOG.price_sources[region].keys()
+        used |= {source.text for source in CATALOG.price_sources[region].values()}
+    assert used == {source["text"] for source in read("prices")["sources"].values()}
+    block = CATALOG.price_source("trn2.48xlarge", "us-east-2")
+    assert block
+    assert (block.capacity_block, block.secondary) == (True, True)
+    own = Catalog.load(CatalogOverrides(prices={"us-east-2": {"trn2.48xlarge": 1.0}}))
+    assert (own.price("trn2.48xlarge", "us-east-2"), own.price_source("trn2.48xlarge", "us-east-2")) == (1.0, None)
 
 
 def test_published_throughput() -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainium_cdk import engines
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog.offers import offer
 from trainium_cdk.cli import app as cli
 
 TUTORIAL = ("--env", "tests/environments/tutorial.yaml")
 CATALOG = Catalog.load()
+ENGINES = [one.name for one in engines.every().values() if one.example]
 
 
 @pytest.fixture
@@ -38,16 +43,19 @@ def test_what_is_unknown_has_its_page(cost: Any, capsys: pytest.CaptureFixture[s
     cli.app(["cost", "TrnPcsStack", *TUTORIAL], standalone_mode=False)
     captured = capsys.readouterr()
     assert "Slurm controller: small\tunknown\tunknown" in captured.out
-    assert "\nall\tat least 8.83\tat least 354.46\n" in captured.out
-    assert captured.err.endswith("; older: efs-provisioned-mibps-month 2024-07-01, efs-standard-gib-month 2024-07-01\n")
+    assert captured.out.endswith(
+        "\nall (`trn cost --live` asks AWS)\tunknown (known so far: 8.83)\tunknown (known so far: 354.46)\na month\t\t\n"
+    )
     for line in (
-        "without Slurm controller: small, node management: 1 to 19 nodes: unknown; AWS publishes it at https://aws.amazon.com/pcs/pricing/",
-        "`trn cost --live` asks the AWS Price List; or add prices under catalog.prices.us-east-1 or catalog.service_prices.us-east-1",
+        "no price of Slurm controller: small, node management: 1 to 19 nodes; AWS publishes it at https://aws.amazon.com/pcs/pricing/",
+        "you can add prices to the environment file: catalog.prices.us-east-1, catalog.service_prices.us-east-1",
+        "* read on AWS's page by others, and quoted by them: cloudwatch-dashboard-month",
+        "catalogue: list prices of 2024-07-18 to 2026-07-15; --json has the source of each",
     ):
         assert line in captured.err
     found = json.loads("\n".join(cost("TrnPcsStack", *TUTORIAL, "--json")))
     assert found["quotes"]["pcs-node-hour"] == {
-        "usd": None, "source": "", "date": "", "text": "", "why": "", "unit": "", "effective": "", "sku": "", "page": "https://aws.amazon.com/pcs/pricing/",
+        "usd": None, "source": "", "date": "", "text": "", "why": "", "unit": "", "effective": "", "sku": "", "secondary": False, "capacity_block": False, "page": "https://aws.amazon.com/pcs/pricing/",
     }  # fmt: skip
 
 
@@ -55,11 +63,85 @@ def test_every_region_of_the_catalogue(cost: Any) -> None:
     lines = {line.split("\t")[0]: line.split("\t")[1:] for line in cost("TrnEksStack", "--regions")[1:]}
     assert lines.keys() == set(CATALOG.zone_regions.values())
     assert lines["us-east-1"] == ["0.3624", "43.6640", ""]
-    assert lines["us-west-2"][1:] == ["43.00", "at least: 9 of 10 prices are unknown"]
-    assert lines["ap-south-1"] == ["0.1610", "0.2859", "at least: 6 of 10 prices are unknown"]
-    assert lines["ap-southeast-4"][:2] == ["unknown", "unknown"]
+    assert lines["us-west-2"] == lines["us-east-1"]
+    assert lines["ap-south-1"] == ["0.3842", "unknown", "1 of 10 prices are unknown"]
+    assert lines["ap-southeast-4"] == ["0.4272", "unknown", "1 of 10 prices are unknown"]
     assert lines["sa-east-1"] == [
         "unknown",
         "unknown",
         "trn1.32xlarge is not offered there, as far as the catalogue knows",
     ]
+
+
+def of_init(
+    capsys: pytest.CaptureFixture[str], folder: Path, kind: str, engine: str
+) -> tuple[list[str], dict[str, Any]]:
+    """Of the file that `trn init` writes for an instance type: the lines of `trn cost`, and its JSON."""
+    file = folder / "environment.yaml"
+    cli.app(["init", str(file), "--force", "--instance-type", kind, "--engine", engine], standalone_mode=False)
+    capsys.readouterr()
+    stack = engines.get(engine).stack
+    cli.app(["cost", stack, "--env", str(file)], standalone_mode=False)
+    lines = capsys.readouterr().out.splitlines()
+    cli.app(["cost", stack, "--env", str(file), "--json"], standalone_mode=False)
+    return lines, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", CATALOG.instances)
+def test_what_init_writes_has_a_known_cost(
+    kind: str, engine: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Beyond what the catalogue lists as looked for and not found. There the sum is unknown, and --live is offered beside it."""
+    lines, found = of_init(capsys, tmp_path, kind, engine)
+    missing = {item["price"] for item in found["items"] if item["full"] is None}
+    missing |= {name for name in found["rates"] if found["quotes"][name]["usd"] is None}
+    assert not [name for name in missing if not any(u.covers(name, found["region"]) for u in CATALOG.unknown_prices)]
+    [total] = [line for line in lines if line.startswith("all")]
+    assert ("unknown" in total) == ("--live" in total) == bool(missing)
+    assert "at least" not in "\n".join(lines)
+    assert (found["full_hour"] is None) == bool(missing)
+    if kind.startswith("trn2."):
+        block = next(item for item in found["items"] if item["price"] == kind)
+        assert block["what"].endswith("(a capacity block's price)")
+        assert f"{block['what']} *\t0.00\t" in "\n".join(lines)
+
+
+def test_what_was_not_found_is_not_there() -> None:
+    """Each entry of the list is of a name that `trn cost` asks for, and no entry hides a price."""
+    for entry in CATALOG.unknown_prices:
+        assert entry.searched
+        for name in entry.prices:
+            assert offer(name), name
+            prices = CATALOG.prices if "." in name else CATALOG.service_prices
+            assert not [r for r in prices if entry.covers(name, r) and name in prices[r]], name
+
+
+def test_the_regions_of_each_type_are_priced_or_listed() -> None:
+    for kind in CATALOG.instances:
+        for region in CATALOG.regions_of(kind):
+            listed = any(entry.covers(kind, region) for entry in CATALOG.unknown_prices)
+            assert (CATALOG.price(kind, region) is None) == listed, (kind, region)
+
+
+def test_the_table_of_the_docs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """`TRN_UPDATE_GOLDEN=1` writes it."""
+    names = [engines.get(engine).title for engine in ENGINES]
+    rows = ["| type | region | a node | " + " | ".join(names) + " |", "|---" * (3 + len(names)) + "|"]
+    for kind in CATALOG.instances:
+        cells = list[str]()
+        for engine in ENGINES:
+            lines, found = of_init(capsys, tmp_path, kind, engine)
+            [total] = [line.split("\t")[1:3] for line in lines if line.startswith("all")]
+            cells.append(", ".join(total))
+        usd, source = CATALOG.price(kind, found["region"]), CATALOG.price_source(kind, found["region"])
+        node = "unknown" if usd is None else f"{usd:,.2f}{' (block) *' if source and source.capacity_block else ''}"
+        rows.append(f"| {kind} | {found['region']} | {node} | {' | '.join(cells)} |")
+    page = Path("docs/cost.md")
+    before, _, rest = page.read_text("utf-8").partition("<!-- costs -->\n")
+    table, _, after = rest.partition("<!-- /costs -->")
+    wanted = "\n".join(rows) + "\n"
+    if os.environ.get("TRN_UPDATE_GOLDEN"):
+        page.write_text(f"{before}<!-- costs -->\n{wanted}<!-- /costs -->{after}", "utf-8")
+    else:
+        assert table == wanted

@@ -50,7 +50,7 @@ def test_each_price_has_the_date_of_its_offer(cost: Run) -> None:
         "1 x NAT gateway (without its traffic)\t0.0550\t0.0550\tPrice List 2026-08-10",
         "2 x public address\t0.01\t0.01\tPrice List 2026-09-17",
         "EFS: 1024 MiB/s provisioned\t8.4164\t8.4164\tPrice List 2026-07-13",
-        "dashboard\t0.0041\t0.0041\tcatalogue 2026-07-15",
+        "dashboard *\t0.0041\t0.0041\tcatalogue 2026-07-15",
         "all\t9.23\t354.86\t",
         "paid by use: traffic of the NAT gateway, a GB 0.0450 USD, data on EFS, a GiB and month 0.30 USD",
         "the Price List is not asked for it: cloudwatch-dashboard-month (catalogue 2026-07-15)",
@@ -63,7 +63,7 @@ def test_json_has_the_words_of_aws(cost: Run) -> None:
     found = json.loads("\n".join(cost(*TUTORIAL, "--json")[1]))["quotes"]
     assert found["trn1.32xlarge"] == {
         "usd": 21.5, "source": "Price List", "date": "2026-08-10", "why": "",
-        "unit": "Hrs", "effective": "2026-08-01", "sku": found["trn1.32xlarge"]["sku"],
+        "unit": "Hrs", "effective": "2026-08-01", "sku": found["trn1.32xlarge"]["sku"], "secondary": False, "capacity_block": False,
         "text": "$21.5 per Hrs of BoxUsage:trn1.32xlarge", "page": "https://aws.amazon.com/ec2/pricing/on-demand/",
     }  # fmt: skip
 
@@ -94,7 +94,7 @@ DEARER = {
     "service": "AmazonEC2", "family": "NAT Gateway", "usage": "NatGateway-Hours", "unit": "Hrs", "price": "0.9",
     "attributes": {"group": "NGW:NatGateway"},
 }  # fmt: skip
-NAT = "nat-gateway-hour (catalogue 2026-09-09)"
+NAT = "nat-gateway-hour (catalogue 2025-10-28)"
 
 
 @pytest.mark.parametrize(
@@ -113,20 +113,30 @@ def test_no_match_and_several(answers: dict[str, Any], message: str, cost: Run) 
     assert reasons == ([message] if message else [])
 
 
+def test_a_type_that_is_sold_in_blocks_only(cost: Run, tmp_path: Any) -> None:
+    """The Price List has it at 0 USD, as the block is paid for: no on-demand price."""
+    file = tmp_path / "environment.yaml"
+    file.write_text("region: us-west-2\neks: {node_groups: [{instance_type: trn2.48xlarge}]}\n")
+    found = json.loads("\n".join(cost(*EKS, "--json", "--env", str(file))[1]))
+    assert found["quotes"]["trn2.48xlarge"]["usd"] is None
+    assert "no such product" in found["quotes"]["trn2.48xlarge"]["why"]
+    assert found["full_hour"] is None
+
+
 def test_throttled_to_the_end(cost: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "ATTEMPTS", 1)
     code, lines = cost(*EKS, throttled={"AmazonVPC": 99})
     assert code == 0
     assert (
         "the Price List refused too many requests (ThrottlingException): try again in a minute: "
-        "public-address-hour (catalogue 2026-09-09)" in lines
+        "public-address-hour (catalogue 2025-11-04)" in lines
     )
 
 
 @pytest.mark.parametrize(
     ("products", "expected"),
     [
-        ([], ["node management: 1 to 19 nodes\tunknown\tunknown\tunknown", "without Slurm controller: small, node management: 1 to 19 nodes: unknown; "
+        ([], ["node management: 1 to 19 nodes\tunknown\tunknown\tunknown", "no price of Slurm controller: small, node management: 1 to 19 nodes; "
           "AWS publishes it at https://aws.amazon.com/pcs/pricing/",
           "the Price List names no service for it; AWS publishes it at https://aws.amazon.com/pcs/pricing/: pcs-small-controller-hour "
           "(unknown), pcs-node-hour (unknown)"]),
@@ -187,8 +197,8 @@ def test_every_region(cost: Run) -> None:
         "ap-south-1: 12 of 12 prices are not the Price List's; with this region, `trn cost --live` names them"
         in printed
     )
-    assert lines["us-west-2"] == ["0.3583", "43.6599", "at least: 1 of 10 prices are unknown"]  # the dashboard's
-    assert "prices are unknown" in lines["ap-south-1"][2]
+    assert lines["us-west-2"] == ["0.3624", "43.6640", ""]
+    assert lines["ap-south-1"][1:] == ["unknown", "1 of 10 prices are unknown"]  # that of the nodes
     quotes = {
         r: one["quotes"] for r, one in json.loads("\n".join(cost(*EKS, "--regions", "--json")[1]))["regions"].items()
     }

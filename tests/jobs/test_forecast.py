@@ -67,7 +67,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.out.splitlines()[2] == "3\t\trefused\t\t\t\t"
     assert shown.out.splitlines()[3].endswith("\tnot published\t344.00\tunknown\tunknown")
     assert "3 nodes refused: nodes is 3: strong scaling" in shown.err
-    assert f"on-demand prices of {CATALOG.prices_date}" in shown.err
+    assert "list prices, nodes only: trn1.32xlarge 21.50 USD an hour; `trn cost` has the rest" in shown.err
     cli.app(["plan", "bert-large", "--nodes", "1", "--json", *TUTORIAL], standalone_mode=False)
     [plan] = json.loads(capsys.readouterr().out)["plans"]
     assert (plan["nodes"], plan["steps"], plan["hours"], plan["hour_usd"]) == (1, 7032, None, 21.5)

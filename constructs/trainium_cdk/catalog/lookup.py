@@ -30,6 +30,7 @@ from trainium_cdk.catalog.models import (
 )
 from trainium_cdk.catalog.pcs import PcsFacts
 from trainium_cdk.catalog.plain import plain
+from trainium_cdk.catalog.prices import PriceSource, UnknownPrice, by_region
 from trainium_cdk.errors import UnknownCatalogEntry
 
 T = TypeVar("T")
@@ -83,7 +84,10 @@ class Catalog(Fact):
     service_prices: dict[str, dict[str, float]]
     prices_source: str
     prices_date: dt.date
-    service_dates: dict[str, dt.date] = Field(description="by name, where it is another one than `prices_date`")
+    price_sources: dict[str, dict[str, PriceSource]] = Field(
+        description="by region and name, of prices that no environment file has given"
+    )
+    unknown_prices: tuple[UnknownPrice, ...]
     throughput: tuple[ThroughputPoint, ...]
     collectives: tuple[CollectivePoint, ...]
     parallelcluster: ParallelClusterFacts
@@ -157,8 +161,14 @@ class Catalog(Fact):
         return {date: of[kubernetes] for date, of in sorted(self.eks.amis.items(), reverse=True) if kubernetes in of}
 
     def price(self, instance: str, region: str) -> float | None:
-        """On-demand price in USD per hour; None if the catalogue has no price."""
+        """USD per hour on demand, or in a capacity block if AWS publishes no on-demand price (`price_source` tells
+        which); None if the catalogue has no price."""
         return self.prices.get(region, {}).get(instance)
+
+    def price_source(self, name: str, region: str) -> PriceSource | None:
+        """Where the price of an instance type, or of a service by its name, comes from; None if the catalogue has none, or an
+        environment file has given it."""
+        return self.price_sources.get(region, {}).get(name)
 
     def collective(self, instance: str, nodes: int) -> CollectivePoint | None:
         """The published bandwidth of an all-reduce over this number of nodes; None if none is published."""
@@ -196,6 +206,24 @@ def _with_defaults(defaults: Mapping[str, Any], theirs: Any) -> Any:
     return {k: {**defaults.get(k, {}), **v} if isinstance(v, Mapping) else v for k, v in theirs.items()}
 
 
+def _prices(overrides: CatalogOverrides) -> dict[str, Any]:
+    data = read("prices")
+    instances, services = dict[str, dict[str, float]](), dict[str, dict[str, float]]()
+    sources: dict[str, dict[str, Any]] = {}
+    for region, name, usd, source in by_region(data):
+        (instances if "." in name else services).setdefault(region, {})[name] = usd
+        if name not in (overrides.prices if "." in name else overrides.service_prices).get(region, {}):
+            sources.setdefault(region, {})[name] = data["sources"][source]
+    return {
+        "prices": _merged(instances, overrides.prices),
+        "service_prices": _merged(services, overrides.service_prices),
+        "prices_source": data["source"],
+        "prices_date": data["date"],
+        "price_sources": sources,
+        "unknown_prices": data["unknown"],
+    }
+
+
 @lru_cache(maxsize=16)
 def _with(overrides: str) -> Catalog:
     """One environment loads its catalogue many times."""
@@ -219,11 +247,7 @@ def _build(overrides: CatalogOverrides) -> Catalog:
             "recommendations": read("recommended")["recommended"],
             "repositories": {**neuron["repositories"], **overrides.repositories},
             **{k: neuron[k] for k in ("cloudwatch_agent", "efa_installer")},
-            "prices": _merged(read("prices")["prices"], overrides.prices),
-            "service_prices": _merged(read("prices")["services"], overrides.service_prices),
-            "prices_source": read("prices")["source"],
-            "prices_date": read("prices")["date"],
-            "service_dates": read("prices")["dates"],
+            **_prices(overrides),
             "throughput": read("throughput")["points"],
             "collectives": read("throughput")["collectives"],
             "parallelcluster": read("parallelcluster"),

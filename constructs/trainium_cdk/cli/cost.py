@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainium_cdk.catalog.prices import ASK
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Live, stack_argument
 from trainium_cdk.cli.output import marked, put, say, say_if_sandbox, table
 from trainium_cdk.cli.preflight import engine_of
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from trainium_cdk.checks.live import Target
 
 Estimate = Mapping[str, Any]
-TOTALS = ("idle", "full")
 
 
 def cost(
@@ -37,7 +37,6 @@ def cost(
     environment = settings.load(env)
     target, catalog = Target(environment, engine_of(stack, environment)), environment.catalog
     head = {"stack": target.stack, "prices": str(catalog.prices_date)}
-    dated = f"catalogue: on-demand list prices of {catalog.prices_date} ({catalog.prices_source})"
     if live and not as_json:
         say_if_sandbox()
     if regions:
@@ -62,11 +61,7 @@ def cost(
             _show(made[0], live=live)
     quotes = [quote for one in made for quote in one["quotes"].values()]
     if not as_json:
-        older = {
-            f"{name} {quote['date']}" for one in made for name, quote in one["quotes"].items()
-            if quote["source"] == "catalogue" and quote["date"] < head["prices"]
-        }  # fmt: skip
-        for line in (*notes, f"{dated}{'; older: ' if older else ''}{', '.join(sorted(older))}"):
+        for line in (*notes, *_marked(made), *_dated(made)):
             say(line)
     if any(quote["why"] for quote in quotes) and not any(quote["source"] == "Price List" for quote in quotes):
         raise typer.Exit(1)
@@ -96,27 +91,31 @@ def _everywhere(target: Target, *, live: bool) -> Iterator[tuple[str, Estimate]]
 
 
 def _totals(found: Estimate) -> dict[str, Any]:
-    """Of the items whose price is known, and how many are unknown."""
+    """The totals, None where a part is unknown, and how many parts are."""
+    from trainium_cdk.checks.live.cost import TOTALS
+
     if "items" not in found:
         return {"idle": None, "full": None, **found}
     unknown = {*found["unknown_idle"], *found["unknown_full"]}
-    totals = {n: found[f"{n}_hour"] if any(item[n] for item in found["items"]) else None for n in TOTALS}
     return {
-        **totals,
-        "note": f"at least: {len(unknown)} of {len(found['items'])} prices are unknown" if unknown else "",
+        **{n: found[f"{n}_hour"] for n in TOTALS},
+        "note": f"{len(unknown)} of {len(found['items'])} prices are unknown" if unknown else "",
     }
 
 
 def _show(made: Estimate, *, live: bool) -> None:
     from trainium_cdk.catalog.constants import HOURS_OF_A_MONTH
+    from trainium_cdk.checks.live.cost import TOTALS
 
     quotes, region = made["quotes"], made["region"]
     rows = [
-        [item["what"], _usd(item["idle"]), _usd(item["full"]), _source(quotes[item["price"]])] for item in made["items"]
-    ]
-    least = {name: "at least " if made[f"unknown_{name}"] else "" for name in TOTALS}
-    rows.append(["all", *(f"{least[name]}{made[f'{name}_hour']:,.2f}" for name in TOTALS), ""])
-    rows.append(["a month", *(f"{least[name]}{made[f'{name}_hour'] * HOURS_OF_A_MONTH:,.0f}" for name in TOTALS), ""])
+        [f"{item['what']}{' *' if quotes[item['price']]['secondary'] else ''}", _usd(item["idle"]), _usd(item["full"]), _source(quotes[item["price"]])]
+        for item in made["items"]
+    ]  # fmt: skip
+    ask = f" ({ASK})" if made["unknown_full"] and not live else ""
+    rows.append([f"all{ask}", *(_total(made, name) for name in TOTALS), ""])
+    months = ("" if made[f"unknown_{name}"] else f"{made[f'{name}_hour'] * HOURS_OF_A_MONTH:,.0f}" for name in TOTALS)
+    rows.append(["a month", *months, ""])
     columns = ["item", "idle USD/h", "full USD/h", "price"]
     table("", columns if live else columns[:-1], rows if live else [row[:-1] for row in rows])
     say(f"{region}; not counted: {', '.join(made['not_counted'])}")
@@ -127,10 +126,32 @@ def _show(made: Estimate, *, live: bool) -> None:
         if item["full"] is None:
             unknown.setdefault(quotes[item["price"]]["page"], []).append(item["what"])
     for page, whats in unknown.items():
-        say(f"without {', '.join(whats)}: unknown" + (f"; AWS publishes it at {page}" if page else ""))
+        say(f"no price of {', '.join(whats)}" + (f"; AWS publishes it at {page}" if page else ""))
     if unknown:
-        asking = "" if live else "`trn cost --live` asks the AWS Price List; or "
-        say(f"{asking}add prices under catalog.prices.{region} or catalog.service_prices.{region}")
+        say(f"you can add prices to the environment file: catalog.prices.{region}, catalog.service_prices.{region}")
+
+
+def _total(made: Estimate, name: str) -> str:
+    known = f"{made[f'known_{name}_hour']:,.2f}"
+    if not made[f"unknown_{name}"]:
+        return known
+    return f"unknown (known so far: {known})" if made[f"known_{name}_hour"] else "unknown"
+
+
+def _marked(made: Iterable[Estimate]) -> Iterator[str]:
+    """What the marks mean, a line for each."""
+    used = {name: quote for one in made for name, quote in one["quotes"].items() if quote["usd"] is not None}
+    if quoted := sorted(name for name, quote in used.items() if quote["secondary"]):
+        yield f"* read on AWS's page by others, and quoted by them: {', '.join(quoted)}"
+    if blocks := sorted(name for name, quote in used.items() if quote["capacity_block"]):
+        yield f"a capacity block's price: AWS publishes no on-demand price of {', '.join(blocks)}"
+
+
+def _dated(made: Iterable[Estimate]) -> Iterator[str]:
+    dates = {q["date"] for one in made for q in one["quotes"].values() if q["source"] == "catalogue"}
+    if dates:
+        days = min(dates) if len(dates) == 1 else f"{min(dates)} to {max(dates)}"
+        yield f"catalogue: list prices of {days}; --json has the source of each"
 
 
 def _fallbacks(made: Estimate) -> Iterator[str]:

@@ -63,7 +63,7 @@ def init(
         str | None,
         typer.Option(
             help="AWS region. Default: us-west-2, us-east-1 or us-east-2, the first that offers the instance type; else another that does and "
-            "that the scheduler's service lists."
+            "that the scheduler's service lists, at a known price if there is one."
         ),
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the environment.")] = "trn",
@@ -230,10 +230,8 @@ def _ask(known: Catalog, engine: str, instance_type: str, name: str) -> tuple[st
     instance_type = _choose("Instance type", instance_type, possible)
     offered = _places(known, engines.get(engine), instance_type)
     region = _choose(f"Region; {instance_type} is offered in {', '.join(offered)}", offered[0], offered)
-    price = known.price(instance_type, region)
-    say(
-        f"{instance_type} in {region}: {'price unknown' if price is None else f'{price:,.2f} USD an hour, only while a job needs it'}"
-    )
+    price = known.price_in_words(instance_type, region)
+    say(f"{instance_type} in {region}: {price}; you pay only while a job needs it")
     most = str(_nodes(known, instance_type))
     nodes = int(_choose("Most nodes at once", most, [str(number) for number in range(1, 1001)], "1 to 1000"))
     while True:

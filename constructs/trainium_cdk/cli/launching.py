@@ -127,16 +127,15 @@ def app_in(app: Path | None) -> Path:
 def price(id: str, name: str, env: Environment, file: Path) -> str:
     """That a stack is not deployed, and what it would cost."""
     from trainium_cdk.checks.live import Target as Described
-    from trainium_cdk.checks.live.cost import cost
+    from trainium_cdk.checks.live.cost import cost, total
 
     engine = engines.of_stack(id)
     if engine is None:
         return f"{name} is not deployed in {env.region}"
     made = cost(Described(env, engine.name))
-    least = {part: "at least " if made[f"unknown_{part}"] else "" for part in ("idle", "full")}
-    prices = [f"{least[part]}{made[f'{part}_hour']:,.2f} USD an hour {when}" for part, when in _WHEN.items()]
+    prices = [f"{when} {total(made, part)}" for part, when in _WHEN.items()]
     more = printed("trn", "cost", id, "--env", file)
-    return f"{name} is not deployed in {env.region}. It will cost {', '.join(prices)} (list prices; {more})"
+    return f"{name} is not deployed in {env.region}. It will cost {', '.join(prices)} at list prices ({more})"
 
 
 def ask(what: str, *, yes: bool) -> None:

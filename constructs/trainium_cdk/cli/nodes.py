@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from trainium_cdk.catalog.plain import counted
+from trainium_cdk.catalog.prices import worded
 from trainium_cdk.cli import terminal
 from trainium_cdk.cli.named import length
 from trainium_cdk.cli.options import Json, Target, backend, on_cluster
@@ -77,16 +78,14 @@ def nodes(
 
 
 def together(prices: Sequence[float | None]) -> str:
-    """What nodes cost together, in USD an hour; None: an unknown price.
+    """What nodes cost together; None: an unknown price.
 
-    >>> together([21.5, 21.5]), together([21.5, None]), together([None])
-    ('43.00 USD an hour on demand', 'at least 21.50 USD an hour on demand, 1 of unknown price', 'at unknown prices')
+    >>> together([21.5, 21.5]), together([21.5, None])
+    ('43.00 USD an hour at list prices', 'unknown (known so far: 21.50 USD an hour at list prices; no price of 1 node; `trn cost --live` asks AWS)')
     """
     known = [price for price in prices if price is not None]
-    if prices and not known:
-        return "at unknown prices"
-    total = f"{sum(known):,.2f} USD an hour on demand"
-    return total if len(known) == len(prices) else f"at least {total}, {len(prices) - len(known)} of unknown price"
+    missing = [counted(len(prices) - len(known), "node")] if len(known) < len(prices) else []
+    return worded(sum(known), missing, "USD an hour at list prices")
 
 
 @on_cluster()

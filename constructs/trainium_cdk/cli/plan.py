@@ -15,7 +15,9 @@ from trainium_cdk.cli.submit import make, of_kinds
 from trainium_cdk.errors import JobError
 
 if TYPE_CHECKING:
+    from trainium_cdk.catalog import Catalog
     from trainium_cdk.jobs.forecast import Forecast
+    from trainium_cdk.outputs import Cluster
 
 
 def listed() -> None:
@@ -70,7 +72,7 @@ def plan(
     else:
         say_if_sandbox()
         _show(found)
-        for line in _notes(found, catalog.prices_date):
+        for line in _notes(found, cluster, catalog):
             say(line)
     if all(f.refused for f in found):
         raise typer.Exit(1)
@@ -102,7 +104,7 @@ def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:,.2f}"
 
 
-def _notes(found: list[Forecast], date: Any) -> list[str]:
+def _notes(found: list[Forecast], cluster: Cluster, catalog: Catalog) -> list[str]:
     lines = [f"{counted(one.nodes, 'node')} refused: {one.refused}" for one in found if one.refused]
     good = [one for one in found if not one.refused]
     lines += dict.fromkeys(str(place) for one in good for place in one.places)
@@ -118,5 +120,8 @@ def _notes(found: list[Forecast], date: Any) -> list[str]:
     if any(one.hour_usd is None for one in good):
         lines += dict.fromkeys(one.price for one in good if one.hour_usd is None)
     elif good:
-        lines.append(f"on-demand prices of {date}, nodes only: `trn cost` has the rest")
+        of = ", ".join(
+            dict.fromkeys(f"{o.instance_type} {catalog.price_in_words(o.instance_type, cluster.region)}" for o in good)
+        )
+        lines.append(f"list prices, nodes only: {of}; `trn cost` has the rest")
     return lines

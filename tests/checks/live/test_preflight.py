@@ -87,7 +87,7 @@ def test_every_check_passes_by_default(trn: Trn, engine: str) -> None:
     wanted = {c.name for c in checks_of(engine) if c.wanted(Target(settings.parse(""), engine))}
     silent = {"instance-types"}  # speaks only where EC2 and the catalogue differ
     assert wanted - silent <= {f["check"] for f in found["findings"]}
-    assert found["cost"]["full_hour"] > found["cost"]["idle_hour"] > 0
+    assert found["cost"]["known_full_hour"] > found["cost"]["known_idle_hour"] > 0
     assert {"level", "value", "reason", "fix"} <= found["findings"][0].keys()
 
 

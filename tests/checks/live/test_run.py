@@ -134,16 +134,20 @@ COSTS = [
 def test_cost_by_hand(text: str, engine: Any, idle: float, more: float, unknown: list[str]) -> None:
     figures = cost(target(text, engine))
     watched, by_nodes = WATCHED[engine]
-    assert figures["idle_hour"] == pytest.approx(idle + KEY + watched, abs=1e-4)
-    assert figures["full_hour"] == pytest.approx(idle + KEY + watched + more + by_nodes, abs=1e-4)
+    assert figures["known_idle_hour"] == pytest.approx(idle + KEY + watched, abs=1e-4)
+    assert figures["known_full_hour"] == pytest.approx(idle + KEY + watched + more + by_nodes, abs=1e-4)
+    assert all(figures[f"{n}_hour"] == (None if unknown else figures[f"known_{n}_hour"]) for n in ("idle", "full"))
     assert figures["unknown_idle"] == figures["unknown_full"] == unknown
 
 
 def test_an_unknown_price_is_reported_and_not_guessed() -> None:
-    found = list(findings(cost(target("region: ap-southeast-4"))))
-    assert found[0].value == "at least 0.00 USD an hour"
-    for item in ("head node: c5.4xlarge", "NAT gateway", "the catalogue has no price of"):
-        assert item in found[0].reason
-    assert "catalog.prices.ap-southeast-4 or catalog.service_prices.ap-southeast-4" in found[0].fix
-    given = "region: ap-southeast-4\ncatalog: {prices: {ap-southeast-4: {c5.4xlarge: 1.0}}, service_prices: {ap-southeast-4: {nat-gateway-hour: 0.5}}}"
-    assert cost(target(given))["idle_hour"] == 1.5
+    found = list(findings(cost(target("region: eu-west-1"))))
+    assert found[0].value == (
+        "unknown (no price of head node: c5.4xlarge, head node: root volume, 1 x NAT gateway (without its traffic) and 4 more; "
+        "`trn cost --live` asks AWS)"
+    )
+    assert found[0].reason == "counted at eu-west-1's list prices, without stored data, traffic and logs"
+    assert "catalog.prices.eu-west-1 or catalog.service_prices.eu-west-1" in found[0].fix
+    given = "region: eu-west-1\ncatalog: {prices: {eu-west-1: {c5.4xlarge: 1.0}}, service_prices: {eu-west-1: {nat-gateway-hour: 0.5}}}"
+    assert cost(target(given))["known_idle_hour"] == 1.5
+    assert cost(target(given))["idle_hour"] is None

@@ -54,7 +54,7 @@ def test_a_team_whose_jobs_cannot_be_seen() -> None:
     assert (one.nodes, one.idle, one.usd_per_hour_idle) == (2, None, None)
     assert CLUSTER["idle"](one) == CLUSTER["of it idle"](one) == "unknown"
     assert told(one, NOW) == "the jobs of team speech cannot be seen with these permissions"
-    assert totals([one]).endswith("21.60 USD an hour, 0.00 USD of it idle; 1 with unknown idle nodes")
+    assert totals([one]).endswith("21.60 USD an hour, of it idle 0.00 USD an hour; 1 with unknown idle nodes")
 
 
 def test_a_job_of_which_only_the_queue_tells() -> None:
@@ -115,14 +115,19 @@ def test_one_that_does_not_answer() -> None:
     assert told(replace(lost, note=""), NOW + 100) == "the figures are 1 min 40 s old"
     assert told(replace(lost, note=""), NOW + 30) == ""
     assert totals(clusters()) == (
-        "3 clusters, nodes: 7 on, jobs: 2 run, 2 wait, 129.10 USD an hour, 43.00 USD of it idle; 1 not answering"
+        "3 clusters, nodes: 7 on, jobs: 2 run, 2 wait, 129.10 USD an hour, of it idle 43.00 USD an hour; 1 not answering"
     )
 
 
 def test_a_cluster_with_a_node_of_unknown_price() -> None:
     """What is known of it is in the sum: less could not be more than its idle nodes."""
     one = replace(clusters()[0], usd_per_hour=None, usd_per_hour_idle=43.0)
-    assert totals([one]).endswith("at least 43.00 USD an hour, 43.00 USD of it idle; 1 of unknown price")
+    assert totals([one]).endswith(
+        "unknown (known so far: 43.00 USD an hour; no price of 1 cluster; `trn cost --live` asks AWS), of it idle 43.00 USD an hour"
+    )
+    none = totals([replace(one, usd_per_hour_idle=None)])
+    assert none.count("unknown (no price of 1 cluster; `trn cost --live` asks AWS)") == 2
+    assert "0.00" not in none
 
 
 def test_json_has_each_figure_of_the_page() -> None:

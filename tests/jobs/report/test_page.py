@@ -51,8 +51,7 @@ def test_a_job_that_trained() -> None:
         assert wanted in found, wanted
     for wanted in ("prepare: 1.5 minutes", "precompile: 21 minutes", "train: 141.7 minutes"):
         assert wanted in found, wanted  # what a pointer on a bar shows
-    assert f"Prices of {CATALOG.prices_date}" in found
-    assert "Price of a node: 21.50 USD an hour for a trn1.32xlarge on demand in us-east-1." in found
+    assert "Price of a node: trn1.32xlarge in us-east-1: 21.50 USD an hour, list price of 2026-07-15." in found
 
 
 def test_several_jobs_are_compared() -> None:
@@ -93,7 +92,7 @@ UNPRICED = status(*trained().status.stages, instance_type="trn2.48xlarge")
         ),
         (
             Run(UNPRICED, price(UNPRICED, CLUSTER, CATALOG)),
-            ["the catalogue has no price of trn2.48xlarge in us-east-1; add catalog.prices.us-east-1.trn2.48xlarge"],
+            ["the catalogue has no price of trn2.48xlarge in us-east-1; `trn cost --live` asks AWS; or add catalog.prices.us-east-1.trn2.48xlarge"],
         ),
     ],
 )  # fmt: skip

@@ -3,12 +3,13 @@ where they were looked up, and lists items whose price is unknown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS, HOURS_OF_A_MONTH
 from trainium_cdk.catalog.offers import page
+from trainium_cdk.catalog.prices import BLOCK, worded
 from trainium_cdk.checks.live.model import Finding, Found, Target, listed
 from trainium_cdk.checks.live.quotas import addresses_wanted
 from trainium_cdk.settings.environment import ENCRYPTION
@@ -19,6 +20,8 @@ from trainium_cdk.settings.observability import (
     NODE_METRICS,
     QUEUE_METRICS,
 )
+
+TOTALS = ("idle", "full")
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,16 @@ def _nodes(target: Target) -> Iterator[Item]:
         if not (nodes := part.nodes):
             continue
         most = part.most
+        quote = target.quote(part.instance_type)
         if nodes.queue.capacity_type == "capacity-block":
-            what = f"{part.name}: {most} x {part.instance_type} (the block is paid for when it is bought)"
+            hour = f", about {quote.usd:,.2f} USD an hour of each" if quote.usd and quote.capacity_block else ""
+            what = f"{part.name}: {most} x {part.instance_type} (the block is paid for when it is bought{hour})"
             yield Item(what, part.instance_type, 0.0, 0.0)
         else:
             least = most if nodes.resource.reservation else part.count  # charged even if no instances use it
-            note = " (at the on-demand price; spot costs less)" if nodes.queue.capacity_type == "spot" else ""
+            note = BLOCK if quote.capacity_block else ""
+            if nodes.queue.capacity_type == "spot" and not quote.capacity_block:
+                note = " (at the on-demand price; spot costs less)"
             what = f"{part.name}: {least} to {most} x {part.instance_type}{note}"
             yield _item(target, what, part.instance_type, least, most)
         # there are volumes where an instance runs
@@ -162,38 +169,42 @@ def _names(parts: Iterable[Item], by_use: Iterable[str]) -> tuple[str, ...]:
 
 
 def cost(target: Target) -> dict[str, Any]:
-    """The estimate: items, totals of the known prices, the items whose price is unknown, and where each price comes from."""
+    """The estimate: items, totals (None if a part is unknown), totals of the known parts, the items whose price is unknown, and where each
+    price comes from."""
     parts = items(target)
     by_use = rates(target, parts)
+    known = {name: round(sum(getattr(i, name) or 0.0 for i in parts), 4) for name in TOTALS}
+    unknown = {name: [i.what for i in parts if getattr(i, name) is None] for name in TOTALS}
     return {
         "currency": "USD",
         "region": target.env.region,
         "items": [asdict(i) for i in parts],
-        "idle_hour": round(sum(i.idle or 0.0 for i in parts), 4),
-        "full_hour": round(sum(i.full or 0.0 for i in parts), 4),
-        "unknown_idle": [i.what for i in parts if i.idle is None],
-        "unknown_full": [i.what for i in parts if i.full is None],
+        **{f"{name}_hour": None if unknown[name] else known[name] for name in TOTALS},
+        **{f"known_{name}_hour": known[name] for name in TOTALS},
+        **{f"unknown_{name}": unknown[name] for name in TOTALS},
         "not_counted": ["stored data", "traffic", "logs"],
         "rates": by_use,
         "quotes": {name: {**asdict(target.quote(name)), "page": page(name)} for name in _names(parts, by_use)},
     }
 
 
+def total(estimate: Mapping[str, Any], name: str) -> str:
+    """A total in words: `idle` or `full`."""
+    asked = any(quote["source"] == "Price List" or quote["why"] for quote in estimate["quotes"].values())
+    return worded(estimate[f"known_{name}_hour"], estimate[f"unknown_{name}"], asked=asked)
+
+
 def findings(estimate: dict[str, Any]) -> Found:
     """The two totals as findings."""
     for name, title in (("idle", "cost while no job runs"), ("full", "cost with all nodes")):
-        unknown = estimate[f"unknown_{name}"]
-        hour = estimate[f"{name}_hour"]
-        least = "at least " if unknown else ""
-        rest = f". The bill is higher: the catalogue has no price of {listed(unknown)}" if unknown else ""
+        hour, region = estimate[f"{name}_hour"], estimate["region"]
+        month = f"{hour * HOURS_OF_A_MONTH:,.0f} USD a month" if hour is not None else "counted"
         yield Finding(
             "info",
             title,
-            f"{least}{hour:,.2f} USD an hour",
-            f"{hour * HOURS_OF_A_MONTH:,.0f} USD a month at {estimate['region']}'s list prices, without {listed(estimate['not_counted'])}"
-            + rest,
-            f"`trn cost --live` asks the AWS Price List; or add prices under catalog.prices.{estimate['region']} or catalog.service_prices.{estimate['region']}"
-            if unknown
-            else "",
+            total(estimate, name),
+            f"{month} at {region}'s list prices, without {listed(estimate['not_counted'])}",
+            "" if hour is not None
+            else f"`trn cost --live`; or add prices under catalog.prices.{region} or catalog.service_prices.{region}",
             check="cost",
-        )
+        )  # fmt: skip

@@ -77,10 +77,12 @@ class Quote:
         usd: for its unit; None if it is not known.
         source: `environment file`, `Price List` or `catalogue`; empty if it is not known.
         date: the day on which it was published, as `2026-08-10`; empty if that is not known.
-        text: AWS's own description, of the Price List.
+        text: AWS's own description, of the Price List; of the catalogue what was read.
         unit, effective, sku: of the Price List: its unit, the day from which the price applies, and the product's SKU (of a price with
             a surcharge: both SKUs, the later day).
         why: why the Price List has none; empty if it has, or was not asked.
+        secondary: a person has read it on AWS's page and written it down; else it is AWS's own data.
+        capacity_block: of an hour in a capacity block: AWS publishes no on-demand price.
     """
 
     usd: float | None = None
@@ -91,6 +93,8 @@ class Quote:
     unit: str = ""
     effective: str = ""
     sku: str = ""
+    secondary: bool = False
+    capacity_block: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,11 @@ class Target:
         usd = dated.get(region, {}).get(name)
         if live.usd is not None or usd is None:
             return live
-        return Quote(usd, "catalogue", str(catalog.service_dates.get(name, catalog.prices_date)), why=live.why)
+        source = catalog.price_sources[region][name]
+        return Quote(
+            usd, "catalogue", str(source.date), source.text, live.why,
+            secondary=source.secondary, capacity_block=source.capacity_block,
+        )  # fmt: skip
 
     def where(self, key: KeyPath) -> str:
         """The file and line of a key, as messages show it."""

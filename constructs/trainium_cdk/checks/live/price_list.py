@@ -49,7 +49,7 @@ def ask(target: Target, aws: Aws | None = None) -> Target:
 
 
 def on_demand(env: Environment, kind: str, regions: Iterable[str], *, live: bool = False) -> dict[str, Quote]:
-    """Region -> the price of an instance type there, as of `Target.quote`; with `live` that of the Price List, where it has one."""
+    """Region -> the on-demand price of an instance type there, as of `Target.quote`; with `live` that of the Price List, where it has one."""
     targets = {
         region: Target(env.model_copy(update={"region": region}), next(iter(env.engines), "")) for region in regions
     }
@@ -58,7 +58,8 @@ def on_demand(env: Environment, kind: str, regions: Iterable[str], *, live: bool
         found = _quotes(Aws(env.region), [(region, kind) for region in asked])
         for region, quote in zip(asked, found, strict=True):
             targets[region] = replace(targets[region], live={kind: quote})
-    return {region: target.quote(kind) for region, target in targets.items()}
+    quotes = {region: target.quote(kind) for region, target in targets.items()}
+    return {region: Quote(why=quote.why) if quote.capacity_block else quote for region, quote in quotes.items()}
 
 
 def _quotes(aws: Aws, wanted: Sequence[tuple[str, str]]) -> list[Quote]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trainium_cdk.catalog.plain import counted
+from trainium_cdk.catalog.prices import worded
 from trainium_cdk.jobs.clusters import Overview, Work, rank
-from trainium_cdk.jobs.report.text import dollars, duration
+from trainium_cdk.jobs.report.text import duration
 
 _LATE = 90.0
 """Seconds after which it is said how old a cluster's figures are."""
@@ -121,25 +122,27 @@ RIGHT = frozenset(CLUSTER) - {"region", "stack", "engine", "state"} | {"age", "U
 """Columns of numbers."""
 
 
+def _sum(usd: float, unknown: int) -> str:
+    return worded(usd, [counted(unknown, "cluster")] if unknown else [])
+
+
 def totals(found: Sequence[Overview]) -> str:
     """All clusters in a sentence."""
     asked = [one for one in found if one.nodes is not None]
     priced = [one for one in asked if one.usd_per_hour is not None]
     least = sum(one.usd_per_hour_idle or 0 if one.usd_per_hour is None else one.usd_per_hour for one in asked)
     idle = [one.usd_per_hour_idle for one in asked if one.usd_per_hour_idle is not None]
+    unpriced = [one for one in asked if one.usd_per_hour is None and one.usd_per_hour_idle is None]
+    hidden = len(asked) - len(idle) - len(unpriced)
     parts = [
         counted(len(found), "cluster"),
         f"nodes: {sum(one.nodes or 0 for one in asked)} on",
         f"jobs: {sum(one.running or 0 for one in asked)} run, {sum(one.waiting or 0 for one in asked)} wait",
-        f"{'at least ' if len(priced) < len(asked) else ''}{dollars(least)} an hour, {dollars(sum(idle))} of it idle",
+        f"{_sum(least, len(asked) - len(priced))}, of it idle {_sum(sum(idle), len(unpriced))}",
     ]
     missing = [
         f"{n} {what}"
-        for n, what in (
-            (len(found) - len(asked), "not answering"),
-            (len(asked) - len(priced), "of unknown price"),
-            (len(asked) - len(idle), "with unknown idle nodes"),
-        )
+        for n, what in ((len(found) - len(asked), "not answering"), (hidden, "with unknown idle nodes"))
         if n
     ]
     return "; ".join([", ".join(parts), *missing])

@@ -1,10 +1,11 @@
-"""What a job's nodes cost so far, at the catalogue's on-demand prices. Nothing is guessed: an unknown price is said to be unknown."""
+"""What a job's nodes cost so far, at the catalogue's list prices. Nothing is guessed: an unknown price is said to be unknown."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog.prices import ASK, of_an_hour
 from trainium_cdk.jobs.status import JobStatus
 from trainium_cdk.outputs import Cluster
 
@@ -41,7 +42,9 @@ def price(status: JobStatus, cluster: Cluster, catalog: Catalog) -> Price:
     if hour is None:
         return Price(
             None,
-            f"the catalogue has no price of {kind} in {cluster.region}; add catalog.prices.{cluster.region}.{kind} to the environment file",
+            f"the catalogue has no price of {kind} in {cluster.region}; {ASK}; or add catalog.prices.{cluster.region}.{kind} to the environment file",
         )
     spot = "; spot nodes cost less" if capacity == "spot" else ""
-    return Price(hour, f"{hour:,.2f} USD an hour for a {kind} on demand in {cluster.region}{spot}")
+    source = catalog.price_source(kind, cluster.region)
+    dated = f", list price of {source.date}" if source else ""
+    return Price(hour, f"{kind} in {cluster.region}: {of_an_hour(catalog, kind, cluster.region)}{dated}{spot}")

@@ -305,8 +305,8 @@ def _sources(runs: Sequence[Run], catalog: Catalog) -> Iterator[str]:
         yield f"Price of a node: {note}."
     if any(run.cost is not None for run in runs):
         yield (
-            f"Cost: nodes x hours from the first attempt of each stage to its end x that price; {NOT_COUNTED}. Prices of {catalog.prices_date}: "
-            f"{catalog.prices_source}; an environment file may have replaced some."
+            f"Cost: nodes x hours from the first attempt of each stage to its end x that price; {NOT_COUNTED}. "
+            f"Prices: {catalog.prices_source}; an environment file may have replaced some."
         )
     yield f"Throughput: the mean after the first 5 steps. Curves: neighbouring steps are averaged where there are more than {points_of_each(len(runs)):,}."
 
