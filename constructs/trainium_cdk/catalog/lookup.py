@@ -30,7 +30,7 @@ from trainium_cdk.catalog.models import (
 )
 from trainium_cdk.catalog.pcs import PcsFacts
 from trainium_cdk.catalog.plain import plain
-from trainium_cdk.catalog.prices import PriceSource, UnknownPrice, by_region
+from trainium_cdk.catalog.prices import ASK, BLOCK, PriceSource, UnknownPrice, by_region
 from trainium_cdk.errors import UnknownCatalogEntry
 
 T = TypeVar("T")
@@ -169,6 +169,19 @@ class Catalog(Fact):
         """Where the price of an instance type, or of a service by its name, comes from; None if the catalogue has none, or an
         environment file has given it."""
         return self.price_sources.get(region, {}).get(name)
+
+    def price_in_words(self, instance: str, region: str) -> str:
+        """The price of an instance for people.
+
+        >>> Catalog.load().price_in_words("trn2.48xlarge", "us-east-2")
+        "35.76 USD an hour, a capacity block's price"
+        >>> Catalog.load().price_in_words("trn1.32xlarge", "eu-west-1")
+        'price unknown: `trn cost --live` asks AWS'
+        """
+        usd, source = self.price(instance, region), self.price_source(instance, region)
+        if usd is None:
+            return f"price unknown: {ASK}"
+        return f"{usd:,.2f} USD an hour{', ' + BLOCK if source and source.capacity_block else ''}"
 
     def collective(self, instance: str, nodes: int) -> CollectivePoint | None:
         """The published bandwidth of an all-reduce over this number of nodes; None if none is published."""

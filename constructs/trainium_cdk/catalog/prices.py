@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from trainium_cdk.catalog.facts import Fact
 from trainium_cdk.catalog.plain import listed
-
-if TYPE_CHECKING:
-    from trainium_cdk.catalog.lookup import Catalog
 
 
 class PriceSource(Fact):
@@ -58,7 +55,7 @@ def by_region(data: Mapping[str, Any]) -> Iterator[tuple[str, str, float, str]]:
 
 
 ASK = "`trn cost --live` asks AWS"
-BLOCK = " (a capacity block's price)"
+BLOCK = "a capacity block's price"
 
 
 def worded(known: float, missing: Sequence[str], unit: str = "USD an hour", *, asked: bool = False) -> str:
@@ -82,18 +79,3 @@ def worded(known: float, missing: Sequence[str], unit: str = "USD an hour", *, a
     named = [*missing[:3], f"{len(missing) - 3} more"] if len(missing) > 4 else missing
     parts = [f"known so far: {total}"] if known else []
     return f"unknown ({'; '.join([*parts, f'no price of {listed(named)}', *([] if asked else [ASK])])})"
-
-
-def of_an_hour(catalog: Catalog, instance: str, region: str) -> str:
-    """The price of an instance for people.
-
-    >>> from trainium_cdk.catalog import Catalog
-    >>> of_an_hour(Catalog.load(), "trn2.48xlarge", "us-east-2")
-    "35.76 USD an hour (a capacity block's price)"
-    >>> of_an_hour(Catalog.load(), "trn1.32xlarge", "eu-west-1")
-    'price unknown (`trn cost --live` asks AWS)'
-    """
-    usd, source = catalog.price(instance, region), catalog.price_source(instance, region)
-    if usd is None:
-        return f"price unknown ({ASK})"
-    return f"{usd:,.2f} USD an hour{BLOCK if source and source.capacity_block else ''}"

@@ -151,11 +151,12 @@ def init(
 
 
 def _places(known: Catalog, engine: Engine, instance_type: str) -> list[str]:
-    """The regions to suggest, the first choice first: those that offer the instance type, and that the engine's service lists. A type whose
-    zones are not known may be offered anywhere."""
+    """The regions to suggest, the first choice first: those that offer the instance type, and that the engine's service lists; with a known
+    price before others. A type whose zones are not known may be offered anywhere."""
     offered = known.regions_of(instance_type) or _REGIONS
     listed = known.parallelcluster.regions if engine.name == SLURM.name else offered
-    return [r for r in dict.fromkeys((*_REGIONS, *offered)) if r in offered and r in listed]
+    places = [r for r in dict.fromkeys((*_REGIONS, *offered)) if r in offered and r in listed]
+    return sorted(places, key=lambda region: known.price(instance_type, region) is None)
 
 
 def _nodes(known: Catalog, instance_type: str) -> int:

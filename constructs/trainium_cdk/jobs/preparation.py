@@ -9,8 +9,7 @@ if TYPE_CHECKING:
 def described(cluster: "Cluster", on: "Fleet") -> str:
     """The nodes that fetch what the job lacks, and the price of one; where there are no CPU nodes also the reason."""
     from trainium_cdk.catalog import Catalog
-    from trainium_cdk.catalog.prices import of_an_hour
 
-    price = of_an_hour(Catalog.load(), on.instance_type, cluster.region)
+    price = Catalog.load().price_in_words(on.instance_type, cluster.region)
     why = "" if cluster.cpu else f", as {cluster.stack} has no queue of CPU nodes (cpu_queue)"
-    return f"prepare runs on one {on.instance_type} of queue {on.queue} at {price}{why}, unless nothing must be fetched"
+    return f"prepare runs on one {on.instance_type} of queue {on.queue} ({price}){why}, unless nothing must be fetched"

@@ -57,7 +57,7 @@ def _nodes(target: Target) -> Iterator[Item]:
             yield Item(what, part.instance_type, 0.0, 0.0)
         else:
             least = most if nodes.resource.reservation else part.count  # charged even if no instances use it
-            note = BLOCK if quote.capacity_block else ""
+            note = f" ({BLOCK})" if quote.capacity_block else ""
             if nodes.queue.capacity_type == "spot" and not quote.capacity_block:
                 note = " (at the on-demand price; spot costs less)"
             what = f"{part.name}: {least} to {most} x {part.instance_type}{note}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.prices import ASK, of_an_hour
+from trainium_cdk.catalog.prices import ASK
 from trainium_cdk.jobs.status import JobStatus
 from trainium_cdk.outputs import Cluster
 
@@ -47,4 +47,4 @@ def price(status: JobStatus, cluster: Cluster, catalog: Catalog) -> Price:
     spot = "; spot nodes cost less" if capacity == "spot" else ""
     source = catalog.price_source(kind, cluster.region)
     dated = f", list price of {source.date}" if source else ""
-    return Price(hour, f"{kind} in {cluster.region}: {of_an_hour(catalog, kind, cluster.region)}{dated}{spot}")
+    return Price(hour, f"{kind} in {cluster.region}: {catalog.price_in_words(kind, cluster.region)}{dated}{spot}")
