@@ -83,7 +83,7 @@ def node_image_is_pinned(env: Environment) -> Iterator[Problem]:
         (*_AT, "ami_release"),
         f"no known node image for Kubernetes {env.kubernetes_version} has a driver that is compatible with Neuron "
         f"{env.release.version}, so that {listed(groups_without)} will use EKS's newest image, with whatever driver it has",
-        "set an image whose driver you know, for example ami_release: '20261101'",
+        "set an image whose driver you know: the date of its release in eight digits, in quotes, year first (releases of awslabs/amazon-eks-ami)",
     )
 
 

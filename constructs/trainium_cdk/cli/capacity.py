@@ -38,7 +38,7 @@ def capacity(
 ) -> None:
     """Print where nodes can be had, from when, at which price.
 
-    On demand, Spot and capacity blocks: what can start soonest first, then the cheapest. Prices are of an instance for an hour. EC2 does not tell whether it has instances: `now` means that the type is offered and
+    On demand, Spot and capacity blocks: what can start soonest first, then the cheapest. Prices are of an instance for an hour. `now` is no promise that EC2 has instances: it means that the type is offered and
     that the quota is large enough. Only read requests are sent, and nothing is bought. Exit code 1: nothing can start
     anywhere.
     """

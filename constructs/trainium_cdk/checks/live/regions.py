@@ -36,7 +36,7 @@ class Way:
     """One way of having the nodes in one region.
 
     Attributes:
-        start: when they can start at the earliest. EC2 does not tell whether it has instances: with a quota that is large
+        start: when they can start at the earliest. EC2 tells only customers of one support plan whether it has instances: with a quota that is large
             enough, on-demand and Spot nodes may start now. None: they cannot.
         usd: price of an instance for an hour in USD; None if it is not known.
         zone_ids: the zones, the cheapest first.
