@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog.prices import ASK, BLOCK
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.places import Known, Place, places
@@ -92,11 +93,14 @@ def price(fitted: Plan, catalog: Catalog) -> str:
     fleet, region, usd = fitted.fleet, fitted.cluster.region, hour_usd(fitted, catalog)
     if usd is not None:
         spot = ", without spot's discount" if fleet.capacity_type == "spot" else ""
-        return f"{usd:,.2f} USD an hour, at the on-demand price of {catalog.prices_date}{spot}, nodes only: `trn cost` has the rest"
+        source = catalog.price_source(fleet.instance_type, region)
+        kind = BLOCK if source and source.capacity_block else "the on-demand price"
+        dated = f" of {source.date}" if source else ""
+        return f"{usd:,.2f} USD an hour, at {kind}{dated}{spot}, nodes only: `trn cost` has the rest"
     if fleet.capacity_type == "capacity-block":
         return "price unknown: a capacity block is paid for when it is bought (`trn capacity` asks for offers)"
     return (
-        f"price unknown: the catalogue has none of {fleet.instance_type} in {region}. `trn cost --live` asks AWS; or add it to the environment "
+        f"price unknown: the catalogue has none of {fleet.instance_type} in {region}. {ASK}; or add it to the environment "
         f"file (catalog: {{prices: {{{region}: {{{fleet.instance_type}: USD}}}}}})"
     )
 
