@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from trainium_cdk._cdk.default_environment import default_environment
 from trainium_cdk._cdk.encryption import encrypt, encrypt_operations, stack_key
 from trainium_cdk._cdk.managed_policies import manage_policies
 from trainium_cdk._cdk.removal import removal_policy
@@ -35,11 +38,30 @@ from trainium_cdk.storage import TrnStorage
 class TrnEksStack(Stack):
     """An EKS cluster with Trainium node groups, and everything it needs.
 
+    Example:
+        stack = TrnEksStack(app, "Training")
+        stack.bucket.grant_read(role)
+        ec2.SecurityGroup(stack, "Mine", vpc=stack.vpc)
+
     Args:
-        environment: what to build. Its tags go on every resource.
+        environment: what to build. Default: the defaults of this engine, in the stack's region. Its tags go on every resource.
+        kwargs: of a Stack of the CDK.
+
+    Raises:
+        SettingsError: without an environment, in a region that does not offer what the defaults need.
     """
 
-    def __init__(self, scope: Construct, id: str, *, environment: Environment, **kwargs: Any):
+    vpc: ec2.IVpc
+    """The VPC, for instances, functions and databases of yours."""
+    cluster: TrnEksCluster
+    """The cluster. Its methods grant access, and its attributes name its parts."""
+    storage: TrnStorage
+    """The file systems that all nodes mount."""
+    bucket: s3.IBucket
+    """The bucket for the jobs' files, which other principals can be granted access to."""
+
+    def __init__(self, scope: Construct, id: str, *, environment: Environment | None = None, **kwargs: Any):
+        environment = environment or default_environment(scope, "eks", kwargs.get("env"))
         kwargs.setdefault("description", f"Trainium on EKS: cluster {environment.eks_cluster_name} (trainium-cdk)")
         super().__init__(scope, id, tags={**environment.tags, **kwargs.pop("tags", {})}, **kwargs)
         name, on_destroy, eks = environment.name, environment.on_destroy, environment.eks
@@ -144,6 +166,7 @@ class TrnEksStack(Stack):
         else:
             encrypt_operations(self, cluster.key)
         manage_policies(self)
+        self.vpc, self.cluster, self.storage, self.bucket = network.vpc, cluster, storage, bucket
         outputs = eks_outputs(
             environment,
             bucket=bucket.bucket_name,

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from trainium_cdk._cdk.default_environment import default_environment
 from trainium_cdk._cdk.encryption import TrnKey, encrypt, encrypt_operations, stack_key
 from trainium_cdk._cdk.managed_policies import manage_policies
 from trainium_cdk._cdk.removal import removal_policy
@@ -27,11 +30,30 @@ from trainium_cdk.storage import TrnStorage
 class TrnPclusterStack(Stack):
     """A ParallelCluster cluster with Trainium queues, and everything it needs.
 
+    Example:
+        stack = TrnPclusterStack(app, "Training")
+        stack.bucket.grant_read(role)
+        ec2.SecurityGroup(stack, "Mine", vpc=stack.vpc)
+
     Args:
-        environment: what to build. Its tags go on every resource, and on the cluster's.
+        environment: what to build. Default: the defaults of this engine, in the stack's region. Its tags go on every resource, and on the cluster's.
+        kwargs: of a Stack of the CDK.
+
+    Raises:
+        SettingsError: without an environment, in a region that does not offer what the defaults need.
     """
 
-    def __init__(self, scope: Construct, id: str, *, environment: Environment, **kwargs: Any):
+    vpc: ec2.IVpc
+    """The VPC, for instances, functions and databases of yours."""
+    cluster: TrnPcluster
+    """The cluster. Its methods grant access, and its attributes name its parts."""
+    storage: TrnStorage
+    """The file systems that all nodes mount."""
+    bucket: s3.IBucket
+    """The bucket for the jobs' files, which other principals can be granted access to."""
+
+    def __init__(self, scope: Construct, id: str, *, environment: Environment | None = None, **kwargs: Any):
+        environment = environment or default_environment(scope, "slurm", kwargs.get("env"))
         kwargs.setdefault("description", f"Trainium on Slurm: cluster {environment.cluster_name} (trainium-cdk)")
         super().__init__(scope, id, tags={**environment.tags, **kwargs.pop("tags", {})}, **kwargs)
         name, on_destroy = environment.name, environment.on_destroy
@@ -79,6 +101,7 @@ class TrnPclusterStack(Stack):
         else:
             encrypt_operations(self, own_key)
         manage_policies(self)
+        self.vpc, self.cluster, self.storage, self.bucket = network.vpc, cluster, storage, bucket.bucket
         outputs = slurm_outputs(
             environment,
             head_node_id=cluster.head_node_id,

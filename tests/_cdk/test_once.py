@@ -11,9 +11,9 @@ from aws_cdk import App, Stack
 from aws_cdk import aws_ec2 as ec2
 from jsii._runtime import kernel
 
-from stacks.eks import TrnEksStack
 from trainium_cdk import settings
 from trainium_cdk._cdk.once import group_id, once
+from trainium_cdk.stacks.eks import TrnEksStack
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ import aws_cdk as cdk
 
 from sandbox import LocalAws
 from sandbox.local_aws import ACCOUNT
-from stacks.eks import TrnEksStack
-from stacks.pcluster import TrnPclusterStack
-from stacks.pcs import TrnPcsStack
 from trainium_cdk.settings import Environment
+from trainium_cdk.stacks.eks import TrnEksStack
+from trainium_cdk.stacks.pcluster import TrnPclusterStack
+from trainium_cdk.stacks.pcs import TrnPcsStack
 
 ROOT = Path(__file__).parents[2]
 Template = dict[str, Any]

@@ -17,13 +17,13 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
-from stacks.pcluster import TrnPclusterStack
 from tests.faults.driver import Driver, Template, assemble, publish
 from tests.support import TRN, completed
 from tests.told import told
 from trainium_cdk import settings
 from trainium_cdk.errors import UpdateError
 from trainium_cdk.operations.updates.live import deployed
+from trainium_cdk.stacks.pcluster import TrnPclusterStack
 
 CLUSTER = "named-slurm"
 NAMES = {"AWS::CloudWatch::Dashboard": ("DashboardName",), "AWS::Logs::LogGroup": ("LogGroupName",)}

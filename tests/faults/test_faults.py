@@ -94,7 +94,7 @@ def around(local_aws: LocalAws) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def slurm(local_aws: LocalAws, around: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Stack:
-    from stacks.pcluster import TrnPclusterStack
+    from trainium_cdk.stacks.pcluster import TrnPclusterStack
 
     env = settings.validate(environment(around) | {
         "pcluster": {
@@ -110,7 +110,7 @@ def slurm(local_aws: LocalAws, around: dict[str, str], tmp_path_factory: pytest.
 
 @pytest.fixture(scope="module")
 def eks(local_aws: LocalAws, around: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Stack:
-    from stacks.eks import TrnEksStack
+    from trainium_cdk.stacks.eks import TrnEksStack
 
     folder = tmp_path_factory.mktemp("eks")
     template = assemble(settings.validate(environment(around)), TrnEksStack, "Eks", folder)
@@ -120,7 +120,7 @@ def eks(local_aws: LocalAws, around: dict[str, str], tmp_path_factory: pytest.Te
 
 @pytest.fixture(scope="module")
 def pcs(local_aws: LocalAws, around: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Stack:
-    from stacks.pcs import TrnPcsStack
+    from trainium_cdk.stacks.pcs import TrnPcsStack
 
     queues = {"pcs": {"queues": [{"name": "trn", "compute_resources": [{"max_nodes": 2}]}]}}
     folder = tmp_path_factory.mktemp("pcs")

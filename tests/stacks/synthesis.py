@@ -10,12 +10,12 @@ from typing import Any
 import aws_cdk as cdk
 from aws_cdk.assertions import Template
 
-from stacks.eks import TrnEksStack
-from stacks.pcluster import TrnPclusterStack
-from stacks.pcs import TrnPcsStack
 from tests.cdk import app, resources
 from trainium_cdk import checks, settings
 from trainium_cdk.settings import Environment
+from trainium_cdk.stacks.eks import TrnEksStack
+from trainium_cdk.stacks.pcluster import TrnPclusterStack
+from trainium_cdk.stacks.pcs import TrnPcsStack
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests/environments"
