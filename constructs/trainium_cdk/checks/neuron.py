@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from trainium_cdk.catalog import Framework, NeuronRelease, Stack, evaluate, nearest
+from trainium_cdk.catalog.stack import alternatives
 from trainium_cdk.checks.rule import Rules, duplicates, error, info, inventories, listed, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.problems import KeyPath
@@ -37,7 +38,7 @@ def versions_are_compatible(env: Environment) -> Iterator[Problem]:
         verdict = evaluate(env.catalog, stack)
         if verdict.level == "works" and verdict.statement is None:
             continue
-        better = nearest(env.catalog, stack)
+        better = _recommended(env, stack) or nearest(env.catalog, stack)
         at, value = _place(env, cluster, verdict.part)
         if verdict.level == "cannot":
             yield error(at, verdict.reason, _fix(env, cluster, stack, better), value=value, engine=cluster.engine.name)
@@ -162,6 +163,21 @@ def _place(env: Environment, cluster: Inventory, part: str) -> tuple[KeyPath, st
     return _key(cluster, part), effective[part]
 
 
+def _recommended(env: Environment, stack: Stack) -> Stack | None:
+    """What AWS recommends for the nodes, where the file names no other framework and it works there; on Slurm with the fewest changes."""
+    of = [env.catalog.recommended(family) for family in stack.families]
+    if env.bootstrap.framework is not None:
+        return None
+    same = [
+        other
+        for other in alternatives(env.catalog, stack)
+        if all(r and (r.framework, r.release) == (other.framework, other.release) for r in of)
+        and evaluate(env.catalog, other).level == "works"
+        and evaluate(env.catalog, other).statement is None
+    ]
+    return min(same, key=lambda other: (other.system != stack.system, other.ami != stack.ami), default=None)
+
+
 def _fix(env: Environment, cluster: Inventory, stack: Stack, better: Stack | None) -> str:
     """What to write for the nearest stack that works."""
     if better is None:
@@ -170,8 +186,10 @@ def _fix(env: Environment, cluster: Inventory, stack: Stack, better: Stack | Non
         return f"describe a release that supports training on {listed(stack.families)} under catalog.releases"
     new = {"release": better.release, "framework": better.framework, "system": better.system, "ami": better.ami}
     old = {"release": stack.release, "framework": stack.framework, "system": stack.system, "ami": stack.ami}
-    changed = {p: f"'{v}'" if p == "ami" else v for p, v in new.items() if v and v != old[p]}
+    changed = {p: f"'{v}'" if v and p == "ami" else v for p, v in new.items() if v != old[p]}
     given = {"release": env.bootstrap.neuron_release, "framework": env.bootstrap.framework, "ami": env.eks.ami_release}
     follows = {p for p in changed if given.get(p, p) is None}  # what is not set is chosen automatically
     changed = {p: v for p, v in changed.items() if p not in follows} or changed
-    return "write " + listed(f"{'.'.join(map(str, _key(cluster, p)))}: {v}" for p, v in changed.items())
+    write = listed(f"{'.'.join(map(str, _key(cluster, p)))}: {v}" for p, v in changed.items() if v)
+    removed = "remove eks.ami_release" if "ami" in changed and not better.ami and env.eks.ami_release else ""
+    return ", and ".join(filter(None, [f"write {write}" if write else "", removed]))
