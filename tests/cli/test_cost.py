@@ -48,15 +48,17 @@ def test_what_is_unknown_has_its_page(cost: Any, capsys: pytest.CaptureFixture[s
         "\nall (`trn cost --live` asks AWS)\tunknown (known so far: 8.83)\tunknown (known so far: 354.46)\na month\t\t\n"
     )
     for line in (
-        "no price of Slurm controller: small, node management: 1 to 19 nodes; AWS publishes it at https://aws.amazon.com/pcs/pricing/",
+        "no price of Slurm controller: small, node management: 1 to 19 nodes; AWS publishes it at https://aws.amazon.com/pcs/pricing/; not found on 2026-11-26: copies of",
         "you can add prices to the environment file: catalog.prices.us-east-1, catalog.service_prices.us-east-1",
         "* read on AWS's page by others, and quoted by them: cloudwatch-dashboard-month",
         "catalogue: list prices of 2024-07-18 to 2026-07-15; --json has the source of each",
     ):
         assert line in captured.err
     found = json.loads("\n".join(cost("TrnPcsStack", *TUTORIAL, "--json")))
-    assert found["quotes"]["pcs-node-hour"] == {
-        "usd": None, "source": "", "date": "", "text": "", "why": "", "unit": "", "effective": "", "sku": "", "secondary": False, "capacity_block": False, "page": "https://aws.amazon.com/pcs/pricing/",
+    quote = found["quotes"]["pcs-node-hour"]
+    assert quote.pop("text").startswith("not found on 2026-11-26: copies of the Price List")
+    assert quote == {
+        "usd": None, "source": "", "date": "", "why": "", "unit": "", "effective": "", "sku": "", "secondary": False, "capacity_block": False, "page": "https://aws.amazon.com/pcs/pricing/",
     }  # fmt: skip
 
 
@@ -65,8 +67,8 @@ def test_every_region_of_the_catalogue(cost: Any) -> None:
     assert lines.keys() == set(CATALOG.zone_regions.values())
     assert lines["us-east-1"] == ["0.3624", "43.6640", ""]
     assert lines["us-west-2"] == lines["us-east-1"]
-    assert lines["ap-south-1"] == ["0.3842", "unknown", "1 of 10 prices are unknown"]
-    assert lines["ap-southeast-4"] == ["0.4272", "unknown", "1 of 10 prices are unknown"]
+    assert lines["ap-south-1"] == ["0.3842", "unknown", "1 of 10 prices are unknown (`trn cost --live` asks AWS)"]
+    assert lines["ap-southeast-4"] == ["0.4272", "unknown", "1 of 10 prices are unknown (`trn cost --live` asks AWS)"]
     assert lines["sa-east-1"] == [
         "unknown",
         "unknown",

@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 
 from sandbox import LocalAws
 from tests.credentials import session
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.live import aws as connection
 from trainium_cdk.cli import app as cli
 
@@ -18,6 +19,7 @@ Run = Callable[..., tuple[int, list[str]]]
 TUTORIAL = ("--env", "tests/environments/tutorial.yaml")
 EKS = ("TrnEksStack",)
 PCS = {"service": "AWSParallelComputingService", "unit": "Hrs"}
+PCS_LOOKED_FOR = next(u for u in Catalog.load().unknown_prices if u.covers("pcs-node-hour", "us-east-1"))
 CONTROLLER = {**PCS, "usage": "SlurmController-Small", "price": "0.5", "text": "for a small Slurm controller"}
 NODE = {**PCS, "usage": "NodeManagement", "price": "0.0625", "text": "for node management"}
 
@@ -137,7 +139,7 @@ def test_throttled_to_the_end(cost: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     ("products", "expected"),
     [
         ([], ["node management: 1 to 19 nodes\tunknown\tunknown\tunknown", "no price of Slurm controller: small, node management: 1 to 19 nodes; "
-          "AWS publishes it at https://aws.amazon.com/pcs/pricing/",
+          f"AWS publishes it at https://aws.amazon.com/pcs/pricing/; not found on {PCS_LOOKED_FOR.date}: {PCS_LOOKED_FOR.searched}",
           "the Price List names no service for it; AWS publishes it at https://aws.amazon.com/pcs/pricing/: pcs-small-controller-hour "
           "(unknown), pcs-node-hour (unknown)"]),
         ([CONTROLLER, NODE, {**CONTROLLER, "usage": "Accounting-Small", "text": "for accounting of a small Slurm controller", "price": "0.3"}],

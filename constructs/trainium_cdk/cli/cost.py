@@ -97,9 +97,12 @@ def _totals(found: Estimate) -> dict[str, Any]:
     if "items" not in found:
         return {"idle": None, "full": None, **found}
     unknown = {*found["unknown_idle"], *found["unknown_full"]}
+    asked = any(quote["why"] for quote in found["quotes"].values())
     return {
         **{n: found[f"{n}_hour"] for n in TOTALS},
-        "note": f"{len(unknown)} of {len(found['items'])} prices are unknown" if unknown else "",
+        "note": f"{len(unknown)} of {len(found['items'])} prices are unknown{'' if asked else f' ({ASK})'}"
+        if unknown
+        else "",
     }
 
 
@@ -121,12 +124,14 @@ def _show(made: Estimate, *, live: bool) -> None:
     say(f"{region}; not counted: {', '.join(made['not_counted'])}")
     if known := [f"{what} {_usd(usd)} USD" for name, what in made["rates"].items() if (usd := quotes[name]["usd"])]:
         say(f"paid by use: {', '.join(known)}")
-    unknown: dict[str, list[str]] = {}
+    unknown: dict[tuple[str, str], list[str]] = {}
     for item in made["items"]:
         if item["full"] is None:
-            unknown.setdefault(quotes[item["price"]]["page"], []).append(item["what"])
-    for page, whats in unknown.items():
-        say(f"no price of {', '.join(whats)}" + (f"; AWS publishes it at {page}" if page else ""))
+            quote = quotes[item["price"]]
+            unknown.setdefault((quote["page"], quote["text"]), []).append(item["what"])
+    for (page, text), whats in unknown.items():
+        parts = [f"no price of {', '.join(whats)}", f"AWS publishes it at {page}" if page else "", text]
+        say("; ".join(filter(None, parts)))
     if unknown:
         say(f"you can add prices to the environment file: catalog.prices.{region}, catalog.service_prices.{region}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -77,7 +77,7 @@ class Quote:
         usd: for its unit; None if it is not known.
         source: `environment file`, `Price List` or `catalogue`; empty if it is not known.
         date: the day on which it was published, as `2026-08-10`; empty if that is not known.
-        text: AWS's own description, of the Price List; of the catalogue what was read.
+        text: AWS's own description, of the Price List; of the catalogue what was read, also where that had no price.
         unit, effective, sku: of the Price List: its unit, the day from which the price applies, and the product's SKU (of a price with
             a surcharge: both SKUs, the later day).
         why: why the Price List has none; empty if it has, or was not asked.
@@ -156,8 +156,11 @@ class Target:
             return Quote(usd, "environment file")
         live = self.live.get(name, Quote())
         usd = dated.get(region, {}).get(name)
-        if live.usd is not None or usd is None:
+        if live.usd is not None:
             return live
+        if usd is None:
+            looked_for = next((one for one in catalog.unknown_prices if one.covers(name, region)), None)
+            return replace(live, text=f"not found on {looked_for.date}: {looked_for.searched}") if looked_for else live
         source = catalog.price_sources[region][name]
         return Quote(
             usd, "catalogue", str(source.date), source.text, live.why,
