@@ -52,6 +52,18 @@ if [ -e /etc/standin/driver-does-not-build ]; then
   exit 1
 fi
 """
+# The package loads what dkms has built, and unloads it before it is removed; it cannot load it over another version
+DKMS_BUILT = """mkdir -p "/lib/modules/$kernel/extra"
+echo {version} >"/lib/modules/$kernel/extra/neuron.version"
+if [ -e /sys/module/neuron/version ] && [ "$(cat /sys/module/neuron/version)" != {version} ]; then
+  echo "modprobe: ERROR: could not insert 'neuron': File exists"
+  exit 1
+fi
+"""
+DKMS_PREUN = """[ "$1" = 0 ] || exit 0 # an update
+rm -f "/lib/modules/$(uname -r)/extra/neuron.version"
+[ ! -e /sys/module/neuron/version ] || rmmod neuron
+"""
 EFA_INSTALLER = """#!/bin/sh
 set -e
 [ "$1" = --yes ]
@@ -215,20 +227,32 @@ Stand-in.
 %install
 {install}
 {post}
+{preun}
 %files
 {files}
 """
 
 
 def _rpm(
-    repository: Path, work: Path, name: str, version: str, path: str, text: str, *, post: str = "", provides: str = ""
+    repository: Path,
+    work: Path,
+    name: str,
+    version: str,
+    path: str,
+    text: str,
+    *,
+    post: str = "",
+    preun: str = "",
+    provides: str = "",
 ) -> None:
     source = work / "payload"
     source.write_text(text)
     spec = work / f"{name}-{version}.spec"
     install = f"install -D -m 0755 {source} %{{buildroot}}{path}"
     post = f"%post\n{post}" if post else ""
-    spec.write_text(SPEC.format(name=name, version=version, install=install, files=path, post=post, provides=provides))
+    preun = f"%preun\n{preun}" if preun else ""
+    given = {"name": name, "version": version, "install": install, "files": path, "provides": provides}
+    spec.write_text(SPEC.format(post=post, preun=preun, **given))
     _run(["rpmbuild", "-bb", "--quiet", "--define", f"_topdir {work}", "--define", f"_rpmdir {repository}", spec])
 
 
@@ -241,8 +265,9 @@ def _yum(folder: Path, work: Path, vendor: Key) -> None:
             path, text = f"/opt/aws/neuron/share/{name}", version
             if name == "aws-neuronx-tools":
                 path, text = "/opt/aws/neuron/bin/neuron-ls", NEURON_LS
-            post = DKMS_POSTINST.removeprefix("#!/bin/sh\n") if name.endswith("dkms") else ""
-            _rpm(repository, work, name, version, path, text, post=post)
+            dkms = name.endswith("dkms")
+            post = DKMS_POSTINST.removeprefix("#!/bin/sh\n") + DKMS_BUILT.format(version=version) if dkms else ""
+            _rpm(repository, work, name, version, path, text, post=post, preun=DKMS_PREUN if dkms else "")
     shutil.copytree(repository, folder / "yum-unsigned")
     gpg = shutil.which("gpg")
     sign = ["rpmsign", "--addsign", "--define", f"_gpg_name {vendor.fingerprint}", "--define", f"__gpg {gpg}"]

@@ -72,6 +72,8 @@ class Node:
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
         target = self.path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_symlink():  # an absolute one leads out of the root, to this machine's own file
+            target.unlink()
         target.write_text(text)
         target.chmod(mode)
 

@@ -9,7 +9,18 @@ import pytest
 
 from tests.support import golden
 from trainium_cdk import checks, settings
-from trainium_cdk.catalog import Catalog, CatalogOverrides, Need, Stack, best_ami, choose, evaluate, nearest, python_of
+from trainium_cdk.catalog import (
+    Catalog,
+    CatalogOverrides,
+    Need,
+    Stack,
+    best_ami,
+    choose,
+    driver_fits,
+    evaluate,
+    nearest,
+    python_of,
+)
 from trainium_cdk.catalog.models import numbers
 from trainium_cdk.catalog.stack import FrameworkChoice, alternatives
 
@@ -65,11 +76,11 @@ def test_every_combination_on_slurm() -> None:
 
 
 def test_every_combination_on_eks() -> None:
-    """Driver 2.29 (node images from 2026-07-14, and so EKS's newest) needs runtime 2.33 (Neuron 2.31); runtime 2.32 (Neuron 2.30) needs driver 2.27
-    (node images from 2026-04-09)."""
+    """Driver 2.29 (node images from 2026-07-14) needs runtime 2.33 (Neuron 2.31); runtime 2.32 (Neuron 2.30) needs driver 2.27 (node images
+    from 2026-04-09). Where no image is named, nodes have a driver that fits."""
     for family, release, framework, ami, version in EKS:
         at = numbers(release)
-        too_new = (ami is None or ami >= "20260714") and at < (2, 31)
+        too_new = ami is not None and ami >= "20260714" and at < (2, 31)
         too_old = ami is not None and ami < "20260409" and at >= (2, 30)
         verdict = evaluate(CATALOG, eks(family, release, framework, ami, version))
         assert bool(verdict) is (trains(family, release, framework) and not too_new and not too_old), (
@@ -118,9 +129,8 @@ def test_defaults_are_supported(engine: str, family: str) -> None:
     """What a new environment of each engine and family gets is supported, and refused by no rule of versions."""
     need = Need("slurm", (family,), "ubuntu2404") if engine == "slurm" else Need("eks", (family,))
     release, framework = choose(CATALOG, (need,))
-    ami = best_ami(CATALOG, release=release, framework=framework, version="1.35")
     stack = (
-        slurm(family, release, framework, "ubuntu2404") if engine == "slurm" else eks(family, release, framework, ami)
+        slurm(family, release, framework, "ubuntu2404") if engine == "slurm" else eks(family, release, framework, None)
     )
     assert evaluate(CATALOG, stack).level == "works"
     # "stay on Neuron 2.28 and PyTorch 2.9" on trn1, which TorchNeuron does not support; TorchNeuron elsewhere
@@ -139,6 +149,36 @@ def test_the_default_environment_is_such_a_default() -> None:
     assert env.node_image
     assert env.node_image.version == "1.35.6-20260625"
     assert not [p for p in checks.check(env) if p.rule == "versions_are_compatible"]
+
+
+@pytest.mark.parametrize("version", [*MINORS, "1.37"])
+@pytest.mark.parametrize("release", CATALOG.releases)
+def test_nodes_of_every_release_have_a_driver_that_fits(release: str, version: str) -> None:
+    """The newest known image whose driver is compatible; else the release's own driver, on the newest known image; else refused."""
+    known, amis = CATALOG.release(release), CATALOG.amis(version)
+    best = best_ami(CATALOG, release=release, version=version)
+    env = settings.validate(
+        {"bootstrap": {"neuron_release": release, "framework": "none"}, "eks": {"version": version}}
+    )
+    stack = eks("trn1", release, "none", None, version)
+    fits = driver_fits(CATALOG, stack.driver or "", release, stack.runtime)
+    newer = [ami for date, ami in amis.items() if best is None or date > best]
+    assert not any(driver_fits(CATALOG, ami.driver, release, stack.runtime) for ami in newer)
+    if best:
+        assert (env.node_image, env.node_driver, stack.driver) == (amis[best], None, amis[best].driver)
+    elif numbers(known.dkms) >= (2, 29):  # as new as that of the newest image
+        assert env.node_image == (amis[max(amis)] if amis else None)
+        assert env.node_driver == stack.driver == known.dkms
+    else:  # it would be a downgrade, on an unknown image
+        assert (version, env.node_image, env.node_driver) == ("1.37", None, None)
+        assert "driver 2.29.0.0 or newer (EKS's newest node image)" in evaluate(CATALOG, stack).reason
+        return
+    assert fits
+
+
+def test_some_releases_have_an_image_and_some_install_their_driver() -> None:
+    chosen = {r: best_ami(CATALOG, release=r, version="1.35") for r in ("2.28.1", "2.30.0", "2.31.0", "2.33.0")}
+    assert chosen == {"2.28.1": "20260625", "2.30.0": "20260625", "2.31.0": "20260714", "2.33.0": None}
 
 
 @pytest.mark.parametrize(
@@ -256,13 +296,13 @@ def rows() -> list[Stack]:
 def described(stack: Stack) -> str:
     """One line: the stack, the verdict, why, and the nearest that works."""
     verdict, better = evaluate(CATALOG, stack), nearest(CATALOG, stack)
-    nodes = stack.system if stack.engine == "slurm" else f"k8s {stack.version}, AMI {stack.ami or 'newest'}"
+    nodes = stack.system if stack.engine == "slurm" else f"k8s {stack.version}, AMI {stack.ami or 'chosen'}"
     line = f"{stack.engine:5} {stack.families[0]:5} {nodes:22} {stack.release} {stack.framework:12} {verdict.level:11}"
     why = verdict.reason or (str(verdict.statement) if verdict.statement else "")
     part = f"{verdict.part}: " if why else ""
     if better and better != stack and (verdict.level == "cannot" or verdict.statement):
         parts = {"release": better.release, "framework": better.framework, "system": better.system, "ami": better.ami}
-        changed = [f"{k} {v or 'newest'}" for k, v in parts.items() if v != getattr(stack, k)]
+        changed = [f"{k} {v or 'chosen'}" for k, v in parts.items() if v != getattr(stack, k)]
         why += f" -> {', '.join(changed)}"
     return f"{line} {part}{why}".rstrip()
 

@@ -13,13 +13,14 @@ import pytest
 from ruamel.yaml import YAML
 
 from sandbox.kubernetes import volcano
+from sandbox.paths import HOME as ROOT
 from tests.support import completed
 from trainium_cdk import outputs, settings
 from trainium_cdk._cdk.interfaces import Layout, interfaces
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import access, charts, kueue, manifests, network_policies
 from trainium_cdk.eks.installation import Installation
-from trainium_cdk.eks.user_data import ApiServer, user_data
+from trainium_cdk.eks.user_data import NEURON_FINGERPRINT, ApiServer, Driver, user_data
 from trainium_cdk.settings import Environment
 
 CATALOG = Catalog.load()
@@ -122,6 +123,37 @@ def test_user_data_is_mime_that_cloud_init_reads(tmp_path: Path) -> None:
     script.write_text(found["text/x-shellscript"])
     checked = completed(["shellcheck", script])
     assert (checked.returncode, checked.stdout) == (0, "")
+
+
+DRIVER = Driver("2.31.7.0", "https://yum.example.com/neuron", "https://yum.example.com/key.pub")
+
+
+def test_the_driver_is_installed_before_the_users_own_script(tmp_path: Path) -> None:
+    """In a part of its own: cloud-init runs the others, too, if it fails. tests/bootstrap runs it."""
+    own = "#!/bin/sh\nmodinfo neuron\n"
+    message = email.message_from_string(user_data(huge_pages="5Gi", lnc=2, driver=DRIVER, own=own))
+    scripts = [str(p.get_payload()) for p in message.walk() if p.get_content_type() == "text/x-shellscript"]
+    assert [s.strip() for s in scripts[1:]] == [DRIVER.script.strip(), own.strip()]
+    script = tmp_path / "script.sh"
+    script.write_text(DRIVER.script)
+    checked = completed(["shellcheck", script])
+    assert (checked.returncode, checked.stdout) == (0, "")
+    hostile = Driver("1; reboot", "https://x/$(reboot)", "https://x/`reboot`").script
+    assert "wanted='1; reboot'" in hostile
+    assert "'https://x/`reboot`'" in hostile
+
+
+def test_user_data_with_everything_fits_into_an_instance() -> None:
+    """EC2 takes 16 KiB, and `eks.node_groups[].user_data` may have 12,000 bytes of it."""
+    everything = user_data(
+        huge_pages="5Gi", locked_memory=True, local_storage=True, lustre=True, lnc=2, driver=DRIVER, own="#" * 12_000
+    )
+    assert len(everything.encode()) <= 16 * 1024
+
+
+def test_the_key_is_the_one_that_slurm_nodes_expect() -> None:
+    settings = (ROOT / "bootstrap/lib/settings.sh").read_text()
+    assert f"[TRN_NEURON_KEY_FINGERPRINT]={NEURON_FINGERPRINT}\n" in settings
 
 
 def test_user_data_of_an_own_image() -> None:

@@ -136,6 +136,29 @@ def test_a_second_cluster_of_the_stack_keeps_its_sizes_too() -> None:
     assert all(name in str(allowed) for name in clusters)
 
 
+def test_nodes_install_a_driver_that_was_named() -> None:
+    found = template(lambda s: one(s, neuron_driver="2.31.7.0"), "us-west-2")
+    data = only(found, "EC2::LaunchTemplate")["LaunchTemplateData"]["UserData"]["Fn::Base64"]
+    assert "wanted=2.31.7.0\n" in data
+    assert "baseurl=https://yum.repos.neuron.amazonaws.com\n" in data
+    assert "wanted=" not in str(only(template(one, "us-west-2"), "EC2::LaunchTemplate"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"neuron_driver": "latest"}, r"neuron_driver = latest: not a version\. Fix: write that of aws-neuronx-dkms"),
+        (
+            {"neuron_driver": "2.31.7.0", "image_id": "ami-0123456789abcdef0", "service_cidr": "172.20.0.0/16"},
+            "neuron_driver = 2.31.7.0, but image_id is given: your own image has its driver. Fix: remove one",
+        ),
+    ],
+)
+def test_a_driver_that_cannot_be_installed_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        template(lambda s: one(s, **given), "us-west-2")
+
+
 def test_a_capacity_reservation_may_be_a_token() -> None:
     def build(scope: Stack) -> None:
         reservation = ec2.CfnCapacityReservation(

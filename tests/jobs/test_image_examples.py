@@ -10,11 +10,14 @@ from packaging.requirements import Requirement
 
 from sandbox.paths import HOME as ROOT
 from tests.bootstrap.test_scripts import FOLDER as BOOTSTRAP
+from trainium_cdk import outputs, settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import ImageError
-from trainium_cdk.jobs import images
+from trainium_cdk.jobs import Finetune, JobError, images
 from trainium_cdk.jobs.image_examples import EXAMPLES, find
 from trainium_cdk.jobs.kinds import finetune
+from trainium_cdk.jobs.plan import plan
+from trainium_cdk.outputs import EksCluster
 
 CATALOG = Catalog.load()
 TORCHNEURON = ROOT / "examples/torchneuron"
@@ -103,3 +106,34 @@ def test_an_example_is_found_from_anywhere(name: str, tmp_path: Path, monkeypatc
 def test_what_is_no_folder_and_no_example_is_refused(name: str) -> None:
     with pytest.raises(ImageError, match=r"is not a folder\. Name the one with the Dockerfile, or an example: torchn"):
         find(Path(name))
+
+
+OWN = "111122223333.dkr.ecr.us-east-2.amazonaws.com/trn@sha256:" + "0" * 64
+"""As `trn image build` prints it."""
+
+
+def cluster(framework: str) -> EksCluster:
+    """The cluster that an environment describes, before it is deployed."""
+    text = f"region: us-east-2\nbootstrap: {{framework: {framework}}}\neks: {{node_groups: [{{instance_type: trn2.48xlarge}}]}}"
+    exported = outputs.eks_outputs(settings.parse(text), bucket="not-deployed")
+    made = outputs.parse("TrnEksStack", "us-east-2", {key: value for key, (value, _) in exported.items()})
+    assert isinstance(made, EksCluster)
+    return made
+
+
+def test_what_the_message_says_to_build_is_accepted() -> None:
+    native = cluster("torch-native")
+    assert native.neuron_driver == CATALOG.release("2.33.0").dkms
+    with pytest.raises(JobError, match=r"\(trn image build torchneuron\), and give the name that it prints as --image"):
+        plan(Finetune(), native)
+    for job in (Finetune(image=OWN), Finetune(image=OWN.replace("@sha256:" + "0" * 64, ":src-0123456789abcdef"))):
+        assert plan(job, native).job.image == job.image
+
+
+def test_an_image_with_torchneuron_does_not_run_on_nodes_for_torch_xla() -> None:
+    xla = cluster("torch-xla")
+    assert xla.neuron_driver != CATALOG.release("2.33.0").dkms
+    with pytest.raises(
+        JobError, match=r"finetune runs with Neuron SDK 2\.33\.0, whose runtime .* is for driver 2\.31\.7\.0, but"
+    ):
+        plan(Finetune(image=OWN), xla)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from trainium_cdk.catalog.stack import Stack as Stack
     from trainium_cdk.catalog.stack import Verdict as Verdict
     from trainium_cdk.catalog.stack import best_ami as best_ami
+    from trainium_cdk.catalog.stack import boot_driver as boot_driver
     from trainium_cdk.catalog.stack import choose as choose
     from trainium_cdk.catalog.stack import driver_fits as driver_fits
     from trainium_cdk.catalog.stack import evaluate as evaluate

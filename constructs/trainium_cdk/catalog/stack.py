@@ -37,7 +37,7 @@ class Stack:
         driver: version of aws-neuronx-dkms on the nodes; None = not known.
         runtime: version of the Neuron runtime that jobs load.
         version: version of ParallelCluster, or of Kubernetes (for example 1.35); None = the catalogue's default.
-        ami: release date of the EKS node image; None = another image, or the newest.
+        ami: release date of the EKS node image; None = the one that is chosen (see `best_ami`), or another image.
     """
 
     engine: str
@@ -87,10 +87,12 @@ class Stack:
         image: str | None = None,
         custom_ami: bool = False,
     ) -> "Stack":
-        """EKS nodes: the driver is that of the node image, the runtime that of the container image.
+        """EKS nodes: the driver is that of the node image, or the release's where nodes install it; the runtime is that of the
+        container image.
 
         Args:
-            ami: None = EKS's newest, whose driver is at least as new as that of the newest known image.
+            ami: None = the newest known image whose driver is compatible; if there is none, nodes install the release's driver,
+                unless it is older than that of every known image: then EKS's newest image is used, with its driver.
             image: container image. If it is not given, or its runtime is not known, the release's runtime is assumed.
             custom_ami: the nodes use the user's own image, whose driver is not known.
 
@@ -100,7 +102,13 @@ class Stack:
         known = catalog.release(release)
         image = image or known.container
         runtime = (catalog.runtime_of(image) if image else None) or known.runtime
-        driver = None if custom_ami else _driver_of(catalog, version or catalog.eks.default, ami)
+        amis, driver = catalog.amis(version or catalog.eks.default), None
+        if not custom_ami and ami is None:
+            best = best_ami(catalog, release=release, version=version or catalog.eks.default)
+            installed = boot_driver(catalog, release=release, version=version or catalog.eks.default)
+            driver = amis[best].driver if best else installed or _newest_driver(catalog)
+        elif not custom_ami and ami in amis:
+            driver = amis[ami].driver
         return cls("eks", tuple(families), release, framework, NODE_SYSTEM, driver, runtime, version, ami)
 
 
@@ -259,29 +267,49 @@ def choose(
     return release or catalog.default_release, framework or "torch-xla"
 
 
-def driver_fits(catalog: Catalog, driver: str, release: str) -> bool:
+def driver_fits(catalog: Catalog, driver: str, release: str, runtime: str | None = None) -> bool:
     """Whether a driver is compatible with the runtime of a release, and not older than AWS wants it for this runtime.
+
+    Args:
+        runtime: the one of an image for the release. Default: the release's.
 
     Raises:
         UnknownCatalogEntry: the release is not in the catalogue.
     """
     known = catalog.release(release)
-    stack = Stack("eks", (), release, "none", NODE_SYSTEM, driver, known.runtime, ami="known")
+    stack = Stack("eks", (), release, "none", NODE_SYSTEM, driver, runtime or known.runtime, ami="known")
     return not any(_driver_obstacles(catalog, stack)) and not _older_driver(stack, known)
 
 
 @lru_cache(maxsize=1024)
-def best_ami(catalog: Catalog, *, release: str, framework: FrameworkChoice, version: str) -> str | None:
+def best_ami(catalog: Catalog, *, release: str, version: str) -> str | None:
     """Date of the newest known EKS node image whose driver is compatible with the release's training image.
 
-    None if there is none, for example for a release that is newer than every known node image. EKS then uses its
-    newest.
+    None if there is none, for example for a release that is newer than every known node image. Nodes then install the
+    release's own driver when they start.
     """
-    for ami in catalog.amis(version):
-        stack = Stack.eks(catalog, (), release=release, framework=framework, version=version, ami=ami)
-        if not any(_driver_obstacles(catalog, stack)) and not _older_driver(stack, catalog.release(release)):
-            return ami
-    return None
+    known = catalog.release(release)
+    runtime = (catalog.runtime_of(known.container) if known.container else None) or known.runtime
+    return next(
+        (date for date, ami in catalog.amis(version).items() if driver_fits(catalog, ami.driver, release, runtime)),
+        None,
+    )
+
+
+@lru_cache(maxsize=1024)
+def boot_driver(catalog: Catalog, *, release: str, version: str) -> str | None:
+    """The driver that EKS nodes install when they start: the release's, where no known node image has a compatible one.
+
+    None: an image has one, or the release's driver is older than that of every known image, so that it may not build on them.
+    """
+    wanted, newest = catalog.release(release).dkms, _newest_driver(catalog)
+    older = newest is not None and numbers(wanted) < numbers(newest)
+    return None if older or best_ami(catalog, release=release, version=version) else wanted
+
+
+def _newest_driver(catalog: Catalog) -> str | None:
+    drivers = (ami.driver for of in catalog.eks.amis.values() for ami in of.values())
+    return max(drivers, key=numbers, default=None)
 
 
 def _stack(catalog: Catalog, need: Need, release: str, framework: FrameworkChoice) -> Stack:
@@ -295,7 +323,6 @@ def _stack(catalog: Catalog, need: Need, release: str, framework: FrameworkChoic
         release=release,
         framework=framework,
         version=need.version,
-        ami=best_ami(catalog, release=release, framework=framework, version=need.version or catalog.eks.default),
         custom_ami=need.custom_ami,
     )
 
@@ -347,17 +374,9 @@ def _driver_obstacles(catalog: Catalog, stack: Stack) -> Iterator[tuple[Part, st
 
 
 def _older_driver(stack: Stack, release: NeuronRelease) -> bool:
-    if stack.driver is None or stack.runtime != release.runtime or (not stack.installed and stack.ami is None):
+    if stack.driver is None or stack.runtime != release.runtime:
         return False
     return numbers(stack.driver) < numbers(release.dkms)
-
-
-def _driver_of(catalog: Catalog, kubernetes: str, ami: str | None) -> str | None:
-    if ami is None:
-        newest = max(catalog.eks.amis, default=None)
-        return next(iter(catalog.eks.amis[newest].values())).driver if newest else None
-    node = catalog.amis(kubernetes).get(ami)
-    return node.driver if node else None
 
 
 def _statements(catalog: Catalog, stack: Stack, release: NeuronRelease) -> Iterator[tuple[Part, Statement]]:

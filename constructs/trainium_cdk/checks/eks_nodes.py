@@ -74,17 +74,26 @@ def node_image_is_known(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def node_image_is_pinned(env: Environment) -> Iterator[Problem]:
-    groups_without = [g.name for _, g in groups(env) if not g.custom_ami]
-    known = env.bootstrap.neuron_release in (None, *env.catalog.releases) and env.catalog.amis(env.kubernetes_version)
-    if not groups_without or env.eks.ami_release or not known or env.node_image:
+def driver_is_installed(env: Environment) -> Iterator[Problem]:
+    """No known node image has a driver for the Neuron release: nodes install it, for which they need the internet."""
+    known = env.bootstrap.neuron_release in (None, *env.catalog.releases)
+    driver = env.node_driver if known else None
+    named = [g.name for _, g in groups(env) if not g.custom_ami]
+    if not driver or not named:
         return
-    yield info(
-        (*_AT, "ami_release"),
-        f"no known node image for Kubernetes {env.kubernetes_version} has a driver that is compatible with Neuron "
-        f"{env.release.version}, so that {listed(groups_without)} will use EKS's newest image, with whatever driver it has",
-        "set an image whose driver you know: the date of its release in eight digits, in quotes, year first (releases of awslabs/amazon-eks-ami)",
-    )
+    image, at = env.node_image, (*_AT, "ami_release")
+    has = f"the newest known image, {image.version}, has Neuron driver {image.driver}" if image else "no image is known"
+    text = f"{has}, and the runtime {env.release.runtime} of Neuron {env.release.version} is for driver {driver}"
+    fix = f"an image with driver {driver}: node_groups[].custom_ami, or ami_release of a newer EKS image (releases of awslabs/amazon-eks-ami)"
+    if env.network.reaches_internet:
+        yield info(
+            at,
+            f"{text}. Each node of {listed(named)} installs it when it starts, in a few minutes",
+            f"to save them, give {fix}",
+        )
+    else:
+        allow = "write network.existing.internet: true" if env.network.existing else "write nat: one"
+        yield error(at, f"{text}, which nodes without access to the internet cannot install", f"{allow}, or give {fix}")
 
 
 @RULES.add

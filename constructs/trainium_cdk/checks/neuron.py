@@ -47,6 +47,8 @@ def versions_are_compatible(env: Environment) -> Iterator[Problem]:
             what = (
                 "it runs, but AWS does not support it" if verdict.level == "unsupported" else "AWS advises against it"
             )
+            if verdict.part == "ami":
+                what = f"driver {stack.driver} with runtime {stack.runtime}: {what}"
             fix = (
                 _fix(env, cluster, stack, better)
                 if better and evaluate(env.catalog, better).statement is None
@@ -156,7 +158,7 @@ def _place(env: Environment, cluster: Inventory, part: str) -> tuple[KeyPath, st
         "release": env.release.version,
         "framework": env.framework,
         "system": slurm.os if slurm else "",
-        "ami": env.node_image.version.rpartition("-")[2] if env.node_image else "(EKS's newest)",
+        "ami": env.eks.ami_release or (env.node_image.version.rpartition("-")[2] if env.node_image else ""),
     }
     if values[part] is None and values["release"] is not None:
         part = "release"
@@ -191,5 +193,6 @@ def _fix(env: Environment, cluster: Inventory, stack: Stack, better: Stack | Non
     follows = {p for p in changed if given.get(p, p) is None}  # what is not set is chosen automatically
     changed = {p: v for p, v in changed.items() if p not in follows} or changed
     write = listed(f"{'.'.join(map(str, _key(cluster, p)))}: {v}" for p, v in changed.items() if v)
-    removed = "remove eks.ami_release" if "ami" in changed and not better.ami and env.eks.ami_release else ""
-    return ", and ".join(filter(None, [f"write {write}" if write else "", removed]))
+    removed = "ami" in changed and not better.ami and env.eks.ami_release
+    removal = f"remove eks.ami_release: nodes then have driver {better.driver}" if removed else ""
+    return ", and ".join(filter(None, [f"write {write}" if write else "", removal]))

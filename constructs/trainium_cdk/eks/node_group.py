@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from trainium_cdk.eks.groups import ExistingNodeGroup, NodeGroup
 from trainium_cdk.eks.launch import Sizes, managed_group
 from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.rules import check_group
-from trainium_cdk.eks.user_data import user_data
+from trainium_cdk.eks.user_data import Driver, user_data
 from trainium_cdk.eks.view import AnyCluster, view_of
 from trainium_cdk.outputs import Fleet
 from trainium_cdk.outputs.eks import group_fleet
@@ -86,6 +87,8 @@ class TrnNodeGroup(Construct):
         root_volume_size: Default: 500 GiB.
         local_storage: The instance's NVMe disks as one RAID-0 volume for containers and scratch data. Default: True.
         lnc: Physical NeuronCores of one logical NeuronCore. Default: the instance type's own, 2 on trn2.
+        neuron_driver: Version of aws-neuronx-dkms that nodes install before they join the cluster, for example 2.31.7.0; a node that
+            cannot does not join. They need the internet, or a mirror (the catalogue's `repositories`). Default: the image's driver.
         startup_script: Your own script, which each node runs as root before it joins the cluster. It must not contain secrets.
             Default: none.
         image_id: Your own image, derived from the EKS AL2023 Neuron image. Default: EKS's image.
@@ -102,7 +105,7 @@ class TrnNodeGroup(Construct):
 
     Raises:
         UnknownCatalogEntry: the catalogue does not have the instance type.
-        ValueError: `image_id` is given without `service_cidr`, or a value is not one that the argument can have.
+        ValueError: `image_id` is given without `service_cidr` or with `neuron_driver`, or a value is not one that the argument can have.
     """
 
     role: iam.IRole
@@ -136,6 +139,7 @@ class TrnNodeGroup(Construct):
         root_volume_size: Size | None = None,
         local_storage: bool = True,
         lnc: int | None = None,
+        neuron_driver: str | None = None,
         startup_script: str | None = None,
         image_id: str | None = None,
         service_cidr: str | None = None,
@@ -159,6 +163,10 @@ class TrnNodeGroup(Construct):
             raise ValueError(
                 f"{self.node.path}: image_id is given without service_cidr. Give the IPv4 network of the cluster's services "
                 "(`aws eks describe-cluster`: kubernetesNetworkConfig), which nodes with your own image need"
+            )
+        if image_id and neuron_driver:
+            raise ValueError(
+                f"{self.node.path}: neuron_driver = {neuron_driver}, but image_id is given: your own image has its driver. Fix: remove one"
             )
         self.name = name = name or Names.unique_resource_name(self, max_length=40, separator="-").lower()
         """The value of the label `trainium-cdk/node-group` on its nodes."""
@@ -211,6 +219,7 @@ class TrnNodeGroup(Construct):
             local_storage=local_storage and kind.nvme.count > 0,
             lustre=bool(storage and storage.has_lustre) if lustre is None else lustre,
             lnc=lnc,
+            driver=_driver(self, neuron_driver, catalog) if neuron_driver else None,
             own=startup_script,
             cluster=view.api_server(service_cidr) if image_id and service_cidr else None,
         )
@@ -306,6 +315,7 @@ class TrnNodeGroup(Construct):
             root_volume_size=gibibytes(settings.root_volume_gib),
             local_storage=settings.local_storage,
             lnc=settings.lnc,
+            neuron_driver=None if settings.custom_ami else environment.node_driver,
             startup_script=settings.user_data,
             image_id=settings.custom_ami,
             release_version=image.version if image else None,
@@ -368,6 +378,14 @@ class TrnNodeGroup(Construct):
 
 _ON_OFF = {"auto": None, "on": True, "off": False}
 _EFA = {value: word for word, value in _ON_OFF.items()}
+
+
+def _driver(construct: Construct, version: str, catalog: Catalog) -> Driver:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)+", version):
+        raise ValueError(
+            f"{construct.node.path}: neuron_driver = {version}: not a version. Fix: write that of aws-neuronx-dkms, for example 2.31.7.0"
+        )
+    return Driver(version, str(catalog.repositories.yum), str(catalog.repositories.key))
 
 
 def _capacity_word(construct: Construct, given: object) -> CapacityType:

@@ -5,6 +5,7 @@ The scripts run before the kubelet starts (nodeadm-run waits for cloud-final), s
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -32,6 +33,73 @@ mkdir -p /opt/aws/neuron
 echo "NEURON_LOGICAL_NC_CONFIG={lnc}" > /opt/aws/neuron/logical_nc_config
 """
 
+_DRIVER = """\
+#!/bin/bash
+# The image has another Neuron driver than the jobs' runtime is for
+set -uo pipefail
+wanted={version}
+loaded() {{ sed 's/[^0-9.].*//' /sys/module/neuron/version 2> /dev/null; }}
+if [ "$(loaded)" = "$wanted" ]; then exit 0; fi
+# nodeadm, which joins the cluster, runs after this script, and only if this file is gone: whatever fails, the node does not join
+gate=/etc/systemd/system/nodeadm-run.service.d/trn-driver.conf
+mkdir -p "${{gate%/*}}"
+printf '[Unit]\nAssertPathExists=!%s\n' "$gate" > "$gate"
+systemctl daemon-reload
+fail() {{
+  echo "trn: no Neuron driver $wanted, so this node does not join the cluster: $1" | tee /dev/console
+  exit 1
+}}
+key=/etc/pki/rpm-gpg/RPM-GPG-KEY-aws-neuron home=$(mktemp -d)
+curl -fsSL --retry 5 --retry-all-errors --max-time 60 --create-dirs -o "$key" {key} || fail "cannot download {key}"
+found=$(gpg --homedir "$home" --batch --show-keys --with-colons "$key" | awk -F: '$1 == "pub" {{ p = 1 }} $1 == "fpr" && p {{ print $10; p = 0 }}')
+[ "$found" = {fingerprint} ] || fail "the key {key} has the fingerprint $found"
+rpm --import "$key"
+cat > /etc/yum.repos.d/neuron.repo << END
+[neuron]
+name=neuron
+baseurl={yum}
+enabled=0
+gpgcheck=1
+gpgkey=file://$key
+END
+# The package asks a server for PCI names, and hangs where it is not reached
+update-pciids() {{ :; }}
+export -f update-pciids
+# An update fails where the old driver is loaded: it is removed first, as by the images' own neuron-package-install.sh
+rpm -q aws-neuronx-dkms > /dev/null && {{ rpm --erase aws-neuronx-dkms || fail "the image's driver cannot be removed"; }}
+for attempt in 1 2 3 4 5; do
+  dnf -y --enablerepo=neuron --setopt=install_weak_deps=False install "aws-neuronx-dkms-$wanted" && break
+  sleep "${{TRN_RETRY_DELAY:-$((attempt * 10))}}"
+done
+modprobe neuron
+[ "$(loaded)" = "$wanted" ] || fail "the loaded one is '$(loaded)'; see /var/log/cloud-init-output.log and /var/lib/dkms/aws-neuronx/*/build/make.log"
+rm "$gate"
+"""
+NEURON_FINGERPRINT = "00FA2C1079260870A76D2C285749CAD8646D9185"
+"""Of the key that signs Neuron's packages ("Amazon AWS Neuron <neuron-maintainers@amazon.com>"), as Slurm nodes expect it, too."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Neuron's driver, which a node installs when it starts.
+
+    Attributes:
+        version: of aws-neuronx-dkms, for example 2.31.7.0.
+        yum: address of the repository.
+        key: address of the key that signs it.
+        fingerprint: of this key.
+    """
+
+    version: str
+    yum: str
+    key: str
+    fingerprint: str = NEURON_FINGERPRINT
+
+    @property
+    def script(self) -> str:
+        words = {"version": self.version, "yum": self.yum, "key": self.key, "fingerprint": self.fingerprint}
+        return _DRIVER.format(**{name: shlex.quote(word) for name, word in words.items()})
+
 
 @dataclass(frozen=True)
 class ApiServer:
@@ -54,6 +122,7 @@ def user_data(
     local_storage: bool = False,
     lustre: bool = False,
     lnc: int | None = None,
+    driver: Driver | None = None,
     own: str | None = None,
     cluster: ApiServer | None = None,
 ) -> str:
@@ -66,6 +135,7 @@ def user_data(
         local_storage: join the instance's NVMe disks into one RAID-0 volume for containers and their scratch data.
         lustre: install the Lustre client.
         lnc: physical NeuronCores of a logical one; None = the driver's default.
+        driver: None = the image's.
         own: the user's script, run after these.
         cluster: only for a custom image.
     """
@@ -74,6 +144,8 @@ def user_data(
     script += _LNC.format(lnc=lnc) if lnc else ""
     if script:
         parts.append(("text/x-shellscript", f"#!/bin/bash\nset -u\n{script}"))
+    if driver:
+        parts.append(("text/x-shellscript", driver.script))
     if own:
         parts.append(("text/x-shellscript", own))
     if config := _node_config(locked_memory, local_storage, cluster):

@@ -119,7 +119,8 @@ def eks_outputs(
     access_role: str = "",
 ) -> Exports:
     """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text."""
-    image = env.node_image if not any(group.custom_ami for group in env.eks.node_groups) else None
+    own = any(group.custom_ami for group in env.eks.node_groups)
+    image = None if own else env.node_image
     return cluster_outputs(
         eks_fleets(env),
         env.eks.queues,
@@ -136,7 +137,7 @@ def eks_outputs(
         shared_dir=env.storage.shared_dir,
         mount_dirs=",".join(env.storage.mount_dirs),
         kernel=(image and image.kernel) or env.catalog.eks.kernel,
-        neuron_driver=image.driver if image else "",
+        neuron_driver="" if own else env.node_driver or (image.driver if image else ""),
         neuron_release=env.release.version,
         framework=env.framework,
         bucket=bucket,

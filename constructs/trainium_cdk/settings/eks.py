@@ -263,7 +263,8 @@ class Eks(Section):
     reach the internet, HTTPS anywhere and the pods of the same job, and nothing else in the VPC."""
     ami_release: Annotated[str, StringConstraints(pattern=r"^[0-9]{8}$")] | None = None
     """Release date of the EKS Neuron node image, for example 20260625. Default: the newest known image whose Neuron driver is compatible
-    with the training image; if there is none, EKS's newest image."""
+    with the training image. If there is none: the newest known image, on which each node installs the Neuron release's own driver when it
+    starts, before it joins the cluster."""
     addon_versions: dict[
         str, Annotated[str, StringConstraints(pattern=r"^v[0-9]+\.[0-9]+\.[0-9]+-eksbuild\.[0-9]+$")]
     ] = Field(default_factory=dict)

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from trainium_cdk import engines
-from trainium_cdk.catalog import Catalog, CatalogOverrides, NeuronRelease, best_ami, choose
+from trainium_cdk.catalog import Catalog, CatalogOverrides, NeuronRelease, best_ami, boot_driver, choose
 from trainium_cdk.catalog.eks import Addon, Ami, Chart
 from trainium_cdk.problems import Source, wrong
 from trainium_cdk.settings.base import AccountId, Region, Settings, Version, refuse_duplicates
@@ -206,16 +206,22 @@ class Environment(Settings):
 
     @property
     def node_image(self) -> Ami | None:
-        """The EKS image of its node groups: that of `eks.ami_release`, else the newest that is compatible with the
-        Neuron release.
+        """The EKS image of its node groups: that of `eks.ami_release`, else the newest known one whose driver is compatible with the
+        Neuron release, else the newest known one, on which nodes install `node_driver`.
 
-        None if no known image is: EKS then uses its newest.
+        None if the catalogue has no image of the date, or of the Kubernetes version: EKS then uses its newest.
         """
         amis = self.catalog.amis(self.kubernetes_version)
-        date = self.eks.ami_release or best_ami(
-            self.catalog, release=self.release.version, framework=self.framework, version=self.kubernetes_version
-        )
-        return amis.get(date) if date else None
+        best = best_ami(self.catalog, release=self.release.version, version=self.kubernetes_version)
+        return amis.get(self.eks.ami_release or best or max(amis, default=""))
+
+    @property
+    def node_driver(self) -> str | None:
+        """The version of the Neuron driver that EKS nodes install when they start, where no known image has a compatible one; None =
+        they use the image's."""
+        if self.eks.ami_release:
+            return None
+        return boot_driver(self.catalog, release=self.release.version, version=self.kubernetes_version)
 
     @property
     def _chosen(self) -> tuple[str, Literal["torch-xla", "torch-native", "none"]]:

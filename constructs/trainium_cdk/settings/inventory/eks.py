@@ -42,14 +42,13 @@ class EksInventory(Inventory):
 
     def versions(self, release: str, families: tuple[str, ...]) -> Stack | None:
         env = self.env
-        image = env.node_image
         return Stack.eks(
             env.catalog,
             families,
             release=release,
             framework=env.framework,
             version=env.kubernetes_version,
-            ami=env.eks.ami_release or (image.version.rpartition("-")[2] if image else None),
+            ami=env.eks.ami_release,
             custom_ami=env.eks.has_own_images,
         )
 
