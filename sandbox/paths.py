@@ -32,6 +32,10 @@ BIN = Path(sys.executable).parent
 NODE_MODULES = HOME / "node_modules"
 SETUP = "make setup" if _CHECKOUT else "python -m sandbox setup"
 """The command that installs what is missing."""
+SLURM = "make slurm" if _CHECKOUT else "python -m sandbox.slurm_packages"
+"""The command that downloads Slurm."""
+KUBERNETES = "make kubernetes" if _CHECKOUT else "python -m sandbox.kubernetes build"
+"""The command that builds Kubernetes."""
 
 
 def environment(name: str) -> Path:

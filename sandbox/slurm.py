@@ -23,7 +23,7 @@ from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any, Self
 
-from sandbox import head_node, processes, slurm_accounting, slurm_packages, slurm_power, slurm_users
+from sandbox import head_node, paths, processes, slurm_accounting, slurm_packages, slurm_power, slurm_users
 from sandbox.processes import Started
 from sandbox.slurm_config import CREDENTIAL_SECONDS, MAX_NODES, BadClusterConfiguration, ClusterPlan, plan
 from sandbox.slurm_layout import SlurmFailed, command_path, lay_out, munge_options, slurmd_command, user_name
@@ -40,7 +40,7 @@ def available() -> str | None:
         return "git is not installed; the fake repositories need it"
     missing = [name for name in slurm_packages.COMMANDS if which(name) is None]
     if missing:
-        return f"not installed: {', '.join(missing)} (`make slurm` downloads Slurm into .cache, without root)"
+        return f"not installed: {', '.join(missing)} (`{paths.SLURM}` downloads Slurm into .cache, without root)"
     try:
         user_name()
     except KeyError:

@@ -10,7 +10,7 @@ import secrets
 import subprocess
 from pathlib import Path
 
-from sandbox import slurm_packages
+from sandbox import paths, slurm_packages
 from sandbox.slurm_packages import ACCOUNTING, which
 
 _DATABASE = "slurm_acct_db"
@@ -24,7 +24,9 @@ def unavailable() -> str | None:
     """Why this machine cannot run Slurm's accounting, or None."""
     missing = [name for name in ACCOUNTING if which(name) is None]
     return (
-        f"not installed: {', '.join(missing)} (`make slurm` downloads them with Slurm into .cache)" if missing else None
+        f"not installed: {', '.join(missing)} (`{paths.SLURM}` downloads them with Slurm into .cache)"
+        if missing
+        else None
     )
 
 

@@ -216,7 +216,7 @@ def _download(work: Path, report: Callable[[str], None]) -> list[Path]:
         wrong = _errors(updated.stderr) or str(problem)
         raise SlurmNotProvided(
             f"the packages cannot be downloaded: {wrong}. Check the network and the sources of apt (`apt-get update` as root "
-            "shows the same), and run `make slurm` again; or install slurm-wlm and munge"
+            f"shows the same), and run `{paths.SLURM}` again; or install slurm-wlm and munge"
         ) from None
 
 

@@ -209,7 +209,7 @@ def available() -> str | None:
     if all(part.built for part in KUBERNETES):
         return None
     reason = cannot_build()
-    return f"Kubernetes is not built ({reason})" if reason else "Kubernetes is not built (run `make kubernetes`)"
+    return f"Kubernetes is not built ({reason})" if reason else f"Kubernetes is not built (run `{paths.KUBERNETES}`)"
 
 
 def cannot_build() -> str | None:

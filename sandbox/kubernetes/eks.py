@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sandbox import paths
 from sandbox.kubernetes import build
 from sandbox.kubernetes.cluster import KubernetesFailed, LocalKubernetes
 from trainium_cdk.catalog import Catalog
@@ -70,7 +71,7 @@ def attach_own(sandbox: Path, name: str, kubeconfig: Path) -> Path:
     try:
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except FileNotFoundError:
-        raise KubernetesFailed("kubectl is neither installed nor built (make kubernetes)") from None
+        raise KubernetesFailed(f"kubectl is neither installed nor built ({paths.KUBERNETES})") from None
     except subprocess.CalledProcessError as problem:
         raise KubernetesFailed(f"{kubeconfig} cannot be used: {problem.stderr.strip()}") from None
     cluster = json.loads(shown)["clusters"][0]["cluster"]

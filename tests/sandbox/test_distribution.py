@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import tarfile
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from sandbox import slurm
 from tests.support import need
 from tests.wheels import ROOT, build, fresh_environment, run
 
@@ -36,7 +39,13 @@ def test_the_stack_is_deployed_and_destroyed(local_aws: LocalAws) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(ROOT / "sandbox", tmp_path_factory.mktemp("dist"))
+    """Built from its source distribution, which is built from the checkout."""
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT / "sandbox", cwd=ROOT)
+    [source] = out.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        assert not [member.name for member in archive if member.issym()]
+    return next(out.glob("*.whl"))
 
 
 def test_the_wheel_holds_what_the_sandbox_starts(wheel: Path) -> None:
@@ -79,5 +88,20 @@ def test_a_foreign_app_is_deployed_by_its_own_tests(wheel: Path, tmp_path: Path)
     }
     output = run(python, "-m", "sandbox", "setup", cwd=folder, **own)
     assert str(tmp_path / "home") in output
+    (tmp_path / "home/.cache").mkdir(exist_ok=True)
+    (tmp_path / "home/.cache/slurm").symlink_to(
+        ROOT / ".cache/slurm"
+    )  # `python -m sandbox.slurm_packages` downloads it
+    need(slurm.available() is None, str(slurm.available()))
+    at = ("--dir", tmp_path / "aws")
+    try:
+        assert "each deployed cluster gets a real Slurm" in run(
+            python, "-m", "sandbox", "up", "--slurm", *at, cwd=folder, **own
+        )
+        listed = run(python, "-m", "sandbox", "shell", *at, "--", "aws", "s3", "ls", cwd=folder, **own)
+        assert "cdk-hnb659fds-assets" in listed
+        assert "nothing is left" in run(python, "-m", "sandbox", "leftovers", *at, cwd=folder, **own)
+    finally:
+        run(python, "-m", "sandbox", "down", *at, cwd=folder, **own)
     assert "1 passed" in run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=folder, **own)
     assert run(python, "-m", "sandbox", "setup", cwd=folder, **own).count("\n") == 1  # nothing is missing any more

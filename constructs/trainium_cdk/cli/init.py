@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk import engines
-from trainium_cdk.cli import terminal
+from trainium_cdk.cli import project, terminal
+from trainium_cdk.cli.moved import copy, may_be_written
 from trainium_cdk.cli.named import did_you_mean, unknown
 from trainium_cdk.cli.output import say, write_file
+from trainium_cdk.cli.use import remember
 from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import SettingsError, TrnError
 from trainium_cdk.jobs.quote import printed
+from trainium_cdk.remembered import InUse
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -28,7 +31,7 @@ _HEAD = """# yaml-language-server: $schema=environment.schema.json
 # An environment: one {title} cluster with its network and storage. Every key that is not here has its default.
 # Check it: trn validate {file}. Use it: trn use {file}
 
-# Lower-case letters and digits. The stacks of another environment than `trn` have its name in theirs.
+# Lower-case letters, digits and hyphens. The stacks of another environment than `trn` have its name in theirs.
 name: {name}
 region: {region}
 {software}"""
@@ -44,7 +47,13 @@ storage:
 
 def init(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")] = Path("environment.yaml"),
+    named: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FILE",
+            help="Name of the environment; or, with the ending .yaml or .yml, the file to write. Default: the name trn, in environment.yaml.",
+        ),
+    ] = "",
     engine: Annotated[
         str, typer.Option(help="slurm (ParallelCluster), pcs (AWS PCS) or eks (Kubernetes).")
     ] = SLURM.name,
@@ -66,8 +75,10 @@ def init(
             "that the scheduler's service lists, at a known price if there is one."
         ),
     ] = None,
-    name: Annotated[str, typer.Option(help="Name of the environment.")] = "trn",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    name: Annotated[str, typer.Option(help="Name of the environment, where FILE is given.")] = "trn",
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the file, and an app.py and cdk.json that `trn init` wrote.")
+    ] = False,
     source: Annotated[
         Path | None,
         typer.Option("--from", metavar="FILE", help="Copy this environment file to another region (with --region)."),
@@ -78,9 +89,10 @@ def init(
         typer.Option(metavar="OLD=NEW", help="With --from: a value, and the one of the other region, such as an ARN."),
     ] = None,
 ) -> None:
-    """Write a commented environment file.
+    """Write a commented environment file, and the CDK app for it.
 
-    It is valid, and can be deployed as it is. On a terminal, without options, it asks. With --from, it is a copy for another region (file: FILE-REGION.yaml): what belongs to the first region (ids of networks, file
+    It is valid, and can be deployed as it is: `cdk deploy` and all `trn` commands use it from then on (`trn use`). An app.py or cdk.json that
+    is there already stays. On a terminal, without options, it asks. With --from, it is a copy for another region (file: FILE-REGION.yaml): what belongs to the first region (ids of networks, file
     systems, reservations and images, zones) is left out and listed. What cannot be left out needs --replace.
     """
     from trainium_cdk import settings
@@ -88,18 +100,32 @@ def init(
     from trainium_cdk.catalog.models import TITLES
 
     by_default = {name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "DEFAULT"}
+    file = Path("environment.yaml")
+    if named.endswith((".yaml", ".yml")):
+        file = Path(named)
+    elif "named" not in by_default:
+        if "name" not in by_default:
+            raise TrnError(f"two names are given, {named[:80]!r} and {name[:80]!r}: leave one out")
+        if {"/", "."} & set(named):
+            raise TrnError(
+                f"{named[:80]!r} is neither a name nor a file that ends with .yaml. Write {Path(named).stem}.yaml"
+            )
+        name = named
+        by_default -= {"name"}
+        _check_name(name, "NAME")
     if source:
         if unfit := {"engine", "instance_type", "nodes"} - by_default:
             named = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(unfit))
             raise TrnError(f"{named} cannot be given with --from: change the file instead")
         if region is None:
             raise TrnError("--from needs --region R, the region of the copy (trn capacity --regions all)")
-        file = source.with_name(f"{source.stem}-{region}{source.suffix}") if "file" in by_default else file
-        _copy(source, file, region, zone, None if "name" in by_default else name, replace or [], force=force)
+        beside = source.with_name(f"{source.stem}-{region}{source.suffix}")
+        file = file if named.endswith((".yaml", ".yml")) else beside
+        copy(source, file, region, zone, None if "name" in by_default else name, replace or [], force=force)
         return
     if zone or replace:
         raise TrnError("--zone and --replace are for --from FILE")
-    _may_be_written(file, force=force)
+    may_be_written(file, force=force)
     known = Catalog.load()
     if by_default.issuperset(_ASKED) and sys.stdin.isatty() and sys.stderr.isatty():
         engine, instance_type, region, nodes, name = _ask(known, engine, instance_type, name)
@@ -141,8 +167,12 @@ def init(
     write_file(file, text + _STORAGE, 0o644)
     say(
         f"{file}: {title} in {place}, at most {nodes} x {instance_type}, with {TITLES.get(env.framework, env.framework)} of Neuron SDK "
-        f"{env.release.version}. Next: {printed('trn', 'use', file)}; trn preflight {chosen.stack}"
+        f"{env.release.version}. Next: {printed('trn', 'preflight', chosen.stack)}; {printed('cdk', 'deploy', chosen.stack)}"
     )
+    remember(InUse(file.resolve()), place)
+    if file.resolve().is_relative_to(Path.cwd()):
+        for line in project.write(force=force):
+            say(line)
     if recommended := known.recommended(instance_type):
         first = recommended.example(next(iter(recommended.kinds)))
         say(
@@ -181,42 +211,6 @@ def _software(known: Catalog, instance_type: str) -> str:
 """
 
 
-def _copy(
-    source: Path, file: Path, region: str, zone: str | None, name: str | None, replace: list[str], *, force: bool
-) -> None:
-    from trainium_cdk import checks, settings
-    from trainium_cdk.problems import errors
-    from trainium_cdk.settings.moved import move
-
-    first = settings.load(source)
-    known = first.catalog
-    offered = sorted({*known.zone_regions.values()})
-    if region not in offered:
-        raise TrnError(unknown("the catalogue has no region", region, offered))
-    if region == first.region:
-        raise TrnError(f"{source} is in {region} already. Give another region")
-    if zone and known.region_of(zone) != region:
-        raise TrnError(
-            f"{zone[:80]!r} is no zone of {region}. Give a zone id of it, as `trn capacity --regions {region}` prints them"
-        )
-    if bad := next((pair for pair in replace if "=" not in pair.strip("=")), None):
-        raise TrnError(f"--replace {bad[:80]!r} is not OLD=NEW")
-    _may_be_written(file, force=force)
-    pairs = dict(pair.split("=", 1) for pair in replace)
-    moved = move(source.read_text("utf-8"), str(source), region, zone=zone, name=name, replace=pairs)
-    write_file(file, moved.text, 0o644)
-    for line in moved.left_out:
-        say(f"left out: {line}")
-    for line in moved.notes:
-        say(f"check: {line}")
-    made = settings.load(file)
-    for problem in (p for engine in made.engines for p in errors(checks.check(made, engine))):
-        say(made.source.describe(problem))
-    say(
-        f"{file}: {source} in {region}. Next: {printed('trn', 'preflight', engines.get(made.engines[0]).stack, '--env', file)}"
-    )
-
-
 _ASKED = ("engine", "instance_type", "region", "nodes", "name")
 
 
@@ -236,7 +230,7 @@ def _ask(known: Catalog, engine: str, instance_type: str, name: str) -> tuple[st
     most = str(_nodes(known, instance_type))
     nodes = int(_choose("Most nodes at once", most, [str(number) for number in range(1, 1001)], "1 to 1000"))
     while True:
-        answer = str(typer.prompt("Name, of small letters and digits", default=name, err=True)).strip()
+        answer = str(typer.prompt("Name, of small letters, digits and hyphens", default=name, err=True)).strip()
         try:
             _check_name(answer)
         except SettingsError as e:
@@ -255,19 +249,9 @@ def _choose(question: str, default: str, possible: Collection[str], named: str =
         )
 
 
-def _may_be_written(file: Path, *, force: bool) -> None:
-    """Raises TrnError: the file exists, and is not to be overwritten."""
-    try:
-        exists = file.exists()
-    except OSError as e:  # the name is too long
-        raise TrnError(f"cannot write {file}: {e.strerror}. Give another file") from None
-    if exists and not force:
-        raise TrnError(f"{file} exists already. Give another file, or --force to overwrite it")
-
-
-def _check_name(name: str) -> None:
-    """Raises SettingsError: no environment can have this name."""
+def _check_name(name: str, given: str = "--name") -> None:
+    """Raises SettingsError: no environment can have this name. `given`: where it was."""
     from trainium_cdk import settings
     from trainium_cdk.problems import Source
 
-    settings.validate({"name": name}, Source("--name"))
+    settings.validate({"name": name}, Source(given))
