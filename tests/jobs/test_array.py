@@ -42,7 +42,7 @@ WAITS = 'while [ ! -e "$GO" ]; do sleep 0.1; done'
         ("3-1,5", "the first of a range before its last"),
         ("0-9%0", "is at least 1"),
         ("0-9:0", "is at least 1"),
-        ("0-1000", "array is '0-1000': not in the right format. Write indices from 0 to 999, for example 0-99"),
+        ("0-1000", "array is '0-1000': not in the right format. Write indices from 0 to 999: 0-99, or"),
         ("$(id)", "Write indices"),
     ],
 )

@@ -4,10 +4,11 @@ import datetime as dt
 from collections.abc import Container, Iterable
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from trainium_cdk.catalog.facts import Fact
 from trainium_cdk.catalog.models import Version, ZoneId
+from trainium_cdk.text import Text
 
 
 class KubernetesVersion(Fact):
@@ -20,7 +21,10 @@ class KubernetesVersion(Fact):
 class Addon(Fact):
     """One EKS add-on, pinned by Kubernetes version."""
 
-    versions: dict[str, Annotated[str, StringConstraints(pattern=r"^v\d+\.\d+\.\d+-eksbuild\.\d+$")]]
+    versions: dict[
+        str,
+        Annotated[str, Text(r"^v\d+\.\d+\.\d+-eksbuild\.\d+$", "the version of an EKS add-on", "v1.11.3-eksbuild.1")],
+    ]
     """Add-on version by Kubernetes version. If none is known, EKS uses its default."""
     before_nodes: bool
     """Whether it must be installed before the first node joins."""
@@ -34,7 +38,7 @@ class Addon(Fact):
 class Ami(Fact):
     """One release of the EKS Neuron node image for one Kubernetes version."""
 
-    version: Annotated[str, StringConstraints(pattern=r"^1\.\d+\.\d+-\d{8}$")]
+    version: Annotated[str, Text(r"^1\.\d+\.\d+-\d{8}$", "the release version of an EKS node image", "1.35.2-20260415")]
     """AMI release version in the form that a managed node group expects."""
     driver: Version
     """aws-neuronx-dkms"""
@@ -62,7 +66,17 @@ class Chart(Fact):
     """None for an OCI chart, whose address is in `chart`."""
     images: dict[str, str] = Field(default_factory=dict)
     """Chart value -> its default image repository or registry."""
-    digest: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
+    digest: (
+        Annotated[
+            str,
+            Text(
+                r"^[0-9a-f]{64}$",
+                "a SHA-256 of 64 digits and small letters a to f",
+                "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+            ),
+        ]
+        | None
+    ) = None
     """SHA-256 of the packed chart, as its repository publishes it; None = not known. Helm does not verify it."""
 
 

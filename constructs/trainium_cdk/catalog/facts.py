@@ -2,9 +2,18 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict
 
-HttpsUrl = Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._~:/?#@!&+,;=%-]+$")]
+from trainium_cdk.text import Text
+
+HttpsUrl = Annotated[
+    str,
+    Text(
+        r"^https?://[A-Za-z0-9._~:/?#@!&+,;=%-]+$",
+        "an address that begins with https:// or http://",
+        "https://mirror.example.com/simple",
+    ),
+]
 """What the nodes' settings take (bootstrap/lib/settings.sh), too."""
 
 

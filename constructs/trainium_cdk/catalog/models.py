@@ -3,18 +3,19 @@
 import datetime as dt
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from trainium_cdk.catalog.facts import Fact, HttpsUrl
+from trainium_cdk.text import Text
 
 CapacityType = Literal["on-demand", "spot", "capacity-block"]
-Version = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)+$")]
-PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d+$")]
+Version = Annotated[str, Text(r"^\d+(\.\d+)+$", "a version: numbers with dots between them", "2.33.0")]
+PythonVersion = Annotated[str, Text(r"^3\.\d+$", "a version of Python", "3.12")]
 FrameworkName = Literal["torch-xla", "torch-native"]
 """PyTorch/XLA, and its successor TorchNeuron: both are the package torch-neuronx."""
 TITLES: dict[str, str] = {"torch-xla": "PyTorch/XLA", "torch-native": "TorchNeuron"}
 """The frameworks' names in sentences."""
-ZoneId = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,5}\d+-az\d+$")]
+ZoneId = Annotated[str, Text(r"^[a-z]{2,5}\d+-az\d+$", "the ID of a zone, not its name", "use1-az6")]
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -33,7 +34,7 @@ class InstanceType(Fact):
     """One EC2 instance type with Trainium devices."""
 
     name: str = ""
-    family: Annotated[str, StringConstraints(pattern=r"^trn[0-9][a-z0-9]*$")] = Field(
+    family: Annotated[str, Text(r"^trn[0-9][a-z0-9]*$", "a family of instance types", "trn2")] = Field(
         description="for example trn1, trn1n, trn2"
     )
     vcpus: int = Field(gt=0)
@@ -216,8 +217,15 @@ class Repositories(Fact):
 class Package(Fact):
     """A package that is downloaded by its version, and must be the very file."""
 
-    version: Annotated[str, StringConstraints(pattern=r"^[0-9][0-9A-Za-z.+~_-]*$")]
-    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    version: Annotated[str, Text(r"^[0-9][0-9A-Za-z.+~_-]*$", "the version of a package", "3.16.1")]
+    sha256: Annotated[
+        str,
+        Text(
+            r"^[0-9a-f]{64}$",
+            "a SHA-256 of 64 digits and small letters a to f",
+            "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+        ),
+    ]
 
 
 class OperatingSystem(Fact):
@@ -228,7 +236,9 @@ class OperatingSystem(Fact):
         min_length=1, description="Python versions in its own repositories, the preferred one first"
     )
     glibc: Version
-    kernel: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
+    kernel: Annotated[
+        str, Text(r"^\d+\.\d+$", "the version of a Linux kernel: two numbers with a dot between them", "6.8")
+    ]
     packages: tuple[str, ...] = Field(default=(), description="packages from the system's own repositories")
 
 

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import StringConstraints
-
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.models import Job
+from trainium_cdk.text import Text
 
 _PART = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
-Model = Annotated[str, StringConstraints(pattern=f"^{_PART}/{_PART}$", max_length=200)]
+Model = Annotated[str, Text(f"^{_PART}/{_PART}$", "OWNER/NAME, as on huggingface.co", "Qwen/Qwen3-8B", max_length=200)]
 """OWNER/NAME."""
-Dataset = Annotated[str, StringConstraints(pattern=f"^{_PART}/{_PART}( {_PART})?$", max_length=300)]
+Dataset = Annotated[
+    str,
+    Text(
+        f"^{_PART}/{_PART}( {_PART})?$",
+        "OWNER/NAME, as on huggingface.co, and a space and a configuration if it has several",
+        "trl-lib/Capybara",
+        max_length=300,
+    ),
+]
 """OWNER/NAME, and the name of a configuration."""
 TOKEN = "HF_TOKEN"  # noqa: S105  the name of a variable
 _GATED = ("meta-llama/",)

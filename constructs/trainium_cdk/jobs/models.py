@@ -3,52 +3,25 @@
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import arrays, packages, preparation
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.records import Reader
+from trainium_cdk.jobs.texts import WORD, Array, EnvName, Image, Name, Word
 from trainium_cdk.jobs.upstream import Upstream as Upstream
-from trainium_cdk.jobs.values import TIME_LIMIT_HINT, TimeLimit, fits, passable, shown, wrong
+from trainium_cdk.jobs.values import TimeLimit, fits, passable, shown, wrong
+from trainium_cdk.text import MISMATCH, Text, fix_of
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import ThroughputPoint
     from trainium_cdk.outputs import Cluster, Fleet
 
 Scaling = Literal["strong", "weak"]
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,38}[a-z0-9])?$")]
-Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
-EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00\n]*$", max_length=1024)]
-Image = Annotated[
-    str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._:/-]*(:[A-Za-z0-9_.-]{1,128})?(@sha256:[0-9a-f]{64})?$")
-]
-Data = Annotated[str, StringConstraints(pattern=r"^(/[^\x00\n]*|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00\n]*)?)$")]
-
-Override = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_.-]*(=[^\x00\n]*)?$", max_length=1000)]
-"""An option of a kind's program: KEY=VALUE, or KEY alone."""
-
-_HINTS = {
-    "name": "small letters, digits, dots and hyphens, at most 40, with a letter or digit as the first and the last, for example "
-    "bert-large-2",
-    "queue": "the name of a queue, for example compute1",
-    "instance_type": "the name of an instance type, for example trn1.32xlarge",
-    "time_limit": TIME_LIMIT_HINT,
-    "data": "a directory on the cluster (/efs/...) or s3://bucket/key",
-    "checkpoint": "a file on the cluster (/efs/.../ckpt_7032.pt) or the id of the job that wrote it",
-    "env": "NAME=VALUE, with a name of letters, digits and _",
-    "cache": "letters, digits and . _ -, with a letter or digit as the first, for example bert-large",
-    "image": "the name of a container image, for example <registry>/<repository>:<tag>",
-    "scaling": "strong or weak",
-    "after": "the id of a job, as trn list prints it",
-    "resume_from": "a folder on the cluster (/efs/run7), or the id of a job, as trn list prints it",
-    "ref": "a commit of 40 digits and small letters, as `git ls-remote` prints it",
-    "array": f"indices from 0 to {arrays.MAX_MEMBERS - 1}, for example 0-99, 0-99%8 (at most 8 at a time) or 1,3,10-20:2",
-}
 _RENAME = " Rename the file, or copy it, to a name of at most 100 letters, digits and . _ + -, with a letter, a digit or _ as the first"
 
 # Bash sets these itself, reads them, or makes them read-only; `cd` and the virtual environment change some
@@ -64,15 +37,6 @@ _OF_LAUNCH = frozenset(
     mode most node nxd_ref nxdt_ref optimum_neuron_ref torchtitan_ref assets checkpoints output part phase1_end pids problem ranks resume runtime samples_ref stage start steps tensorboard told tool tools trn venv
     writer""".split()  # noqa: SIM905
 )
-
-
-def _array(array: str) -> str:
-    if reason := arrays.problem(array):
-        raise wrong(f"array is {shown(array)}: {reason}")
-    return array
-
-
-Array = Annotated[str, StringConstraints(pattern=f"^{arrays.PATTERN}$"), AfterValidator(_array)]
 
 
 def check_warm_up(warmup: int | None, steps: int) -> None:
@@ -170,11 +134,13 @@ class Job(BaseModel):
     name: Name | None = Field(
         default=None, description="First part of the job's id. Default: the kind's name, or the script's."
     )
-    queue: Word | None = Field(
+    queue: Annotated[str, replace(WORD, words="the name of a queue", example="compute1")] | None = Field(
         default=None,
         description="Queue. Default: the cluster's first. Slurm: scripts that need no Trainium also run in the queue of CPU nodes, cpu.",
     )
-    instance_type: Word | None = Field(default=None, description="Instance type, where a queue mixes several.")
+    instance_type: (
+        Annotated[str, replace(WORD, words="the name of an instance type", example="trn2.48xlarge")] | None
+    ) = Field(default=None, description="Instance type, where a queue mixes several.")
     compute_resource: Word | None = Field(
         default=None,
         description="Slurm: compute resource. Default: all of the queue that have the job's instance type and EFA.",
@@ -203,7 +169,17 @@ class Job(BaseModel):
         default=None,
         description="Trn2 and Trn3: physical NeuronCores of one logical NeuronCore. Default: the queue's, or 2.",
     )
-    after: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,89}(/[0-9]{1,3})?$")] | None = Field(
+    after: (
+        Annotated[
+            str,
+            Text(
+                r"^[A-Za-z0-9][A-Za-z0-9.-]{0,89}(/[0-9]{1,3})?$",
+                "the id of a job, as trn list prints it",
+                "bert-large-3f2a",
+            ),
+        ]
+        | None
+    ) = Field(
         default=None,
         description="Id of a job that must have completed before this one begins; it is cancelled if that one fails. ARRAY: all of its "
         "members; ARRAY/INDEX: that one.",
@@ -220,14 +196,21 @@ class Job(BaseModel):
         "id JOB/INDEX. It is prepared once. Slurm: 0-99%8 runs at most 8 at a time, and members compile at their first steps.",
     )
     resume_from: (
-        Annotated[str, StringConstraints(pattern=r"^(/[^\x00\n]{1,1000}|[a-z0-9][a-z0-9.-]{0,89}(/[0-9]{1,3})?)$")]
+        Annotated[
+            str,
+            Text(
+                r"^(/[^\x00\n]{1,1000}|[a-z0-9][a-z0-9.-]{0,89}(/[0-9]{1,3})?)$",
+                "a folder on the cluster, or the id of a job, as trn list prints it",
+                "/efs/run7",
+            ),
+        ]
         | None
     ) = Field(
         default=None,
         description="Go on from the newest checkpoint of an earlier job: a folder on the cluster's shared file system with what that job's checkpoint "
         "directory had, or the job's id. It is copied once, before the job trains.",
     )
-    user: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{0,40}$")] = ""
+    user: Annotated[str, Text(r"^[A-Za-z0-9_.-]{0,40}$", "at most 40 letters, digits and . _ -", "alice")] = ""
     """Who submits it, for `trn list`."""
     restarts: int | None = Field(
         default=None,
@@ -241,7 +224,7 @@ class Job(BaseModel):
         try:
             super().__init__(**data)
         except ValidationError as e:
-            raise JobError(_describe(e)) from None
+            raise JobError(_describe(e, type(self))) from None
 
     @model_validator(mode="after")
     def _environment(self) -> Self:
@@ -457,14 +440,15 @@ class Template(NamedTuple):
     require: str = ""
 
 
-def _describe(error: ValidationError) -> str:
+def _describe(error: ValidationError, kind: type[Job]) -> str:
     sentences = []
     for found in error.errors():
         if found["type"] == "trn":
             sentences.append(str(found["ctx"]["message"]))
             continue
         key = str(found["loc"][0]) if found["loc"] else "job"
-        fix = f" Write {_HINTS[key]}" if key in _HINTS else ""
+        fix = found["ctx"]["fix"] if found["type"] == MISMATCH else fix_of(kind, key)
+        fix = f" Write {fix}" if fix else ""
         if key == "filename":
             key, fix = "the script's filename", _RENAME
         if found["type"] == "extra_forbidden":
@@ -472,9 +456,8 @@ def _describe(error: ValidationError) -> str:
         elif found["type"] == "missing":
             sentences.append(f"{key} is not given.{fix}")
         else:
-            text = shown(found["input"])
             reason = found["msg"][0].lower() + found["msg"][1:]
-            if found["type"] == "string_pattern_mismatch" and fix:
+            if found["type"] == MISMATCH:
                 reason = "not in the right format"
-            sentences.append(f"{key} is {text}: {reason}.{fix}")
+            sentences.append(f"{key} is {shown(found['input'])}: {reason}.{fix}")
     return " ".join(s.removesuffix(".") + "." for s in sentences).removesuffix(".")

@@ -2,15 +2,22 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, StringConstraints
+from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
+
+from trainium_cdk.text import Text
 
 MAX_SCRIPT_BYTES = 5_000_000
 MAX_WORD_BYTES = 131_071
 """Longest argument, or NAME=VALUE, that Linux passes to a program (MAX_ARG_STRLEN in linux/binfmts.h, less the NUL)."""
 MAX_WORDS_BYTES = 1_000_000
 """Longest arguments and environment together. Linux takes 2 MiB in all; the rest is for the node's own environment."""
-TIME_LIMIT_HINT = "minutes, or HH:MM:SS, or D-HH:MM:SS, for example 2-00:00:00"
+_TIME = Text(
+    r"^([0-9]{1,9}|([0-9]{1,5}-)?[0-9]{1,5}(:[0-9]{2}){0,2})$",
+    "minutes, or HH:MM:SS, or D-HH:MM:SS",
+    "2-00:00:00",
+    max_length=20,
+)
 _MAX_DAYS = 365
 
 
@@ -68,18 +75,14 @@ def _possible(limit: str) -> str:
     """Refuses a limit that Slurm reads as no limit (0), or cannot store."""
     if any(int(part) >= 60 for part in limit.split(":")[1:]):
         raise wrong(
-            f"time_limit is {shown(limit)}: minutes and seconds after a colon are at most 59. Write {TIME_LIMIT_HINT}"
+            f"time_limit is {shown(limit)}: minutes and seconds after a colon are at most 59. Write {_TIME.fix}"
         )
     if not 60 <= seconds(limit) <= _MAX_DAYS * 86_400:
         raise wrong(
             f"time_limit is {shown(limit)}: it must be at least 1 minute and at most {_MAX_DAYS} days. "
-            f"Write {TIME_LIMIT_HINT}"
+            f"Write {_TIME.fix}"
         )
     return limit
 
 
-TimeLimit = Annotated[
-    str,
-    StringConstraints(pattern=r"^([0-9]{1,9}|([0-9]{1,5}-)?[0-9]{1,5}(:[0-9]{2}){0,2})$", max_length=20),
-    AfterValidator(_possible),
-]
+TimeLimit = Annotated[str, _TIME, AfterValidator(_possible)]

@@ -16,7 +16,6 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    StringConstraints,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     model_validator,
@@ -24,6 +23,7 @@ from pydantic import (
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.problems import KeyPath, wrong
+from trainium_cdk.text import Text
 
 
 class Settings(BaseModel):
@@ -180,25 +180,77 @@ OnOff = Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)]
 """YAML 1.1 tools turn `on` and `off` into booleans: both forms are accepted."""
 Cidr = Annotated[str, AfterValidator(_cidr)]
 MountDir = Annotated[
-    str, StringConstraints(pattern=r"^/[A-Za-z0-9_][A-Za-z0-9_/-]*$", max_length=100), AfterValidator(_mount)
+    str,
+    Text(
+        r"^/[A-Za-z0-9_][A-Za-z0-9_/-]*$",
+        "a path that begins with a slash, of letters, digits, _ and -",
+        "/efs",
+        max_length=100,
+    ),
+    AfterValidator(_mount),
 ]
-ZoneId = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,5}[0-9]+-az[0-9]+$")]
-Region = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,4}(-[a-z]+)+-[0-9]$")]
-AccountId = Annotated[str, StringConstraints(pattern=r"^[0-9]{12}$"), MaybeToken]
-VpcId = Annotated[str, StringConstraints(pattern=r"^vpc-[0-9a-f]{8,17}$"), MaybeToken]
-SubnetId = Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]{8,17}$"), MaybeToken]
-SecurityGroupId = Annotated[str, StringConstraints(pattern=r"^sg-[0-9a-f]{8,17}$"), MaybeToken]
-RouteTableId = Annotated[str, StringConstraints(pattern=r"^rtb-[0-9a-f]{8,17}$"), MaybeToken]
-AmiId = Annotated[str, StringConstraints(pattern=r"^ami-[0-9a-f]{8,17}$"), MaybeToken]
-ReservationId = Annotated[str, StringConstraints(pattern=r"^cr-[0-9a-f]{8,17}$"), MaybeToken]
+ZoneId = Annotated[
+    str,
+    Text(
+        r"^[a-z]{2,5}[0-9]+-az[0-9]+$",
+        "the ID of a zone, not its name (`aws ec2 describe-availability-zones` prints both)",
+        "use1-az6",
+    ),
+]
+Region = Annotated[str, Text(r"^[a-z]{2,4}(-[a-z]+)+-[0-9]$", "a region, without the letter of a zone", "us-west-2")]
+AccountId = Annotated[str, Text(r"^[0-9]{12}$", "the 12 digits of an AWS account", "111122223333"), MaybeToken]
+VpcId = Annotated[str, Text(r"^vpc-[0-9a-f]{8,17}$", "the ID of a VPC", "vpc-0123456789abcdef0"), MaybeToken]
+SubnetId = Annotated[
+    str, Text(r"^subnet-[0-9a-f]{8,17}$", "the ID of a subnet", "subnet-0123456789abcdef0"), MaybeToken
+]
+SecurityGroupId = Annotated[
+    str, Text(r"^sg-[0-9a-f]{8,17}$", "the ID of a security group", "sg-0123456789abcdef0"), MaybeToken
+]
+RouteTableId = Annotated[
+    str, Text(r"^rtb-[0-9a-f]{8,17}$", "the ID of a route table", "rtb-0123456789abcdef0"), MaybeToken
+]
+AmiId = Annotated[str, Text(r"^ami-[0-9a-f]{8,17}$", "the ID of an AMI", "ami-0123456789abcdef0"), MaybeToken]
+ReservationId = Annotated[
+    str, Text(r"^cr-[0-9a-f]{8,17}$", "the ID of a capacity reservation", "cr-0123456789abcdef0"), MaybeToken
+]
 Arn = Annotated[
-    str, StringConstraints(pattern=r"^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:([0-9]{12}|aws)?:\S+$"), MaybeToken
+    str,
+    Text(
+        r"^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:([0-9]{12}|aws)?:\S+$",
+        "an ARN",
+        "arn:aws:iam::111122223333:role/Trainer",
+    ),
+    MaybeToken,
 ]
-PolicyArn = Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/\S+$"), MaybeToken]
-BucketName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$"), MaybeToken]
+PolicyArn = Annotated[
+    str,
+    Text(
+        r"^arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/\S+$",
+        "the ARN of an IAM policy",
+        "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess",
+    ),
+    MaybeToken,
+]
+BucketName = Annotated[
+    str,
+    Text(
+        r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$",
+        "the name of a bucket: 3 to 63 small letters, digits, dots and hyphens",
+        "my-bucket",
+    ),
+    MaybeToken,
+]
 S3Uri = Annotated[
-    str, StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?$"), MaybeToken
+    str,
+    Text(
+        r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?$",
+        "an address in S3: a bucket, and a prefix if you like",
+        "s3://my-bucket/data",
+    ),
+    MaybeToken,
 ]
-Version = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)+$")]
-InstanceTypeName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$")]
+Version = Annotated[str, Text(r"^[0-9]+(\.[0-9]+)+$", "a version: numbers with dots between them", "2.33.0")]
+InstanceTypeName = Annotated[
+    str, Text(r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$", "the name of an instance type", "trn2.48xlarge")
+]
 Days = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653]

@@ -23,25 +23,66 @@ from trainium_cdk.settings.base import (
     refuse_everywhere,
 )
 from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
+from trainium_cdk.text import Text
 
-PrincipalPattern = Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:(role|user)/\S+$")]
-DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
+PrincipalPattern = Annotated[
+    str,
+    Text(
+        r"^arn:aws[a-z-]*:iam::[0-9]{12}:(role|user)/\S+$",
+        "the ARN of an IAM role or user",
+        "arn:aws:iam::111122223333:role/Trainer",
+    ),
+]
+DnsLabel = Annotated[
+    str,
+    Text(
+        r"^[a-z]([a-z0-9-]*[a-z0-9])?$",
+        "small letters, digits and hyphens, with a letter as the first and a letter or digit as the last",
+        "research",
+        max_length=63,
+    ),
+]
 # EKS takes less than Kubernetes: 63 characters with the prefix, and no empty value (EKS API reference, CreateNodegroup, 2026-11)
 LabelKey = Annotated[
-    str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$", max_length=63)
+    str,
+    Text(
+        r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$",
+        "the key of a label: letters, digits and . _ -, behind a domain and a slash if you like",
+        "example.com/purpose",
+        max_length=63,
+    ),
 ]
-LabelValue = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$", max_length=63)]
+LabelValue = Annotated[
+    str,
+    Text(
+        r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$",
+        "the value of a label: letters, digits and . _ -, with a letter or digit as the first and the last",
+        "research",
+        max_length=63,
+    ),
+]
 
 
 _NOT_EVERYWHERE = partial(refuse_everywhere, opened="the Kubernetes API", fix="write endpoint: private")
 
 
 RegistryPath = Annotated[
-    str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*\.[a-z]+(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$", max_length=255)
+    str,
+    Text(
+        r"^[a-z0-9][a-z0-9.-]*\.[a-z]+(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$",
+        "a registry, and a path in it if you like",
+        "111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror",
+        max_length=255,
+    ),
 ]
 ChartAddress = Annotated[
     str,
-    StringConstraints(pattern=r"^oci://[a-z0-9][a-z0-9.-]*\.[a-z]+(/[a-z0-9]+([._-]+[a-z0-9]+)*)+$", max_length=255),
+    Text(
+        r"^oci://[a-z0-9][a-z0-9.-]*\.[a-z]+(/[a-z0-9]+([._-]+[a-z0-9]+)*)+$",
+        "the address of a chart in a registry, which begins with oci://",
+        "oci://111122223333.dkr.ecr.us-east-1.amazonaws.com/charts/neuron",
+        max_length=255,
+    ),
 ]
 
 
@@ -136,7 +177,14 @@ class NodeGroup(Placed, Sized):
     """Kubernetes labels of its nodes."""
     lnc: Literal[1, 2] | None = None
     """Number of physical NeuronCores in one logical NeuronCore. Default: the instance type's, for example 2 on trn2."""
-    user_data: Annotated[str, StringConstraints(pattern=r"^#!", max_length=12_000), AfterValidator(_fits)] | None = None
+    user_data: (
+        Annotated[
+            str,
+            Text(r"^#!", "a script whose first line names its interpreter", "#!/bin/bash", max_length=12_000),
+            AfterValidator(_fits),
+        ]
+        | None
+    ) = None
     """A script that each node runs as root when it starts, before it joins the cluster. Its first line names the interpreter, for example
     #!/bin/bash. Anyone with permission to read launch templates can read it: put no secrets in it."""
 
@@ -220,14 +268,23 @@ class Mirror(Settings):
 class Eks(Section):
     """A Kubernetes cluster on Amazon EKS."""
 
-    version: Annotated[str, StringConstraints(pattern=r"^1\.[0-9]{2}$")] | None = None
+    version: Annotated[str, Text(r"^1\.[0-9]{2}$", "a version of Kubernetes", "1.35")] | None = None
     """Kubernetes version. Default: the catalogue's."""
     support: Literal["standard", "extended"] | None = None
     """What EKS does when the version's standard support ends. `standard` upgrades the control plane to the next version. `extended` keeps
     the version for another year at six times the price. Default: EKS's own default, `extended`."""
-    cluster_name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=100)] | None = (
-        None
-    )
+    cluster_name: (
+        Annotated[
+            str,
+            Text(
+                r"^[A-Za-z0-9][A-Za-z0-9_-]*$",
+                "letters, digits, _ and hyphens, with a letter or digit as the first",
+                "my-cluster",
+                max_length=100,
+            ),
+        ]
+        | None
+    ) = None
     """Default: the environment's name with `-eks`."""
     endpoint: Literal["private", "public"] = "private"
     """From where the Kubernetes API can be reached: from inside the VPC only, or also from the networks in
@@ -261,12 +318,18 @@ class Eks(Section):
     job_networks: tuple[Cidr, ...] = ()
     """Private networks to which jobs may connect on every port, for example of a tracking server or a database. Without an entry, jobs can
     reach the internet, HTTPS anywhere and the pods of the same job, and nothing else in the VPC."""
-    ami_release: Annotated[str, StringConstraints(pattern=r"^[0-9]{8}$")] | None = None
+    ami_release: (
+        Annotated[str, Text(r"^[0-9]{8}$", "the date of a release of EKS's node image: 8 digits", "20260415")] | None
+    ) = None
     """Release date of the EKS Neuron node image, for example 20260625. Default: the newest known image whose Neuron driver is compatible
     with the training image. If there is none: the newest known image, on which each node installs the Neuron release's own driver when it
     starts, before it joins the cluster."""
     addon_versions: dict[
-        str, Annotated[str, StringConstraints(pattern=r"^v[0-9]+\.[0-9]+\.[0-9]+-eksbuild\.[0-9]+$")]
+        str,
+        Annotated[
+            str,
+            Text(r"^v[0-9]+\.[0-9]+\.[0-9]+-eksbuild\.[0-9]+$", "the version of an EKS add-on", "v1.11.3-eksbuild.1"),
+        ],
     ] = Field(default_factory=dict)
     """Add-on versions that replace the catalogue's, by add-on name."""
     log_days: Days = 365

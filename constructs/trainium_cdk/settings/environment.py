@@ -34,6 +34,7 @@ from trainium_cdk.settings.pcs import Pcs
 from trainium_cdk.settings.section import Section
 from trainium_cdk.settings.slurm import SlurmSection
 from trainium_cdk.settings.storage import Registry, Storage
+from trainium_cdk.text import Text
 
 SERVICE_NETWORKS = ("172.20.0.0/16", "10.100.0.0/16", "192.168.0.0/16")
 """The first choices for a cluster's service network: EKS's own two (EKS user guide, 2026-11), and one more."""
@@ -53,9 +54,12 @@ Requirement = Annotated[
 class OwnScript(Settings):
     """A script of your own, which Slurm nodes run as root after ours."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)]
+    name: Annotated[
+        str,
+        Text(r"^[A-Za-z0-9][A-Za-z0-9._-]*$", "a letter or digit, then also . _ or -", "install-tools", max_length=60),
+    ]
     """Its name, for logs and messages."""
-    script: Annotated[str, StringConstraints(pattern=r"^#!", max_length=200_000)]
+    script: Annotated[str, Text(r"^#!", "a script that names its interpreter first", "#!/bin/bash", max_length=200_000)]
     """Its text; the first line names the interpreter, for example `#!/bin/bash`. Everybody with access to a node can read it: no secrets.
     It runs at a node's first start, and on head and login nodes again when the scripts change: let it be repeatable. If it fails, the
     node does too; an update of the cluster only reports it. The environment variable TRN_NODE_ROLE is head, compute, cpu or login."""
@@ -75,7 +79,7 @@ class Bootstrap(Settings):
     that can train on them."""
     venv: Annotated[
         str,
-        StringConstraints(pattern=r"^/?[A-Za-z0-9_][A-Za-z0-9_./-]*$"),
+        Text(r"^/?[A-Za-z0-9_][A-Za-z0-9_./-]*$", "a name or path of letters, digits and . _ -", "/efs/venv"),
         AfterValidator(lambda path: str(PurePosixPath(path))),  # without slashes that mean nothing
     ] = "aws_neuron_venv_pytorch"
     """The virtual environment: a path, or a name in the shared home directory."""
@@ -105,7 +109,15 @@ class Environment(Settings):
     Read one with `settings.load()`.
     """
 
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*[a-z0-9]$", max_length=30)] = "trn"
+    name: Annotated[
+        str,
+        Text(
+            r"^[a-z][a-z0-9-]*[a-z0-9]$",
+            "at least two small letters, digits and hyphens, with a letter as the first and a letter or digit as the last",
+            "my-cluster",
+            max_length=30,
+        ),
+    ] = "trn"
     """Prefix of the names of all resources."""
     region: Region = "us-east-1"
     """The AWS region."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from trainium_cdk.catalog import Catalog, Need
 from trainium_cdk.catalog.plain import plain
@@ -28,6 +28,7 @@ from trainium_cdk.settings.base import (
 from trainium_cdk.settings.directory import DirectoryService
 from trainium_cdk.settings.section import Nodes
 from trainium_cdk.settings.slurm import Name, SlurmQueue, SlurmResource, SlurmSection
+from trainium_cdk.text import Text
 
 # fewer choices than CloudWatch's: the schema of aws-parallelcluster 3.16.1
 LogDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653]
@@ -48,7 +49,7 @@ class Ssh(Settings):
 
     from_cidrs: tuple[Annotated[Cidr, AfterValidator(_NOT_EVERYWHERE), MaybeToken], ...] = Field(min_length=1)
     """Networks that may connect; never 0.0.0.0/0."""
-    key_name: str | None = Field(default=None, pattern=r"^[\x21-\x7e]{1,255}$")
+    key_name: Annotated[str, Text(r"^[\x21-\x7e]{1,255}$", "the name of an EC2 key pair", "my-key")] | None = None
     """An existing EC2 key pair (ed25519). Default: a new one, whose private key is stored in SSM Parameter Store."""
 
 
@@ -108,9 +109,22 @@ class LoginNodes(Settings):
 class Accounting(Settings):
     """Slurm accounting in an existing MySQL database."""
 
-    uri: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]+(:[0-9]{1,5})?$"), MaybeToken]
+    uri: Annotated[
+        str,
+        Text(
+            r"^[A-Za-z0-9.-]+(:[0-9]{1,5})?$",
+            "the address of a database: a host, and a port if you like",
+            "db.example.com:3306",
+        ),
+        MaybeToken,
+    ]
     """host or host:port"""
-    user: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.@-]{1,32}$")]
+    user: Annotated[
+        str,
+        Text(
+            r"^[A-Za-z0-9_.@-]{1,32}$", "the name of a database user: at most 32 letters, digits and . _ @ -", "slurm"
+        ),
+    ]
     """Database user."""
     password_secret: Arn
     """Secrets Manager secret that holds the password as plain text."""
@@ -125,7 +139,9 @@ class SharedVolume(Settings):
     """A name for it, which cannot change later."""
     type: Literal["efs", "fsx-lustre", "fsx-openzfs", "fsx-ontap", "ebs"]
     """What it is. An EBS volume is attached to the head node, which shares it."""
-    id: Annotated[str, StringConstraints(pattern=r"^(fs|fsvol|vol)-[0-9a-f]{8,17}$")]
+    id: Annotated[
+        str, Text(r"^(fs|fsvol|vol)-[0-9a-f]{8,17}$", "the ID of a file system or volume", "fs-0123456789abcdef0")
+    ]
     """fs-... (EFS, Lustre), fsvol-... (OpenZFS, ONTAP) or vol-... (EBS)."""
     mount_dir: MountDir
     """Where every node mounts it."""
@@ -155,7 +171,17 @@ class SharedVolume(Settings):
 class Provider(Settings):
     """AWS's function that creates, updates and deletes the cluster."""
 
-    role: Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/\S+$")] | None = None
+    role: (
+        Annotated[
+            str,
+            Text(
+                r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/\S+$",
+                "the ARN of an IAM role",
+                "arn:aws:iam::111122223333:role/Provider",
+            ),
+        ]
+        | None
+    ) = None
     """The function's role, if your account's administrators create the roles. It must allow what the new role would: the policies
     ParallelClusterClusterPolicy1 and 2 and DefaultParallelClusterIamAdminPolicy of ParallelCluster's parallelcluster-policies.yaml,
     AWSLambdaBasicExecutionRole, events:PutRule, DeleteRule, PutTargets and RemoveTargets on rule/*, and s3:*Object, ListBucket and
@@ -181,7 +207,18 @@ class Pcluster(SlurmSection):
     """ParallelCluster's version. Default: the catalogue's."""
     os: str = "ubuntu2404"
     """ubuntu2404, ubuntu2204 or alinux2023."""
-    cluster_name: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z][a-zA-Z0-9-]*$", max_length=60)] | None = None
+    cluster_name: (
+        Annotated[
+            str,
+            Text(
+                r"^[a-zA-Z][a-zA-Z0-9-]*$",
+                "letters, digits and hyphens, with a letter as the first",
+                "my-cluster",
+                max_length=60,
+            ),
+        ]
+        | None
+    ) = None
     """Default: the environment's name with `-slurm`."""
     head: HeadNode = HeadNode()
     queues: tuple[Queue, ...] = Field(default=(Queue(),), min_length=1)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from trainium_cdk.catalog import Catalog, Need
 from trainium_cdk.catalog.pcs import Size
 from trainium_cdk.settings.base import AmiId, InstanceTypeName, Settings
 from trainium_cdk.settings.section import Nodes
 from trainium_cdk.settings.slurm import SlurmQueue, SlurmResource, SlurmSection
+from trainium_cdk.text import Text
 
 
 class PcsResource(SlurmResource):
@@ -37,12 +38,24 @@ class PcsLoginNode(Settings):
 class Pcs(SlurmSection):
     """A cluster of AWS PCS: a Slurm whose controller AWS runs."""
 
-    version: Annotated[str, StringConstraints(pattern=r"^\d\d\.\d\d$")] | None = None
+    version: (
+        Annotated[str, Text(r"^\d\d\.\d\d$", "a version of Slurm: two digits, a dot and two digits", "25.11")] | None
+    ) = None
     """Version of Slurm, for example "25.11". Default: the catalogue's."""
     os: str = "ubuntu2404"
     """ubuntu2404; ubuntu2204 or alinux2023 with an image of your own that contains PCS's agent."""
     cluster_name: (
-        Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]*$", min_length=3, max_length=40)] | None
+        Annotated[
+            str,
+            Text(
+                r"^[A-Za-z][A-Za-z0-9-]*$",
+                "letters, digits and hyphens, with a letter as the first",
+                "my-cluster",
+                min_length=3,
+                max_length=40,
+            ),
+        ]
+        | None
     ) = None
     """Default: the environment's name with `-pcs`."""
     size: Size = "small"

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from trainium_cdk import text
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import similar
@@ -20,13 +21,6 @@ from trainium_cdk.settings.base import may_be_none
 from trainium_cdk.settings.environment import CATALOG_ERROR, Environment
 
 _READ_AS = {bool: "true or false", int: "a number", float: "a number", dt.date: "a date", dt.datetime: "a date"}
-_NAME = "small letters, digits and hyphens, with a letter as the first and a letter or digit as the last"
-_IN_WORDS = {
-    "^[a-z]([a-z0-9-]*[a-z0-9])?$": _NAME,
-    "^[a-z][a-z0-9-]*[a-z0-9]$": f"at least two {_NAME}",
-    "^[a-z]{2,4}(-[a-z]+)+-[0-9]$": "a region such as us-west-2, without the letter of a zone",
-}
-"""The patterns of names and regions."""
 
 
 def problems_of(error: ValidationError, numbers: Mapping[KeyPath, str] = types.MappingProxyType({})) -> list[Problem]:
@@ -73,9 +67,12 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None) 
             return Problem(key, "(absent)", "this key is required", f"add `{last}:`")
         case "literal_error":
             return Problem(key, value, "not one of the allowed values", f"write {context['expected']}")
-        case "string_pattern_mismatch":
-            fix = _IN_WORDS.get(context["pattern"], f"text that matches {context['pattern']}")
-            return Problem(key, value, "it does not have the required form", f"write {fix}")
+        case text.MISMATCH:
+            return Problem(key, value, "it does not have the required form", f"write {context['fix']}")
+        case "string_pattern_mismatch":  # of a type of someone else's
+            return Problem(
+                key, value, "it does not have the required form", "see the key's description in `trn schema`"
+            )
         case "string_type" if type(value) in _READ_AS:
             # as it is written: 2.30 was read as 2.3, and 012 as 12
             written = number or ("" if isinstance(value, float) else show(value))

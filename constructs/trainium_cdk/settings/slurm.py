@@ -6,13 +6,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Annotated, TypeVar
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from trainium_cdk.problems import KeyPath, wrong
 from trainium_cdk.settings.base import AmiId, InstanceTypeName, PolicyArn, Settings, refuse_duplicates
 from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
+from trainium_cdk.text import Text
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$", max_length=25)]
+Name = Annotated[
+    str,
+    Text(
+        r"^[a-z][a-z0-9-]*$", "small letters, digits and hyphens, with a letter as the first", "compute1", max_length=25
+    ),
+]
 
 
 _Counted = TypeVar("_Counted", bound="SlurmResource | CpuQueue")
@@ -88,7 +94,14 @@ _OF_IMAGES = frozenset({
 class ClusterUser(Settings):
     """A person with an account on every node, whose jobs and files are separate from those of others."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
+    name: Annotated[
+        str,
+        Text(
+            r"^[a-z_][a-z0-9_-]{0,31}$",
+            "the name of a Linux user: at most 32 small letters, digits, _ and hyphens, with a letter or _ as the first",
+            "alice",
+        ),
+    ]
     """Its name. `trn submit --user NAME` submits as this user."""
     uid: int = Field(ge=2000, le=59999)
     """Its number, the same on every node, and its group's. Files belong to the number: never give it to another person."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from trainium_cdk.problems import wrong
 from trainium_cdk.settings.base import MountDir, S3Uri, SecurityGroupId, Settings
+from trainium_cdk.text import Text
 
-EfsId = Annotated[str, StringConstraints(pattern=r"^fs-[0-9a-f]{8,17}$")]
+EfsId = Annotated[str, Text(r"^fs-[0-9a-f]{8,17}$", "the ID of an EFS file system", "fs-0123456789abcdef0")]
 FsxDeployment = Literal["SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2"]
 # MB/s for each TiB, by deployment type (SSD): FSx for Lustre API reference, 2026-11
 FSX_THROUGHPUT: dict[FsxDeployment, tuple[int, ...]] = {
@@ -73,7 +74,9 @@ class ExistingFsx(Settings):
 
     id: EfsId
     """File system id, for example fs-0123456789abcdef0."""
-    mount_name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,8}$")]
+    mount_name: Annotated[
+        str, Text(r"^[a-z0-9]{1,8}$", "the file system's mount name: 1 to 8 small letters and digits", "abcdef12")
+    ]
     """The mount name that FSx shows for it."""
     security_group: SecurityGroupId | None = None
     """Its security group. It gets rules that allow access from the cluster. Default: access is already allowed."""

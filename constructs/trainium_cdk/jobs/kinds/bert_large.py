@@ -4,19 +4,21 @@ Numbers: Neuron documentation, BERT pre-training tutorial, and the launch script
 """
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, quote, templates
-from trainium_cdk.jobs.models import Checkpoints, Data, Job, Scaling, Upstream, check_run_steps, check_warm_up
+from trainium_cdk.jobs.models import Checkpoints, Job, Scaling, Upstream, check_run_steps, check_warm_up
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import DECIMAL, NUMBER, USUAL, WHOLE, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
+from trainium_cdk.jobs.texts import Data
 from trainium_cdk.jobs.values import wrong
+from trainium_cdk.text import Text
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import ThroughputPoint
@@ -133,9 +135,18 @@ class BertLarge(Job):
         default=None,
         description="Tokenized shards: a directory on the cluster, s3://bucket/file.tar or s3://bucket/prefix. Default: Wikipedia.",
     )
-    checkpoint: str | None = Field(
+    checkpoint: (
+        Annotated[
+            str,
+            Text(
+                r"^(/[^\x00\n]*/ckpt_\d+\.pt|[a-z0-9][a-z0-9.-]{0,80})$",
+                "a file ckpt_<step>.pt on the cluster, or the id of the job that wrote it",
+                "/efs/ckpt_7032.pt",
+            ),
+        ]
+        | None
+    ) = Field(
         default=None,
-        pattern=r"^(/[^\x00\n]*/ckpt_\d+\.pt|[a-z0-9][a-z0-9.-]{0,80})$",
         description="Phase 2: a ckpt_<step>.pt file, or the id of the job that wrote it.",
     )
 

@@ -13,10 +13,11 @@ from pydantic import Field, model_validator
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import hub, quote, templates
-from trainium_cdk.jobs.models import AbsolutePath, Checkpoints, Data, Job, Override, Upstream
+from trainium_cdk.jobs.models import Checkpoints, Job, Upstream
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.templates import Option, Template
+from trainium_cdk.jobs.texts import AbsolutePath, Data, Override
 from trainium_cdk.jobs.values import wrong
 
 if TYPE_CHECKING:

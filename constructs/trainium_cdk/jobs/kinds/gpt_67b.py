@@ -14,11 +14,12 @@ from pydantic import Field, model_validator
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, shell, templates
-from trainium_cdk.jobs.models import Checkpoints, Data, Job, Upstream, Word, check_checkpoints
+from trainium_cdk.jobs.models import Checkpoints, Job, Upstream, check_checkpoints
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import NUMBER, USUAL, WHOLE, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
+from trainium_cdk.jobs.texts import Data, Word
 from trainium_cdk.jobs.values import wrong
 
 if TYPE_CHECKING:

@@ -13,19 +13,12 @@ from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, quote, templates
 from trainium_cdk.jobs.kinds.bert_large import read
-from trainium_cdk.jobs.models import (
-    AbsolutePath,
-    Checkpoints,
-    Job,
-    Upstream,
-    check_checkpoints,
-    check_run_steps,
-    check_warm_up,
-)
+from trainium_cdk.jobs.models import Checkpoints, Job, Upstream, check_checkpoints, check_run_steps, check_warm_up
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.records import Reader
 from trainium_cdk.jobs.templates import Option, Template
+from trainium_cdk.jobs.texts import AbsolutePath
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import ThroughputPoint

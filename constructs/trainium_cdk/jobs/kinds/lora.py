@@ -11,10 +11,11 @@ from pydantic import Field
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import hub, quote, templates
-from trainium_cdk.jobs.models import AbsolutePath, Checkpoints, Job, Upstream
+from trainium_cdk.jobs.models import Checkpoints, Job, Upstream
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.templates import Option, Template
+from trainium_cdk.jobs.texts import AbsolutePath
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import Fleet

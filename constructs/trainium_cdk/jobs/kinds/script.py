@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote, shell, templates
@@ -15,6 +15,7 @@ from trainium_cdk.jobs.models import Checkpoints, Job
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.templates import Template
 from trainium_cdk.jobs.values import MAX_SCRIPT_BYTES, fits, passable, shown, wrong
+from trainium_cdk.text import Text
 
 _AT_ONCE = 50_000_000
 """Bytes of a workdir that a head node fetches while a job is submitted."""
@@ -36,7 +37,14 @@ class Script(Job):
     CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("checkpoints")
 
     kind: Literal["script"] = "script"
-    filename: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")]
+    filename: Annotated[
+        str,
+        Text(
+            r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$",
+            "at most 100 letters, digits and . _ + -, with a letter, a digit or _ as the first",
+            "train.py",
+        ),
+    ]
     content: bytes = Field(max_length=MAX_SCRIPT_BYTES, repr=False)
     args: tuple[str, ...] = ()
     workdir: Any = Field(

@@ -7,17 +7,19 @@ Sources: Neuron documentation, TorchTitan Neuron (set-up of 2026-10-18, basic tr
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import hub, quote, templates
-from trainium_cdk.jobs.models import AbsolutePath, Checkpoints, Data, Job, Override, Upstream, Word, plain
+from trainium_cdk.jobs.models import Checkpoints, Job, Upstream, plain
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.records import COLOUR, NUMBER, USUAL, WHOLE, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.step_lines import validates
 from trainium_cdk.jobs.templates import Option, Template
+from trainium_cdk.jobs.texts import AbsolutePath, Data, Override, Word
 from trainium_cdk.jobs.values import shown, wrong
+from trainium_cdk.text import Text
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import Fleet
@@ -56,7 +58,14 @@ def read(text: str) -> Iterator[tuple[int, Step]]:
         yield match.start(), step
 
 
-PythonName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,199}$")]
+PythonName = Annotated[
+    str,
+    Text(
+        r"^[A-Za-z_][A-Za-z0-9_.]{0,199}$",
+        "a name of Python: letters, digits, _ and dots, with a letter or _ as the first",
+        "torchtitan_neuron.models.qwen3",
+    ),
+]
 
 
 class TorchTitan(Job):
@@ -89,9 +98,17 @@ class TorchTitan(Job):
         default=(),
         description="Further option of TorchTitan, as KEY=VALUE or KEY, for example training.seq_len=4096. Repeat it for more.",
     )
-    ref: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")] | None = Field(
-        default=None, description=f"Commit of {_REPOSITORY}, all 40 digits. Required."
-    )
+    ref: (
+        Annotated[
+            str,
+            Text(
+                r"^[0-9a-f]{40}$",
+                "a commit of 40 digits and small letters, as `git ls-remote` prints it",
+                "0123456789abcdef0123456789abcdef01234567",
+            ),
+        ]
+        | None
+    ) = Field(default=None, description=f"Commit of {_REPOSITORY}, all 40 digits. Required.")
     model: hub.Model | None = Field(
         default=None, description="Model on Hugging Face, whose tokenizer is fetched. Default: the preset's."
     )

@@ -1,0 +1,62 @@
+"""Texts with a form, such as names and addresses: each has a pattern for the machine, and words and an example for people."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError, ValidatorFunctionWrapHandler
+from pydantic_core import PydanticCustomError, core_schema
+
+MISMATCH = "pattern"
+"""Type of the error of a text without its form. Its context has `fix`."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """The form of a text, as metadata of its type: `Annotated[str, Text(r"^[0-9]+$", "digits", "12")]`.
+
+    A text without it is refused with the words and the example. The pattern itself is only in the JSON schema, for editors.
+
+    Attributes:
+        regex: a regular expression, anchored.
+        words: what to write. It follows "write".
+        example: a text that has the form.
+        min_length, max_length: in characters.
+    """
+
+    regex: str
+    words: str
+    example: str
+    min_length: int | None = None
+    max_length: int | None = None
+
+    @property
+    def fix(self) -> str:
+        """The words and the example, which is in quotes where YAML would read a number."""
+        number = re.fullmatch(r"[0-9]+(\.[0-9]+)?", self.example)
+        return self.words + ", for example " + (f'"{self.example}"' if number else self.example)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        text = core_schema.str_schema(pattern=self.regex, min_length=self.min_length, max_length=self.max_length)
+        return core_schema.no_info_wrap_validator_function(self._checked, text)
+
+    def _checked(self, value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return check(value)
+        except ValidationError as e:
+            if e.errors()[0]["type"] != "string_pattern_mismatch":
+                raise
+            raise PydanticCustomError(
+                MISMATCH, "it does not have the required form; write {fix}", {"fix": self.fix}
+            ) from None
+
+
+def fix_of(model: type[BaseModel], key: str) -> str:
+    """What to write as a field of a model that is a text with a form, or may be; empty for another field."""
+    field = model.model_fields.get(key)
+    found = [one for one in field.metadata if isinstance(one, Text)] if field else []
+    for kind in (field.annotation, *get_args(field.annotation)) if field else ():
+        found += [one for one in getattr(kind, "__metadata__", ()) if isinstance(one, Text)]
+    return found[0].fix if found else ""
