@@ -27,7 +27,7 @@ from trainium_cdk.eks.scaling import TrnScaler
 from trainium_cdk.eks.system_nodes import TrnSystemNodes
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.observability import TrnObservability
-from trainium_cdk.outputs import eks_outputs
+from trainium_cdk.outputs import eks_outputs, next_step
 from trainium_cdk.outputs.contract import JOB_FILES, KEPT_DAYS
 from trainium_cdk.registry import TrnRegistry
 from trainium_cdk.settings import Environment
@@ -175,5 +175,5 @@ class TrnEksStack(Stack):
             bastion_host_id=bastion_host.instance_id if bastion_host else "",
             access_role=cluster.access_role.role_arn,
         )
-        for key, (value, description) in outputs.items():
+        for key, (value, description) in {**outputs, **next_step(self.stack_name, environment.region)}.items():
             CfnOutput(self, key, value=value, description=description)

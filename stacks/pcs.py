@@ -18,7 +18,7 @@ from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.observability import TrnObservability
-from trainium_cdk.outputs import pcs_outputs
+from trainium_cdk.outputs import next_step, pcs_outputs
 from trainium_cdk.outputs.contract import KEPT_DAYS
 from trainium_cdk.pcs.cluster import TrnPcsCluster
 from trainium_cdk.registry import TrnRegistry
@@ -116,5 +116,5 @@ class TrnPcsStack(Stack):
             bucket=bucket.bucket.bucket_name,
             registry_uri=registry.uri if registry else "",
         )
-        for key, (value, description) in outputs.items():
+        for key, (value, description) in {**outputs, **next_step(self.stack_name, environment.region)}.items():
             CfnOutput(self, key, value=value, description=description)

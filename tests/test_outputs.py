@@ -356,3 +356,28 @@ def test_one_of_several_users() -> None:
     ):  # fmt: skip
         with pytest.raises(outputs.OutputsError, match=re.escape(message)):
             outputs.parse("Stack", of.region, exported(of)).of_user(name)
+
+
+@pytest.mark.parametrize("file", ENVIRONMENTS, ids=lambda f: f"{f.parent.stem}-{f.stem}")
+def test_each_output_says_what_it_is(file: Path) -> None:
+    """In a sentence or so; what only `trn` reads says so."""
+    for key, (value, description) in exports(settings.load(file)).items():
+        assert len(description.split()) >= 3, key
+        assert description.startswith("For the command trn: ") == value.startswith("{"), key
+
+
+def test_the_next_step_is_a_command_that_nothing_reads() -> None:
+    from typer.testing import CliRunner
+
+    from trainium_cdk.cli.app import app
+
+    [(key, (command, description))] = outputs.next_step("TrnEksStack-mine", "us-east-2").items()
+    env = settings.load(FOLDER / "trn1-2xlarge.yaml")
+    assert outputs.parse("S", env.region, {**exported(env), key: command}) == outputs.parse(
+        "S", env.region, exported(env)
+    )
+    assert (key, description.split(":")[0]) == ("NextStep", "Type this next")
+    program, *words = command.split()
+    assert program == "trn"
+    assert words[-4:] == ["--stack", "TrnEksStack-mine", "--region", "us-east-2"]
+    assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0

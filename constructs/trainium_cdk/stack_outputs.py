@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from aws_cdk import CfnOutput
+from aws_cdk import CfnOutput, Stack
 from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
@@ -14,7 +14,7 @@ from trainium_cdk._cdk.stack_wide import stack_wide
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog, Need, choose
 from trainium_cdk.eks.view import AnyCluster, view_of
-from trainium_cdk.outputs import Exports, pcs_outputs, slurm_outputs
+from trainium_cdk.outputs import Exports, next_step, pcs_outputs, slurm_outputs
 from trainium_cdk.outputs.eks import claim_of, cluster_outputs
 from trainium_cdk.pcluster.cluster import TrnPcluster
 from trainium_cdk.pcs.cluster import TrnPcsCluster
@@ -141,5 +141,6 @@ class TrnOutputs(Construct):
 
 def _export(scope: Construct, outputs: Exports) -> None:
     """Outputs of the stack under exactly their keys."""
-    for key, (value, description) in outputs.items():
+    stack = Stack.of(scope)
+    for key, (value, description) in {**outputs, **next_step(stack.stack_name, stack.region)}.items():
         CfnOutput(scope, key, value=value, description=description).override_logical_id(key)

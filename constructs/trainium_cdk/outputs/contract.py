@@ -185,16 +185,24 @@ class ClusterOutputs(BaseModel):
 
 
 COMMON_KEYS: Keys = {
-    "ClusterName": ("cluster_name", "Name of the cluster"),
-    "SharedDir": ("shared_dir", "Shared file system where jobs live"),
-    "MountDirs": ("mount_dirs", "Shared file systems"),
-    "Kernel": ("kernel", "Kernel series of the nodes' image"),
-    "NeuronDriver": ("neuron_driver", "Neuron driver of the nodes"),
-    "NeuronRelease": ("neuron_release", "Neuron SDK release"),
-    "Framework": ("framework", "Training framework"),
-    "Bucket": ("bucket", "The stack's bucket"),
-    "RegistryUri": ("registry_uri", "ECR repository for training images"),
+    "ClusterName": ("cluster_name", "Name of the cluster in the AWS console"),
+    "SharedDir": ("shared_dir", "Folder on every node that all nodes share; jobs live in it"),
+    "MountDirs": ("mount_dirs", "Folders on every node that all nodes share"),
+    "Kernel": ("kernel", "Linux kernel of the nodes"),
+    "NeuronDriver": ("neuron_driver", "Version of the Neuron driver on the nodes; - if it is not known"),
+    "NeuronRelease": ("neuron_release", "Release of the AWS Neuron SDK that jobs use"),
+    "Framework": ("framework", "Framework that jobs train with: torch-native is TorchNeuron, torch-xla is PyTorch/XLA"),
+    "Bucket": ("bucket", "S3 bucket of this stack, for files on their way to and from jobs"),
+    "RegistryUri": ("registry_uri", "ECR repository for your training images; - if there is none"),
 }
+NEXT_STEP = "NextStep"
+"""The output for people: a command. Nothing reads it."""
+
+
+def next_step(stack: str, region: str) -> Exports:
+    """The output that says what to type once the stack is deployed. The arguments may be CDK tokens."""
+    command = f"trn kinds --here --stack {stack} --region {region}"
+    return {NEXT_STEP: (command, "Type this next: it lists the kinds of jobs, and whether this cluster can run each")}
 
 
 def export(engine: str, keys: Keys, values: Mapping[str, str], fleets: Sequence[Fleet]) -> Exports:
@@ -204,10 +212,10 @@ def export(engine: str, keys: Keys, values: Mapping[str, str], fleets: Sequence[
         for key, (name, text) in keys.items()
         if values[name] or name not in _OPTIONAL
     }
-    found[CONTRACT_KEY] = (CONTRACT, "Version of these outputs")
-    found["TrnEngine"] = (engine, "Scheduler")
+    found[CONTRACT_KEY] = (CONTRACT, "Version of the outputs that the command trn reads")
+    found["TrnEngine"] = (engine, "What schedules jobs: slurm (ParallelCluster), pcs (AWS PCS) or eks (Kubernetes)")
     for i, fleet in enumerate(fleets):
-        found[f"{_FLEET}{i}"] = (fleet.model_dump_json(), f"Nodes of queue {fleet.queue}")
+        found[f"{_FLEET}{i}"] = (fleet.model_dump_json(), f"For the command trn: nodes of the queue {fleet.queue}")
     return found
 
 

@@ -40,16 +40,28 @@ class EksCluster(ClusterOutputs):
 
     keys: ClassVar[Keys] = {
         **COMMON_KEYS,
-        "Namespace": ("namespace", "Namespace of the jobs"),
-        "ServiceAccount": ("service_account", "Service account of the jobs"),
-        "Claims": ("claims", "Persistent volume claims of the shared file systems"),
-        "Image": ("image", "Training image where a job names none"),
-        "ShellImage": ("shell_image", "Image of pods that only read files"),
-        "BuildProject": ("build_project", "CodeBuild project of `trn image build`"),
-        "Endpoint": ("endpoint", "Reach of the Kubernetes API"),
-        "BastionHostId": ("bastion_host_id", "Instance through which the private API is reached"),
-        "KubernetesVersion": ("kubernetes_version", "Kubernetes version"),
-        "AccessRole": ("access_role", "IAM role to take for using the Kubernetes API"),
+        "Namespace": ("namespace", "Kubernetes namespace that jobs run in"),
+        "ServiceAccount": ("service_account", "Kubernetes service account that jobs use"),
+        "Claims": ("claims", "Kubernetes volume claims of the shared folders"),
+        "Image": ("image", "Container image of jobs that name none; - if each job must name one"),
+        "ShellImage": ("shell_image", "Container image of helper pods, for example to read files"),
+        "BuildProject": (
+            "build_project",
+            "CodeBuild project that builds your images (trn image build); - if there is none",
+        ),
+        "Endpoint": (
+            "endpoint",
+            "Where the Kubernetes API can be reached from: public is the internet, private is the VPC",
+        ),
+        "BastionHostId": (
+            "bastion_host_id",
+            "EC2 instance id of the host that leads to a private Kubernetes API; - if there is none",
+        ),
+        "KubernetesVersion": ("kubernetes_version", "Version of Kubernetes"),
+        "AccessRole": (
+            "access_role",
+            "IAM role that trn and kubectl take to use the Kubernetes API; - for your own credentials",
+        ),
     }
     containers = True
     socket_interface = "eth0"  # the only one of a pod
@@ -155,7 +167,10 @@ def cluster_outputs(fleets: Sequence[Fleet], teams: "Sequence[TeamQueue]" = (), 
     found = export("eks", EksCluster.keys, {"service_account": SERVICE_ACCOUNT, **values}, fleets)
     for i, team in enumerate(teams):
         made = Team(namespace=team.namespace, max_nodes=team.max_nodes)
-        found[f"{_TEAM}{i}"] = (made.model_dump_json(), f"Namespace of the team {team.namespace}")
+        found[f"{_TEAM}{i}"] = (
+            made.model_dump_json(),
+            f"For the command trn: namespace and limits of the team {team.namespace}",
+        )
     return found
 
 

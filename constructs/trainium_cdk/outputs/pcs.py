@@ -18,7 +18,10 @@ class PcsCluster(SlurmCluster):
     keys: ClassVar[Keys] = {
         **{key: value for key, value in SlurmCluster.keys.items() if key != "HeadNodeId"},
         "ClusterId": ("cluster_id", "Id of the cluster in AWS PCS"),
-        "LoginGroupId": ("login_group_id", f"Id of the login node's group: the node has it as tag {GROUP_TAG}"),
+        "LoginGroupId": (
+            "login_group_id",
+            f"Id of the node group of the login node, which carries it in its tag {GROUP_TAG}",
+        ),
     }
     shares_ssh_keys: ClassVar[bool] = False
     engine: str = "pcs"

@@ -20,12 +20,15 @@ class SlurmCluster(ClusterOutputs):
 
     keys: ClassVar[Keys] = {
         **COMMON_KEYS,
-        "HeadNodeId": ("head_node_id", "EC2 instance id of the head node (aws ssm start-session --target ...)"),
-        "JobUser": ("job_user", "User that jobs belong to on the nodes"),
+        "HeadNodeId": (
+            "head_node_id",
+            "EC2 instance id of the head node. For a shell there: aws ssm start-session --target ID",
+        ),
+        "JobUser": ("job_user", "Linux user on the nodes that runs the jobs"),
         "Os": ("os", "Operating system of the nodes"),
-        "Venv": ("venv", "Virtual environment"),
-        "Users": ("users", "Where its users come from"),
-        "CpuNodes": ("cpu", "Nodes without Trainium, where jobs prepare their data"),
+        "Venv": ("venv", "Python virtual environment of the jobs, on the nodes"),
+        "Users": ("users", "Where the users of the cluster come from: local or directory"),
+        "CpuNodes": ("cpu", "For the command trn: nodes without Trainium, which prepare data for jobs"),
     }
     scales_itself = (
         "starts and stops nodes automatically, as jobs need them. Its bounds are min_nodes and max_nodes of a compute resource: "
