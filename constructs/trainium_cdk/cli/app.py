@@ -123,6 +123,15 @@ class _Commands(TyperGroup):
             return args[0], self._load(args[0], f"{args[0]}:with_options"), args[1:]
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: Any) -> Any:
+        """A value that is refused has the same exit code from Typer, a command, a job and the cluster."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as e:
+            if type(e).__name__ == "MissingParameter":
+                raise
+            raise TrnError(e.format_message()) from None
+
     def _load(self, name: str, place: str) -> Any:
         module, _, attribute = place.partition(":")
         found = getattr(import_module(f"trainium_cdk.cli.{module}"), attribute)
@@ -143,7 +152,7 @@ app = typer.Typer(
     name="trn",
     cls=_Commands,
     help="Submit and follow training jobs on a cluster of trainium-cdk.",
-    epilog="Exit codes: 0 success; 1 failure, also of a job that is waited for or followed; 2 a command line that is not valid; "
+    epilog="Exit codes: 0 success; 1 failure, a value that is refused, or a failed job that is waited for or followed; 2 a command line that is not understood; "
     "130 Ctrl-C; 143 SIGTERM; 129 a closed terminal. `trn shell` has that of its command.",
     no_args_is_help=True,
     **{**SETTINGS, "add_completion": not _ABOUT_COMPLETION.isdisjoint(sys.argv)},

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import typer
 
 from sandbox import LocalAws
 from tests.credentials import session
@@ -177,8 +176,8 @@ def test_prices_of_the_price_list(run: Run, aws: LocalAws, monkeypatch: pytest.M
     ],
 )
 def test_refused(words: list[str], message: str, run: Run) -> None:
-    """A command line that is not valid (exit code 2), where it is about regions."""
-    with pytest.raises(typer.BadParameter if "--regions" in words else TrnError, match=re.escape(message)):
+    """A value that is refused (exit code 1), where it is about regions."""
+    with pytest.raises(TrnError, match=re.escape(message)):
         run(*words)
 
 
