@@ -213,7 +213,11 @@ def described(ctx: typer.Context) -> Environment | None:
 
 @dataclass(frozen=True)
 class Target:
-    """The cluster that the options of a command select: of a stack, or in a file."""
+    """The cluster that the options of a command select: of a stack, or in a file.
+
+    `file` is the environment file of --env, where another one is in TRN_ENV or in use. `implied` has the names of the options that the
+    next command has without them: from a file, or a variable of the shell. None: it is not known; only the default stack is implied.
+    """
 
     stack: str = DEFAULT_STACK
     region: str | None = None
@@ -221,11 +225,25 @@ class Target:
     cluster_file: Path | None = None
     team: str | None = None
     user: str | None = None
+    file: Path | None = None
+    implied: frozenset[str] | None = None
 
     def of_team(self, cluster: Cluster) -> Cluster:
         """A cluster as the team of --team, or the user of --user, sees it. Raises OutputsError: it has no such team or user."""
         cluster = cluster.of_team(self.team) if self.team else cluster
         return cluster.of_user(self.user) if self.user else cluster
+
+
+def _target(ctx: typer.Context, given: dict[str, Any]) -> Target:
+    sources = {name: ctx.get_parameter_source(name) for name in ("_env", "stack", "region", "team", "user")}
+    of = {name: source.name if source else "" for name, source in sources.items()}
+    another = bool(os.environ.get("TRN_ENV") or in_use())
+    file = ctx.meta[_FILE] if another and of["_env"] == "COMMANDLINE" else None
+    kept = file or _IN_USE in ctx.meta or of["_env"] == "ENVIRONMENT"
+    found = {name for name in of if of[name] == "ENVIRONMENT" or (kept and of[name] == "DEFAULT")}
+    if given["stack"] == DEFAULT_STACK and not another:
+        found.add("stack")
+    return Target(**given, file=file, implied=frozenset(found))
 
 
 def _option(annotation: Any, default: Any = None) -> inspect.Parameter:
@@ -250,16 +268,20 @@ def on_cluster(
     )
 
     def decorated(function: Callable[P, None]) -> Callable[P, None]:
+        signature = inspect.signature(function, eval_str=True)
+        own = {name: p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, p in signature.parameters.items()}
+        del own["on"]
+        takes_context = "ctx" in own
+        own.setdefault("ctx", _option(typer.Context))
+
         def run(*args: Any, **values: Any) -> None:
             if "stack" in values:  # Typer calls it, not another command
                 given = {name: values.pop(name) for name in options}
                 del given["_env"]  # read by now: it gave the others their defaults
-                values["on"] = Target(**given)
+                ctx = values["ctx"] if takes_context else values.pop("ctx")
+                values["on"] = _target(ctx, given)
             function(*args, **values)
 
-        signature = inspect.signature(function, eval_str=True)
-        own = {name: p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, p in signature.parameters.items()}
-        del own["on"]
         last = {name: own.pop(name) for name in ("as_json", "fields") if name in own}
         parameters = [p.replace(name=name) for name, p in (own | options | last).items()]
         run.__name__ = function.__name__  # what Typer names a command of a group by
@@ -332,8 +354,8 @@ def read_cluster(file: Path) -> Cluster:
 
 
 def at(on: Target) -> str:
-    """The options with which another command uses the same cluster. A file that TRN_CLUSTER names is left out, as on a head node, where
-    it is set for all commands.
+    """The options with which another command uses the same cluster. What it has without them is left out (`Target.implied`), as is a
+    file that TRN_CLUSTER names: on a head node it is set for all commands.
 
     >>> at(Target("TrnEksStack", "us-east-1", team="speech")), at(Target(cluster_file=Path("my cluster.json")))
     (' --stack TrnEksStack --region us-east-1 --team speech', " --cluster 'my cluster.json'")
@@ -342,6 +364,8 @@ def at(on: Target) -> str:
         set_already = str(on.cluster_file) == os.environ.get("TRN_CLUSTER")
         place: dict[str, object] = {} if set_already else {"cluster": on.cluster_file}
     else:
-        place = {"stack": "" if on.stack == DEFAULT_STACK else on.stack, "region": on.region}
+        place = {"env": on.file, "stack": on.stack, "region": on.region}
+    default = {"stack"} if on.stack == DEFAULT_STACK else set()
+    implied = default if on.implied is None else on.implied
     given = place | {"team": on.team, "user": on.user}
-    return "".join(f" {printed(f'--{name}', value)}" for name, value in given.items() if value)
+    return "".join(f" {printed(f'--{name}', value)}" for name, value in given.items() if value and name not in implied)
