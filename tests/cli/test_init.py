@@ -134,6 +134,7 @@ def test_by_questions(tmp_path: Path) -> None:
     assert "'trn2.48xlarg' is not one of" in said
     assert "Did you mean trn2.48xlarge" in said
     assert "name = My Name: it does not have the required form" in said
+    assert "trn2.48xlarge in us-east-2: 35.76 USD an hour, a capacity block's price; AWS publishes no on-demand" in said
     env = settings.load(tmp_path / "environment.yaml")
     assert (env.name, env.engines, env.eks.node_groups[0].max_nodes) == ("mine", ("eks",), 8)
     os.close(ours)

@@ -170,12 +170,12 @@ class Catalog(Fact):
         environment file has given it."""
         return self.price_sources.get(region, {}).get(name)
 
-    def price_in_words(self, instance: str, region: str) -> str:
+    def describe_price(self, instance: str, region: str) -> str:
         """The price of an instance for people.
 
-        >>> Catalog.load().price_in_words("trn2.48xlarge", "us-east-2")
+        >>> Catalog.load().describe_price("trn2.48xlarge", "us-east-2")
         "35.76 USD an hour, a capacity block's price"
-        >>> Catalog.load().price_in_words("trn1.32xlarge", "eu-west-1")
+        >>> Catalog.load().describe_price("trn1.32xlarge", "eu-west-1")
         'price unknown: `trn cost --live` asks AWS'
         """
         usd, source = self.price(instance, region), self.price_source(instance, region)

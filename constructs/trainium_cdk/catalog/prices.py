@@ -58,7 +58,7 @@ ASK = "`trn cost --live` asks AWS"
 BLOCK = "a capacity block's price"
 
 
-def worded(known: float, missing: Sequence[str], unit: str = "USD an hour", *, asked: bool = False) -> str:
+def describe_sum(known: float, missing: Sequence[str], unit: str = "USD an hour", *, asked: bool = False) -> str:
     """A sum of prices for people. If a part is unknown, so is the sum.
 
     Args:
@@ -66,11 +66,11 @@ def worded(known: float, missing: Sequence[str], unit: str = "USD an hour", *, a
         missing: the parts whose price is not known.
         asked: whether the Price List was asked already.
 
-    >>> worded(9.216, [])
+    >>> describe_sum(9.216, [])
     '9.22 USD an hour'
-    >>> worded(0.68, ["node management"])
+    >>> describe_sum(0.68, ["node management"])
     'unknown (known so far: 0.68 USD an hour; no price of node management; `trn cost --live` asks AWS)'
-    >>> worded(0.0, ["NAT gateway", "head node"], asked=True)
+    >>> describe_sum(0.0, ["NAT gateway", "head node"], asked=True)
     'unknown (no price of NAT gateway and head node)'
     """
     total = f"{known:,.2f} {unit}".strip()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainium_cdk.catalog.prices import ASK
 from trainium_cdk.cli import named
 from trainium_cdk.cli.options import EnvFile, Json, Live
 from trainium_cdk.cli.output import marked, put, say, say_if_sandbox, table
@@ -129,7 +130,8 @@ def _prices(quotes: Mapping[str, Quote]) -> Iterator[str]:
     for region, quote in quotes.items():
         if quote.why:
             reasons.setdefault(quote.why, []).append(region)
-        sources.setdefault(f"{quote.source} {quote.date}".strip() or "unknown", []).append(region)
+        source = f"{quote.source} {quote.date}".strip() or ("unknown" if quote.why else f"unknown ({ASK})")
+        sources.setdefault(source, []).append(region)
     yield from (f"{', '.join(regions)}: {why}" for why, regions in reasons.items())
     found = [f"{source} ({', '.join(of)})" if len(sources) > 1 else source for source, of in sorted(sources.items())]
     yield f"on-demand prices: {'; '.join(found)}; a USD/h is of one instance"

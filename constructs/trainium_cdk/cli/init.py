@@ -225,8 +225,10 @@ def _ask(known: Catalog, engine: str, instance_type: str, name: str) -> tuple[st
     instance_type = _choose("Instance type", instance_type, possible)
     offered = _places(known, engines.get(engine), instance_type)
     region = _choose(f"Region; {instance_type} is offered in {', '.join(offered)}", offered[0], offered)
-    price = known.price_in_words(instance_type, region)
-    say(f"{instance_type} in {region}: {price}; you pay only while a job needs it")
+    source = known.price_source(instance_type, region)
+    block = "AWS publishes no on-demand price" if source and source.capacity_block else ""
+    price = known.describe_price(instance_type, region)
+    say(f"{instance_type} in {region}: {price}; {block or 'you pay only while a job needs it'}")
     most = str(_nodes(known, instance_type))
     nodes = int(_choose("Most nodes at once", most, [str(number) for number in range(1, 1001)], "1 to 1000"))
     while True:

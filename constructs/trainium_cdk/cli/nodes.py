@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from trainium_cdk.catalog.plain import counted
-from trainium_cdk.catalog.prices import worded
+from trainium_cdk.catalog.prices import describe_sum
 from trainium_cdk.cli import terminal
 from trainium_cdk.cli.named import length
 from trainium_cdk.cli.options import Json, Target, backend, on_cluster
@@ -85,7 +85,7 @@ def together(prices: Sequence[float | None]) -> str:
     """
     known = [price for price in prices if price is not None]
     missing = [counted(len(prices) - len(known), "node")] if len(known) < len(prices) else []
-    return worded(sum(known), missing, "USD an hour at list prices")
+    return describe_sum(sum(known), missing, "USD an hour at list prices")
 
 
 @on_cluster()

@@ -121,7 +121,7 @@ def _notes(found: list[Forecast], cluster: Cluster, catalog: Catalog) -> list[st
         lines += dict.fromkeys(one.price for one in good if one.hour_usd is None)
     elif good:
         of = ", ".join(
-            dict.fromkeys(f"{o.instance_type} {catalog.price_in_words(o.instance_type, cluster.region)}" for o in good)
+            dict.fromkeys(f"{o.instance_type} {catalog.describe_price(o.instance_type, cluster.region)}" for o in good)
         )
         lines.append(f"list prices, nodes only: {of}; `trn cost` has the rest")
     return lines

@@ -10,6 +10,6 @@ def described(cluster: "Cluster", on: "Fleet") -> str:
     """The nodes that fetch what the job lacks, and the price of one; where there are no CPU nodes also the reason."""
     from trainium_cdk.catalog import Catalog
 
-    price = Catalog.load().price_in_words(on.instance_type, cluster.region)
+    price = Catalog.load().describe_price(on.instance_type, cluster.region)
     why = "" if cluster.cpu else f", as {cluster.stack} has no queue of CPU nodes (cpu_queue)"
     return f"prepare runs on one {on.instance_type} of queue {on.queue} ({price}){why}, unless nothing must be fetched"

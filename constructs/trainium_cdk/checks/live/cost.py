@@ -9,7 +9,7 @@ from typing import Any
 
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS, HOURS_OF_A_MONTH
 from trainium_cdk.catalog.offers import page
-from trainium_cdk.catalog.prices import BLOCK, worded
+from trainium_cdk.catalog.prices import BLOCK, describe_sum
 from trainium_cdk.checks.live.model import Finding, Found, Target, listed
 from trainium_cdk.checks.live.quotas import addresses_wanted
 from trainium_cdk.settings.environment import ENCRYPTION
@@ -191,7 +191,7 @@ def cost(target: Target) -> dict[str, Any]:
 def total(estimate: Mapping[str, Any], name: str) -> str:
     """A total in words: `idle` or `full`."""
     asked = any(quote["source"] == "Price List" or quote["why"] for quote in estimate["quotes"].values())
-    return worded(estimate[f"known_{name}_hour"], estimate[f"unknown_{name}"], asked=asked)
+    return describe_sum(estimate[f"known_{name}_hour"], estimate[f"unknown_{name}"], asked=asked)
 
 
 def findings(estimate: dict[str, Any]) -> Found:

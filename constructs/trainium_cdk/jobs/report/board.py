@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trainium_cdk.catalog.plain import counted
-from trainium_cdk.catalog.prices import worded
+from trainium_cdk.catalog.prices import describe_sum
 from trainium_cdk.jobs.clusters import Overview, Work, rank
 from trainium_cdk.jobs.report.text import duration
 
@@ -123,7 +123,7 @@ RIGHT = frozenset(CLUSTER) - {"region", "stack", "engine", "state"} | {"age", "U
 
 
 def _sum(usd: float, unknown: int) -> str:
-    return worded(usd, [counted(unknown, "cluster")] if unknown else [])
+    return describe_sum(usd, [counted(unknown, "cluster")] if unknown else [])
 
 
 def totals(found: Sequence[Overview]) -> str:

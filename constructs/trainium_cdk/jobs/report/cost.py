@@ -47,4 +47,4 @@ def price(status: JobStatus, cluster: Cluster, catalog: Catalog) -> Price:
     spot = "; spot nodes cost less" if capacity == "spot" else ""
     source = catalog.price_source(kind, cluster.region)
     dated = f", list price of {source.date}" if source else ""
-    return Price(hour, f"{kind} in {cluster.region}: {catalog.price_in_words(kind, cluster.region)}{dated}{spot}")
+    return Price(hour, f"{kind} in {cluster.region}: {catalog.describe_price(kind, cluster.region)}{dated}{spot}")
