@@ -66,20 +66,39 @@ def snapshot_download(repo_id: str, *, revision: str = "main", allow_patterns: l
         (place / name).write_text("{}")
     return str(place)
 ''',
-    "datasets": '''"""Downloads nothing, and like the original not even that if HF_DATASETS_OFFLINE=1."""
+    "datasets": '''"""Downloads nothing, and like the original not even that if HF_DATASETS_OFFLINE=1. It writes some conversations for the small model."""
 
+import json
 import os
 from pathlib import Path
 
+_ASKED = ("what is a cluster", "how does a queue work", "why does a job wait", "when does a node start", "who pays for a node")
+_ANSWERED = "a job waits until all of its nodes are there, then it trains, and then they stop."
 
-def load_dataset(name: str, *, split: str) -> None:
+
+def load_dataset(path: str, name: str | None = None, *, split: str) -> None:
     if os.environ.get("HF_DATASETS_OFFLINE") == "1":
-        raise ConnectionError(f"Couldn't reach {name} on the Hub (OfflineModeIsEnabled)")
-    place = Path(os.environ["HF_HOME"]) / "datasets" / name.replace("/", "___")
+        raise ConnectionError(f"Couldn't reach {path} on the Hub (OfflineModeIsEnabled)")
+    place = Path(os.environ["HF_HOME"]) / "datasets" / path.replace("/", "___")
     place.mkdir(parents=True, exist_ok=True)
-    (place / split).touch()
+    if os.path.isabs(path):
+        (place / split).touch()
+        return
+    lines = (
+        {"messages": [{"role": "user", "content": _ASKED[i % 5]}, {"role": "assistant", "content": _ANSWERED[i % 7 :]}]}
+        for i in range(200)
+    )
+    (place / split).write_text("".join(f"{json.dumps(line)}\\n" for line in lines))
 ''',
 }
+_PROGRAMS = {
+    "trl": {
+        "trl/__init__.py": "",
+        "trl/scripts/__init__.py": "",
+        "trl/scripts/sft.py": 'import sys\n\nfrom fakes.sft import main\n\nif __name__ == "__main__":\n    sys.exit(main())\n',
+    }
+}
+"""Packages whose programs jobs start."""
 """Modules of packages that jobs import here. The pinned packages of all kinds are wheels for pip, which resolves and installs
 them without the network; most have an empty module."""
 
@@ -290,7 +309,7 @@ def wheels(where: Path) -> Path:
     """The packages that jobs install with pip, as wheels in a directory."""
     _fresh(where)
     for name, version in sorted(_pins()):
-        modules = {f"{name.replace('-', '_')}.py": MODULES.get(name, "")}
+        modules = _PROGRAMS.get(name) or {f"{name.replace('-', '_')}.py": MODULES.get(name, "")}
         wheel(where, name, version, modules, ["huggingface-hub"] if name == "optimum-neuron" else [])
     return where
 

@@ -160,11 +160,11 @@ def test_each_of_the_docs(printed: str, folder: Path, capfd: pytest.CaptureFixtu
     """It is run as it is printed, on this cluster's jobs."""
     for pattern, here in (
         (r"\btrain-\d{8}-\w{6}(/7)?", lambda found: f"{ARRAY}/1" if found[1] else ARRAY),
-        (r"\b(bert-large|prepare)-(\d{8}-\w{6}|\.\.\.)", JOB),
+        (r"\b(bert-large|finetune|prepare)-(\d{8}-\w{6}|\.\.\.)", JOB),
         (r"\bJOB-1 JOB-2 JOB-3\b", f"{JOB} {ARRAY}/0 {ARRAY}/1"),
         (r"\bJOB(\.\.\.)?", f"{ARRAY}/0"),
         (r"\bARRAY\b", ARRAY),
-        (r" bert$", f" {NAME[:9]}"),
+        (r" finetune$", f" {NAME[:9]}"),
     ):
         printed = re.sub(pattern, here, printed)
     options, dashes, arguments = printed.removeprefix("trn ").partition(" -- ")

@@ -1,11 +1,12 @@
 """Every code block of the pages: commands go through the real parsers, those that need no AWS run in one folder, YAML is loaded and
-checked, Python runs and is synthesised. tests/cli/test_submit.py renders each printed submission, test_forms.py runs those on jobs on a Slurm; tests/sandbox/test_on_aws.py and
-test_quick_start.py run whole pages in the sandbox."""
+checked, Python runs and is synthesised. tests/cli/test_submit.py renders each printed submission, test_forms.py runs those on jobs on a Slurm; tests/sandbox/test_pages.py,
+test_on_aws.py and test_quick_start.py run whole pages in the sandbox."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -14,14 +15,10 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import aws_cdk as cdk
 import botocore.session
 import pytest
 import typer
 import yaml
-from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_eks_v2 as eks
-from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from botocore import xform_name
 
 from sandbox.paths import HOME as ROOT
@@ -38,8 +35,8 @@ PAGES = [
     ROOT / "sandbox/README.md",
 ]
 TUTORIALS = sorted((ROOT / "docs").glob("tutorial-*.md"))
-LANGUAGES = {"bash", "python", "yaml", "toml", "text"}
-OF_THE_SHELL = {"source", "export", "eval", "mkdir", "printf", "echo", "tensorboard", "pip", "sudo"}
+LANGUAGES = {"bash", "json", "python", "yaml", "toml", "text"}
+OF_THE_SHELL = {"source", "export", "eval", "mkdir", "printf", "echo", "tensorboard", "pip", "sudo", "ls"}
 """Programs that are not ours, or that are there where the page says so."""
 WITHOUT_AWS = ("plan", "cost", "graph", "kinds", "validate", "catalog", "schema")
 
@@ -177,6 +174,20 @@ def test_each_tutorial_is_counted(page: Path) -> None:
         _trn(shlex.split(command)[1:])
 
 
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_what_a_tutorial_submits_is_accepted(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the environment that the page's own first command writes; without one, by that of another page for the same cluster."""
+    monkeypatch.chdir(tmp_path)
+    mine = [words for block, words in commands() if block.page.endswith(page.name) and words[0] == "trn"]
+    infrastructure = "tutorial-pcluster-infrastructure.md"
+    first = [w for block, w in commands() if block.page.endswith(infrastructure) and w[:2] == ["trn", "init"]]
+    [init] = [words for words in mine if words[1] == "init"] or first
+    app(init[1:], standalone_mode=False)
+    for words in (words for words in mine if words[1] == "submit"):
+        options = [word for word in words[1:] if word != "--follow"]
+        assert app([*options, "--dry-run", "--environment", "environment.yaml"], standalone_mode=False) in (None, 0)
+
+
 def _heading_ids(page: Path) -> set[str]:
     """As GitHub makes them, which keeps each of two dashes; MkDocs makes one of them."""
     text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
@@ -225,26 +236,18 @@ def test_each_environment_is_valid(block: Block) -> None:
 
 
 @pytest.mark.parametrize(
-    "block", [pytest.param(b, id=f"{b.page}:{b.line}") for b in blocks() if b.language in ("python", "toml")]
+    "block", [pytest.param(b, id=f"{b.page}:{b.line}") for b in blocks() if b.language in ("json", "python", "toml")]
 )
-def test_each_program_runs(block: Block, tmp_path: Path) -> None:
-    """With an app, a stack, a VPC and a cluster of the CDK's own, where it names them; then it is synthesised."""
-    if block.language == "toml":
-        assert tomllib.loads(block.text)
+def test_each_program_runs(block: Block) -> None:
+    """As it is printed: nothing is defined for it. An app is synthesised, and has nodes."""
+    if block.language in ("json", "toml"):
+        assert {"json": json.loads, "toml": tomllib.loads}[block.language](block.text)
         return
     given: dict[str, Any] = {}
-    if "(stack" in block.text or "    stack," in block.text:
-        made = cdk.App(outdir=str(tmp_path), builtin_cloud_formation_validation=False)
-        stack = given["stack"] = cdk.Stack(made, "Mine")
-        given["vpc"] = ec2.Vpc(stack, "Vpc")
-        given["cluster"] = eks.Cluster(
-            stack, "Eks", vpc=given["vpc"], version=eks.KubernetesVersion.of("1.35"), default_capacity_type=eks.DefaultCapacityType.NODEGROUP,
-            default_capacity=0, kubectl_provider_options={"kubectl_layer": KubectlV35Layer(stack, "Kubectl")},
-        )  # fmt: skip
-    before = set(given)
     exec(compile(block.text, f"{block.page}:{block.line}", "exec", dont_inherit=True), given)  # noqa: S102
-    if "stack" in before:
-        assert cdk.assertions.Template.from_stack(stack).find_resources("AWS::EKS::Nodegroup")
+    if "app" in given:
+        [stack] = given["app"].synth().stacks
+        assert "AWS::EKS::Nodegroup" in [resource["Type"] for resource in stack.template["Resources"].values()]
     if "RULES" in given:
         [problem] = [p for rule in given["RULES"] for p in rule(settings.Environment(name="test"))]
         assert problem.dotted == "name"

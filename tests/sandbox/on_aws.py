@@ -53,7 +53,7 @@ class Shell:
 
     def fill(self, command: str) -> str:
         """Placeholders, replaced by their values."""
-        command = command.replace("bert-large-...", self.job).replace("IMAGE", self.image)
+        command = command.replace("finetune-...", self.job).replace("IMAGE", self.image)
         return re.sub(r"\bJOB\b", self.job, command)
 
     def split(self, command: str) -> list[str]:

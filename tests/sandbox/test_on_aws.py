@@ -21,7 +21,7 @@ NOT_RUN = {
     "python -m sandbox up --slurm --kubernetes": "the fixture runs it",
     "python -m sandbox shell": "every command runs in it",
     "python -m sandbox down": "the fixture runs it",
-    "trn watch bert-large-...": "it ends with the job: tests/cli/test_watch.py",
+    "trn watch finetune-...": "it ends with the job: tests/cli/test_watch.py",
     "trn top JOB": "it needs the vendor's neuron-top",
     "trn ssh": "it needs the vendor's session-manager-plugin: tests/jobs/test_slurm_inside.py",
     "trn tensorboard JOB": "it needs TensorBoard in the image",
@@ -89,13 +89,11 @@ def test_slurm_step_by_step(shell: on_aws.Shell) -> None:
     for command in printed()[0]:
         if command.startswith("trn logs -f"):
             shell.follow(command)
-        elif re.match("trn submit (torchtitan|finetune)", command):
-            shell.refused(
-                command.replace("COMMIT", "a" * 40), "runs on trn2, trn2u, trn3, but queue compute1 has trn1.32xlarge"
-            )
+        elif re.match("trn submit (bert-large|gpt-6.7b)", command):
+            shell.refused(command, "TrnPclusterStack have torch-native" if "bert" in command else "runs on trn1, trn1n")
         elif command.startswith("trn submit"):
-            job = shell.run(command).strip()
-            if "bert-large" in command:
+            job = shell.run(command.replace("COMMIT", "a" * 40)).strip()
+            if "finetune" in command:
                 shell.job = job
             elif "my-script.py" in command:
                 assert "got: its arguments" in shell.run(f"trn logs -f {shlex.quote(job)}")

@@ -33,7 +33,8 @@ def test_every_line(tmp_path: Path) -> None:
     script = "\n".join(["set -e", f"trap {shlex.quote(lines[-1])} EXIT", *lines[1:-1]])
     done = completed(["bash", "-c", script], cwd=clone, env=env)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert {f"{rank}: loss 0.1 on node {rank} of 2" for rank in (0, 1)} <= set(done.stdout.splitlines())
-    assert "loss 0.1 on node 1 of 2" in (clone / "results/train.1.log").read_text()
+    assert {f"{rank}: node {rank} of 2" for rank in (0, 1)} <= set(done.stdout.splitlines())
+    assert "step 10: loss 0.3, from 3" in done.stderr
+    assert "node 1 of 2" in (clone / "results/train.1.log").read_text()
     assert "nothing is left" in done.stderr + done.stdout
     assert "stopped" in done.stderr + done.stdout
