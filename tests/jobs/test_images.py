@@ -18,7 +18,8 @@ from sandbox import LocalAws
 from tests.jobs.kubernetes.conftest import make_cluster
 from tests.support import completed
 from trainium_cdk.errors import TransportError
-from trainium_cdk.jobs import images
+from trainium_cdk.jobs import Script, images
+from trainium_cdk.jobs.image_examples import find
 from trainium_cdk.outputs import EksCluster
 
 
@@ -202,3 +203,24 @@ def test_the_command_lists_the_files_that_it_leaves_out(cluster: EksCluster, loc
     ]  # where it takes a while
     assert said[:2] == ["packed 1 file, 13 bytes", "left out: .env (1 file, 13 bytes)"]
     assert said[2].startswith("sending 1 file, ")
+
+
+def test_the_command_finds_an_example_in_any_folder(cluster: EksCluster, local_aws: LocalAws, tmp_path: Path) -> None:
+    """The command that "no container image" names, and its answer as --image."""
+    described = tmp_path / "cluster.json"
+    described.write_text(cluster.model_dump_json())
+    done = completed(
+        [Path(sys.executable).with_name("trn"), "image", "build", "torchneuron", "--cluster", described],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", **local_aws.variables},
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    example = find(Path("torchneuron"))
+    assert f"torchneuron is an example: copy {example} to change it" in done.stderr
+    name = done.stdout.strip()
+    assert (
+        name.startswith(f"{cluster.registry_uri}@sha256:")
+        or name == f"{cluster.registry_uri}:{images.pack(example).tag()}"
+    )
+    assert Script(filename="x.sh", content=b"true", image=name).image == name
