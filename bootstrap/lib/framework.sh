@@ -83,11 +83,13 @@ framework_link_if_older() {
 }
 
 framework_requirements() {
-  local -a extra=()
+  local -a extra=() lines=()
   [[ -z ${TRN_NEURON_CC} ]] || echo "neuronx-cc==${TRN_NEURON_CC}"
   [[ -z ${TRN_TORCH_NEURONX} ]] || echo "torch-neuronx==${TRN_TORCH_NEURONX}"
   read -r -a extra <<<"${TRN_PIP_EXTRA}"
   ((${#extra[@]} == 0)) || printf '%s\n' "${extra[@]}"
+  IFS='|' read -r -a lines <<<"${TRN_PIP_LINES}"
+  ((${#lines[@]} == 0)) || printf '%s\n' "${lines[@]}"
 }
 
 # PyTorch's wheels from 2.9 on require glibc 2.35; on an older system pip only reports "no matching distribution".
@@ -158,10 +160,16 @@ framework_complete() {
 import sys
 from importlib import metadata
 
-from pip._vendor.packaging.requirements import Requirement
+from pip._vendor.packaging.requirements import InvalidRequirement, Requirement
 
 complete = True
-for wanted in map(Requirement, sys.argv[1:]):
+for text in sys.argv[1:]:
+    try:
+        wanted = Requirement(text)
+    except InvalidRequirement:  # an option, or an address alone
+        continue
+    if wanted.marker and not wanted.marker.evaluate():
+        continue
     if not any(each.operator == "==" for each in wanted.specifier):
         continue
     try:

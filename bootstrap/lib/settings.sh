@@ -37,6 +37,7 @@ declare -rA SETTING_KINDS=(
   [TRN_NEURON_CC]=version
   [TRN_TORCH_NEURONX]=version
   [TRN_PIP_EXTRA]=requirements
+  [TRN_PIP_LINES]=lines
   [TRN_PIP_INDEX_URL]=url
   [TRN_NEURON_PIP_URL]=url
   [TRN_LOG]=path
@@ -72,6 +73,7 @@ declare -rA SETTING_DEFAULTS=(
   [TRN_ON_FAILURE]=fail
 )
 
+# shellcheck disable=SC2016 # nothing expands in a pattern
 # TYPE -> pattern, and a description for messages. An empty value is allowed where there is no default.
 declare -rA KIND_PATTERNS=(
   [role]='^(head|compute|cpu|login|standalone|image)$'
@@ -87,6 +89,7 @@ declare -rA KIND_PATTERNS=(
   [sources]='^((efs:fs-[0-9a-f]{8,17}|fsx:[a-z0-9.-]+:[a-z0-9]+):(/[A-Za-z0-9._@+-]+)+( |$))+$'
   [packages]='^[A-Za-z0-9][A-Za-z0-9.+_-]*( [A-Za-z0-9][A-Za-z0-9.+_-]*)*$'
   [requirements]='^[A-Za-z0-9][]A-Za-z0-9._<>=!~,*+[-]*( [A-Za-z0-9][]A-Za-z0-9._<>=!~,*+[-]*)*$'
+  [lines]='^([A-Za-z0-9]|--(extra-index-url|find-links)=https?://)[^|$`\\[:cntrl:]]*(\|([A-Za-z0-9]|--(extra-index-url|find-links)=https?://)[^|$`\\[:cntrl:]]*)*$'
   [python]='^python3([.][0-9]{1,2})?$'
   [yesno]='^(yes|no)$'
   [outcome]='^(fail|report)$'
@@ -105,6 +108,7 @@ declare -rA KIND_DESCRIPTIONS=(
   [sources]='efs:FILE-SYSTEM-ID:PATH or fsx:DNS-NAME:MOUNT-NAME:PATH, separated by one space'
   [packages]='package names separated by one space'
   [requirements]='pip requirements separated by one space (no options, no spaces inside one)'
+  [lines]='pip requirements, or --extra-index-url=URL, separated by |'
   [python]='an interpreter such as python3.12'
   [yesno]='yes or no'
   [outcome]='fail or report'

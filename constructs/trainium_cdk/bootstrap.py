@@ -62,7 +62,7 @@ class TrnBootstrap(Construct):
         neuron_release: Neuron SDK release. Default: the newest that AWS supports for the types and the operating system.
         framework: torch-xla, torch-native, or none for no virtual environment. Default: what trains on the types.
         venv: The virtual environment: a path, or a name in the shared home directory. Default: aws_neuron_venv_pytorch.
-        pip_packages: More packages for it, as `transformers==4.52.3`. Default: none.
+        pip_packages: More packages for it, as pip takes them, for example `transformers>=4.40,<5`. Default: none.
         scripts: Your own scripts, as text without tokens, which nodes run after these. Default: none.
         users: People with accounts on every node. Default: none.
         directory_service: The directory whose users have accounts on every node. Default: none.

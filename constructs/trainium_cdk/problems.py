@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date
@@ -76,8 +77,18 @@ def show(value: Any, limit: int = 80) -> str:
         text = hex(value)  # Python refuses to print that many decimal digits
     else:
         text = str(value) if isinstance(value, str | int | float | date) else repr(value)
-    text = _printable(text)
+    text = _printable(without_passwords(text))
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def without_passwords(text: str) -> str:
+    """A text without what may be a password: in an address, before the @ and after the question mark.
+
+    >>> without_passwords("--extra-index-url https://me:pw@h.org/simple?token=pw")
+    '--extra-index-url https://****@h.org/simple?****'
+    """
+    text = re.sub(r"://[^/\s]*@", "://****@", text)
+    return re.sub(r"(://[^\s?]*)\?\S*", r"\1?****", text)
 
 
 def _printable(text: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.bootstrap.conftest import NewNode
+from tests.bootstrap.fake_vendor import SUFFIX
+from tests.bootstrap.node import SERVER
 from tests.bootstrap.roots import RECIPES
 from tests.bootstrap.test_ubuntu import FRAMEWORK, VENV
 from tests.bootstrap.test_users import BARE
@@ -53,6 +55,29 @@ def test_versions_are_compared_as_pip_does(new_node: NewNode) -> None:
     log = head.read("/var/log/trn-bootstrap.log")
     assert "torch-neuronx: wanted ==2.9.0.2.15.*, found 2.9.0.2.14.27725+" in log
     assert head.status()["changes"][0].startswith("installed neuronx-cc==2.26.6360 torch-neuronx==2.9.0.2.15.*")
+
+
+def test_packages_with_conditions_and_addresses(new_node: NewNode) -> None:
+    """Each is one word for pip, whatever is in it."""
+    wheel = f"torch_neuronx-2.9.0.2.15.32035{SUFFIX.replace('+', '%2B')}-py3-none-any.whl"
+    lines = [
+        'absent==1; python_version < "3"',
+        f"torch-neuronx @ {SERVER}/pip/torch-neuronx/{wheel}",
+        'neuronx-cc==2.26.6360.*; python_version > "3" and sys_platform == "linux"',
+        f"--extra-index-url={SERVER}/pip",
+    ]
+    head = new_node(**BARE, TRN_VENV="aws_neuron_venv_pytorch", TRN_PIP_LINES="|".join(lines))
+    head.become("HeadNode")
+    done = head.configure()
+    assert done.code == 0, done.err
+    show = "from importlib.metadata import version as v; print(v('torch-neuronx'), v('neuronx-cc'))"
+    assert head.run(f"{VENV}/bin/python", "-c", show).out == f"2.9.0.2.15.32035{SUFFIX} 2.26.6360.0{SUFFIX}\n"
+    assert head.configure().code == 0
+    assert head.status()["changes"] == []  # nothing is installed again
+    other = head.run(f"{VENV}/bin/pip", "install", "--no-deps", "neuronx-cc==2.28.7631.0")
+    assert other.code == 0, other.err
+    assert head.configure().code == 0
+    assert "neuronx-cc: wanted ==2.26.6360.*, found 2.28.7631.0" in head.read("/var/log/trn-bootstrap.log")
 
 
 @pytest.mark.sweep

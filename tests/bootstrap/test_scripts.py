@@ -84,6 +84,8 @@ BAD_SETTINGS = {
     "TRN_EFA_EXPECTED='eight'": "TRN_EFA_EXPECTED='eight' is not a whole number",
     "TRN_MOUNTS='fsx'": "TRN_MOUNTS='fsx' is not absolute paths",
     "TRN_PIP_EXTRA='--index-url=http://evil'": "is not pip requirements",
+    "TRN_PIP_LINES='x @ https://h/x.whl|--index-url=http://evil'": "is not pip requirements, or --extra-index-url=URL",
+    "TRN_PIP_LINES='x @ https://h/$(touch /pwned)'": "is not pip requirements, or --extra-index-url=URL",
     "TRN_USER='root;id'": "is not a user name",
     "TRN_NODE_ROLE='worker'": "is not head, compute, cpu, login, standalone or image",
     "TRN_NEURON_KEY_FINGERPRINT='00fa'": "is not 40 upper-case hexadecimal digits",

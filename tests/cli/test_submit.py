@@ -18,7 +18,7 @@ from trainium_cdk.cli import app, submit
 from trainium_cdk.jobs import Job, plan
 from trainium_cdk.jobs.kinds import kinds
 
-GIVEN = {"kind", "nodes", "env", "filename", "content", "args", "inside", "tree", "user", "workdir"}
+GIVEN = {"kind", "nodes", "env", "filename", "content", "args", "inside", "tree", "user", "workdir", "requirements"}
 """Fields without an option of their own."""
 NEEDS = {
     "module": ["--config", "c"],
@@ -108,12 +108,15 @@ def printed() -> list[str]:
 def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is a job, which fits a cluster of each engine on which its kind runs."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    for variable in ("HF_TOKEN", "TOKEN"):
+        monkeypatch.setenv(variable, "hf_x")
     for folder in ("my-project", "examples"):
         Path(folder).mkdir()
         Path(folder, "notebook.sh").write_text("1\n")
     for name in ("train.py", "train.sh", "evaluate.sh", "my-script.py", "my-project/train.py"):
         Path(name).write_text("1\n")
+    for name in ("requirements.txt", "my-project/requirements.txt"):
+        Path(name).write_text("einops\n")
     for name in ("environment.yaml", "east.yaml"):
         Path(name).write_text(on_aws.example())
     words = shlex.split(line.replace("COMMIT", "a" * 40).replace("IMAGE", "an/image:1"))[2:]

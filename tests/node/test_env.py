@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import completed
-from trainium_cdk import settings
+from trainium_cdk import checks, settings
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import scripts_dir
 
@@ -43,6 +43,37 @@ def test_what_pip_takes_nodes_take(tmp_path: Path) -> None:
     packages = ["numpy", "transformers==4.52.*", "vllm==0.11.0+cpu", "x[a,b]~=1.4", "y!=1.0.*", "z>=1!2.0rc1"]
     env = settings.validate({"bootstrap": {"pip_packages": packages}})
     assert read_back(tmp_path, node_env.render(env))["TRN_PIP_EXTRA"] == " ".join(packages)
+
+
+def test_what_has_spaces_reaches_the_nodes_as_lines(tmp_path: Path) -> None:
+    packages = [
+        "wandb==0.21", "transformers >= 4.40, < 5", "tomli ; python_version<'3.11' and sys_platform == 'linux'",
+        "peft @ git+https://github.com/huggingface/peft@abc", "git+https://github.com/o/r@v1#egg=r",
+        "https://h.org/own-1.0-py3-none-any.whl", "--extra-index-url https://h.org/simple?a=1&b=2", "--find-links=https://h.org",
+    ]  # fmt: skip
+    env = settings.validate({"bootstrap": {"pip_packages": packages}})
+    found = read_back(tmp_path, node_env.render(env))
+    assert found["TRN_PIP_EXTRA"] == "wandb==0.21 transformers<5,>=4.40"
+    assert found["TRN_PIP_LINES"].split("|") == [
+        'tomli; python_version < "3.11" and sys_platform == "linux"',
+        "peft @ git+https://github.com/huggingface/peft@abc",
+        "git+https://github.com/o/r@v1#egg=r",
+        "https://h.org/own-1.0-py3-none-any.whl",
+        "--extra-index-url=https://h.org/simple?a=1&b=2",
+        "--find-links=https://h.org",
+    ]
+    assert settings.validate({"bootstrap": {"pip_packages": env.bootstrap.pip_packages}}) == env
+
+
+def test_a_package_may_have_two_versions_under_two_conditions() -> None:
+    packages = [
+        "numpy<2; python_version < '3.12'",
+        "numpy>=2; python_version >= '3.12'",
+        "git+https://h.org/a",
+        "git+https://h.org/b",
+    ]
+    env = settings.validate({"bootstrap": {"pip_packages": packages}})
+    assert [p for p in checks.check(env) if "pip_packages" in p.key] == []
 
 
 @pytest.mark.parametrize("venv", ["/opt/venvs/", "/opt//venvs", "/opt/./venvs"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
@@ -11,6 +10,7 @@ from trainium_cdk.catalog.stack import alternatives
 from trainium_cdk.checks.rule import Rules, duplicates, error, info, inventories, listed, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.problems import KeyPath
+from trainium_cdk.requirements import entry
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.inventory import Inventory
 
@@ -72,8 +72,10 @@ def _packages(env: Environment, engine: str) -> Iterator[Problem]:
             "choose a framework, or remove pip_packages",
             engine=engine,
         )
-    names = [re.split(r"[\[=<>!~]", p)[0].lower().replace("_", "-").replace(".", "-") for p in packages]
-    for i in duplicates(names):
+    lines = [entry(package) for package in packages]
+    names = [line.name for line in lines]
+    # the same package may have other versions under another condition; what shows no name is none of them
+    for i in duplicates([f"{line.name or number} {line.marker or ''}" for number, line in enumerate(lines)]):
         yield error(
             ("bootstrap", "pip_packages", i),
             f"{names[i]} is listed twice, which pip rejects",

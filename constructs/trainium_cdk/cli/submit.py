@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _Of = typer.Option
 _GIVEN_OTHERWISE = frozenset(
-    {"kind", "nodes", "env", "filename", "content", "args", "inside", "tree", "user", "workdir"}
+    {"kind", "nodes", "env", "filename", "content", "args", "inside", "tree", "user", "workdir", "requirements"}
 )
 """Fields without a generated option: they are arguments, or options defined below."""
 
@@ -171,6 +171,14 @@ def submit(
             "only what has changed.",
         ),
     ] = None,
+    requirements: Annotated[
+        Path | None,
+        _Of(
+            metavar="FILE",
+            help="Packages of your script: a requirements file, as pip takes it. They are installed once, on top of the cluster's environment or "
+            "the image, and shared by all jobs with the same ones.",
+        ),
+    ] = None,
     follow: Annotated[
         bool,
         _Of(
@@ -197,6 +205,7 @@ def submit(
     """See `listed`. `fields` are the options of the kinds; None if not given."""
     from trainium_cdk.jobs import new_token
     from trainium_cdk.jobs.connect import connect
+    from trainium_cdk.jobs.own_packages import offer
     from trainium_cdk.jobs.plan import expected
 
     given = {name: value for name, value in fields.items() if value is not None}
@@ -217,7 +226,11 @@ def submit(
         if name in given and not given[name].startswith("/"):
             given[name] = _whole_already(name, given[name]) if cluster else whole(jobs, given[name])
     given |= {"nodes": nodes, "env": _pairs(env or []), "user": user(on)}
+    if requirements is not None:
+        given["requirements"] = requirements
     made = make(job, tuple(args or ()), {**given, "workdir": workdir} if workdir else given)
+    if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
+        say(advice)
     token = new_token() if token is None else token
     submission = jobs.render(made, token)
     if dry_run:
@@ -348,6 +361,10 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
     if kind := by_name(job):
         if "workdir" in fields:
             raise JobError(f"{job} has its own program, and takes no --workdir. Remove it, or submit your own script")
+        if "requirements" in fields:
+            raise JobError(
+                f"{job} has its own packages, and takes no --requirements. Remove it, or submit your own script"
+            )
         if args:
             raise JobError(
                 f"{job} takes no arguments, but was given {args[0][:80]!r}. Remove it, or submit your own script"

@@ -275,6 +275,20 @@ class Job(BaseModel):
         return self.PREPARES or self.resume_from is not None
 
     @property
+    def own_environment(self) -> bool:
+        """Whether `prepare` makes an environment of its packages."""
+        return self.PACKAGES is not None
+
+    @property
+    def tools(self) -> str:
+        """Programs that `prepare` needs, where it fetches neither code nor data, with a space between them."""
+        return ""
+
+    def describe_packages(self, cluster: "Cluster") -> str:
+        """For the user, before the job runs: which packages it brings; empty for none."""
+        return packages.describe(self.PACKAGES, self, cluster) if self.PACKAGES else ""
+
+    @property
     def needs_framework(self) -> bool:
         """Whether the nodes must have one of `FRAMEWORKS`."""
         return bool(self.FRAMEWORKS)
@@ -415,8 +429,8 @@ class Plan:
             lines[0] = f"{len(arrays.indices(self.job.array))} times {lines[0]}"
         if self.batch:
             lines.append(f"global batch size {self.batch}")
-        if self.job.PACKAGES:
-            lines.append(packages.describe(self.job.PACKAGES, self.job, self.cluster))
+        if installed := self.job.describe_packages(self.cluster):
+            lines.append(installed)
         if "prepare" in self.stages and not self.cluster.containers:
             lines.append(preparation.described(self.cluster, self.prepares_on))
         return lines + list(self.notes)

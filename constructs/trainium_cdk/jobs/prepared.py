@@ -23,6 +23,9 @@ _LIST = r"""
 cd "$trn/environments" 2> /dev/null || exit 0
 for name in [0-9a-f]*; do
   if [ -f "$name/trn-environment.json" ]; then printf 'environment %s %s\n' "$name" "$(head -c 20000 "$name/trn-environment.json")"; fi
+  if [ -f "$name/requirements.txt" ]; then
+    head -c 20000 "$name/requirements.txt" | while read -r line; do printf 'requirement %s %s\n' "$name" "$line"; done
+  fi
 done
 cd "$trn/jobs" 2> /dev/null || exit 0
 for file in */environment; do
@@ -52,7 +55,7 @@ class Prepared:
         kind: of the job that it was made for.
         base: what it adds packages to: an image, or the path of the cluster's environment.
         python: version.
-        requirements: as pip took them.
+        requirements: as pip took them; of a requirements file its lines.
         megabytes: disk space.
         seconds: for which it was made.
         made: when, ISO 8601.
@@ -92,7 +95,9 @@ def _listed(backend: Backend[Submission]) -> tuple[tuple[Prepared, ...], str]:
                 one = _RECORD.validate_json(record)
             except ValidationError:
                 continue  # damaged
-            found.append(replace(one, name=name, jobs=tuple(job for job, used in users if used == name)))
+            of_file = tuple(line for what, of, line in lines if what == "requirement" and of == name)
+            jobs = tuple(job for job, used in users if used == name)
+            found.append(replace(one, name=name, requirements=of_file or one.requirements, jobs=jobs))
     return tuple(sorted(found, key=lambda one: one.made)), unknown
 
 

@@ -8,6 +8,7 @@ import shlex
 
 from trainium_cdk.catalog import python_of
 from trainium_cdk.outputs import Fleet, fleets
+from trainium_cdk.requirements import is_word
 from trainium_cdk.settings import Environment
 
 CPU_ROLE = "TRN_NODE_ROLE=cpu"
@@ -99,7 +100,8 @@ def _framework(env: Environment, system: str) -> dict[str, str]:
         "TRN_VENV_SHARED": "yes" if _shared(env) else "no",
         "TRN_NEURON_CC": env.release.compiler,
         "TRN_TORCH_NEURONX": framework.version if kind == "torch-xla" else "",
-        "TRN_PIP_EXTRA": " ".join([*extra, *env.bootstrap.pip_packages]),
+        "TRN_PIP_EXTRA": " ".join([*extra, *filter(is_word, env.bootstrap.pip_packages)]),
+        "TRN_PIP_LINES": "|".join(p for p in env.bootstrap.pip_packages if not is_word(p)),
         "TRN_NEURON_PIP_URL": env.catalog.repositories.pip,
     }
 

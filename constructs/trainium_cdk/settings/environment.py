@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from trainium_cdk import engines
+from trainium_cdk import engines, requirements
 from trainium_cdk.catalog import Catalog, CatalogOverrides, NeuronRelease, best_ami, boot_driver, choose
 from trainium_cdk.catalog.eks import Addon, Ami, Chart
 from trainium_cdk.problems import Source, wrong
@@ -42,13 +42,21 @@ ENCRYPTION = ("aws-managed", "customer-key")
 KEY_ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):(?P<account>[0-9]{12}):key/[A-Za-z0-9-]+")
 CATALOG_ERROR = "trn_catalog"
 """Type of the error that collects all mistakes under `catalog`."""
-Requirement = Annotated[
-    str,
-    StringConstraints(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z0-9,_-]+\])?"
-        r"([=!]=[0-9][A-Za-z0-9_.+!-]*(\.\*)?|([<>~]=|[<>])[0-9][A-Za-z0-9_.!-]*)?$"
-    ),
-]
+
+
+def _requirement(text: str) -> str:
+    """As pip takes it; in one form, but for what has no spaces anyway."""
+    try:
+        line = requirements.entry(text)
+    except requirements.RequirementError as e:
+        raise wrong(e.reason, e.fix) from None
+    if line.option:
+        return f"--{line.option.replace('_', '-')}={line.address}"
+    return text if requirements.is_word(text) else line.text
+
+
+Requirement = Annotated[str, StringConstraints(max_length=1000), AfterValidator(_requirement)]
+"""A requirement as pip takes it, or an option with an index."""
 
 
 class OwnScript(Settings):
@@ -84,7 +92,8 @@ class Bootstrap(Settings):
     ] = "aws_neuron_venv_pytorch"
     """The virtual environment: a path, or a name in the shared home directory."""
     pip_packages: tuple[Requirement, ...] = ()
-    """Additional packages for it, for example `transformers==4.52.3`."""
+    """Additional packages for it, as pip takes them: `transformers>=4.40,<5`, `tomli; python_version < "3.11"`,
+    `peft @ git+https://github.com/huggingface/peft@COMMIT`. An index of your own: `--extra-index-url https://...`. No passwords."""
     scripts: tuple[OwnScript, ...] = ()
     """Your own scripts, in the order in which Slurm nodes run them. Nodes on EKS have `eks.node_groups[].user_data`."""
 

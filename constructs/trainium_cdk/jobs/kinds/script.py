@@ -7,15 +7,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import quote, shell, templates
+from trainium_cdk.jobs import own_packages, quote, shell, templates
 from trainium_cdk.jobs.models import Checkpoints, Job
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.templates import Template
 from trainium_cdk.jobs.values import MAX_SCRIPT_BYTES, fits, passable, shown, wrong
+from trainium_cdk.outputs import Cluster
+from trainium_cdk.requirements import RequirementError, Requirements
 from trainium_cdk.text import Text
+
+
+def _given(value: Any) -> Requirements | None:
+    try:
+        return own_packages.given(value)
+    except RequirementError as e:
+        raise wrong(str(e)) from None
+
 
 _AT_ONCE = 50_000_000
 """Bytes of a workdir that a head node fetches while a job is submitted."""
@@ -59,6 +69,14 @@ class Script(Job):
     """The script's path in the folder."""
     tree: str = ""
     """The folder's digest."""
+    requirements: Annotated[Any, BeforeValidator(_given)] = Field(
+        default=None,
+        repr=False,
+        exclude=True,
+        description="Requirements file, as pip takes it. Its packages are installed once, on top of the cluster's environment or the image, and "
+        "shared by all jobs with the same ones.",
+    )
+    """Or a list of lines. A `requirements.Requirements`; None: no packages of its own."""
     tasks_per_node: int = Field(default=1, ge=1, le=256, description="Copies of the script on each node.")
     launcher: Literal["none", "torchrun", "accelerate"] = Field(
         default="none",
@@ -135,6 +153,11 @@ class Script(Job):
             raise wrong(
                 f"{what}, and {self.launcher} starts one Python process for each NeuronCore itself. Remove --launcher, or change that"
             )
+        if self.requirements:
+            try:
+                own_packages.check_code(self.requirements, self.workdir, self.env)
+            except RequirementError as e:
+                raise wrong(str(e)) from None
         fits(self._env_size() + sum(passable(f"argument {shown(word)}", word) for word in self.args))
         return self
 
@@ -153,7 +176,18 @@ class Script(Job):
 
     @property
     def prepares(self) -> bool:
-        return self.workdir is not None or self.resume_from is not None
+        return self.workdir is not None or self.resume_from is not None or self.own_environment
+
+    @property
+    def own_environment(self) -> bool:
+        return self.requirements is not None
+
+    @property
+    def tools(self) -> str:
+        return own_packages.tools(self.requirements) if self.requirements else ""
+
+    def describe_packages(self, cluster: Cluster) -> str:
+        return own_packages.describe(self.requirements, self.image, cluster) if self.requirements else ""
 
     @property
     def files(self) -> Mapping[str, bytes]:
@@ -166,6 +200,8 @@ class Script(Job):
                 f"precompiling needs torch-xla (neuron_parallel_compile), but the framework is {plan.framework}. Submit without "
                 "--precompile, or deploy with `bootstrap: {framework: torch-xla}`"
             )
+        if self.requirements:
+            own_packages.check(self.requirements, plan)
 
     def template(self, plan: Plan) -> Template:
         folder, file, prepare = '"$job/work"', f'"$job/script"/{quote.word(self.filename)}', ""
@@ -176,6 +212,8 @@ class Script(Job):
                 f'"$job/code"/{quote.word(self.inside)}',
             )
             prepare = _fetch(self.workdir, plan.cluster.bucket)
+        if self.requirements:
+            prepare = "\n".join(filter(None, [prepare, own_packages.lines(self.requirements, self.workdir)]))
         folder += '\nexport TRN_CHECKPOINTS=$job/checkpoints\nmkdir -p "$TRN_CHECKPOINTS"'
         if self.launcher != "none":
             given: list[templates.Option] = [quote.words(self.args)] if self.args else []

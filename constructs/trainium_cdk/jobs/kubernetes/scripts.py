@@ -151,12 +151,12 @@ def _node(name: str, fitted: Plan, parts: Template, catalog: Catalog | None, tea
         host=(f"team-{team}-" if team else "") + ("member-${TRN_ARRAY_INDEX:-}-" if job.array else ""),
         files=FILES,
         shared=_shared(fitted),
-        activate=templates.ENVIRONMENT if job.PACKAGES else "",
+        activate=templates.ENVIRONMENT if job.own_environment else "",
         limit=limit,
         # a user's script may not be able to resume
         once="" if job.RESTARTS else "fails_once=1\n",
         # what only copies a checkpoint needs neither
-        tools="" if job.PREPARES or getattr(job, "workdir", None) else "tools=''\n",
+        tools="" if job.PREPARES or getattr(job, "workdir", None) else f"tools={quote.word(job.tools)}\n",
         nodes=job.nodes,
         cores=fitted.fleet.cores,
         master=host(f"{name}-" + "${TRN_ARRAY_INDEX:-}" if job.array else name, 0),

@@ -237,7 +237,7 @@ run 2>&1 | (
 def _node(name: str, fitted: Plan, venv: str, parts: Template, catalog: Catalog | None) -> str:
     env = launch_environment(fitted, catalog)
     activate = f"venv={venv}\n"
-    if fitted.job.PACKAGES:
+    if fitted.job.own_environment:
         activate = templates.ENVIRONMENT.rstrip("\n")
     elif fitted.cluster.framework == "none":
         activate += 'if [ -f "$venv/bin/activate" ]; then . "$venv/bin/activate"; fi'
