@@ -44,7 +44,7 @@ def test_an_image_that_fits_or_is_not_known_is_taken(image: str) -> None:
 @pytest.mark.parametrize(
     ("on", "where", "fix"),
     [
-        (make_cluster(), "TrnPclusterStack", "Deploy it with another `os`"),
+        (make_cluster(), "TrnPclusterStack", "Deploy with `bootstrap: {framework: torch-xla, neuron_release: 2.28.1}`"),
         (eks.make_cluster(), "the image public.ecr.aws/neuron/", "Use another image"),
     ],
 )
@@ -71,7 +71,8 @@ def test_the_python_of_a_cluster(release: str, os: str, python: str) -> None:
 
 def test_a_release_without_the_libraries_is_refused() -> None:
     with pytest.raises(
-        JobError, match=r"needs neuronx_distributed_training, which Neuron SDK 2\.30\.0 .* one of 2\.28\.1$"
+        JobError,
+        match=r"needs neuronx_distributed_training, which Neuron SDK 2\.30\.0 .* Deploy with `bootstrap: {framework: torch-xla, neuron_release: 2\.28\.1}`$",
     ):
         packages.check(Gpt(), make_cluster(neuron_release="2.30.0"))
 

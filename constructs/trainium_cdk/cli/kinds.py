@@ -25,7 +25,7 @@ def kinds(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the kinds of jobs.
+    """List the kinds of jobs, those that are recommended first.
 
     What each trains, on which instances, with which Neuron SDK, and where its program comes from.
     """
@@ -35,7 +35,12 @@ def kinds(
     if name is not None and name not in every:
         raise JobError(unknown("there is no kind of job", name, every))
     details = bool(name) or as_json
-    described = [_describe(kind, every[kind], details=details) for kind in ([name] if name else every)]
+    recommended = _recommended()
+    order = [*(kind for kind in recommended if kind in every), *(kind for kind in every if kind not in recommended)]
+    described = [
+        _describe(kind, every[kind], recommended.get(kind, ([], "")), details=details)
+        for kind in ([name] if name else order)
+    ]
     if here:
         from trainium_cdk.jobs.plan import obstacle
 
@@ -50,6 +55,7 @@ def kinds(
         needs = [", ".join(one["families"]) or "any instance", " or ".join(one["frameworks"]) or "any framework"]
         needs.append(f"Neuron SDK {one['releases']}" if one["releases"] else "any Neuron SDK")
         lines = [one["title"], "; ".join(needs), one["upstream"]]
+        lines += [f"recommended for {', '.join(one['recommended_for'])}: {one['example']}"] if one["example"] else []
         lines += [f"packages of its own: {one['packages']}"] if one["packages"] else []
         lines += [f"on {cluster.stack}: {one['here']}"] if here else []
         for label, text in zip((one["kind"], *[""] * len(lines)), lines, strict=False):
@@ -63,27 +69,39 @@ def kinds(
 
 
 def _ended(described: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """What AWS no longer supports of these kinds in its newest releases, and the kinds that stay."""
-    from trainium_cdk.catalog.files import read
+    """Which of these kinds need a framework that AWS has ended, and the kinds that stay."""
+    from trainium_cdk.catalog import Catalog
+    from trainium_cdk.catalog.models import TITLES
 
-    for notice in read("neuron")["notices"]:
-        if notice["supported"] or "before" in notice["releases"]:
-            continue
-        kinds = [one["kind"] for one in described if one["frameworks"] == [notice["framework"]]]
-        if kinds:
-            yield (
-                f"{', '.join(kinds)}: {notice['text']} ({notice['source']}, {notice['date']}). "
-                "For new work use a kind with torch-native"
-            )
+    catalog = Catalog.load()
+    for framework in TITLES:
+        kinds = [one["kind"] for one in described if one["frameworks"] == [framework]]
+        if kinds and (ended := catalog.ended(framework)):
+            yield f"{', '.join(kinds)}: {ended}. For new work use a kind that is recommended for trn2"
 
 
-def _describe(name: str, kind: type[Job], *, details: bool) -> dict[str, Any]:
+def _recommended() -> dict[str, tuple[list[str], str]]:
+    """By kind, those for the newest instance types first: the types and families that AWS recommends it for, and an example."""
+    from trainium_cdk.catalog import Catalog
+
+    found: dict[str, tuple[list[str], str]] = {}
+    for one in reversed(Catalog.load().recommendations):
+        for kind in one.kinds:
+            found.setdefault(kind, ([], one.example(kind)))[0].extend(one.only)
+    return found
+
+
+def _describe(
+    name: str, kind: type[Job], recommended: tuple[list[str], str] = ([], ""), *, details: bool
+) -> dict[str, Any]:
     first, before = kind.RELEASES
     bounds = [f"from {first}"] * bool(first) + [f"before {before}"] * bool(before)
     hidden = {"kind", "filename", "content", "args", "inside", "tree", "user"}
     return {
         "kind": name,
         "title": kind.TITLE,
+        "recommended_for": recommended[0],
+        "example": recommended[1],
         "families": list(kind.FAMILIES),
         "frameworks": list(kind.FRAMEWORKS),
         "releases": ", ".join(bounds),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from trainium_cdk.catalog.plain import listed
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import quote
+from trainium_cdk.jobs import advice, quote
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import ClusterOutputs
@@ -17,6 +17,9 @@ class Job(Protocol):
     """What is read of a job here."""
 
     PACKAGES: ClassVar[Packages | None]
+    FAMILIES: ClassVar[tuple[str, ...]]
+    FRAMEWORKS: ClassVar[tuple[str, ...]]
+    RELEASES: ClassVar[tuple[str, str]]
 
     @property
     def kind(self) -> str: ...
@@ -62,12 +65,9 @@ class Packages(NamedTuple):
             return self.pins
         absent = [library for library in self.libraries if library not in release.libraries]
         if absent:
-            have = [
-                version for version, one in Catalog.load().releases.items() if {*self.libraries} <= {*one.libraries}
-            ]
             raise JobError(
-                f"{job.kind} needs {listed(absent)}, which Neuron SDK {release.version} of {cluster.stack} does not have. Deploy with "
-                f"`bootstrap: {{neuron_release: ...}}`, one of {', '.join(have)}"
+                f"{job.kind} needs {listed(absent)}, which Neuron SDK {release.version} of {cluster.stack} does not have. "
+                f"{advice.deploy(job, cluster)}"
             )
         return (*(f"{library}=={release.libraries[library]}" for library in self.libraries), *self.pins)
 
@@ -116,7 +116,7 @@ def check(job: Job, cluster: ClusterOutputs) -> None:
     python = python_on(job.image, cluster)
     if python and packages.pythons and python not in packages.pythons:
         where = f"the image {job.image or cluster.image}" if cluster.containers else cluster.stack
-        fix = "Use another image" if cluster.containers else "Deploy it with another `os`"
+        fix = "Use another image" if cluster.containers else advice.deploy(job, cluster)
         raise JobError(
             f"the packages of {job.kind} have wheels for Python {listed(packages.pythons)}, and {where} has Python {python}. {fix}"
         )

@@ -10,7 +10,7 @@ from trainium_cdk import engines
 from trainium_cdk.catalog.constants import ULTRASERVER
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import JobError, OutputsError
-from trainium_cdk.jobs import checkpoints, packages, versions
+from trainium_cdk.jobs import advice, checkpoints, packages, versions
 from trainium_cdk.jobs.image_examples import how_to_build
 from trainium_cdk.jobs.models import Batch as Batch
 from trainium_cdk.jobs.models import Job
@@ -36,7 +36,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     if job.nodes > 1 and fleet.devices and fleet.efa == 0:
         raise JobError(
             f"nodes is {job.nodes}, but {fleet.instance_type} in queue {fleet.queue} has no EFA: training over "
-            "several nodes cannot work. Use --nodes 1, or a queue of an instance type with EFA, for example trn1.32xlarge"
+            f"several nodes cannot work. Use --nodes 1{advice.with_efa(job, cluster, fleet)}"
         )
     _image(job, cluster)
     _supported(job, cluster, fleet)
@@ -94,11 +94,12 @@ def obstacle(kind: type[Job], cluster: Cluster) -> str:
 def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
     """Check that the kind runs with the framework, the Neuron release and the instance family."""
     if job.FAMILIES and fleet.family not in job.FAMILIES:
+        fit = [f.queue for f in cluster.fleets if f.family in job.FAMILIES]
         raise JobError(
-            f"{job.kind} runs on {', '.join(job.FAMILIES)}, but queue {fleet.queue} has {fleet.instance_type}. Use another queue, or "
-            "another kind of job (`trn kinds` lists them)"
+            f"{job.kind} runs on {', '.join(job.FAMILIES)}, but queue {fleet.queue} has {fleet.instance_type}. "
+            f"{f'Use --queue {fit[0]}' if fit else 'Use a cluster with such nodes'}, or {advice.others(cluster, fleet.instance_type)}"
         )
-    release, has, fix = cluster.neuron_release, cluster.stack, "Deploy with another `bootstrap: {neuron_release: ...}`"
+    release, has, fix = cluster.neuron_release, cluster.stack, ""
     if job.image:
         from trainium_cdk.catalog import Catalog
 
@@ -116,20 +117,15 @@ def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
     elif job.needs_framework and cluster.framework not in job.FRAMEWORKS:
         raise JobError(
             f"{job.kind} needs framework {' or '.join(job.FRAMEWORKS)}, but the nodes of {cluster.stack} have {cluster.framework}. "
-            f"Deploy with `bootstrap: {{framework: {job.FRAMEWORKS[0]}}}`, or choose another kind of job (`trn kinds` lists them)"
+            f"{advice.deploy(job, cluster)}; or {advice.others(cluster, fleet.instance_type)}"
         )
     first, before = job.RELEASES
-    if not _runs_with(job, release):
+    if not advice.runs_with(job.RELEASES, release):
         bounds = " and ".join([*([f"from {first} on"] if first else []), *([f"before {before}"] if before else [])])
         raise JobError(
-            f"{job.kind} runs with Neuron SDK releases {bounds}, but {has} has {release}. {fix}, or choose another kind of job "
-            "(`trn kinds` lists them)"
+            f"{job.kind} runs with Neuron SDK releases {bounds}, but {has} has {release}. "
+            f"{fix or advice.deploy(job, cluster)}; or {advice.others(cluster, fleet.instance_type)}"
         )
-
-
-def _runs_with(job: Job, release: str) -> bool:
-    (first, before), numbers = job.RELEASES, _numbers(release)
-    return (not first or numbers >= _numbers(first)) and (not before or numbers < _numbers(before))
 
 
 def _driver_fits(job: Job, cluster: Cluster, fleet: Fleet) -> None:
@@ -141,21 +137,16 @@ def _driver_fits(job: Job, cluster: Cluster, fleet: Fleet) -> None:
     able = [
         release
         for release in known.releases.values()
-        if _runs_with(job, release.version)
+        if advice.runs_with(job.RELEASES, release.version)
         and any(name in job.FRAMEWORKS and fleet.family in one.families for name, one in release.frameworks.items())
     ]
     if not able or any(driver_fits(known, cluster.neuron_driver, release.version) for release in able):
         return
     newest = max(able, key=lambda release: _numbers(release.version))
-    write = (
-        f"neuron_release: {newest.version}"
-        if cluster.framework in job.FRAMEWORKS
-        else f"framework: {job.FRAMEWORKS[0]}"
-    )
     raise JobError(
         f"image is {job.image}, and {job.kind} runs with Neuron SDK {newest.version}, whose runtime {newest.runtime} is for driver "
-        f"{newest.dkms}, but the nodes of {cluster.stack} have driver {cluster.neuron_driver} (for {cluster.framework}). Deploy with "
-        f"`bootstrap: {{{write}}}`, or choose another kind of job (`trn kinds` lists them)"
+        f"{newest.dkms}, but the nodes of {cluster.stack} have driver {cluster.neuron_driver} (for {cluster.framework}). "
+        f"{advice.deploy(job, cluster)}; or {advice.others(cluster, fleet.instance_type)}"
     )
 
 

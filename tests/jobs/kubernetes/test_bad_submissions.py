@@ -45,7 +45,7 @@ CASES: list[tuple[str, EksCluster, Callable[[], Any], str]] = [
     (
         "an image of one's own on nodes with an older driver", XLA, lambda: Finetune(image=OWN),
         r"image is 111122223333.*, and finetune runs with Neuron SDK 2\.33\.0, whose runtime 2\.35\.30\.0 is for driver 2\.31\.7\.0, but the nodes of "
-        r"\S+ have driver 2\.28\.0\.0 \(for torch-xla\)\. Deploy with `bootstrap: \{framework: torch-native\}`",
+        r"\S+ have driver 2\.28\.0\.0 \(for torch-xla\)\. Deploy with `bootstrap: \{framework: torch-native, neuron_release: 2\.33\.0\}`",
     ),
     (
         "an image of one's own on nodes with a newer driver", make_cluster(neuron_driver="2.29.0.0"), lambda: Gpt(image=OWN),

@@ -197,8 +197,8 @@ class Script(Job):
         own_image = self.image and not self.framework  # then the framework is unknown
         if self.precompile and plan.framework != "torch-xla" and not own_image:
             raise JobError(
-                f"precompiling needs torch-xla (neuron_parallel_compile), but the framework is {plan.framework}. Submit without "
-                "--precompile, or deploy with `bootstrap: {framework: torch-xla}`"
+                f"precompiling needs torch-xla (neuron_parallel_compile), but the framework is {plan.framework}. Submit it "
+                "without --precompile"
             )
         if self.requirements:
             own_packages.check(self.requirements, plan)

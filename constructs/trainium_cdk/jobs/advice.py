@@ -1,0 +1,122 @@
+"""What to write into the environment file so that a kind of job runs on a cluster's nodes: by the catalogue, so that following it works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from trainium_cdk import engines
+
+if TYPE_CHECKING:
+    from trainium_cdk.catalog import Catalog, Stack
+    from trainium_cdk.outputs import ClusterOutputs, Fleet
+
+
+class Needs(Protocol):
+    """What is read of a job here: what its kind needs."""
+
+    FRAMEWORKS: ClassVar[tuple[str, ...]]
+    RELEASES: ClassVar[tuple[str, str]]
+    FAMILIES: ClassVar[tuple[str, ...]]
+    PACKAGES: ClassVar[Any]
+
+
+def runs_with(releases: tuple[str, str], release: str) -> bool:
+    """Whether a Neuron SDK release is within a kind's bounds: the first that it runs with, and the first that it does not run with."""
+    from trainium_cdk.catalog.models import numbers
+
+    (first, before), at = releases, numbers(release)
+    return (not first or at >= numbers(first)) and (not before or at < numbers(before))
+
+
+def deploy(kind: Needs, cluster: ClusterOutputs) -> str:
+    """The sentence: `Deploy with` and the settings with which the kind runs on the cluster's instance types, supported by AWS where that is
+    possible; or why no settings do."""
+    from trainium_cdk.catalog import Catalog, evaluate
+
+    catalog = Catalog.load()
+    families = tuple(dict.fromkeys(f.family for f in cluster.fleets if f.devices))
+    found = sorted(_stacks(kind, cluster, catalog, families), key=lambda stack: _rank(catalog, cluster, stack))
+    if not found and (alone := [f for f in families if [*_stacks(kind, cluster, catalog, (f,))]]) and len(families) > 1:
+        return f"No Neuron release runs it beside the other instance types. Describe {' and '.join(alone)} nodes in an environment of their own"
+    if not found:
+        return "No Neuron release of the catalogue runs it on these nodes"
+    best = found[0]
+    section = engines.get(cluster.engine).section
+    words = f"Deploy with `bootstrap: {{framework: {best.framework}, neuron_release: {best.release}}}`"
+    if best.installed and best.system != cluster.os:
+        words += f" and `{section}: {{os: {best.system}}}`"
+    if cluster.containers:
+        words += ", without eks.ami_release"
+    statement = evaluate(catalog, best).statement
+    return f"{words} (of which AWS says: {statement})" if statement else words
+
+
+def others(cluster: ClusterOutputs, instance_type: str) -> str:
+    """What to do instead of changing the cluster: submit what runs there as it is, where AWS's recommendation says so."""
+    from trainium_cdk.catalog import Catalog
+
+    of = Catalog.load().recommended(instance_type)
+    if of and (of.framework, of.release) == (cluster.framework, cluster.neuron_release):
+        return f"submit what runs there ({', '.join(of.kinds)})"
+    return "choose another kind of job (`trn kinds --here` says which run)"
+
+
+def with_efa(kind: Needs, cluster: ClusterOutputs, fleet: Fleet) -> str:
+    """What has EFA: the same nodes without `efa: off`, another queue, or an instance type with the same framework."""
+    from trainium_cdk.catalog import Catalog
+
+    known = Catalog.load()
+    own, here = known.instances.get(fleet.instance_type), known.recommended(fleet.instance_type)
+    if own and own.efa_interfaces:
+        return ", or deploy its nodes without `efa: off`"
+    if queues := [f.queue for f in cluster.fleets if f.efa and (not kind.FAMILIES or f.family in kind.FAMILIES)]:
+        return f", or --queue {queues[0]}"
+    frameworks = {name: of.framework for name in known.instances if (of := known.recommended(name))}
+    able = [
+        n for n, type in known.instances.items() if type.efa_interfaces and here and frameworks.get(n) == here.framework
+    ]
+    return f", or a queue of an instance type with EFA{f', for example {able[0]}' if able else ''}"
+
+
+def _stacks(kind: Needs, cluster: ClusterOutputs, catalog: Catalog, families: tuple[str, ...]) -> Iterator[Stack]:
+    """Every working combination of versions for the kind."""
+    from trainium_cdk.catalog import Stack, best_ami, evaluate, python_of
+
+    packages = kind.PACKAGES
+    pythons, libraries = (packages.pythons, packages.libraries) if packages else ((), ())
+    for release in catalog.releases.values():
+        if not runs_with(kind.RELEASES, release.version) or not {*libraries} <= {*release.libraries}:
+            continue
+        for name, framework in release.frameworks.items():
+            if kind.FRAMEWORKS and name not in kind.FRAMEWORKS:
+                continue
+            if cluster.containers:
+                version = catalog.eks.default
+                ami = best_ami(catalog, release=release.version, framework=name, version=version)
+                image = catalog.images.get(release.container or "")
+                stacks = [(Stack.eks(catalog, families, release=release.version, framework=name, version=version, ami=ami), image.python if image else "")]  # fmt: skip
+            else:
+                stacks = [
+                    (Stack.slurm(catalog, families, release=release.version, framework=name, system=system), python_of(catalog, framework, system) or "")
+                    for system in catalog.parallelcluster.operating_systems
+                ]  # fmt: skip
+            for stack, python in stacks:
+                if evaluate(catalog, stack) and not (pythons and python and python not in pythons):
+                    yield stack
+
+
+def _rank(catalog: Catalog, cluster: ClusterOutputs, stack: Stack) -> tuple[object, ...]:
+    from trainium_cdk.catalog import evaluate
+    from trainium_cdk.catalog.models import numbers
+
+    verdict = evaluate(catalog, stack)
+    recommended = [catalog.recommended(family) for family in stack.families]
+    return (
+        verdict.level != "works",
+        verdict.statement is not None,
+        any(r and (r.framework, r.release) != (stack.framework, stack.release) for r in recommended),
+        stack.installed and stack.system != cluster.os,
+        list(catalog.parallelcluster.operating_systems).index(stack.system) if stack.installed else 0,
+        tuple(-n for n in numbers(stack.release)),
+    )
