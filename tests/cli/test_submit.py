@@ -60,6 +60,7 @@ def documented() -> Iterator[tuple[str, str, str, object]]:
 
 def made(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tuple[Job, str]:
     monkeypatch.setattr(submit, "backend", lambda *_: Jobs())
+    monkeypatch.setattr(submit, "planned", lambda *_: None)  # the cluster of a printed environment file
     with pytest.raises(Made) as caught:
         app.app(["submit", *arguments], standalone_mode=False)
     job, token = caught.value.args
