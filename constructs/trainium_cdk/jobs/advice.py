@@ -81,7 +81,7 @@ def with_efa(kind: Needs, cluster: ClusterOutputs, fleet: Fleet) -> str:
 
 def _stacks(kind: Needs, cluster: ClusterOutputs, catalog: Catalog, families: tuple[str, ...]) -> Iterator[Stack]:
     """Every working combination of versions for the kind."""
-    from trainium_cdk.catalog import Stack, best_ami, evaluate, python_of
+    from trainium_cdk.catalog import Stack, evaluate, python_of
 
     packages = kind.PACKAGES
     pythons, libraries = (packages.pythons, packages.libraries) if packages else ((), ())
@@ -92,10 +92,9 @@ def _stacks(kind: Needs, cluster: ClusterOutputs, catalog: Catalog, families: tu
             if kind.FRAMEWORKS and name not in kind.FRAMEWORKS:
                 continue
             if cluster.containers:
-                version = catalog.eks.default
-                ami = best_ami(catalog, release=release.version, framework=name, version=version)
                 image = catalog.images.get(release.container or "")
-                stacks = [(Stack.eks(catalog, families, release=release.version, framework=name, version=version, ami=ami), image.python if image else "")]  # fmt: skip
+                stack = Stack.eks(catalog, families, release=release.version, framework=name)
+                stacks = [(stack, image.python if image else "")]
             else:
                 stacks = [
                     (Stack.slurm(catalog, families, release=release.version, framework=name, system=system), python_of(catalog, framework, system) or "")
