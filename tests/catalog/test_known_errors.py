@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from trainium_cdk.catalog.known_errors import explain, found_in, known_errors
+from trainium_cdk.catalog.known_errors import explain, explained, known_errors
 
 SAMPLES = [(error.name, sample) for error in known_errors() for sample in error.samples]
 
@@ -16,6 +16,15 @@ def test_a_sample_is_recognised(name: str, sample: str) -> None:
     found = explain(sample)
     assert found is not None
     assert found.name == name
+
+
+OTHERS = [(error.name, other) for error in known_errors() for other in error.others]
+
+
+@pytest.mark.parametrize(("name", "other"), OTHERS, ids=[f"{n}: {s[:40]}" for n, s in OTHERS])
+def test_a_line_that_only_looks_like_it_is_not(name: str, other: str) -> None:
+    found = explain(other)
+    assert found is None or found.name != name
 
 
 @pytest.mark.parametrize(
@@ -45,10 +54,21 @@ def test_names_are_unique_and_texts_are_sentences() -> None:
 
 def test_the_first_line_of_each_error_is_kept() -> None:
     text = ["begin", "srun: error: Node failure on n1", "srun: error: Node failure on n2", "E Too many open files"]
-    assert {name: line for name, (_, line) in found_in(text).items()} == {
-        "node-failed": "srun: error: Node failure on n1",
-        "open-files": "E Too many open files",
-    }
+    assert [(error.name, line) for error, line in explained(text, 1)] == [
+        ("node-failed", "srun: error: Node failure on n1"),
+        ("open-files", "E Too many open files"),
+    ]
+
+
+def test_an_error_with_a_condition_is_one_only_there() -> None:
+    samples = {error.name: error.samples[0] for error in known_errors()}
+    for name, lines, nodes, found in (
+        ("efa-missing", [samples["efa-missing"]], 1, False),
+        ("efa-missing", [samples["efa-missing"]], 2, True),
+        ("compile-lock", [samples["compile-lock"]], 1, True),
+        ("compile-lock", [samples["compile-lock"], "Compiler status PASS"], 1, False),
+    ):
+        assert [error.name for error, _ in explained(lines, nodes)] == [name] * found, (name, nodes)
 
 
 def test_a_hostile_line_takes_no_time() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import subprocess
+import textwrap
 from pathlib import Path
+
+import pytest
 
 from sandbox.slurm import LocalSlurm
 from tests.support import TRN, completed, until
@@ -46,12 +50,43 @@ def test_a_known_error_is_explained(backend: SlurmBackend, slurm: LocalSlurm, tm
             [TRN, *words, "--cluster", tmp_path / "cluster.json", "--local"], env=slurm.node_env(), check=True
         )
 
-    told = "a process may not open enough files; each worker holds many connections. Raise the limit to 65535"
+    told = "A process may not open enough files; each worker holds many connections. Raise the limit to 65535"
     for words in (("status",), ("logs", "--tail", "5")):
         done = trn(*words, failed.id)
         assert done.stderr.count(told) == 1
-        assert f"The log has: 0: {line}" in done.stderr or f"The log has: {line}" in done.stderr
+        assert f"The log has: {line}" in done.stderr
     assert len(trn("logs", "--grep", "step [0-9]*7$", "--node", "0", failed.id).stdout.splitlines()) == 50
     ended = backend.submit(script(f"echo '{line}'"))
     assert backend.wait(ended.id, 600).ok
     assert told not in trn("status", ended.id).stderr + trn("logs", ended.id).stderr
+
+
+HARMLESS = """2026-Nov-26 09:11:12.0950 1358943:1359077 [0] init.cc:138 CCOM WARN OFI plugin initNet() failed is EFA enabled?
+2026-11-26 09:11:13.000111:  3131  INFO ||NEURON_CACHE||: Another process must be compiling MODULE_1, been waiting for: 0.1 minutes
+"""
+PROGRAMS = [
+    ("import", 2, "import einops_is_missing", "ModuleNotFoundError: No module named 'einops_is_missing'"),
+    ("memory", 2, "raise MemoryError", "MemoryError"),
+    ("kill", 2, "os.kill(os.getpid(), 9)", "killed by signal 9 (SIGKILL), most often because the node's memory was full"),
+    ("harmless", 1, f"print({HARMLESS!r}, flush=True)\nimport einops_is_missing", "ModuleNotFoundError: No module named 'einops_is_missing'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "nodes", "body", "why"), PROGRAMS, ids=[one[0] for one in PROGRAMS])
+def test_each_command_ends_with_the_same_reason(
+    name: str, nodes: int, body: str, why: str, backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
+) -> None:
+    """Of the node that failed first, the last: the others wait, and have tracebacks of their own that would hide it."""
+    others = "try:\n    print('step 1', flush=True)\nfinally:\n    time.sleep(60)"
+    text = f"import os, time\nif os.environ['NODE_RANK'] != '{nodes - 1}':\n{textwrap.indent(others, '    ')}\n{body}\n"
+    job = Script(filename="train.py", content=text.encode(), precompile=False, nodes=nodes)
+    sent = backend.submit(job, token=f"ends-{name}")
+    failed = backend.wait(sent.id, 600)
+    assert (failed.state, failed.current.failed_node) == ("FAILED", nodes - 1)
+    (tmp_path / "cluster.json").write_text(backend.cluster.model_dump_json())
+    options = ["--cluster", tmp_path / "cluster.json", "--local"]
+    for words in (["status"], ["logs"], ["logs", "--tail", "0"], ["logs", "-f"], ["why"]):
+        done = completed([TRN, *words, sent.id, *options], env=slurm.node_env())
+        assert (done.stderr + (done.stdout if words == ["why"] else "")).splitlines()[-1] == f"{sent.id}: {why}", words
+    completed([TRN, "report", sent.id, "-o", tmp_path / "report.html", *options], env=slurm.node_env(), check=True)
+    assert f"<p>{html.escape(why, quote=False)}.</p>" in (tmp_path / "report.html").read_text()

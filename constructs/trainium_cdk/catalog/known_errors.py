@@ -1,9 +1,9 @@
-"""Known errors: the line that tells of one, what it means and what to do. `trn why`, `status` and `logs` use the same table."""
+"""Known errors: the line that tells of one, what it means and what to do. `trn why`, `status`, `logs` and `report` use the same table."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache, cached_property
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,7 +15,14 @@ LONGEST_LINE = 4000
 
 
 class KnownError(BaseModel):
-    """A known error; `samples` are lines of it."""
+    """A known error; `samples` are lines of it, `others` lines that only look like it.
+
+    Attributes:
+        warning: programs that work print it too: it is a cause only where nothing else explains the end.
+        several_nodes: it means something only in a job of several nodes.
+        at_end: it means something only as the last line of a log.
+        minutes: the group `minutes` of the pattern must be at least this.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -24,6 +31,11 @@ class KnownError(BaseModel):
     cause: str
     fix: str
     samples: tuple[str, ...] = Field(min_length=1)
+    others: tuple[str, ...] = ()
+    warning: bool = False
+    several_nodes: bool = False
+    at_end: bool = False
+    minutes: float | None = None
     source: str
 
     @cached_property
@@ -31,7 +43,8 @@ class KnownError(BaseModel):
         return re.compile(self.pattern)
 
     def is_in(self, line: str) -> bool:
-        return self._expression.search(line[:LONGEST_LINE]) is not None
+        found = self._expression.search(line[:LONGEST_LINE])
+        return found is not None and (self.minutes is None or float(found["minutes"]) >= self.minutes)
 
     def __str__(self) -> str:
         return f"{self.cause}. {self.fix[0].upper()}{self.fix[1:]}"
@@ -48,11 +61,17 @@ def explain(line: str) -> KnownError | None:
     return next((error for error in known_errors() if error.is_in(line)), None)
 
 
-def found_in(lines: Iterable[str]) -> dict[str, tuple[KnownError, str]]:
-    """The known errors of a text by name, each with its first line, in the order of the text."""
+def explained(lines: Sequence[str], nodes: int) -> list[tuple[KnownError, str]]:
+    """The known errors of the end of a job's log, each with its first line, in the order of the text.
+
+    Args:
+        lines: that are not empty.
+        nodes: of the job.
+    """
     found: dict[str, tuple[KnownError, str]] = {}
-    for line in lines:
+    for at, line in enumerate(lines):
         error = explain(line)
-        if error and error.name not in found:
-            found[error.name] = (error, line.strip())
-    return found
+        if error is None or (error.several_nodes and nodes < 2) or (error.at_end and at < len(lines) - 1):
+            continue
+        found.setdefault(error.name, (error, line.strip()))
+    return list(found.values())

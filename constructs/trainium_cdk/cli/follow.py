@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,12 +25,14 @@ from trainium_cdk.cli.output import (
     table,
 )
 from trainium_cdk.errors import JobError, TrnError
+from trainium_cdk.jobs.status import ENDED_BADLY
 
-_FAILED_BY_PROGRAM = {"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "TIMEOUT"}
-_STATES = sorted({"ACTIVE", "PENDING", "RUNNING", "COMPLETED", "CANCELLED", "LOST", "UNKNOWN", *_FAILED_BY_PROGRAM})
+_LAST_BYTES = 65_536
+"""Of the end of a log, of which the last line is shown where no metrics are read."""
+_STATES = sorted({"ACTIVE", "PENDING", "RUNNING", "COMPLETED", "CANCELLED", "LOST", "UNKNOWN", *ENDED_BADLY})
 
 if TYPE_CHECKING:
-    from trainium_cdk.jobs import Expected, JobStatus, Summary
+    from trainium_cdk.jobs import Backend, Expected, JobStatus, Summary
     from trainium_cdk.jobs.records import Record
 
 
@@ -60,25 +62,15 @@ def status(
 
             mine = network.known(network.of_job(nodes, job.id), jobs.cluster)
             say(terminal.line(f"{job.id}: {network.described(mine) if mine else 'runs on no node now'}"))
-        if job.state in _FAILED_BY_PROGRAM:
-            name = job.current.name
-            member = next((f"/{m.name}" for m in job.members if m.state == job.state), "")
-            begin = jobs.tail_offset(job.id + member, name, None, _LAST_LINES)
-            if begin or jobs.ordered_logs:
-                end = b"".join(chunk.data for chunk in jobs.logs(job.id + member, stage=name, offset=begin))
-                known(end)
+        say_why(jobs, job)
 
 
-_LAST_LINES, LAST_BYTES = 400, 400_000
-"""Of the end of a log, in which known errors are looked for."""
+def say_why(jobs: Backend[Any], job: JobStatus) -> None:
+    """Print why a job failed, if it did, and that is known."""
+    from trainium_cdk.jobs.ending import ending
 
-
-def known(log: bytes) -> None:
-    """Print the known errors in the end of a log."""
-    from trainium_cdk.catalog.known_errors import found_in
-
-    for error, line in found_in(log[-LAST_BYTES:].decode(errors="replace").splitlines()).values():
-        say(terminal.line(f"{error}. The log has: {line[:300]}"))
+    if job.state in ENDED_BADLY and (why := ending(jobs, job)):
+        say(terminal.line(f"{job.id}: {why}"))
 
 
 @on_cluster()
@@ -118,7 +110,7 @@ def logs(
 ) -> None:
     """Print the log of a job, as it is now or until the end.
 
-    Then, on standard error, a summary of its metrics, and the known errors in the log of a job that failed.
+    Then, on standard error, a summary of its metrics, and why it failed.
 
     The output is the unchanged log; on a terminal, control characters (also colours) are removed unless --raw is given.
     """
@@ -177,7 +169,7 @@ def logs(
             if filters or not metrics:
                 reader.feed_many(chunk.data)
             hand_out(text, handed_out, show)
-            offset, recent = chunk.next_offset, (recent + chunk.data)[-LAST_BYTES:]
+            offset, recent = chunk.next_offset, (recent + chunk.data)[-_LAST_BYTES:]
         text = filters.close() if filters else b""
         if metrics:
             text = as_json([*selected.feed_many(text), *selected.close()]) or b"".join(last_metrics or ())
@@ -207,8 +199,7 @@ def logs(
         say_if_sandbox()
     for line in summary:
         say(line)
-    if ended.state in _FAILED_BY_PROGRAM:
-        known(recent)
+    say_why(jobs, ended)
     if follow and not ended.ok:
         raise typer.Exit(1)
 

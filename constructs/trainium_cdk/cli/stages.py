@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.cli.follow import LAST_BYTES, known, summarize
+from trainium_cdk.cli.follow import say_why, summarize
 from trainium_cdk.cli.output import hand_out, say, shown
 from trainium_cdk.errors import JobTimeout
 from trainium_cdk.jobs.backend import Changes
@@ -19,7 +19,7 @@ class StageLog:
     def __init__(self, jobs: Backend[Any], id: str) -> None:
         from trainium_cdk.jobs import Follower
 
-        self._jobs, self._id, self._reader, self._recent = jobs, id, Follower(), b""
+        self._jobs, self._id, self._reader = jobs, id, Follower()
         self._offsets: dict[str, int] = {}
         self._printed: set[str] = set()
 
@@ -56,12 +56,10 @@ class StageLog:
             hand_out(chunk.data, lambda _: None, show)
             self._offsets[name] = chunk.next_offset
             self._reader.feed_many(chunk.data)
-            self._recent = (self._recent + chunk.data)[-LAST_BYTES:]
 
     def close(self, job: JobStatus) -> None:
         """What the log tells, at its end or where the job leaves."""
         self._reader.close()
         for line in summarize(self._reader.summary, job.expected):
             say(line)
-        if job.state in ("FAILED", "OUT_OF_MEMORY"):
-            known(self._recent)
+        say_why(self._jobs, job)

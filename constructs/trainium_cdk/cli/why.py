@@ -3,36 +3,68 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from trainium_cdk import engines
 from trainium_cdk.cli import terminal
-from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Region, described, name_in_account, stack_argument
-from trainium_cdk.cli.output import answer, put, say
+from trainium_cdk.cli.options import (
+    DEFAULT_STACK,
+    EnvFile,
+    Json,
+    Local,
+    Region,
+    Target,
+    backend,
+    described,
+    name_in_account,
+    remembered,
+    stack_argument,
+)
+from trainium_cdk.cli.output import answer, one_line, put, say
 
 
 def why(
     ctx: typer.Context,
-    stack: Annotated[str, stack_argument(help="Stack, by its name in the account or its id.")] = DEFAULT_STACK,
+    stack: Annotated[
+        str, stack_argument(help="Stack, by its name in the account or its id; or the id of a job.")
+    ] = DEFAULT_STACK,
     region: Region = None,
     _env: EnvFile = None,
+    local: Local = None,
+    cluster_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--cluster", envvar="TRN_CLUSTER", help="File with the output of `trn cluster`: where a job is looked for."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show why a stack failed, or why its nodes do not start.
+    """Show why a stack failed, why its nodes do not start, or why a job failed.
 
     It reads CloudFormation's events, the logs of functions and nodes, capacity reservations and blocks, what EKS and PCS report, and Auto
     Scaling's activities, on EKS also nodes, warnings and waiting jobs of Kubernetes, and explains the errors that it knows.
     """
     from trainium_cdk._aws import aws_errors_as
     from trainium_cdk.cli.destroy import clients
-    from trainium_cdk.errors import TrnError
+    from trainium_cdk.errors import TeardownError, TrnError
     from trainium_cdk.operations import why as reasons
 
     env = described(ctx)
     name = name_in_account(stack, env) if env else stack
-    with aws_errors_as(TrnError, f"cannot read stack {name}"):
-        report = reasons.why(name, clients(region))
+    first = engines.get(env.engines[0]).stack if env else DEFAULT_STACK
+    on = Target(name_in_account(first, env) if env else first, region, local, cluster_file)
+    if cluster_file and _of_job(ctx, on, stack, as_json):
+        return
+    try:
+        with aws_errors_as(TrnError, f"cannot read stack {name}"):
+            report = reasons.why(name, clients(region))
+    except TeardownError:
+        if cluster_file or name == on.stack or not _of_job(ctx, on, stack, as_json):
+            raise
+        return
     found = [*([report.first] if report.first else []), *report.evidence, *_in_cluster(name, region)]
     if as_json:
         put({"stack": name, "status": report.status, "evidence": [_plain(each) for each in found]})
@@ -51,9 +83,33 @@ def why(
         )
 
 
+def _of_job(ctx: typer.Context, on: Target, id: str, as_json: bool) -> bool:
+    """Whether there is a job of that id, of which is printed why it failed."""
+    from dataclasses import replace
+
+    from trainium_cdk.errors import OutputsError, UnknownJob
+    from trainium_cdk.jobs.ending import ending
+
+    if on.cluster_file is None:
+        on = replace(on, team=remembered(ctx, "team", on.stack), user=remembered(ctx, "user", on.stack))
+    try:
+        jobs = backend(on)
+        job = jobs.status(id)
+    except (OutputsError, UnknownJob):
+        return False
+    why = ending(jobs, job)
+    if as_json:
+        put({"job": job.id, "status": job.state, "why": why})
+        return True
+    say(one_line(job))
+    if why:
+        answer(terminal.line(f"{job.id}: {why}"))
+    return True
+
+
 def _in_cluster(stack: str, region: str | None) -> list[Any]:
     """What Kubernetes records, where the stack is a cluster of it that can be reached."""
-    from trainium_cdk import engines, outputs
+    from trainium_cdk import outputs
     from trainium_cdk.errors import OutputsError, TrnError
     from trainium_cdk.jobs.connect import connect
 

@@ -236,6 +236,14 @@ class Backend(Protocol[S]):
         """
         return 0
 
+    def log_end(self, id: str, stage: str, node: int | None, most: int) -> bytes:
+        """The end of the log of a stage that has ended, at most `most` bytes or a little more: of one node, with what the scheduler wrote
+        about it; without a node, of all. Empty if there is none any more."""
+        end = b""
+        for chunk in self.logs(id, stage=stage, node=node):
+            end = (end + chunk.data)[-most:]
+        return end
+
     def node_of_rank(self, id: str, rank: int) -> int:
         """The job's node (0, 1, ...) on which a training process runs.
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 ACTIVE = frozenset({"PENDING", "RUNNING"})
+ENDED_BADLY = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "TIMEOUT"})
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Stage:
         reason: why it is in that state; may be empty.
         nodes: the nodes it has or had.
         exit_code: of its script; None while unknown. started, ended: seconds since 1970; None while unknown.
+        failed_node: the job's node (0, 1, ...) that failed first; None if none did, or that is not known.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Stage:
     exit_code: int | None = None
     started: int | None = None
     ended: int | None = None
+    failed_node: int | None = None
 
 
 @dataclass(frozen=True)

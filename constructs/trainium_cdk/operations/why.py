@@ -75,7 +75,7 @@ def why(stack: str, client: Client) -> Report:
     found = find_stack(cloudformation, stack)
     if found is None:
         raise TeardownError(
-            f"there is no stack {stack} in this region, and CloudFormation has no record of one. Why a job failed: trn status JOB"
+            f"there is no stack {stack} in this region, CloudFormation has no record of one, and no job of this name was found"
         )
     stack_id = found["StackId"]
     since, failures = failed_events(cloudformation, stack_id)

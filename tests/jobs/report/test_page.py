@@ -120,7 +120,7 @@ def test_a_failed_stage_has_the_end_of_its_log_and_what_is_known_of_it() -> None
     sample = next(error for error in known_errors() if error.name == "no-capacity").samples[1]
     made.feed("train", f"first\n{sample}\n".encode() + b"".join(b"line %d\n" % i for i in range(20)))
     found = text(made)
-    assert "To do: wait, as it is retried; ask for fewer nodes" in found
+    assert "Wait, as it is retried; ask for fewer nodes" in found
     assert sample in found
     assert "line 12\nline 13" in found
     assert "line 11\n" not in found

@@ -236,7 +236,11 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
     number = prepare_job(submission(seen.job)) if name == PREPARE else f"{job_name}-{TRAIN}"
     running = [s["running"] for s in states if "running" in s]
     over = [s["terminated"] for s in states if "terminated" in s]
-    bad = [t for t in over if t.get("exitCode") != 0]
+    bad = [
+        {**t, "node": index(p)}
+        for p, s in zip(mine, states, strict=True)
+        if (t := s.get("terminated")) and t.get("exitCode") != 0
+    ]
     started = min((t for r in [*running, *over] if (t := seconds(r.get("startedAt"))) is not None), default=None)
     finished = max((t for r in over if (t := seconds(r.get("finishedAt"))) is not None), default=None)
     nodes = ",".join(p["spec"]["nodeName"] for p in mine if p["spec"].get("nodeName"))
@@ -286,14 +290,14 @@ def _code(pod: Object, name: str) -> int | None:
 def _failure(bad: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     # the first failure stopped the others
     first = min(bad, key=lambda t: (seconds(t.get("finishedAt")) or 0, t.get("exitCode") == 143))
-    code, reason = first.get("exitCode"), str(first.get("reason", ""))
+    code, reason, node = first.get("exitCode"), str(first.get("reason", "")), first["node"]
     if code == TIMED_OUT:
         return {"state": "TIMEOUT", "reason": "reached its time limit", "exit_code": code}
     if reason == "OOMKilled":
-        return {"state": "OUT_OF_MEMORY", "reason": "was killed: out of memory", "exit_code": code}
+        return {"state": "OUT_OF_MEMORY", "reason": "was killed: out of memory", "exit_code": code, "failed_node": node}
     if found := re.search(r"exit code (\d+)\s*$", str(first.get("message", ""))):
         code = int(found[1])  # the script's own exit code
-    return {"state": "FAILED", "reason": f"exit code {code}", "exit_code": code}
+    return {"state": "FAILED", "reason": f"exit code {code}", "exit_code": code, "failed_node": node}
 
 
 def why_pending(pods: Sequence[Object], name: str) -> str:

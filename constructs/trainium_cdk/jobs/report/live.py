@@ -11,7 +11,7 @@ from typing import Any, Self
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import TrnError, UnknownJob
 from trainium_cdk.jobs.backend import Backend
-from trainium_cdk.jobs.report.run import Run, described
+from trainium_cdk.jobs.report.run import Run, described, explain
 from trainium_cdk.jobs.report.text import late
 from trainium_cdk.jobs.status import JobStatus
 
@@ -112,9 +112,11 @@ class Live(Followed):
                 with self._lock:
                     self._run.feed("train", b"\n")
                     self._run.status = status
-                    if status.done:
+                if status.done:
+                    explain(self._jobs, self._run)
+                    with self._lock:
                         self._end()
-                        return
+                    return
             except TrnError as e:
                 self._failed(e)
                 if self.ended.is_set():

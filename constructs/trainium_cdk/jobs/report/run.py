@@ -12,6 +12,7 @@ from typing import Any
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs.backend import Backend
+from trainium_cdk.jobs.ending import ending
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.metrics import Follower
 from trainium_cdk.jobs.records import CacheStatus, CompileCount, CompileError, Start, Step, Steps
@@ -37,6 +38,7 @@ class Run:
         settings: what it was submitted with, beside the defaults; empty if unknown.
         problem: why its logs could not be read; empty if they could.
         now: seconds since 1970, for stages that still run.
+        why: why it failed; empty if it did not, or that is not known.
     """
 
     status: JobStatus
@@ -52,6 +54,7 @@ class Run:
     tails: dict[str, bytes] = field(default_factory=dict, repr=False)
     planned_steps: int | None = None
     total_steps: int | None = None
+    why: str = ""
     take: Take | None = field(default=None, repr=False)
     reader: Follower = field(default_factory=Follower, repr=False)
 
@@ -151,7 +154,8 @@ class Run:
     @property
     def last_step(self) -> int | None:
         """The step at which it ends, where its kind and settings, or its log, tell it."""
-        return self.planned_steps or self.total_steps
+        last = self.planned_steps or self.total_steps
+        return None if last and (self.curves.step or 0) > last else last
 
     @property
     def first_attempts_lost(self) -> bool:
@@ -255,4 +259,11 @@ def _read(jobs: Backend[Any], run: Run, take: Take | None) -> Run:
             run.problem = f"the log of {stage} cannot be read: {e}"
         run.feed(stage, b"\n")  # an incomplete last line
     run.now = time.time()
+    explain(jobs, run)
     return run
+
+
+def explain(jobs: Backend[Any], run: Run) -> None:
+    """Ask why a run failed, if it did."""
+    with suppress(TrnError):  # the log that was read has most of it
+        run.why = ending(jobs, run.status)

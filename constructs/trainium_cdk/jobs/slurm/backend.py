@@ -310,6 +310,9 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         found = self._ask(snapshot.ask_tail(self.cluster, self._known(id), name, node, lines))
         return max(0, (found.size or 0) - found.tail)
 
+    def log_end(self, id: str, stage: str, node: int | None, most: int) -> bytes:
+        return self._ask(snapshot.ask_end(self.cluster, self._known(id), stage, node, most)).data
+
     def _known(self, id: str) -> str:
         """A valid id: only such ids are passed to scripts. Raises UnknownJob for others."""
         whole = snapshot.parts(id)[0]

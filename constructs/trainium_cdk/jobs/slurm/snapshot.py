@@ -137,6 +137,24 @@ fi
 """
 
 
+def ask_end(cluster: SlurmCluster, id: str, stage: str, node: int | None, most: int) -> str:
+    """The job as in `ask_one`, then the end of a node's log, at most `most` bytes, after what Slurm wrote into the log of the stage's
+    last attempt; without a node, or a log of it, the end of the stage's log."""
+    own = "" if node is None else f"{stage}.{int(node)}.log"
+    return f"""{_ask_with_log(cluster, id, stage, None)}
+own=${{log%/*}}/{quote.word(own)}
+end_of_log() {{
+  if [ -f "$own" ]; then
+    tail -c {int(most)} "$log" | tac | sed '/^trn: [a-z]*: Slurm job /q' | tac | grep -aE '^([0-9]+: )?(srun|slurmstepd): ' | tail -n 200
+    tail -c {int(most)} "$own"
+  else
+    tail -c {int(most)} "$log"
+  fi
+}}
+if [ -f "$log" ]; then put "data $(end_of_log | gzip -c | base64 -w 0)"; fi
+"""
+
+
 def ask_cancel(cluster: SlurmCluster, id: str) -> str:
     """Cancel the stages that run or wait, last stage first, or one member of an array, and wait up to 10 s until Slurm has done so.
 

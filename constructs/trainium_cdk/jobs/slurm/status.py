@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from trainium_cdk.jobs.status import ACTIVE, Stage, whole
@@ -109,6 +110,13 @@ class Known(NamedTuple):
 
 def stage(name: str, number: str, known: Known) -> Stage:
     """The status of a stage: from Slurm's queue first, then its accounting, then what the stage has written."""
+    found, state = _stage(name, number, known), known.state
+    if found.state in ("FAILED", "OUT_OF_MEMORY") and state and state[0] == "ended" and len(state) > 5:
+        return replace(found, failed_node=whole(state[5]))
+    return found
+
+
+def _stage(name: str, number: str, known: Known) -> Stage:
     state = known.state
     code = whole(state[2]) if state and state[0] == "ended" else None
     if known.queue and len(known.queue) >= 6:

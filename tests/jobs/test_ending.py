@@ -1,0 +1,188 @@
+"""Why a program ended: of logs as programs and launchers print them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from trainium_cdk.jobs.ending import of_stage, why_it_ended
+from trainium_cdk.jobs.status import Stage
+
+EINOPS = """Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    import einops
+ModuleNotFoundError: No module named 'einops'
+"""
+HARMLESS = """2026-Nov-26 09:11:12.0950 1358943:1359077 [0] init.cc:138 CCOM WARN OFI plugin initNet() failed is EFA enabled?
+2026-11-26 09:11:13.000111:  3131  INFO ||NEURON_CACHE||: Another process must be compiling MODULE_1, been waiting for: 0.1 minutes
+E0811 14:46:04.709808861 2142245 tcp_server_posix.cc:216]    Failed accept4: Too many open files
+Compiler status PASS
+"""
+LOCKED = "INFO ||NCC_WRAPPER||: Another process must be compiling /efs/x/model.hlo.pb, been waiting for: 40 minutes\n"
+KILLED = "killed by signal 9 (SIGKILL), most often because the node's memory was full"
+CHAINED = """Traceback (most recent call last):
+  File "a.py", line 1, in f
+    {}["x"]
+KeyError: 'x'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "a.py", line 9, in <module>
+    f()
+mine.BadShard: shard 7 of /fsx/tokens is cut off
+"""
+TORCHRUN = """E1126 09:11:12.000000 4400 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: {code}) local_rank: 3 (pid: 4411) of binary: /opt/x/bin/python3
+Traceback (most recent call last):
+  File "/opt/x/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+  File "/opt/x/lib/python3.11/site-packages/torch/distributed/run.py", line 1, in main
+    raise ChildFailedError(
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-26_09:11:12
+  rank      : 3 (local_rank: 3)
+  exitcode  : {code} (pid: 4411)
+  error_file: <N/A>
+  traceback : {traceback}
+============================================================
+"""
+SEE = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+F137 = "2026-11-26T09:11:12Z [F137] neuronx-cc was forcibly killed - This most commonly occurs due to insufficient system memory.\n"
+
+
+def labelled(text: str, label: str) -> str:
+    return "".join(f"{label}{line}\n" for line in text.splitlines())
+
+
+def mixed(*texts: str) -> str:
+    """Lines of several workers, one of each in turn."""
+    rows = [text.splitlines() for text in texts]
+    return "\n".join(row[at] for at in range(max(map(len, rows))) for row in rows if at < len(row))
+
+
+ENDINGS: list[tuple[str, str, int | None, int, str]] = [
+    ("an import", EINOPS, 1, 2, "ModuleNotFoundError: No module named 'einops'"),
+    ("no memory", "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\nMemoryError\n", 1, 1, "MemoryError"),
+    ("killed", "step 1\nnode.sh: line 56:  5827 Killed                  python3 train.py\n", 137, 2, KILLED),
+    ("killed, as a parent sees it", "step 1\n", -9, 1, KILLED),
+    ("a fault", "step 1\n", 139, 1, "killed by signal 11 (SIGSEGV), a fault of a compiled library"),
+    ("of no signal", "step 1\n", 255, 1, "the last line of its log: step 1"),
+    ("harmless lines", HARMLESS + EINOPS, 1, 1, "ModuleNotFoundError: No module named 'einops'"),
+    ("harmless lines of two nodes", HARMLESS + EINOPS, 1, 2, "ModuleNotFoundError: No module named 'einops'"),
+    ("harmless lines, and a kill", HARMLESS, 137, 2, KILLED),
+    ("chained", CHAINED, 1, 1, "mine.BadShard: shard 7 of /fsx/tokens is cut off"),
+    ("of a class of its own", CHAINED.replace("mine.BadShard: shard", "Broken: shard"), 1, 1, "Broken: shard 7 of /fsx/tokens is cut off"),
+    ("colours and bars", f"\x1b[31m 10%|#  | 1/10\r{EINOPS}\x1b[0m", 1, 1, "ModuleNotFoundError: No module named 'einops'"),
+    ("syntax", '  File "t.py", line 3\n    x = = 1\n        ^\nSyntaxError: invalid syntax\n', 1, 1, "SyntaxError: invalid syntax"),
+    (
+        "torchrun", EINOPS + TORCHRUN.format(code=1, traceback=SEE), 1, 1, "ModuleNotFoundError: No module named 'einops'",
+    ),
+    ("torchrun alone", "begin\n" + TORCHRUN.format(code=-9, traceback=SEE), 1, 1, KILLED),
+    ("torchrun after sys.exit", "no tokens in /fsx\n" + TORCHRUN.format(code=1, traceback=SEE), 1, 1, "the last line of its log: no tokens in /fsx"),
+    (
+        "torchrun with the traceback",
+        TORCHRUN.format(code=1, traceback=EINOPS.replace("\n", "\n  ").rstrip()), 1, 1, "ModuleNotFoundError: No module named 'einops'",
+    ),
+    ("labels of ranks", mixed(*(labelled(EINOPS, f"[rank{n}]:") for n in range(4))), 1, 1, "ModuleNotFoundError: No module named 'einops'"),
+    ("labels of srun", mixed(*(labelled(EINOPS, f"{n:02}: ") for n in range(4))), 1, 1, "ModuleNotFoundError: No module named 'einops'"),
+    ("labels of torchrun", mixed(*(labelled(CHAINED, f"[default{n}]:") for n in range(3))), 1, 1, "mine.BadShard: shard 7 of /fsx/tokens is cut off"),
+    (
+        "a worker that another has left",
+        labelled(EINOPS, "[rank1]:") + labelled("Traceback (most recent call last):\n  File\ntorch.distributed.DistBackendError: gone\n", "[rank0]:"),
+        1, 1, "ModuleNotFoundError: No module named 'einops'",
+    ),
+    (
+        "while Python ends",
+        EINOPS + "Exception ignored in: <function X.__del__ at 0x7f>\nTraceback (most recent call last):\n  File\nAttributeError: closed\n",
+        1, 1, "ModuleNotFoundError: No module named 'einops'",
+    ),
+    (
+        "a group",
+        "  + Exception Group Traceback (most recent call last):\n  |   File \"t.py\", line 1\n  | ExceptionGroup: all (1 sub-exception)\n"
+        "  +-+---------------- 1 ----------------\n    | ValueError: no tokens\n    +------------------------------------\n",
+        1, 1, "ValueError: no tokens",
+    ),
+    (
+        "a message of several lines",
+        "Traceback (most recent call last):\n  File\nRuntimeError: Error(s) in loading state_dict for Llama:\n\tsize mismatch for lm_head.weight\n",
+        1, 1, "RuntimeError: Error(s) in loading state_dict for Llama: size mismatch for lm_head.weight",
+    ),
+    ("no exception", "train.py: error: unrecognized arguments: --modle\n\n====\ntrn: node 0 failed first\n", 2, 1, "the last line of its log: train.py: error: unrecognized arguments: --modle"),
+    ("nothing", "", 1, 1, ""),
+    ("no code", "some line\n", None, 1, ""),
+    (
+        "an exception before a kill", EINOPS, 137, 1,
+        f"{KILLED}. The last exception of its log: ModuleNotFoundError: No module named 'einops'",
+    ),
+    (
+        "a lock of long ago", LOCKED, 1, 1,
+        "It waited for a lock in the compile cache; of a compiler that was killed, it waits for ever. If no neuronx-cc runs on the node, "
+        f"submit it with another --cache. The log has: {LOCKED.strip()}",
+    ),
+    ("a lock before the end", LOCKED + "Compiler status PASS\n", 1, 1, "the last line of its log: Compiler status PASS"),
+    (
+        "a warning that is the exception", "Traceback (most recent call last):\n  File\nOSError: [Errno 24] Too many open files\n", 1, 1,
+        "OSError: [Errno 24] Too many open files. A process may not open enough files; each worker holds many connections. "
+        "Raise the limit to 65535 (`ulimit -n`); the node scripts set it, so check an own image or container",
+    ),
+    (
+        "a cause before 128 tracebacks", F137 + "".join(labelled(EINOPS.replace("ModuleNotFoundError: No module named 'einops'", "RuntimeError: no graph"), f"[rank{n}]:") for n in range(128)), 1, 2,
+        "RuntimeError: no graph. The compiler was killed, mostly because the node's memory was full. Compile fewer graphs at once, or use a smaller "
+        f"graph or batch. The log has: {F137.strip()}",
+    ),
+    (
+        "no memory of a GPU", "Traceback (most recent call last):\n  File\ntorch.OutOfMemoryError: CUDA out of memory. Tried\n", 1, 1,
+        "torch.OutOfMemoryError: CUDA out of memory. Tried",
+    ),
+    (
+        "Slurm's message", "slurmstepd: error: Detected 1 oom_kill event in StepId=12.batch. Some of the step tasks have been OOM Killed.\nstep 1\n", 137, 1,
+        f"{KILLED}. The node's memory was full, and the kernel killed a process. Use fewer data loader workers or compiler processes. The log has: "
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=12.batch. Some of the step tasks have been OOM Killed.",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("log", "code", "nodes", "why"), [one[1:] for one in ENDINGS], ids=[one[0] for one in ENDINGS])
+def test_why_it_ended(log: str, code: int | None, nodes: int, why: str) -> None:
+    assert why_it_ended(log, code, nodes) == why
+
+
+@pytest.mark.parametrize(
+    ("stage", "why"),
+    [
+        (Stage("train", "1", "OUT_OF_MEMORY"), KILLED),
+        (Stage("train", "1", "TIMEOUT", exit_code=143), ""),
+        (Stage("train", "1", "CANCELLED", exit_code=143), ""),
+        (Stage("train", "1", "COMPLETED", exit_code=0), ""),
+    ],
+)
+def test_of_a_stage(stage: Stage, why: str) -> None:
+    assert of_stage(stage, "step 1\n", 1) == why
+
+
+def test_no_log_takes_long() -> None:
+    began = time.process_time()
+    for piece in (
+        "1: ",
+        "[rank1]:",
+        "(a pid=1) ",
+        "a.",
+        "| ",
+        "+-",
+        "Traceback (most recent call last):",
+        "E:",
+        "  File\n",
+        "\x1b[",
+        "exitcode :",
+    ):
+        why_it_ended(piece * 200_000, 1, 2)
+    assert time.process_time() - began < 10
