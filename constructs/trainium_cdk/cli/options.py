@@ -216,7 +216,7 @@ class Target:
     """The cluster that the options of a command select: of a stack, or in a file.
 
     `file` is the environment file of --env, where another one is in TRN_ENV or in use. `implied` has the names of the options that the
-    next command has without them: from a file, or a variable of the shell. None: it is not known; only the default stack is implied.
+    next command has without them, from such a file. None: it is not known; only the default stack is implied.
     """
 
     stack: str = DEFAULT_STACK
@@ -240,8 +240,8 @@ def _target(ctx: typer.Context, given: dict[str, Any]) -> Target:
     another = bool(os.environ.get("TRN_ENV") or in_use())
     file = ctx.meta[_FILE] if another and of["_env"] == "COMMANDLINE" else None
     kept = file or _IN_USE in ctx.meta or of["_env"] == "ENVIRONMENT"
-    found = {name for name in of if of[name] == "ENVIRONMENT" or (kept and of[name] == "DEFAULT")}
-    if given["stack"] == DEFAULT_STACK and not another:
+    found = {name for name in of if kept and of[name] == "DEFAULT"}
+    if given["stack"] == DEFAULT_STACK and not another and not os.environ.get("TRN_STACK"):
         found.add("stack")
     return Target(**given, file=file, implied=frozenset(found))
 
