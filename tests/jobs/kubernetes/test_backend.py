@@ -11,6 +11,7 @@ from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, script, text
 from tests.support import until
 from trainium_cdk.jobs import JobError, JobStatus, Script, SomeRefused, SubmitError, UnknownJob
+from trainium_cdk.jobs.ending import ending
 from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, status, submit
 from trainium_cdk.jobs.kubernetes.names import INDEX_LABEL, JOB_LABEL
 
@@ -235,8 +236,9 @@ def test_a_script_that_fails_is_not_started_again(backend: KubernetesBackend) ->
     sent = backend.submit(script(b'[ "$NODE_RANK" = 0 ] || { echo to no avail >&2; exit 7; }; sleep 3600'), "fails")
     done = backend.wait(sent.id, 600)
     assert (done.state, done.ok) == ("FAILED", False)
-    assert (done.current.exit_code, done.current.reason) == (7, "exit code 7")
+    assert (done.current.exit_code, done.current.reason, done.current.failed_node) == (7, "exit code 7", 1)
     assert "to no avail" in text(backend.logs(sent.id, node=1))
+    assert ending(backend, done) == "the last line of its log: to no avail"
 
 
 def test_a_time_limit_ends_the_training(backend: KubernetesBackend) -> None:
