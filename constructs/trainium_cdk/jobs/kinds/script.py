@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import own_packages, quote, shell, templates
+from trainium_cdk.jobs import directives, own_packages, quote, shell, templates
 from trainium_cdk.jobs.models import Checkpoints, Job
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.templates import Template
@@ -250,7 +250,7 @@ def _not_runnable(name: str, content: bytes) -> str:
         return f"has Windows line ends, which its interpreter does not understand. Convert it: sed -i 's/\\r$//' {name}"
     if b"\0" in content and not first.startswith(b"#!"):
         return "is not text. Submit a script that starts the program, which can be on the shared file system"
-    return ""
+    return directives.refused(content)
 
 
 KIND = Script
