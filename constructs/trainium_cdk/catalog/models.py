@@ -256,6 +256,8 @@ class Advisory(Statement):
     """A statement of AWS about some releases of ParallelCluster."""
 
     releases: Range
+    feature: str = Field(default="", description="key of `pcluster` that has the problem; empty = every cluster")
+    deploys: bool = Field(default=True, description="whether such a cluster can be created and updated")
 
 
 class ParallelClusterLimits(Fact):

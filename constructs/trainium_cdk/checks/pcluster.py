@@ -58,10 +58,12 @@ def version_is_new_enough(env: Environment) -> Iterator[Problem]:
 def release_has_no_advisory(env: Environment) -> Iterator[Problem]:
     facts, version = env.catalog.parallelcluster, env.parallelcluster_version
     for advisory in facts.advisories:
-        if version in advisory.releases:
-            yield warning(
-                ("pcluster", "version"), f"it has known problems: {advisory}", f"write {facts.default}", engine="slurm"
-            )
+        if version not in advisory.releases or (advisory.feature and not getattr(env.pcluster, advisory.feature)):
+            continue
+        level = warning if advisory.deploys else error
+        without = f", or remove pcluster.{advisory.feature}" if advisory.feature else ""
+        reason = f"it has known problems: {advisory}"
+        yield level(("pcluster", "version"), reason, f"write {facts.default}{without}", engine="slurm")
 
 
 @RULES.add
