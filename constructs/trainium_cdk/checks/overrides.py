@@ -134,7 +134,7 @@ def overrides_leave_what_the_cluster_needs(env: Environment) -> Iterator[Problem
     if not env.pcluster.overrides:
         return
     found: dict[Path, Problem] = {}
-    for problem in (*_unsafe(env), *_unknown_names(env), *_controlled(env), *_policies(env)):
+    for problem in (*_unsafe(env), *_unknown_names(env), *_controlled(env), *_policies(env), *_beyond_the_role(env)):
         path = problem.key
         if path not in found or (found[path].level, problem.level) == ("warning", "error"):
             found[path] = problem
@@ -213,6 +213,31 @@ def _policies(env: Environment) -> Iterator[Problem]:
                 arn = item.get("Policy") if isinstance(item, Mapping) else None
                 if isinstance(arn, str):
                     yield from _not_attachable(env, (*at, i, "Policy"), arn)
+
+
+def _beyond_the_role(env: Environment) -> Iterator[Problem]:
+    """What ParallelCluster's function has no right to: its default role reaches roles below /parallelcluster/, and buckets of its name
+    (policies of its provider's template, aws-parallelcluster 3.16.1)."""
+    if env.pcluster.provider.role or env.pcluster.provider.policies:
+        return
+    overrides = env.pcluster.overrides
+    prefix = (overrides.get("Iam") or {}).get("ResourcePrefix")
+    if isinstance(prefix, str) and "/" in prefix and not prefix.startswith("/parallelcluster/"):
+        yield error(
+            ("Iam", "ResourcePrefix"),
+            "ParallelCluster may only create roles below /parallelcluster/",
+            f"write /parallelcluster/{prefix.rpartition('/')[2]}, or allow iam:CreateRole and iam:PassRole for the path in a policy in "
+            "pcluster.provider.policies",
+            value=prefix,
+        )
+    bucket = overrides.get("CustomS3Bucket")
+    if isinstance(bucket, str) and not bucket.startswith(("parallelcluster-", "aws-parallelcluster-")):
+        yield error(
+            ("CustomS3Bucket",),
+            "ParallelCluster may only use buckets whose name begins with parallelcluster- or aws-parallelcluster-",
+            f"write parallelcluster-{bucket}, or allow s3:* on the bucket in a policy in pcluster.provider.policies",
+            value=bucket,
+        )
 
 
 def _not_attachable(env: Environment, at: KeyPath, arn: str) -> Iterator[Problem]:
