@@ -66,7 +66,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[on_aws.Shell]:
 def printed() -> tuple[list[str], list[str]]:
     """The commands for Slurm and those for Kubernetes, each once, the destruction last."""
     found = list(dict.fromkeys(on_aws.commands()))
-    cut = found.index("cdk deploy TrnEksStack -c env=environment.yaml")
+    cut = found.index("trn init eks.yaml --engine eks --nodes 2")
     parts = [[one for one in part if one not in NOT_RUN] for part in (found[:cut], found[cut:])]
     slurm_part, eks_part = (
         [*(p for p in part if "destroy" not in p), *(p for p in part if "destroy" in p)] for part in parts
@@ -109,12 +109,13 @@ def test_slurm_step_by_step(shell: on_aws.Shell) -> None:
 
 @pytest.mark.sweep
 def test_kubernetes_step_by_step(shell: on_aws.Shell) -> None:
-    for command in ["cdk bootstrap -c env=environment.yaml", "export TRN_ENV=environment.yaml", *printed()[1]]:
+    init, *others = printed()[1]
+    for command in [init, "cdk bootstrap -c env=eks.yaml", "export TRN_ENV=eks.yaml", *others]:
         if command.startswith("trn image build"):
             shell.image = shell.run(command).strip()
             assert shell.image
         elif command.startswith("trn submit"):
-            shell.job = shell.run(command).strip()
+            shell.job = shell.run(f"{command} --run-steps 2000").strip()  # it still runs when a shell is opened
             shell.follow("trn logs -f JOB")
         elif command.startswith("trn shell"):
             assert "inside as node 0" in shell.run(command, stdin='echo "inside as node $JOB_COMPLETION_INDEX"; exit\n')
