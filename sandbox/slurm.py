@@ -409,13 +409,9 @@ class LocalSlurm:
 
     def _wait_until_idle(self, timeout: float) -> None:
         names = set(self._state["nodes"])
-
-        def ready() -> bool:
-            if not self._controller().alive:
-                raise SlurmFailed(f"slurmctld has stopped: {self._log_end('slurmctld')}")
-            return self._idle() >= names and (bool(names) or bool(self.node_states()))
-
-        up = processes.wait_until(ready, timeout, pause=0.05)
+        up = processes.wait_until(
+            lambda: self._idle() >= names and (bool(names) or bool(self.node_states())), timeout, pause=0.05
+        )
         if not up:
             raise SlurmFailed(
                 f"{len(names - self._idle())} of {len(names)} virtual nodes did not start within {timeout:.0f} s: "

@@ -81,7 +81,7 @@ def test_deploys_submits_follows_and_removes(
         f"deploy -e TrnPclusterStack -c env={folder}/env.yaml --require-approval never".split()
     )
     assert f"{STACK} is not deployed in us-east-1. It will cost" in err
-    assert "(list prices; trn cost TrnPclusterStack --env env.yaml)" in err
+    assert "USD an hour at list prices (trn cost TrnPclusterStack --env env.yaml)" in err
     if remove:
         assert ended == [("destroy", STACK, "--env", "env.yaml", "--yes")]
     else:

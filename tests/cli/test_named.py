@@ -14,10 +14,9 @@ import time
 from typing import Any
 
 import pytest
-import typer
 
 from trainium_cdk.cli import app, follow, named
-from trainium_cdk.errors import JobError, TransportError, UnknownJob
+from trainium_cdk.errors import JobError, TransportError, TrnError, UnknownJob
 from trainium_cdk.jobs.status import Foreign, JobStatus, Stage
 
 NOW = int(time.time())
@@ -171,7 +170,7 @@ def test_a_state_that_does_not_exist(state: str, message: str, monkeypatch: pyte
 
 @pytest.mark.parametrize("words", [("list", "--since", ""), ("logs", "bert-3", "--since", "")])
 def test_an_empty_time_is_refused(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(typer.BadParameter, match="'' is neither a duration nor a time"):
+    with pytest.raises(TrnError, match="'' is neither a duration nor a time"):
         run(monkeypatch, Jobs(*JOBS), *words)
 
 

@@ -212,7 +212,7 @@ def test_without_a_cluster(argv: list[str], env: dict[str, str], message: str) -
 def test_an_empty_name_of_a_stack(argv: list[str]) -> None:
     """As `trn destroy "$STACK"` is where STACK is not set: neither the default stack, nor a request to AWS."""
     done = bare(*argv, "")
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (1, "")
     assert "it is empty. Give the name of a stack, or leave it out" in done.stderr
 
 

@@ -156,7 +156,7 @@ def test_life_of_a_cluster(
     YAML().dump({"name": name, **small()}, file)
     shown = trn("preflight", "TrnPcsStack")
     assert "PCS-ready image" in shown
-    assert "the catalogue has no price of Slurm controller: small" in " ".join(shown.split())
+    assert "no price of Slurm controller: small" in " ".join(shown.split())
     code, output = cdk("deploy", first)
     assert code == 0, output
     assert keys.without(local_aws, stack) == {}

@@ -42,7 +42,7 @@ def why(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show why a stack failed, why its nodes do not start, or why a job failed.
+    """Show why a stack or a job failed, or why nodes do not start.
 
     It reads CloudFormation's events, the logs of functions and nodes, capacity reservations and blocks, what EKS and PCS report, and Auto
     Scaling's activities, on EKS also nodes, warnings and waiting jobs of Kubernetes, and explains the errors that it knows.

@@ -96,7 +96,10 @@ def test_a_package_with_an_invalid_kind(package: Path, module: str, message: str
 def test_the_command_line_shows_every_kind_and_option() -> None:
     shown = trn(None, "submit", "--help").stdout
     listed = json.loads(trn(None, "kinds", "--json").stdout)
-    assert [k["kind"] for k in listed] == list(kinds())
+    assert sorted(k["kind"] for k in listed) == sorted(kinds())
+    assert [k["recommended_for"] != [] for k in listed] == sorted(
+        (k["recommended_for"] != [] for k in listed), reverse=True
+    )
     assert [k for k in listed if not k["title"] or not k["upstream"]] == []
     for kind in listed:
         for option, description in kind["options"].items():
@@ -114,4 +117,4 @@ def test_the_help_of_restarts_is_true_for_each_kind() -> None:
     assert resumes == {name: kind.RESTARTS for name, kind in kinds().items()}
     assert {name for name, does in resumes.items() if not does} == {"lora", "nccom", "script"}
     shown = " ".join(trn(None, "submit", "--help").stdout.split())
-    assert f"Kinds that resume: {', '.join(name for name, does in resumes.items() if does)}." in shown
+    assert f"Kinds that resume: {', '.join(name for name in kinds() if resumes[name])}." in shown
