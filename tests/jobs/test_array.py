@@ -175,7 +175,7 @@ def test_the_status_of_an_array_that_failed(
     assert not cli.app(["status", sent.id, f"{sent.id}/0"], standalone_mode=False)
     shown = capsys.readouterr()
     assert f"{sent.id}/2\tFAILED" in shown.out
-    assert "a disk or file system is full" in shown.err
+    assert "A disk or file system is full" in shown.err
     assert f"{sent.id}/0: COMPLETED" in shown.err
 
 

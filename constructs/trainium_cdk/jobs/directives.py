@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-import shlex
+
+from trainium_cdk.jobs.quote import printed, split
 
 _LINE = re.compile(r"#(?P<of>SBATCH|PBS|BSUB|FLUX:)[ \t]+(?P<rest>[^\r\n]*)")
 _OPTIONS = {
@@ -32,7 +33,7 @@ def refused(content: bytes) -> str:
         for option, value in _parsed(match["rest"]) if match["of"] == "SBATCH" else []:
             shown = f"{'-' if len(option) == 1 else '--'}{option}"
             if option in _OPTIONS:
-                taken.append(f"--{_OPTIONS[option]} {shlex.quote(_as_taken(_OPTIONS[option], value))}")
+                taken.append(printed(f"--{_OPTIONS[option]}", _as_taken(_OPTIONS[option], value)))
             elif option in _NEEDLESS:
                 needless.append(f"{shown} is not needed: {_NEEDLESS[option]}")
             else:
@@ -62,12 +63,8 @@ def _as_taken(option: str, value: str) -> str:
 
 def _parsed(text: str) -> list[tuple[str, str]]:
     """The options of a line and their values; what follows a # is a comment."""
-    try:
-        words = shlex.split(text, comments=True)
-    except ValueError:  # a quote that does not end
-        words = text.split()
     options: list[tuple[str, str]] = []
-    for word in words:
+    for word in split(text):
         if word.startswith("--"):
             option, _, value = word[2:].partition("=")
             options.append((option, value))

@@ -37,6 +37,18 @@ def printed(*given: object) -> str:
     return shlex.join(map(str, given))
 
 
+def split(text: str) -> list[str]:
+    """The words of a line as a shell reads them, without a comment; as they stand where a quote does not end.
+
+    >>> split("--comment 'a b' # why"), split("it's")
+    (['--comment', 'a b'], ["it's"])
+    """
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:
+        return text.split()
+
+
 def exports(variables: Mapping[str, str]) -> str:
     """Lines that export variables, in the order of their names; empty without any."""
     return "".join(f"export {name}={word(value)}\n" for name, value in sorted(variables.items()))
