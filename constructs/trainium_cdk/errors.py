@@ -5,6 +5,7 @@ TrnError
 |- SettingsError            the environment cannot be used: one line for each problem
 |- UnknownCatalogEntry      the catalogue does not have what was looked up
 |- EngineError              there is no such engine, or it cannot be loaded
+|- RequirementError         a line of a requirements file cannot work
 |- OutputsError             the stack does not exist, or its outputs cannot be read
 |- JobError                 the job cannot be run as requested; nothing was sent
 |- SubmitError              the cluster refused the job; nothing of it is left there
@@ -68,6 +69,18 @@ def similar(name: str, known: Sequence[str]) -> str | None:
     import difflib  # slow, and seldom needed
 
     return next(iter(difflib.get_close_matches(name, known, n=1)), None)
+
+
+class RequirementError(TrnError):
+    """A requirement that cannot work: what is wrong, and what to write. No credentials are in it.
+
+    Attributes:
+        reason: begins with the place, if it is in a file.
+    """
+
+    def __init__(self, reason: str, fix: str):
+        super().__init__(f"{reason}. {fix[0].upper()}{fix[1:]}")
+        self.reason, self.fix = reason, fix
 
 
 class UnknownCatalogEntry(TrnError, LookupError):

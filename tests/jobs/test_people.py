@@ -26,12 +26,10 @@ PEOPLE = copy.deepcopy(CONFIGURATION)
 PEOPLE["Scheduling"]["SlurmSettings"] = {
     "Database": {"Uri": "db:3306"},
     "CustomSlurmSettings": [
-        {
-            "PriorityType": "priority/multifactor",
-            "PriorityWeightFairshare": 100000,
-            "PriorityWeightQOS": 1000,
-            "PriorityCalcPeriod": 1,
-        },
+        {"PriorityType": "priority/multifactor"},
+        {"PriorityWeightFairshare": 100000},
+        {"PriorityWeightQOS": 1000},
+        {"PriorityCalcPeriod": 1},
         {"AccountingStorageEnforce": "associations,limits,qos"},
     ],
 }

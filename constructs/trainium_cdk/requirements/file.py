@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainium_cdk.requirements.line import EXAMPLE, Line, RequirementError, logical, parse, redacted
+from trainium_cdk.errors import RequirementError
+from trainium_cdk.requirements.line import EXAMPLE, Line, logical, parse, redacted
 
 MAX_BYTES = 500_000
 """Of a file with all that it includes: a Kubernetes Secret holds 1 MiB with the job's other files."""
@@ -136,8 +137,6 @@ class _Reader:
                 raise RequirementError(f"the requirements file {redacted(shown)} is {what}", "check the path")
             content = path.read_bytes() if path.stat().st_size <= MAX_BYTES else b" " * (MAX_BYTES + 1)
         except (OSError, ValueError) as e:
-            if isinstance(e, RequirementError):
-                raise
             reason = e.strerror if isinstance(e, OSError) else "its name has a NUL byte"
             raise RequirementError(
                 f"cannot read the requirements file {redacted(shown)}: {reason}", "check the path"

@@ -12,6 +12,7 @@ from optparse import OptionParser, Values
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from trainium_cdk.errors import RequirementError
 from trainium_cdk.problems import show, without_passwords
 
 if TYPE_CHECKING:
@@ -29,18 +30,6 @@ _SECRET = re.compile(
     r"token|password|passwd|secret|signature|credential|auth|^(api_?|access_?)?key|^sig$", re.IGNORECASE
 )
 _COMMENT = re.compile(r"(^|\s+)#.*$")
-
-
-class RequirementError(ValueError):
-    """A requirement that cannot work: what is wrong, and what to write. No credentials are in it.
-
-    Attributes:
-        reason: begins with the place, if it is in a file.
-    """
-
-    def __init__(self, reason: str, fix: str):
-        super().__init__(f"{reason}. {fix[0].upper()}{fix[1:]}")
-        self.reason, self.fix = reason, fix
 
 
 @dataclass(frozen=True)
