@@ -65,11 +65,18 @@ _ASKED_FOR_JOBS = ("cloudformation", "ssm")
 def sandboxed() -> bool:
     """Whether AWS is a program of this machine: an endpoint at a loopback address, by AWS_ENDPOINT_URL, its forms for single services,
     or `endpoint_url` of the configuration. Nothing is sent."""
+    from botocore.configprovider import ConfiguredEndpointProvider
+    from botocore.session import get_session
+
+    session = get_session()  # without clients, which keep the first credentials that they find
     try:
-        urls = [client(service, region() or "us-east-1").meta.endpoint_url for service in _ASKED_FOR_JOBS]
+        if session.get_config_variable("ignore_configured_endpoint_urls"):
+            return False
+        files = {"full_config": session.full_config, "scoped_config": session.get_scoped_config()}
+        urls = [ConfiguredEndpointProvider(client_name=service, **files).provide() for service in _ASKED_FOR_JOBS]
     except failures():  # a configuration with which nothing can be asked
         return False
-    return any(map(of_this_machine, urls))
+    return any(of_this_machine(url) for url in urls if url)
 
 
 def of_this_machine(url: str) -> bool:
