@@ -110,7 +110,7 @@ def _validate(narrator: Narrator) -> None:
     """Without an API server: validate the job's objects with the official schemas."""
     narrator.step("no local Kubernetes: validate the job's objects with the official schemas")
     command = ("trn", "submit", str(HERE / "gang.sh"), "--nodes", str(NODES), "--stack", STACK, "--dry-run")
-    sent = narrator.run(*command, on_line=lambda _: None)
+    sent = narrator.run(*command, on_line=lambda _: None, errors=None)
     objects: list[Any] = [o for o in YAML(typ="safe", pure=True).load_all(sent) if isinstance(o, dict)]
     wrong = [problem for o in objects for problem in schemas.validate(o)]
     if wrong or not objects:

@@ -50,8 +50,13 @@ class Narrator:
     def print(self, text: str) -> None:
         self.console.print(f"   {text}", markup=False)
 
-    def run(self, *command: str, on_line: Callable[[str], None] | None = None) -> str:
+    def run(
+        self, *command: str, on_line: Callable[[str], None] | None = None, errors: int | None = subprocess.STDOUT
+    ) -> str:
         """Run a command as a user would type it, and print its output line by line.
+
+        Args:
+            errors: where its standard error goes. None: to this process's own, and not into what is returned.
 
         Raises:
             StepFailed: it exited with a non-zero code.
@@ -66,7 +71,7 @@ class Narrator:
             cwd=self._cwd,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=errors,
             text=True,
             errors="replace",
         ) as process:
