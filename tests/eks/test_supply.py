@@ -196,6 +196,22 @@ def test_a_pod_matches_the_labels_of_a_group() -> None:
     ] == [True, True, False, False, True, True, False, True, True, False, False]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("zone", "region"),
+    [
+        ("us-east-1a", "us-east-1"),
+        ("us-gov-west-1b", "us-gov-west-1"),
+        ("us-west-2-lax-1a", "us-west-2"),
+        ("us-east-1-wl1-bos-wlz-1", "us-east-1"),
+    ],
+)
+def test_the_region_of_a_groups_nodes(zone: str, region: str) -> None:
+    """Also in local zones and Wavelength zones, whose names go on behind the region's."""
+    kind = look.GroupSettings("trn", "trn", "trn1.32xlarge", (16,))
+    found = look.labels(look.Found(kind, {}, {"AvailabilityZones": [zone]}, {}, None))
+    assert found["topology.kubernetes.io/region"] == region
+
+
 @pytest.mark.parametrize("ready", [True, False])
 def test_a_node_that_was_cordoned_is_as_usable_as_before(ready: bool) -> None:
     """Only then is a broken one replaced where the group is at its minimum."""

@@ -9,7 +9,8 @@ import pytest
 from tests.support import completed
 from trainium_cdk import checks, settings
 from trainium_cdk.node import env as node_env
-from trainium_cdk.node.scripts import scripts_dir
+from trainium_cdk.node.scripts import own_files, scripts_dir
+from trainium_cdk.settings import Bootstrap, Environment, OwnScript
 
 READER = """
 set -Eeuo pipefail
@@ -146,3 +147,11 @@ def test_framework(bootstrap: dict[str, object], expected: dict[str, str]) -> No
 def test_a_venv_outside_shared_storage_is_made_on_each_node(venv: str, shared: str) -> None:
     env = settings.validate({"bootstrap": {"venv": venv}})
     assert node_env.values(env)["TRN_VENV_SHARED"] == shared
+
+
+@pytest.mark.parametrize("number", [1, 100, 101, 1001])
+def test_own_scripts_run_in_the_order_of_the_file(number: int) -> None:
+    """Nodes run them in the order of their names."""
+    own = tuple(OwnScript(name=f"s{i}", script="#!/bin/sh\n", nodes=("head",)) for i in range(number))
+    names = sorted(own_files(Environment(bootstrap=Bootstrap(scripts=own))))
+    assert [name.partition("-")[2] for name in names] == [script.name for script in own]

@@ -48,6 +48,8 @@ BAD_TEXTS = [
     ("account: " + "9" * 100_000, "not YAML: Exceeds the limit (4300 digits)"),
     ("account: '${Token[AWS.AccountId.4]}'", "it contains a CDK token (${Token[...). Write the value itself"),
     ("name: dummy-value-for-/trn/name", "it contains a CDK token (dummy-value-for-...). Write the value itself"),
+    ("tags: {'${Token[Key.1]}': x}", "it contains a CDK token (${Token[...). Write the value itself"),
+    ("pcluster: {queues: [{name: a}, {name: 'dummy-value-for-x'}]}", "it contains a CDK token (dummy-value-for-...)"),
     ("a: " + "{a: " * 100 + "1" + "}" * 100, "more than 40 levels deep"),
 ]
 
@@ -58,6 +60,11 @@ def test_invalid_environment_files(text: str, message: str) -> None:
         settings.parse(text, "e.yaml")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mark", ["dummy-value-for-/trn/name", "${Token[AWS.AccountId.4]}"])
+def test_a_comment_may_contain_what_looks_like_a_token(mark: str) -> None:
+    assert settings.parse(f"# was {mark}\nname: trn  # not {mark}\n").name == "trn"
 
 
 def test_anchors_and_merge_keys_work_and_keep_their_lines() -> None:

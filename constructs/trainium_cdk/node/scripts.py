@@ -18,9 +18,10 @@ OWN = "own"
 
 
 def own_files(env: Environment) -> dict[str, bytes]:
-    """A user's scripts (`bootstrap.scripts`), by path in the zip file."""
+    """A user's scripts (`bootstrap.scripts`), by path in the zip file: numbers of one width, as nodes run them in the order of their names."""
+    width = max(2, len(str(len(env.bootstrap.scripts) - 1)))
     return {
-        f"{OWN}/{role}/{i:02}-{script.name}": script.script.encode()
+        f"{OWN}/{role}/{i:0{width}}-{script.name}": script.script.encode()
         for i, script in enumerate(env.bootstrap.scripts)
         for role in script.nodes
     }

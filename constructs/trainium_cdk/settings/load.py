@@ -39,8 +39,6 @@ def load(file: str | Path | None = None) -> Environment:
 
 def parse(text: str, file: str = "(text)") -> Environment:
     """The environment that a YAML text describes. `file` is only used in messages. Raises the same errors as `load`."""
-    if mark := next((mark for mark in PLACEHOLDERS if mark in text), None):
-        raise SettingsFileError(file, f"it contains a CDK token ({mark}...)", "Write the value itself")
     try:
         document = _document(text)
     except (RecursionError, MaxDepthExceededError):
@@ -65,6 +63,8 @@ def parse(text: str, file: str = "(text)") -> Environment:
         raise SettingsFileError(file, str(e), "Remove the anchors (&) and aliases (*)") from None
     except ValueError as e:
         raise SettingsFileError(file, str(e), "Write a smaller number, or put it in quotes if it is text") from None
+    if plain.token:
+        raise SettingsFileError(file, f"it contains a CDK token ({plain.token}...)", "Write the value itself")
     source = Source(file, lines, plain.numbers)
     if unnamed := [
         Problem(key, "(nothing)", "this key has no name", "write its name before the colon") for key in plain.unnamed
@@ -185,6 +185,8 @@ class _Plain:
         self.blank: list[KeyPath] = []
         self.unnamed: list[KeyPath] = []
         self.numbers: dict[KeyPath, str] = {}
+        self.token = ""
+        """How the last CDK token in a key or value begins. Comments may contain anything."""
 
     def value(self, node: Any, at: KeyPath) -> Any:
         self.values += 1
@@ -205,6 +207,8 @@ class _Plain:
         plain = _scalar(node)
         if isinstance(plain, int) and plain.bit_length() > self.MAX_BITS:
             raise ValueError(f"line {self.lines.get(at, 1)}: the number is too large ({plain.bit_length():,} bits)")
+        if isinstance(plain, str):
+            self.token = next((mark for mark in PLACEHOLDERS if mark in plain), self.token)
         return plain
 
     def _pairs(self, node: CommentedMap, at: KeyPath) -> Iterator[tuple[Any, Any]]:

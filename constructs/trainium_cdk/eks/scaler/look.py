@@ -50,6 +50,8 @@ _UNITS = (
     | {unit: 1000**power for power, unit in enumerate("kMGTPE", 1)}
     | {f"{unit}i": 1024**power for power, unit in enumerate("KMGTPE", 1)}
 )
+_REGION = re.compile(r"[a-z]+(-[a-z]+)+-[0-9]+")
+"""How the name of a zone begins: us-west-2 of us-west-2a, and of the local zone us-west-2-lax-1a."""
 _EKS_STOPS = dt.timedelta(minutes=40)
 """EKS scales the group of a capacity block to 0 this long before the block's end (EKS user guide, capacity blocks, 2026-11)."""
 
@@ -402,7 +404,10 @@ def labels(found: Found) -> dict[str, str]:
         "kubernetes.io/os": "linux",
     }
     if len(zones) == 1:
-        own |= {"topology.kubernetes.io/zone": zones[0], "topology.kubernetes.io/region": zones[0][:-1]}
+        region = _REGION.match(zones[0])
+        own |= {"topology.kubernetes.io/zone": zones[0]} | (
+            {"topology.kubernetes.io/region": region[0]} if region else {}
+        )
     return {**found.described.get("labels", {}), **own}
 
 
