@@ -10,6 +10,7 @@ from aws_cdk import CfnParameter, Duration, Size, Stack, Tags
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks as eks_v1
 from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_ssm as ssm
 from aws_cdk.aws_efs import ThroughputMode
 from aws_cdk.aws_fsx import LustreDeploymentType
@@ -185,6 +186,7 @@ def test_refused(build: Callable[[Stack], Any], message: str) -> None:
         (lambda s: group(s, image_id="ami-foo", service_cidr="172.20.0.0/16"), "Trn] image_id = ami-foo: it does not have the required form"),
         (lambda s: control_plane(s).grant_access("A", "Platform", "edit"), "K] principal = Platform: it does not have the required form"),
         (lambda s: control_plane(s).grant_access("A", SESSION, "edit"), f"K] principal = {SESSION}: this is a session of a role, not the role"),
+        (lambda s: control_plane(s).grant_access("A", iam.Role.from_role_name(s, "R", "AWSReservedSSO_A_0"), "edit"), "K] principal = arn:${Token[AWS.Partition."),
         (
             lambda s: control_plane(s, public_access_cidrs=["0.0.0.0/0"]),
             "K] public_access_cidrs[0] = 0.0.0.0/0: this opens the Kubernetes API to every IPv4 address. "

@@ -26,10 +26,6 @@ EFA_ONLY_CNI = (1, 18, 5)
 """The first release of the VPC CNI that ignores EFA-only interfaces."""
 KUBE_PROXY_BEHIND = 3
 """How many minor versions kube-proxy may be older than the control plane (Kubernetes version skew policy)."""
-TRUST_POLICY = 2048
-"""Characters of a role's trust policy, if the account's quota was not raised (IAM quotas, 2026-11)."""
-_TRUST_WITHOUT_USERS = 191
-"""Characters of the trust policy of the role that `trn` takes, without `users`."""
 _AT: KeyPath = ("eks",)
 
 
@@ -197,42 +193,6 @@ def service_network_is_free(env: Environment) -> Iterator[Problem]:
                 yield warning(
                     at, text, "write another network before the cluster is created; it cannot be changed later"
                 )
-
-
-@RULES.add
-def principals_are_roles_or_users(env: Environment) -> Iterator[Problem]:
-    for i, access in enumerate(env.eks.access):
-        at = (*_AT, "access", i, "principal")
-        _, _, service, _, account, resource = access.principal.split(":", 5)
-        kind, _, name = resource.partition("/")
-        if service == "sts" and kind == "assumed-role":
-            role = f"arn:aws:iam::{account}:role/{name.partition('/')[0]}"
-            yield error(at, "this is a session of a role, not the role", f"write {role}")
-        elif service != "iam" or kind not in ("role", "user"):
-            text = "access entries are for IAM roles and users only"
-            yield error(at, text, "write a role, for example arn:aws:iam::111122223333:role/Researcher")
-        elif env.account and account != env.account:
-            yield error(
-                at,
-                f"it is in account {account}, but the cluster is in {env.account}",
-                "give a role of the cluster's account that the other account may assume",
-            )
-    for i in duplicates(a.principal for a in env.eks.access):
-        at = (*_AT, "access", i, "principal")
-        yield error(at, "it is listed twice: a cluster has one access entry for each principal", "keep one")
-
-
-@RULES.add
-def users_fit_into_a_trust_policy(env: Environment) -> Iterator[Problem]:
-    size = _TRUST_WITHOUT_USERS + sum(len(f'"{user}",') for user in env.eks.users)
-    if size > TRUST_POLICY:
-        yield warning(
-            (*_AT, "users"),
-            f"the trust policy of the role that `trn` takes has {size:,} characters, and IAM accepts {TRUST_POLICY:,} where the account's quota "
-            "was not raised: the deployment would fail",
-            "name several users by one pattern with *, or raise IAM's quota `Role trust policy length` first",
-            value=f"{len(env.eks.users)} users",
-        )
 
 
 @RULES.add

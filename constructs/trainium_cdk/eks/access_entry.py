@@ -8,7 +8,7 @@ from constructs import Construct
 
 from trainium_cdk._cdk.rules import Arguments, unresolved
 from trainium_cdk._cdk.types import AnyRole
-from trainium_cdk.checks.eks import principals_are_roles_or_users
+from trainium_cdk.checks.principals import principals_are_roles_or_users
 from trainium_cdk.eks.access import POLICIES, Policy, groups_of, policy_arn
 
 _Entry = eks.CfnAccessEntry
@@ -39,15 +39,18 @@ def access_entry(
     if policy not in POLICIES:
         choices = ", ".join(POLICIES)
         raise ValueError(f"{scope.node.path}: policy = {policy}: there is no such policy. Fix: write one of {choices}")
-    if isinstance(principal, str) and not unresolved(principal):
-        entry = {"eks": {"access": [{"principal": principal}]}}
+    arn = principal if isinstance(principal, str) else principal.role_arn
+    if not unresolved(
+        arn.rpartition(":")[2]
+    ):  # of a role that is imported by its name, only account and partition are tokens
+        entry = {"eks": {"access": [{"principal": arn}]}}
         Arguments(scope, ("eks", "access", 0)).check(entry, (principals_are_roles_or_users,))
     whole = policy == "cluster-admin"
     return _Entry(
         scope,
         id,
         cluster_name=cluster_name,
-        principal_arn=principal if isinstance(principal, str) else principal.role_arn,
+        principal_arn=arn,
         type="STANDARD",
         kubernetes_groups=groups_of(policy, team) or None,
         access_policies=[

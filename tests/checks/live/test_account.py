@@ -60,7 +60,18 @@ DIRECTORY = (
     "password_secret: 'arn:aws:secretsmanager:us-east-1:111122223333:secret:d-AbCdEf'}}"
 )
 STANDARD = {"1.35": version("STANDARD_SUPPORT", "2027-03-27")}
+SSO = "AWSReservedSSO_Admin_0123456789abcdef"
+SSO_ARN = f"arn:aws:iam::111122223333:role/aws-reserved/sso.amazonaws.com/eu-west-1/{SSO}"
+ENTRY, ENTRY_AT = "eks: {access: [{principal: 'arn:aws:iam::111122223333:role/%s'}]}", ("eks", "access", 0, "principal")
+SESSION = f"eks: {{access: [{{principal: 'arn:aws:sts::111122223333:assumed-role/{SSO}/alice'}}]}}"
+USER, USER_AT = "eks: {users: ['arn:aws:iam::111122223333:user/ada']}", ("eks", "users", 0)
 TABLE = [
+    Case("roles-with-access", ENTRY % "Lab", {ENTRY_AT: "arn:aws:iam::111122223333:role/Lab"}, [("ok", "role Lab", "exists")], "eks"),
+    Case("roles-with-access", ENTRY % "Lab", {ENTRY_AT: "arn:aws:iam::111122223333:role/team/Lab"}, [("error", "Fix: write arn:aws:iam::111122223333:role/team/Lab [environment.yaml:1]")], "eks"),
+    Case("roles-with-access", ENTRY % "Lab", {ENTRY_AT: None}, [("error", "there is none of this name in this account: EKS refuses its access entry")], "eks"),
+    Case("roles-with-access", SESSION, {ENTRY_AT: SSO_ARN}, [("error", f"Fix: write {SSO_ARN}")], "eks"),
+    Case("users-with-access", USER, {USER_AT: "arn:aws:iam::111122223333:user/ada"}, [("ok", "user ada")], "eks"),
+    Case("users-with-access", USER, {USER_AT: None}, [("error", "it matches no one")], "eks"),
     Case("credentials", "", identity("111122223333"), [("ok", "user/me", "account 111122223333, region us-east-1")]),
     Case("credentials", "account: '444455556666'", identity("111122223333"),
          [("error", "the credentials (arn:aws:iam::111122223333:user/me) are not for the environment's account "

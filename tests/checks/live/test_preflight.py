@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import uuid
-from collections.abc import Callable, Iterator
-from functools import cache, partial
-from pathlib import Path
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import boto3
 import pytest
 
 from sandbox import LocalAws
-from sandbox.pcluster_validator.seed import Seeded, reservation, seed
-from tests.support import TRN, completed, swept
+from sandbox.pcluster_validator.seed import Seeded, reservation
+from tests.checks.live.conftest import Trn, report, session, wrong
+from tests.support import swept
 from tests.trust.figures import record
 from trainium_cdk import settings
 from trainium_cdk.checks.live import Aws, Report, Target, checks_of, examine, policy, price_list, regions
@@ -24,58 +22,11 @@ from trainium_cdk.checks.live.account import IDENTITY
 from trainium_cdk.checks.live.aws import OPERATIONS
 from trainium_cdk.cli.diff import servers
 
+pytestmark = pytest.mark.usefixtures("aws")
 EVERY_CHECK = {c for engine in ("slurm", "eks", "pcs") for c in (IDENTITY, *checks_of(engine))}
 ZONE = "use1-az6"
 TRN_QUOTA, SPOT_QUOTA, STANDARD, ADDRESSES, VPCS = "L-2C3B7624", "L-6B0D517C", "L-1216C47A", "L-0263D0A3", "L-F678F1CE"
 NAMES = {"slurm": "TrnPclusterStack", "eks": "TrnEksStack", "pcs": "TrnPcsStack"}
-Trn = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture(scope="module")
-def made(local_aws: LocalAws) -> Seeded:
-    return seed(local_aws.client, ZONE)
-
-
-@pytest.fixture(autouse=True)
-def aws(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalAws]:
-    """Its default responses again after each test; this process queries it too."""
-    for name in [n for n in os.environ if n.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in local_aws.variables.items():
-        monkeypatch.setenv(name, value)
-    yield local_aws
-    for name in ("quotas", "reservations", "block-offerings", "eks-versions"):
-        local_aws.set_answers(name, None)
-
-
-@pytest.fixture
-def trn(local_aws: LocalAws, tmp_path: Path) -> Trn:
-    def run(text: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        file = tmp_path / "environment.yaml"
-        file.write_text(text)
-        return completed([TRN, "preflight", *words, "--env", str(file)], env={**local_aws.env, **env}, timeout=900)
-
-    return run
-
-
-@cache
-def session(**keys: str) -> boto3.Session:
-    """One for each caller: it keeps the services' models, which take longer to read than all the requests."""
-    return boto3.Session(**keys)
-
-
-def report(text: str, engine: str = "slurm", **keys: str) -> Report:
-    target = Target(settings.parse(text, "environment.yaml"), engine)
-    return examine(target, Aws(target.env.region, session(**keys)))
-
-
-def wrong(found: Report) -> dict[str, str]:
-    """Check -> its message, for errors and warnings of the account (not of the offline rules)."""
-    summary: dict[str, list[str]] = {}
-    for f in found.of("error", "warning"):
-        if not f.check.startswith("rule "):
-            summary.setdefault(f.check, []).append(f"{f.level}: {f.what} = {f.value}: {f.reason}. {f.fix}")
-    return {check: "\n".join(lines) for check, lines in summary.items()}
 
 
 @pytest.mark.parametrize("engine", ["slurm", "eks", "pcs"])
@@ -347,7 +298,11 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
     secret = local_aws.client("secretsmanager").create_secret(Name="directory", SecretString="x", KmsKeyId=key)["ARN"]
     directory = f"{{domain_name: c, domain_addr: 'ldaps://c', read_only_user: cn=r, password_secret: '{secret}'}}"
     text = text.replace("pcluster:\n", f"pcluster:\n  directory_service: {directory}\n")
-    linked = f"storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}\neks: {{data_buckets: [{made.bucket}]}}"
+    iam, account = local_aws.client("iam"), "arn:aws:iam::000000000000"
+    iam.create_role(RoleName="Lab", Path="/team/", AssumeRolePolicyDocument="{}")
+    iam.create_user(UserName="ada")
+    who = f"access: [{{principal: '{account}:role/team/Lab'}}], users: ['{account}:user/ada']"
+    linked = f"storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}\neks: {{data_buckets: [{made.bucket}], {who}}}"
     kept = f"{{name: kept, max_nodes: 1, reservation: {reserved}}}"
     pcs = f"""
 storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}

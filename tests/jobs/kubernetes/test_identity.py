@@ -100,3 +100,13 @@ def test_an_old_plug_in_is_refused(
     with pytest.raises(TransportError) as refused:
         sessions.plugin()
     assert message in str(refused.value)
+
+
+def test_a_session_without_access_gets_the_command_that_prints_its_roles_arn() -> None:
+    """The session does not show the role's path."""
+    session = Session(allowed=False)
+    session.client = lambda *_, **__: session  # type: ignore[method-assign]
+    text = access.Identity("c", "us-east-1", session=session).why_unknown()
+    assert (
+        "for the role whose ARN this prints: aws iam get-role --role-name Lab --query Role.Arn --output text;" in text
+    )

@@ -1,4 +1,4 @@
-"""Service-linked roles."""
+"""Service-linked roles, and the principals that the environment names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Found, Target
+from trainium_cdk.problems import KeyPath
+from trainium_cdk.settings.principals import Principal, principal
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,44 @@ def fetch_roles(target: Target, aws: Aws) -> dict[str, bool]:
     return {r.name: aws.find("iam:GetRole", RoleName=r.name) is not None for r in roles(target)}
 
 
+Principals = dict[KeyPath, "str | None"]
+"""The real ARN of each principal; None where there is no such role or user."""
+
+
+def principals(target: Target, kind: str) -> dict[KeyPath, Principal]:
+    """The roles, or the users, of this account that the cluster gives access, by key."""
+    account, named = target.account or target.env.account, target.inventory.principals()
+    found = {key: principal(arn) for key, arn in named.items()}
+    return {key: one for key, one in found.items() if one and one.kind == kind and account in (None, one.account)}
+
+
+def _principals(kind: str) -> Check[Principals]:
+    """Whether the roles, or the users, exist under these ARNs: a session does not show its role's path."""
+
+    def fetch(target: Target, aws: Aws) -> Principals:
+        asked = {
+            at: aws.find(action, **{f"{kind.title()}Name": one.name}) for at, one in principals(target, kind).items()
+        }
+        return {at: str(answer[kind.title()]["Arn"]) if answer else None for at, answer in asked.items()}
+
+    def evaluate(target: Target, existing: Principals) -> Found:
+        for at, one in principals(target, kind).items():
+            real, subject = existing[at], target.about(f"{kind} {one.name}", *at)
+            own = f"arn:{one.partition}:iam::{one.account}:{kind}/{one.path}{one.name}"
+            if real is None:
+                effect = "EKS refuses its access entry" if at[1] == "access" else "it matches no one"
+                yield subject.error("none", f"there is none of this name in this account: {effect}", "correct the ARN")
+            elif one.session or real != own:
+                yield subject.error(real, "the environment has another ARN, without its path", f"write {real}")
+            else:
+                yield subject.ok(real, "exists")
+
+    action = f"iam:Get{kind.title()}"
+    return Check(f"{kind}s-with-access", (action,), fetch, evaluate, lambda t: bool(principals(t, kind)))
+
+
 CHECKS: tuple[Check[Any], ...] = (
+    _principals("role"),
+    _principals("user"),
     Check("service-roles", ("iam:GetRole",), fetch_roles, evaluate_roles, lambda t: bool(roles(t))),
 )

@@ -19,6 +19,7 @@ OPERATIONS: dict[str, tuple[str, str]] = {
     "cloudformation:ListStackResources": ("cloudformation", "list_stack_resources"),
     "ssm:GetParameter": ("ssm", "get_parameter"),
     "iam:GetRole": ("iam", "get_role"),
+    "iam:GetUser": ("iam", "get_user"),
     "iam:SimulatePrincipalPolicy": ("iam", "simulate_principal_policy"),
     "servicequotas:GetServiceQuota": ("service-quotas", "get_service_quota"),
     "servicequotas:GetAWSDefaultServiceQuota": ("service-quotas", "get_aws_default_service_quota"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from trainium_cdk.checks.live import account, secrets
-from trainium_cdk.checks.live.access import roles
+from trainium_cdk.checks.live.access import principals, roles
 from trainium_cdk.checks.live.data import buckets
 from trainium_cdk.checks.live.model import Check, Target
 from trainium_cdk.checks.pcluster import partition
@@ -37,6 +37,11 @@ def _resources(target: Target) -> dict[str, list[str]]:
         f"arn:{aws}:cloudformation:{region}:{account_id}:stack/{name}/*"
         for name in (target.stack, *target.inventory.own_stacks())
     )
+    # their paths may be others than the environment's
+    named = {
+        kind: [f"arn:{aws}:iam::{account_id}:{kind}/*{each.name}" for each in principals(target, kind).values()]
+        for kind in ("role", "user")
+    }
     # public: it belongs to no account
     parameters += [f"arn:{aws}:ssm:{region}:*:parameter{name}" for name in target.inventory.public_parameters()]
     return {
@@ -48,7 +53,9 @@ def _resources(target: Target) -> dict[str, list[str]]:
             f"arn:{aws}:iam::{account_id}:role/{path}{role.name}"
             for role in roles(target)
             for path in (f"aws-service-role/{role.service}/", "")
-        ],
+        ]
+        + named["role"],
+        "iam:GetUser": named["user"],
         "iam:SimulatePrincipalPolicy": [deploying_role(target)],
         "secretsmanager:DescribeSecret": list(secrets.arns(target).values()),
         "s3:ListBucket": [f"arn:{aws}:s3:::{bucket.name}" for bucket in buckets(target)],

@@ -96,6 +96,8 @@ class Identity:
 
     def why_unknown(self) -> str:
         """Why a cluster rejects these tokens: the credentials have expired, or have no access entry."""
+        from trainium_cdk.settings.principals import principal
+
         try:
             mine = self._credentials(dt.datetime.now(dt.UTC))
             caller = self._session.client(
@@ -107,9 +109,11 @@ class Identity:
             ).get_caller_identity()["Arn"]
         except failures() as e:
             return describe_error(e)
+        found = principal(caller)
+        of_role = f" for the role whose ARN this prints: {found.look_up}" if found and found.session else ""
         return (
             f"{caller} has no access to cluster {self._name}. Add an access entry (eks.access in the environment file, or "
-            "TrnPlugins.grant_access in an app of your own), or use credentials that have one"
+            f"TrnPlugins.grant_access in an app of your own){of_role}; or use credentials that have one"
         )
 
     def _sts_host(self) -> str:

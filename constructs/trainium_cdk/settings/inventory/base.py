@@ -203,6 +203,10 @@ class Inventory(ABC):
         """Buckets that jobs read, by their keys."""
         return {}
 
+    def principals(self) -> Mapping[KeyPath, str]:
+        """ARNs of the roles and users that the cluster gives access, by their keys; patterns of several are left out."""
+        return {}
+
     def images(self) -> Sequence[Image]:
         """Machine images that the environment names."""
         return ()

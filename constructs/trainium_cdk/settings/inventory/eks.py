@@ -96,6 +96,11 @@ class EksInventory(Inventory):
     def linked_roles(self) -> tuple[str, ...]:
         return ("eks", "nodes", "scaling")
 
+    def principals(self) -> Mapping[KeyPath, str]:
+        eks = self.env.eks
+        named: dict[KeyPath, str] = {("eks", "access", i, "principal"): a.principal for i, a in enumerate(eks.access)}
+        return named | {("eks", "users", i): user for i, user in enumerate(eks.users) if not set(user) & set("*?")}
+
     def data_buckets(self) -> Mapping[KeyPath, str]:
         return {("eks", "data_buckets", i): name for i, name in enumerate(self.env.eks.data_buckets)}
 
