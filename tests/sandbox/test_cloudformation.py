@@ -111,6 +111,17 @@ def test_a_change_that_replaces_leaves_only_the_successor(local_aws: LocalAws, r
     assert {kind: len(names) for kind, names in inventory(local_aws.client).items()} == sizes
 
 
+def test_a_change_deep_in_a_property_replaces_too(local_aws: LocalAws, run: Run, name: str) -> None:
+    assert run(NETWORK) == "CREATE_COMPLETE"
+    before = physical(local_aws, name)
+    replaced = changed("Lustre", LustreConfiguration={"DeploymentType": "SCRATCH_1"})
+    assert run(replaced) == "UPDATE_COMPLETE"
+    after = physical(local_aws, name)
+    assert {key for key in before if before[key] != after[key]} == {"Lustre"}
+    systems = local_aws.client("fsx").describe_file_systems()["FileSystems"]
+    assert before["Lustre"] not in {system["FileSystemId"] for system in systems}
+
+
 def test_the_subnet_of_a_replacement_has_addresses_of_its_own(local_aws: LocalAws, run: Run, name: str) -> None:
     assert run(NETWORK) == "CREATE_COMPLETE"
     before = physical(local_aws, name)

@@ -16,6 +16,7 @@ MODULES = (
     "eks",
     "dashboards",
     "patches",
+    "replacing",
     "order",
     "quotas",
     "failed_creates",

@@ -53,7 +53,6 @@ resource(
     create=_key_create,
     update=_key_update,
     delete=_key_delete,
-    replaced_by=("KeyName", "KeyType", "KeyFormat", "PublicKeyMaterial"),
 )
 
 
@@ -85,7 +84,6 @@ resource(
     create=_group_create,
     update=_group_update,
     delete=_group_delete,
-    replaced_by=("GroupName", "PartitionCount", "SpreadLevel", "Strategy"),
 )
 
 
@@ -137,13 +135,8 @@ resource(
     update=_instance_update,
     delete=_instance_delete,
     replaced_by=(
-        "ImageId",
         "InstanceType",
-        "KeyName",
-        "LaunchTemplate",
-        "NetworkInterfaces",
         "SecurityGroupIds",
-        "SubnetId",
         "UserData",
-    ),
+    ),  # on AWS only with an instance store, or in another VPC
 )

@@ -51,5 +51,4 @@ resource(
     create=_create,
     update=lambda id, _old, new: _put(id, new),
     delete=lambda id, _properties: cloudwatch.cloudformation_delete_dashboard(id),
-    replaced_by=("DashboardName",),
 )

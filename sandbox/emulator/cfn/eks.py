@@ -80,7 +80,6 @@ resource(
     create=_addon_create,
     update=_addon_update,
     delete=_addon_delete,
-    replaced_by=("ClusterName", "AddonName"),
 )
 
 
@@ -124,7 +123,6 @@ resource(
     create=_entry_create,
     update=_entry_update,
     delete=_entry_delete,
-    replaced_by=("ClusterName", "PrincipalArn", "Type"),
 )
 
 
@@ -158,7 +156,6 @@ resource(
     create=_identity_create,
     update=_identity_update,
     delete=_identity_delete,
-    replaced_by=("ClusterName", "Namespace", "ServiceAccount"),
 )
 
 

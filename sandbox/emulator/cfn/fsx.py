@@ -65,15 +65,6 @@ resource(
     create=_create,
     update=_update,
     delete=_delete,
-    replaced_by=(
-        "BackupId",
-        "FileSystemType",
-        "FileSystemTypeVersion",
-        "KmsKeyId",
-        "SecurityGroupIds",
-        "StorageType",
-        "SubnetIds",
-    ),
 )
 
 
@@ -108,5 +99,4 @@ resource(
     create=_link,
     update=_relink,
     delete=_unlink,
-    replaced_by=("BatchImportMetaDataOnCreate", "DataRepositoryPath", "FileSystemId", "FileSystemPath"),
 )

@@ -58,7 +58,6 @@ resource(
     create=_eip_create,
     update=_eip_update,
     delete=_eip_delete,
-    replaced_by=("Domain", "NetworkBorderGroup", "Address", "TransferAddress"),
 )
 
 # --- AWS::EC2::NatGateway ---
@@ -91,7 +90,6 @@ resource(
     create=_nat_create,
     update=lambda pid, old, new: _retagged(pid, old, new, {"NatGatewayId": pid}),
     delete=_nat_delete,
-    replaced_by=("SubnetId", "AllocationId", "ConnectivityType", "PrivateIpAddress"),
 )
 
 # --- AWS::EC2::VPCPeeringConnection ---
@@ -142,16 +140,9 @@ resource(
     create=_peering_create,
     update=lambda pid, old, new: _retagged(pid, old, new, {"Id": pid}),
     delete=_peering_delete,
-    replaced_by=("VpcId", "PeerVpcId", "PeerOwnerId", "PeerRegion", "PeerRoleArn"),
 )
 
 # --- AWS::EC2::SecurityGroupIngress / Egress ---
-
-_RULE_IDENTITY = (
-    "GroupId", "GroupName", "IpProtocol", "FromPort", "ToPort", "CidrIp", "CidrIpv6",
-    "SourceSecurityGroupId", "SourceSecurityGroupName", "SourceSecurityGroupOwnerId", "SourcePrefixListId",
-    "DestinationSecurityGroupId", "DestinationPrefixListId",
-)  # fmt: skip
 
 
 def _rule(direction: str, key: str) -> None:
@@ -189,7 +180,6 @@ def _rule(direction: str, key: str) -> None:
         create=create,
         update=update,
         delete=delete,
-        replaced_by=_RULE_IDENTITY,
         tags=False,
     )
 
@@ -233,19 +223,6 @@ resource(
     create=_flow_log_create,
     update=lambda pid, old, new: _retagged(pid, old, new, {"Id": pid}),
     delete=_flow_log_delete,
-    replaced_by=(
-        "DeliverCrossAccountRole",
-        "DeliverLogsPermissionArn",
-        "DestinationOptions",
-        "LogDestination",
-        "LogDestinationType",
-        "LogFormat",
-        "LogGroupName",
-        "MaxAggregationInterval",
-        "ResourceId",
-        "ResourceType",
-        "TrafficType",
-    ),
 )
 
 # --- AWS::EC2::PrefixList ---
@@ -309,5 +286,4 @@ resource(
     create=_prefix_list_create,
     update=_prefix_list_update,
     delete=_prefix_list_delete,
-    replaced_by=("AddressFamily",),
 )

@@ -137,10 +137,6 @@ def _delete_group(physical_id: str, properties: Properties) -> None:
 
 _group["delete"] = _delete_group
 
-# --- Route table associations: a change is a replacement, not a second create ---
-
-provisioners._REPLACING_PROPERTIES["AWS::EC2::SubnetRouteTableAssociation"] = frozenset(("SubnetId", "RouteTableId"))
-
 # --- Stacks: ministack starts a second deletion of a stack while the first one runs ---
 
 _delete_stack = stack_handlers._delete_stack_async

@@ -32,7 +32,6 @@ def _add(
     create: Call,
     update: Call,
     delete: Call,
-    fixed: tuple[str, ...],
     mutable: str,
 ) -> None:
     names = {"Name": name, **(_CLUSTER if kind != "Cluster" else {})}
@@ -57,9 +56,7 @@ def _add(
             if error.code != "ResourceNotFoundException":
                 raise
 
-    resource(
-        f"AWS::PCS::{kind}", create=created, update=updated, delete=deleted, replaced_by=("Name", *fixed), tags=False
-    )
+    resource(f"AWS::PCS::{kind}", create=created, update=updated, delete=deleted, tags=False)
 
 
 _add(
@@ -69,7 +66,6 @@ _add(
     pcs.create_cluster,
     pcs.update_cluster,
     pcs.delete_cluster,
-    ("Networking", "Size"),
     "scheduler slurmConfiguration",
 )
 _add(
@@ -79,7 +75,6 @@ _add(
     pcs.create_compute_node_group,
     pcs.update_compute_node_group,
     pcs.delete_compute_node_group,
-    ("ClusterId", "InstanceConfigs"),
     "amiId subnetIds customLaunchTemplate purchaseOption spotOptions scalingConfiguration iamInstanceProfileArn slurmConfiguration "
     "nodeLifecycleActions",
 )
@@ -90,6 +85,5 @@ _add(
     pcs.create_queue,
     pcs.update_queue,
     pcs.delete_queue,
-    ("ClusterId",),
     "computeNodeGroupConfigurations slurmConfiguration",
 )

@@ -31,10 +31,9 @@ def resource(
 
     create: logical id, properties, stack name -> Made. Raise ValueError (or ApiError) to fail the resource.
     delete: physical id, properties. A resource that is already deleted is not an error.
-    update: for changes to properties outside `replaced_by`; without it such a change fails the update,
-        because ministack would call `create` again.
-    replaced_by: properties whose change creates a new resource (the CloudFormation reference's "Update
-        requires: Replacement"); the old one is deleted after the update succeeds.
+    update: for changes in place; without it such a change fails the update, because ministack would call `create` again.
+        Which change creates a new resource is in CloudFormation's schemas (`sandbox.replacing`).
+    replaced_by: further properties, which on AWS replace the resource under some conditions, and here always.
     tags: whether the type has `Tags`, to which CloudFormation adds the stack's tags.
     """
 

@@ -71,6 +71,20 @@ class Spec:
             here = self._inside(here[name]["type"])
         return found
 
+    def replacing(self, type_name: str) -> Iterator[str]:
+        """Paths of the properties whose change always replaces a resource of this type, such as
+        `LustreConfiguration.DeploymentType`; none for an unknown type."""
+        yield from sorted(set(self._replacing(self._resources.get(type_name, {}).get("properties", {}), frozenset())))
+
+    def _replacing(self, here: dict[str, Any], above: frozenset[str]) -> Iterator[str]:
+        for name, one in here.items():
+            if one.get("causesReplacement") == "yes":
+                yield name
+                continue
+            for kind in set(_kinds(one["type"])) - above:  # types may contain themselves
+                inner = self._types[kind].get("properties", {})
+                yield from (f"{name}.{path}" for path in self._replacing(inner, above | {kind}))
+
     def _inside(self, kind: dict[str, Any]) -> dict[str, Any]:
         """The properties within a property of this kind, of every type it may have."""
         found: dict[str, Any] = {}
