@@ -16,6 +16,7 @@ from typing import Any
 from trainium_cdk._aws import code_and_message, failures
 from trainium_cdk.catalog.known_errors import KnownError, explain
 from trainium_cdk.errors import TeardownError
+from trainium_cdk.operations.functions import Custom, is_custom, log_groups
 from trainium_cdk.operations.supply import closed, pcs_errors
 from trainium_cdk.operations.teardown.survey import cluster_name_in, find_stack, template_of
 
@@ -23,7 +24,13 @@ Client = Callable[[str], Any]
 """Service name -> boto3 client."""
 _STACK = "AWS::CloudFormation::Stack"
 _BEGINS = {"CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS"}
-_CONSEQUENCE = re.compile(r"cancelled|The following resource\(s\) failed|^$", re.IGNORECASE)
+_LISTED = r"The following resource\(s\) failed to \w+: \[[^\]]*\]\s*\.?( Rollback requested by user\.?)?"
+_CONSEQUENCE = re.compile(
+    rf"(Resource (creation|update|deletion|import) cancelled\.?|{_LISTED})?\s*", re.IGNORECASE | re.DOTALL
+)
+"""CloudFormation's whole sentences about resources that failed only because others did. A cause may have the same words."""
+_EMBEDDED = re.compile(rf"Embedded stack \S+ was not successfully \w+: {_LISTED}\s*", re.IGNORECASE | re.DOTALL)
+"""Its sentence about a nested stack, whose own events have the cause."""
 _LOG_GROUP = re.compile(r"LogGroup: ?(/[\w./-]+)")
 _TELLS = re.compile(r"trn-bootstrap|\(Code:|\b(ERROR|FATAL|CRITICAL)\b|[Ff]ailed|Traceback|exception", re.ASCII)
 _OWN = re.compile(r"trn-bootstrap( entry)?: ")
@@ -78,7 +85,8 @@ def why(stack: str, client: Client) -> Report:
             f"there is no stack {stack} in this region, CloudFormation has no record of one, and no job of this name was found"
         )
     stack_id = found["StackId"]
-    since, failures = failed_events(cloudformation, stack_id)
+    custom: set[Custom] = set()
+    since, failures = failed_events(cloudformation, stack_id, custom)
     template = template_of(cloudformation, stack_id)
     # after a rollback the template has the cluster that was there before, and not one of another name that failed
     named = dict.fromkeys([cluster_name_in(template), *_physical(cloudformation, stack_id, "Custom::TrnClusterName")])
@@ -92,6 +100,7 @@ def why(stack: str, client: Client) -> Report:
     more = _allowed(lambda: [_told(*each) for each in closed(client("ec2"), template)])
     for group in groups:
         more += _allowed(lambda: log_lines(client("logs"), group, since))  # noqa: B023  called at once
+    more += _allowed(lambda: _of_functions(client, custom, groups, since))
     for cluster in clusters:
         more += _allowed(lambda: _of_nodes(client("logs"), cluster, since))  # noqa: B023  called at once
     for name in _physical(cloudformation, stack_id, "AWS::EKS::Cluster"):
@@ -101,9 +110,15 @@ def why(stack: str, client: Client) -> Report:
     return Report(stack, found["StackStatus"], failures[0] if failures else None, (*failures[1:EVENTS], *more))
 
 
-def failed_events(cloudformation: Any, stack_id: str) -> tuple[dt.datetime, list[Evidence]]:
+def failed_events(
+    cloudformation: Any, stack_id: str, custom: set[Custom] | None = None
+) -> tuple[dt.datetime, list[Evidence]]:
     """When the last creation or update of a stack began, or a deletion that failed after it, and what failed in it, first failure first.
-    Failures that only follow from others are left out."""
+    Failures that only follow from others are left out.
+
+    Args:
+        custom: receives the failed resources that a function makes, if the reason does not name its log.
+    """
     pages = cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id)
     failed: list[Evidence] = []
     since = dt.datetime.now(dt.UTC)
@@ -112,12 +127,17 @@ def failed_events(cloudformation: Any, stack_id: str) -> tuple[dt.datetime, list
         own = event.get("PhysicalResourceId") == event["StackId"]
         if own and event["ResourceStatus"] in _BEGINS | ({"DELETE_IN_PROGRESS"} if failed else set()):
             break
-        if event["ResourceStatus"].endswith("FAILED") and not _CONSEQUENCE.search(reason):
-            what = f"{event['LogicalResourceId']} ({event['ResourceType']}) {event['ResourceStatus']}"
-            failed.append(Evidence(what, reason, _iso(since), explain(reason)))
-            nested = event.get("PhysicalResourceId") or ""
-            if event["ResourceType"] == _STACK and nested.startswith("arn:") and not own:
-                failed += reversed(_allowed(lambda: failed_events(cloudformation, nested)[1]))  # noqa: B023  called at once
+        if not event["ResourceStatus"].endswith("FAILED") or _CONSEQUENCE.fullmatch(reason):
+            continue
+        name, kind, nested = event["LogicalResourceId"], event["ResourceType"], event.get("PhysicalResourceId") or ""
+        inside: list[Evidence] = []
+        if kind == _STACK and nested.startswith("arn:") and not own:
+            inside = _allowed(lambda: failed_events(cloudformation, nested, custom)[1])  # noqa: B023  called at once
+        if not (inside and _EMBEDDED.fullmatch(reason)):
+            failed.append(Evidence(f"{name} ({kind}) {event['ResourceStatus']}", reason, _iso(since), explain(reason)))
+        if custom is not None and is_custom(kind) and not _LOG_GROUP.search(reason):
+            custom.add(Custom.of(event))
+        failed += reversed(inside)
     return since, failed[::-1]
 
 
@@ -154,6 +174,19 @@ def _events(logs: Any, group: str, since: dt.datetime) -> Iterator[Mapping[str, 
         full, empty = (full + 1, empty) if page["events"] else (full, empty + 1)
         if full == PAGES or empty == EMPTY_PAGES:
             return
+
+
+def _of_functions(client: Client, custom: Iterable[Custom], told: Iterable[str], since: dt.datetime) -> list[Evidence]:
+    """What the functions have logged that make these resources: CloudFormation cuts off what they answer.
+
+    Args:
+        told: log groups that have been read.
+    """
+    named = dict.fromkeys(g for one in sorted(custom) for g in log_groups(client("cloudformation"), one))
+    groups, found = [group for group in named if group not in told], list[Evidence]()
+    for group in groups:
+        found += _allowed(lambda: log_lines(client("logs"), group, since))  # noqa: B023  called at once
+    return found
 
 
 def _of_nodes(logs: Any, cluster: str, since: dt.datetime) -> list[Evidence]:
