@@ -193,3 +193,19 @@ def test_an_existing_vpc_is_routed_where_its_tables_are_named(table: str | None)
             "--destination-cidr-block 172.31.0.0/16 --vpc-peering-connection-id <NetworkPeering>"
         ]
     )
+
+
+def test_every_network_of_both_sides_is_routed() -> None:
+    """A second network keeps the routes of the first."""
+    ours, theirs, table = ("10.9.0.0/16", "100.64.0.0/16"), ("172.31.0.0/16", "172.30.0.0/16"), "rtb-0123456789abcdef5"
+
+    def template(own: tuple[str, ...], peers: tuple[str, ...]) -> Template:
+        subnet = trn.ExistingSubnet(id="subnet-0123456789abcdef0", zone_id="use1-az6", route_table=table)
+        existing = trn.ExistingVpc(vpc_id="vpc-0123456789abcdef5", cidr=own, private_subnets=(subnet,))
+        return peered(trn.Peering(vpc_id=PEER, cidr=peers, route_tables=("rtb-0123456789abcdef0",)), existing=existing)
+
+    both = template(ours, theirs)
+    back = {("rtb-0123456789abcdef0", cidr) for cidr in ours}
+    assert peer_routes(both) == back | {(table, cidr) for cidr in theirs}
+    assert template(ours[:1], theirs[:1]).to_json()["Resources"].items() <= both.to_json()["Resources"].items()
+    assert findings(both) == []

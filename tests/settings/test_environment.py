@@ -29,3 +29,15 @@ def environment(vpc: str, *peers: str, **eks: str) -> Environment:
 def test_services_get_a_network_without_overlap(vpc: str, peers: tuple[str, ...], own: str | None) -> None:
     assert environment(vpc, *peers).service_cidr == own
     assert environment(vpc, *peers, service_cidr="10.1.0.0/20").service_cidr == "10.1.0.0/20"
+
+
+def test_services_get_a_network_beside_every_network_of_the_vpc_and_its_peers() -> None:
+    subnet = {"id": "subnet-0123456789abcdef0", "zone_id": "use1-az6"}
+    existing = {
+        "vpc_id": "vpc-0123456789abcdef0",
+        "cidr": ["10.1.0.0/21", "172.20.0.0/16"],
+        "private_subnets": [subnet],
+    }
+    peers = [{"vpc_id": "vpc-0123456789abcdef1", "cidr": ["192.168.7.0/24", "10.100.0.0/16"]}]
+    network = {"existing": existing, "peerings": peers}
+    assert settings.Environment.model_validate({"network": network}).service_cidr == "10.0.0.0/16"

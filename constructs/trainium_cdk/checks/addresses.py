@@ -74,11 +74,11 @@ def existing_subnets_lie_in_the_vpc(env: Environment) -> Iterator[Problem]:
     both = [("private_subnets", i, s) for i, s in enumerate(existing.private_subnets)]
     both += [("public_subnets", i, s) for i, s in enumerate(existing.public_subnets)]
     for name, i, subnet in both:
-        if subnet.cidr and not IPv4Network(subnet.cidr).subnet_of(IPv4Network(existing.cidr)):
+        if subnet.cidr and not any(IPv4Network(subnet.cidr).subnet_of(IPv4Network(own)) for own in existing.cidr):
             yield error(
                 ("network", "existing", name, i, "cidr"),
-                f"it is not inside the VPC's network {existing.cidr}",
-                "correct this cidr or network.existing.cidr",
+                f"it is not inside the VPC's network {listed(existing.cidr, 'or')}",
+                "correct this cidr, or list every network of the VPC: network.existing.cidr: [<primary>, <secondary>]",
             )
     for place in duplicates(s.id for _, _, s in both):
         name, i, subnet = both[place]

@@ -182,14 +182,12 @@ def service_network_is_free(env: Environment) -> Iterator[Problem]:
     if own.prefixlen not in SERVICE_PREFIXES or not any(own.subnet_of(n) for n in PRIVATE[:3]):
         text = f"EKS requires a /{SERVICE_PREFIXES[0]} to /{SERVICE_PREFIXES[-1]} network in {listed(PRIVATE[:3], 'or')} for services"
         yield error(at, text, "write such a network, for example 172.20.0.0/16")
-    elif own.overlaps(IPv4Network(env.network.vpc_cidr)):
-        yield error(
-            at, f"it overlaps with the VPC's {env.network.vpc_cidr}", "write another network, for example 172.20.0.0/16"
-        )
+    elif taken := [vpc for vpc in env.network.vpc_cidrs if own.overlaps(IPv4Network(vpc))]:
+        yield error(at, f"it overlaps with the VPC's {taken[0]}", "write another network, for example 172.20.0.0/16")
     else:
         for peer in env.network.peerings:
-            if own.overlaps(IPv4Network(peer.cidr)):
-                text = f"it overlaps with {peer.cidr} of {peer.vpc_id}: pods cannot reach these addresses of the peer"
+            for theirs in (each for each in peer.cidr if own.overlaps(IPv4Network(each))):
+                text = f"it overlaps with {theirs} of {peer.vpc_id}: pods cannot reach these addresses of the peer"
                 yield warning(
                     at, text, "write another network before the cluster is created; it cannot be changed later"
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
@@ -14,22 +15,15 @@ RULES = Rules()
 
 @RULES.add
 def peer_networks_do_not_overlap(env: Environment) -> Iterator[Problem]:
-    taken = {"this VPC": IPv4Network(env.network.vpc_cidr)}
+    taken = [("this VPC", IPv4Network(own)) for own in env.network.vpc_cidrs]
+    own = "peer another VPC" if env.network.existing else "write another network.cidr, for example 10.1.0.0/16"
     for at, peer in _peers(env):
-        theirs = IPv4Network(peer.cidr)
-        for owner, network in taken.items():
-            if theirs.overlaps(network):
-                fix = (
-                    "write another network.cidr, for example 10.1.0.0/16"
-                    if not env.network.existing
-                    else "peer another VPC"
-                )
-                fix = fix if owner == "this VPC" else "route to one of the two"
-                yield error(
-                    (*at, "cidr"), f"it overlaps with {network} of {owner}: routes cannot distinguish them", fix
-                )
-                break
-        taken.setdefault(f"the peering with {peer.vpc_id}", theirs)
+        theirs = [IPv4Network(cidr) for cidr in peer.cidr]
+        found = ((owner, network) for owner, network in taken if any(network.overlaps(each) for each in theirs))
+        for owner, network in itertools.islice(found, 1):
+            fix = own if owner == "this VPC" else "route to one of the two"
+            yield error((*at, "cidr"), f"it overlaps with {network} of {owner}: routes cannot distinguish them", fix)
+        taken += [(f"the peering with {peer.vpc_id}", each) for each in theirs]
 
 
 @RULES.add

@@ -36,7 +36,7 @@ def import_vpc(scope: Construct, existing: ExistingVpc) -> ec2.IVpc:
         scope,
         "Vpc",
         vpc_id=existing.vpc_id,
-        vpc_cidr_block=existing.cidr,
+        vpc_cidr_block=existing.cidr[0],  # the CDK takes the primary one
         # the CDK assigns the subnets to the zones in turn, so their number must divide both lists
         availability_zones=[Lazy.string(_NoName()) for _ in range(gcd(len(private), len(public)))],
         private_subnet_ids=[s.id for s in private],

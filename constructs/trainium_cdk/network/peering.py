@@ -20,7 +20,7 @@ class RoutedNetwork(Protocol):
     """The parts of a `TrnNetwork` that a peering connection uses."""
 
     vpc: ec2.IVpc
-    cidr: str
+    cidrs: Sequence[str]
     route_table_ids: dict[str, str]
 
 
@@ -36,11 +36,11 @@ class TrnPeering(Construct):
 
     Args:
         vpc: The VPC on this side.
-        cidr: Its IPv4 network, the destination of the other side's routes. Default: that of `vpc`.
+        cidr: Its IPv4 network, or several: the destinations of the other side's routes. Default: the primary one of `vpc`.
         route_table_ids: Its route tables by name; each gets a route to the other side. Default: those of the
             private subnets of `vpc`, or of the isolated ones if it has none.
         peer_vpc_id: The VPC on the other side.
-        peer_cidr: Its IPv4 network, the destination of this side's routes.
+        peer_cidr: Its IPv4 network, or several: the destinations of this side's routes.
         peer_account: Its owner. Default: this account.
         peer_region: Its region. Default: this region.
         peer_route_table_ids: Route tables on the other side that get a route back (same account and region; else see
@@ -61,8 +61,8 @@ class TrnPeering(Construct):
         *,
         vpc: ec2.IVpc,
         peer_vpc_id: str,
-        peer_cidr: str,
-        cidr: str | None = None,
+        peer_cidr: str | Sequence[str],
+        cidr: str | Sequence[str] | None = None,
         route_table_ids: Mapping[str, str] | None = None,
         peer_account: str | None = None,
         peer_region: str | None = None,
@@ -72,9 +72,9 @@ class TrnPeering(Construct):
     ) -> None:
         super().__init__(scope, id)
         refuse_tokens(self, peer_route_table_ids=[each for each in peer_route_table_ids if LIST_TOKEN in each])
-        stack, cidr = Stack.of(self), cidr or _network(self, vpc)
+        stack, ours, theirs = Stack.of(self), _several(cidr or _network(self, vpc)), _several(peer_cidr)
         if rules:
-            check_peering(self, cidr, peer_cidr)
+            check_peering(self, ours, theirs)
         if route_table_ids is None:
             route_table_ids = _private_tables(vpc)
         other_account, other_region = (
@@ -99,25 +99,25 @@ class TrnPeering(Construct):
         self.connection_id = connection.ref
         # a route table that subnets share gets one route
         for table, name in {table: name for name, table in reversed(list(route_table_ids.items()))}.items():
-            self._route(f"To{name}", table, peer_cidr)
+            self._routes(f"To{name}", table, theirs)
         if not route_table_ids:
-            self._command(
+            self._commands(
                 "Routes",
                 "Our route tables are not known: run this for each of them",
-                f"aws ec2 create-route --region {stack.region} --route-table-id <OUR_ROUTE_TABLE> "
-                f"--destination-cidr-block {peer_cidr} --vpc-peering-connection-id {connection.ref}",
+                f"aws ec2 create-route --region {stack.region} --route-table-id <OUR_ROUTE_TABLE>",
+                theirs,
             )
         if other_account or other_region or not peer_route_table_ids:
             for i, table in enumerate(peer_route_table_ids or ("<THEIR_ROUTE_TABLE>",)):
-                self._command(
+                self._commands(
                     f"RouteBack{i or ''}",
                     f"Adds the route back to us on the side of {'the peer' if unresolved(peer_vpc_id) else peer_vpc_id}",
-                    f"aws ec2 create-route --region {peer_region or stack.region} --route-table-id {table} "
-                    f"--destination-cidr-block {cidr} --vpc-peering-connection-id {connection.ref}",
+                    f"aws ec2 create-route --region {peer_region or stack.region} --route-table-id {table}",
+                    ours,
                 )
         else:
             for i, table in enumerate(peer_route_table_ids):
-                self._route(f"From{i if unresolved(table) else table}", table, cidr)
+                self._routes(f"From{i if unresolved(table) else table}", table, ours)
 
     @classmethod
     def from_settings(cls, scope: Construct, id: str, settings: trn.Peering, *, network: RoutedNetwork) -> TrnPeering:
@@ -126,7 +126,7 @@ class TrnPeering(Construct):
             scope,
             id,
             vpc=network.vpc,
-            cidr=network.cidr,
+            cidr=network.cidrs,
             route_table_ids=network.route_table_ids,
             peer_vpc_id=settings.vpc_id,
             peer_cidr=settings.cidr,
@@ -137,17 +137,29 @@ class TrnPeering(Construct):
             rules=False,  # the whole environment is already checked
         )
 
-    def _route(self, id: str, table: str, to: str) -> None:
-        ec2.CfnRoute(
-            self,
-            id,
-            route_table_id=table,
-            destination_cidr_block=to,
-            vpc_peering_connection_id=self.connection_id,
-        )
+    def _routes(self, id: str, table: str, to: Sequence[str]) -> None:
+        for name, cidr in _named(id, to).items():
+            ec2.CfnRoute(
+                self,
+                name,
+                route_table_id=table,
+                destination_cidr_block=cidr,
+                vpc_peering_connection_id=self.connection_id,
+            )
 
-    def _command(self, id: str, description: str, command: str) -> None:
-        CfnOutput(self, id, value=command, description=description)
+    def _commands(self, id: str, description: str, command: str, to: Sequence[str]) -> None:
+        for name, cidr in _named(id, to).items():
+            way = f"--destination-cidr-block {cidr} --vpc-peering-connection-id {self.connection_id}"
+            CfnOutput(self, name, value=f"{command} {way}", description=description)
+
+
+def _several(networks: str | Sequence[str]) -> Sequence[str]:
+    return (networks,) if isinstance(networks, str) else networks
+
+
+def _named(id: str, networks: Sequence[str]) -> dict[str, str]:
+    """Networks by the id of what leads there: the first one has the given id, so that another one can join it."""
+    return {f"{id}Network{i}" if i else id: cidr for i, cidr in enumerate(networks)}
 
 
 def _network(construct: Construct, vpc: ec2.IVpc) -> str:

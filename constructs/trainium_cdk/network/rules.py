@@ -47,11 +47,14 @@ def check_network(
     arguments.check(data, _RULES)
 
 
-def check_peering(construct: Construct, cidr: str, peer_cidr: str) -> None:
-    """Register problems of the networks on both sides of a `TrnPeering`. One that is not known is not checked."""
-    if unresolved([cidr, peer_cidr]):
+def check_peering(construct: Construct, cidrs: Sequence[str], peer_cidrs: Sequence[str]) -> None:
+    """Register problems of the networks on both sides of a `TrnPeering`. Those that are not known are not checked."""
+    theirs = [cidr for cidr in peer_cidrs if not unresolved(cidr)]
+    if not theirs:
         return
-    peer = {"vpc_id": "vpc-00000000", "cidr": peer_cidr}  # no rule here looks at the id
+    peer = {"vpc_id": "vpc-00000000", "cidr": theirs}  # no rule here looks at the id
     names = {"cidr": "peer_cidr", "network.cidr": "network of the VPC"}
     arguments = Arguments(construct, ("network", "peerings", 0), names)
-    arguments.check({"network": {"cidr": cidr, "peerings": [peer]}}, (peering.peer_networks_do_not_overlap,))
+    for cidr in cidrs:
+        if not unresolved(cidr):
+            arguments.check({"network": {"cidr": cidr, "peerings": [peer]}}, (peering.peer_networks_do_not_overlap,))

@@ -59,8 +59,8 @@ class TrnNetwork(Construct):
 
     vpc: ec2.IVpc
     """The VPC, for any construct of the CDK."""
-    cidr: str
-    """Its IPv4 network."""
+    cidrs: Sequence[str]
+    """Its IPv4 networks, the primary one first."""
     route_table_ids: dict[str, str]
     """Its known route tables, by name."""
     internet_ready: DependencyGroup
@@ -112,7 +112,7 @@ class TrnNetwork(Construct):
             nat_gateways=min(nat_gateways, len(zones)),
             name=name,
         )
-        self.cidr, self.route_table_ids, self.peerings = cidr, subnets.route_table_ids, []
+        self.cidrs, self.route_table_ids, self.peerings = (cidr,), subnets.route_table_ids, []
         self.vpc, self._private, self._public = import_subnets(self, resource, subnets, cidr)
         endpoints = add_endpoints(
             self,
@@ -188,6 +188,11 @@ class TrnNetwork(Construct):
         return of_zone(self._public, zone_id, "public", self)
 
     @property
+    def cidr(self) -> str:
+        """The VPC's primary IPv4 network."""
+        return self.cidrs[0]
+
+    @property
     def zone_ids(self) -> list[str]:
         """The zones that have a private subnet, the fleet's first; `zone1`, `zone2`... if their ids are not known."""
         return list(self._private)
@@ -208,7 +213,7 @@ class ExistingNetwork(TrnNetwork):
 
     def __init__(self, scope: Construct, id: str, *, existing: trn.ExistingVpc) -> None:
         Construct.__init__(self, scope, id)
-        self.cidr, self.peerings, self.internet_ready = existing.cidr, [], DependencyGroup()
+        self.cidrs, self.peerings, self.internet_ready = existing.cidr, [], DependencyGroup()
         self.vpc = import_vpc(self, existing)
         # a zone's subnet is the first one given
         self._private = by_zone(existing.private_subnets, self.vpc.private_subnets)

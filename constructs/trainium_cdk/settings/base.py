@@ -16,6 +16,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     model_validator,
@@ -179,6 +180,14 @@ MaybeToken = WrapValidator(_token_or_checked)
 OnOff = Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)]
 """YAML 1.1 tools turn `on` and `off` into booleans: both forms are accepted."""
 Cidr = Annotated[str, AfterValidator(_cidr)]
+Cidrs = Annotated[
+    tuple[Cidr, ...],
+    BeforeValidator(
+        lambda given: (given,) if isinstance(given, str) else given, json_schema_input_type=Cidr | tuple[Cidr, ...]
+    ),
+    Field(min_length=1),
+]
+"""One network, or several."""
 MountDir = Annotated[
     str,
     Text(

@@ -10,6 +10,7 @@ from trainium_cdk.settings.base import (
     AccountId,
     Arn,
     Cidr,
+    Cidrs,
     Days,
     Region,
     RouteTableId,
@@ -31,8 +32,8 @@ class Peering(Settings):
 
     vpc_id: VpcId
     """The VPC on the other side."""
-    cidr: Cidr
-    """Its IPv4 network: the destination of our routes."""
+    cidr: Cidrs
+    """Its IPv4 network, or several: the destinations of our routes."""
     account: AccountId | None = None
     """The account that owns it. Default: this account."""
     region: Region | None = None
@@ -62,8 +63,8 @@ class ExistingVpc(Settings):
 
     vpc_id: VpcId
     """VPC id, for example vpc-0123456789abcdef0."""
-    cidr: Cidr
-    """Its IPv4 network."""
+    cidr: Cidrs
+    """Its IPv4 network. With secondary ones a list, the primary one first: [10.1.0.0/21, 100.64.0.0/16]."""
     private_subnets: tuple[ExistingSubnet, ...] = Field(min_length=1)
     """Subnets for nodes and file systems. The first is used for the Trainium nodes."""
     public_subnets: tuple[ExistingSubnet, ...] = ()
@@ -108,6 +109,6 @@ class Network(Settings):
         return self.existing.internet if self.existing else self.nat != "none"
 
     @property
-    def vpc_cidr(self) -> str:
-        """IPv4 network of the VPC, new or existing."""
-        return self.existing.cidr if self.existing else self.cidr
+    def vpc_cidrs(self) -> tuple[str, ...]:
+        """IPv4 networks of the VPC, new or existing; the primary one first."""
+        return self.existing.cidr if self.existing else (self.cidr,)

@@ -55,6 +55,8 @@ def peer(*networks: str, table: dict[str, Any] | None = None, exists: bool = Fal
 
 
 OURS = vpc("172.31.0.0/16")
+GONE_NETWORK = {"CidrBlock": "100.64.0.0/16", "CidrBlockState": {"State": "disassociating"}}
+LEAVING = {**OURS, "CidrBlockAssociationSet": [*OURS["CidrBlockAssociationSet"], GONE_NETWORK]}
 ROUTES = {"VpcId": VPC, "Routes": [{"DestinationCidrBlock": "0.0.0.0/0"}]}
 TAKEN = {"VpcId": VPC, "Routes": [{"DestinationCidrBlock": "10.0.0.0/16"}]}
 DNS = {"enableDnsSupport": True, "enableDnsHostnames": True}
@@ -73,6 +75,13 @@ TABLE = [
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(), DNS, {SUBNET: NAT}), [("ok", "172.31.0.0/16"), ("ok", "4,000 free", "up to 16 nodes")]),
     Case("existing-vpc", EXISTING, Existing(None, {SUBNET: None}), [("error", "this VPC does not exist in us-east-1", "[environment.yaml:3]")]),
     Case("existing-vpc", EXISTING, Existing(vpc("10.5.0.0/16"), subnet()), [("error", "write network.existing.cidr: 10.5.0.0/16"), ("ok",)]),
+    Case("existing-vpc", EXISTING, Existing(vpc("172.31.0.0/16", "100.64.0.0/16"), subnet()),
+         [("warning", "= 172.31.0.0/16 and 100.64.0.0/16", "overlaps with the others are not checked", "write network.existing.cidr: [172.31.0.0/16, 100.64.0.0/16]"), ("ok",)]),
+    Case("existing-vpc", EXISTING.replace("cidr: 172.31.0.0/16", "cidr: [172.31.0.0/16, 100.64.0.0/16]"), Existing(vpc("172.31.0.0/16", "100.64.0.0/16"), subnet()),
+         [("ok", "172.31.0.0/16 and 100.64.0.0/16", "matches"), ("ok",)]),
+    Case("existing-vpc", EXISTING.replace("cidr: 172.31.0.0/16", "cidr: [172.31.0.0/16, 100.64.0.0/16]"), Existing(OURS, subnet()),
+         [("error", "the environment has cidr: 172.31.0.0/16 and 100.64.0.0/16", "write network.existing.cidr: 172.31.0.0/16"), ("ok",)]),
+    Case("existing-vpc", EXISTING, Existing(LEAVING, subnet()), [("ok", "172.31.0.0/16"), ("ok",)]),
     Case("existing-vpc", EXISTING, Existing(OURS, {SUBNET: None}), [("ok",), ("error", "this subnet does not exist", "[environment.yaml:6]")]),
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(AvailabilityZoneId="use1-az6")), [("ok",), ("error", "write zone_id: use1-az6")]),
     Case("existing-vpc", EXISTING, Existing(OURS, subnet(VpcId="vpc-2", CidrBlock="172.31.16.0/20")),
@@ -93,6 +102,9 @@ TABLE = [
     Case("existing-vpc", CLOSED, Existing(OURS, subnet(), DNS, {SUBNET: LOCAL}), [("ok",), ("ok",)]),
     Case("peerings", PEERED, peer("172.31.0.0/16", table=ROUTES), [("ok", "does not overlap with 10.0.0.0/16")]),
     Case("peerings", PEERED, peer(), [("error", "this VPC does not exist in us-east-1", "[environment.yaml:3]")]),
+    Case("peerings", PEERED.replace("cidr: 172.31.0.0/16", "cidr: [172.31.0.0/16, 100.64.0.0/16]"), peer("172.31.0.0/16", "100.65.0.0/16", table=ROUTES),
+         [("error", "the environment has cidr: 100.64.0.0/16, so that routes would not lead to this VPC", "write cidr: [172.31.0.0/16, 100.65.0.0/16]")]),
+    Case("peerings", PEERED.replace("cidr: 172.31.0.0/16", "cidr: [172.31.0.0/16, 100.64.0.0/16]"), peer("172.31.0.0/16", "100.64.0.0/16", table=ROUTES), [("ok",)]),
     Case("peerings", PEERED, peer("172.31.0.0/16", "10.0.128.0/20", table=ROUTES),
          [("error", "10.0.128.0/20", "it overlaps with this environment's 10.0.0.0/16: AWS rejects the peering", "[environment.yaml:4]")]),
     Case("peerings", PEERED, peer("172.30.0.0/16", table=ROUTES), [("error", "the environment has cidr: 172.31.0.0/16, so that routes would not lead to this VPC", "write cidr: 172.30.0.0/16")]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import Any
@@ -13,6 +15,7 @@ from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import ExistingSubnet, Peering
 
 Subnets = dict[str, dict[str, Any] | None]
+_ASSOCIATED = "associated"
 _FLAGS = {"enableDnsSupport": "enable-dns-support", "enableDnsHostnames": "enable-dns-hostnames"}
 
 
@@ -44,12 +47,15 @@ def evaluate_vpc(target: Target, state: Existing) -> Found:
         reason = f"this VPC does not exist in {target.env.region}"
         yield target.about(what, *at, "vpc_id").error("none", reason, "correct the id or the region")
         return
-    subject, networks = target.about(what, *at, "cidr"), _networks(vpc)
-    if not any(str(n) == existing.cidr for n in networks):
-        fix = f"write network.existing.cidr: {networks[0]}"
-        yield subject.error(listed(networks), f"the environment has cidr: {existing.cidr}", fix)
+    subject, networks = target.about(what, *at, "cidr"), [str(n) for n in _networks(vpc)]
+    own = f"the environment has cidr: {listed(existing.cidr)}"
+    fix = f"write network.existing.cidr: {_written(networks)}"
+    if not set(existing.cidr) <= set(networks):
+        yield subject.error(listed(networks), own, fix)
+    elif set(networks) - set(existing.cidr):
+        yield subject.warning(listed(networks), f"{own}: overlaps with the others are not checked", fix)
     else:
-        yield subject.ok(existing.cidr, "matches the environment")
+        yield subject.ok(listed(existing.cidr), "matches the environment")
     for attribute, on in dns.items():
         if not on:
             fix = f"aws ec2 modify-vpc-attribute --vpc-id {existing.vpc_id} --{_FLAGS[attribute]}"
@@ -158,14 +164,14 @@ def _reachable(target: Target) -> list[tuple[int, Peering]]:
 
 def evaluate_peers(target: Target, peers: dict[int, Peer], exists: bool = False) -> Found:
     network = target.env.network
-    ours = IPv4Network(network.vpc_cidr)
+    ours = [IPv4Network(own) for own in network.vpc_cidrs]
     readable = dict(_reachable(target))
     for i, peer in enumerate(network.peerings):
         at: KeyPath = ("network", "peerings", i)
         what = f"peer {peer.vpc_id}"
         if i not in readable:
             reason = f"it is in account {peer.account}, which these credentials cannot read"
-            yield target.about(what).info(peer.cidr, reason)
+            yield target.about(what).info(listed(peer.cidr), reason)
             continue
         answer = peers[i]
         if answer.vpc is None:
@@ -175,34 +181,35 @@ def evaluate_peers(target: Target, peers: dict[int, Peer], exists: bool = False)
         problems = [*_overlaps(target, peer, answer, ours, at), *_tables(target, peer, answer, ours, at, exists)]
         yield from problems
         if not problems:
-            yield target.about(what).ok(listed(_networks(answer.vpc)), f"does not overlap with {ours}")
+            yield target.about(what).ok(listed(_networks(answer.vpc)), f"does not overlap with {listed(ours)}")
 
 
-def _overlaps(target: Target, peer: Peering, answer: Peer, ours: IPv4Network, at: KeyPath) -> Found:
+def _overlaps(target: Target, peer: Peering, answer: Peer, ours: list[IPv4Network], at: KeyPath) -> Found:
     assert answer.vpc is not None  # noqa: S101  checked by the caller
     networks, subject = _networks(answer.vpc), target.about(f"peer {peer.vpc_id}", *at, "cidr")
-    for network in networks:
-        if network.overlaps(ours):
-            reason = f"it overlaps with this environment's {ours}: AWS rejects the peering"
+    for network, own in itertools.product(networks, ours):
+        if network.overlaps(own):
+            reason = f"it overlaps with this environment's {own}: AWS rejects the peering"
             yield subject.error(network, reason, "write another network.cidr, for example 10.1.0.0/16")
-    if not any(IPv4Network(peer.cidr).subnet_of(n) for n in networks):
-        reason = f"the environment has cidr: {peer.cidr}, so that routes would not lead to this VPC"
-        yield subject.error(listed(networks), reason, f"write cidr: {networks[0]}")
+    for cidr in peer.cidr:
+        if not any(IPv4Network(cidr).subnet_of(n) for n in networks):
+            reason = f"the environment has cidr: {cidr}, so that routes would not lead to this VPC"
+            yield subject.error(listed(networks), reason, f"write cidr: {_written(networks)}")
 
 
-def _tables(target: Target, peer: Peering, answer: Peer, ours: IPv4Network, at: KeyPath, exists: bool) -> Found:
+def _tables(target: Target, peer: Peering, answer: Peer, ours: list[IPv4Network], at: KeyPath, exists: bool) -> Found:
     for i, name in enumerate(peer.route_tables):
         table, subject = answer.tables[name], target.about(f"route table {name}", *at, "route_tables", i)
         if table is None or table["VpcId"] != peer.vpc_id:
             reason = f"it is not a route table of {peer.vpc_id}"
             yield subject.error(table["VpcId"] if table else "none", reason, "use a route table of the other VPC")
             continue
-        taken = [r for r in table.get("Routes", []) if r.get("DestinationCidrBlock") == str(ours)]
-        if taken and not exists:
+        routed = {r.get("DestinationCidrBlock") for r in table.get("Routes", [])}
+        for own in [own for own in map(str, ours) if own in routed and not exists]:
             yield subject.error(
-                ours,
+                own,
                 "it already has a route to this environment's network, left from another peering",
-                f"aws ec2 delete-route --route-table-id {name} --destination-cidr-block {ours}",
+                f"aws ec2 delete-route --route-table-id {name} --destination-cidr-block {own}",
             )
 
 
@@ -221,9 +228,18 @@ def _vpc(aws: Aws, name: str, region: str | None) -> dict[str, Any] | None:
     return aws.first("ec2:DescribeVpcs", "Vpcs", region=region, VpcIds=[name])
 
 
+def _written(networks: Sequence[object]) -> str:
+    """Networks as an environment file has them."""
+    return str(networks[0]) if len(networks) == 1 else f"[{', '.join(map(str, networks))}]"
+
+
 def _networks(vpc: dict[str, Any]) -> list[IPv4Network]:
-    blocks = [b["CidrBlock"] for b in vpc.get("CidrBlockAssociationSet", [])] or [vpc["CidrBlock"]]
-    return [IPv4Network(b) for b in blocks]
+    """Its networks, the primary one first; not those that are being removed."""
+    associated = vpc.get("CidrBlockAssociationSet", [])
+    blocks = [
+        b["CidrBlock"] for b in associated if b.get("CidrBlockState", {}).get("State", _ASSOCIATED) == _ASSOCIATED
+    ]
+    return [IPv4Network(b) for b in dict.fromkeys((vpc["CidrBlock"], *blocks))]
 
 
 CHECKS: tuple[Check[Any], ...] = (
