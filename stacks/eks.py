@@ -86,7 +86,8 @@ class TrnEksStack(Stack):
         )
         addons = TrnAddons.from_settings(self, "Addons", environment=environment, cluster=cluster, storage=storage)
         efa = TrnEfaSecurityGroup(self, "Efa", vpc=network.vpc)
-        role, after = TrnNodeRole(self, "Nodes", storage=storage), [addons.before_nodes]
+        caches, after = [*eks.mirror.images.values()], [addons.before_nodes]
+        role = TrnNodeRole(self, "Nodes", storage=storage, pull_through_caches=caches)
         system = TrnSystemNodes.from_settings(
             self,
             "System",

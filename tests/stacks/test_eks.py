@@ -63,6 +63,23 @@ def test_charts_of_the_accounts_own_registry_may_be_pulled() -> None:
     assert ":repository/" not in json.dumps([r for k, r in default.items() if "ClusterKubectl" in k])
 
 
+def test_the_first_pull_through_a_cache_may_create_its_repository() -> None:
+    """Of nodes below each prefix of `mirror.images`, of the function that installs charts for each chart; nowhere else."""
+
+    def may_create(name: str) -> dict[str, str]:
+        policies = resources(EKS.template(name), "IAM::ManagedPolicy")
+        return {who: text for who, policy in policies.items() if "ecr:CreateRepository" in (text := json.dumps(policy))}
+
+    assert may_create("default") == {}
+    [(kubectl, charts), (nodes, images)] = sorted(may_create("eks/no-internet").items())
+    assert ("Kubectl" in kubectl, nodes.startswith("Nodes")) == (True, True)
+    for prefix in ("ecr-public", "kubernetes", "docker-hub"):
+        assert f":ecr:us-east-2:111122223333:repository/{prefix}/*" in images
+    assert ":repository/charts/kueue" in charts
+    assert "602401143452" not in images, "a registry without a prefix is no cache of the account"
+    assert "ecr:BatchImportUpstreamImage" in images
+
+
 def test_the_control_plane_waits_for_no_gateway_and_nodes_do(name: str) -> None:
     [cluster] = resources(EKS.template(name), "EKS::Cluster")
     before = needs(EKS.template(name), cluster)

@@ -14,6 +14,8 @@ from trainium_cdk._cdk.stack_wide import stack_wide
 from trainium_cdk.outputs.contract import JOB_FILES, PAYLOADS, RESPONSES
 
 _PUBLIC_REGISTRY = "us-east-1"
+PULL_THROUGH = ("ecr:BatchImportUpstreamImage", "ecr:CreateRepository")
+"""What the first pull through an ECR pull-through cache needs beside the permissions to pull (ECR user guide, pull-through-cache-iam, 2026-11)."""
 
 
 def allow(

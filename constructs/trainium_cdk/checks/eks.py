@@ -237,6 +237,20 @@ def queues_share_the_node_groups(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
+def first_pulls_have_internet(env: Environment) -> Iterator[Problem]:
+    """ECR user guide, "Considerations for Amazon ECR VPC endpoints" (2026-11)."""
+    mirror = env.eks.mirror
+    own = [*mirror.charts.values(), *mirror.images.values()]
+    if not env.network.reaches_internet and any(".dkr.ecr." in address for address in own):
+        yield info(
+            (*_AT, "mirror"),
+            "if these are pull-through caches of ECR, the first pull of an image fails without a way to the internet; later pulls, and "
+            "repositories with copies, do not need one",
+            "pull each image and chart once from a network with internet, or copy them",
+        )
+
+
+@RULES.add
 def addons_are_known(env: Environment) -> Iterator[Problem]:
     known = env.catalog.eks.addons
     for name, version in env.eks.addon_versions.items():

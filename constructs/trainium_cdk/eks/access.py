@@ -27,12 +27,17 @@ def groups_of(policy: Policy, team: str | None = None) -> list[str]:
     return [_GROUPS[policy] + (f":{team}" if team else "")] if policy in _GROUPS else []
 
 
-_ECR = re.compile(r"oci://(\d{12})\.dkr\.ecr\.([a-z0-9-]+)\.[^/]+/(.+)")
+_ECR = re.compile(r"(?:oci://)?(\d{12})\.dkr\.ecr\.([a-z0-9-]+)\.[^/]+/(.+)")
 
 
-def chart_repositories(partition: str, charts: Iterable[str]) -> list[str]:
-    """ARNs of the ECR repositories of charts (oci://...); charts of other registries are left out."""
-    found = (_ECR.fullmatch(chart) for chart in charts)
+def ecr_repositories(partition: str, addresses: Iterable[str]) -> list[str]:
+    """ARNs of repositories in ECR by their addresses, with or without oci://; those of other registries are left out, and a registry
+    without a path.
+
+    >>> ecr_repositories("aws", ["oci://111122223333.dkr.ecr.us-east-1.amazonaws.com/charts/kueue", "quay.io/x"])
+    ['arn:aws:ecr:us-east-1:111122223333:repository/charts/kueue']
+    """
+    found = (_ECR.fullmatch(address) for address in addresses)
     return [f"arn:{partition}:ecr:{m[2]}:{m[1]}:repository/{m[3]}" for m in found if m]
 
 

@@ -20,7 +20,7 @@ from trainium_cdk._cdk.retention import RETENTION, days_of
 from trainium_cdk._cdk.subnets import ONE_PER_ZONE, routes_of, selected
 from trainium_cdk._cdk.types import AnyKey, AnyPrincipal, AnyRole
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks.access import Policy, chart_repositories
+from trainium_cdk.eks.access import Policy, ecr_repositories
 from trainium_cdk.eks.access_entry import access_entry
 from trainium_cdk.eks.control_plane import ApiGroups, control_plane
 from trainium_cdk.eks.kubectl import KubectlProvider
@@ -185,7 +185,7 @@ class TrnEksCluster(OwnCluster):
             users=users.with_conditions({"ArnLike": {"aws:PrincipalArn": list(settings.users)}})
             if settings.users
             else users,
-            chart_repository_arns=chart_repositories(Stack.of(scope).partition, settings.mirror.charts.values()),
+            chart_repository_arns=ecr_repositories(Stack.of(scope).partition, settings.mirror.charts.values()),
             log_retention=RETENTION[settings.log_days],
             removal_policy=policy_of(environment.on_destroy),
             rules=False,

@@ -15,12 +15,11 @@ from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.functions import deployment_logs, function_role
-from trainium_cdk._cdk.permissions import allow, public_registry
+from trainium_cdk._cdk.permissions import PULL_THROUGH, allow, public_registry
 
 _PULL = (
     "ecr:BatchCheckLayerAvailability",
     "ecr:BatchGetImage",
-    "ecr:BatchImportUpstreamImage",
     "ecr:GetDownloadUrlForLayer",
 )
 MEMORY_MIB = 1024
@@ -72,7 +71,7 @@ class KubectlProvider(Construct):
         group = deployment_logs(self)
         may = [allow(cluster.cluster_arn, "eks:DescribeCluster"), *public_registry()]
         if charts:
-            may += [allow("*", "ecr:GetAuthorizationToken"), allow(charts, *_PULL)]
+            may += [allow("*", "ecr:GetAuthorizationToken"), allow(charts, *_PULL, *PULL_THROUGH)]
         self.role, _ = function_role(Construct(self, "Handler"), group, may, in_vpc=True)
         """The role that calls the Kubernetes API."""
         self._entry_role, _ = function_role(Construct(self, "Entry"), group, in_vpc=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jsii
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from trainium_cdk._cdk.permissions import session_manager_policy
+from trainium_cdk._cdk.permissions import PULL_THROUGH, allow, session_manager_policy
+from trainium_cdk.eks.access import ecr_repositories
 from trainium_cdk.storage import AnyStorage
 from trainium_cdk.storage.given import grant_root_access
 
@@ -24,12 +28,17 @@ class TrnNodeRole(Construct):
 
     Args:
         storage: File systems that the nodes mount, as root, as for `TrnNodeGroup`. Default: none.
+        pull_through_caches: Addresses of ECR pull-through caches with their prefixes, for example
+            111122223333.dkr.ecr.us-east-1.amazonaws.com/docker-hub: nodes may create repositories below them, as the first pull of an
+            image does. Default: none.
     """
 
     role: iam.Role
     """The role, for any construct of the CDK."""
 
-    def __init__(self, scope: Construct, id: str, *, storage: AnyStorage | None = None) -> None:
+    def __init__(
+        self, scope: Construct, id: str, *, storage: AnyStorage | None = None, pull_through_caches: Sequence[str] = ()
+    ) -> None:
         super().__init__(scope, id)
         managed = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
         self.role = iam.Role(
@@ -41,6 +50,8 @@ class TrnNodeRole(Construct):
                 session_manager_policy(self),
             ],
         )
+        if caches := ecr_repositories(Stack.of(self).partition, dict.fromkeys(pull_through_caches)):
+            self.role.add_to_policy(allow([f"{arn}/*" for arn in caches], *PULL_THROUGH, sid="PullThrough"))
         # the EFS driver mounts as the node
         if storage:
             grant_root_access(self, storage, self.role)

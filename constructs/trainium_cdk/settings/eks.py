@@ -249,7 +249,8 @@ class ContainerInsights(Settings):
 
 class Mirror(Settings):
     """Your own sources of charts and images, used instead of the public registries: ECR repositories, pull-through caches or other
-    registries."""
+    registries. In ECR, nodes and the function that installs charts may create the repositories of what they pull, as the first pull through
+    a cache does; a cache needs a prefix. That first pull needs a way to the internet from the subnet that it comes from."""
 
     charts: dict[Literal["neuron", "efa", "jobset", "kueue", "volcano"], ChartAddress] = Field(default_factory=dict)
     """Charts in the catalogue's versions, for example neuron:
