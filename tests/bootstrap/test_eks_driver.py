@@ -1,8 +1,9 @@
-"""The driver that an EKS node installs before it joins: the script as it is in the user data, with real dnf, rpm and gpg on an
-Amazon-Linux-like root whose image has another driver, installed and loaded."""
+"""What an EKS node installs before it joins, the driver and the Lustre client: the scripts as they are in the user data, with real dnf,
+rpm and gpg on an Amazon-Linux-like root whose image has another driver, installed and loaded."""
 
 from __future__ import annotations
 
+import email
 import re
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.fake_vendor import AMAZON_KERNEL, NEURON_DEBS
 from tests.bootstrap.node import SERVER, Node
-from trainium_cdk.eks.user_data import Driver
+from trainium_cdk.eks.user_data import Driver, user_data
 
 IMAGES, WANTED = NEURON_DEBS["aws-neuronx-dkms"]
 GATE = "/etc/systemd/system/nodeadm-run.service.d/trn-driver.conf"
@@ -58,12 +59,12 @@ def start(
     return done.out + done.err
 
 
-def joins(node: Node) -> bool:
+def joins(node: Node, gate: str = GATE) -> bool:
     """Whether systemd would start nodeadm: by the assertion of the drop-in, which it has read."""
-    if not node.path(GATE).exists():
+    if not node.path(gate).exists():
         return True
-    [asserted] = re.findall(r"^AssertPathExists=!(.*)$", node.read(GATE), re.MULTILINE)
-    assert node.read(GATE).startswith("[Unit]\n")
+    [asserted] = re.findall(r"^AssertPathExists=!(.*)$", node.read(gate), re.MULTILINE)
+    assert node.read(gate).startswith("[Unit]\n")
     assert node.read("/etc/standin/systemctl") == "daemon-reload\n"
     return not node.path(asserted).exists()
 
@@ -105,3 +106,34 @@ def test_a_driver_that_does_not_build_keeps_the_node_out(node: Node) -> None:
     assert "too many arguments" not in printed
     assert "see /var/log/cloud-init-output.log and /var/lib/dkms/aws-neuronx/*/build/make.log" in printed
     assert not joins(node)
+
+
+LUSTRE_GATE = GATE.replace("driver", "lustre")
+KERNEL = f"""#!/bin/sh
+[ "$1" = lustre ] || exit 1
+[ -e /lib/modules/{AMAZON_KERNEL}/extra/lustre.ko ] || {{ echo "modprobe: FATAL: Module lustre not found" >&2; exit 1; }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("client", "module", "message"),
+    [
+        (True, True, ""),
+        (False, True, "no Lustre client, so this node does not join the cluster: lustre-client cannot be installed"),
+        (True, False, "no Lustre client, so this node does not join the cluster: its kernel module cannot be loaded"),
+        (False, False, "lustre-client cannot be installed"),
+    ],
+)
+def test_a_node_without_lustre_does_not_join(node: Node, client: bool, module: bool, message: str) -> None:
+    """Real dnf, which finds no such package; an image that has the client is as if dnf had installed it."""
+    text = email.message_from_string(user_data(lustre=True))
+    [script] = [str(p.get_payload()) for p in text.walk() if p.get_content_type() == "text/x-shellscript"]
+    node.write("/usr/sbin/modprobe", KERNEL, 0o755)
+    if client:
+        node.write("/usr/sbin/mount.lustre", "#!/bin/sh\n", 0o755)
+    if module:
+        node.write(f"/lib/modules/{AMAZON_KERNEL}/extra/lustre.ko", "")
+    node.write("/var/lib/cloud/instance/scripts/part-002", script, 0o700)
+    done = node.run("/var/lib/cloud/instance/scripts/part-002", env={"TRN_RETRY_DELAY": "0"})
+    assert (done.code == 0) is joins(node, LUSTRE_GATE) is (client and module)
+    assert message in done.out

@@ -98,7 +98,7 @@ def parts(text: str) -> dict[str, str]:
 
 
 def test_user_data_is_mime_that_cloud_init_reads(tmp_path: Path) -> None:
-    found = parts(user_data(huge_pages="5Gi", locked_memory=True, local_storage=True, lustre=True))
+    found = parts(user_data(huge_pages="5Gi", locked_memory=True, local_storage=True))
     assert set(found) == {"text/x-shellscript", "application/node.eks.aws"}
     assert "pages=2560" in found["text/x-shellscript"]
     config = YAML(typ="safe").load(found["application/node.eks.aws"])

@@ -18,14 +18,35 @@ _LIMITS = (("RLIMIT_NOFILE", 65_536, 1_048_576), ("RLIMIT_MEMLOCK", 1 << 50, 1 <
 v20260724, nodeadm's base-runtime-spec.json). Memory: 1 PiB, more than any node has. Not the largest integer, which means
 no limit: nodeadm merges specifications as JSON with 64-bit floats, which would round it up to an invalid one."""
 _HUGE_PAGE_MIB = 2
-_LUSTRE = """\
+_GATE = """\
+# nodeadm, which joins the cluster, runs after this script, and only if this file is gone: whatever fails, the node does not join
+gate=/etc/systemd/system/nodeadm-run.service.d/trn-{name}.conf
+mkdir -p "${{gate%/*}}"
+printf '[Unit]\nAssertPathExists=!%s\n' "$gate" > "$gate"
+systemctl daemon-reload
+fail() {{
+  echo "trn: no {what}, so this node does not join the cluster: $1" | tee /dev/console
+  exit 1
+}}
+"""
+_LUSTRE = (
+    """\
+#!/bin/bash
 # Not part of the EKS images; without its kernel modules no Lustre file system can be mounted
+set -uo pipefail
+"""
+    + _GATE.format(name="lustre", what="Lustre client")
+    + """\
 for attempt in 1 2 3 4 5; do
   dnf install -y lustre-client && break
-  sleep $((attempt * 10))
+  sleep "${TRN_RETRY_DELAY:-$((attempt * 10))}"
 done
-modprobe lustre
+command -v mount.lustre > /dev/null || fail "lustre-client cannot be installed; see /var/log/cloud-init-output.log"
+modprobe lustre || fail "its kernel module cannot be loaded; see /var/log/cloud-init-output.log and dmesg"
+rm "$gate"
 """
+)
+"""A Trainium node without it would wait, at its full price, for pods that cannot mount their volume."""
 
 _LNC = """\
 # Read by Neuron's device plug-in and runtime (Neuron documentation, EKS prerequisites, 2026-08)
@@ -40,16 +61,7 @@ set -uo pipefail
 wanted={version}
 loaded() {{ sed 's/[^0-9.].*//' /sys/module/neuron/version 2> /dev/null; }}
 if [ "$(loaded)" = "$wanted" ]; then exit 0; fi
-# nodeadm, which joins the cluster, runs after this script, and only if this file is gone: whatever fails, the node does not join
-gate=/etc/systemd/system/nodeadm-run.service.d/trn-driver.conf
-mkdir -p "${{gate%/*}}"
-printf '[Unit]\nAssertPathExists=!%s\n' "$gate" > "$gate"
-systemctl daemon-reload
-fail() {{
-  echo "trn: no Neuron driver $wanted, so this node does not join the cluster: $1" | tee /dev/console
-  exit 1
-}}
-key=/etc/pki/rpm-gpg/RPM-GPG-KEY-aws-neuron home=$(mktemp -d)
+{gate}key=/etc/pki/rpm-gpg/RPM-GPG-KEY-aws-neuron home=$(mktemp -d)
 curl -fsSL --retry 5 --retry-all-errors --max-time 60 --create-dirs -o "$key" {key} || fail "cannot download {key}"
 found=$(gpg --homedir "$home" --batch --show-keys --with-colons "$key" | awk -F: '$1 == "pub" {{ p = 1 }} $1 == "fpr" && p {{ print $10; p = 0 }}')
 [ "$found" = {fingerprint} ] || fail "the key {key} has the fingerprint $found"
@@ -98,7 +110,8 @@ class Driver:
     @property
     def script(self) -> str:
         words = {"version": self.version, "yum": self.yum, "key": self.key, "fingerprint": self.fingerprint}
-        return _DRIVER.format(**{name: shlex.quote(word) for name, word in words.items()})
+        gate = _GATE.format(name="driver", what="Neuron driver $wanted")
+        return _DRIVER.format(gate=gate, **{name: shlex.quote(word) for name, word in words.items()})
 
 
 @dataclass(frozen=True)
@@ -133,17 +146,19 @@ def user_data(
         locked_memory: let containers lock memory practically without limit, which EFA needs: a pod without capabilities that
             does not run as root has the container's limit.
         local_storage: join the instance's NVMe disks into one RAID-0 volume for containers and their scratch data.
-        lustre: install the Lustre client.
+        lustre: install the Lustre client; a node without it does not join the cluster.
         lnc: physical NeuronCores of a logical one; None = the driver's default.
         driver: None = the image's.
         own: the user's script, run after these.
         cluster: only for a custom image.
     """
     parts = []
-    script = (_huge_pages(huge_pages) if huge_pages else "") + (_LUSTRE if lustre else "")
+    script = _huge_pages(huge_pages) if huge_pages else ""
     script += _LNC.format(lnc=lnc) if lnc else ""
     if script:
         parts.append(("text/x-shellscript", f"#!/bin/bash\nset -u\n{script}"))
+    if lustre:
+        parts.append(("text/x-shellscript", _LUSTRE))
     if driver:
         parts.append(("text/x-shellscript", driver.script))
     if own:
