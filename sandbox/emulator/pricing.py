@@ -66,7 +66,7 @@ def _product(service: str, family: str, usage: str, unit: str, price: Any, **att
 PRODUCTS: list[Data] = [
     *(_instance(kind, price) for kind, price in (
         ("trn1.2xlarge", "1.3437500000"), ("trn1.32xlarge", "21.5000000000"), ("trn1n.32xlarge", "24.7800000000"),
-        ("c5.2xlarge", "0.3400000000"), ("c5.4xlarge", "0.6800000000"), ("m5.large", "0.0960000000"), ("t3.micro", "0.0104000000"),
+        ("c5.2xlarge", "0.3400000000"), ("c5.4xlarge", "0.6800000000"), ("m5.large", "0.0960000000"), ("r5.large", "0.1260000000"), ("t3.micro", "0.0104000000"),
     )),
     *(_instance(kind, "0.0000000000", marketoption="CapacityBlock") for kind in ("trn1.32xlarge", "trn2.3xlarge", "trn2.48xlarge")),
     _instance("trn1.32xlarge", "0.0000000000", "Reservation", capacitystatus="AllocatedCapacityReservation"),

@@ -1,5 +1,9 @@
 """Facts that are one value each."""
 
+from typing import Literal
+
+Fetches = Literal["files", "builds", "models"]
+"""What `prepare` of a job does, by which it needs memory: it fetches files, builds packages, or downloads models from Hugging Face."""
 GATEWAY_ENDPOINTS = frozenset({"dynamodb"})
 """Services of `network.interface_endpoints` that get a gateway endpoint: it is free, and their interface endpoint has no private DNS
 (VPC user guide, gateway endpoints, 2026-11). S3 has a setting of its own."""

@@ -131,6 +131,6 @@ def _service_nodes(env: Environment) -> Iterator[tuple[KeyPath, str, str, str]]:
     for section, slurm_section in (("pcluster", env.pcluster), ("pcs", env.pcs)):
         for cpu in slurm_section.cpu_queues:
             yield (section, "cpu_queue", "instance_type"), cpu.instance_type, "c5.2xlarge", "the preparation of data"
-    yield ("eks", "system", "instance_type"), env.eks.system.instance_type, "m5.large", "the cluster's own pods"
+    yield ("eks", "system", "instance_type"), env.eks.system.instance_type, "", ""  # eks_pods.py sums what it must hold
     if env.eks.bastion_host:
         yield ("eks", "bastion_host", "instance_type"), env.eks.bastion_host.instance_type, "", ""

@@ -44,7 +44,7 @@ class TrnSystemNodes(Construct):
 
     Args:
         cluster: A `TrnEksCluster`, or any cluster of `aws_eks_v2` or `aws_eks`, as for `TrnNodeGroup`.
-        instance_type: A general-purpose x86_64 type. Default: m5.large.
+        instance_type: A general-purpose x86_64 type. Default: r5.large.
         min_size: Minimum number of nodes. Default: 1.
         desired_size: Initial number of nodes; a later deployment does not undo a scaling. Default: 2.
         max_size: Maximum number of nodes. Default: 4.
@@ -70,7 +70,7 @@ class TrnSystemNodes(Construct):
         id: str,
         *,
         cluster: AnyCluster,
-        instance_type: str | ec2.InstanceType = "m5.large",
+        instance_type: str | ec2.InstanceType = "r5.large",
         min_size: int = 1,
         desired_size: int = 2,
         max_size: int = 4,

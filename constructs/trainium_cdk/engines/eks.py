@@ -12,7 +12,12 @@ EKS = Engine(
     outputs="trainium_cdk.outputs.eks:EksCluster",
     jobs="trainium_cdk.jobs.kubernetes.connect:connect",
     stack_class="trainium_cdk.stacks.eks:TrnEksStack",
-    rules=("trainium_cdk.checks.eks", "trainium_cdk.checks.principals", "trainium_cdk.checks.eks_nodes"),
+    rules=(
+        "trainium_cdk.checks.eks",
+        "trainium_cdk.checks.principals",
+        "trainium_cdk.checks.eks_nodes",
+        "trainium_cdk.checks.eks_pods",
+    ),
     live_checks=("trainium_cdk.checks.live.eks",),
     traces="trainium_cdk.operations.teardown.eks:TRACES",
     queue_noun="node group",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import arrays, packages, preparation
 from trainium_cdk.jobs.packages import Packages
@@ -114,6 +115,8 @@ class Job(BaseModel):
     """Folder of TensorBoard's files in the job's directory."""
     PREPARES: ClassVar[bool] = True
     """Whether it fetches code, packages or data first."""
+    FETCHES: ClassVar[Fetches] = "files"
+    """What it fetches, which decides how much memory a pod has for it."""
     RESTARTS: ClassVar[bool] = True
     """Whether to retry after a failure of its own program, because it resumes from a checkpoint."""
     CHECKPOINTS: ClassVar[Checkpoints | None] = None
@@ -273,6 +276,11 @@ class Job(BaseModel):
     def prepares(self) -> bool:
         """Whether something is fetched, or copied, first."""
         return self.PREPARES or self.resume_from is not None
+
+    @property
+    def fetches(self) -> Fetches:
+        """What it fetches."""
+        return self.FETCHES
 
     @property
     def own_environment(self) -> bool:

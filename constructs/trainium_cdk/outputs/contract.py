@@ -40,7 +40,7 @@ COPIES = f"{JOB_FILES}copies/"
 KEPT_DAYS = {COPIES: 1, PAYLOADS: 1, RESPONSES: 1, f"{CODE}/": CODE_DAYS}
 """Prefix -> days after which the stack's bucket deletes what is there. On EKS, only what is below `JOB_FILES`."""
 
-_OPTIONAL = ("users",)
+_OPTIONAL = ("users", "prepare_memory_gib")
 """Fields without an output where they are empty."""
 _FLEET = "Fleet"
 _NONE = "-"

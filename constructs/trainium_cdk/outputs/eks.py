@@ -58,6 +58,7 @@ class EksCluster(ClusterOutputs):
             "EC2 instance id of the host that leads to a private Kubernetes API; - if there is none",
         ),
         "KubernetesVersion": ("kubernetes_version", "Version of Kubernetes"),
+        "PrepareMemory": ("prepare_memory_gib", "Memory of pods that fetch data, packages or models, GiB"),
         "AccessRole": (
             "access_role",
             "IAM role that trn and kubectl take to use the Kubernetes API; - for your own credentials",
@@ -82,6 +83,8 @@ class EksCluster(ClusterOutputs):
     bastion_host_id: str
     """EC2 instance through which a private endpoint is reached; empty where there is none."""
     kubernetes_version: str
+    prepare_memory_gib: int | None = None
+    """Memory of pods that fetch data, packages or models; None for the catalogue's."""
     access_role: str = ""
     """IAM role to assume for using the Kubernetes API; empty if none."""
     teams: tuple[Team, ...] = ()
@@ -146,6 +149,7 @@ def eks_outputs(
         bastion_host_id=bastion_host_id,
         kubernetes_version=env.kubernetes_version,
         access_role=access_role,
+        prepare_memory_gib=str(env.eks.prepare_memory_gib or ""),
         shared_dir=env.storage.shared_dir,
         mount_dirs=",".join(env.storage.mount_dirs),
         kernel=(image and image.kernel) or env.catalog.eks.kernel,

@@ -141,10 +141,10 @@ def _check_sizes(group: _Group) -> _Group:
 
 
 class SystemNodes(Settings):
-    """The small node group for everything except training: DNS, controllers, TensorBoard."""
+    """The small node group for everything except training: DNS, controllers, downloads of jobs, TensorBoard."""
 
-    instance_type: InstanceTypeName = "m5.large"
-    """An ordinary x86_64 type."""
+    instance_type: InstanceTypeName = "r5.large"
+    """An ordinary x86_64 type. Its memory must hold the largest download of a job (see `eks.prepare_memory_gib`)."""
     min_nodes: int = Field(default=1, ge=1, le=100)
     """Minimum number of nodes."""
     nodes: int = Field(default=2, ge=1, le=100)
@@ -301,6 +301,9 @@ class Eks(Section):
     """ARNs of the IAM roles and users that may assume the role with which `trn` uses the cluster (its policy is `edit`). `*` matches
     anything. Default: every principal of the account whose own policies allow it to assume roles."""
     system: SystemNodes = SystemNodes()
+    prepare_memory_gib: int | None = Field(default=None, ge=1, le=200)
+    """Memory of a pod that fetches data, packages or models on a system node (`prepare` of a job, trn data stage), GiB. A pod that needs more
+    is killed. Default: 4, 8 for jobs that build packages, 10 for jobs that download models from Hugging Face."""
     node_groups: tuple[NodeGroup, ...] = Field(default=(NodeGroup(),), min_length=1)
     """The Trainium nodes; jobs without a named one use the first."""
     queues: tuple[TeamQueue, ...] = ()

@@ -293,6 +293,13 @@ class Environment(Settings):
         return self.catalog.eks.charts_for(self.eks.mirror.charts.items(), efa=efa, volcano=self.eks.plugins.volcano)
 
     @property
+    def eks_parts(self) -> set[str]:
+        """Names of what brings pods to the cluster's nodes: add-ons, charts, and the settings that add pods to those."""
+        seen = self.eks.observability
+        switches = {**self.eks.plugins.model_dump(), "metrics": seen is not None and seen.metrics}
+        return {*self.eks_addons, *self.eks_charts, *(name for name, on in switches.items() if on)}
+
+    @property
     def service_cidr(self) -> str | None:
         """The IPv4 network of the EKS cluster's services: the one that is set, else the first that overlaps neither the VPC nor
         a peered network. None if every candidate overlaps."""

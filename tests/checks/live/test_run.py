@@ -124,9 +124,9 @@ COSTS = [
     ("pcluster: {login_nodes: {instance_type: m5.large, count: 2}}", "slurm", 0.68 + 0.05 + 40 / 730 + 2 * 0.096 + 0.0225, 16 * (21.5 + 40 / 730) + CPU, []),
     (RESERVED, "slurm", 0.68 + 0.05 + 40 / 730 + 16 * 21.5, 16 * 40 / 730 + CPU, []),
     (BLOCK, "slurm", 0.68 + 0.05 + 40 / 730 + 16 * 40 / 730, CPU, []),
-    ("eks: {bastion_host: null}", "eks", 0.10 + 2 * 0.096 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.096, []),
-    ("eks: {version: '1.33', bastion_host: null}", "eks", 0.60 + 2 * 0.096 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.096, []),
-    ("eks: {bastion_host: null, node_groups: [{nodes: 1}]}", "eks", 0.342 + 21.5 + 40 / 730, 21.5 + 40 / 730 + 2 * 0.096, []),
+    ("eks: {bastion_host: null}", "eks", 0.10 + 2 * 0.126 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.126, []),
+    ("eks: {version: '1.33', bastion_host: null}", "eks", 0.60 + 2 * 0.126 + 0.05, 2 * (21.5 + 40 / 730) + 2 * 0.126, []),
+    ("eks: {bastion_host: null, node_groups: [{nodes: 1}]}", "eks", 0.402 + 21.5 + 40 / 730, 21.5 + 40 / 730 + 2 * 0.126, []),
 ]  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def _servers(target: Target, offered: Offered) -> Found:
         missing = [z for z in wanted if z not in zones]
         subject = target.about(f"{server.instance_type} for the {server.name}", *server.key)
         reason = "not offered there to this account"
-        fix = "choose another ordinary type, for example m5.large or c5.4xlarge"
+        fix = "choose another ordinary type, for example r5.large or c5.4xlarge"
         if not missing:
             yield subject.ok(listed(wanted), "offered in each zone")
         elif len(missing) < len(wanted):

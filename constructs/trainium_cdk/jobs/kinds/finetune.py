@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import hub, quote, templates
 from trainium_cdk.jobs.models import Checkpoints, Job, Upstream
@@ -53,6 +54,7 @@ class Finetune(Job):
     RELEASES: ClassVar[tuple[str, str]] = ("2.33.0", "")
     UPSTREAM: ClassVar[Upstream | None] = Upstream("", "", "trl.scripts.sft", "TRL 1.16.0 of PyPI")
     PACKAGES: ClassVar[Packages | None] = PACKAGES
+    FETCHES: ClassVar[Fetches] = "models"
     CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output", "newest_trainer_checkpoint")
 
     kind: Literal["finetune"] = "finetune"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import corrections, shell, templates
@@ -98,6 +99,7 @@ class Gpt(Job):
         "torch-xla have removed since, so it runs on no release in the catalog"
     }
     PACKAGES: ClassVar[Packages | None] = PACKAGES
+    FETCHES: ClassVar[Fetches] = "builds"
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
     CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output/checkpoints", "newest_nxd_checkpoint")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
+from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import hub, quote, templates
@@ -74,6 +75,7 @@ class Lora(Job):
         "huggingface/optimum-neuron", _TREE.commit, "examples/training/{qwen3,llama}", "v0.4.5, which pins SDK 2.26.1"
     )
     PACKAGES: ClassVar[Packages | None] = PACKAGES
+    FETCHES: ClassVar[Fetches] = "models"
     RESTARTS: ClassVar[bool] = False
     CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints(
         "output",

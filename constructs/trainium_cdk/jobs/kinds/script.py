@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import directives, own_packages, quote, shell, templates
 from trainium_cdk.jobs.models import Checkpoints, Job
@@ -177,6 +178,10 @@ class Script(Job):
     @property
     def prepares(self) -> bool:
         return self.workdir is not None or self.resume_from is not None or self.own_environment
+
+    @property
+    def fetches(self) -> Fetches:
+        return "builds" if self.own_environment else "files"
 
     @property
     def own_environment(self) -> bool:

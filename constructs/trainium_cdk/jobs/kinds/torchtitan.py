@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import hub, quote, templates
 from trainium_cdk.jobs.models import Checkpoints, Job, Upstream, plain
@@ -78,6 +79,7 @@ class TorchTitan(Job):
     FAMILIES: ClassVar[tuple[str, ...]] = ("trn2", "trn2u", "trn3")
     RELEASES: ClassVar[tuple[str, str]] = ("2.33.0", "")
     PACKAGES: ClassVar[Packages | None] = _PACKAGES
+    FETCHES: ClassVar[Fetches] = "models"
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
     CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output", "newest_distributed_checkpoint", "checkpoint")
     UPSTREAM: ClassVar[Upstream | None] = Upstream(_REPOSITORY, "", "torchtitan.train", "beta; name a commit as --ref")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.jobs.kubernetes.names import FOLDER
 from trainium_cdk.jobs.kubernetes.scripts import FILES
 from trainium_cdk.outputs import GROUP_LABEL, NETWORK_LABEL, ROLE_LABEL, EksCluster, Fleet
+
+if TYPE_CHECKING:
+    from trainium_cdk.catalog.pods import Helper
 
 Object = dict[str, Any]
 
@@ -17,6 +21,29 @@ USER = 10_001
 """The user that containers run as. Neuron's and EFA's devices are open to all users of a node."""
 HOME = "/home/trn"
 GRACE_SECONDS = 60
+
+
+class Resources(NamedTuple):
+    """What a container requests, and the most that it may use."""
+
+    requests: Mapping[str, str]
+    limits: Mapping[str, str]
+
+    @classmethod
+    def exactly(cls, amounts: Mapping[str, str]) -> Resources:
+        return cls(amounts, amounts)
+
+    @classmethod
+    def of(cls, helper: Helper) -> Resources:
+        """Of a pod on the system nodes: CPU has no limit, so that it uses what others leave."""
+        return cls({"cpu": f"{helper.cpu}m", "memory": f"{helper.memory}Mi"}, {"memory": f"{helper.limit}Mi"})
+
+
+def prepare(cluster: EksCluster, fetches: Fetches) -> Resources:
+    """Of a pod that fetches data, packages or models."""
+    from trainium_cdk.catalog.pods import pods as known  # slow to load, for those who only look
+
+    return Resources.of(known().helpers.prepare.helper(fetches, cluster.prepare_memory_gib))
 
 
 def devices(fleet: Fleet, catalog: Catalog | None = None) -> dict[str, str]:
@@ -43,7 +70,7 @@ def container(
     image: str,
     command: Sequence[str],
     *,
-    resources: Mapping[str, str],
+    resources: Resources,
     mounts: Sequence[Object],
     env: Sequence[Object] = (),
 ) -> Object:
@@ -54,7 +81,7 @@ def container(
         "imagePullPolicy": "IfNotPresent",
         "command": list(command),
         "env": [*_ENV, *env],
-        "resources": {"requests": dict(resources), "limits": dict(resources)},
+        "resources": {"requests": dict(resources.requests), "limits": dict(resources.limits)},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -125,8 +152,8 @@ _FOLDERS = (
 def folder(cluster: EksCluster, image: str, volumes: Volumes, other: str = "") -> Object:
     """The init container that creates the jobs' directory, and another one: the root of a new file system belongs to root."""
     command = ["bash", "-c", _FOLDERS if other else _FOLDER, "folder", f"{cluster.shared_dir}/trn"]
-    small = {"cpu": "100m", "memory": "64Mi"}
-    made = container(FOLDER, image, command + [other] * bool(other), resources=small, mounts=volumes.shared)
+    least = Resources({"cpu": "50m", "memory": "64Mi"}, {"memory": "64Mi"})  # not more than a pod's other containers
+    made = container(FOLDER, image, command + [other] * bool(other), resources=least, mounts=volumes.shared)
     made["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0}
     return made
 
@@ -165,8 +192,6 @@ def near(topology: str, labels: Mapping[str, str]) -> Object:
 
 ON_SYSTEM: Object = {"nodeSelector": {ROLE_LABEL: "system"}}
 """Node selection of pods that need no devices."""
-SMALL: Mapping[str, str] = {"cpu": "1", "memory": "2Gi"}
-"""Resource requests of such a pod."""
 
 
 def spec(

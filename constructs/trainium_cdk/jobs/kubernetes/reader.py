@@ -40,7 +40,10 @@ def pod(
         folder: is created before, where it does not exist.
     """
     volumes = pods.Volumes(cluster)
-    main = pods.container("main", image, command, resources=pods.SMALL, mounts=volumes.mounts)
+    from trainium_cdk.catalog.pods import pods as known  # slow to load, for those who only look
+
+    size = known().helpers.tensorboard if kind == "tensorboard" else known().helpers.reader
+    main = pods.container("main", image, command, resources=pods.Resources.of(size), mounts=volumes.mounts)
     if port:
         main["ports"] = [{"containerPort": port}]
     first = [pods.folder(cluster, image, volumes, literal(folder))] if folder else []

@@ -298,7 +298,7 @@ def _prepare(
         names.PREPARE,
         image,
         ["bash", f"{scripts.FILES}/node.sh", names.PREPARE],
-        resources=pods.SMALL,
+        resources=pods.prepare(cluster, fitted.job.fetches),
         mounts=volumes.mounts,
     )
     spec = pods.spec(
@@ -342,7 +342,7 @@ def _train(
             which,
             image,
             ["bash", f"{scripts.FILES}/node.sh", which],
-            resources=wanted,
+            resources=pods.Resources.exactly(wanted),
             mounts=volumes.mounts,
             env=env,
         )

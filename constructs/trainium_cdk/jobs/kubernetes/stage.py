@@ -173,7 +173,7 @@ def _job(
     text = f"{shared}\njob=$trn python=python3 mode=fetch\n{fetch}{_STAGE}"
     words = [reader.literal(uri), reader.literal(target), signing, mark, _mount(target, cluster), sha256]
     command = ["bash", "-c", text, "stage", *words]
-    main = pods.container("main", image, command, resources=pods.SMALL, mounts=volumes.mounts)
+    main = pods.container("main", image, command, resources=pods.prepare(cluster, "files"), mounts=volumes.mounts)
     folder = pods.folder(cluster, image, volumes, reader.literal(target))
     spec = pods.spec(cluster, containers=[main], init_containers=[folder], volumes=volumes, where=pods.ON_SYSTEM)
     mine = labels(name, "data")
