@@ -32,7 +32,7 @@ users_add() {
     ! found="$(getent passwd "${uid}" | cut -d: -f1)" || [[ -z ${found} ]] ||
       die "uid ${uid} of user ${name} belongs to ${found} on this node" "Give ${name} another uid (users)"
     getent group "${name}" >/dev/null || groupadd --gid "${uid}" "${name}"
-    # ParallelCluster shares the head node's /home
+    # /home is shared: the head node's, or a file system there
     if [[ ${TRN_NODE_ROLE} != head ]] && mountpoint -q /home; then make=--no-create-home; fi
     useradd --uid "${uid}" --gid "${name}" --shell /bin/bash "${make}" "${name}"
     if [[ ${make} == --create-home ]]; then

@@ -56,6 +56,29 @@ def test_users_are_the_same_on_every_node(new_node: NewNode, system: str) -> Non
     assert head.run("id", "bob").code == 1
 
 
+def test_homes_on_a_shared_file_system_keep_what_is_there(new_node: NewNode) -> None:
+    """On AWS PCS, where the node mounts it: /home of the image moves there once. The `mount` of the test binds a folder."""
+    users = {"TRN_SEVERAL_USERS": "yes", "TRN_USERS": "alice:2001", "TRN_MOUNTS": "/home", "TRN_USER": "ubuntu"}
+    node = new_node(**BARE, **users, TRN_NODE_ROLE="head")
+    node.write("/usr/local/sbin/mount", "#!/bin/bash\n/bin/mount --bind /srv/homes /home\n", 0o755)
+    node.path("/srv/homes").mkdir()
+    node.write("/home/ubuntu/.image", "of the image")
+    source = "TRN_MOUNT_SOURCES=efs:fs-0123456789abcdef0:/home"
+    for _ in range(2):
+        done = node.configure(source)
+        assert done.code == 0, done.err
+    assert node.status()["changes"] == []
+    assert node.read("/srv/homes/ubuntu/.image") == "of the image"
+    listed = node.run("stat", "-c", "%a %U %n", "/home/ubuntu", "/home/alice", "/home/trn", "/home/trn-users").out
+    assert listed.split("\n")[1:4] == ["700 alice /home/alice", "755 ubuntu /home/trn", "1777 root /home/trn-users"]
+    assert " ubuntu /home/ubuntu" in listed
+    node.write("/srv/homes/ubuntu/.image", "of the user")
+    assert node.run("umount", "/home").code == 0
+    assert node.configure(source).code == 0  # another node of the same image
+    assert node.read("/srv/homes/ubuntu/.image") == "of the user"
+    assert not [name for name in node.run("ls", "-A", "/home").out.split() if name.startswith(".")]
+
+
 def test_a_user_who_is_removed_while_a_program_runs_can_come_back(new_node: NewNode) -> None:
     node = new_node(**BARE, TRN_USERS="alice:2001")
     node.become("HeadNode")

@@ -127,7 +127,7 @@ def test_parallelcluster_entries_match_its_package(pcluster: dict[str, Any]) -> 
     facts = CATALOG.parallelcluster
     assert facts.default == pcluster["default"]
     assert set(facts.operating_systems) <= set(pcluster["operating_systems"])
-    assert set(facts.reserved_mount_dirs) == {*pcluster["reserved_mount_dirs"], "/home"}
+    assert set(facts.reserved_mount_dirs) == set(pcluster["reserved_mount_dirs"])
     assert sorted(facts.denied_slurm_settings) == sorted(pcluster["denied_slurm_settings"])
     assert sorted(facts.denied_slurm_settings_with_accounting) == sorted(
         pcluster["denied_slurm_settings_with_accounting"]

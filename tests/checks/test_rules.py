@@ -121,9 +121,15 @@ def test_what_the_stack_sets_itself_is_of_parallelcluster_and_of_a_setting() -> 
         f"{queue}.Image.CustomAmi",
         f"{queue}.CustomActions.OnNodeUpdated",
         f"{resource}.Instances",
-        f"{resource}.Networking.PlacementGroup",
+        f"{resource}.CapacityReservationTarget.CapacityReservationResourceGroupArn",
+        *(f"{of}.Networking.PlacementGroup.{key}" for of in (queue, resource) for key in ("Name", "Id")),
+        f"{resource}.Networking.PlacementGroup.Enabled",
+        "Scheduling.SlurmSettings.Database.DatabaseName",
     }
-    named = {key for text in overrides.CONTROLLED.values() for key in text.split(" and ")}
+    settings_of = [
+        text for key in overrides.CONTROLLED.values() for text in (key.setting, key.cpu) if isinstance(text, str)
+    ]
+    named = {key for text in settings_of if text for key in text.split(" and ")}
     assert {key for key in named if not _is_a_setting(key)} == set()
 
 

@@ -397,6 +397,27 @@ def test_ssh_from_the_network_of_a_vpc() -> None:
     assert [entry["Cidr"] for entry in listed["Entries"]][1:] == ["203.0.113.0/24"]
 
 
+def test_ssh_from_peers_of_the_cdk() -> None:
+    def build(scope: Stack) -> None:
+        within = vpc(scope)
+        jump = ec2.SecurityGroup(scope, "Jump", vpc=within)
+        offices = ec2.PrefixList(scope, "Offices", entries=[ec2.CfnPrefixList.EntryProperty(cidr="203.0.113.0/24")])
+        peers = [jump, ec2.Peer.prefix_list(offices.prefix_list_id), ec2.Peer.ipv4("198.51.100.0/24")]
+        TrnPcluster(
+            scope, "Slurm", vpc=within, ssh_from=peers, head_node=settings.HeadNode(ssh=settings.Ssh(key_name="office"))
+        )
+
+    made = template(build)
+    rules = [rule for rule in properties(made, "EC2::SecurityGroupIngress") if rule["FromPort"] == 22]
+    assert [next(key for key in ("SourceSecurityGroupId", "SourcePrefixListId", "CidrIp") if key in rule) for rule in rules] == [
+        "SourceSecurityGroupId", "SourcePrefixListId", "CidrIp",
+    ]  # fmt: skip
+    [resource] = made.find_resources("Custom::PclusterCluster").values()
+    head = resource["Properties"]["ClusterConfiguration"]["HeadNode"]
+    assert head["Ssh"] == {"AllowedIps": "127.0.0.1/32", "KeyName": "office"}
+    assert len(head["Networking"]["AdditionalSecurityGroups"]) == 2
+
+
 def test_the_cluster_of_a_default_construct_has_another_name_than_the_stack() -> None:
     made = template(lambda scope: slurm(scope, "Default"))
     [resource] = made.find_resources("Custom::PclusterCluster").values()

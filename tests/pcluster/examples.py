@@ -32,7 +32,7 @@ def ids_for(env: Environment) -> ClusterIds:
         queue_subnets=dict.fromkeys(env.pcluster.queue_names, IDS.head_subnet),
         login_subnet=IDS.head_subnet if env.pcluster.login_nodes else None,
         key_name=ssh.key_name or "made-here" if ssh else None,
-        ssh_source=ssh.from_cidrs[0] if ssh else IDS.ssh_source,
+        ssh_source=ssh.from_cidrs[0] if ssh and ssh.from_cidrs else IDS.ssh_source,
     )
 
 

@@ -63,7 +63,7 @@ class _Things:
             efs_id=base.efs if self.env.storage.efs else None,
             fsx_id=base.fsx if self.env.storage.fsx else None,
             key_name=base.key_name if ssh else None,
-            ssh_source=ssh.from_cidrs[0] if ssh else NO_ADDRESS,
+            ssh_source=ssh.from_cidrs[0] if ssh and ssh.from_cidrs else NO_ADDRESS,
         )
 
     def stand_ins(self) -> dict[str, str]:

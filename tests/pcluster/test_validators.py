@@ -13,9 +13,10 @@ from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, error
 from tests.pcluster.examples import IDS, stringified
 from tests.pcluster.seeding import configuration
 from tests.support import completed, need_pcluster, swept
-from trainium_cdk import settings
+from trainium_cdk import checks, settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cluster_configuration.config import Config, render
+from trainium_cdk.cluster_configuration.merge import merged
 from trainium_cdk.settings.pcluster import LogDays
 
 FOLDER = Path("tests/environments")
@@ -73,6 +74,60 @@ def test_volumes_of_fsx_pass(type: str, validator: PclusterValidator, local_aws:
     mount[f"{mount['StorageType']}Settings"]["VolumeId"] = id
     wrong = errors(validator.validate(stringified(config), env.cluster_name))
     assert any(id in finding.message for finding in wrong)
+
+
+@pytest.mark.parametrize("kind", ["efs", "fsx-openzfs", "fsx-lustre"])
+def test_homes_may_be_on_a_shared_file_system(kind: str, validator: PclusterValidator, local_aws: LocalAws) -> None:
+    """ParallelCluster 3.8.0 and newer."""
+    if kind == "efs":
+        env = settings.validate({"storage": {"efs": {"mount_dir": "/home"}}})
+    elif kind == "fsx-lustre":
+        env = settings.validate({"storage": {"fsx": {"mount_dir": "/home"}}})
+    else:
+        volume = {"name": "homes", "type": kind, "id": "fsvol-0123456789abcdef0", "mount_dir": "/home"}
+        env = settings.validate({"pcluster": {"shared_storage": [volume]}})
+    config = configuration(local_aws, env)
+    assert "/home" in [mount["MountDir"] for mount in config["SharedStorage"]]
+    assert errors(validator.validate(stringified(config), env.cluster_name)) == []
+
+
+def test_an_address_of_ones_own_passes(validator: PclusterValidator, local_aws: LocalAws) -> None:
+    address = local_aws.client("ec2", "us-east-1").allocate_address(Domain="vpc")
+    env = settings.validate({"pcluster": {"head": {"subnet": "public", "elastic_ip": address["PublicIp"]}}})
+    config = configuration(local_aws, env)
+    assert config["HeadNode"]["Networking"]["ElasticIp"] == address["PublicIp"]
+    assert errors(validator.validate(stringified(config), env.cluster_name)) == []
+
+
+def test_what_passes_with_a_warning_passes_the_dry_run(validator: PclusterValidator, local_aws: LocalAws) -> None:
+    """Several types, zones and SPOT for the CPU queue, several zones for nodes without EFA, a database by name, a prefix list."""
+    env = settings.validate(
+        {
+            "network": {"zone_ids": ["use1-az6", "use1-az4"]},
+            "pcluster": {
+                "head": {"ssh": {"from_cidrs": ["pl-0123456789abcdef0"]}},
+                "queues": [
+                    {"name": "small", "zone_id": "use1-az6", "compute_resources": [{"instance_type": "trn1.2xlarge"}]},
+                    {"name": "other", "zone_id": "use1-az4"},
+                ],
+            },
+        }
+    )
+    config = configuration(local_aws, env)
+    small, other, _ = config["Scheduling"]["SlurmQueues"]
+    zones = [*small["Networking"]["SubnetIds"], *other["Networking"]["SubnetIds"]]
+    several = {"Networking": {"SubnetIds": zones}}
+    types = [{"InstanceType": kind} for kind in ("c5.2xlarge", "c5a.2xlarge")]
+    theirs = [
+        {"Name": "small", **several, "ComputeResources": [{"Name": "trn", "InstanceType": None, "Instances": [{"InstanceType": "trn1.2xlarge"}]}]},
+        {"Name": "cpu", **several, "CapacityType": "SPOT", "ComputeResources": [{"Name": "cpu", "InstanceType": None, "Instances": types}]},
+    ]  # fmt: skip
+    overrides = {"Scheduling": {"SlurmQueues": theirs}}
+    with_overrides = env.model_copy(update={"pcluster": env.pcluster.model_copy(update={"overrides": overrides})})
+    said = [p for p in checks.check(with_overrides) if p.key[:2] == ("pcluster", "overrides")]
+    assert {p.level for p in said} == {"warning"}
+    found = validator.validate(stringified(merged(config, overrides)), env.cluster_name)
+    assert [f for f in found if f.level == "ERROR"] == []
 
 
 def test_every_allowed_log_retention_is_one_of_parallelclusters() -> None:

@@ -127,6 +127,32 @@ def test_ssh_from_several_networks_with_a_key_that_exists() -> None:
     }
 
 
+LIST, OTHER = "pl-0123456789abcdef0", "pl-0123456789abcdef1"
+
+
+@pytest.mark.parametrize(
+    ("sources", "first", "others"),
+    [
+        ([], "127.0.0.1/32", []),
+        ([LIST], LIST, []),
+        (["203.0.113.0/24", LIST], "203.0.113.0/24", [LIST]),
+        ([LIST, OTHER], LIST, [OTHER]),
+        (["203.0.113.0/24", "198.51.100.7/32", LIST], "PrefixListId", [LIST]),
+    ],
+)
+def test_ssh_from_prefix_lists(sources: list[str], first: str, others: list[str]) -> None:
+    """ParallelCluster takes one network or list; a security group of the head node and the login nodes has the others."""
+    ssh = {"from_cidrs": sources, "key_name": "office"}
+    found = SLURM.template_of(settings.validate({"pcluster": {"head": {"ssh": ssh}, "login_nodes": {}}}))
+    config = cluster(found)["Properties"]["ClusterConfiguration"]
+    for node in (config["HeadNode"], config["LoginNodes"]["Pools"][0]):
+        allowed = node["Ssh"]["AllowedIps"]
+        assert first in (allowed, *(allowed.get("Fn::GetAtt", []) if isinstance(allowed, dict) else []))
+        assert len(node["Networking"]["AdditionalSecurityGroups"]) == 1 + bool(others)
+    rules = [r for r in properties(found, "EC2::SecurityGroupIngress") if r["FromPort"] == 22]
+    assert [rule["SourcePrefixListId"] for rule in rules] == others
+
+
 def test_every_node_may_mount() -> None:
     """ParallelCluster requires it: the file systems allow traffic from AND to the clients' group."""
     for each in ("default", "fsx-persistent-s3"):

@@ -98,11 +98,17 @@ def ssh_is_for_own_networks(env: Environment) -> Iterator[Problem]:
             )
         return
     cidrs = head.ssh.from_cidrs
+    if not cidrs:
+        yield info(
+            ("pcluster", "head", "ssh"),
+            "no network may connect: SSH only passes through Session Manager",
+            "add ssh.from_cidrs if networks of yours shall connect",
+        )
     for i in duplicates(cidrs):
         key = ("pcluster", "head", "ssh", "from_cidrs", i)
         yield error(key, "this network is listed twice: EC2 rejects a duplicate rule", "remove it")
     for i, cidr in enumerate(cidrs):
-        if not is_placeholder(cidr) and int(cidr.split("/")[1]) < WIDEST_SSH:
+        if "/" in cidr and not is_placeholder(cidr) and int(cidr.split("/")[1]) < WIDEST_SSH:
             yield error(
                 ("pcluster", "head", "ssh", "from_cidrs", i),
                 "this opens SSH to a large part of the internet",

@@ -12,6 +12,7 @@ from trainium_cdk.settings import Environment, Problem
 TOO_SMALL = ("nano", "micro", "small")
 # EC2 naming: letters, generation, then attributes, of which g is AWS Graviton: c7g, m7gd, im4gn; a1 is older than that
 _ARM = re.compile(r"^([a-z]+\d+[a-z]*g[a-z]*|a1)(-[a-z0-9]+)?$")
+_ACCELERATED = re.compile(r"^(trn|inf)\d")
 
 
 RULES = Rules()
@@ -20,9 +21,8 @@ RULES = Rules()
 @RULES.add
 def service_nodes_are_x86_and_large_enough(env: Environment) -> Iterator[Problem]:
     for key, instance_type, smallest, work in _service_nodes(env):
-        family, _, size = instance_type.partition(".")
-        known = env.catalog.instances.get(instance_type)
-        if known or re.match(r"^(trn|inf)\d", family):
+        size = instance_type.partition(".")[2]
+        if instance_type in env.catalog.instances or _ACCELERATED.match(instance_type):
             price = env.catalog.price(instance_type, env.region)
             cost = f" ({price:,.2f} USD an hour)" if price else ""
             yield error(
@@ -30,7 +30,7 @@ def service_nodes_are_x86_and_large_enough(env: Environment) -> Iterator[Problem
                 f"this node does not train: its accelerators would cost money without use{cost}",
                 "choose an ordinary type, for example c5.4xlarge",
             )
-        elif _ARM.match(family):
+        elif _is_arm(instance_type):
             yield error(
                 key,
                 "this is an Arm type, but Trainium nodes are x86_64 and a cluster has one architecture",
@@ -38,6 +38,15 @@ def service_nodes_are_x86_and_large_enough(env: Environment) -> Iterator[Problem
             )
         elif smallest and size in TOO_SMALL:
             yield error(key, f"too small for {work}", f"choose 8 GiB of memory or more, for example {smallest}")
+
+
+def trains_or_is_arm(instance_type: str) -> bool:
+    """Whether a node without Trainium cannot have this type."""
+    return bool(_ACCELERATED.match(instance_type)) or _is_arm(instance_type)
+
+
+def _is_arm(instance_type: str) -> bool:
+    return bool(_ARM.match(instance_type.partition(".")[0]))
 
 
 @RULES.add

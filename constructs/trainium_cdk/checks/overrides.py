@@ -9,71 +9,20 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 from trainium_cdk.catalog.models import numbers
+from trainium_cdk.checks import shared_storage
 from trainium_cdk.checks.cluster_configuration import faults
 from trainium_cdk.checks.cluster_schema import schema_faults, slurm_faults, slurm_release
+from trainium_cdk.checks.controlled import CONTROLLED, FIXED, POOL, QUEUE, judge
 from trainium_cdk.checks.rule import Rules, error, listed, near, warning
+from trainium_cdk.checks.verdicts import Given, Path
 from trainium_cdk.cluster_configuration.config import ClusterIds, render
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 
 RULES = Rules()
-Path = tuple[str | int, ...]
 
-_QUEUE, _POOL = "Scheduling.SlurmQueues.*", "LoginNodes.Pools.*"
-_RESOURCE, _RESOURCES = f"{_QUEUE}.ComputeResources.*", "pcluster.queues[].compute_resources[]"
-CONTROLLED: dict[str, str] = {
-    "Region": "region",
-    "Tags": "tags",
-    "Image.Os": "pcluster.os",
-    "Image.CustomAmi": "pcluster.custom_ami",
-    "HeadNode.InstanceType": "pcluster.head.instance_type",
-    "HeadNode.Image.CustomAmi": "pcluster.head.custom_ami",
-    "HeadNode.LocalStorage.RootVolume.Size": "pcluster.head.root_volume_gib",
-    "HeadNode.Networking.SubnetId": "network and pcluster.head.subnet",
-    "HeadNode.Networking.ElasticIp": "pcluster.head.subnet",
-    "HeadNode.Ssh.AllowedIps": "pcluster.head.ssh.from_cidrs",
-    "HeadNode.Ssh.KeyName": "pcluster.head.ssh.key_name",
-    "Scheduling.SlurmSettings.ScaledownIdletime": "pcluster.scale_down_idle_minutes",
-    "Scheduling.SlurmSettings.Database": "pcluster.accounting",
-    f"{_QUEUE}.CapacityType": "pcluster.queues[].capacity_type",
-    f"{_QUEUE}.ComputeSettings.LocalStorage.RootVolume.Size": "pcluster.queues[].root_volume_gib",
-    f"{_QUEUE}.ComputeSettings.LocalStorage.EphemeralVolume": "pcluster.queues[].local_storage_dir",
-    f"{_QUEUE}.Networking.SubnetIds": "network and pcluster.queues[].zone_id",
-    f"{_QUEUE}.Networking.PlacementGroup": "pcluster.queues[].placement_group",
-    f"{_QUEUE}.Image.CustomAmi": "pcluster.queues[].custom_ami",
-    f"{_RESOURCE}.InstanceType": f"{_RESOURCES}.instance_type",
-    f"{_RESOURCE}.Instances": f"{_RESOURCES}.instance_type",
-    f"{_RESOURCE}.MinCount": f"{_RESOURCES}.min_nodes",
-    f"{_RESOURCE}.MaxCount": f"{_RESOURCES}.max_nodes",
-    f"{_RESOURCE}.Efa": f"{_RESOURCES}.efa",
-    f"{_RESOURCE}.DisableSimultaneousMultithreading": f"{_RESOURCES}.hyperthreads",
-    f"{_RESOURCE}.CapacityReservationTarget": f"{_RESOURCES}.reservation",
-    f"{_RESOURCE}.Networking.PlacementGroup": "pcluster.queues[].placement_group",
-    f"{_POOL}.InstanceType": "pcluster.login_nodes.instance_type",
-    f"{_POOL}.Networking.SubnetIds": "pcluster.login_nodes.subnet",
-    "DirectoryService": "pcluster.directory_service",
-    "DeploymentSettings.DisableSudoAccessForDefaultUser": "pcluster.sudo",
-    "Monitoring.Logs.CloudWatch.RetentionInDays": "pcluster.log_days",
-    "Monitoring.Dashboards.CloudWatch.Enabled": "pcluster.dashboard",
-    **{
-        f"{nodes}.CustomActions.{action}": "bootstrap"
-        for nodes in ("HeadNode", _QUEUE, _POOL)
-        for action in ("OnNodeConfigured", "OnNodeUpdated")
-    },
-}
-"""Path in a cluster configuration, `*` for each item of a list -> the setting that controls it. Login nodes' `Count` is not here:
-0 is possible only as an override."""
-FIXED: dict[str, str] = {
-    "Scheduling.Scheduler": "remove it: only Slurm is supported",
-    **{
-        f"{nodes}.Iam.{key}": "add policies with Iam.AdditionalIamPolicies: another role has none of the stack's permissions"
-        for nodes in ("HeadNode", _QUEUE, _POOL)
-        for key in ("InstanceRole", "InstanceProfile")
-    },
-}
-"""Path -> what to do instead, where no setting exists."""
 _LISTS = [
-    *(f"{nodes}.{key}" for nodes in ("HeadNode", _QUEUE, _POOL) for key in
+    *(f"{nodes}.{key}" for nodes in ("HeadNode", QUEUE, POOL) for key in
       ("Iam.AdditionalIamPolicies", "Networking.AdditionalSecurityGroups")),
     "Scheduling.SlurmSettings.CustomSlurmSettings",
 ]  # fmt: skip
@@ -94,19 +43,14 @@ class _Items(NamedTuple):
 
 _NAMED = (
     _Items("Scheduling.SlurmQueues", "queue", "pcluster.queues", (("Networking",), ("ComputeResources",))),
-    _Items(f"{_QUEUE}.ComputeResources", "compute resource", _RESOURCES, (("InstanceType", "Instances"),)),
+    _Items(
+        f"{QUEUE}.ComputeResources",
+        "compute resource",
+        "pcluster.queues[].compute_resources[]",
+        (("InstanceType", "Instances"),),
+    ),
     _Items("LoginNodes.Pools", "pool", "pcluster.login_nodes", (("InstanceType",), ("Networking",))),
 )
-
-
-@RULES.add
-def shared_storage_is_ours(env: Environment) -> Iterator[Problem]:
-    if "SharedStorage" in env.pcluster.overrides:
-        yield warning(
-            ("pcluster", "overrides", "SharedStorage"),
-            "the stack sets SharedStorage itself and relies on it: the nodes' security groups do not reach what is added here",
-            "use storage or pcluster.shared_storage",
-        )
 
 
 @RULES.add
@@ -134,7 +78,8 @@ def overrides_leave_what_the_cluster_needs(env: Environment) -> Iterator[Problem
     if not env.pcluster.overrides:
         return
     found: dict[Path, Problem] = {}
-    for problem in (*_unsafe(env), *_unknown_names(env), *_controlled(env), *_policies(env), *_beyond_the_role(env)):
+    found_by = (_unsafe, _unknown_names, _controlled, shared_storage.in_overrides, _policies, _beyond_the_role)
+    for problem in (each for find in found_by for each in find(env)):
         path = problem.key
         if path not in found or (found[path].level, problem.level) == ("warning", "error"):
             found[path] = problem
@@ -169,15 +114,22 @@ def _refused(env: Environment) -> Iterator[Problem]:
 
 
 def _controlled(env: Environment) -> Iterator[Problem]:
-    fixes = {path: f"use {setting}" for path, setting in CONTROLLED.items()} | FIXED
-    for pattern, fix in fixes.items():
+    for pattern in (*CONTROLLED, *FIXED):
         for path in _places(env.pcluster.overrides, pattern.split(".")):
-            if not _of_a_new_item(env, path):
-                yield error(path, f"the stack sets {pattern.replace('.*', '')} itself and relies on it", fix)
+            if _of_a_new_item(env, path):
+                continue
+            given = _given(env, path)
+            yield from judge(given, CONTROLLED[pattern]) if pattern in CONTROLLED else FIXED[pattern](given)
     for pattern in _LISTS:
         for path in _places(env.pcluster.overrides, pattern.split(".")):
             if _at(env.pcluster.overrides, path) is None and not _of_a_new_item(env, path):
                 yield error(path, f"null would remove the stack's own {pattern.rpartition('.')[2]}", "remove it")
+
+
+def _given(env: Environment, path: Path) -> Given:
+    overrides = env.pcluster.overrides
+    queue = _name(_at(overrides, path[:3])) if path[1:2] == ("SlurmQueues",) and len(path) > 2 else ""
+    return Given(env, path, _at(overrides, path), _at(overrides, path[:-1]), queue)
 
 
 def _unknown_names(env: Environment) -> Iterator[Problem]:

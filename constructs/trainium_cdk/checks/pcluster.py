@@ -255,6 +255,10 @@ def _forbidden(at: KeyPath, line: Mapping[str, Any], denied: Collection[str]) ->
         key = (*at, name)
         if len(line) == 1 and name.lower() in denied:
             yield error(key, f"ParallelCluster sets {name} itself and rejects another value", "remove it")
+        elif name.lower() == "clustername":
+            yield error(
+                key, "Slurm's name is that of the cluster, and its controller stops if it changes", "use cluster_name"
+            )
         elif not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
             yield error(key, "not the name of a Slurm parameter", "write it as in slurm.conf, for example MaxJobCount")
         elif any(not c.isprintable() for c in str(value)):

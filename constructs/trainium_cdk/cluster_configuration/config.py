@@ -53,6 +53,7 @@ class ClusterIds:
         head_security_groups: added to the head node only. efs_id, fsx_id: the shared file systems.
         key_name: EC2 key pair of the head node.
         ssh_source: the CIDR, or the prefix list, that may connect to port 22.
+        ssh_security_groups: added to the head node and to login nodes: others that may connect.
         region: the stack's. Default: the environment's.
     """
 
@@ -71,6 +72,7 @@ class ClusterIds:
     fsx_id: str | None = None
     key_name: str | None = None
     ssh_source: str = NO_ADDRESS
+    ssh_security_groups: tuple[str, ...] = ()
     region: str | None = None
 
 
@@ -131,8 +133,8 @@ def _head(env: Environment, ids: ClusterIds) -> Config:
         "InstanceType": head.instance_type,
         "Networking": _given(
             SubnetId=ids.head_subnet,
-            ElasticIp=public,  # the public subnets assign no addresses automatically
-            AdditionalSecurityGroups=[*ids.security_groups, *ids.head_security_groups],
+            ElasticIp=head.elastic_ip or public,  # the public subnets assign no addresses automatically
+            AdditionalSecurityGroups=[*ids.security_groups, *ids.head_security_groups, *ids.ssh_security_groups],
         ),
         "Ssh": _given(AllowedIps=ids.ssh_source, KeyName=ids.key_name),
         "LocalStorage": {"RootVolume": _root(head.root_volume_gib)},
@@ -170,7 +172,13 @@ def _slurm(env: Environment) -> Config:
         **_given(
             Dns=None if _reaches_route_53(env) else {"DisableManagedDns": True, "UseEc2Hostnames": True},
             CustomSlurmSettings=[dict(line) for line in p.slurm_settings],
-            Database=a and {"Uri": a.uri, "UserName": a.user, "PasswordSecretArn": a.password_secret},
+            Database=a
+            and {
+                "Uri": a.uri,
+                "UserName": a.user,
+                "PasswordSecretArn": a.password_secret,
+                **_given(DatabaseName=a.database),
+            },
         ),
     }
 
@@ -313,7 +321,9 @@ def _login(login: LoginNodes, ids: ClusterIds) -> Config:
         "Name": "login",
         "InstanceType": login.instance_type,
         "Count": login.count,
-        "Networking": _given(SubnetIds=[ids.login_subnet], AdditionalSecurityGroups=list(ids.security_groups)),
+        "Networking": _given(
+            SubnetIds=[ids.login_subnet], AdditionalSecurityGroups=[*ids.security_groups, *ids.ssh_security_groups]
+        ),
         "Ssh": {"AllowedIps": ids.ssh_source},
         "CustomActions": _stable_actions(ids),
         "Iam": _iam(*ids.policies, *ids.login_policies),

@@ -28,7 +28,7 @@ from trainium_cdk.pcluster.described import (
     refuse_unknown_system,
 )
 from trainium_cdk.pcluster.provider import TrnClusterName, TrnPclusterProvider
-from trainium_cdk.pcluster.ssh import key_pair, ssh_source
+from trainium_cdk.pcluster.ssh import key_pair, ssh_access
 from trainium_cdk.pcluster.subnets import ClusterSubnets, chosen_subnets, environments_subnets
 from trainium_cdk.settings import (
     Accounting,
@@ -70,6 +70,8 @@ class TrnPcluster(Construct):
         vpc_subnets: Where nodes may be: for each queue one of them is chosen, in an availability zone that offers its types.
             Default: the private subnets of the VPC.
         queue_subnets: The subnets of queues, by name. Default: chosen from `vpc_subnets`.
+        ssh_from: What may connect to the head node and the login nodes by SSH, beside `head_node.ssh.from_cidrs`: prefix lists, networks,
+            security groups. `head_node.ssh` gives the key. Default: nothing more.
         head_node: Default: a c5.4xlarge without SSH; Session Manager reaches it.
         head_node_subnet: Default: the first of `vpc_subnets`; of the public ones where `head_node.subnet` is public.
         cluster_name: Default: from the construct's path. ParallelCluster creates a stack of this name.
@@ -129,6 +131,7 @@ class TrnPcluster(Construct):
         queue_subnets: Mapping[str, ec2.ISubnet] | None = None,
         head_node: HeadNode = HeadNode(),  # noqa: B008  frozen
         head_node_subnet: ec2.ISubnet | None = None,
+        ssh_from: Sequence[ec2.IPeer] = (),
         cluster_name: str | None = None,
         operating_system: str = "ubuntu2404",
         version: str | None = None,
@@ -204,7 +207,7 @@ class TrnPcluster(Construct):
             login=login_subnet,
             cpu=cpu_queue.name if cpu_queue else None,
         )
-        self._build(environment, subnets, storage, bootstrap, removal_policy)
+        self._build(environment, vpc, subnets, storage, bootstrap, removal_policy, ssh_from)
 
     @classmethod
     def from_settings(
@@ -228,10 +231,12 @@ class TrnPcluster(Construct):
     def _build(
         self,
         environment: Environment,
+        vpc: ec2.IVpc,
         subnets: ClusterSubnets,
         storage: TrnStorage,
         bootstrap: TrnBootstrap,
         removal_policy: RemovalPolicy,
+        ssh_from: Sequence[ec2.IPeer] = (),
     ) -> None:
         self.environment, self.storage = environment, storage
         refuse_the_stacks_name(environment, Stack.of(self).stack_name)
@@ -251,6 +256,7 @@ class TrnPcluster(Construct):
         login = p.login_nodes and self._policy("LoginPolicy", "login nodes", session_manager_statements(self))
         pair = key_pair(self._own, environment)
         self.key_pair_id = pair.attr_key_pair_id if pair else None
+        ssh = ssh_access(self, environment, vpc, ssh_from)
         ids = ClusterIds(
             region=Stack.of(self).region,
             head_subnet=subnets.head,
@@ -267,7 +273,8 @@ class TrnPcluster(Construct):
             efs_id=file_systems.get("efs"),
             fsx_id=file_systems.get("fsx"),
             key_name=pair.ref if pair else p.head.ssh.key_name if p.head.ssh else None,
-            ssh_source=ssh_source(self, environment),
+            ssh_source=ssh.source,
+            ssh_security_groups=ssh.groups,
         )
         self.configuration = render(environment, ids)
         self._name = TrnClusterName(
@@ -349,4 +356,4 @@ class _OfEnvironment(TrnPcluster):
     ) -> None:
         Construct.__init__(self, scope, id)
         subnets = environments_subnets(environment, network)
-        self._build(environment, subnets, storage, bootstrap, policy_of(environment.on_destroy))
+        self._build(environment, network.vpc, subnets, storage, bootstrap, policy_of(environment.on_destroy))

@@ -13,12 +13,12 @@ from trainium_cdk import settings as trn
 from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, check_tags
 from trainium_cdk._cdk.subnets import queue_subnets, routes_of, selected
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks import capacity, pcs, zones
+from trainium_cdk.checks import capacity, pcs, shared_storage, zones
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
 
-_RULES = (*capacity.RULES, *pcs.RULES, zones.region_offers_every_type)
+_RULES = (*capacity.RULES, *pcs.RULES, shared_storage.homes_are_not_hidden, zones.region_offers_every_type)
 _NAMES = {
     **REGION_NAMES,
     "os": "operating_system",

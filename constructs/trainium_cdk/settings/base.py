@@ -8,7 +8,7 @@ import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import (
@@ -136,8 +136,29 @@ def _cidr(value: str) -> str:
     return value
 
 
+def _network(value: str) -> str:
+    if not value.startswith("pl-"):
+        return _cidr(value)
+    if not re.fullmatch(r"pl-[0-9a-f]{8,17}", value):
+        raise wrong("not the ID of a prefix list", "write it as EC2 prints it, for example pl-0123456789abcdef0")
+    return value
+
+
+def _address(value: str) -> str:
+    """ParallelCluster finds the allocation by the address (get_eip_allocation_id of aws-parallelcluster 3.16.1)."""
+    if re.fullmatch(r"eipalloc-[0-9a-f]+", value):
+        raise wrong(
+            "ParallelCluster looks for the address itself, and does not find it by its allocation ID",
+            f"write the address: `aws ec2 describe-addresses --allocation-ids {value}` prints it",
+        )
+    try:
+        return str(IPv4Address(value))
+    except ValueError:
+        raise wrong("not an IPv4 address", "write a public address, for example 203.0.113.10") from None
+
+
 def refuse_everywhere(cidr: str, opened: str, fix: str) -> str:
-    """A network, unless it is every address."""
+    """A network, unless it is every address. A prefix list passes."""
     if cidr.endswith("/0"):
         raise wrong(
             f"this opens {opened} to every IPv4 address", f"give your own network, for example 203.0.113.0/24, or {fix}"
@@ -155,6 +176,12 @@ def _mount(value: str) -> str:
     if value in Catalog.load().parallelcluster.reserved_mount_dirs:
         raise wrong(f"{value} belongs to the operating system", "choose another directory, for example /efs or /fsx")
     return value
+
+
+def _mount_of_nodes(value: str) -> str:
+    if _mount(value) == "/home":
+        raise wrong("/home has the users' homes", "choose another directory, for example /local_storage")
+    return _mount(value)
 
 
 def _token_or_checked(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
@@ -188,16 +215,20 @@ Cidrs = Annotated[
     Field(min_length=1),
 ]
 """One network, or several."""
-MountDir = Annotated[
-    str,
-    Text(
-        r"^/[A-Za-z0-9_][A-Za-z0-9_/-]*$",
-        "a path that begins with a slash, of letters, digits, _ and -",
-        "/efs",
-        max_length=100,
-    ),
-    AfterValidator(_mount),
-]
+SshSource = Annotated[str, AfterValidator(_network)]
+"""An IPv4 network, or the ID of a prefix list."""
+Address = Annotated[str, AfterValidator(_address), MaybeToken]
+"""A public IPv4 address."""
+_PATH = Text(
+    r"^/[A-Za-z0-9_][A-Za-z0-9_/-]*$",
+    "a path that begins with a slash, of letters, digits, _ and -",
+    "/efs",
+    max_length=100,
+)
+SharedDir = Annotated[str, _PATH, AfterValidator(_mount)]
+"""Where a shared file system is mounted: /home too."""
+MountDir = Annotated[str, _PATH, AfterValidator(_mount_of_nodes)]
+"""Another directory of a node; not /home."""
 ZoneId = Annotated[
     str,
     Text(

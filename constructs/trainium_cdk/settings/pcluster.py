@@ -12,15 +12,17 @@ from trainium_cdk.catalog import Catalog, Need
 from trainium_cdk.catalog.plain import plain
 from trainium_cdk.problems import wrong
 from trainium_cdk.settings.base import (
+    Address,
     AmiId,
     Arn,
-    Cidr,
     InstanceTypeName,
     MaybeToken,
     MountDir,
     PolicyArn,
     SecurityGroupId,
     Settings,
+    SharedDir,
+    SshSource,
     Version,
     refuse_duplicates,
     refuse_everywhere,
@@ -47,8 +49,9 @@ class Ssh(Settings):
     """SSH to the head node. Set it before the cluster is created: ParallelCluster cannot change the key later. SSM Session Manager always
     works without it."""
 
-    from_cidrs: tuple[Annotated[Cidr, AfterValidator(_NOT_EVERYWHERE), MaybeToken], ...] = Field(min_length=1)
-    """Networks that may connect; never 0.0.0.0/0."""
+    from_cidrs: tuple[Annotated[SshSource, AfterValidator(_NOT_EVERYWHERE), MaybeToken], ...] = ()
+    """SshSource that may connect (never 0.0.0.0/0), and IDs of prefix lists of networks (`pl-...`). Default: none, so that SSH only passes
+    through Session Manager."""
     key_name: Annotated[str, Text(r"^[\x21-\x7e]{1,255}$", "the name of an EC2 key pair", "my-key")] | None = None
     """An existing EC2 key pair (ed25519). Default: a new one, whose private key is stored in SSM Parameter Store."""
 
@@ -60,12 +63,24 @@ class HeadNode(Settings):
     """An ordinary x86_64 type."""
     subnet: Literal["private", "public"] = "private"
     """`public` gives it a public address. SSM works in both."""
+    elastic_ip: Address | None = None
+    """An Elastic IP address of yours, for a head node in a public subnet. Set it before the cluster is created: ParallelCluster cannot
+    change it later. Default: a new address."""
     root_volume_gib: int = Field(default=500, ge=40, le=16384)
     """Size of its root volume, GiB."""
     ssh: Ssh | None = None
     """SSH access. Default: none, SSM only."""
     custom_ami: AmiId | None = None
     """Its image. Default: `pcluster.custom_ami`, else ParallelCluster's image."""
+
+    @model_validator(mode="after")
+    def _reachable(self) -> HeadNode:
+        if self.elastic_ip and self.subnet == "private":
+            raise wrong(
+                "elastic_ip is given, but a private subnet has no way from the internet",
+                "write subnet: public, or remove elastic_ip",
+            )
+        return self
 
 
 class ComputeResource(SlurmResource):
@@ -130,6 +145,15 @@ class Accounting(Settings):
     """Secrets Manager secret that holds the password as plain text."""
     client_security_group: SecurityGroupId | None = None
     """Security group that gives the head node access to the database."""
+    database: (
+        Annotated[
+            str,
+            Text(r"^[0-9a-z_]{1,64}$", "the name of a database: at most 64 small letters, digits and _", "slurm_acct"),
+        ]
+        | None
+    ) = None
+    """Name of the database on its server; Slurm creates it. Give it, and another `cluster_name` finds the old cluster's records there.
+    Default: the cluster's name, with _ in place of hyphens."""
 
 
 class SharedVolume(Settings):
@@ -143,8 +167,8 @@ class SharedVolume(Settings):
         str, Text(r"^(fs|fsvol|vol)-[0-9a-f]{8,17}$", "the ID of a file system or volume", "fs-0123456789abcdef0")
     ]
     """fs-... (EFS, Lustre), fsvol-... (OpenZFS, ONTAP) or vol-... (EBS)."""
-    mount_dir: MountDir
-    """Where every node mounts it."""
+    mount_dir: SharedDir
+    """Where every node mounts it. At /home it has the users' homes in place of the head node's disk: set it before the cluster is created."""
     security_group: SecurityGroupId | None = None
     """Security group of its servers. It gets rules that allow access from the cluster. Of volumes with one group, the first in the list has
     the rules: leave it there, as EC2 refuses a second rule of the same content while the first is there. Default: access is already allowed."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from trainium_cdk.problems import wrong
-from trainium_cdk.settings.base import MountDir, S3Uri, SecurityGroupId, Settings
+from trainium_cdk.settings.base import MountDir, S3Uri, SecurityGroupId, Settings, SharedDir
 from trainium_cdk.text import Text
 
 EfsId = Annotated[str, Text(r"^fs-[0-9a-f]{8,17}$", "the ID of an EFS file system", "fs-0123456789abcdef0")]
@@ -33,7 +33,7 @@ class ExistingEfs(Settings):
 class Efs(Settings):
     """An EFS file system."""
 
-    mount_dir: MountDir = "/efs"
+    mount_dir: SharedDir = "/efs"
     """Where nodes mount it."""
     throughput: Literal["elastic", "provisioned", "bursting"] = "elastic"
     """Throughput mode. `elastic` costs nothing while idle; `provisioned` is charged by the MiB/s, even while idle."""
@@ -85,7 +85,7 @@ class ExistingFsx(Settings):
 class Fsx(Settings):
     """An FSx for Lustre file system."""
 
-    mount_dir: MountDir = "/fsx"
+    mount_dir: SharedDir = "/fsx"
     """Where nodes mount it."""
     deployment: FsxDeployment = "SCRATCH_2"
     """SCRATCH_2 for temporary data (no replication), PERSISTENT_2 for data to keep."""

@@ -143,6 +143,47 @@ def test_a_new_cluster_stands_on_the_same_file_systems(spec: Spec) -> None:
     assert dangerous(found, ["Cluster/trn-slurm", "Observability/Metrics"]) == []
 
 
+ACCOUNTS: Data = {
+    "accounting": {"uri": "db:3306", "user": "slurm", "password_secret": "arn:aws:secretsmanager:us-east-1:111122223333:secret:s"}
+}  # fmt: skip
+LIMITS = "`sacctmgr dump trn-slurm file=limits.cfg`, then `sacctmgr load file=limits.cfg cluster=second`; `sacct -M trn-slurm` shows old jobs"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ({}, {"cluster_name": "second"}, None),
+        (ACCOUNTS, {}, None),
+        # another cluster has another database
+        (
+            ACCOUNTS,
+            {"cluster_name": "second"},
+            ("loses", "trn_slurm", "second", f"Set pcluster.accounting.database: trn_slurm, and copy the limits: {LIMITS}"),
+        ),
+        (
+            ACCOUNTS,
+            {"cluster_name": "second", "accounting": {"uri": "new:3306"}},
+            ("loses", "trn_slurm", "second",
+             f"Set pcluster.accounting.database: trn_slurm, with the uri as it was, and copy the limits: {LIMITS}"),
+        ),
+        # the advice followed
+        (
+            ACCOUNTS,
+            {"cluster_name": "second", "accounting": {"database": "trn_slurm"}},
+            ("interrupts", "trn-slurm", "second", f"Copy the limits: {LIMITS}"),
+        ),
+        # in place: ParallelCluster itself takes the change for harmless
+        (ACCOUNTS, {"accounting": {"database": "other"}}, ("loses", "trn_slurm", "other", "Set pcluster.accounting.database: trn_slurm")),
+        (ACCOUNTS, {"accounting": {"database": "trn_slurm"}}, None),
+    ],
+)  # fmt: skip
+def test_accounting_is_kept_by_its_database(old: Data, new: Data, expected: tuple[str, ...] | None, spec: Spec) -> None:
+    before = merged(FULL, {"pcluster": old})
+    found = compare(synth(before), synth(merged(before, {"pcluster": new})), spec)
+    about = [c for c in found if c.property == "Scheduling.SlurmSettings.Database"]
+    assert [(c.level, c.old, c.new, str(c).rpartition(". ")[2]) for c in about] == ([expected] if expected else [])
+
+
 def test_a_stopped_fleet_allows_what_needs_it(spec: Spec) -> None:
     fewer = {"pcluster": {"queues": [{"compute_resources": [{"max_nodes": 8}]}]}}
     old, new = synth(FULL), synth(merged(FULL, fewer))

@@ -70,11 +70,22 @@ def compare(old: Template, new: Template, spec: Spec, *, fleet_running: bool = T
     found = [c for p in pairs if not (p.old and p.new) for c in _come_or_gone(p, spec)]
     for pair in both:
         found.extend(_changed(pair, spec, renewed, fleet_running))
+    found.extend(_accounting(pairs))
     names = {p.id: p.name for p in pairs}
     found.extend(eks.skew(before, after, names))
     found.extend(beside.rejected(beside.Templates(before, after, renewed), names))
     found = [_keep_what_follows(c, _zones(before), _zones(after)) for c in found]
     return sorted(found, key=lambda c: LEVELS.index(c.level))
+
+
+def _accounting(pairs: Collection[_Resource]) -> Iterator[Change]:
+    """Slurm's accounting, where a cluster of another name takes the place of one. They are below the same construct."""
+    clusters = [p for p in pairs if p.type == slurm.CLUSTER]
+    for gone in (p for p in clusters if not p.new):
+        place = gone.name.rpartition("/")[0]
+        for come in (p for p in clusters if not p.old and p.name.rpartition("/")[0] == place):
+            for verdict in slurm.accounting(gone.old.get("Properties") or {}, come.new.get("Properties") or {}):
+                yield gone.change(*verdict)
 
 
 def _zones(resources: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:

@@ -222,6 +222,8 @@ def _managed_fsx(config: Config) -> set[str]:
 
 
 def _storage(f: _Found, new: Config, logins: bool) -> Verdict:
+    if not f.is_list and "/home" in (f.old, f.new):  # the head node's /home would be hidden, with what it is used for
+        return "new"
     if not f.is_list:  # another mount point: with nodes running, ParallelCluster's own check of it raises an exception
         return "stop-both" if logins else "stop"
     entry = f.new or f.old

@@ -37,6 +37,49 @@ def consequences(old: Mapping[str, Any], new: Mapping[str, Any], fleet_running: 
         verdict = change.verdict if fleet_running else _STOPPED.get(change.verdict, change.verdict)
         level, meaning, advice = _UNSEEN if unseen else _WORDS[verdict]
         yield level, meaning, advice, change.path, _value(change.old), _value(change.new)
+    yield from accounting(old, new)
+
+
+def accounting(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Consequence]:
+    """What is lost of Slurm's accounting where a cluster takes the place of another, or gets another database.
+
+    The tables of a database are of two kinds: users, accounts and QoS are one set; limits (associations), shares and the records of jobs
+    belong to a cluster's name (run with Slurm 22.05's slurmdbd, 2026-11-26).
+    """
+    before, after = _database(old), _database(new)
+    if not before:
+        return
+    names = text(old.get("ClusterName")), text(new.get("ClusterName"))
+    if before != after:
+        meaning = "Slurm's users, accounts, QoS, limits and records of jobs stay in the old database, which the cluster does not read any more"
+        server, name = before
+        same_server = after is None or after[0] == server
+        kept = f"set pcluster.accounting.database: {name}{'' if same_server else ', with the uri as it was'}"
+        limits = f", and copy the limits: {_limits(*names)}" if names[0] != names[1] else ""
+        yield "loses", meaning, f"{kept}{limits}", _DATABASE, name, after[1] if after else None
+    elif names[0] != names[1]:
+        meaning = (
+            "users, accounts and QoS stay; limits, shares and records of jobs belong to the old name. With AccountingStorageEnforce Slurm "
+            "refuses jobs until the limits are copied"
+        )
+        yield "interrupts", meaning, f"copy the limits: {_limits(*names)}", _DATABASE, names[0], names[1]
+
+
+def _database(properties: Mapping[str, Any]) -> tuple[Any, Any] | None:
+    """The server and the database of a cluster's accounting; ParallelCluster names it after the cluster."""
+    scheduling = _configuration(properties).get("Scheduling") or {}
+    found = (scheduling.get("SlurmSettings") or {}).get("Database") or {}
+    if not found:
+        return None
+    name = str(text(properties.get("ClusterName"))).replace("-", "_")
+    return text(found.get("Uri")), text(found.get("DatabaseName")) or name
+
+
+def _limits(old: Any, new: Any) -> str:
+    return f"`sacctmgr dump {old} file=limits.cfg`, then `sacctmgr load file=limits.cfg cluster={new}`; `sacct -M {old}` shows old jobs"
+
+
+_DATABASE = "Scheduling.SlurmSettings.Database"
 
 
 def refused(type_name: str, path: tuple[str, ...], old: Any, new: Any) -> tuple[str, str] | None:
