@@ -7,7 +7,13 @@
 # steps and files. A second run changes nothing that is already right.
 set -Eeuo pipefail
 
-export HOME="${HOME:-/root}" # unset when ParallelCluster and cloud-init run a script
+# No variable of the caller (with `sudo -E`, HOME is a user's): programs of root would read files that these name. Proxies stay.
+for name in $(compgen -e); do
+  [[ ${name} =~ ^(https?|no)_proxy$ ]] || unset -v "${name}" || : # bash's own are read-only
+done
+for name in $(compgen -A function); do unset -f "${name}"; done
+unset name
+export HOME=/root # unset when ParallelCluster and cloud-init run a script
 export PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 export LC_ALL=C.UTF-8
 umask 022
@@ -54,12 +60,13 @@ source "${here}/lib/own.sh"
 # The steps of each role, in order. A head node has no Neuron device: no driver, no kernel headers, no EFA there.
 steps_of() {
   case "$1" in
-    head) echo hosts mounts check-mounts users os-packages limits neuron-packages profile framework check-tools metrics own-scripts ;;
+    head) echo hosts mounts check-mounts users os-packages limits neuron-packages profile framework check-tools metrics own-scripts \
+      environment ;;
     compute) echo hosts sysctl mounts check-mounts users os-packages kernel-headers efa limits neuron-packages profile \
       framework check-tools check-devices check-efa metrics own-scripts ;;
     # nodes of the CPU queue, which prepare data: the framework, and no driver, EFA or device
     cpu) echo hosts mounts check-mounts users os-packages limits profile framework own-scripts ;;
-    login) echo check-mounts users os-packages limits profile own-scripts ;;
+    login) echo check-mounts users os-packages limits profile own-scripts environment ;;
     standalone) echo sysctl check-mounts os-packages kernel-headers efa limits neuron-packages profile \
       framework check-tools check-devices check-efa ;;
     # For a machine image: what nodes would otherwise install at each start. There are no devices and no mounts yet.

@@ -8,7 +8,7 @@ readonly APT_PIN=/etc/apt/preferences.d/trn-neuron
 # unattended-upgrades holds the locks in the first minutes after boot. apt can wait for dpkg's lock, but not
 # for the lock of its package lists.
 apt_wait_for_locks() {
-  python3 - "${TRN_LOCK_WAIT}" <<'PYTHON' || die "another package manager holds apt's locks for ${TRN_LOCK_WAIT} s" \
+  python3 -I - "${TRN_LOCK_WAIT}" <<'PYTHON' || die "another package manager holds apt's locks for ${TRN_LOCK_WAIT} s" \
     "To see which process: lsof /var/lib/dpkg/lock-frontend /var/lib/apt/lists/lock"
 import fcntl, sys, time
 

@@ -21,7 +21,8 @@ step_check_mounts() {
   done
   # The root of a new file system belongs to root: the directory of the jobs is for their user, who may have no sudo.
   if [[ ${TRN_NODE_ROLE} == head && -n ${TRN_USER} && ! -d ${paths[0]}/trn ]]; then
-    install -d -o "${TRN_USER}" -g "$(id -g "${TRN_USER}")" "${paths[0]}/trn"
+    roots_folder "${paths[0]}/trn"
+    chown "${TRN_USER}:$(id -g "${TRN_USER}")" "${paths[0]}/trn"
     changed "made ${paths[0]}/trn for ${TRN_USER}"
   fi
 }
@@ -61,7 +62,7 @@ devices_as_expected() {
 neuron_devices() {
   local listing
   listing="$("${NEURON_BIN}/neuron-ls" -j)" || listing="$("${NEURON_BIN}/neuron-ls" --output-format json)" || return 1
-  python3 "${LIB_DIR}/neuron_devices.py" <<<"${listing}"
+  python3 -I "${LIB_DIR}/neuron_devices.py" <<<"${listing}"
 }
 
 missing_devices() {

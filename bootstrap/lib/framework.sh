@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# The Python virtual environment with the compiler and the framework, owned by the cluster's user.
+# The Python virtual environment with the compiler and the framework, owned by the cluster's user. A job can replace everything in it,
+# so root runs and opens nothing there: what touches it runs as that user.
 
 step_framework() {
   local home link venv
@@ -25,7 +26,7 @@ step_framework() {
     framework_link_if_older "${link}" "${venv}"
     return 0
   fi
-  framework_install "${home}" "${venv}" "${requirements[@]}"
+  framework_install "${venv}" "${requirements[@]}"
   framework_link "${link}" "${venv}"
 }
 
@@ -52,9 +53,9 @@ changed by hand, run configure-node.sh on the head node again"
 
 # framework_finished VENV REQUIREMENT...: the marker is written last.
 framework_finished() {
-  local venv="$1" marker="$1/.trn-requirements"
+  local venv="$1" marker="$1/.trn-requirements" within=300 # seconds; the user's files may make each command wait
   shift
-  [[ -f ${marker} && "$(<"${marker}")" == "$(framework_wanted "$@")" ]] && framework_complete "${venv}" "$@"
+  [[ "$(as_user head -c 100000 "${marker}")" == "$(framework_wanted "$@")" ]] && framework_complete "${venv}" "$@"
 }
 
 # framework_link LINK VENV: an atomic move, so that the link always exists.
@@ -66,9 +67,9 @@ framework_link() {
       "Rename it when no job uses it (mv ${link} ${link}.old), or choose another bootstrap.venv"
   # Nodes that start together on a shared file system often have equal process ids.
   staged="$(mktemp -u "${link}.$(uname -n).XXXXXXXX")"
-  ln -sT "${venv##*/}" "${staged}"
-  chown -h "${TRN_USER}:" "${staged}"
-  mv -T "${staged}" "${link}"
+  in_folder "${link%/*}" ln -sT "${venv##*/}" "${staged}"
+  in_folder "${link%/*}" chown -h "${TRN_USER}:" "${staged}"
+  in_folder "${link%/*}" mv -T "${staged}" "${link}"
   changed "${link} now points to ${venv##*/}"
 }
 
@@ -104,46 +105,72 @@ framework_check_libc() {
       "Use Ubuntu 22.04 or 24.04, or leave the framework out and train in a Neuron container"
 }
 
-# With a clean environment: root's variables must not affect the user's pip, except proxies.
+# as_user COMMAND...: as TRN_USER. With a clean environment: root's variables must not affect the user's pip, except proxies.
+# `within`, if it is set: seconds after which the command is ended.
 as_user() {
-  local home="$1"
+  local home
+  home="$(getent passwd "${TRN_USER}" | cut -d: -f6)"
+  ${within:+timeout -k 5 "${within}"} runuser -u "${TRN_USER}" -- env -i --chdir="${home}" HOME="${home}" USER="${TRN_USER}" \
+    LANG=C.UTF-8 PATH="${PATH}" ${http_proxy:+http_proxy="${http_proxy}"} ${https_proxy:+https_proxy="${https_proxy}"} \
+    ${no_proxy:+no_proxy="${no_proxy}"} "$@"
+}
+
+# in_folder FOLDER COMMAND...: as TRN_USER where that user can write to FOLDER, which is made. Otherwise as root, if no link of that
+# user can be in the way.
+in_folder() {
+  local folder="$1"
   shift
-  (
-    cd "${home}" || exit 1
-    runuser -u "${TRN_USER}" -- env -i HOME="${home}" USER="${TRN_USER}" LANG=C.UTF-8 PATH="${PATH}" \
-      ${http_proxy:+http_proxy="${http_proxy}"} ${https_proxy:+https_proxy="${https_proxy}"} \
-      ${no_proxy:+no_proxy="${no_proxy}"} "$@"
-  )
+  if as_user mkdir -p "${folder}" && as_user test -w "${folder}"; then
+    as_user "$@"
+  elif only_roots "${folder}"; then
+    mkdir -p "${folder}"
+    "$@"
+  else
+    die "${folder} is not a folder of ${TRN_USER}, and ${TRN_USER} could replace a folder above it" \
+      "Give it to that user (chown ${TRN_USER}: ${folder}), or choose another bootstrap.venv"
+  fi
+}
+
+# only_roots FOLDER: whether TRN_USER can replace neither FOLDER nor a folder above it, and nothing in FOLDER.
+only_roots() {
+  local place="$1"
+  while :; do
+    if [[ -e ${place} || -L ${place} ]]; then
+      [[ ! -L ${place} && $(stat -c %u "${place}") == 0 ]] || return 1
+      # in a sticky folder, only root replaces what is root's
+      [[ ${place} != "$1" && -k ${place} ]] || ! as_user test -w "${place}" || return 1
+    fi
+    [[ ${place} != / ]] || return 0
+    place="${place%/*}"
+    place="${place:-/}"
+  done
 }
 
 framework_install() {
-  local home="$1" venv="$2" marker="$2/.trn-requirements" clear=--clear
-  shift 2
+  local venv="$1" marker="$1/.trn-requirements" clear=--clear
+  shift
   if framework_finished "${venv}" "$@"; then
     log "${venv} is complete"
     return 0
   fi
-  [[ ! -f ${marker} ]] || clear="" # jobs may use a finished one: add only what is missing
+  ! as_user test -f "${marker}" || clear="" # jobs may use a finished one: add only what is missing
   framework_python
-  if [[ ! -d ${venv} ]]; then
-    mkdir -p "${venv%/*}"
-    install -d -o "${TRN_USER}" -g "$(id -gn "${TRN_USER}")" "${venv}"
-  fi
-  as_user "${home}" "${TRN_PYTHON}" -m venv ${clear:+"${clear}"} "${venv}"
+  as_user test -d "${venv}" || in_folder "${venv%/*}" install -d -o "${TRN_USER}" -g "$(id -gn "${TRN_USER}")" "${venv}"
+  as_user "${TRN_PYTHON}" -m venv ${clear:+"${clear}"} "${venv}"
   # a file, so that what jobs add to these packages comes from the same indices
   printf '%s\n' '[global]' ${TRN_PIP_INDEX_URL:+"index-url = ${TRN_PIP_INDEX_URL}"} "extra-index-url = ${TRN_NEURON_PIP_URL}" |
-    as_user "${home}" tee "${venv}/pip.conf"
-  retry "installation of $*" as_user "${home}" "${venv}/bin/python" -m pip install --no-input \
+    as_user tee "${venv}/pip.conf"
+  retry "installation of $*" as_user "${venv}/bin/python" -m pip install --no-input \
     --disable-pip-version-check --no-cache-dir "$@" ||
-    die "pip cannot install $* into ${venv} with $("${venv}/bin/python" --version)" \
+    die "pip cannot install $* into ${venv} with $(as_user "${TRN_PYTHON}" --version)" \
       "The lines above show what pip reports; a release supports only some versions of Python"
   framework_complete "${venv}" "$@" || die "${venv} lacks packages after the installation: the log lists them" "See the lines above"
-  framework_wanted "$@" | as_user "${home}" tee "${marker}"
+  framework_wanted "$@" | as_user tee "${marker}"
   changed "installed $* into ${venv}"
 }
 
 framework_python() {
-  if ! command -v "${TRN_PYTHON}" >/dev/null || ! "${TRN_PYTHON}" -c 'import ensurepip, venv'; then
+  if ! command -v "${TRN_PYTHON}" >/dev/null || ! "${TRN_PYTHON}" -I -c 'import ensurepip, venv'; then
     case "${PACKAGER}" in
       apt) apt_install_plain "${TRN_PYTHON}" "${TRN_PYTHON}-venv" ;;
       dnf) dnf_install_plain "${TRN_PYTHON}" libxcrypt-compat ;;
@@ -156,7 +183,7 @@ framework_python() {
 framework_complete() {
   local venv="$1"
   shift
-  "${venv}/bin/python" -I - "$@" <<'PYTHON'
+  as_user "${venv}/bin/python" -I - "$@" <<'PYTHON'
 import sys
 from importlib import metadata
 

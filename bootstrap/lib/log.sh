@@ -66,7 +66,7 @@ begin_run() {
 write_status() {
   RESULT="$1" FAILED_STEP="$2" MESSAGE="$3" STARTED="${RUN_STARTED}" ARGUMENTS="${RUN_ARGUMENTS}" \
     ROLE="${TRN_NODE_ROLE}" SDK="${TRN_NEURON_SDK}" LOG="${TRN_LOG}" \
-    python3 "${LIB_DIR}/write_status.py" "${WORK}" "${TRN_STATE_DIR}/status.json"
+    python3 -I "${LIB_DIR}/write_status.py" "${WORK}" "${TRN_STATE_DIR}/status.json"
 }
 
 finish_run() {

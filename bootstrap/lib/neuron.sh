@@ -82,3 +82,9 @@ PROFILE
 export PATH="${TRN_SLURM_BIN}:\${PATH}"
 PROFILE
 }
+
+# The variables of a login shell without a user's own files, for scripts of `trn`, which start none: each ends with a NUL byte.
+step_environment() {
+  runuser -u daemon -- env -i HOME=/nonexistent LANG=C.UTF-8 PATH="${PATH}" timeout 60 bash --login -c 'env -0' </dev/null |
+    grep -zvE '^(HOME|USER|LOGNAME|MAIL|SHELL|PWD|OLDPWD|SHLVL|TERM|_|HIST[A-Z]*)=' | sort -z | write_file /etc/trn-environment 0644
+}

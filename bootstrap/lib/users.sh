@@ -15,13 +15,20 @@ step_users() {
   # Everyone may make a folder there; with the sticky bit, only its owner can remove it.
   read -r -a mounts <<<"${TRN_MOUNTS}"
   if ((${#mounts[@]} > 0)); then
-    install -d -m 1777 "${mounts[0]}/trn-users"
+    roots_folder "${mounts[0]}/trn-users"
+    chmod 1777 "${mounts[0]}/trn-users"
   fi
   # They use the virtual environment of TRN_USER: its home can be passed through, and not be listed.
   home="$(getent passwd "${TRN_USER}" | cut -d: -f6)" || true
   if [[ -n ${home} && -n ${TRN_VENV} && ${TRN_VENV} != /* ]]; then
     chmod o+x "${home}"
   fi
+}
+
+# roots_folder FOLDER: make it. On a file system that everyone may write to, a user may have put a folder or a link there.
+roots_folder() {
+  mkdir "$1" || [[ "$(stat -c '%F of %U' "$1")" == "directory of root" ]] ||
+    die "$1 is not a folder of root, but a $(stat -c '%F of %U' "$1")" "Move it away, then deploy again or run configure-node.sh again"
 }
 
 # users_add NAME UID

@@ -130,6 +130,7 @@ set -Eeuo pipefail
 source lib/framework.sh
 TRN_USER=ubuntu
 changed() { :; }
+as_user() { "$@"; }
 chown() { until [[ $(ls "${started}" | wc -l) == 16 ]]; do sleep 0.01; done; }
 for node in {1..16}; do
   (touch "${started}/${node}"; framework_link "${link}" "${link}-new") &
