@@ -163,6 +163,14 @@ def prepare(directory: Path, link: Path, plan: ClusterPlan, environment: Mapping
     return env
 
 
+def write_environment(directory: Path, env: dict[str, str]) -> None:
+    """What the bootstrap's step `environment` writes on a real node: the variables with which scripts start as a user. Its place is added to
+    the head node's environment."""
+    env["TRN_NODE_ENVIRONMENT"] = str(directory / "environment")
+    kept = {name: value for name, value in env.items() if name not in ("USER", "LOGNAME", "SHELL")}
+    (directory / "environment").write_text("".join(f"{name}={value}\0" for name, value in kept.items()))
+
+
 def torch_python() -> str | None:
     """An interpreter whose torch supports gloo: this one, else the system's, else None."""
     found = "import importlib.util as u; raise SystemExit(u.find_spec('torch') is None)"
@@ -219,7 +227,10 @@ def _commands(directory: Path) -> Path:
     aws = Path(sys.executable).with_name("aws")
     found = str(aws) if aws.exists() else which("aws")
     if found is not None:
-        _write(commands / "aws", f'#!/bin/sh\nexec {quoted(found)} "$@"\n')
+        # a Python in another user's home: users of the cluster run its modules with the system's
+        modules = quoted(sysconfig.get_path("purelib"))
+        plain = f'[ -x {quoted(sys.executable)} ] || PYTHONPATH={modules} exec /usr/bin/python3 -m awscli "$@"\n'
+        _write(commands / "aws", f'#!/bin/sh\n{plain}exec {quoted(found)} "$@"\n')
     if shutil.which("python3", path=SYSTEM_PATH) is None:
         (commands / "python3").symlink_to(sys.executable)
     return commands

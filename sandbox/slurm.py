@@ -23,7 +23,7 @@ from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any, Self
 
-from sandbox import head_node, paths, processes, slurm_accounting, slurm_packages, slurm_power, slurm_users
+from sandbox import head_node, metadata, paths, processes, slurm_accounting, slurm_packages, slurm_power, slurm_users
 from sandbox.processes import Started
 from sandbox.slurm_config import CREDENTIAL_SECONDS, MAX_NODES, BadClusterConfiguration, ClusterPlan, plan
 from sandbox.slurm_layout import SlurmFailed, command_path, lay_out, munge_options, slurmd_command, user_name
@@ -381,8 +381,14 @@ class LocalSlurm:
         self._daemon([command_path("slurmctld"), "-D", "-f", f"{root}/etc/slurm.conf"], "slurmctld")
         for node in wanted.always_on:
             self._daemon(slurmd_command(node.name, self._conf(node.name)), node.name)
+        if keys := metadata.keys(environment):
+            port = processes.free_ports(1)[0]
+            rule = ["--secured"] if wanted.secured else []
+            self._daemon([sys.executable, "-I", metadata.__file__, str(port), *rule], "metadata", keys)
+            environment = metadata.on_nodes(environment, port)
         self._state["env"] = head_node.prepare(self.directory, root, wanted, environment)
         slurm_users.homes(self.directory, self._state["env"], self._state["users"])
+        head_node.write_environment(self.directory, self._state["env"])
         self._save()
         self._wait_until_idle(timeout)
 
@@ -437,7 +443,7 @@ class LocalSlurm:
         child = processes.start([*self._state["inside"], *command], self.directory / "log" / f"{name}.out", env)
         child.args = command
         self._children.append(child)
-        kind = "daemons" if name in {"munged", "mariadbd", "slurmdbd", "slurmctld"} else "nodes"
+        kind = "daemons" if name in {"munged", "mariadbd", "slurmdbd", "slurmctld", "metadata"} else "nodes"
         self._state[kind][name] = astuple(processes.identity(child))
         self._save()
 

@@ -119,6 +119,7 @@ class ClusterPlan:
         settings_not_run: lines that this Slurm is not given, each with the reason.
         idle_seconds: how long a node that is not static stays without a job; 0: all nodes always run.
         service: the name of the cluster whose service starts the instances of its nodes; empty: there are no instances.
+        secured: whether only root and the image's user get credentials on the head node.
     """
 
     queues: tuple[Queue, ...]
@@ -130,6 +131,7 @@ class ClusterPlan:
     settings_not_run: tuple[str, ...] = ()
     idle_seconds: int = 0
     service: str = ""
+    secured: bool = False
 
     @property
     def always_on(self) -> tuple[VirtualNode, ...]:
@@ -177,6 +179,7 @@ def plan(config: Mapping[str, Any], max_nodes: int = MAX_NODES) -> ClusterPlan:
     mounts = tuple(str(s["MountDir"]) for s in config.get("SharedStorage") or [] if s.get("MountDir"))
     slurm = config["Scheduling"].get("SlurmSettings") or {}
     given = slurm.get("CustomSlurmSettings") or []
+    metadata = (config.get("HeadNode") or {}).get("Imds") or {}
     return ClusterPlan(
         made,
         mounts,
@@ -184,6 +187,7 @@ def plan(config: Mapping[str, Any], max_nodes: int = MAX_NODES) -> ClusterPlan:
         accounting="Database" in slurm,
         settings=own_settings(given),
         settings_not_run=lines_not_run(given),
+        secured=_true(metadata.get("Secured", True)),  # ParallelCluster's default
     )
 
 

@@ -59,7 +59,7 @@ def homes(directory: Path, env: dict[str, str], users: Mapping[str, int]) -> Non
     for mount in (directory / "shared").iterdir():
         (mount / "trn-users").mkdir(exist_ok=True)
         (mount / "trn-users").chmod(0o1777)
-    kept = {k: v for k, v in env.items() if k not in ("HOME", "USER", "LOGNAME") and not k.startswith("AWS_")}
+    kept = {k: v for k, v in env.items() if k not in ("HOME", "USER", "LOGNAME")}
     profile = "".join(f"export {name}={quoted(value)}\n" for name, value in kept.items())
     for name, uid in users.items():
         home = directory / "homes" / name

@@ -17,6 +17,7 @@ from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixt
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import TRN, completed, head_node, session_manager_plugin
 from trainium_cdk.jobs import JobError, LocalTransport, Script, SlurmBackend
+from trainium_cdk.jobs.slurm import account
 from trainium_cdk.jobs.slurm.nodes import SCRIPT, parse
 from trainium_cdk.jobs.slurm.transport import Result
 from trainium_cdk.jobs.status import Node
@@ -148,18 +149,16 @@ def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  #
     assert (late.returncode, b"after" in rest) == (0, True), rest
     node = next(iter(slurm.node_states()))
     backend = SlurmBackend(cluster, LocalTransport(env=slurm.node_env()))
-    assert backend.session(node) == (head, f"sudo -iu {CLUSTER.job_user} ssh {node}")
+    ssh = f"exec ssh -F /etc/ssh/ssh_config {node}"
+    assert backend.session(node) == (head, account.run(CLUSTER.job_user, ssh, "sudo"))
 
 
 @pytest.mark.parametrize(
-    ("users", "shell", "to_node"),
-    [
-        ("directory", "sudo -iu ada", "sudo -iu ada ssh {}"),
-        ("local", "sudo -iu ada", "nodes of .* take no ssh from ada"),
-    ],
+    ("users", "to_node"),
+    [("directory", "exec ssh -F /etc/ssh/ssh_config {}"), ("local", "nodes of .* take no ssh from ada")],
 )
-def test_ssh_of_one_of_several_users(users: str, shell: str, to_node: str) -> None:
-    """Its own shell. Only ParallelCluster's directory gives it a key for the nodes."""
+def test_ssh_of_one_of_several_users(users: str, to_node: str) -> None:
+    """Its own account. Only ParallelCluster's directory gives it a key for the nodes."""
     ada = CLUSTER.model_copy(update={"users": users}).of_user("ada")
 
     class HeadNode(LocalTransport):
@@ -167,6 +166,6 @@ def test_ssh_of_one_of_several_users(users: str, shell: str, to_node: str) -> No
             return Result(LINES, "", 0)
 
     backend, node = SlurmBackend(ada, HeadNode()), "compute1-dy-trn-1"
-    assert backend.session() == (ada.head_node_id, shell)
+    assert backend.session() == (ada.head_node_id, account.shell("ada"))
     with pytest.raises(JobError, match=to_node) if users == "local" else contextlib.nullcontext():
-        assert backend.session(node) == (ada.head_node_id, to_node.format(node))
+        assert backend.session(node) == (ada.head_node_id, account.run("ada", to_node.format(node), "sudo"))

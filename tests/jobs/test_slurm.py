@@ -456,7 +456,7 @@ def test_another_user_of_the_head_node_gets_the_owners_name(tmp_path: Path) -> N
         done = completed([*plain, "bash"], input=text, env={**os.environ, "TRN_SHARED_ROOT": str(tmp_path)})
         assert done.returncode == NOT_THEIRS
         assert done.stderr == (
-            f"the jobs in {jobs} belong to {user}, and you are {user}. Run this as {user} (sudo -iu {user}), or give --ssm\n"
+            f"the jobs in {jobs} belong to {user}, and you are {user}. Run this as {user} (sudo -Hu {user} trn ...), or give --ssm\n"
         )
 
 

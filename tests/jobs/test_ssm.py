@@ -84,7 +84,7 @@ def test_what_needs_root_runs_as_root(cloud: SlurmBackend, ssm: SsmTransport, mo
     monkeypatch.setattr(SsmTransport, "_invoke", lambda self, text, time: sent.append(text) or invoke(self, text, time))
     assert cloud.run_as_root("echo done") == "done\n"
     assert ssm.run("echo done").stdout == "done\n"
-    assert ["runuser -l root " in text for text in sent] == [True, False]
+    assert ["trn root " in text for text in sent] == [True, False]
 
 
 def test_long_responses_are_paged(ssm: SsmTransport) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import gzip
 import re
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +23,9 @@ from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.jobs.test_slurm import log, script
 from tests.support import head_node, need
 from trainium_cdk import outputs, settings
-from trainium_cdk.jobs import SlurmBackend, SsmTransport, SubmitError, TransportError, UnknownJob
+from trainium_cdk.jobs import Script, SlurmBackend, SsmTransport, SubmitError, TransportError, UnknownJob, workdir
 from trainium_cdk.jobs.connect import connect
+from trainium_cdk.jobs.copy import Copy
 from trainium_cdk.operations.teardown.occupants import lines, occupants
 
 CLUSTER, BUCKET = "jobs-of-users", "trn-jobs-of-users"
@@ -116,6 +121,123 @@ def test_each_user_has_jobs_and_files_of_its_own(slurm: LocalSlurm, backend_of: 
     assert wait_until(lambda: not {hers.id, images.id} & {job.id for job in bob.list()}, 60, 0.2)  # they have ended
     with pytest.raises(UnknownJob):
         bob.status(hers.id)
+
+
+START_UP = (".bash_profile", ".bash_login", ".profile", ".bashrc", ".bash_logout", ".zshenv")
+
+
+@pytest.mark.parametrize("user", ["alice", "ubuntu"])
+def test_what_a_job_writes_into_start_up_files_does_not_run_on_the_head_node(
+    slurm: LocalSlurm, backend_of: As, user: str
+) -> None:
+    """`ubuntu` is the image's user, which gets the head node's credentials."""
+    backend = backend_of(user)
+    home = Path(backend.run_shared("pwd").strip())
+    before = {name: (home / name).read_bytes() for name in START_UP if (home / name).exists()}
+    body = f"cd {home}; for file in {' '.join(START_UP)}; do echo 'echo ran >> ~/planted' >> $file; done"
+    body += "; mkdir -p .local/bin bin; printf '#!/bin/sh\\necho ran >> ~/planted\\n' | tee bin/squeue .local/bin/squeue; chmod +x bin/* .local/bin/*"
+    try:
+        sent = backend.submit(script(body), "plant")
+        assert backend.wait(sent.id, 60).ok
+        slurm.run(["/usr/sbin/runuser", "-l", user, "-c", "true"])
+        assert (home / "planted").exists(), "a login shell runs it"
+        (home / "planted").unlink()
+        assert sent.id in {job.id for job in backend.list()}
+        assert backend.run_shared("id -un; echo $PATH").split()[0] == ("root" if user == "ubuntu" else user)
+        backend.submit(script("true"), "after")
+        assert not (home / "planted").exists()
+    finally:
+        for name in START_UP:
+            (home / name).write_bytes(before[name]) if name in before else (home / name).unlink()
+
+
+def credentials(backend: SlurmBackend, prefix: str = "") -> str:
+    """How a program gets credentials there: by the identity of the node, or not."""
+    return backend.run_shared(
+        f"{prefix} aws configure list 2>&1 | awk '$1 == \"access_key\" {{ print $NF }}'"
+    ).strip()
+
+
+@contextlib.contextmanager
+def command_lines(text: str) -> Iterator[list[str]]:
+    """The command lines on this machine that have a text, meanwhile."""
+    found: list[str] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.05):
+            for process in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    line = process.read_bytes().decode(errors="replace")
+                    found.extend([line] if text in line else [])
+
+    watch = threading.Thread(target=look)
+    watch.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        watch.join()
+
+
+def test_a_person_sends_a_folder_and_copies_files_without_an_identity_on_the_head_node(
+    local_aws: LocalAws, slurm: LocalSlurm, backend_of: As, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ParallelCluster's head node gives its credentials to root and to the image's user alone, its compute nodes to everyone."""
+    for name, value in local_aws.variables.items():
+        monkeypatch.setenv(name, value)
+    alice, image = backend_of("alice"), backend_of("ubuntu")
+    assert (credentials(image), credentials(alice)) == ("iam-role", "None")
+    assert credentials(alice, "srun -N1") == "iam-role"
+    for name in ("project", "data/deep", "back"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "project/run.sh").write_text("cat words.txt; id -un\n")
+    (tmp_path / "project/words.txt").write_text("here are words\n")
+    for number in range(300):  # so many that request and response are objects themselves
+        (tmp_path / f"data/deep/{'long' * 20}{number}").write_text(f"{number}\n")
+    sent: list[str] = []
+    invoke = SsmTransport._invoke
+    monkeypatch.setattr(SsmTransport, "_invoke", lambda self, text, time: sent.append(text) or invoke(self, text, time))
+    try:
+        with command_lines("X-Amz-") as seen:
+            job = Script.from_workdir(tmp_path / "project", "run.sh")
+            done = alice.submit(job, "folder")
+            assert set(done.stages) == {"train"}, "it was fetched at once"
+            assert alice.wait(done.id, 60).ok
+            assert "0: here are words\n0: alice\n" in log(alice, done.id)
+            assert [
+                one.existing for one in alice.submit_many([job, job.model_copy(update={"name": "b"})], "folder2")
+            ] == [False] * 2
+
+            copy = Copy(alice)
+            copy.upload(copy.plan_upload(tmp_path / "data", "/efs/trn-users/alice/data"))
+            copy.download(copy.plan_download("/efs/trn-users/alice/data", tmp_path / "back"))
+        assert {f.name: f.read_text() for f in (tmp_path / "back/deep").iterdir()} == {
+            f.name: f.read_text() for f in (tmp_path / "data/deep").iterdir()
+        }
+        # the addresses are secrets
+        assert seen == []
+        assert sent
+        assert not [text for text in sent if "base64 -d" in text and "EOF" in text and "X-Amz-" in unpacked(text)]
+        folder = Path(slurm.node_env()["TRN_SHARED_ROOT"] + done.directory)
+        assert not [file for file in folder.rglob("*") if file.is_file() and b"X-Amz-" in file.read_bytes()]
+        assert "X-Amz-" not in slurm.run(["scontrol", "-dd", "show", "job"]).stdout
+
+        # without them, or where they are refused, a node with an identity fetches
+        for addresses in ({}, {f"trees/{job.tree}.json": f"{local_aws.endpoint}/{BUCKET}/absent"}):
+            monkeypatch.setattr(workdir, "addresses", lambda _, given=addresses: given)
+            later = alice.submit(job)
+            assert set(later.stages) == {"prepare", "train"}
+            assert alice.wait(later.id, 120).ok
+    finally:
+        s3 = local_aws.client("s3")
+        for found in s3.list_objects_v2(Bucket=BUCKET).get("Contents", ()):
+            s3.delete_object(Bucket=BUCKET, Key=found["Key"])
+
+
+def unpacked(command: str) -> str:
+    """The script in the text of a Run Command."""
+    return gzip.decompress(base64.b64decode(command.partition("<<'EOF' || fail\n")[2].partition("\nEOF")[0])).decode()
 
 
 def test_whose_jobs_a_deletion_ends(backend_of: As) -> None:

@@ -258,7 +258,7 @@ def test_kubernetes_fetches_it_in_prepare(project: Path) -> None:
     found = render_eks(job, make_eks(fleet(queue="trn")), "t")
     assert found.plan.stages == ("prepare", "train")
     prepare, node = found.files["prepare.sh"].decode(), found.files["node.sh"].decode()
-    assert f'{CODE} {job.workdir.digest} "$job/code" || exit 4' in prepare
+    assert f'{CODE} {job.workdir.digest} "$job/code" "$mode" ||' in prepare
     assert 'cd "$job/code"' in node
 
 
@@ -280,7 +280,7 @@ def test_a_file_that_changes_meanwhile(local_aws: LocalAws, backend: SlurmBacken
 
 def test_the_program_on_nodes_names_what_is_wrong(tmp_path: Path) -> None:
     """Without the AWS CLI, and with a list that is no list."""
-    program = [sys.executable, "-c", shell.read("code.py").decode(), "s3://b/c", "0" * 64, str(tmp_path / "code")]
+    program = [sys.executable, "-c", shell.read("code.py").decode(), "s3://b/c", "0" * 64, str(tmp_path / "code"), "fetch"]
     done = completed(program, env={"PATH": str(tmp_path)})
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "the workdir cannot be fetched: [Errno 2] No such file or directory: 'aws'" in done.stderr

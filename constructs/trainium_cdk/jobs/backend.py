@@ -46,6 +46,8 @@ class Backend(Protocol[S]):
 
     ordered_logs: ClassVar[bool]
     """The lines of several nodes come in one order, so that an offset can be continued from."""
+    private_scripts: ClassVar[bool] = False
+    """Only the jobs' user can read a script of `run_shared` that is private, so that it may hold secrets."""
 
     cluster: ClusterOutputs
     sleep: Callable[[float], None] = staticmethod(time.sleep)
@@ -147,10 +149,11 @@ class Backend(Protocol[S]):
         """Cancel a job, and return its status. A job that has ended is not changed."""
         ...
 
-    def run_shared(self, script: str, *, image: str | None = "", folder: str = "") -> str:
+    def run_shared(self, script: str, *, image: str | None = "", folder: str = "", private: bool = False) -> str:
         """Run a bash script on a machine of the cluster with the shared file systems, as the jobs' user; its output.
 
         Args:
+            private: only that user may read the script, now and later. Only where `private_scripts`.
             image: of a pod; None: the cluster's training image. Default: a small one with a shell.
             folder: where the file system's root belongs to root, it is created before, for the jobs' user.
         """

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainium_cdk._aws import aws_errors_as, failures
 from trainium_cdk.errors import JobError, TransportError
-from trainium_cdk.jobs import quote, shell
+from trainium_cdk.jobs import presigned, quote, shell
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.jobs.shell import copying
 from trainium_cdk.outputs.contract import COPIES
@@ -254,7 +254,10 @@ class Copy:
         closed = (
             [f"{cluster.shared_dir}/{cluster.folder}/{name}" for name in _CLOSED] if what in ("have", "take") else []
         )
-        request = json.dumps({"do": what, "path": path, "places": cluster.mount_dirs, "not_in": closed, **fields})
+        reply, keys = secrets.token_hex(8), [str(one["key"]) for one in fields.get("objects", ())]
+        read, written = (keys, [reply]) if what == "take" else ([], [*keys, reply])
+        asked = {"do": what, "path": path, "places": cluster.mount_dirs, "not_in": closed, "reply": reply, **fields}
+        request = json.dumps(asked)
         with self._reaching_bucket(), self._objects() as objects:
             if len(request) > copying.INLINE:
                 one: Object = {"key": secrets.token_hex(8)}
@@ -262,26 +265,38 @@ class Copy:
                 key = f"{self._prefix}/{one['key']}"
                 self._s3.put_object(Bucket=self._bucket, Key=key, Body=request)
                 digest = hashlib.sha256(request.encode()).hexdigest()
-                request = json.dumps({"at": f"s3://{self._bucket}/{key}", "sha256": digest})
-            words = quote.words((shell.read("copying.py").decode(), request, f"s3://{self._bucket}/{self._prefix}"))
+                request = json.dumps({"at": one["key"], "sha256": digest, "reply": reply})
+                read.append(one["key"])
             printed = Patience(ONE_QUESTION, sleep=self._backend.sleep).ask(
-                lambda: self._backend.run_shared(f"exec python3 -c {words}", image=self._image, folder=folder)
+                lambda: self._run(request, read, written, folder)
             )
             found: dict[str, Any] = json.loads(printed.rpartition(copying.PRINTED)[2])
             if "at" in found:
-                objects.begun([{"key": found["sha256"]}])
-                found = json.loads(self._get({"key": found["sha256"]}, found["sha256"], quiet=True))
+                objects.begun([{"key": reply}])
+                found = json.loads(self._get({"key": reply}, str(found["sha256"]), quiet=True))
         if "refused" in found:
             raise JobError(found["refused"])
         return found
 
+    def _run(self, request: str, read: Sequence[str], written: Sequence[str], folder: str) -> str:
+        """The cluster's side, which may read and write these objects: by presigned addresses where a script can be private, and else (in a pod)
+        with its own identity."""
+        program = quote.words((shell.read("copying.py").decode(), f"s3://{self._bucket}/{self._prefix}"))
+        if not self._backend.private_scripts:
+            script = f"exec python3 -c {program} {quote.word(request)}"
+            return self._backend.run_shared(script, image=self._image, folder=folder)
+        addresses: dict[str, str] = {}
+        for key in read:
+            addresses[key] = presigned.presigned(self._s3, "get_object", self._bucket, f"{self._prefix}/{key}")
+        for key in written:
+            addresses[key] = presigned.presigned(self._s3, "put_object", self._bucket, f"{self._prefix}/{key}")
+        given = f"{request}\n{json.dumps(addresses)}"
+        script = f"printf %s {quote.word(given)} | python3 -I -c {program}"
+        return self._backend.run_shared(script, image=self._image, folder=folder, private=True)
+
     @cached_property
     def _s3(self) -> Any:
-        import boto3
-        from botocore.config import Config
-
-        config = Config(retries={"mode": "standard", "max_attempts": 5})
-        return boto3.client("s3", region_name=self._backend.cluster.region, config=config)
+        return presigned.presigning(self._backend.cluster.region)
 
     def _put(self, root: Path, entries: list[Entry], one: Object) -> str:
         with _refusals():

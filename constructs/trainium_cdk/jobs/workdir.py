@@ -26,6 +26,7 @@ from trainium_cdk._aws import code_and_message, describe_error, failures
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs.build_context import is_secret, leads_out
+from trainium_cdk.jobs.presigned import presigned, presigning
 from trainium_cdk.outputs.contract import CODE, CODE_DAYS
 
 if TYPE_CHECKING:
@@ -115,6 +116,28 @@ def deliver(plan: Plan) -> Sent | None:
     """Send a job's folder, if it has one, to the bucket of its cluster. Raises as `send` does."""
     workdir = getattr(plan.job, "workdir", None)
     return send(workdir, plan.cluster.bucket, plan.cluster.region) if workdir else None
+
+
+def addresses(plan: Plan) -> dict[str, str]:
+    """Presigned addresses of the objects of a job's folder, by their names below `PREFIX`; empty without a folder.
+
+    A head node gives its credentials to root and to the image's user only (ParallelCluster's `Imds.Secured`), so a person's submission fetches
+    the folder there by these. See `presigned`.
+
+    Raises:
+        TransportError: AWS cannot be reached, or does not allow it.
+    """
+    workdir, cluster = getattr(plan.job, "workdir", None), plan.cluster
+    if not workdir:
+        return {}
+    try:
+        s3 = presigning(cluster.region)
+        names = [f"trees/{workdir.digest}.json"]
+        tree = _get(s3, cluster.bucket, names[0]) or {}
+        names += [f"packs/{pack}.tar.gz" for pack in tree.get("packs", ())]
+        return {name: presigned(s3, "get_object", cluster.bucket, f"{PREFIX}{name}") for name in names}
+    except failures() as e:
+        raise TransportError(f"cannot read s3://{cluster.bucket}/{PREFIX}: {describe_error(e)}") from None
 
 
 def send(workdir: Workdir, bucket: str, region: str) -> Sent:

@@ -195,7 +195,7 @@ class ProcessBackend(Backend[ProcessSubmission]):
             os.killpg(int((self._jobs / id / "pid").read_text()), signal.SIGTERM)
         return self.status(id)
 
-    def run_shared(self, script: str, *, image: str | None = "", folder: str = "") -> str:
+    def run_shared(self, script: str, *, image: str | None = "", folder: str = "", private: bool = False) -> str:
         return subprocess.run(["bash", "-c", script], check=True, capture_output=True, text=True).stdout
 
     def logs(

@@ -35,7 +35,7 @@ fi
 : "${trn:?}"
 if [[ -d $trn/jobs && ! -w $trn/jobs ]]; then
   owner=$(stat -c %U "$trn/jobs")
-  printf '%s\n' "the jobs in $trn/jobs belong to $owner, and you are $(id -un). Run this as $owner (sudo -iu $owner), or give --ssm" >&2
+  printf '%s\n' "the jobs in $trn/jobs belong to $owner, and you are $(id -un). Run this as $owner (sudo -Hu $owner trn ...), or give --ssm" >&2
   exit 77
 fi
 # The jobs' directory belongs to the job's user, the root of a new file system to root.
@@ -441,8 +441,9 @@ EOF
 printf '%s\n' "$digest" > "$job/digest"
 
 # Fetching uses a separate node, and is skipped if everything is already fetched.
+declare -F addresses > /dev/null || addresses() { :; }
 code=0
-bash "$job/prepare.sh" "$job" check || code=$?
+bash "$job/prepare.sh" "$job" check 3< <(addresses) || code=$?
 case $code in
   0) ;;
   3) submit prepare ;;

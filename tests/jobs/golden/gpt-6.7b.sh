@@ -297,8 +297,9 @@ EOF
 printf '%s\n' "$digest" > "$job/digest"
 
 # Fetching uses a separate node, and is skipped if everything is already fetched.
+declare -F addresses > /dev/null || addresses() { :; }
 code=0
-bash "$job/prepare.sh" "$job" check || code=$?
+bash "$job/prepare.sh" "$job" check 3< <(addresses) || code=$?
 case $code in
   0) ;;
   3) submit prepare ;;

@@ -237,12 +237,19 @@ class Script(Job):
 
 def _fetch(workdir: Any, bucket: str) -> str:
     """Lines of `prepare` that put the folder's files into the job's. A head node does so itself, unless there are many."""
-    from trainium_cdk.outputs.contract import CODE  # not where kinds are only listed
+    from trainium_cdk.jobs.shell.code import LATER  # not where kinds are only listed
+    from trainium_cdk.outputs.contract import CODE
 
     later = 'if [ "$mode" = check ]; then exit 3; fi\n' if workdir.size > _AT_ONCE else ""
     address = quote.word(f"s3://{bucket}/{CODE}")
     return f"""if [ ! -d "$job/code" ]; then
-{later}python3 -c {quote.word(shell.read("code.py").decode())} {address} {workdir.digest} "$job/code" || exit 4
+{later}code=0
+python3 -I -c {quote.word(shell.read("code.py").decode())} {address} {workdir.digest} "$job/code" "$mode" || code=$?
+case $code in
+  0) ;;
+  {LATER}) exit {LATER} ;;
+  *) exit 4 ;;
+esac
 fi"""
 
 

@@ -169,7 +169,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
     def _until_ended(self, pods: Callable[[], Iterable[Object]]) -> None:
         until(lambda: not status.alive(pods()), _CANCEL_SECONDS, pause=0.3, sleep=self.sleep)
 
-    def run_shared(self, script: str, *, image: str | None = "", folder: str = "") -> str:
+    def run_shared(self, script: str, *, image: str | None = "", folder: str = "", private: bool = False) -> str:  # noqa: ARG002  it cannot be
         """Run a script in a pod on a system node; its output. Arguments as of `Backend.run_shared`.
 
         Raises:

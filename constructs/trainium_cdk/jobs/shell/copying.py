@@ -1,7 +1,10 @@
 """The files of `trn cp`, on both sides of the bucket: this machine imports this module, the cluster runs it as a program.
 
-copying.py REQUEST ADDRESS: the request is JSON, the objects are below that s3:// address. The response is printed. A large request or
-response is such an object: {"at": its address, "sha256": ...}. Runs with the Python of nodes and images (3.8 and newer).
+copying.py ADDRESS REQUEST: the request is JSON, the objects are below that s3:// address. The response is printed. A large request or
+response is such an object: {"at": its name, "sha256": ...}. Runs with the Python of nodes and images (3.8 and newer).
+
+copying.py ADDRESS: the request is the first line of the input. The rest is JSON: the objects' names, each with a presigned address, which is used
+instead of an identity of the node. Addresses are secrets: no message has one.
 
 An entry is a file: [name, size, mtime, mode, target of a link or ""]. A piece is [entry, offset, length]; an object of the bucket has one
 or more pieces, one after the other. A file that is not complete has a name of its own, which tells its source's size and time: the next
@@ -12,11 +15,15 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import http.client
 import json
 import os
 import stat
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +36,8 @@ INLINE = 10_000
 """Characters of a response that is printed, and of a request that is an argument."""
 AT_ONCE = 4
 """Objects in memory."""
+TRIES, SECONDS = 4, 60.0
+"""Of a request to a presigned address, and the longest time without an answer."""
 
 
 class Refused(Exception):
@@ -212,11 +221,58 @@ def _is_in(path: Path, folder: Path) -> bool:
     return Path(os.path.realpath(folder)) in (path, *path.parents)
 
 
-def respond(request: dict[str, Any], address: str, root: str = "") -> dict[str, Any]:
+class Bucket:
+    """The objects of a copy."""
+
+    def __init__(self, address: str, presigned: dict[str, str] | None = None) -> None:
+        """Args:
+        address: of the objects, s3://bucket/prefix.
+        presigned: addresses of single objects, by name. None: the AWS CLI, with the identity of this machine.
+        """
+        self._address, self._presigned = address, presigned
+
+    def fetch(self, name: str, digest: str) -> bytes:
+        """An object with that SHA-256."""
+        if self._presigned is None:
+            content = aws("s3", "cp", "--only-show-errors", f"{self._address}/{name}", "-")
+        else:
+            content = self._ask("GET", name, self._presigned.get(name, ""))
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise Refused(f"{self._address}/{name} is not what was sent: it was replaced or damaged")
+        return content
+
+    def store(self, name: str, content: bytes) -> str:
+        """Store an object; its SHA-256."""
+        if self._presigned is None:
+            aws("s3", "cp", "--only-show-errors", "-", f"{self._address}/{name}", content=content)
+        else:
+            self._ask("PUT", name, self._presigned.get(name, ""), content)
+        return hashlib.sha256(content).hexdigest()
+
+    def _ask(self, method: str, name: str, url: str, content: bytes | None = None) -> bytes:
+        """One request, which is repeated where S3 does not answer. No error has the address."""
+        if not url.startswith(("https://", "http://")):
+            raise Refused(f"there is no presigned address of {self._address}/{name}")
+        for attempt in range(TRIES):
+            request = urllib.request.Request(url, data=content, method=method)  # noqa: S310  checked above
+            try:
+                with urllib.request.urlopen(request, timeout=SECONDS) as found:  # noqa: S310
+                    answer: bytes = found.read()
+                    return answer
+            except (OSError, http.client.HTTPException) as e:
+                code = e.code if isinstance(e, urllib.error.HTTPError) else 500
+                if code < 500 or attempt + 1 == TRIES:
+                    late = ". Your credentials may have ended, or lack a permission there" if code == 403 else ""
+                    why = e if isinstance(e, OSError) else type(e).__name__
+                    raise Refused(f"{method} {self._address}/{name}: {why}{late}") from None
+            time.sleep(2**attempt)
+        return b""
+
+
+def respond(request: dict[str, Any], bucket: Bucket, root: str = "") -> dict[str, Any]:
     """The response to a request of the same version's client.
 
     Args:
-        address: of the objects, s3://bucket/prefix.
         root: goes before every path of the request.
     """
     path, what = _allowed(request, root), request["do"]
@@ -237,30 +293,16 @@ def respond(request: dict[str, Any], address: str, root: str = "") -> dict[str, 
     for group in _groups(request["objects"]):
         with ThreadPoolExecutor(AT_ONCE) as pool:
             if what == "take":
-                for one, content in zip(group, pool.map(lambda o: fetch(f"{address}/{o['key']}", o["sha256"]), group)):
+                for one, content in zip(group, pool.map(lambda o: bucket.fetch(o["key"], o["sha256"]), group)):
                     append(path, entries, one["pieces"], content)
             else:
-                digests += pool.map(lambda o: store(f"{address}/{o['key']}", read(path, entries, o["pieces"])), group)
+                digests += pool.map(lambda o: bucket.store(o["key"], read(path, entries, o["pieces"])), group)
     return {"sha256": digests}
 
 
 def _groups(objects: list[Any]) -> Iterator[list[Any]]:
     for first in range(0, len(objects), AT_ONCE):
         yield objects[first : first + AT_ONCE]
-
-
-def fetch(address: str, digest: str) -> bytes:
-    """An object with that SHA-256."""
-    content = aws("s3", "cp", "--only-show-errors", address, "-")
-    if hashlib.sha256(content).hexdigest() != digest:
-        raise Refused(f"{address} is not what was sent: it was replaced or damaged")
-    return content
-
-
-def store(address: str, content: bytes) -> str:
-    """Store an object; its SHA-256."""
-    aws("s3", "cp", "--only-show-errors", "-", address, content=content)
-    return hashlib.sha256(content).hexdigest()
 
 
 def aws(*arguments: str, content: bytes = b"") -> bytes:
@@ -274,20 +316,24 @@ def aws(*arguments: str, content: bytes = b"") -> bytes:
     return done.stdout
 
 
-def main(request: str, address: str) -> None:
-    asked = json.loads(request)
+def main(address: str, request: str = "") -> None:
+    presigned: dict[str, str] | None = None
+    if not request:
+        request, given = sys.stdin.read().split("\n", 1)
+        presigned = json.loads(given)
+    asked, bucket = json.loads(request), Bucket(address, presigned)
+    reply = asked["reply"]
     if "sha256" in asked:
-        asked = json.loads(fetch(asked["at"], asked["sha256"]))
+        asked = json.loads(bucket.fetch(asked["at"], asked["sha256"]))
     try:
-        response = respond(asked, address, os.environ.get("TRN_SHARED_ROOT", ""))
+        response = respond(asked, bucket, os.environ.get("TRN_SHARED_ROOT", ""))
     except Refused as e:
         response = {"refused": str(e)}
     except OSError as e:
         response = {"refused": f"{e.filename or 'the file system'}: {e.strerror}"}
     text = json.dumps(response)
     if len(text) > INLINE:
-        at = f"{address}/{hashlib.sha256(text.encode()).hexdigest()}"
-        text = json.dumps({"at": at, "sha256": store(at, text.encode())})
+        text = json.dumps({"at": reply, "sha256": bucket.store(reply, text.encode())})
     print(PRINTED + text)
 
 

@@ -3,6 +3,6 @@
 : "${trn:?}"
 if [[ -d $trn/jobs && ! -w $trn/jobs ]]; then
   owner=$(stat -c %U "$trn/jobs")
-  printf '%s\n' "the jobs in $trn/jobs belong to $owner, and you are $(id -un). Run this as $owner (sudo -iu $owner), or give --ssm" >&2
+  printf '%s\n' "the jobs in $trn/jobs belong to $owner, and you are $(id -un). Run this as $owner (sudo -Hu $owner trn ...), or give --ssm" >&2
   exit 77
 fi

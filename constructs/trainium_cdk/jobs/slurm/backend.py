@@ -17,7 +17,7 @@ from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.jobs.slurm import batch, logs, snapshot
 from trainium_cdk.jobs.slurm.logs import Piece
 from trainium_cdk.jobs.slurm.snapshot import Snapshot
-from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN
+from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN, with_addresses
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result, Transport
 from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, Whole, settings_in
 from trainium_cdk.jobs.status import whole as number
@@ -37,6 +37,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     """
 
     ordered_logs = True
+    private_scripts = True
     cluster: SlurmCluster
 
     def __init__(
@@ -87,7 +88,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return Submitted(submission.id, bool(answer["existing"]), stages, submission.directory, again, sent)
 
     def _send(self, submission: SlurmSubmission) -> Result:
-        result = self.transport.run(submission.text, timeout=300, private=bool(submission.plan.job.env))
+        result = self._run([submission], submission.text)
         if _unfinished(result):
             token = submission.id.removeprefix(f"{submission.plan.job.label}-")
             raise _no_end(result)(
@@ -113,7 +114,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     ) -> None:
         """Send what has no outcome yet, and add the outcomes. Raises a TransportError if one is still missing."""
         part = [one for one in part if one.id not in outcomes]
-        result = self.transport.run(batch.script(part), timeout=300, private=any(one.plan.job.env for one in part))
+        result = self._run(part, batch.script(part))
         ended = dict(batch.results(result.stdout))
         if not ended and not _unfinished(result):  # refused before the first job
             ended = {one.id: result for one in part}
@@ -131,6 +132,16 @@ class SlurmBackend(Backend["SlurmSubmission"]):
                 f"{len(missing)} of {len(part)} jobs are not submitted to {self.cluster.cluster_name} yet ({missing[0].id} is the first): "
                 f"{_last_words(last)}. Submit them all again with the same token: each is submitted only once"
             )
+
+    def _run(self, submissions: Sequence[SlurmSubmission], text: str) -> Result:
+        addresses: dict[str, str] = {}
+        trees = {tree: one.plan for one in submissions if (tree := getattr(one.plan.job, "tree", ""))}
+        for plan in trees.values():
+            from trainium_cdk.jobs import workdir
+
+            addresses |= workdir.addresses(plan)
+        private = bool(addresses) or any(one.plan.job.env for one in submissions)
+        return self.transport.run(with_addresses(text, addresses), timeout=300, private=private)
 
     @staticmethod
     def _deliver(submission: SlurmSubmission) -> Sent | None:
@@ -177,13 +188,13 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     def cancel(self, id: str) -> JobStatus:
         return self._one(id, snapshot.ask_cancel(self.cluster, self._known(id)))
 
-    def run_shared(self, script: str, *, image: str | None = "", folder: str = "") -> str:  # noqa: ARG002  as it is
+    def run_shared(self, script: str, *, image: str | None = "", folder: str = "", private: bool = False) -> str:  # noqa: ARG002  as it is
         """Run a script on the head node; its output.
 
         Raises:
             TransportError: the head node cannot be reached, or the script failed.
         """
-        return self._output(self.transport.run(script, timeout=600))
+        return self._output(self.transport.run(script, timeout=600, private=private))
 
     def run_as_root(self, script: str) -> str:
         """The same as root, where Run Command is used: its agent is root, and the jobs' user may have no sudo (`pcluster.sudo`)."""
@@ -210,10 +221,10 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         as of `Backend.session`."""
         target = self.transport.instance or self.cluster.head_node_id
         from trainium_cdk.jobs import quote
+        from trainium_cdk.jobs.slurm import account
 
-        shell = f"sudo -iu {quote.word(self.cluster.job_user)}"
         if node is None:
-            return target, shell if self.cluster.for_person else ""
+            return target, account.shell(self.cluster.job_user) if self.cluster.for_person else ""
         found = named_node(self.nodes(), node)
         if not found.on:
             raise JobError(f"node {node} is {found.state}: it starts when a job needs it")
@@ -222,7 +233,8 @@ class SlurmBackend(Backend["SlurmSubmission"]):
                 f"nodes of {self.cluster.cluster_name} take no ssh from {self.cluster.job_user}. `trn shell JOB` opens a shell on the nodes of a job; "
                 "or install a key with bootstrap.scripts"
             )
-        return target, f"{shell} ssh {quote.word(node)}"
+        # not that user's configuration of ssh, which may name programs to start here
+        return target, account.run(self.cluster.job_user, f"exec ssh -F /etc/ssh/ssh_config {quote.word(node)}", "sudo")
 
     def logs(
         self,

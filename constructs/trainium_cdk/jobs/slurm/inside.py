@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.sessions import terminal
+from trainium_cdk.jobs.slurm import account
 from trainium_cdk.jobs.slurm.transport import Transport
 from trainium_cdk.jobs.status import JobStatus
 from trainium_cdk.outputs import SlurmCluster
@@ -75,5 +76,4 @@ def execute(cluster: SlurmCluster, transport: Transport, status: JobStatus, node
     line = f"{one_node(status, node)} --pty {quote.words(command)}"
     if not transport.instance:
         return subprocess.run(["bash", "-c", line], check=False).returncode
-    there = f"sudo -iu {quote.word(cluster.job_user)} bash -c {quote.word(line)}"
-    return terminal(transport.instance, cluster.region, there)
+    return terminal(transport.instance, cluster.region, account.run(cluster.job_user, line, "sudo"))

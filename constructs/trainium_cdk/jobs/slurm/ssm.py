@@ -21,6 +21,7 @@ from trainium_cdk._aws import code_and_message, credentials_error, describe_erro
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.patience import Patience
+from trainium_cdk.jobs.slurm import account
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result, unpack
 from trainium_cdk.outputs.contract import PAYLOADS, RESPONSES
 
@@ -56,7 +57,7 @@ trap 'rm -rf "$d"; exit 143' TERM INT HUP
 fail() {{ rm -rf "$d"; exit 1; }}
 {payload}
 gunzip -t "$d/in" || fail
-{check}gunzip -c "$d/in" | runuser -l {user} -c 'exec bash <(cat) < /dev/null' > "$d/out" 2> "$d/err"
+{check}gunzip -c "$d/in" | {as_user} > "$d/out" 2> "$d/err"
 code=$?{checked}
 gzip -c "$d/out" | base64 -w 0 > "$d/o"
 size=$(wc -c < "$d/o")
@@ -175,7 +176,8 @@ class SsmTransport:
         refusal = f"there is no user {self._user} on {self._instance}, or it is an account of the system. Correct --user, or add the user and deploy"
         check = _PERSON.format(user=user, refusal=quote.word(refusal), code=NOT_THEIRS) if self._person else ""
         checked = "\nfi" if check else ""
-        command = _WRAPPER.format(payload=payload, user=user, check=check, checked=checked, first=FIRST_PAGE)
+        as_user = account.run(self._user, "exec bash --noprofile --norc <(cat) < /dev/null", "runuser")
+        command = _WRAPPER.format(payload=payload, as_user=as_user, check=check, checked=checked, first=FIRST_PAGE)
         response = self._invoke(command, timeout)
         header = _HEADER.search(response)
         if header is None:

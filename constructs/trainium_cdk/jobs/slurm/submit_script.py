@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, get_args
@@ -299,8 +300,9 @@ fi
 """
 
 _PREPARE = """# Fetching uses a separate node, and is skipped if everything is already fetched.
+declare -F addresses > /dev/null || addresses() { :; }
 code=0
-bash "$job/prepare.sh" "$job" check || code=$?
+bash "$job/prepare.sh" "$job" check 3< <(addresses) || code=$?
 case $code in
   0) ;;
   3) submit prepare ;;
@@ -308,6 +310,14 @@ case $code in
   *) die "prepare.sh failed while it checked what is already fetched" ;;
 esac
 """
+
+
+def with_addresses(text: str, addresses: Mapping[str, str]) -> str:
+    """A submission with presigned addresses of its workdir's objects. They are no part of the job's files, of its environment or of a command
+    line: `prepare.sh` reads them from a pipe."""
+    if not addresses:
+        return text
+    return f"addresses() {{ printf %s {quote.word(json.dumps(addresses))}; }}\n{text}"
 
 
 def submit_script(

@@ -62,7 +62,7 @@ class Transport(Protocol):
         ...
 
     def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
-        """Run a bash script as the jobs' user, in an environment like that of a login shell.
+        """Run a bash script as the jobs' user, with the variables of the node's login shells, and without that user's own start-up files.
 
         Args:
             timeout: seconds.
