@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
-import sys
 from pathlib import Path
 
 from reference import commands, constructs, environment, messages
@@ -55,4 +55,6 @@ def write(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]).resolve())
+    parser = argparse.ArgumentParser(prog="python -m reference", description="Write every page of the site as Markdown.")
+    parser.add_argument("folder", type=Path, help="It is emptied first.")
+    write(parser.parse_args().folder.resolve())
