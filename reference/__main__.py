@@ -55,6 +55,8 @@ def write(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m reference", description="Write every page of the site as Markdown.")
+    parser = argparse.ArgumentParser(
+        prog="python -m reference", description="Write every page of the site as Markdown."
+    )
     parser.add_argument("folder", type=Path, help="It is emptied first.")
     write(parser.parse_args().folder.resolve())
