@@ -15,6 +15,7 @@ from trainium_cdk.checks.live.account import OLDEST_BOOTSTRAP
 from trainium_cdk.checks.live.secrets import Secret
 
 IMAGE = "pcluster: {custom_ami: ami-0123456789abcdef0}"
+ADDRESS = "pcluster: {head: {subnet: public, elastic_ip: 203.0.113.10}}"
 KEY = "pcluster: {head: {subnet: public, ssh: {from_cidrs: [203.0.113.0/24], key_name: mine}}}"
 PCLUSTER = "ParallelCluster 3.16.1 on ubuntu2404"
 EKS = "eks: {version: '1.34'}"
@@ -137,6 +138,10 @@ TABLE = [
     Case("key-pair", KEY, "rsa", [("error", "ubuntu2404 does not support rsa keys", "[environment.yaml:1]")]),
     Case("key-pair", KEY.replace("{head", "{os: alinux2023, head"), "rsa", [("ok",)]),
     Case("key-pair", KEY, None, [("error", "create-key-pair --key-name mine --key-type ed25519")]),
+    Case("head-address", ADDRESS, {"AllocationId": "eipalloc-1"}, [("ok", "address 203.0.113.10", "it is free")]),
+    Case("head-address", ADDRESS, {"AllocationId": "eipalloc-1", "AssociationId": "eipassoc-1", "InstanceId": "i-1"},
+         [("warning", "i-1", "ParallelCluster would take it from there")]),
+    Case("head-address", ADDRESS, None, [("error", "it is not an Elastic IP address of this account in us-east-1")]),
     Case("secrets", DIRECTORY, {SECRET: Secret({}, {})}, [("ok", "secret d-AbCdEf", "its value is not read"), ("info", "not checked: whether nodes reach its port")]),
     Case("secrets", DIRECTORY, {SECRET: Secret(None, {})}, [("error", "does not exist in us-east-1", "[environment.yaml:1]"), ("info",)]),
     Case("secrets", DIRECTORY, {SECRET: Secret({"DeletedDate": 1}, {})}, [("error", "scheduled for deletion", "restore-secret --secret-id arn:aws"), ("info",)]),

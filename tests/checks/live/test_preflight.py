@@ -210,6 +210,10 @@ def test_keys_images_roles_and_buckets(aws: LocalAws, made: Seeded) -> None:
     assert "does not support rsa keys" in wrong(report(ssh.replace("KEY", made.rsa_key_name)))["key-pair"]
     assert "this key pair does not exist in us-east-1" in wrong(report(ssh.replace("KEY", "missing")))["key-pair"]
     assert wrong(report(ssh.replace("KEY", made.key_name))) == {}
+    own = aws.client("ec2", "us-east-1").allocate_address(Domain="vpc")["PublicIp"]
+    address = "pcluster: {{head: {{subnet: public, elastic_ip: {}}}}}"
+    assert "head-address" not in wrong(report(address.format(own)))
+    assert "is not an Elastic IP address of this account" in wrong(report(address.format("192.0.2.1")))["head-address"]
     assert (
         "it does not exist in us-east-1, or this account may not use it"
         in wrong(report("pcluster: {custom_ami: ami-00000000000000bad}"))["images"]
@@ -298,6 +302,8 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
     secret = local_aws.client("secretsmanager").create_secret(Name="directory", SecretString="x", KmsKeyId=key)["ARN"]
     directory = f"{{domain_name: c, domain_addr: 'ldaps://c', read_only_user: cn=r, password_secret: '{secret}'}}"
     text = text.replace("pcluster:\n", f"pcluster:\n  directory_service: {directory}\n")
+    address = local_aws.client("ec2").allocate_address(Domain="vpc")["PublicIp"]
+    text = text.replace("subnet: public,", f"subnet: public, elastic_ip: {address},", 1)
     iam, account = local_aws.client("iam"), "arn:aws:iam::000000000000"
     iam.create_role(RoleName="Lab", Path="/team/", AssumeRolePolicyDocument="{}")
     iam.create_user(UserName="ada")

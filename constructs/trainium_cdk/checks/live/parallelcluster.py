@@ -9,6 +9,7 @@ from trainium_cdk.checks.live import secrets
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.images import images, is_past
 from trainium_cdk.checks.live.model import Check, Found, Subject, Target
+from trainium_cdk.settings.base import is_placeholder
 
 IMAGE_NAMES = {
     "ubuntu2204": "ubuntu-2204-lts-hvm-x86_64",
@@ -41,6 +42,33 @@ def evaluate_key_pair(target: Target, kind: str | None) -> Found:
 def fetch_key_pair(target: Target, aws: Aws) -> str | None:
     pair = aws.first("ec2:DescribeKeyPairs", "KeyPairs", KeyNames=[_key_name(target)])
     return str(pair["KeyType"]) if pair else None
+
+
+def evaluate_address(target: Target, found: dict[str, Any] | None) -> Found:
+    address = target.env.pcluster.head.elastic_ip
+    subject = target.about(f"address {address}", "pcluster", "head", "elastic_ip")
+    if found is None:
+        reason = f"it is not an Elastic IP address of this account in {target.env.region}"
+        yield subject.error("none", reason, "write one of `aws ec2 describe-addresses`, or remove elastic_ip")
+    elif found.get("AssociationId"):
+        reason = (
+            "it is in use; ParallelCluster would take it from there, unless this cluster's head node has it already"
+        )
+        yield subject.warning(str(found.get("InstanceId") or "in use"), reason, "write one that is free")
+    else:
+        yield subject.ok(str(found["AllocationId"]), "it is free")
+
+
+def fetch_address(target: Target, aws: Aws) -> dict[str, Any] | None:
+    wanted = target.env.pcluster.head.elastic_ip
+    addresses = aws("ec2:DescribeAddresses").get("Addresses", [])  # the request of address-quota
+    return next((each for each in addresses if each.get("PublicIp") == wanted), None)
+
+
+def _has_address(target: Target) -> bool:
+    """Whether the environment names an address; a token's value is not known here."""
+    address = target.env.pcluster.head.elastic_ip
+    return bool(address) and not is_placeholder(str(address))
 
 
 def _built_by_parallelcluster(target: Target, image: dict[str, Any], subject: Subject) -> Found:
@@ -101,5 +129,6 @@ CHECKS: tuple[Check[Any], ...] = (
     images(_built_by_parallelcluster),
     Check("parallelcluster", ("ec2:DescribeImages",), fetch_parallelcluster, evaluate_parallelcluster, _official_image),
     Check("key-pair", ("ec2:DescribeKeyPairs",), fetch_key_pair, evaluate_key_pair, lambda t: bool(_key_name(t))),
+    Check("head-address", ("ec2:DescribeAddresses",), fetch_address, evaluate_address, _has_address),
     *secrets.CHECKS,
 )

@@ -85,7 +85,7 @@ class SlurmInventory(AnySlurm):
             key=("pcluster", "head", "instance_type"),
             instance_type=head.instance_type,
             addresses=int(head.subnet == "private"),
-            public_addresses=int(head.subnet == "public"),
+            public_addresses=int(head.subnet == "public" and not head.elastic_ip),
             volume_gib=head.root_volume_gib,
         )
         yield from super().others()
