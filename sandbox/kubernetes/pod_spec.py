@@ -70,6 +70,19 @@ def devices(pod: Object, container: Object) -> dict[str, str]:
     return {"TRN_SANDBOX_DEVICES": f"*={limits[names.device]}x{cores}x{limits.get(names.efa, 0)}"}
 
 
+_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+
+
+def memory_limit(container: Object) -> int | None:
+    """Bytes of memory that a container may use; None without a limit.
+
+    >>> memory_limit({"resources": {"limits": {"memory": "64Mi"}}})
+    67108864
+    """
+    found = str(container.get("resources", {}).get("limits", {}).get("memory", ""))
+    return int(found[:-2]) * _UNITS[found[-2:]] if found[-2:] in _UNITS else int(found) if found.isdigit() else None
+
+
 def command(container: Object, env: Mapping[str, str]) -> list[str]:
     """Command and arguments; empty if only the image defines them."""
     if "command" not in container:

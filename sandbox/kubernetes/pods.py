@@ -78,7 +78,7 @@ class Pods:
     def _end(self, uid: str, metadata: Object, grace: float) -> None:
         running = self._running.get(uid)
         if running is not None:
-            running.end(min(grace, 10.0))
+            running.end(grace)
             running.join(60.0)
         with contextlib.suppress(ApiError, OSError):
             path = path_of("v1", "Pod", metadata["name"], metadata["namespace"])

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from sandbox.kubernetes.api import Api, ApiError, Object, path_of, retry
 from sandbox.kubernetes.logs import LogWriter
 
 _RESTART_PAUSE = 1.0
+_MEMORY_PAUSE = 0.3
 SHARED = "shared"
 """In a pod's folder: its persistent volumes at the places that it mounts them."""
 
@@ -52,6 +54,7 @@ class Running:
         self._lock = threading.Lock()
         self._processes: list[subprocess.Popen[str]] = []
         self._ending = threading.Event()
+        self._full: set[str] = set()
         self._statuses: dict[str, Object] = {}
         self._since = _now()
         self._thread = threading.Thread(target=self._live, daemon=True)
@@ -104,7 +107,7 @@ class Running:
             ended = {
                 "exitCode": code,
                 **({"message": message} if message else {}),
-                "reason": "Completed" if code == 0 else "Error",
+                "reason": "OOMKilled" if container["name"] in self._full else "Completed" if code == 0 else "Error",
                 "startedAt": began,
                 "finishedAt": _now(),
             }
@@ -136,6 +139,7 @@ class Running:
             ]
             for reader in readers:
                 reader.start()
+            threading.Thread(target=self._limit, args=(container, process), daemon=True).start()
             code = process.wait()
             with contextlib.suppress(ProcessLookupError):  # a container ends with its first process
                 os.killpg(process.pid, signal.SIGKILL)
@@ -147,6 +151,18 @@ class Running:
             return 128
         finally:
             log.close()
+
+    def _limit(self, container: Object, process: subprocess.Popen[str]) -> None:
+        """Kill a container that uses more memory than its limit, all of its programs at once, as the kernel does (kubelet since 1.28)."""
+        if not (most := pod_spec.memory_limit(container)):
+            return
+        while process.poll() is None:
+            if memory_of(process.pid) > most:
+                self._full.add(container["name"])
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                return
+            time.sleep(_MEMORY_PAUSE)
 
     def _termination_message(self, container: Object) -> Path:
         """The file for the container's termination message."""
@@ -283,6 +299,17 @@ class Running:
             retry(lambda: self._api.patch_status(self._path, self._metadata["uid"], status))
         if phase in ("Succeeded", "Failed"):
             shutil.rmtree(self._folder / "root", ignore_errors=True)
+
+
+def memory_of(process: int) -> int:
+    """Bytes of memory that a process and its descendants use, without files that they map."""
+    try:
+        proc = Path("/proc", str(process))
+        _, resident, shared, *_ = map(int, (proc / "statm").read_text().split())
+        children = (proc / "task" / str(process) / "children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return (resident - shared) * os.sysconf("SC_PAGESIZE") + sum(memory_of(int(child)) for child in children)
 
 
 def _copy(stream: Any, log: LogWriter, kind: str) -> None:

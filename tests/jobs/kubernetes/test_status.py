@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.jobs.kubernetes import status
+from trainium_cdk.jobs.kubernetes import pods, status
 from trainium_cdk.jobs.kubernetes.names import (
     AFTER,
     AFTER_LABEL,
@@ -263,3 +263,84 @@ def test_a_users_changes_to_a_job_affect_only_its_own_row(annotation: str) -> No
     assert [stage.name for stage in found.stages] == [TRAIN]
     assert found.nodes <= 10_000
     assert found.to_dict()["state"] == "RUNNING"
+
+
+KILLED = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-11-24T07:10:00Z"}
+MORE = {"exitCode": 1, "reason": "Error", "finishedAt": "2026-11-24T07:09:59Z"}
+SMALLER = "Use fewer data loader workers or compiler processes, a smaller batch, or an instance type with more memory"
+
+
+@pytest.mark.parametrize("said", [{"reason": "OOMKilled"}, {"reason": "Error", "message": "out of memory\n"}])
+def test_a_pod_whose_memory_was_full(said: dict[str, str]) -> None:
+    """By the kernel, which kills all of a container's programs, or by the container itself, where the kernel has killed one of them."""
+    found = seen("", 137, 1)
+    for pod, ended in zip(found.pods, ({**KILLED, **said}, MORE), strict=True):
+        pod["status"]["containerStatuses"][0]["state"]["terminated"] = ended
+        pod["spec"]["containers"] = [{"name": TRAIN, "resources": {"limits": {"memory": "450Gi"}}}]
+    [stage] = status.status(found).stages
+    assert (stage.state, stage.reason) == (
+        "RUNNING",
+        f"was killed: it needed more than its 450 GiB of memory. {SMALLER}; ends",
+    )
+    failed = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "FailJobSetFailurePolicyAction",
+        "message": "",
+        "lastTransitionTime": None,
+    }
+    found.job["status"]["conditions"] = [failed]
+    [stage] = status.status(found).stages
+    assert (stage.state, stage.exit_code, stage.failed_node) == ("OUT_OF_MEMORY", 137, 0)
+    assert stage.reason == f"was killed: it needed more than its 450 GiB of memory. {SMALLER}"
+
+
+def test_the_compiler_whose_memory_was_full() -> None:
+    found = seen(FINAL, None, stages=("precompile", TRAIN))
+    [pod] = found.pods
+    pod["status"] = {"initContainerStatuses": [{"name": "precompile", "state": {"terminated": KILLED}}]}
+    pod["spec"] |= {"containers": [], "initContainers": [{"name": "precompile"}]}
+    compiled, trained = status.status(found).stages
+    assert (compiled.state, compiled.reason) == (
+        "OUT_OF_MEMORY",
+        f"was killed: it needed more than its memory. {SMALLER}",
+    )
+    assert (trained.state, trained.reason) == ("CANCELLED", "did not run: precompile did not complete")
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_what_prepares_and_whose_memory_was_full(over: bool) -> None:
+    """The setting to raise is named."""
+    found = seen("", stages=("prepare", TRAIN))
+    found.job["metadata"]["labels"] = {AFTER_LABEL: "run-prepare"}
+    spec = {**pods.ON_SYSTEM, "containers": [{"name": "prepare", "resources": {"limits": {"memory": "4096Mi"}}}]}
+    labels = {TASK_LABEL: "prepare"}
+    pod = {
+        "metadata": {"labels": labels},
+        "spec": spec,
+        "status": {"containerStatuses": [{"name": "prepare", "state": {"terminated": KILLED}}]},
+    }
+    ended = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "PodFailurePolicy",
+        "message": "exit code 137 matching FailJob",
+    }
+    prepare = {"status": {"conditions": [ended] if over else []}}
+    first, then = status.status(status.Seen(found.job, [pod], prepare)).stages
+    reason = "was killed: it needed more than its 4 GiB of memory. Raise eks.prepare_memory_gib and deploy, then start it again"
+    assert (first.state, first.reason) == (("OUT_OF_MEMORY", reason) if over else ("RUNNING", f"{reason}; ends"))
+    assert then.state == ("CANCELLED" if over else "PENDING")
+
+
+def test_an_evicted_pod_may_run_again() -> None:
+    """It ends with the same code."""
+    found = seen("", 137, None)
+    found.pods[0]["status"]["conditions"] = [
+        {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": ""}
+    ]
+    [stage] = status.status(found).stages
+    assert (stage.state, stage.reason) == (
+        "RUNNING",
+        "its pod on node n0 is ended: EvictionByEvictionAPI:; ends or starts again",
+    )

@@ -23,6 +23,15 @@ HOME = "/home/trn"
 GRACE_SECONDS = 60
 
 
+MEMORY_FULL: tuple[Object, ...] = (
+    # its node is lost, or a pod is evicted: another attempt may run
+    {"action": "Count", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    # SIGKILL without that: the next attempt would need as much memory. `pod.sh` leaves this code to such an end
+    {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [137]}},
+)
+"""Rules of a batch Job's failure policy, behind its own: a container whose memory was full ends the Job."""
+
+
 class Resources(NamedTuple):
     """What a container requests, and the most that it may use."""
 
@@ -34,9 +43,14 @@ class Resources(NamedTuple):
         return cls(amounts, amounts)
 
     @classmethod
-    def of(cls, helper: Helper) -> Resources:
-        """Of a pod on the system nodes: CPU has no limit, so that it uses what others leave."""
-        return cls({"cpu": f"{helper.cpu}m", "memory": f"{helper.memory}Mi"}, {"memory": f"{helper.limit}Mi"})
+    def of(cls, helper: Helper, gib: int | None = None) -> Resources:
+        """Of a pod on the system nodes: CPU has no limit, so that it uses what others leave.
+
+        Args:
+            gib: the most memory, instead of the default.
+        """
+        most = gib * 1024 if gib else helper.limit
+        return cls({"cpu": f"{helper.cpu}m", "memory": f"{helper.memory}Mi"}, {"memory": f"{most}Mi"})
 
 
 def prepare(cluster: EksCluster, fetches: Fetches) -> Resources:

@@ -43,7 +43,9 @@ def pod(
     from trainium_cdk.catalog.pods import pods as known  # slow to load, for those who only look
 
     size = known().helpers.tensorboard if kind == "tensorboard" else known().helpers.reader
-    main = pods.container("main", image, command, resources=pods.Resources.of(size), mounts=volumes.mounts)
+    main = pods.container(
+        "main", image, command, resources=pods.Resources.of(size, cluster.prepare_memory_gib), mounts=volumes.mounts
+    )
     if port:
         main["ports"] = [{"containerPort": port}]
     first = [pods.folder(cluster, image, volumes, literal(folder))] if folder else []
@@ -87,6 +89,8 @@ def run(api: Api, cluster: EksCluster, script: str, *arguments: str, image: str 
         output = b"".join(api.log(name, "main"))
     finally:
         api.delete("Pod", name)
+    if full := status.memory_full(ended, "main"):
+        raise TransportError(f"pod {name} {full}")
     if ended["status"]["phase"] == "Failed":
         raise TransportError(f"pod {name} failed: {output[-600:].decode(errors='replace').strip() or 'no output'}")
     return output

@@ -274,9 +274,9 @@ def _jobset(
 
 
 def _ends(container: str, operator: str, codes: Iterable[int]) -> Object:
-    """The policy of a batch Job that fails at once with these exit codes."""
+    """The policy of a batch Job that fails at once with these exit codes, or if its memory was full."""
     exits = {"containerName": container, "operator": operator, "values": sorted(codes)}
-    return {"rules": [{"action": "FailJob", "onExitCodes": exits}]}
+    return {"rules": [{"action": "FailJob", "onExitCodes": exits}, *pods.MEMORY_FULL]}
 
 
 def _restarts(fitted: Plan) -> int:

@@ -24,7 +24,10 @@ Object = dict[str, Any]
 KEPT_SECONDS = 86_400
 _ATTEMPTS = 3
 _REFUSED: Object = {
-    "rules": [{"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [4]}}]
+    "rules": [
+        {"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [4]}},
+        *pods.MEMORY_FULL,
+    ]
 }
 """Exit code 4 is permanent: the Job is not retried."""
 _OWNER = "batch.kubernetes.io/controller-uid"
@@ -232,6 +235,8 @@ def run(
                 break
         else:
             if ended:
+                if full := next((text for pod in pods if (text := status.memory_full(pod, "main"))), ""):
+                    say(f"{name} {full}")
                 return bool(ended["type"] == "Complete")
             if (why := status.why_pending(pods[-1:], "main")) not in told:
                 told.add(why)

@@ -29,6 +29,7 @@ from trainium_cdk.jobs.kubernetes.names import (
 )
 from trainium_cdk.jobs.kubernetes.scripts import FINAL, TIMED_OUT
 from trainium_cdk.jobs.status import ACTIVE, Expected, JobStatus, Stage, checkpoints_in, whole
+from trainium_cdk.outputs import ROLE_LABEL
 
 Object = dict[str, Any]
 
@@ -237,7 +238,7 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
     running = [s["running"] for s in states if "running" in s]
     over = [s["terminated"] for s in states if "terminated" in s]
     bad = [
-        {**t, "node": index(p)}
+        {**t, "node": index(p), "full": memory_full(p, name)}
         for p, s in zip(mine, states, strict=True)
         if (t := s.get("terminated")) and t.get("exitCode") != 0
     ]
@@ -252,7 +253,8 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
             failure = _failure(bad) if bad else {"state": "FAILED", "reason": _cut(why["message"])}
             return replace(base, ended=finished, **failure)
         if bad:
-            return replace(base, state="RUNNING", reason=f"{_failure(bad)['reason']}; ends or starts again")
+            failure = _failure(bad)
+            return replace(base, state="RUNNING", reason=f"{failure['reason']}; {_next(failure['state'])}")
     if name == "precompile" and any(_code(p, TRAIN) == NOT_COMPILED for p in mine):
         return replace(
             base, state="FAILED", reason="did not compile: see its log", exit_code=NOT_COMPILED, ended=finished
@@ -289,15 +291,40 @@ def _code(pod: Object, name: str) -> int | None:
 
 def _failure(bad: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     # the first failure stopped the others
-    first = min(bad, key=lambda t: (seconds(t.get("finishedAt")) or 0, t.get("exitCode") == 143))
-    code, reason, node = first.get("exitCode"), str(first.get("reason", "")), first["node"]
+    first = min(bad, key=lambda t: (not t["full"], seconds(t.get("finishedAt")) or 0, t.get("exitCode") == 143))
+    code, node = first.get("exitCode"), first["node"]
     if code == TIMED_OUT:
         return {"state": "TIMEOUT", "reason": "reached its time limit", "exit_code": code}
-    if reason == "OOMKilled":
-        return {"state": "OUT_OF_MEMORY", "reason": "was killed: out of memory", "exit_code": code, "failed_node": node}
+    if full := first["full"]:
+        return {"state": "OUT_OF_MEMORY", "reason": full, "exit_code": code, "failed_node": node}
     if found := re.search(r"exit code (\d+)\s*$", str(first.get("message", ""))):
         code = int(found[1])  # the script's own exit code
     return {"state": "FAILED", "reason": f"exit code {code}", "exit_code": code, "failed_node": node}
+
+
+def _next(state: str) -> str:
+    """What happens after a failure of one pod: Kubernetes has not decided yet."""
+    return "ends" if state == "OUT_OF_MEMORY" else "ends or starts again"
+
+
+def memory_full(pod: Object, name: str) -> str:
+    """That a container of a pod was killed because its memory was full, and what to change; empty if it was not."""
+    ended = container_state(pod, name).get("terminated") or {}
+    if ended.get("reason") != "OOMKilled" and str(ended.get("message", "")).strip() != "out of memory":
+        return ""
+    spec = pod["spec"]
+    found: Object = next((c for c in (*spec["containers"], *spec.get("initContainers", [])) if c["name"] == name), {})
+    most = str(found.get("resources", {}).get("limits", {}).get("memory", ""))
+    if most.endswith("Mi") and int(most[:-2]) % 1024 == 0:
+        most = f"{int(most[:-2]) // 1024}Gi"
+    given = f"its {most.replace('Gi', ' GiB').replace('Mi', ' MiB')} of memory" if most else "its memory"
+    if spec.get("nodeSelector", {}).get(ROLE_LABEL) == "system":
+        fix = "Raise eks.prepare_memory_gib and deploy, then start it again"
+    else:
+        fix = (
+            "Use fewer data loader workers or compiler processes, a smaller batch, or an instance type with more memory"
+        )
+    return f"was killed: it needed more than {given}. {fix}"
 
 
 def why_pending(pods: Sequence[Object], name: str) -> str:
@@ -347,7 +374,7 @@ def _with_job(stages: list[Stage], seen: Seen) -> list[Stage]:
             stage = _not_ended(stage, failed, seen, at) if failed else _current(stage, seen)
         elif stage.state != "COMPLETED" and not failed and stage.name != PREPARE:
             # its pods report it first; others may still run, and use its compile cache
-            stage = replace(stage, state="RUNNING", reason=f"{stage.reason}; ends or starts again", ended=None)
+            stage = replace(stage, state="RUNNING", reason=f"{stage.reason}; {_next(stage.state)}", ended=None)
         made.append(stage)
     if not end and all(s.state == "COMPLETED" for s in made):
         made[-1] = replace(made[-1], state="RUNNING", reason="ends", exit_code=None, ended=None)

@@ -80,6 +80,8 @@ def _phase(backend: JobSource, name: str) -> str:
 
 def _serves(backend: JobSource, name: str, url: str) -> bool:
     if _phase(backend, name) in ("Failed", "Succeeded"):
+        if full := status.memory_full(backend.api.get("Pod", name), "main"):
+            raise TransportError(f"TensorBoard {full}")
         lines = b"".join(backend.api.log(name, "main")).decode(errors="replace").strip().splitlines()[-1:]
         raise TransportError(f"TensorBoard ended: {' '.join(lines).removeprefix('trn: ') or 'no reason reported'}")
     return serves(url)

@@ -3,7 +3,7 @@
 # (the job's directory there) and files (where the job's files are mounted).
 set -euo pipefail
 : "${stage:?}" "${trn:?}" "${job:?}" "${files:?}"
-readonly REFUSED=64 NOT_COMPILED=65 FAILED=66
+readonly REFUSED=64 NOT_COMPILED=65 FAILED=66 OUT_OF_MEMORY=137
 # how long a program that is told to end may take to save its state: less than a pod's time for that, and than that of `timeout`
 readonly SAVING_SECONDS=50
 
@@ -15,9 +15,31 @@ die() {
   exit "$REFUSED"
 }
 
+# How often the kernel has killed a program of this container because its memory was full.
+memory_kills() {
+  local name value count=0
+  while read -r name value; do
+    if [ "$name" = oom_kill ]; then count=$value; fi
+  done 2> /dev/null < /sys/fs/cgroup/memory.events || true
+  printf '%s\n' "$count"
+}
+
+# to_kubernetes CODE: the exit code for Kubernetes, of which one means that the memory was full: such a job is not started again.
+# A node on which the kernel kills all of a container's programs at once ends with the same one.
+to_kubernetes() {
+  if [ "$(memory_kills)" -gt "${kills:-0}" ]; then
+    say "a program was killed, because the memory of this pod was full" >&2
+    printf 'out of memory\n' > /dev/termination-log
+    return "$OUT_OF_MEMORY"
+  fi
+  if [ "$1" -eq "$OUT_OF_MEMORY" ]; then return 1; fi
+  return "$1"
+}
+
 begin() {
   local ranks=''
   umask 022
+  kills=$(memory_kills)
   if [ "$stage" != prepare ]; then ranks=" node $NODE_RANK of $NNODES, $(ranks),"; fi
   mkdir -p "$job/logs" "$job/state" "$job/work" "$HOME"
   if [ -n "${TRN_ARRAY_INDEX:-}" ]; then share; fi
@@ -110,7 +132,7 @@ train() {
     printf 'exit code %s\n' "$code" > /dev/termination-log
     code=$FAILED
   fi
-  return "$code"
+  if [ "$code" -ne 0 ]; then to_kubernetes "$code"; fi
 }
 
 # tasks COUNT: start that many copies of `run`, each with its rank. As soon as one fails, all end.
@@ -157,7 +179,7 @@ prepare() {
       code=0
       logged bash "$files/prepare.sh" fetch || code=$?
       if [ "$code" -eq 4 ]; then code=$REFUSED; fi
-      return "$code"
+      if [ "$code" -ne 0 ]; then to_kubernetes "$code"; fi
       ;;
     *) die "prepare.sh failed while it checked what is already fetched" ;;
   esac
