@@ -3,7 +3,7 @@ on a node the credentials of its role.
 
 metadata.py PORT [--secured]: as of a cluster with `HeadNode: {Imds: {Secured: true}}`. There, on the head node, only root, `pcluster-admin` and the
 image's user reach it, by a rule of iptables on the owner of the connection; on compute nodes everyone does (cookbook of ParallelCluster,
-attribute head_node_imds_allowed_users; its page "Imds"). A refused connection is closed at once, as by `REJECT`. Only version 2 is served.
+attribute head_node_imds_allowed_users; its page "Imds"). A refused connection is closed at once, as by `REJECT`, and printed. Only version 2 is served.
 Standard library only.
 """
 
@@ -86,6 +86,7 @@ class Service(ThreadingHTTPServer):
         user, process = caller(client_address[1])
         if user in self.allowed or on_compute_node(process):
             return True
+        print(f"refused user {user}", flush=True)
         request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         return False
 

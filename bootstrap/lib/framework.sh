@@ -110,7 +110,7 @@ framework_check_libc() {
 as_user() {
   local home
   home="$(getent passwd "${TRN_USER}" | cut -d: -f6)"
-  ${within:+timeout -k 5 "${within}"} runuser -u "${TRN_USER}" -- env -i --chdir="${home}" HOME="${home}" USER="${TRN_USER}" \
+  ${within:+timeout -k 5 "${within}"} runuser -u "${TRN_USER}" -- env -i --chdir=/ HOME="${home}" USER="${TRN_USER}" \
     LANG=C.UTF-8 PATH="${PATH}" ${http_proxy:+http_proxy="${http_proxy}"} ${https_proxy:+https_proxy="${https_proxy}"} \
     ${no_proxy:+no_proxy="${no_proxy}"} "$@"
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.jobs.conftest import make_cluster
+from tests.support import ROOT
 from trainium_cdk.jobs import LocalTransport, TransportError
 from trainium_cdk.jobs.slurm.transport import is_head_node
 
@@ -52,3 +54,11 @@ def test_a_machine_without_bash() -> None:
 def test_no_file_can_be_left_by_a_killed_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert LocalTransport().run(f"ls -A {tmp_path}; echo looked").stdout == "looked\n"
+
+
+def test_no_command_passes_through_a_login_shell() -> None:
+    """It would read files that a job of that user can write."""
+    login = re.compile(r"runuser -l|runuser - |sudo -i|sudo --login|\bsu -|\b(ba)?sh (-l|--login)\b|\bbash -[a-z]*l")
+    files = [f for f in (ROOT / "constructs/trainium_cdk").rglob("*") if f.suffix in (".py", ".sh", ".yaml")]
+    assert len(files) > 100
+    assert [f.name for f in files if login.search(f.read_text("utf-8"))] == []

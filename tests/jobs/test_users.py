@@ -23,9 +23,23 @@ from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.jobs.test_slurm import log, script
 from tests.support import head_node, need
 from trainium_cdk import outputs, settings
-from trainium_cdk.jobs import Script, SlurmBackend, SsmTransport, SubmitError, TransportError, UnknownJob, workdir
+from trainium_cdk.jobs import (
+    BertLarge,
+    Finetune,
+    Gpt,
+    JobError,
+    LlamaNxd,
+    Script,
+    SlurmBackend,
+    SsmTransport,
+    SubmitError,
+    TransportError,
+    UnknownJob,
+    workdir,
+)
 from trainium_cdk.jobs.connect import connect
 from trainium_cdk.jobs.copy import Copy
+from trainium_cdk.jobs.prepared import prepared
 from trainium_cdk.operations.teardown.occupants import lines, occupants
 
 CLUSTER, BUCKET = "jobs-of-users", "trn-jobs-of-users"
@@ -153,9 +167,7 @@ def test_what_a_job_writes_into_start_up_files_does_not_run_on_the_head_node(
 
 def credentials(backend: SlurmBackend, prefix: str = "") -> str:
     """How a program gets credentials there: by the identity of the node, or not."""
-    return backend.run_shared(
-        f"{prefix} aws configure list 2>&1 | awk '$1 == \"access_key\" {{ print $NF }}'"
-    ).strip()
+    return backend.run_shared(f"{prefix} aws configure list 2>&1 | awk '$1 == \"access_key\" {{ print $NF }}'").strip()
 
 
 @contextlib.contextmanager
@@ -233,6 +245,27 @@ def test_a_person_sends_a_folder_and_copies_files_without_an_identity_on_the_hea
         s3 = local_aws.client("s3")
         for found in s3.list_objects_v2(Bucket=BUCKET).get("Contents", ()):
             s3.delete_object(Bucket=BUCKET, Key=found["Key"])
+
+
+def test_no_command_of_a_person_asks_the_head_node_for_credentials(slurm: LocalSlurm, backend_of: As) -> None:
+    """Each command on jobs. What a job needs of S3 is fetched by a node on which it runs."""
+    asked = slurm.directory / "log/metadata.out"
+    alice = backend_of("alice")
+    credentials(alice)
+    assert (before := asked.read_text()).startswith("refused user 2001\n")
+    s3 = "s3://somewhere/data"
+    kinds = [BertLarge(data=s3), BertLarge(data=f"{s3}.tar"), LlamaNxd(data="/efs/tokens"), Gpt(data=s3), Finetune()]
+    ids = [alice.submit(script("true", nodes=1), "plain").id]
+    for job in (*kinds, script("true", requirements=["six==1.17.0"]), script("true", resume_from=ids[0])):
+        with contextlib.suppress(JobError, SubmitError):  # what the environment lacks for this kind, for example
+            ids.append(alice.submit(job.model_copy(update={"nodes": 1})).id)
+    assert len(ids) > 2, ids
+    assert alice.wait(ids[0], 60).ok
+    alice.list(), alice.active(), alice.others(), alice.whole(), alice.nodes(), prepared(alice)
+    for id in ids:
+        assert log(alice, id) is not None
+        alice.settings(id), alice.status(id), alice.cancel(id)
+    assert asked.read_text() == before
 
 
 def unpacked(command: str) -> str:
