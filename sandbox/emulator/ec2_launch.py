@@ -16,6 +16,8 @@ from sandbox.emulator.query import ApiError, Response, call_ec2
 _KEPT = {
     "_placement": "Placement.GroupName",
     "_reservation": "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId",
+    "_placement_id": "Placement.GroupId",
+    "_reservation_group": "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationResourceGroupArn",
     "_market": "InstanceMarketOptions.MarketType",
 }
 Action = Callable[[dict[str, Any]], Response]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ministack.core.responses import AccountRegionScopedDict, get_account_id, get_region
-from ministack.services import ec2
+from ministack.services import ec2, resource_groups
 
 from sandbox.emulator import service_model
 from sandbox.emulator.ec2_catalogue import _offered_zones, require_zone, zone_ids
@@ -78,6 +78,9 @@ def create_capacity_reservation(params: dict[str, Any]) -> Response:
             text = f"Arguments on this idempotent request are inconsistent with arguments used in previous request(s): {token}"
             raise ApiError("IdempotentParameterMismatch", text)
         return ec2_response("CreateCapacityReservation", {"CapacityReservation": _reservations[reservation_id]})
+    placement = ec2._p(params, "PlacementGroupArn")
+    if placement and placement.rpartition("/")[2] not in ec2._placement_groups:
+        raise ApiError("InvalidPlacementGroup.Unknown", f"The Placement Group '{placement}' is unknown.")
     if kind in (given("unreservable.json", [])):
         raise ApiError("Unsupported", f"The requested configuration is currently not supported for {kind}")
     if room(kind) < int(count):
@@ -88,6 +91,8 @@ def create_capacity_reservation(params: dict[str, Any]) -> Response:
         block=False, end=ec2._p(params, "EndDate") or None, match=ec2._p(params, "InstanceMatchCriteria") or "open",
     )  # fmt: skip
     reservation["Tags"] = tags
+    if placement:
+        reservation["PlacementGroupArn"] = placement
     if token:
         _tokens[token] = wanted, reservation["CapacityReservationId"]
     return ec2_response("CreateCapacityReservation", {"CapacityReservation": reservation})
@@ -201,16 +206,45 @@ def take(kind: str, count: int) -> None:
         count -= used
 
 
-def use(kind: str, count: int, reservation: str | None) -> None:
-    """Count instances that are to be launched, in this reservation or wherever there is room; ApiError with EC2's code if there is none."""
-    if reservation:
+def use(kind: str, count: int, template: dict[str, Any]) -> None:
+    """Count instances that are to be launched, in the reservation or the group of a launch template (see `ec2_launch`), or wherever there
+    is room; ApiError with EC2's code if there is none."""
+    placement = template.get("_placement")
+    if reservation := template.get("_reservation"):
         entry = {**_known(reservation), **given("reservations.json", {}).get(reservation, {})}
         if entry["State"] != "active" or entry["AvailableInstanceCount"] < count:
             raise ApiError("ReservationCapacityExceeded", f"The capacity of {reservation} has been exceeded")
+        if placement and entry.get("PlacementGroupArn", "").rpartition("/")[2] != placement:
+            raise ApiError("InsufficientInstanceCapacity", f"{reservation} has no capacity in {placement}", 500)
         return
+    if group := template.get("_reservation_group"):
+        count -= sum(_take(entry, count) for entry in _of_group(group, kind))
     if room(kind) + available(kind) < count:
         raise ApiError("InsufficientInstanceCapacity", f"We currently do not have sufficient {kind} capacity", 500)
     take(kind, count)
+
+
+def _take(entry: dict[str, Any], most: int) -> int:
+    used = min(most, int(entry["AvailableInstanceCount"]))
+    entry["AvailableInstanceCount"] -= used
+    return used
+
+
+def _of_group(arn: str, kind: str) -> list[dict[str, Any]]:
+    """The active reservations of a type in a resource group."""
+    members = resource_groups._group_members.get(arn.rpartition(":group/")[2]) or []
+    entries = [_reservations[id] for one in members if (id := one.rpartition("/")[2]) in _reservations]
+    return [e for e in entries if (e["InstanceType"], e["State"]) == (kind, "active")]
+
+
+def install() -> None:
+    """Resource groups name the type of a reservation as AWS does."""
+    name = resource_groups._resource_type_from_arn
+
+    def type_of(arn: str) -> str:
+        return "AWS::EC2::CapacityReservation" if ":capacity-reservation/" in arn else str(name(arn))
+
+    resource_groups._resource_type_from_arn = type_of
 
 
 def _open(kind: str) -> list[dict[str, Any]]:

@@ -28,6 +28,8 @@ file_systems = AccountRegionScopedDict()
 associations = AccountRegionScopedDict()
 
 _THROUGHPUT = {"PERSISTENT_1": (12, 40, 50, 100, 200), "PERSISTENT_2": (125, 250, 500, 1000)}
+MOST_LINKS = 8
+"""Data repository associations of a file system (FSx API reference, CreateDataRepositoryAssociation)."""
 _DEPLOYMENTS = ("SCRATCH_1", "SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2")
 
 
@@ -52,6 +54,57 @@ def _check_lustre(capacity: int, deployment: str, throughput: int | None) -> Non
         raise ApiError("BadRequest", f"PerUnitStorageThroughput is not supported by {deployment}")
 
 
+def _check_metadata(lustre: Data, version: str) -> None:
+    """FSx API reference, CreateFileSystemLustreMetadataConfiguration."""
+    metadata = lustre.get("MetadataConfiguration")
+    if not metadata:
+        return
+    if lustre.get("DeploymentType") != "PERSISTENT_2" or version != "2.15":
+        raise ApiError(
+            "BadRequest", "MetadataConfiguration is supported by PERSISTENT_2 file systems with Lustre 2.15 only"
+        )
+    mode, iops = metadata.get("Mode"), metadata.get("Iops")
+    if mode not in ("AUTOMATIC", "USER_PROVISIONED") or (iops is not None) != (mode == "USER_PROVISIONED"):
+        raise ApiError("BadRequest", f"MetadataConfiguration: Iops {iops} and Mode {mode} do not fit")
+    if iops is not None and int(iops) not in (1500, 3000, 6000, *range(12000, 192001, 12000)):
+        raise ApiError("BadRequest", f"MetadataConfiguration: {iops} is not a valid number of Iops")
+
+
+def _check_efa(lustre: Data, capacity: int, groups: list[str]) -> None:
+    """FSx for Lustre user guide: EFA-enabled file systems, and their security groups."""
+    if not lustre.get("EfaEnabled"):
+        return
+    if lustre.get("DeploymentType") != "PERSISTENT_2" or not lustre.get("MetadataConfiguration"):
+        raise ApiError("BadRequest", "EFA is only supported for PERSISTENT_2 filesystems with metadata configuration")
+    step = {125: 38400, 250: 19200, 500: 9600, 1000: 4800}[lustre["PerUnitStorageThroughput"]]
+    if capacity % step:
+        raise ApiError(
+            "BadRequest", f"Invalid storage capacity {capacity} GiB with EFA: it must be a multiple of {step}"
+        )
+    for group in groups:
+        for rules, way in (("IpPermissions", "inbound"), ("IpPermissionsEgress", "outbound")):
+            among = [
+                pair.get("GroupId")
+                for rule in ec2._security_groups[group].get(rules, [])
+                if rule.get("IpProtocol") == "-1"
+                for pair in rule.get("UserIdGroupPairs", [])
+            ]
+            if group not in among:
+                raise ApiError(
+                    "InvalidNetworkSettings",
+                    "Insufficient security group permissions to create an EFA-enabled file system. Update security group to allow all "
+                    f"internal inbound and outbound traffic ({way} of {group})",
+                )
+
+
+def _check_import(lustre: Data) -> None:
+    if lustre.get("DeploymentType") == "PERSISTENT_2" and lustre.get("ImportPath"):
+        raise ApiError(
+            "BadRequest",
+            "Linking a Persistent 2 file system to an S3 bucket using the LustreConfiguration is not supported",
+        )
+
+
 def create_file_system(data: Data) -> Data:
     """A Lustre file system with one network interface in its subnet."""
     if data.get("FileSystemType") in fsx_volumes.KINDS:
@@ -74,6 +127,9 @@ def create_file_system(data: Data) -> Data:
     deployment = lustre.get("DeploymentType", "SCRATCH_1")
     throughput = lustre.get("PerUnitStorageThroughput")
     _check_lustre(int(data["StorageCapacity"]), deployment, throughput)
+    _check_metadata(lustre, data.get("FileSystemTypeVersion", "2.10"))
+    _check_efa(lustre, int(data["StorageCapacity"]), data.get("SecurityGroupIds") or [])
+    _check_import(lustre)
 
     identifier = "fs-0" + uuid.uuid4().hex[:16]
     interface = call_ec2(
@@ -128,7 +184,9 @@ def update_file_system(data: Data) -> Data:
                 "BadRequest", f"storage capacity can only grow ({record['StorageCapacity']} -> {wanted} GiB)"
             )
         record["StorageCapacity"] = wanted
-    record["LustreConfiguration"].update(data.get("LustreConfiguration") or {})
+    changed = {**record["LustreConfiguration"], **(data.get("LustreConfiguration") or {})}
+    _check_metadata(changed, record["FileSystemTypeVersion"])
+    record["LustreConfiguration"].update(changed)
     return {"FileSystem": _public(record)}
 
 
@@ -183,6 +241,12 @@ def create_data_repository_association(data: Data) -> Data:
         raise ApiError("BadRequest", f"DataRepositoryPath '{path}' is not an s3:// URI")
     if s3._bucket_owner_account(match[1]) is None:
         raise ApiError("BadRequest", f"The S3 bucket '{match[1]}' of DataRepositoryPath does not exist")
+    if system["LustreConfiguration"].get("ImportPath"):
+        raise ApiError(
+            "BadRequest", "the file system is linked by its ImportPath, and cannot have data repository associations"
+        )
+    if sum(other["FileSystemId"] == data["FileSystemId"] for other in associations.values()) >= MOST_LINKS:
+        raise ApiError("ServiceLimitExceeded", f"a file system can have {MOST_LINKS} data repository associations")
     for other in associations.values():
         if other["FileSystemId"] == data["FileSystemId"]:
             _refuse_overlap("file system", data.get("FileSystemPath", "/"), other["FileSystemPath"])

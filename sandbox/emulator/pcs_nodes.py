@@ -123,8 +123,7 @@ def _launch(cluster: Data, group: Data, count: int, node: str | None = None) -> 
     kind, template = group["instanceConfigs"][0]["instanceType"], template_data(group["customLaunchTemplate"])
     if len(instances(group["id"])) + count > group["scalingConfiguration"]["maxInstanceCount"]:
         raise ApiError("MaxInstanceCountExceeded", f"{group['name']} has its most instances")
-    target = (template.get("CapacityReservationSpecification") or {}).get("CapacityReservationTarget") or {}
-    ec2_reservations.use(kind, count, target.get("CapacityReservationId"))
+    ec2_reservations.use(kind, count, template)
     tags = {CLUSTER_TAG: cluster["id"], GROUP_TAG: group["id"], **({NODE_TAG: node} if node else {})}
     for given in template.get("TagSpecifications") or []:
         tags |= {tag["Key"]: tag["Value"] for tag in given["Tags"]} if given["ResourceType"] == "instance" else {}

@@ -76,8 +76,11 @@ def seed(client: Client, zone_id: str = "use1-az6") -> Seeded:
     )  # fmt: skip
 
 
-def reservation(client: Client, instance_type: str, count: int, zone: str, *, block: bool) -> str:
-    """A capacity reservation in the named zone: on demand, or (`block`) a capacity block. Returns its id."""
+def reservation(
+    client: Client, instance_type: str, count: int, zone: str, *, block: bool, placement: str | None = None
+) -> str:
+    """A capacity reservation in the named zone: on demand, perhaps in the placement group of this ARN, or (`block`) a capacity block.
+    Returns its id."""
     ec2 = client("ec2")
     if not block:
         made = ec2.create_capacity_reservation(
@@ -86,6 +89,7 @@ def reservation(client: Client, instance_type: str, count: int, zone: str, *, bl
             AvailabilityZone=zone,
             InstanceCount=count,
             InstanceMatchCriteria="targeted",
+            **({"PlacementGroupArn": placement} if placement else {}),
         )
     else:
         offers = ec2.describe_capacity_block_offerings(
@@ -96,3 +100,29 @@ def reservation(client: Client, instance_type: str, count: int, zone: str, *, bl
             CapacityBlockOfferingId=offer["CapacityBlockOfferingId"], InstancePlatform="Linux/UNIX"
         )
     return str(made["CapacityReservation"]["CapacityReservationId"])
+
+
+def reservation_group(client: Client, *reservations: str, pool: bool = True) -> str:
+    """A resource group of reservations, in which instances can be started if it is a pool. Returns its ARN."""
+    ec2, groups = client("ec2"), client("resource-groups")
+    kinds = [("AWS::EC2::CapacityReservationPool", None)] if pool else []
+    allowed = [{"Name": "allowed-resource-types", "Values": ["AWS::EC2::CapacityReservation"]}]
+    kinds.append(("AWS::ResourceGroups::Generic", allowed))
+    made = groups.create_group(
+        Name=f"reservations-{uuid.uuid4().hex[:8]}",
+        Configuration=[{"Type": kind, **({"Parameters": given} if given else {})} for kind, given in kinds],
+    )["Group"]
+    found = [
+        ec2.describe_capacity_reservations(CapacityReservationIds=[id])["CapacityReservations"][0]
+        for id in reservations
+    ]
+    if found:
+        groups.group_resources(Group=made["Name"], ResourceArns=[one["CapacityReservationArn"] for one in found])
+    return str(made["GroupArn"])
+
+
+def placement_group(client: Client, strategy: str = "cluster") -> str:
+    """A placement group. Returns its name."""
+    name = f"near-{uuid.uuid4().hex[:8]}"
+    client("ec2").create_placement_group(GroupName=name, Strategy=strategy)
+    return name

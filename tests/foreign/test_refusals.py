@@ -205,8 +205,9 @@ def test_refused(build: Callable[[Stack], Any], message: str) -> None:
         ),
         (
             lambda s: group(s, capacity_reservation_id="cr-0123456789abcdef0", placement_group=True),
-            "Trn] placement_group = on: with reserved capacity (cr-0123456789abcdef0) a placement group fails with "
-            "InsufficientInstanceCapacity, because the reserved instances are already placed. Fix: write placement_group: auto.",
+            "Trn] placement_group = on: the stack would create a new placement group, and the instances of cr-0123456789abcdef0 are outside "
+            "it: no node starts (InsufficientInstanceCapacity). Fix: write placement_group: auto, or the name of the placement group in which "
+            "the reservation was made.",
         ),
         (
             lambda s: group(s, instance_type="trn2.3xlarge"),

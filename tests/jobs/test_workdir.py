@@ -280,7 +280,15 @@ def test_a_file_that_changes_meanwhile(local_aws: LocalAws, backend: SlurmBacken
 
 def test_the_program_on_nodes_names_what_is_wrong(tmp_path: Path) -> None:
     """Without the AWS CLI, and with a list that is no list."""
-    program = [sys.executable, "-c", shell.read("code.py").decode(), "s3://b/c", "0" * 64, str(tmp_path / "code"), "fetch"]
+    program = [
+        sys.executable,
+        "-c",
+        shell.read("code.py").decode(),
+        "s3://b/c",
+        "0" * 64,
+        str(tmp_path / "code"),
+        "fetch",
+    ]
     done = completed(program, env={"PATH": str(tmp_path)})
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "the workdir cannot be fetched: [Errno 2] No such file or directory: 'aws'" in done.stderr

@@ -312,10 +312,31 @@ def test_a_reservation_that_launches_nothing_is_named(described: list[dict[str, 
                 answers.add_response("describe_capacity_reservations", {"CapacityReservations": described}, expected)
             else:
                 answers.add_client_error("describe_capacity_reservations", "InvalidCapacityReservationId.NotFound")
-            found = [text for _, text in closed(ec2, template)]
+            found = [text for _, text in closed(lambda _: ec2, template)]  # noqa: B023  called at once
         assert len(found) == (sentence is not None)
         assert not sentence or found[0].startswith(sentence)
-    assert list(closed(client("ec2"), {"no": "reservation"})) == []
+    assert list(closed(client, {"no": "reservation"})) == []
+
+
+def test_a_reservation_of_a_group_that_launches_nothing_is_named() -> None:
+    """The group stays in use: EC2 goes on with its other reservations."""
+    arn = "arn:aws:resource-groups:us-east-1:111122223333:group/mine"
+    clients = {"ec2": client("ec2"), "resource-groups": client("resource-groups")}
+    members = ["cr-0000000000000000a", "cr-0000000000000000b"]
+    with Stubber(clients["ec2"]) as answers, Stubber(clients["resource-groups"]) as listed:
+        arns = [f"arn:aws:ec2:us-east-1:111122223333:capacity-reservation/{id}" for id in members]
+        listed.add_response(
+            "list_group_resources",
+            {"Resources": [{"Identifier": {"ResourceArn": one}} for one in arns]},
+            {"Group": arn},
+        )
+        for id, state in zip(members, ("active", "expired"), strict=True):
+            one = reservation(CapacityReservationId=id, ReservationType="default", State=state)
+            answers.add_response("describe_capacity_reservations", {"CapacityReservations": [one]})
+        template = {"x": {"CapacityReservationResourceGroupArn": arn}}
+        [(what, why)] = closed(lambda service: clients[service], template)
+    assert what == f"capacity reservation {members[1]}"
+    assert f"It is in the group {arn}: EC2 uses others of it, then starts nodes on demand" in why
 
 
 def eks_cluster(name: str) -> dict[str, Any]:

@@ -7,10 +7,11 @@ import uuid
 from typing import Any
 
 from sandbox import LocalAws
-from sandbox.pcluster_validator.seed import Seeded, reservation, seed
+from sandbox.pcluster_validator.seed import Seeded, reservation, reservation_group, seed
 from trainium_cdk.cluster_configuration.config import NO_ADDRESS, ClusterIds, Config, render
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.inventory import inventory
+from trainium_cdk.settings.reserved import is_group
 
 
 def configuration(aws: LocalAws, env: Environment) -> Config:
@@ -70,12 +71,16 @@ class _Things:
         """Reservations, images, secrets and policies exist only in a user's account: they are created here."""
         found: dict[str, str] = {}
         for queue in self.env.pcluster.queues:
+            self._placement(queue.existing_group)
             for r in queue.compute_resources:
                 if r.reservation:
                     block = queue.capacity_type == "capacity-block"
                     found[r.reservation] = reservation(
-                        self.client, r.instance_type, r.max_nodes, self._zone_name(queue.zone_id), block=block
-                    )
+                        self.client, r.instance_type, r.max_nodes, self._zone_name(queue.zone_id),
+                        block=block, placement=self._placement(queue.existing_group),
+                    )  # fmt: skip
+                    if is_group(r.reservation):
+                        found[r.reservation] = reservation_group(self.client, found[r.reservation])
         if image := self.env.pcluster.custom_ami:
             name = f"aws-parallelcluster-{self.env.catalog.parallelcluster.default}-ubuntu-2404-lts-hvm-x86_64*"
             images = self.client("ec2").describe_images(Owners=["amazon"], Filters=[{"Name": "name", "Values": [name]}])
@@ -89,6 +94,15 @@ class _Things:
         for volume in self.env.pcluster.shared_storage:
             found[volume.id] = self._volume(volume.type)
         return found
+
+    def _placement(self, name: str | None) -> str | None:
+        """ARN of the placement group of this name, which is there then; None for no name."""
+        if name is None:
+            return None
+        ec2 = self.client("ec2")
+        known = ec2.describe_placement_groups(Filters=[{"Name": "group-name", "Values": [name]}])["PlacementGroups"]
+        group = known[0] if known else ec2.create_placement_group(GroupName=name, Strategy="cluster")["PlacementGroup"]
+        return str(group["GroupArn"])
 
     def _zone_name(self, zone_id: str | None) -> str:
         zones = self.client("ec2").describe_availability_zones(ZoneIds=[zone_id or self.zones[0]])

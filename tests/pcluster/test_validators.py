@@ -191,3 +191,27 @@ def test_new_scripts_reach_a_cluster_that_runs(validator: PclusterValidator) -> 
     assert any("OnNodeUpdated" in path for path in where)
     assert any("SlurmQueues" in path and "OnNodeConfigured" in path for path in where)
     assert old["HeadNode"]["CustomActions"]["OnNodeConfigured"] == new["HeadNode"]["CustomActions"]["OnNodeConfigured"]
+
+
+GROUP = "arn:aws:resource-groups:us-east-1:111122223333:group/mine"
+
+
+@pytest.mark.parametrize(
+    ("placement", "reservation", "rendered"),
+    [
+        ("auto", GROUP, {"Enabled": False}),
+        ("in-it", "cr-0123456789abcdef0", {"Name": "in-it"}),
+        ("in-it", GROUP, {"Name": "in-it"}),
+        ("alone", None, {"Name": "alone"}),
+    ],
+)
+def test_reservations_in_groups_pass_the_dry_run(
+    placement: str, reservation: str | None, rendered: object, validator: PclusterValidator, local_aws: LocalAws
+) -> None:
+    """Groups of reservations, and reservations that were made in a placement group."""
+    resource = {"max_nodes": 2, **({"reservation": reservation} if reservation else {})}
+    env = settings.validate({"pcluster": {"queues": [{"placement_group": placement, "compute_resources": [resource]}]}})
+    config = configuration(local_aws, env)
+    assert config["Scheduling"]["SlurmQueues"][0]["Networking"]["PlacementGroup"] == rendered
+    findings = validator.validate(stringified(config), env.cluster_name)
+    assert [f for f in findings if f.level != "INFO" and f.type not in ACCEPTED] == []

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
-from sandbox.pcluster_validator.seed import reservation, seed
+from sandbox.pcluster_validator.seed import reservation, reservation_group, seed
 from tests.support import until
 
 
@@ -274,3 +274,31 @@ def test_instances_are_filtered(ec2: Any) -> None:
     with pytest.raises(ClientError, match="The filter 'private-ip' is invalid"):
         found("private-ip", "192.0.2.1")
     ec2.terminate_instances(InstanceIds=ids)
+
+
+def test_reservations_are_in_placement_groups_and_in_resource_groups(local_aws: LocalAws) -> None:
+    ec2, groups = (local_aws.client(name, "us-west-2") for name in ("ec2", "resource-groups"))
+    near = ec2.create_placement_group(GroupName="near", Strategy="cluster")["PlacementGroup"]["GroupArn"]
+    make = partial(
+        reservation, lambda name: local_aws.client(name, "us-west-2"), "trn1.32xlarge", 1, "us-west-2d", block=False
+    )
+    one = make(placement=near)
+    [shown] = ec2.describe_capacity_reservations(CapacityReservationIds=[one])["CapacityReservations"]
+    assert shown["PlacementGroupArn"] == near
+    with pytest.raises(ClientError) as error:
+        make(placement=near.replace("near", "far"))
+    assert code(error) == "InvalidPlacementGroup.Unknown"
+    arn = reservation_group(lambda name: local_aws.client(name, "us-west-2"), one)
+    [member] = groups.list_group_resources(Group=arn)["Resources"]
+    assert member["Identifier"] == {
+        "ResourceArn": shown["CapacityReservationArn"],
+        "ResourceType": "AWS::EC2::CapacityReservation",
+    }
+    data = {
+        "CapacityReservationSpecification": {"CapacityReservationTarget": {"CapacityReservationResourceGroupArn": arn}}
+    }
+    made = ec2.create_launch_template(LaunchTemplateName="grouped", LaunchTemplateData=data)["LaunchTemplate"]
+    [version] = ec2.describe_launch_template_versions(LaunchTemplateId=made["LaunchTemplateId"])[
+        "LaunchTemplateVersions"
+    ]
+    assert version["LaunchTemplateData"]["CapacityReservationSpecification"] == data["CapacityReservationSpecification"]

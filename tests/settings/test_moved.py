@@ -104,3 +104,17 @@ def test_what_may_be_of_the_first_region_is_noted() -> None:
         "pcluster.head.ssh.key_name = laptop must be in us-west-2",
     )
     assert move("", "e.yaml", "us-west-2", zone="usw2-az4").environment.network.zone_ids == ("usw2-az4",)
+
+
+def test_groups_belong_to_one_region() -> None:
+    """A group of reservations is left out; a placement group's name stays, and is told."""
+    text = """\
+region: us-east-1
+eks:
+  node_groups:
+    - {name: a, placement_group: near, reservation: 'arn:aws:resource-groups:us-east-1:111122223333:group/mine'}
+"""
+    moved = move(text, "e.yaml", "us-west-2")
+    assert moved.environment.eks.node_groups[0].reservation is None
+    assert "reserve or buy capacity there" in moved.left_out[0]
+    assert moved.notes == ("eks.node_groups[0].placement_group = near must be in us-west-2",)

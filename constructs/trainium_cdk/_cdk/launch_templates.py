@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
-from aws_cdk import CfnTag, Fn
+from aws_cdk import CfnTag, Fn, Stack, Token
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from trainium_cdk._cdk.interfaces import Interface, Layout, interfaces
 from trainium_cdk.catalog import InstanceType
+from trainium_cdk.settings.reserved import PLACEMENT_GROUP_ID, is_group
 
 _Data = ec2.CfnLaunchTemplate
 
@@ -67,8 +69,8 @@ def training_template(
     tags: Mapping[str, str],
     user_data: str,
     image_id: str | None,
-    placement_group: ec2.IPlacementGroup | bool,
-    capacity_reservation_id: str | None,
+    placement_group: ec2.IPlacementGroup | str | bool,
+    reservation: str | None,
     capacity_block: bool,
     subnet_id: str | None = None,
     root_device: str = "/dev/xvda",
@@ -78,14 +80,11 @@ def training_template(
     Args:
         layout: of the EFA interfaces; None for no EFA.
         user_data: as text; empty for none.
-        placement_group: an existing one, or whether to create a cluster placement group.
+        placement_group: an existing one, its name or id, or whether to create a cluster placement group.
+        reservation: id of a capacity reservation, or ARN of a resource group of them.
         subnet_id: of the EFA interfaces; None where the service that uses the template sets it.
     """
-    if isinstance(placement_group, bool):
-        placement = ec2.CfnPlacementGroup(scope, "Placement", strategy="cluster").ref if placement_group else None
-    else:
-        placement = placement_group.placement_group_name
-    reservation = _Data.CapacityReservationTargetProperty(capacity_reservation_id=capacity_reservation_id)
+    target = "capacity_reservation_resource_group_arn" if names_group(scope, reservation) else "capacity_reservation_id"
     template = launch_template(
         scope,
         instance_type=kind.name,
@@ -98,11 +97,11 @@ def training_template(
         network_interfaces=_properties(interfaces(kind, layout), tuple(security_group_ids), subnet_id)
         if layout
         else None,
-        placement=_Data.PlacementProperty(group_name=placement) if placement else None,
+        placement=_placement(scope, placement_group),
         capacity_reservation_specification=_Data.CapacityReservationSpecificationProperty(
-            capacity_reservation_target=reservation
+            capacity_reservation_target=_Data.CapacityReservationTargetProperty(**{target: reservation})
         )
-        if capacity_reservation_id
+        if reservation
         else None,
         instance_market_options=_Data.InstanceMarketOptionsProperty(market_type="capacity-block")
         if capacity_block
@@ -111,6 +110,37 @@ def training_template(
     # cfn-lint's lists of types lack new ones; the type is already checked against the catalogue
     template.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3628"]}})
     return template
+
+
+def names_group(scope: Construct, reservation: str | None) -> bool:
+    """Whether a reservation is the ARN of a resource group of reservations. Of tokens, those are that resolve to the attribute `Arn` of a
+    resource, or to a text with the ARN of a group; any other is an id."""
+    if reservation is None or is_group(reservation):
+        return reservation is not None
+    if not Token.is_unresolved(reservation):
+        return False
+    found = Stack.of(scope).resolve(reservation)
+    attribute = found.get("Fn::GetAtt") if isinstance(found, dict) else None
+    return (attribute is not None and list(attribute)[-1] == "Arn") or is_group(json.dumps(found))
+
+
+def groups_among(scope: Construct, reservations: Iterable[str | None]) -> frozenset[str]:
+    """Those that are ARNs of resource groups."""
+    return frozenset(one for one in reservations if one and names_group(scope, one))
+
+
+def _placement(
+    scope: Construct, chosen: ec2.IPlacementGroup | str | bool
+) -> ec2.CfnLaunchTemplate.PlacementProperty | None:
+    if isinstance(chosen, bool):
+        chosen = ec2.CfnPlacementGroup(scope, "Placement", strategy="cluster").ref if chosen else ""
+    elif not isinstance(chosen, str):
+        chosen = chosen.placement_group_name
+    if not chosen:
+        return None
+    if PLACEMENT_GROUP_ID.fullmatch(chosen):
+        return _Data.PlacementProperty(group_id=chosen)
+    return _Data.PlacementProperty(group_name=chosen)
 
 
 @cache

@@ -18,6 +18,7 @@ from trainium_cdk.checks.pcluster import tags_are_allowed
 from trainium_cdk.problems import KeyPath, Source, errors, show
 from trainium_cdk.settings import Problem
 from trainium_cdk.settings.base import LIST_TOKEN, LOOKUP, NUMBER_TOKEN, PLACEHOLDERS
+from trainium_cdk.settings.reserved import group_region
 from trainium_cdk.settings.slurm import SlurmQueue
 
 REGION_NAMES = {
@@ -92,9 +93,13 @@ class Arguments:
         """
         types = {r.instance_type for queue in queues for r in queue.compute_resources} & set(catalog.instances)
         regions = [set(catalog.regions_of(kind)) for kind in types]
+        likely = [
+            region for queue in queues for r in queue.compute_resources if (region := group_region(r.reservation))
+        ]
+        likely += sorted(set.intersection(*regions)) if regions else []
         return self.validated(
             {
-                "region": region_of(self.construct, sorted(set.intersection(*regions)) if regions else ()),
+                "region": region_of(self.construct, likely),
                 "tags": dict(tags),
                 "storage": {"efs": None, "fsx": None} | {kind: {"mount_dir": d} for kind, d in mount_dirs.items()},
                 str(self.at[0]): {"queues": tuple(queues)} | {k: v for k, v in values.items() if v is not None},

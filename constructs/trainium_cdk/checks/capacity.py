@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainium_cdk.catalog.constants import HOURS_OF_A_MONTH, ULTRASERVER
+from trainium_cdk.checks.pcluster import partition
 from trainium_cdk.checks.rule import Rules, error, info, inventories, known_nodes, listed, warning, zoned
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.settings.reserved import group_region, is_group
 
 CAPACITY_BLOCK_NODES = 64
 """The maximum number of instances of one Capacity Block (EC2 user guide, 2026-11)."""
@@ -96,16 +98,52 @@ def reservation_fits_capacity_type(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
+def reservation_group_is_of_the_region(env: Environment) -> Iterator[Problem]:
+    for f in known_nodes(env):
+        group = f.resource.reservation
+        if group is None or not is_group(group):
+            continue
+        ours = f"arn:{partition(env.region)}:resource-groups:{env.region}:"
+        if not group.startswith(ours):
+            yield error(
+                (*f.at, "reservation"),
+                f"this group is in {group_region(group)}, and the nodes are in {env.region}",
+                f"give a group whose ARN begins with {ours}",
+            )
+
+
+@RULES.add
+def block_has_an_id(env: Environment) -> Iterator[Problem]:
+    """Where EC2 starts nodes by a launch template, it takes a group of blocks, though AWS shows only single ones."""
+    for f in (f for cluster in inventories(env) if cluster.takes_groups_of_blocks for f in cluster.known_nodes):
+        if f.queue.capacity_type == "capacity-block" and is_group(f.resource.reservation):
+            yield warning(
+                (*f.at, "reservation"),
+                "EC2 starts nodes in the blocks of a group, but the service's own documentation shows the id of one block only",
+                f"give the id of one block, and each further block its own {f.engine.nodes_noun}, or ignore this",
+            )
+
+
+@RULES.add
 def placement_group_or_reservation(env: Environment) -> Iterator[Problem]:
     for at, queue, cluster in zoned(env):
         reservations = (n.resource.reservation for n in cluster.nodes if n.queue_at == at)
         reserved = next(filter(None, reservations), None)
-        if queue.placement_group == "on" and (reserved or queue.capacity_type == "capacity-block"):
+        block = queue.capacity_type == "capacity-block"
+        key = (*at, "placement_group")
+        if queue.placement_group == "on" and (reserved or block):
             yield error(
-                (*at, "placement_group"),
-                f"with reserved capacity ({reserved or 'a capacity block'}) a placement group fails with "
-                "InsufficientInstanceCapacity, because the reserved instances are already placed",
-                "write placement_group: auto",
+                key,
+                f"the stack would create a new placement group, and the instances of {reserved or 'a capacity block'} are outside it: "
+                "no node starts (InsufficientInstanceCapacity)",
+                "write placement_group: auto, or the name of the placement group in which the reservation was made",
+            )
+        elif queue.existing_group and block:
+            yield warning(
+                key,
+                "the instances of a capacity block are close together already; outside this placement group no node starts "
+                "(InsufficientInstanceCapacity)",
+                "write placement_group: auto, or ignore this if the block is in this placement group",
             )
 
 

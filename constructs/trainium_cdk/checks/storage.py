@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from trainium_cdk.checks.rule import Rules, error, info, listed, queues, warning
+from trainium_cdk.checks.rule import Rules, error, info, known_nodes, listed, queues, warning
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 
 RULES = Rules()
+NO_LUSTRE_OVER_EFA = ("trn2", "trn2u")
+"""Families that FSx's EFA client excludes (FSx for Lustre user guide, Configuring EFA clients, 2026-11: "the trn2 instance family")."""
 
 
 def _overlap(a: str, b: str) -> bool:
@@ -64,13 +66,24 @@ def settings_apply_to_existing_storage(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def link_directory_applies(env: Environment) -> Iterator[Problem]:
+def lustre_over_efa_has_clients(env: Environment) -> Iterator[Problem]:
+    """FSx for Lustre user guide, Configuring EFA clients (2026-11)."""
     fsx = env.storage.fsx
-    if fsx and fsx.s3 and fsx.deployment != "PERSISTENT_2" and "directory" in fsx.s3.model_fields_set:
-        yield warning(
-            ("storage", "fsx", "s3", "directory"),
-            f"{fsx.deployment} always shows the bucket at the root of the file system",
-            "remove it, or choose deployment: PERSISTENT_2",
+    if not fsx or not fsx.efa:
+        return
+    kinds = {f.kind.name: f.kind.efa_interfaces for f in known_nodes(env) if f.engine.name in env.engines}
+    able = [
+        name for name, interfaces in kinds.items() if interfaces and name.partition(".")[0] not in NO_LUSTRE_OVER_EFA
+    ]
+    key = ("storage", "fsx", "efa")
+    if kinds and not able:
+        reason = f"FSx serves no {listed(sorted(kinds), 'or')} by EFA: all nodes would use TCP, as without it"
+        yield warning(key, reason, "remove efa, and choose the capacity freely")
+    elif kinds:
+        yield info(
+            key,
+            f"nodes of {listed(able)} use it by TCP until AWS's set-up of EFA for the Lustre client has run on them",
+            "run it at their start, in bootstrap.scripts or user_data; see docs/data-and-images.md",
         )
 
 
@@ -94,6 +107,8 @@ def data_is_separate_from_assets(env: Environment) -> Iterator[Problem]:
     ]
     if fsx and fsx.s3:
         named.append((("storage", "fsx", "s3", "uri"), fsx.s3.uri))
+    for i, link in enumerate(fsx.s3_links if fsx else ()):
+        named.append((("storage", "fsx", "s3_links", i, "uri"), link.uri))
     for key, value in named:
         if assets_bucket(value.removeprefix("s3://").split("/")[0]):
             yield error(

@@ -228,13 +228,8 @@ def instances(given: Given) -> Iterator[Problem]:
         )(given)
 
 
-NAMED_GROUP = works(
-    "no setting names a placement group, and the stack does not check that it exists",
-    "check that it is in this region, with the strategy cluster; with a reservation, that the reservation is inside it",
-)
-RESERVATION_GROUP = works(
-    "no setting names a group of reservations, and the stack does not check them",
-    "check that its reservations are of this instance type, in the zone of the queue",
+GROUP_BY_ID = cannot(
+    "ParallelCluster finds a placement group by its name", f"write its name in {QUEUES}.placement_group"
 )
 
 
@@ -243,8 +238,7 @@ def resource_placement(given: Given) -> Iterator[Problem]:
     env = given.environment
     counts = [len(q.compute_resources) for q in env.pcluster.queues if q.name == given.queue]
     if counts == [1] or given.value is None:
-        value = on_off(given.value)
-        yield _use(given, f"{QUEUES}.placement_group", *(() if value is NO else (value,)))
+        yield from queue_placement(given)
     else:
         yield from works(
             "pcluster.queues[].placement_group is for the whole queue: `trn` does not know that this compute resource differs",
@@ -253,9 +247,9 @@ def resource_placement(given: Given) -> Iterator[Problem]:
 
 
 def queue_placement(given: Given) -> Iterator[Problem]:
+    value = given.value if given.path[-1] == "Name" else on_off(given.value)
     if given.value is not None or not {"Name", "Id"} & given.beside.keys():
-        value = on_off(given.value)
-        yield _use(given, f"{QUEUES}.placement_group", *(() if value is NO else (value,)))
+        yield _use(given, f"{QUEUES}.placement_group", *(() if value in (NO, None) else (value,)))
 
 
 def cpu_capacity(given: Given) -> Iterator[Problem]:

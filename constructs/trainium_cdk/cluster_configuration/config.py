@@ -13,6 +13,7 @@ from trainium_cdk.cluster_configuration.merge import merged
 from trainium_cdk.node import yaml
 from trainium_cdk.node.env import CPU_ROLE, queue_arguments
 from trainium_cdk.settings import ComputeResource, CpuQueue, DirectoryService, Environment, LoginNodes, Queue
+from trainium_cdk.settings.reserved import is_group
 
 Config = dict[str, Any]
 
@@ -33,6 +34,8 @@ _VOLUMES = {
     "ebs": ("Ebs", "VolumeId"),
 }
 """Type of a volume -> its StorageType, and the key of its id."""
+_APART: Config = {"Enabled": False}
+"""In no placement group."""
 _CAPACITY = {"on-demand": "ONDEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
 
 
@@ -55,6 +58,7 @@ class ClusterIds:
         ssh_source: the CIDR, or the prefix list, that may connect to port 22.
         ssh_security_groups: added to the head node and to login nodes: others that may connect.
         region: the stack's. Default: the environment's.
+        reservation_groups: tokens among the reservations that stand for ARNs of resource groups.
     """
 
     head_subnet: str
@@ -74,6 +78,7 @@ class ClusterIds:
     ssh_source: str = NO_ADDRESS
     ssh_security_groups: tuple[str, ...] = ()
     region: str | None = None
+    reservation_groups: frozenset[str] = frozenset()
 
 
 def render(env: Environment, ids: ClusterIds) -> Config:
@@ -203,16 +208,16 @@ def _reaches_route_53(env: Environment) -> bool:
 
 def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:
     together = {r.name: _placement(env, queue, r) for r in queue.compute_resources}
-    for_most = any(together.values())
+    for_most = next((chosen for chosen in together.values() if chosen != _APART), _APART)
     disks = any(env.catalog.instance(r.instance_type).nvme.count for r in queue.compute_resources)
     ephemeral = _given(MountDir=disks and queue.local_storage_dir)
     resources = []
     for resource in queue.compute_resources:
-        rendered = _resource(env, resource)
+        rendered = _resource(env, resource, ids)
         if not resource.reservation and any(other.reservation for other in queue.compute_resources):
             rendered["DynamicNodePriority"] = AFTER_RESERVED
         if together[resource.name] != for_most:
-            rendered["Networking"] = {"PlacementGroup": {"Enabled": together[resource.name]}}
+            rendered["Networking"] = {"PlacementGroup": dict(together[resource.name])}
         resources.append(rendered)
     return {
         "Name": queue.name,
@@ -222,7 +227,7 @@ def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:
         "ComputeResources": resources,
         "Networking": _given(
             SubnetIds=[ids.queue_subnets[queue.name]],
-            PlacementGroup={"Enabled": for_most},
+            PlacementGroup=dict(for_most),
             AdditionalSecurityGroups=list(ids.security_groups),
         ),
         "CustomActions": {
@@ -265,16 +270,14 @@ def _efa(env: Environment, resource: ComputeResource) -> bool:
     return env.catalog.instance(resource.instance_type).efa_of(resource.efa) > 0
 
 
-def _placement(env: Environment, queue: Queue, resource: ComputeResource) -> bool:
-    """Whether to use a placement group: with EFA, but not with reserved capacity, which is already placed: both together
-    fail with InsufficientInstanceCapacity (eksctl issue 7949)."""
-    if queue.placement_group != "auto":
-        return queue.placement_group == "on"
-    reserved = resource.reservation is not None or queue.capacity_type == "capacity-block"
-    return _efa(env, resource) and not reserved
+def _placement(env: Environment, queue: Queue, resource: ComputeResource) -> Config:
+    chosen = queue.placement(efa=_efa(env, resource), reservation=resource.reservation)
+    return {"Name": chosen} if isinstance(chosen, str) else {"Enabled": chosen}
 
 
-def _resource(env: Environment, resource: ComputeResource) -> Config:
+def _resource(env: Environment, resource: ComputeResource, ids: ClusterIds) -> Config:
+    group = is_group(resource.reservation) or resource.reservation in ids.reservation_groups
+    target = f"CapacityReservation{'ResourceGroupArn' if group else 'Id'}"
     return {
         "Name": resource.name,
         "InstanceType": resource.instance_type,
@@ -282,7 +285,7 @@ def _resource(env: Environment, resource: ComputeResource) -> Config:
         "MaxCount": resource.max_nodes,
         "DisableSimultaneousMultithreading": not resource.hyperthreads,
         "Efa": {"Enabled": _efa(env, resource)},
-        **_given(CapacityReservationTarget=_given(CapacityReservationId=resource.reservation)),
+        **_given(CapacityReservationTarget=_given(**{target: resource.reservation})),
     }
 
 

@@ -70,15 +70,17 @@ class TrnNodeGroup(Construct):
         desired_size: Initial number of nodes; a later deployment does not undo a scaling. Default: `min_size`.
         max_size: Maximum number of nodes. Default: 2.
         capacity_type: Purchase option, of `aws_eks_v2` or `aws_eks`. Default: ON_DEMAND.
-        capacity_reservation_id: A capacity reservation (ODCR), or the capacity block that was bought. Default: none.
+        capacity_reservation_id: Id of a capacity reservation (ODCR), or of the capacity block that was bought; or the ARN of a resource
+            group of several reservations, for example `group.attr_arn` of a `CfnGroup`. Default: none.
         subnets: Candidates: EFA does not cross subnets, so one of them is chosen, in an availability zone that
             offers the type. Default: the private subnets of the cluster's VPC.
         efa: Whether the nodes have EFA interfaces. Default: if the instance type has them.
         efa_layout: Interfaces: `efa` on every card; `efa-only`: EFA with an address on card 0 and `efa-only` on the others; or
             `ena-and-efa-only`: plain ENA on card 0 and `efa-only` on all. Default: efa-only.
         efa_security_group: Shared by the node groups of one fleet. Default: a new `TrnEfaSecurityGroup`.
-        placement_group: Whether the nodes are in a cluster placement group of the stack, or an existing one. Default: with EFA,
-            but not with reserved capacity (together they fail with InsufficientInstanceCapacity).
+        placement_group: Whether the nodes are in a new cluster placement group; or a group, its name or its id, as for a reservation
+            that was made in one. Default: a new one with EFA, but none with reserved capacity, which is outside a new group (the launch
+            fails with InsufficientInstanceCapacity).
         security_groups: Additional groups of the nodes. Default: none; the cluster's own group is always added.
         node_role: Default: a `TrnNodeRole`.
         storage: Shared file systems that pods mount: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. The nodes
@@ -131,7 +133,7 @@ class TrnNodeGroup(Construct):
         efa: bool | None = None,
         efa_layout: Layout = "efa-only",
         efa_security_group: ec2.ISecurityGroup | None = None,
-        placement_group: ec2.IPlacementGroup | bool | None = None,
+        placement_group: ec2.IPlacementGroup | str | bool | None = None,
         security_groups: Sequence[ec2.ISecurityGroup] = (),
         node_role: AnyRole | None = None,
         storage: AnyStorage | None = None,
@@ -175,7 +177,7 @@ class TrnNodeGroup(Construct):
         block = capacity == "capacity-block"
         efa_setting = _EFA[efa]
         has_efa = kind.efa_of(efa_setting) > 0
-        # together they fail with InsufficientInstanceCapacity: reserved nodes are already placed (eksctl issue 7949)
+        # reserved nodes are outside a new placement group: together they fail with InsufficientInstanceCapacity (eksctl issue 7949)
         placement = has_efa and not (block or capacity_reservation_id) if placement_group is None else placement_group
         self.storage = storage = storage_in(self, view.vpc, storage) if storage else None
         self.fleet = group_fleet(kind, name=name, nodes=max_size, efa=efa_setting, lnc=lnc, capacity_type=capacity)
@@ -192,7 +194,7 @@ class TrnNodeGroup(Construct):
                     "max_nodes": max_size,
                     "capacity_type": capacity,
                     "reservation": capacity_reservation_id,
-                    "placement_group": "on" if placement else "off",
+                    "placement_group": _group_setting(placement),
                     "efa": efa_setting,
                     "efa_layout": efa_layout,
                     "labels": dict(labels or {}),
@@ -233,7 +235,7 @@ class TrnNodeGroup(Construct):
             user_data=data,
             image_id=image_id,
             placement_group=placement,
-            capacity_reservation_id=capacity_reservation_id,
+            reservation=capacity_reservation_id,
             capacity_block=block,
         )
         candidates = selected(view.vpc, subnets)
@@ -309,7 +311,7 @@ class TrnNodeGroup(Construct):
             efa=_ON_OFF[settings.efa],
             efa_layout=settings.efa_layout,
             efa_security_group=efa_group,
-            placement_group=_ON_OFF[settings.placement_group],
+            placement_group=settings.existing_group or _ON_OFF[settings.placement_group],
             node_role=role.role,
             storage=storage,
             root_volume_size=gibibytes(settings.root_volume_gib),
@@ -378,6 +380,13 @@ class TrnNodeGroup(Construct):
 
 _ON_OFF = {"auto": None, "on": True, "off": False}
 _EFA = {value: word for word, value in _ON_OFF.items()}
+
+
+def _group_setting(placement: ec2.IPlacementGroup | str | bool) -> str:
+    """A placement group as an environment writes it."""
+    if isinstance(placement, bool):
+        return "on" if placement else "off"
+    return placement if isinstance(placement, str) else placement.placement_group_name
 
 
 def _driver(construct: Construct, version: str, catalog: Catalog) -> Driver:

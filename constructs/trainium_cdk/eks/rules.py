@@ -12,6 +12,7 @@ from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, known, own_entries,
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import capacity, eks, eks_nodes, nodes, zones
 from trainium_cdk.settings.eks import LabelValue
+from trainium_cdk.settings.reserved import group_region
 
 _OF_CLUSTER = (
     eks.kubernetes_version_is_supported,
@@ -77,10 +78,11 @@ def check_group(construct: Construct, catalog: Catalog, group: Mapping[str, Any]
     Args:
         group: its values by the keys of `eks.node_groups`; tokens are left out.
     """
-    kind = catalog.instance(group["instance_type"])
+    kind, values = catalog.instance(group["instance_type"]), known(group)
+    named = group_region(values.get("reservation"))
     data = {
-        "region": region_of(construct, catalog.regions_of(kind.name)),
-        "eks": {"node_groups": [known(group)]},
+        "region": region_of(construct, (*([named] if named else []), *catalog.regions_of(kind.name))),
+        "eks": {"node_groups": [values]},
         **own_entries(catalog, [kind.name]),
     }
     Arguments(construct, ("eks", "node_groups", 0), _GROUP_NAMES, engine="eks").check(data, _OF_GROUPS)

@@ -12,7 +12,12 @@ SLURM = Engine(
     outputs="trainium_cdk.outputs.slurm:SlurmCluster",
     jobs="trainium_cdk.jobs.slurm.connect:connect",
     stack_class="trainium_cdk.stacks.pcluster:TrnPclusterStack",
-    rules=("trainium_cdk.checks.pcluster", "trainium_cdk.checks.overrides", "trainium_cdk.checks.shared_storage"),
+    rules=(
+        "trainium_cdk.checks.pcluster",
+        "trainium_cdk.checks.pcluster_capacity",
+        "trainium_cdk.checks.overrides",
+        "trainium_cdk.checks.shared_storage",
+    ),
     live_checks=("trainium_cdk.checks.live.parallelcluster",),
     traces="trainium_cdk.operations.teardown.slurm:TRACES",
     nodes_noun="compute resource",

@@ -4,35 +4,51 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from trainium_cdk._aws import code_and_message, failures
 
 _RESERVATION = re.compile(r"\bcr-[0-9a-f]{8,17}\b")
+_GROUP = re.compile(r"arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:[0-9]{12}:group/[A-Za-z0-9_./-]+")
 _LATER = ("scheduled", "pending", "payment-pending", "assessing", "delayed")
 
 
-def closed(ec2: Any, template: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What each capacity reservation or block that the template names is, and why it launches nothing; none where it does.
+def closed(client: Callable[[str], Any], template: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What each capacity reservation or block that the template names is, also in a resource group, and why it launches nothing; none
+    where it does.
 
     Args:
-        ec2: boto3 client.
+        client: service name -> boto3 client.
     """
-    ids = sorted(set(_RESERVATION.findall(json.dumps(template, default=str))))
-    for id in ids:
-        one = _reservation(ec2, id)
-        state, end = one["State"], one.get("EndDate")
-        what = f"capacity {'block' if one.get('ReservationType') == 'capacity-block' else 'reservation'} {id}"
-        if state in _LATER:
-            begins = f" at {one['StartDate']:%Y-%m-%d %H:%M} UTC" if one.get("StartDate") else ""
-            yield what, f"{what} is {state}: nodes start when it begins{begins}"
-        elif state != "active":
-            ended = f" (it ended at {end:%Y-%m-%d %H:%M} UTC)" if end and state == "expired" else ""
-            yield (
-                what,
-                f"{what} is {state}{ended}: no node starts in it. Set `reservation` to another one, or another capacity_type",
-            )
+    text = json.dumps(template, default=str)
+    for group in sorted(set(_GROUP.findall(text))):
+        for id in _members(client("resource-groups"), group):
+            for what, why in _why_closed(client("ec2"), id):
+                yield what, f"{why}. It is in the group {group}: EC2 uses others of it, then starts nodes on demand"
+    for id in sorted(set(_RESERVATION.findall(text))):
+        yield from _why_closed(client("ec2"), id)
+
+
+def _members(groups: Any, arn: str) -> list[str]:
+    pages = groups.get_paginator("list_group_resources").paginate(Group=arn)
+    arns = [one["Identifier"]["ResourceArn"] for page in pages for one in page["Resources"]]
+    return sorted(one.rpartition("/")[2] for one in arns if _RESERVATION.search(one))
+
+
+def _why_closed(ec2: Any, id: str) -> Iterator[tuple[str, str]]:
+    one = _reservation(ec2, id)
+    state, end = one["State"], one.get("EndDate")
+    what = f"capacity {'block' if one.get('ReservationType') == 'capacity-block' else 'reservation'} {id}"
+    if state in _LATER:
+        begins = f" at {one['StartDate']:%Y-%m-%d %H:%M} UTC" if one.get("StartDate") else ""
+        yield what, f"{what} is {state}: nodes start when it begins{begins}"
+    elif state != "active":
+        ended = f" (it ended at {end:%Y-%m-%d %H:%M} UTC)" if end and state == "expired" else ""
+        yield (
+            what,
+            f"{what} is {state}{ended}: no node starts in it. Set `reservation` to another one, or another capacity_type",
+        )
 
 
 def _reservation(ec2: Any, id: str) -> Mapping[str, Any]:

@@ -97,7 +97,7 @@ def why(stack: str, client: Client) -> Report:
     if not failures:  # it was deployed long ago, perhaps, and its nodes fail now
         since = max(since, dt.datetime.now(dt.UTC) - RECENT)
     groups = dict.fromkeys(g for e in failures for g in _LOG_GROUP.findall(e.text))
-    more = _allowed(lambda: [_told(*each) for each in closed(client("ec2"), template)])
+    more = _allowed(lambda: [_told(*each) for each in closed(client, template)])
     for group in groups:
         more += _allowed(lambda: log_lines(client("logs"), group, since))  # noqa: B023  called at once
     more += _allowed(lambda: _of_functions(client, custom, groups, since))

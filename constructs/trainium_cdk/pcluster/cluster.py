@@ -13,6 +13,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
+from trainium_cdk._cdk.launch_templates import groups_among
 from trainium_cdk._cdk.permissions import grant_cluster_files, grant_keys, session_manager_statements
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk.bootstrap import TrnBootstrap, with_scripts_of
@@ -275,6 +276,7 @@ class TrnPcluster(Construct):
             key_name=pair.ref if pair else p.head.ssh.key_name if p.head.ssh else None,
             ssh_source=ssh.source,
             ssh_security_groups=ssh.groups,
+            reservation_groups=groups_among(self, [r.reservation for q in p.queues for r in q.compute_resources]),
         )
         self.configuration = render(environment, ids)
         self._name = TrnClusterName(

@@ -12,7 +12,7 @@ from constructs import Construct, IValidation
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, check_tags
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks import capacity, network, nodes, overrides, pcluster, shared_storage, zones
+from trainium_cdk.checks import capacity, network, nodes, overrides, pcluster, pcluster_capacity, shared_storage, zones
 from trainium_cdk.checks.storage import local_storage_is_separate_from_shared, volumes_have_directories_of_their_own
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.settings import Environment
@@ -21,6 +21,7 @@ from trainium_cdk.storage import TrnStorage
 _RULES = (
     *capacity.RULES,
     *pcluster.RULES,
+    *pcluster_capacity.RULES,
     *overrides.RULES,
     *shared_storage.RULES,
     *nodes.RULES,

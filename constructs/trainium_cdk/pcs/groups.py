@@ -78,8 +78,8 @@ def training_group(
         tags={**shared.tags, "Name": f"{env.pcs_cluster_name}-{group_name(queue, resource)}"},
         user_data="",
         image_id=None,
-        placement_group=queue.placement_group == "on" or (queue.placement_group == "auto" and efa and not reserved),
-        capacity_reservation_id=resource.reservation,
+        placement_group=queue.placement(efa=efa, reservation=resource.reservation),
+        reservation=resource.reservation,
         capacity_block=queue.capacity_type == "capacity-block",
         subnet_id=subnet_id,
     )

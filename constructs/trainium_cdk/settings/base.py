@@ -120,7 +120,7 @@ def _is_section(kind: Any) -> bool:
     return isinstance(origin, type) and issubclass(origin, BaseModel | dict | tuple)
 
 
-def _on_or_off(value: Any) -> Any:
+def on_or_off(value: Any) -> Any:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
@@ -204,7 +204,7 @@ PLACEHOLDERS = (TOKEN, LOOKUP)
 NUMBER_TOKEN = -1.8e289
 """Numbers that stand for the CDK's tokens are below it."""
 MaybeToken = WrapValidator(_token_or_checked)
-OnOff = Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)]
+OnOff = Annotated[Literal["auto", "on", "off"], BeforeValidator(on_or_off)]
 """YAML 1.1 tools turn `on` and `off` into booleans: both forms are accepted."""
 Cidr = Annotated[str, AfterValidator(_cidr)]
 Cidrs = Annotated[
@@ -250,9 +250,6 @@ RouteTableId = Annotated[
     str, Text(r"^rtb-[0-9a-f]{8,17}$", "the ID of a route table", "rtb-0123456789abcdef0"), MaybeToken
 ]
 AmiId = Annotated[str, Text(r"^ami-[0-9a-f]{8,17}$", "the ID of an AMI", "ami-0123456789abcdef0"), MaybeToken]
-ReservationId = Annotated[
-    str, Text(r"^cr-[0-9a-f]{8,17}$", "the ID of a capacity reservation", "cr-0123456789abcdef0"), MaybeToken
-]
 Arn = Annotated[
     str,
     Text(

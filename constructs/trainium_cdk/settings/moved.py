@@ -17,10 +17,13 @@ from trainium_cdk.errors import SettingsError
 from trainium_cdk.problems import KeyPath, Problem, show
 from trainium_cdk.settings.environment import Environment
 from trainium_cdk.settings.load import parse
+from trainium_cdk.settings.reserved import group_region
 
-_ID = re.compile(r"(vpc|subnet|rtb|sg|fs|fsvol|svm|cr|crg|ami|vol|snap|eni|eipalloc|pl|lt|tgw|vpce)-[0-9a-f]{8,17}")
+_ID = re.compile(r"(vpc|subnet|rtb|sg|fs|fsvol|svm|cr|crg|pg|ami|vol|snap|eni|eipalloc|pl|lt|tgw|vpce)-[0-9a-f]{8,17}")
 """Ids of resources of EC2, EFS and FSx, which exist in one region."""
 _ZONE = re.compile(r"[a-z]{2,5}[0-9]+-az[0-9]+")
+_NAMES = ("key_name", "placement_group")
+"""Keys of names that exist in one region."""
 _EFFECTS = {
     "existing": "the stack creates its own, which is empty",
     "reservation": "reserve or buy capacity there, and write its id (trn capacity)",
@@ -109,7 +112,7 @@ def move(
                 problems.append(problem)
         elif old in value and path != ("region",):
             problems.append(problem)
-        elif value.startswith("s3://") or path[-1] == "key_name":
+        elif value.startswith("s3://") or (path[-1] in _NAMES and value not in ("auto", "on", "off")):
             notes.append(f"{problem.dotted} = {show(value)} must be in {region}")
     if zone:
         zones = CommentedSeq([zone])
@@ -123,10 +126,10 @@ def move(
 
 
 def _is_tied(value: str, region: str, env: Environment) -> bool:
-    """Whether it is the id of a resource, or a zone of another region than the new one."""
+    """Whether it is the id of a resource, or a zone or a group of reservations of another region than the new one."""
     if _ZONE.fullmatch(value):
         return env.catalog.region_of(value) != region
-    return _ID.fullmatch(value) is not None
+    return _ID.fullmatch(value) is not None or group_region(value) not in (None, region)
 
 
 class _Representer(RoundTripRepresenter):

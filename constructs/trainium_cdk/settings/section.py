@@ -10,7 +10,8 @@ from pydantic import Field
 
 from trainium_cdk.catalog import CapacityType, Catalog, Need
 from trainium_cdk.problems import KeyPath
-from trainium_cdk.settings.base import InstanceTypeName, OnOff, ReservationId, Settings, ZoneId
+from trainium_cdk.settings.base import InstanceTypeName, OnOff, Settings, ZoneId
+from trainium_cdk.settings.reserved import PlacementGroup, Reservation
 
 
 class Placed(Settings):
@@ -19,12 +20,28 @@ class Placed(Settings):
     name: str
     capacity_type: CapacityType = "on-demand"
     """Capacity type of its nodes."""
-    placement_group: OnOff = "auto"
-    """`auto`: on with EFA, but off for reserved capacity (together they fail with insufficient capacity)."""
+    placement_group: PlacementGroup = "auto"
+    """`auto`: a new group with EFA, but none for reserved capacity, which is outside a new group. Or the name of an existing cluster
+    placement group, as for a reservation that was made in one."""
     zone_id: ZoneId | None = None
     """The one zone its nodes run in. Default: the first zone of the network."""
     root_volume_gib: int = Field(default=500, ge=40, le=16384)
     """Size of each node's root volume, GiB."""
+
+    @property
+    def existing_group(self) -> str | None:
+        """Name or id of the existing placement group; None if there is none."""
+        return None if self.placement_group in ("auto", "on", "off") else self.placement_group
+
+    def placement(self, *, efa: bool, reservation: str | None) -> str | bool:
+        """The existing placement group of nodes, or whether they are in a new one.
+
+        By themselves, nodes with EFA are, but not with reserved capacity: the reserved instances are outside a new group, and
+        the launch fails with InsufficientInstanceCapacity (eksctl issue 7949).
+        """
+        if self.placement_group == "auto":
+            return efa and reservation is None and self.capacity_type != "capacity-block"
+        return self.existing_group or self.placement_group == "on"
 
 
 class Sized(Settings):
@@ -39,8 +56,9 @@ class Sized(Settings):
     """Maximum number of nodes."""
     efa: OnOff = "auto"
     """`auto`: on if the instance type has EFA."""
-    reservation: ReservationId | None = None
-    """Capacity reservation (ODCR), or the capacity block if `capacity_type` is capacity-block."""
+    reservation: Reservation | None = None
+    """Capacity reservation (ODCR), or the capacity block if `capacity_type` is capacity-block: its id. Or the ARN of a resource group of
+    several reservations; beyond these, nodes then start on demand."""
 
     @property
     def idle_nodes(self) -> int:

@@ -69,23 +69,34 @@ def lustre_of(scope: Construct, id: str, settings: trn.Fsx | None) -> LustreOpti
             dns_name="",  # not read: it follows from the id
             security_group=_group(scope, f"{id}ExistingFsxGroup", existing.security_group),
         )
-    link = None
-    if settings.s3:
-        bucket, _, prefix = settings.s3.uri.removeprefix("s3://").partition("/")
-        link = S3Link(
-            bucket=s3.Bucket.from_bucket_name(scope, f"{id}LinkedBucket", bucket),
-            prefix=prefix,
-            directory=settings.s3.directory,
-            auto_import=settings.s3.auto_import,
-            auto_export=settings.s3.auto_export,
-        )
+    links = [_link(scope, id, link) for link in settings.links]
+    first = links.pop(0) if settings.s3 else None
     return LustreOptions(
         deployment_type=fsx.LustreDeploymentType[settings.deployment],
         capacity=Size.gibibytes(settings.capacity_gib),
         throughput_per_tib=settings.effective_throughput,
         compression=settings.compression,
         backup_retention=Duration.days(settings.backup_days) if settings.backup_days else None,
-        s3=link,
+        s3=first,
+        s3_links=links,
+        metadata_iops=settings.metadata_iops,
+        efa=settings.efa,
+    )
+
+
+def _link(scope: Construct, id: str, link: trn.DataRepository) -> S3Link:
+    bucket, _, prefix = link.uri.removeprefix("s3://").partition("/")
+    name = (
+        f"{id}LinkedBucket"
+        if scope.node.try_find_child(f"{id}LinkedBucket") is None
+        else f"{id}LinkedBucket-{bucket}-{prefix}"
+    )
+    return S3Link(
+        bucket=s3.Bucket.from_bucket_name(scope, name, bucket),
+        prefix=prefix,
+        directory=link.directory if "directory" in link.model_fields_set else None,
+        auto_import=link.auto_import,
+        auto_export=link.auto_export,
     )
 
 
@@ -102,21 +113,28 @@ def check_storage(construct: Construct, efs: object, efs_mount_dir: str, lustre:
     if lustre is not None:
         described["fsx"] = known({"mount_dir": lustre_mount_dir})
     if isinstance(lustre, LustreOptions):
-        capacity, retention, link = lustre.capacity, lustre.backup_retention, lustre.s3
+        capacity, retention = lustre.capacity, lustre.backup_retention
         described["fsx"] |= known(
             {
                 "deployment": lustre.deployment_type.value,
                 "capacity_gib": int(lustre.capacity_gib) if capacity and not capacity.is_unresolved() else None,
                 "throughput": lustre.throughput_per_tib,
+                "metadata_iops": lustre.metadata_iops,
+                "efa": lustre.efa,
                 "backup_days": int(lustre.backup_days) if retention and not retention.is_unresolved() else None,
             }
         )
-        if link:
-            # the bucket's name is nearly always a token, and no rule looks at it
-            s3_link = {"uri": "s3://bucket", "auto_import": link.auto_import, "auto_export": link.auto_export}
-            described["fsx"]["s3"] = s3_link | known({"directory": link.directory})
+        if lustre.s3:
+            described["fsx"]["s3"] = _described(lustre.s3, 0)
+        described["fsx"]["s3_links"] = [_described(link, i) for i, link in enumerate(lustre.s3_links, 1)]
     rules = [rule for rule in storage.RULES if rule is not storage.kept_data_is_listed]
     Arguments(construct, ("storage",), _NAMES).check({"storage": described}, rules)
+
+
+def _described(link: S3Link, number: int) -> dict[str, Any]:
+    """A link as an environment has it. The bucket's name is nearly always a token, and no rule looks at it."""
+    given = {"uri": f"s3://bucket-{number}", "auto_import": link.auto_import, "auto_export": link.auto_export}
+    return given | known({"directory": link.directory})
 
 
 def _group(scope: Construct, id: str, group_id: str) -> ec2.ISecurityGroup:

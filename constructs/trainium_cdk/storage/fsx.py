@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from aws_cdk import Stack
 from aws_cdk import aws_fsx as fsx
 from constructs import Construct, DependencyGroup
@@ -10,6 +12,8 @@ from trainium_cdk.settings.storage import FSX_THROUGHPUT
 from trainium_cdk.storage.options import FileSystemMount, LustreOptions, Placement, S3Link
 
 LUSTRE_VERSION = "2.15"
+DIRECTORY = "/data"
+"""Of a link that names none."""
 _IMPORTED = ["NEW", "CHANGED", "DELETED"]
 _EXPORTED = ["NEW", "CHANGED"]
 """Not DELETED: a file that is deleted, perhaps to make room, would delete its object."""
@@ -22,7 +26,6 @@ class LustreFileSystem(Construct):
         super().__init__(scope, id)
         kind, s3, key = options.deployment_type.value, options.s3, placement.encryption_key
         steps = next((steps for name, steps in FSX_THROUGHPUT.items() if name == kind), ())
-        links_root = s3 is not None and kind != "PERSISTENT_2"
         file_system = fsx.CfnFileSystem(
             self,
             "Resource",
@@ -39,8 +42,12 @@ class LustreFileSystem(Construct):
                 data_compression_type="LZ4" if options.compression else "NONE",
                 automatic_backup_retention_days=options.backup_days if options.persistent else None,
                 copy_tags_to_backups=True if options.backup_days else None,
-                import_path=s3.uri if s3 and links_root else None,
-                auto_import_policy=("NEW_CHANGED_DELETED" if s3.auto_import else "NONE") if s3 and links_root else None,
+                efa_enabled=True if options.efa else None,
+                metadata_configuration=_metadata(options),
+                import_path=s3.uri if s3 and options.links_root else None,
+                auto_import_policy=("NEW_CHANGED_DELETED" if s3.auto_import else "NONE")
+                if s3 and options.links_root
+                else None,
             ),
         )
         # FSx refuses a group that does not allow Lustre among its servers. Not for rules of clients, which are added later: a client may
@@ -48,8 +55,13 @@ class LustreFileSystem(Construct):
         file_system.node.add_dependency(*placement.security_group.node.children)
         file_system.apply_removal_policy(placement.removal_policy)
         self.ready = DependencyGroup(file_system)
-        if s3 and not links_root:
-            self.ready.add(self._associate(file_system, s3))
+        associations: list[fsx.CfnDataRepositoryAssociation] = []
+        for id, link in _links(options):
+            made = self._associate(id, file_system, link)
+            if associations:  # FSx makes one at a time
+                made.node.add_dependency(associations[-1])
+            associations.append(made)
+        self.ready.add(*associations)
         self.mount = FileSystemMount(
             kind="fsx",
             id=file_system.ref,
@@ -58,13 +70,13 @@ class LustreFileSystem(Construct):
             mount_name=file_system.attr_lustre_mount_name,
         )
 
-    def _associate(self, file_system: fsx.CfnFileSystem, s3: S3Link) -> fsx.CfnDataRepositoryAssociation:
+    def _associate(self, id: str, file_system: fsx.CfnFileSystem, s3: S3Link) -> fsx.CfnDataRepositoryAssociation:
         association = fsx.CfnDataRepositoryAssociation
         return association(
             self,
-            "S3",
+            id,
             file_system_id=file_system.ref,
-            file_system_path=s3.directory or "/data",
+            file_system_path=s3.directory or DIRECTORY,
             data_repository_path=s3.uri,
             batch_import_meta_data_on_create=True,
             s3=association.S3Property(
@@ -72,6 +84,24 @@ class LustreFileSystem(Construct):
                 auto_export_policy=association.AutoExportPolicyProperty(events=_EXPORTED) if s3.auto_export else None,
             ),
         )
+
+
+def _links(options: LustreOptions) -> Iterator[tuple[str, S3Link]]:
+    """The links that are associations, each with its id in the stack: of the further ones by the directory."""
+    if options.s3 and not options.links_root:
+        yield "S3", options.s3
+    for link in options.s3_links:
+        yield f"S3{(link.directory or DIRECTORY).replace('/', '-')}", link
+
+
+def _metadata(options: LustreOptions) -> fsx.CfnFileSystem.MetadataConfigurationProperty | None:
+    """With EFA FSx demands one."""
+    iops = options.metadata_iops
+    if iops is None and not options.efa:
+        return None
+    if iops in (None, "automatic"):
+        return fsx.CfnFileSystem.MetadataConfigurationProperty(mode="AUTOMATIC")
+    return fsx.CfnFileSystem.MetadataConfigurationProperty(mode="USER_PROVISIONED", iops=float(iops))
 
 
 def existing(

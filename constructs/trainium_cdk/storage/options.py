@@ -36,9 +36,10 @@ class S3Link:
     Attributes:
         bucket: The bucket; FSx reads it with its own service-linked role.
         prefix: Only objects below it. Default: all.
-        directory: Where in the file system they appear, with PERSISTENT_2; the other types link their root. Default: /data.
+        directory: Where in the file system they appear. Default: /data; with SCRATCH_2 and PERSISTENT_1 the root, where it is the only link and
+            exports nothing automatically.
         auto_import: New and changed objects appear as files, and files of deleted objects disappear. Default: True.
-        auto_export: New and changed files are written to the bucket (PERSISTENT_2 only); deleting a file deletes no object. Default: False.
+        auto_export: New and changed files are written to the bucket; deleting a file deletes no object. Default: False.
     """
 
     bucket: s3.IBucket
@@ -65,6 +66,11 @@ class LustreOptions:
         compression: LZ4. Default: True.
         backup_retention: How long daily backups are kept (persistent types without `s3`). Default: no backups.
         s3: A bucket whose objects appear as files. Default: none.
+        s3_links: Further buckets or prefixes, each with a directory of its own. Default: none.
+        metadata_iops: Operations on files and directories per second (PERSISTENT_2 only): `automatic` by the capacity, or 1500, 3000, 6000, or
+            a multiple of 12000 up to 192000. Default: FSx's own, which cannot be raised later.
+        efa: Whether its servers have EFA (PERSISTENT_2 only, in steps of 38400, 19200, 9600 or 4800 GiB by the throughput). Each node needs
+            AWS's set-up of its Lustre client for it, and FSx excludes trn2; other clients use TCP. Default: False.
     """
 
     deployment_type: fsx.LustreDeploymentType = fsx.LustreDeploymentType.SCRATCH_2
@@ -73,6 +79,18 @@ class LustreOptions:
     compression: bool = True
     backup_retention: Duration | None = None
     s3: S3Link | None = None
+    s3_links: Sequence[S3Link] = ()
+    metadata_iops: Literal["automatic"] | int | None = None
+    efa: bool = False
+
+    @property
+    def links_root(self) -> bool:
+        """Whether the one link is an import path of the file system, and not an association: the way of the older types, which a change
+        would replace."""
+        link = self.s3
+        if link is None or self.s3_links or self.deployment_type == fsx.LustreDeploymentType.PERSISTENT_2:
+            return False
+        return not (link.directory or link.auto_export)
 
     @property
     def capacity_gib(self) -> float:

@@ -191,14 +191,15 @@ class TrnStorage(Construct):
             if retain:
                 keep(self._vpc)
                 keep(subnets[0])
+            ports = PORTS["fsx-lustre-efa" if given.efa else "fsx-lustre"]
             group = self._group(
                 "Fsx",
                 "FSx for Lustre: Lustre among its servers and clients",
-                PORTS["fsx-lustre"],
+                ports,
                 "Lustre",
                 retain=retain,
             )
-            for port in PORTS["fsx-lustre"]:
+            for port in ports:
                 group.connections.allow_internally(port, "Lustre among its servers")
             placement = Placement(mount_dir, subnets, group, self._key, self._removal_policy)
             created = fsx.LustreFileSystem(self, "Fsx", given, placement)

@@ -8,7 +8,7 @@ from sandbox.emulator import fsx
 from sandbox.emulator.cfn.registry import Made, Properties, resource
 from sandbox.emulator.query import ApiError
 
-_NUMBERS = ("PerUnitStorageThroughput", "AutomaticBackupRetentionDays", "ImportedFileChunkSize")
+_NUMBERS = ("PerUnitStorageThroughput", "AutomaticBackupRetentionDays", "ImportedFileChunkSize", "Iops")
 _FLAGS = ("CopyTagsToBackups", "BatchImportMetaDataOnCreate", "EfaEnabled")
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tests.checks.live.cases import NOW, Case, verify
+from trainium_cdk.checks.live.placement import Groups
 from trainium_cdk.checks.live.quotas import ADDRESSES, STANDARD_VCPUS, TRN, VPCS, Need, is_standard
+from trainium_cdk.checks.live.reservation_groups import ReservationGroup
 from trainium_cdk.checks.live.reservations import Offering
 
 FLEET = "pcluster:\n  queues:\n    - capacity_type: {}\n      compute_resources: [{{max_nodes: 4}}]\n"
@@ -44,6 +46,23 @@ def at(hours: float) -> dt.datetime:
 
 def offering(price: str, zone: str = "use1-az4") -> Offering:
     return Offering(f"cb-{price}", "trn1.32xlarge", 4, zone, at(24), at(48), price, "USD")
+
+
+POOL = "arn:aws:resource-groups:us-east-1:111122223333:group/mine"
+GROUPED = RESERVED.replace(ID, POOL)
+IN_GROUP = GROUPED.replace("    - compute", "    - placement_group: near\n      compute")
+NEAR = "arn:aws:ec2:us-east-1:111122223333:placement-group/near"
+PLACED = RESERVED.replace("    - compute", "    - placement_group: near\n      compute")
+
+
+def pooled(*members: dict[str, Any], absent: tuple[str, ...] = (), pool: bool = True) -> dict[str, ReservationGroup]:
+    """A group with reservations that differ from that of `reservation`."""
+    found = [reservation(**{"CapacityReservationId": f"cr-{i}", **m})[ID] for i, m in enumerate(members)]
+    return {POOL: ReservationGroup(pool, tuple(found), absent)}
+
+
+def near(group: dict[str, Any] | None, **held: Any) -> Groups:
+    return Groups({"near": group}, reservation(**held) if held else {})
 
 
 ALL = dict.fromkeys(("trn1.32xlarge", "c5.4xlarge", "c5.2xlarge"), frozenset({"use1-az4"}))
@@ -98,6 +117,30 @@ TABLE = [
     Case("reservations", BLOCK, reservation(ReservationType="capacity-block", EndDate=at(5)),
          [("warning", "it ends in 5 h", "30 minutes before"), ("ok",)]),
     Case("reservations", BLOCK, reservation(ReservationType="capacity-block", EndDate=at(0.4)), [("error", "it has ended, or its instances are being terminated")]),
+    Case("reservations", RESERVED, reservation(PlacementGroupArn=NEAR),
+         [("warning", "near: it was made in this placement group, and compute1/trn names none", "placement_group: near"), ("ok",)]),
+    Case("reservation-groups", GROUPED, pooled({"TotalInstanceCount": 3, "AvailableInstanceCount": 3}, {"TotalInstanceCount": 1}),
+         [("ok", "2 reservations: 4 instances of trn1.32xlarge in use1-az4 in the group")]),
+    Case("reservation-groups", GROUPED, {POOL: None}, [("error", "there is no such group", "[environment.yaml:6]")]),
+    Case("reservation-groups", GROUPED, pooled({}, pool=False), [("error", "no instance can be started in this group", "CapacityReservationPool")]),
+    Case("reservation-groups", GROUPED, pooled(), [("error", "it is empty. EC2 starts the nodes on demand")]),
+    Case("reservation-groups", GROUPED, pooled({"State": "expired"}, {"InstanceType": "trn2.48xlarge"}, {"AvailabilityZoneId": "use1-az6"},
+                                               {"ReservationType": "capacity-block"}, absent=("cr-9",)),
+         [("error", "none of its 5 reservations is for compute1/trn", "cr-0: it is expired", "cr-1: it is for trn2.48xlarge", "cr-2: it is in use1-az6",
+           "cr-3: capacity_type is on-demand", "cr-9: it is not of this account")]),
+    Case("reservation-groups", GROUPED, pooled({}, {"State": "cancelled"}), [("info", "1 other reservation", "cr-1: it is cancelled"), ("ok",)]),
+    Case("reservation-groups", GROUPED, pooled({"State": "scheduled"}), [("warning", "scheduled: no reservation of the group has started"), ("ok",)]),
+    Case("reservation-groups", GROUPED, pooled({"TotalInstanceCount": 2}), [("warning", "EC2 starts those beyond the reservations on demand", "max_nodes: 2"), ("ok",)]),
+    Case("reservation-groups", GROUPED, pooled({"AvailableInstanceCount": 1}), [("warning", "1 free instance", "Values=cr-0"), ("ok",)]),
+    Case("reservation-groups", IN_GROUP, pooled({"PlacementGroupArn": NEAR}), [("ok",)]),
+    Case("reservation-groups", IN_GROUP, pooled({"PlacementGroupArn": NEAR.replace("near", "far")}), [("error", "cr-0: it is in the placement group far")]),
+    Case("placement-groups", PLACED, near(None), [("error", "it does not exist in us-east-1", "[environment.yaml:4]")]),
+    Case("placement-groups", PLACED, near({"GroupName": "near", "Strategy": "spread"}), [("error", "with the strategy cluster")]),
+    Case("placement-groups", PLACED, near({"GroupName": "near", "Strategy": "cluster", "State": "available"}), [("ok", "compute1/trn is in it")]),
+    Case("placement-groups", PLACED, near({"GroupName": "near", "Strategy": "cluster"}, PlacementGroupArn=NEAR), [("ok", f"the reservation {ID} was made in it")]),
+    Case("placement-groups", PLACED, near({"GroupName": "near", "Strategy": "cluster"}, PlacementGroupArn=NEAR.replace("near", "far")),
+         [("error", "was made in another placement group, far: no node starts", "placement_group: far")]),
+    Case("placement-groups", PLACED, near({"GroupName": "near", "Strategy": "cluster"}, State="active"), [("warning", "was made in no placement group")]),
     Case("block-offerings", NO_BLOCK, {("trn1.32xlarge", 4): []}, [("warning", "no block of 4 x trn1.32xlarge for 24 h")]),
     Case("block-offerings", NO_BLOCK, {("trn1.32xlarge", 4): [offering("960"), offering("1200"), offering("1300"), offering("2000")]},
          [("info", "960 USD", "4 x trn1.32xlarge in use1-az4 from 2026-11-21 12:00 UTC", "10.00 USD for an instance and hour",

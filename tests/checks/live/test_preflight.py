@@ -12,7 +12,7 @@ import boto3
 import pytest
 
 from sandbox import LocalAws
-from sandbox.pcluster_validator.seed import Seeded, reservation
+from sandbox.pcluster_validator.seed import Seeded, placement_group, reservation, reservation_group
 from tests.checks.live.conftest import Trn, report, session, wrong
 from tests.support import swept
 from tests.trust.figures import record
@@ -309,10 +309,15 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
     iam.create_user(UserName="ada")
     who = f"access: [{{principal: '{account}:role/team/Lab'}}], users: ['{account}:user/ada']"
     linked = f"storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}\neks: {{data_buckets: [{made.bucket}], {who}}}"
+    near, pool = placement_group(local_aws.client), reservation_group(local_aws.client, reserved)
     kept = f"{{name: kept, max_nodes: 1, reservation: {reserved}}}"
     pcs = f"""
 storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}
-pcs: {{queues: [{{name: a, custom_ami: ami-0c2023a1b2c3d4e5f, compute_resources: [{kept}]}}, {{name: b, capacity_type: spot}}]}}"""
+pcs:
+  queues:
+    - {{name: a, custom_ami: ami-0c2023a1b2c3d4e5f, compute_resources: [{kept}]}}
+    - {{name: b, capacity_type: spot}}
+    - {{name: c, placement_group: {near}, compute_resources: [{{max_nodes: 1, reservation: '{pool}'}}]}}"""
     return {"slurm": text, "eks": linked, "pcs": pcs}
 
 

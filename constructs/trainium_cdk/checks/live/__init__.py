@@ -11,7 +11,17 @@ from typing import Any
 
 from trainium_cdk import engines
 from trainium_cdk.checks import check
-from trainium_cdk.checks.live import access, account, data, network, offering, quotas, reservations
+from trainium_cdk.checks.live import (
+    access,
+    account,
+    data,
+    network,
+    offering,
+    placement,
+    quotas,
+    reservation_groups,
+    reservations,
+)
 from trainium_cdk.checks.live import cost as prices
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Finding, Level, Report, Target
@@ -27,6 +37,8 @@ COMMON: tuple[Check[Any], ...] = (
     *quotas.CHECKS,
     *offering.CHECKS,
     *reservations.CHECKS,
+    *reservation_groups.CHECKS,
+    *placement.CHECKS,
     *access.CHECKS,
     *network.CHECKS,
     *data.CHECKS,

@@ -30,6 +30,8 @@ OPERATIONS: dict[str, tuple[str, str]] = {
     "elasticfilesystem:DescribeFileSystems": ("efs", "describe_file_systems"),
     "elasticfilesystem:DescribeMountTargets": ("efs", "describe_mount_targets"),
     "fsx:DescribeFileSystems": ("fsx", "describe_file_systems"),
+    "resource-groups:GetGroupConfiguration": ("resource-groups", "get_group_configuration"),
+    "resource-groups:ListGroupResources": ("resource-groups", "list_group_resources"),
     "pricing:DescribeServices": ("pricing", "describe_services"),
     "pricing:GetProducts": ("pricing", "get_products"),
     **{
@@ -44,6 +46,7 @@ OPERATIONS: dict[str, tuple[str, str]] = {
             "describe_instance_types",
             "describe_instances",
             "describe_key_pairs",
+            "describe_placement_groups",
             "describe_regions",
             "describe_route_tables",
             "describe_spot_price_history",
@@ -57,7 +60,9 @@ OPERATIONS: dict[str, tuple[str, str]] = {
 """IAM action -> boto3's service and method. (HeadBucket is allowed by s3:ListBucket: S3's authorization reference.)"""
 
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError", "403"})
-_ABSENT = frozenset({"404", "NoSuchBucket", "NoSuchEntity", "NoSuchResourceException", "ResourceNotFoundException"})
+_ABSENT = frozenset({
+    "404", "InvalidPlacementGroup.Unknown", "NoSuchBucket", "NoSuchEntity", "NoSuchResourceException", "ResourceNotFoundException",
+})  # fmt: skip
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 15, 4
 QUICK = {"connect_timeout": 3, "read_timeout": 8, "retries": {"mode": "standard", "total_max_attempts": 2}}
 """For calls to many regions, of which one may not respond."""

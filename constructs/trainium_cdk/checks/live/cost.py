@@ -98,6 +98,9 @@ def _storage(target: Target) -> Iterator[Item]:
         step = f"-{fsx.effective_throughput}" if fsx.effective_throughput else ""
         name = f"fsx-{fsx.deployment.lower().replace('_', '-')}{step}-gib-month"
         yield _item(target, f"FSx for Lustre: {fsx.capacity_gib:,} GiB {fsx.deployment}", name, fsx.capacity_gib)
+        if isinstance(fsx.metadata_iops, int) and fsx.metadata_iops:
+            what = f"FSx for Lustre: at most {fsx.metadata_iops:,} metadata IOPS (its capacity includes some)"
+            yield _item(target, what, "fsx-metadata-iops-month", fsx.metadata_iops)
 
 
 def _cluster(target: Target) -> Iterator[Item]:

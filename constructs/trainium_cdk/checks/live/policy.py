@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from trainium_cdk.checks.live import account, secrets
+from trainium_cdk.checks.live import account, reservation_groups, secrets
 from trainium_cdk.checks.live.access import principals, roles
 from trainium_cdk.checks.live.data import buckets
 from trainium_cdk.checks.live.model import Check, Target
@@ -57,6 +57,10 @@ def _resources(target: Target) -> dict[str, list[str]]:
         + named["role"],
         "iam:GetUser": named["user"],
         "iam:SimulatePrincipalPolicy": [deploying_role(target)],
+        **dict.fromkeys(
+            ("resource-groups:GetGroupConfiguration", "resource-groups:ListGroupResources"),
+            reservation_groups.group_arns(target),
+        ),
         "secretsmanager:DescribeSecret": list(secrets.arns(target).values()),
         "s3:ListBucket": [f"arn:{aws}:s3:::{bucket.name}" for bucket in buckets(target)],
     }

@@ -11,6 +11,7 @@ from typing import Any
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Found, Subject, Target, counted
 from trainium_cdk.settings.inventory import KnownNodes
+from trainium_cdk.settings.reserved import is_group
 
 BLOCK = "capacity-block"
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -28,7 +29,7 @@ Reservations = dict[str, dict[str, Any] | None]
 
 
 def _named(target: Target) -> list[KnownNodes]:
-    return [f for f in target.nodes if f.resource.reservation]
+    return [f for f in target.nodes if f.resource.reservation and not is_group(f.resource.reservation)]
 
 
 def evaluate_reservations(target: Target, reservations: Reservations) -> Found:
@@ -72,8 +73,24 @@ def _problems(target: Target, nodes: KnownNodes, reservation: dict[str, Any], su
     zone, ours = reservation.get("AvailabilityZoneId"), target.inventory.zone_of(nodes.queue)
     if zone and zone != ours:
         yield subject.error(zone, f"it is not in the zone of {nodes.name} ({ours})", f"write zone_id: {zone}")
+    yield from _placed(nodes, reservation, subject)
     yield from _size(nodes, reservation, subject)
     yield from _time(target, nodes, reservation, subject)
+
+
+def _placed(nodes: KnownNodes, reservation: dict[str, Any], subject: Subject) -> Found:
+    """Nodes that name no group, though the reservation was made in one. Those that name one: `placement`."""
+    if (group := its_placement_group(reservation)) and not nodes.queue.existing_group:
+        yield subject.warning(
+            group,
+            f"it was made in this placement group, and {nodes.name} names none: a node outside the group has no place in it",
+            f"write placement_group: {group}",
+        )
+
+
+def its_placement_group(reservation: dict[str, Any]) -> str:
+    """The name of the placement group in which a reservation was made; empty if it was made in none."""
+    return str(reservation.get("PlacementGroupArn") or "").rpartition("/")[2]
 
 
 def _size(nodes: KnownNodes, reservation: dict[str, Any], subject: Subject) -> Found:
@@ -83,7 +100,7 @@ def _size(nodes: KnownNodes, reservation: dict[str, Any], subject: Subject) -> F
         yield subject.error(
             counted(total, "instance"),
             f"{nodes.name} has up to {wanted:,} nodes: those beyond the reservation cannot start",
-            f"write max_nodes: {total}, or enlarge the reservation",
+            f"write max_nodes: {total}, enlarge the reservation, or use a resource group of several",
         )
     elif free < wanted and reservation["State"] == "active":
         yield subject.warning(

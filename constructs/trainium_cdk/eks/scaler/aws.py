@@ -134,10 +134,9 @@ class NodeGroups:
     def _reserve(self, group: Group, found: Found, count: int, token: str, ends: float) -> str:
         """All instances or none: an Auto Scaling group would start, and charge, 11 of 16. Returns why not."""
         tags = {look.CLUSTER: self._cluster, look.RESERVED_FOR: group.name}
-        placement = found.template.get("Placement", {}).get("GroupName")
-        inside = {}
-        if placement:
-            [described] = self._ec2.describe_placement_groups(GroupNames=[placement])["PlacementGroups"]
+        inside, placement = {}, found.template.get("Placement", {})
+        if by := next((key for key in ("GroupName", "GroupId") if placement.get(key)), None):
+            [described] = self._ec2.describe_placement_groups(**{f"{by}s": [placement[by]]})["PlacementGroups"]
             inside = {"PlacementGroupArn": described["GroupArn"]}
         try:
             self._ec2.create_capacity_reservation(

@@ -89,6 +89,12 @@ class Found:
     template: Object
     reservation: Object | None
 
+    @property
+    def reserved(self) -> bool:
+        """Whether its nodes come from a reservation or block, or from a resource group of them, beyond which EC2 starts nodes on demand."""
+        target = self.template.get("CapacityReservationSpecification", {}).get("CapacityReservationTarget", {})
+        return self.reservation is not None or "CapacityReservationResourceGroupArn" in target
+
 
 class Pod(NamedTuple):
     """What is kept of a pod that is on a node.
@@ -202,7 +208,7 @@ class Cluster:
         noted = {tag["Key"]: tag["Value"] for tag in scaling.get("Tags", [])}.get(REQUESTED, "")
         issues = described.get("health", {}).get("issues", [])
         # spot and reserved capacity need no reservation, and one is for one zone
-        plain = described.get("capacityType") == "ON_DEMAND" and not found.reservation
+        plain = described.get("capacityType") == "ON_DEMAND" and not found.reserved
         own = [
             Reservation(r["CapacityReservationId"], r["CreateDate"].timestamp(), r["AvailableInstanceCount"])
             for r in made
@@ -222,7 +228,7 @@ class Cluster:
             status=described["status"],
             trouble="; ".join(str(issue.get("message") or issue.get("code")) for issue in issues),
             closed=closed(found.reservation, self._now) if found.reservation else "",
-            reserved=found.reservation is not None,
+            reserved=found.reserved,
             atomic=atomic and plain and len(scaling["AvailabilityZones"]) == 1,
             reservations=tuple(own),
         )

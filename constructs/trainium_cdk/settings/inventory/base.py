@@ -96,6 +96,8 @@ class Inventory(ABC):
     """Service-linked roles that the policy of the stack's own KMS key names."""
     address_use: ClassVar[str] = ""
     """Why a Trainium node has several addresses."""
+    takes_groups_of_blocks: ClassVar[bool] = True
+    """Whether nodes can start in a resource group of capacity blocks."""
     deployment_waits_for_nodes: ClassVar[bool] = False
     """The deployment fails where EC2 has no capacity for the static nodes."""
 

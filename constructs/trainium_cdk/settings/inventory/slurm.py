@@ -63,6 +63,7 @@ class AnySlurm(Inventory):
 
 class SlurmInventory(AnySlurm):
     instance_tag = "parallelcluster:cluster-name"
+    takes_groups_of_blocks = False
     deployment_waits_for_nodes = True
 
     @property

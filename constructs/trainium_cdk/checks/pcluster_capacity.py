@@ -1,0 +1,36 @@
+"""How ParallelCluster finds reserved capacity and placement groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainium_cdk.checks.rule import Rules, error, queues
+from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.settings.reserved import PLACEMENT_GROUP_ID, is_group
+
+RULES = Rules()
+
+
+@RULES.add
+def a_block_has_an_id(env: Environment) -> Iterator[Problem]:
+    """ParallelCluster user guide, Capacity Blocks: CapacityReservationId is required (3.16, 2026-11)."""
+    for at, queue in queues(env):
+        for i, resource in enumerate(queue.compute_resources):
+            if queue.capacity_type == "capacity-block" and is_group(resource.reservation):
+                yield error(
+                    (*at, "compute_resources", i, "reservation"),
+                    "ParallelCluster finds a capacity block by its id, and not in a group",
+                    "give the id of one block, and each further block its own compute resource",
+                )
+
+
+@RULES.add
+def a_placement_group_has_a_name(env: Environment) -> Iterator[Problem]:
+    """Its validators look the group up by name, whichever key names it (aws-parallelcluster 3.16.1)."""
+    for at, queue in queues(env):
+        if PLACEMENT_GROUP_ID.fullmatch(queue.placement_group):
+            yield error(
+                (*at, "placement_group"),
+                "ParallelCluster finds a placement group by its name",
+                "write its name instead of its id (aws ec2 describe-placement-groups)",
+            )

@@ -1,0 +1,220 @@
+"""FSx for Lustre: links to S3, metadata and EFA, as settings and as options of the construct; CloudFormation's schema is the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aws_cdk import Size, Stack
+from aws_cdk import aws_fsx as fsx
+from aws_cdk import aws_s3 as s3
+from aws_cdk.assertions import Template
+from botocore.exceptions import ClientError
+
+from sandbox import LocalAws
+from sandbox.pcluster_validator.seed import seed
+from tests.cdk import findings, needs, only, properties, resources
+from tests.foreign.foreign import errors, template, vpc
+from tests.storage.test_storage import made
+from trainium_cdk import TrnStorage, checks
+from trainium_cdk import settings as trn
+from trainium_cdk.storage import LustreOptions, S3Link
+
+A, B = "s3://corpus/a", "s3://corpus/b"
+
+
+def fsx_of(**given: Any) -> trn.Fsx:
+    return trn.Fsx.model_validate(given)
+
+
+def options(scope: Stack, **given: Any) -> LustreOptions:
+    """The same as options of the construct."""
+
+    def link(number: int, of: dict[str, Any]) -> S3Link:
+        bucket, _, prefix = of["uri"].removeprefix("s3://").partition("/")
+        rest = {key: value for key, value in of.items() if key != "uri"}
+        return S3Link(s3.Bucket.from_bucket_name(scope, f"Bucket{number}", bucket), prefix, **rest)
+
+    links = {
+        "s3": link(0, given["s3"]) if "s3" in given else None,
+        "s3_links": [link(i, one) for i, one in enumerate(given.get("s3_links", ()), 1)],
+    }
+    return LustreOptions(
+        deployment_type=fsx.LustreDeploymentType[given.get("deployment", "SCRATCH_2")],
+        capacity=Size.gibibytes(given["capacity_gib"]) if "capacity_gib" in given else None,
+        throughput_per_tib=given.get("throughput"),
+        metadata_iops=given.get("metadata_iops"),
+        efa=given.get("efa", False),
+        **links,
+    )
+
+
+def of_settings(given: dict[str, Any]) -> Template:
+    return made(trn.Storage(efs=None, fsx=fsx_of(**given)))
+
+
+def of_options(given: dict[str, Any]) -> Template:
+    return template(lambda s: TrnStorage(s, "Storage", vpc=vpc(s), efs=None, lustre=options(s, **given)))
+
+
+PERSISTENT = {"deployment": "PERSISTENT_2"}
+
+
+@pytest.mark.parametrize("build", [of_settings, of_options])
+@pytest.mark.parametrize(
+    ("given", "lustre", "links"),
+    [
+        ({**PERSISTENT, "metadata_iops": "automatic"}, {"MetadataConfiguration": {"Mode": "AUTOMATIC"}}, {}),
+        (
+            {**PERSISTENT, "metadata_iops": 24000},
+            {"MetadataConfiguration": {"Mode": "USER_PROVISIONED", "Iops": 24000}},
+            {},
+        ),
+        (
+            {**PERSISTENT, "efa": True, "capacity_gib": 38400},
+            {"EfaEnabled": True, "MetadataConfiguration": {"Mode": "AUTOMATIC"}},
+            {},
+        ),
+        (
+            {**PERSISTENT, "efa": True, "throughput": 1000, "capacity_gib": 9600, "metadata_iops": 12000},
+            {"EfaEnabled": True, "MetadataConfiguration": {"Mode": "USER_PROVISIONED", "Iops": 12000}},
+            {},
+        ),
+        ({"s3": {"uri": A}}, {"ImportPath": A}, {}),
+        ({"s3": {"uri": A, "directory": "/a"}}, {}, {"/a": A}),
+        ({"s3": {"uri": A, "auto_export": True}}, {}, {"/data": A}),
+        ({"s3": {"uri": A}, "s3_links": [{"uri": B, "directory": "/b"}]}, {}, {"/data": A, "/b": B}),
+        (
+            {"deployment": "PERSISTENT_1", "s3_links": [{"uri": A, "directory": "/a"}, {"uri": B, "directory": "/b"}]},
+            {},
+            {"/a": A, "/b": B},
+        ),
+        ({**PERSISTENT, "s3": {"uri": A}, "s3_links": [{"uri": B, "directory": "/b"}]}, {}, {"/data": A, "/b": B}),
+    ],
+)
+def test_every_form_is_rendered(
+    build: Callable[[dict[str, Any]], Template], given: dict[str, Any], lustre: dict[str, Any], links: dict[str, str]
+) -> None:
+    found = build(given)
+    rendered = only(found, "FSx::FileSystem")["LustreConfiguration"]
+    of = ("MetadataConfiguration", "EfaEnabled", "ImportPath")
+    assert {key: rendered[key] for key in of if key in rendered} == lustre
+    assert links == {
+        link["FileSystemPath"]: link["DataRepositoryPath"]
+        for link in properties(found, "FSx::DataRepositoryAssociation")
+    }
+    assert findings(found) == []
+
+
+def test_links_are_made_one_after_the_other() -> None:
+    given = {"s3_links": [{"uri": f"s3://corpus/{i}", "directory": f"/d{i}"} for i in range(8)]}
+    found = of_settings(given)
+    made = list(resources(found, "FSx::DataRepositoryAssociation"))
+    assert len(made) == 8
+    assert sorted(len(set(made) & needs(found, id)) for id in made) == list(range(8))
+
+
+@pytest.mark.parametrize("build", [of_settings, of_options])
+def test_efa_opens_all_traffic_between_servers_and_clients_only(build: Callable[[dict[str, Any]], Template]) -> None:
+    """By the groups' ids: FSx takes no networks for it."""
+    found = build({**PERSISTENT, "efa": True, "capacity_gib": 38400})
+    [group] = only(found, "FSx::FileSystem")["SecurityGroupIds"]
+    server = group["Fn::GetAtt"][0]
+    ways = set()
+    for kind, other in (("Ingress", "SourceSecurityGroupId"), ("Egress", "DestinationSecurityGroupId")):
+        for rule in properties(found, f"EC2::SecurityGroup{kind}"):
+            ends = [rule["GroupId"]["Fn::GetAtt"][0] == server, rule[other]["Fn::GetAtt"][0] == server]
+            assert rule["IpProtocol"] == "-1"
+            assert any(ends)
+            ways.add((kind, *ends))
+    assert len(ways) == 6, "each way within the servers, and from and to the clients"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"metadata_iops": 12000}, "SCRATCH_2 does not offer metadata_iops. Fix: remove metadata_iops, or choose PERSISTENT_2"),
+        ({"deployment": "PERSISTENT_1", "efa": True}, "PERSISTENT_1 does not offer efa"),
+        ({**PERSISTENT, "metadata_iops": 5000}, "metadata_iops is 5000, which FSx does not offer. Fix: write 6000, or automatic"),
+        ({**PERSISTENT, "efa": True}, "with EFA and throughput 125 it is a multiple of 38400 GiB. Fix: write capacity_gib: 38400"),
+        ({**PERSISTENT, "efa": True, "throughput": 1000, "capacity_gib": 7200}, "multiple of 4800 GiB. Fix: write capacity_gib: 9600"),
+        ({"s3_links": [{"uri": A}, {"uri": B}]}, "two links to S3 overlap (directory /data and /data)"),
+        ({"s3": {"uri": A, "directory": "/d"}, "s3_links": [{"uri": B, "directory": "/d/e"}]}, "overlap (directory /d and /d/e)"),
+        ({"s3_links": [{"uri": "s3://corpus", "directory": "/x"}, {"uri": "s3://corpus/y", "directory": "/y"}]}, "overlap (uri s3://corpus and s3://corpus/y)"),
+        ({"s3_links": [{"uri": f"s3://corpus/{i}", "directory": f"/d{i}"} for i in range(9)]}, "9 links to S3: FSx has at most 8"),
+        ({"deployment": "PERSISTENT_1", "backup_days": 3, "s3_links": [{"uri": A}]}, "a file system linked to S3 cannot have backups"),
+    ],
+)  # fmt: skip
+def test_what_fsx_refuses_is_refused_before(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(trn.SettingsError) as refused:
+        trn.validate({"storage": {"fsx": given}})
+    assert told in str(refused.value)
+
+
+def test_the_construct_refuses_it_too() -> None:
+    def build(scope: Stack) -> None:
+        TrnStorage(scope, "S", vpc=vpc(scope), lustre=options(scope, deployment="PERSISTENT_2", efa=True))
+
+    assert "write capacity: 38400" in " ".join(errors(build))
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "words"),
+    [
+        ("trn2.48xlarge", "warning", "FSx serves no trn2.48xlarge by EFA: all nodes would use TCP"),
+        ("trn1.32xlarge", "info", "nodes of trn1.32xlarge use it by TCP until AWS's set-up of EFA"),
+    ],
+)
+def test_who_cannot_use_efa_is_told(kind: str, level: str, words: str) -> None:
+    region = "us-east-2" if kind.startswith("trn2") else "us-east-1"
+    env = trn.validate(
+        {
+            "region": region,
+            "storage": {"fsx": {**PERSISTENT, "efa": True, "capacity_gib": 38400}},
+            "eks": {"node_groups": [{"instance_type": kind}]},
+        }
+    )
+    [found] = [p for p in checks.check(env, "eks") if p.key == ("storage", "fsx", "efa")]
+    assert (found.level, words in found.reason) == (level, True)
+
+
+@pytest.mark.parametrize(
+    ("lustre", "more", "told"),
+    [
+        ({}, {}, "EFA is only supported for PERSISTENT_2 filesystems with metadata configuration"),
+        ({"MetadataConfiguration": {"Mode": "AUTOMATIC", "Iops": 1500}}, {}, "Iops 1500 and Mode AUTOMATIC do not fit"),
+        ({"MetadataConfiguration": {"Mode": "USER_PROVISIONED", "Iops": 2000}}, {}, "2000 is not a valid number of Iops"),
+        ({"MetadataConfiguration": {"Mode": "AUTOMATIC"}}, {"StorageCapacity": 4800}, "it must be a multiple of 38400"),
+        ({"MetadataConfiguration": {"Mode": "AUTOMATIC"}}, {"narrow": True}, "Insufficient security group permissions"),
+        ({"EfaEnabled": False, "ImportPath": "s3://b"}, {}, "Linking a Persistent 2 file system"),
+        ({"MetadataConfiguration": {"Mode": "AUTOMATIC"}}, {}, ""),
+    ],
+)  # fmt: skip
+def test_the_local_fsx_is_as_strict(
+    local_aws: LocalAws, lustre: dict[str, Any], more: dict[str, Any], told: str
+) -> None:
+    base = seed(local_aws.client)
+    group = base.security_group
+    if more.pop("narrow", False):
+        group = local_aws.client("ec2").create_security_group(GroupName="narrow", Description="none", VpcId=base.vpc)["GroupId"]  # fmt: skip
+    wanted = {
+        "FileSystemType": "LUSTRE", "FileSystemTypeVersion": "2.15", "StorageCapacity": 38400, "SubnetIds": [base.private_subnet],
+        "SecurityGroupIds": [group],
+        "LustreConfiguration": {"DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": 125, "EfaEnabled": True, **lustre},
+    }  # fmt: skip
+    fsx = local_aws.client("fsx")
+    if told:
+        with pytest.raises(ClientError) as refused:
+            fsx.create_file_system(**{**wanted, **more})
+        assert told in str(refused.value)
+        return
+    made = fsx.create_file_system(**{**wanted, **more})["FileSystem"]["FileSystemId"]
+    for i in range(8):
+        fsx.create_data_repository_association(
+            FileSystemId=made, FileSystemPath=f"/d{i}", DataRepositoryPath=f"s3://{base.bucket}/{i}/"
+        )
+    with pytest.raises(ClientError, match="can have 8 data repository associations"):
+        fsx.create_data_repository_association(
+            FileSystemId=made, FileSystemPath="/more", DataRepositoryPath=f"s3://{base.bucket}/more/"
+        )
