@@ -125,8 +125,8 @@ def test_files_stay_readable() -> None:
     assert set(re.findall(r"`(\S+\.py)`", listed)) == more
 
 
-# the system's, the nodes' and ParallelCluster's own paths are fine; a user's home directory is not
-_SOMEBODY = re.compile(r"(?<![\w.$}~/-])/(?:home|Users)/(?!ubuntu\b|ec2-user\b)[a-z][\w.-]*/")
+# the system's, the nodes' and ParallelCluster's own paths are fine, and the jobs' folder in a shared /home; a user's home directory is not
+_SOMEBODY = re.compile(r"(?<![\w.$}~/-])/(?:home|Users)/(?!ubuntu\b|ec2-user\b|trn\b|slurm\b)[a-z][\w.-]*/")
 
 
 def test_no_path_of_one_machine() -> None:

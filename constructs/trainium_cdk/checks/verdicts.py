@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from trainium_cdk.checks.nodes import trains_or_is_arm
 from trainium_cdk.checks.rule import error, warning
+from trainium_cdk.checks.setting_values import NO, flag, number, on_off, ordinary_type
+from trainium_cdk.errors import SettingsError
 from trainium_cdk.problems import Problem
-from trainium_cdk.settings import Environment
+from trainium_cdk.settings import Environment, validate
 
 Path = tuple[str | int, ...]
 QUEUES, RESOURCES, CPU = "pcluster.queues[]", "pcluster.queues[].compute_resources[]", "pcluster.cpu_queue"
-NO = object()
-"""A setting has no value for it."""
 _ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
 
 
@@ -57,49 +57,8 @@ IN_CPU_QUEUE = works(
 )
 
 
-def as_is(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool) else NO
-
-
-def in_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else NO
-
-
-def flag(value: Any) -> Any:
-    return {"true": True, "false": False}.get(str(value).lower(), NO)
-
-
-def inverted(value: Any) -> Any:
-    return NO if (found := flag(value)) is NO else not found
-
-
-def on_off(value: Any) -> Any:
-    return NO if (found := flag(value)) is NO else "on" if found else "off"
-
-
-def by_name(names: Mapping[Any, Any]) -> Callable[[Any], Any]:
-    return lambda value: names.get(value, NO) if isinstance(value, str | int) else NO
-
-
-def _number(value: Any) -> int | None:
-    return int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdigit()) else None
-
-
-def gib(value: Any) -> Any:
-    size = _number(value)
-    return size if size is not None and 40 <= size <= 16384 else NO
-
-
-def not_zero(value: Any) -> Any:
-    return NO if value in (0, "0") else as_is(value)
-
-
-def ordinary_type(value: Any) -> Any:
-    return value if isinstance(value, str) and not trains_or_is_arm(value) else NO
-
-
 def root_size(given: Given) -> Iterator[Problem]:
-    if (_number(given.value) or 0) > 16384:
+    if (number(given.value) or 0) > 16384:
         yield from works(
             "a volume of type gp3, which the stack asks for, has at most 16,384 GiB",
             "give VolumeType: io2 beside it",
@@ -270,12 +229,30 @@ def custom_action(given: Given) -> Iterator[Problem]:
 
 def by_value(given: Given, setting: str, value: Callable[[Any], Any], otherwise: Verdict | None) -> Iterator[Problem]:
     found = value(given.value)
-    if found is not NO:
+    refused = _refused(setting, found) if found is not NO else None
+    if refused:
+        yield error(given.path, f"it cannot be set: {refused.reason}", refused.fix)
+    elif found is not NO:
         yield _use(given, setting, found)
     elif given.value is not None and otherwise:
         yield from otherwise(given)
     else:
         yield _use(given, setting)
+
+
+def _refused(setting: str, value: Any) -> Problem | None:
+    """What the setting itself says against a value; None if it takes it."""
+    key: Path = ()
+    data = value
+    for step in reversed(setting.split(".")):
+        name, is_list = step.removesuffix("[]"), step.endswith("[]")
+        key = (name, 0, *key) if is_list else (name, *key)
+        data = {name: [data] if is_list else data}
+    try:
+        validate(data)
+    except SettingsError as e:
+        return next((problem for problem in e.problems if problem.key[: len(key)] == key), None)
+    return None
 
 
 def _use(given: Given, setting: str, *value: Any) -> Problem:
