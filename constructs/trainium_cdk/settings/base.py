@@ -280,7 +280,7 @@ BucketName = Annotated[
 S3Uri = Annotated[
     str,
     Text(
-        r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?$",
+        r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[ -~]*)?$",
         "an address in S3: a bucket, and a prefix if you like",
         "s3://my-bucket/data",
     ),

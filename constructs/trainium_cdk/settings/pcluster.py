@@ -52,7 +52,9 @@ class Ssh(Settings):
     from_cidrs: tuple[Annotated[SshSource, AfterValidator(_NOT_EVERYWHERE), MaybeToken], ...] = ()
     """SshSource that may connect (never 0.0.0.0/0), and IDs of prefix lists of networks (`pl-...`). Default: none, so that SSH only passes
     through Session Manager."""
-    key_name: Annotated[str, Text(r"^[\x21-\x7e]{1,255}$", "the name of an EC2 key pair", "my-key")] | None = None
+    key_name: Annotated[str, Text(r"^[!-~]([ -~]{0,253}[!-~])?$", "the name of an EC2 key pair", "my-key")] | None = (
+        None
+    )
     """An existing EC2 key pair (ed25519). Default: a new one, whose private key is stored in SSM Parameter Store."""
 
 

@@ -83,7 +83,10 @@ class ExistingFsx(Settings):
     id: EfsId
     """File system id, for example fs-0123456789abcdef0."""
     mount_name: Annotated[
-        str, Text(r"^[a-z0-9]{1,8}$", "the file system's mount name: 1 to 8 small letters and digits", "abcdef12")
+        str,
+        Text(
+            r"^[A-Za-z0-9_-]{1,8}$", "the file system's mount name: 1 to 8 letters, digits, _ and hyphens", "abcdef12"
+        ),
     ]
     """The mount name that FSx shows for it."""
     security_group: SecurityGroupId | None = None
