@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 from sandbox.kubernetes.api import Api, ApiError, Object
 from sandbox.kubernetes.cluster import LocalKubernetes
 from trainium_cdk.eks.kueue import PROVISIONING_CLASS
-from trainium_cdk.eks.scaler import after
+from trainium_cdk.eks.scaler import after, aside
 from trainium_cdk.outputs import GROUP_LABEL
 
 _REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
@@ -32,6 +32,9 @@ class Kubernetes:
     def patch(self, path: str, body: Object) -> None:
         self.api.call("PATCH", path, body, kind="application/merge-patch+json")
 
+    def create(self, path: str, body: Object) -> None:
+        self.api.call("POST", path, body)
+
 
 @contextlib.contextmanager
 def supplying(cluster: LocalKubernetes) -> Iterator[None]:
@@ -43,6 +46,8 @@ def supplying(cluster: LocalKubernetes) -> Iterator[None]:
         while not ended.wait(0.3):
             with contextlib.suppress(ApiError, OSError):
                 after.release(kubernetes, time.time())
+                groups = {node["metadata"]["labels"].get(GROUP_LABEL, "") for node in kubernetes.list("/api/v1/nodes")}
+                aside.set_aside(kubernetes, groups - {""}, time.time(), lambda _, call, *given: call(*given))
                 answer(kubernetes)
 
     thread = threading.Thread(target=run, daemon=True)

@@ -95,6 +95,13 @@ def scaler_access(wanted: Installation) -> list[Manifest]:
         {"apiGroups": ["autoscaling.x-k8s.io"], "resources": ["provisioningrequests"], "verbs": ["list"]},
         {"apiGroups": ["autoscaling.x-k8s.io"], "resources": ["provisioningrequests/status"], "verbs": ["patch"]},
         {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["list", "patch"]},
+        # Workloads that can never start, which are set aside with an event
+        {
+            "apiGroups": ["kueue.x-k8s.io"],
+            "resources": ["clusterqueues", "localqueues", "resourceflavors"],
+            "verbs": ["list"],
+        },
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
         # JobSets that enter their queue after a Job
         {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list"]},
         {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["list", "patch"]},

@@ -55,7 +55,7 @@ def release(kubernetes: Any, now: float, attempt: Callable[..., str | None] = _c
 
     for job in list(kubernetes.list(f"{_SETS}/jobsets", f"labelSelector={AFTER}")):
         known = QUEUE in job["metadata"].get("annotations", {})
-        if known and not _is_true(job, "Completed", "Failed"):
+        if known and not look.is_true(job, "Completed", "Failed"):
             key = look.key(job)
             if told := attempt(f"JobSet {key}", _release, kubernetes, named, job, now):
                 done[key] = told
@@ -89,16 +89,11 @@ def _needs(named: Callable[..., list[Object]], metadata: Object) -> Iterator[tup
     if first != (other := notes.get(OTHER)):
         jobs = named(f"/apis/batch/v1{inside}/jobs", first)
         mine = [j for j in jobs if j["metadata"].get("annotations", {}).get(_DIGEST) == notes.get(_DIGEST)]
-        how = _is_true(mine[0], "Complete", "Failed") if mine else None
+        how = look.is_true(mine[0], "Complete", "Failed") if mine else None
         yield first, "PrepareFailed", how if jobs else _GONE  # it was created before the JobSet
     if other:
         path = f"{_SETS}{inside}/jobsets"
         sets = named(path, other) or named(path, other, f"labelSelector={ARRAY}")
-        ended = [_is_true(one, "Completed", "Failed") for one in sets] or [_GONE]
+        ended = [look.is_true(one, "Completed", "Failed") for one in sets] or [_GONE]
         failed = (how for how in ended if how and how["type"] == "Failed")
         yield other, "DependencyNeverSatisfied", next(failed, ended[0] if all(ended) else None)
-
-
-def _is_true(found: Object, *kinds: str) -> Object | None:
-    conditions = found.get("status", {}).get("conditions") or []
-    return next((c for c in conditions if c["type"] in kinds and c["status"] == "True"), None)

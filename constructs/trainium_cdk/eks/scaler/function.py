@@ -21,7 +21,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from . import after, look, metrics
+from . import after, aside, look, metrics
 from .answers import answer
 from .aws import NodeGroups
 from .kubernetes import Kubernetes
@@ -32,7 +32,9 @@ T = TypeVar("T")
 _REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
 _QUICK = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 2})
 """A shortage of capacity is an error that boto3 tries again, but the next run comes soon enough."""
-_WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/workloads"
+_WORKLOADS = f"{aside.KUEUE}/workloads"
+_FOR_GOOD = ("NoNodeGroup", "TooLarge")
+"""Answers that stay while nothing is changed: Kueue would ask again for ever, and stop others for it."""
 _ON_NODES = "fieldSelector=spec.nodeName%21%3D"
 _KUEUES = "labelSelector=kueue.x-k8s.io%2Fmanaged%3Dtrue"
 
@@ -147,9 +149,12 @@ class Supplier:
             if key in plan.scattered and not waiting[key].tried:
                 self._try(what, self._mark, cluster.asked[key])
             self._try(what, self._tell, cluster.asked[key], told, now, waiting[key].layer)
+            if told.reason in _FOR_GOOD and not unknown:
+                self._try(what, self._set_aside, cluster.asked[key], told, now)
         for node, notes in cluster.marks(groups.values()).items():
             self._try(f"node {node}", self._annotate, node, notes)
         released = self._try("JobSets after a Job", after.release, api, now, self._try) or {}
+        released |= self._try("Workloads to set aside", aside.set_aside, api, set(labels), now, self._try) or {}
         changes = {name: {k: v for k, v in vars(change).items() if v} for name, change in plan.changes.items()}
         jobs = {key: each.message for key, each in answers.items()} | released
         if changes or jobs:
@@ -178,7 +183,7 @@ class Supplier:
 
     def _mark(self, request: Mapping[str, Any]) -> None:
         namespace, name = look.workload(request).split("/")
-        path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads/{name}"
+        path = f"{aside.KUEUE}/namespaces/{namespace}/workloads/{name}"
         self._kubernetes.patch(path, {"metadata": {"labels": {look.TRIED: "true"}}})
 
     def _tell(self, request: Mapping[str, Any], told: Answer, now: float, layer: int) -> None:
@@ -186,6 +191,14 @@ class Supplier:
             namespace, name = look.key(request).split("/")
             path = f"{_REQUESTS}/namespaces/{namespace}/provisioningrequests/{name}/status"
             self._kubernetes.patch(path, {"status": status})
+
+    def _set_aside(self, request: Mapping[str, Any], told: Answer, now: float) -> None:
+        namespace, name = look.workload(request).split("/")
+        found = self._kubernetes.list(
+            f"{aside.KUEUE}/namespaces/{namespace}/workloads", f"fieldSelector=metadata.name%3D{name}"
+        )
+        for workload in found:
+            aside.put_aside(self._kubernetes, workload, told.message, now)
 
     def _annotate(self, node: str, annotations: Mapping[str, str | None], *, cordoned: bool | None = None) -> None:
         spec = {} if cordoned is None else {"spec": {"unschedulable": cordoned or None}}

@@ -58,9 +58,22 @@ class Kubernetes:
             if error.code not in (404, 409):
                 raise OSError(f"PATCH {path}: HTTP {error.code}: {error.read(1000).decode(errors='replace')}") from None
 
+    def create(self, path: str, body: dict[str, Any]) -> None:
+        """Create an object below a path, unless there is one with its name.
+
+        Raises:
+            OSError: the API refused it or cannot be reached.
+        """
+        try:
+            self._call("POST", path, body)
+        except urllib.error.HTTPError as error:
+            if error.code != 409:
+                raise OSError(f"POST {path}: HTTP {error.code}: {error.read(1000).decode(errors='replace')}") from None
+
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
-        headers |= {"Content-Type": "application/merge-patch+json"} if body else {}
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers |= {"Content-Type": kind} if body else {}
         data = json.dumps(body).encode() if body else None
         request = urllib.request.Request(self._endpoint + path, data, headers, method=method)  # noqa: S310  https, EKS's
         try:

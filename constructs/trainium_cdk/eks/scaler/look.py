@@ -428,6 +428,12 @@ def condition(kind: str, true: bool, reason: str, message: str, now: float) -> O
     return {"type": kind, "status": str(true), "reason": reason, "message": message, "lastTransitionTime": at}
 
 
+def is_true(found: Object, *kinds: str) -> Object | None:
+    """A condition of an object of one of these kinds, if one is true."""
+    conditions = found.get("status", {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] in kinds and c["status"] == "True"), None)
+
+
 def key(found: Mapping[str, Any]) -> str:
     """Namespace and name."""
     return f"{found['metadata']['namespace']}/{found['metadata']['name']}"

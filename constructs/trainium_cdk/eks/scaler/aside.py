@@ -1,0 +1,145 @@
+"""Workloads that their queue can never admit are set aside, so that those behind them start: a queue of strict order (StrictFIFO) waits
+for its first one, for ever if need be.
+
+Kueue has judged them. A Workload is set aside by `spec.active: false`, and tried again after a change of the queues, and each hour.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from . import look
+
+Object = dict[str, Any]
+
+WHY = "trainium-cdk/set-aside"
+"""Annotation of a Workload that is set aside: why."""
+AT = "trainium-cdk/set-aside-at"
+"""Annotation: when it was last set aside, in seconds since 1970, and the digest of the queues at that time."""
+AGAIN = 3600
+"""Seconds after which one is tried again: a LimitRange or a node group may have changed."""
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+_PENDING = "fieldSelector=status.admission.clusterQueue%3D"
+_PART = re.compile(r"(?:couldn't|failed to) assign flavors to pod set [^:]+: ")
+_NEVER = re.compile(
+    r"resource \S+ unavailable in ClusterQueue|> maximum capacity|doesn't match node affinity|untolerated taint"
+    r"|^failed to assign flavors|^resources validation failed|^resources didn't satisfy LimitRange constraints"
+)
+"""Kueue's words for what does not change while a Workload waits (Kueue 0.18.3, pkg/scheduler: flavorassigner.go, scheduler.go). Of
+words that it does not say, nothing follows here."""
+_LATER = "insufficient unused quota"
+"""Its words for a flavor that others may give back."""
+
+
+def never(message: str) -> bool:
+    """Whether Kueue's reason for which a Workload has no quota stays for good.
+
+    A set of pods that no flavor takes is enough; a flavor in which others may make room is not such a reason.
+
+    >>> never("couldn't assign flavors to pod set train: resource example.com/gpu unavailable in ClusterQueue")
+    True
+    """
+    parts = _PART.split(message)
+    whole = not parts[0] and message.startswith("failed to")
+    return any((whole or _NEVER.search(part)) and _LATER not in part for part in parts if part)
+
+
+def digest(queues: Iterable[Object], flavors: Iterable[Object]) -> str:
+    """What changes when a queue or a flavor does."""
+    found = [
+        f"{q['metadata']['name']} {q['metadata'].get('uid')} {q['metadata'].get('generation')}"
+        for q in (*queues, *flavors)
+    ]
+    return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()[:16]
+
+
+def set_aside(
+    kubernetes: Any, groups: Collection[str], now: float, attempt: Callable[..., str | None]
+) -> dict[str, str]:
+    """Set aside what can never start in the queues of the node groups, and let what was set aside be tried again when it is time.
+
+    Args:
+        kubernetes: the cluster's API, with `list`, `patch` and `create`.
+        groups: names of the node groups. Queues of others are left alone.
+        now: seconds since 1970.
+        attempt: as of `after.release`.
+
+    Returns:
+        What was done, by "namespace/name" of the Workload.
+    """
+    waiting = list(kubernetes.list(f"{KUEUE}/workloads", _PENDING))
+    if not any(WHY in _notes(one) or never(_reason(one)) for one in waiting):
+        return {}
+    named = {look.key(q): q["spec"]["clusterQueue"] for q in kubernetes.list(f"{KUEUE}/localqueues")}
+    queues = list(kubernetes.list(f"{KUEUE}/clusterqueues"))
+    is_now = digest(queues, kubernetes.list(f"{KUEUE}/resourceflavors"))
+    done = dict[str, str]()
+    for one in waiting:
+        queue = named.get(f"{one['metadata']['namespace']}/{one['spec'].get('queueName')}", "")
+        if queue.partition(".")[0] not in groups or look.is_true(one, "Finished"):
+            continue
+        key, active = look.key(one), one["spec"].get("active") is not False
+        if active and never(why := _reason(one)):
+            if attempt(f"Workload {key}", put_aside, kubernetes, one, why, now, is_now):
+                done[key] = f"set aside: {why}"
+        elif (
+            not active and _again(_notes(one), now, is_now) and attempt(f"Workload {key}", _bring_back, kubernetes, one)
+        ):
+            done[key] = "tried again"
+    return done
+
+
+def put_aside(kubernetes: Any, workload: Object, why: str, now: float, is_now: str = "") -> str:
+    """Set a Workload aside, with an event about the object that it stands for."""
+    notes = {WHY: why, AT: f"{int(now)} {is_now}".strip()}
+    kubernetes.patch(
+        _path(workload), {"metadata": {**_proof(workload), "annotations": notes}, "spec": {"active": False}}
+    )
+    metadata = workload["metadata"]
+    owner: Object = next(iter(metadata.get("ownerReferences", [])), {})
+    about = {key: owner[key] for key in ("apiVersion", "kind", "name", "uid") if key in owner}
+    at = look.condition("", True, "", "", now)["lastTransitionTime"]
+    event: Object = {
+        "apiVersion": "v1", "kind": "Event", "type": "Warning", "reason": "SetAside", "count": 1, "firstTimestamp": at, "lastTimestamp": at,
+        "metadata": {"name": f"{metadata['name'][:200]}.{int(now):x}", "namespace": metadata["namespace"]},
+        "involvedObject": {**about, "namespace": metadata["namespace"]}, "source": {"component": look.LEASE},
+        "message": f"set aside, so that those behind it start: {why}"[:1000],
+    }  # fmt: skip
+    kubernetes.create(f"/api/v1/namespaces/{metadata['namespace']}/events", event)
+    return why
+
+
+def _bring_back(kubernetes: Any, workload: Object) -> str:
+    notes = {WHY: None, AT: None}
+    kubernetes.patch(
+        _path(workload), {"metadata": {**_proof(workload), "annotations": notes}, "spec": {"active": True}}
+    )
+    return "tried again"
+
+
+def _again(notes: Object, now: float, is_now: str) -> bool:
+    """Whether it is time to try one again that was set aside here."""
+    at, _, before = str(notes.get(AT, "")).partition(" ")
+    return WHY in notes and at.isdigit() and (now - int(at) >= AGAIN or before not in ("", is_now))
+
+
+def _reason(workload: Object) -> str:
+    """Why Kueue gives it no quota now."""
+    conditions = workload.get("status", {}).get("conditions") or []
+    found = [c for c in conditions if c["type"] == "QuotaReserved" and c["status"] == "False"]
+    return str(found[0].get("message") or "") if found else ""
+
+
+def _notes(workload: Object) -> Object:
+    return workload["metadata"].get("annotations") or {}
+
+
+def _proof(workload: Object) -> Object:
+    return {key: workload["metadata"][key] for key in ("uid", "resourceVersion")}
+
+
+def _path(workload: Object) -> str:
+    return f"{KUEUE}/namespaces/{workload['metadata']['namespace']}/workloads/{workload['metadata']['name']}"
