@@ -15,6 +15,7 @@ from tests.support import need_kubernetes
 from trainium_cdk import settings
 from trainium_cdk.eks import kueue, manifests
 from trainium_cdk.eks.installation import Installation
+from trainium_cdk.jobs.kubernetes import queue
 
 QUEUE, DEVICE = "kueue.x-k8s.io/queue-name", "aws.amazon.com/neuron"
 TEAMS = {
@@ -171,8 +172,71 @@ def test_teams_borrow_and_get_their_own_back(api: Api) -> None:
 @pytest.mark.parametrize("api", [TEAMS], indirect=True)
 def test_a_namespace_uses_its_own_queue_alone(api: Api) -> None:
     """A user of one team cannot take the share of another by a name."""
-    for queue in ("trn.speech", "trn.vision"):
-        api.create(jobset(f"thief-{queue[4:]}", 1, queue=queue))
+    for name in ("trn.speech", "trn.vision"):
+        api.create(jobset(f"thief-{name[4:]}", 1, queue=name))
     api.create(jobset("honest", 1))
     assert _until(lambda: has(api, "honest"))
     assert not any(has(api, f"thief-{team}") for team in ("speech", "vision"))
+
+
+RIVALS = {
+    "node_groups": [{"name": "trn", "max_nodes": 4}],
+    "queues": [
+        {"namespace": "speech", "nodes": {"trn": 1}, "max_nodes": {"trn": 3}},
+        {"namespace": "vision", "nodes": {"trn": 1}},
+    ],
+}
+
+
+def told(client: Api, name: str, namespace: str) -> str:
+    """Why `trn` says that a job waits, from the objects that a member of its team may read."""
+    inside = client.get(path_of(kueue.API, "Workload", namespace=namespace))["items"]
+    local = client.get(path_of(kueue.API, "LocalQueue", namespace=namespace))["items"]
+    waits, holds = ([w for w in inside if bool(w.get("status", {}).get("admission")) is has] for has in (False, True))
+    waits.sort(key=lambda w: (-int(w["spec"].get("priority") or 0), w["metadata"]["creationTimestamp"]))
+    known = queue.waiting(waits, holds, local, client.get(path_of(kueue.API, "ClusterQueue"))["items"], {"trn": 16})
+    one = workload(client, name, namespace)
+    return queue.told(one, known[one["metadata"]["ownerReferences"][0]["uid"]])
+
+
+@pytest.mark.parametrize("api", [RIVALS], indirect=True)
+def test_a_teams_own_node_is_its_first_jobs_and_a_higher_priority_goes_before_it(api: Api) -> None:
+    """docs/several-users.md: a small job does not overtake a large one of its team. It would otherwise never get its nodes."""
+    api.create(jobset("wide", 3, "vision"))
+    assert _until(lambda: has(api, "wide", "vision")), "vision borrows two"
+    next_second()
+    api.create(jobset("large", 3, "speech"))
+    assert _until(lambda: "more needed" in reason(api, "large", "speech"))
+    next_second()
+    api.create(jobset("small", 1, "speech"))
+    assert _until(lambda: bool(workload(api, "small", "speech")))
+    large = "it lacks 2 nodes of trn"
+    assert _until(
+        lambda: told(api, "large", "speech") == f"position 1 in its queue: {large}; nodes of trn in use: team vision 3"
+    ), told(api, "large", "speech")
+    assert (
+        told(api, "small", "speech")
+        == f"position 2 in its queue, behind large: {large}; nodes of trn in use: team vision 3"
+    )
+    assert not has(api, "small", "speech"), "although speech has a node of its own, which is idle"
+    api.create(jobset("urgent", 1, "speech", priority="high"))
+    assert _until(lambda: has(api, "urgent", "speech")), reason(api, "urgent", "speech")
+    api.create(jobset("own", 1))
+    api.create(jobset("owned", 1))
+    assert _until(lambda: conditions(api, "wide", "vision").get("Evicted", {}).get("reason") == "Preempted")
+    assert _until(lambda: has(api, "own") and has(api, "owned"))
+    assert _until(lambda: "it lacks" in told(api, "wide", "vision")), (
+        "what it lacks now is not hidden by what took its nodes"
+    )
+    assert told(api, "wide", "vision").endswith("; its nodes went to the jobs without a team, whose own they are")
+    assert "team speech 1" in told(api, "wide", "vision")
+
+
+@pytest.mark.parametrize("api", [ALONE], indirect=True)
+def test_who_took_a_jobs_nodes_by_its_priority_is_named(api: Api) -> None:
+    api.create(jobset("first", 4))
+    assert _until(lambda: has(api, "first"))
+    api.create(jobset("urgent", 3, priority="high"))
+    assert _until(lambda: has(api, "urgent"))
+    expected = "position 1 in its queue: it lacks 3 nodes of trn; nodes of trn in use: urgent 3; its nodes went to urgent, which has a higher priority"
+    assert _until(lambda: told(api, "first", "training") == expected), told(api, "first", "training")

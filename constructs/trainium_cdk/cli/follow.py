@@ -316,7 +316,7 @@ def list_(
                 length(now - one.submitted) if one.submitted else "",
                 "",
                 "",
-                f"not of trn: {one.kind}",
+                "; ".join(filter(None, [f"not of trn: {one.kind}", one.reason])),
             ]
             for one in jobs.foreign()
             if (not states or one.state in states or "ACTIVE" in states)

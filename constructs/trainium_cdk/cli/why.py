@@ -122,7 +122,8 @@ def _in_cluster(stack: str, region: str | None) -> list[Any]:
     from trainium_cdk.operations.why_kubernetes import in_cluster
 
     try:
-        return in_cluster(connect(cluster=cluster).api)  # type: ignore[attr-defined]
+        jobs: Any = connect(cluster=cluster)
+        return in_cluster(jobs.api, jobs.devices)
     except TrnError as e:
         say(f"Kubernetes was not read: {e}")
         return []

@@ -275,6 +275,7 @@ def _of_foreign(one: Foreign, team: str, now: float) -> Work:
         queue=one.queue,
         submitted=one.submitted,
         waiting=waiting,
+        reason=one.reason,
     )
 
 

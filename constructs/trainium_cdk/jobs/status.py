@@ -134,6 +134,7 @@ class Foreign:
         user: of Slurm; empty if that is not known.
         started: seconds since 1970; None if it has not, or that is not known.
         nodes: that it has or asks for; None if that is not known.
+        reason: why it waits; empty if it does not, or that is not known.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Foreign:
     user: str = ""
     started: int | None = None
     nodes: int | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)

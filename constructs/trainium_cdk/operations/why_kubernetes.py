@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainium_cdk.catalog.known_errors import explain
-from trainium_cdk.jobs.kubernetes import status
+from trainium_cdk.jobs.kubernetes import names, queue
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.operations.why import LINES, Evidence
 
 Object = dict[str, Any]
 
 
-def in_cluster(api: Api) -> list[Evidence]:
+def in_cluster(api: Api, devices: Mapping[str, int] | None = None) -> list[Evidence]:
     """Nodes first. Kubernetes keeps warnings for an hour; each message is there once, with its newest time.
+
+    Args:
+        devices: of one node, by node group.
 
     Raises:
         TransportError: the cluster cannot be reached, or the caller may not read that.
@@ -23,7 +26,11 @@ def in_cluster(api: Api) -> list[Evidence]:
     for each in sorted(map(_warning, api.list("Event", fields="type=Warning")), key=lambda e: e.time):
         warnings[each.text] = each
     newest = sorted(warnings.values(), key=lambda e: e.time)[-LINES:]
-    return [*(e for node in api.list("Node") for e in _of_node(node)), *newest, *map(waits, _waiting(api))][: 3 * LINES]
+    return [
+        *(e for node in api.list("Node") for e in _of_node(node)),
+        *newest,
+        *(waits(one, devices) for one in _waiting(api)),
+    ][: 3 * LINES]
 
 
 def _of_node(node: Object) -> Iterator[Evidence]:
@@ -43,13 +50,15 @@ def _warning(event: Object) -> Evidence:
 def _waiting(api: Api) -> list[Object]:
     """Workloads without nodes of which a reason is known: AWS has none, a capacity block is over, or another job has them."""
     found = api.list("Workload", without=["podSets"])
-    return [w for w in found if not status.condition(w, "Finished") and status.in_queue(w)]
+    return [w for w in found if not names.condition(w, "Finished") and queue.reasons(w)]
 
 
-def waits(workload: Object) -> Evidence:
+def waits(workload: Object, devices: Mapping[str, int] | None = None) -> Evidence:
     """Why a job waits for its nodes, in the words of the function that starts them."""
     owner = next((o["name"] for o in workload["metadata"].get("ownerReferences", [])), workload["metadata"]["name"])
-    return _evidence(f"job {owner}", "; ".join(status.in_queue(workload)), "")
+    known = queue.Waits(devices=devices)
+    words = [*queue.reasons(workload, known), queue.taken(workload, known)]
+    return _evidence(f"job {owner}", "; ".join(filter(None, words)), "")
 
 
 def _evidence(where: str, text: str, time: str) -> Evidence:

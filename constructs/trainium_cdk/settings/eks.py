@@ -103,8 +103,9 @@ class TeamQueue(Settings):
     namespace: DnsLabel
     """Its namespace, which the stack creates. Jobs in it name a queue by the node group, as everywhere."""
     nodes: dict[str, Annotated[int, Field(ge=0, le=450)]] = Field(default_factory=dict)
-    """Number of nodes by node group, for example trn: 4, that the team gets whenever it asks: jobs of others that have borrowed them are
-    stopped, and wait again. Default: none."""
+    """Number of nodes by node group, for example trn: 4, that the team's first waiting job gets: jobs of others that have borrowed them
+    are stopped, and wait again. A later small job waits behind a larger one of its team, also where one of these nodes is idle, unless its
+    priority is higher. Default: none."""
     max_nodes: dict[str, Annotated[int, Field(ge=0, le=450)]] = Field(default_factory=dict)
     """Maximum number of nodes by node group, including those that others do not use at the time. Default: all of the
     group."""

@@ -22,7 +22,7 @@ from trainium_cdk.eks import kueue, manifests, network_policies
 from trainium_cdk.eks.access import EDITORS
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, status
+from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, names
 from trainium_cdk.jobs.kubernetes.names import MANAGED_BY
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
 from trainium_cdk.outputs.contract import COPIES
@@ -110,7 +110,7 @@ def base_objects() -> list[Object]:
 def until_open(kubernetes: LocalKubernetes) -> None:
     """Wait until Kueue lets jobs of the queue start."""
     queue = path_of(kueue.API, "ClusterQueue", "trn")
-    assert until(lambda: status.condition(kubernetes.api().get(queue), "Active"))
+    assert until(lambda: names.condition(kubernetes.api().get(queue), "Active"))
 
 
 class Running(NamedTuple):

@@ -129,3 +129,28 @@ def test_pods_that_cannot_be_created(backend: KubernetesBackend, running: Runnin
         assert until(lambda: backend.status(sent).state == "RUNNING")
         assert backend.status(sent).current.reason == ""
     assert backend.cancel(sent).state == "CANCELLED"
+
+
+def test_a_volume_that_cannot_be_mounted(backend: KubernetesBackend, running: Running) -> None:
+    """The pod is as the kubelet leaves it until its volumes are there, and the warning is the kubelet's."""
+    sent, api = backend.submit(script(b"sleep 3600", nodes=1, cache="mount"), "no-mount").id, running.kubernetes.api()
+    assert until(lambda: backend.status(sent).state == "RUNNING")
+    [pod] = backend.seen(sent).pods
+    name = pod["metadata"]["name"]
+    waits = {"phase": "Pending", "containerStatuses": None, "initContainerStatuses": None}
+    patch(api, f"{path_of('v1', 'Pod', name, 'training')}/status", {"status": waits})
+    assert until(lambda: backend.status(sent).state == "PENDING"), backend.status(sent)
+    message = 'MountVolume.SetUp failed for volume "training-fsx" : rpc error: code = Internal desc = exit status 19'
+    about = {"kind": "Pod", "name": name, "namespace": "training", "uid": pod["metadata"]["uid"]}
+    event = {
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "mount", "namespace": "training"}, "type": "Warning",
+        "reason": "FailedMount", "message": message, "involvedObject": about,
+        "lastTimestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }  # fmt: skip
+    api.create(event)
+    try:
+        assert backend.status(sent).current.reason == f"its pods do not start: FailedMount: {message}"
+    finally:
+        api.delete(path_of("v1", "Event", "mount", "training"))
+    assert backend.status(sent).current.reason == "starts"
+    assert backend.cancel(sent).state == "CANCELLED"

@@ -161,7 +161,7 @@ def test_nodes_are_described_with_what_is_wrong_with_them() -> None:
 
 def test_a_jobset_of_another_client_is_left_alone() -> None:
     theirs = {"metadata": {"name": "theirs", "uid": "u"}}
-    api = cast("Any", SimpleNamespace(find=lambda *_: theirs, namespace="training"))
+    api = cast("Any", SimpleNamespace(find=lambda *_: theirs, namespace="training", table=lambda *_, **__: []))
     backend = KubernetesBackend(make_cluster(), api)
     for act in (backend.status, backend.cancel):
         with pytest.raises(JobError, match="theirs is not a job of trn: it is a jobset of another client"):

@@ -20,6 +20,7 @@ from trainium_cdk.jobs.kubernetes.names import (
     TASK_LABEL,
     TRAIN,
 )
+from trainium_cdk.jobs.kubernetes.queue import Waits, reasons
 from trainium_cdk.jobs.status import Stage
 
 
@@ -224,7 +225,7 @@ RETRY = {"name": "trn-nodes", "state": "Retry", "message": "Retrying after failu
         ([("QuotaReserved", True, "")], [CHECK], 0, "waits for 2 nodes of trn since 10:12 UTC"),
         ([("QuotaReserved", True, "")], [{**CHECK, "state": "Ready"}], 0, "it is its turn: its nodes are requested"),
         ([("QuotaReserved", False, "not all checks")], [RETRY], 2, "position 2 in its queue: Retrying after failure: InsufficientInstanceCapacity"),
-        ([("QuotaReserved", False, "32 more needed"), ("Evicted", True, PREEMPTED)], [RESET], 1, "position 1 in its queue: Preempted to accommodate a workload due to prioritization in the ClusterQueue"),
+        ([("QuotaReserved", False, "32 more needed"), ("Evicted", True, PREEMPTED)], [RESET], 1, "position 1 in its queue: 32 more needed; its nodes went to another job, which has a higher priority"),
         ([("QuotaReserved", False, "32 more needed"), ("Evicted", True, RETRIES)], [RESET], 2, "position 2 in its queue: Retrying after failure: 0 of 2 nodes of trn came (none)"),
         ([("QuotaReserved", False, ""), ("Evicted", True, "The workload is deactivated")], [RESET], 0, "waits in its queue: The workload is deactivated"),
         ([("QuotaReserved", True, ""), ("Evicted", False, f"Previously: {PREEMPTED}")], [RESET], 0, "it is its turn: its nodes are requested"),
@@ -234,14 +235,14 @@ def test_why_a_job_waits(conditions: Any, checks: list[Any], position: int, reas
     job = seen("").job
     job["spec"]["suspend"] = True
     found = {"status": {"conditions": [_condition(*c) for c in conditions or []], "admissionChecks": checks}}
-    now = status.status(status.Seen(job, workload=None if conditions is None else found, position=position))
+    now = status.status(status.Seen(job, workload=None if conditions is None else found, waits=Waits(position)))
     assert (now.state, now.current.reason) == ("PENDING", reason)
 
 
 def test_a_reason_is_there_once() -> None:
     check = {**RETRY, "message": "Retrying after failure: 0 of 2 nodes of trn came (none)"}
     found = {"status": {"conditions": [_condition("Evicted", True, RETRIES)], "admissionChecks": [check]}}
-    assert status.in_queue(found) == [check["message"]]
+    assert reasons(found) == [check["message"]]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ Object = dict[str, Any]
 
 _PATHS = {
     "BatchJob": "/apis/batch/v1/namespaces/{ns}/jobs",
+    "ClusterQueue": "/apis/kueue.x-k8s.io/v1beta2/clusterqueues",
     "ConfigMap": "/api/v1/namespaces/{ns}/configmaps",
     "Event": "/api/v1/namespaces/{ns}/events",
     "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{ns}/jobsets",

@@ -61,6 +61,11 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         """
         return self._make()
 
+    @property
+    def devices(self) -> dict[str, int]:
+        """Devices of one node, by node group."""
+        return {fleet.resource: fleet.devices for fleet in self.cluster.fleets}
+
     def render(self, job: AnyJob, token: str | None = None) -> KubernetesSubmission:
         return render(job, self.cluster, new_token() if token is None else token)
 
@@ -78,12 +83,12 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         job, rows = self._found(id)
         if rows:
             return self._of_array(rows)
-        [found] = look.at(self.api, [job])
+        [found] = look.at(self.api, [job], self.devices)
         self._release(found)
-        return status.status(replace(found, lost=look.lost(self.api, found), refused=look.refused(self.api, found)))
+        return status.status(look.warned(self.api, replace(found, lost=look.lost(self.api, found))))
 
     def _of_array(self, rows: Sequence[Object]) -> JobStatus:
-        seen = look.of_array(self.api, rows)
+        seen = look.of_array(self.api, rows, self.devices)
         for one in seen:
             self._release(one)
         return members.of(rows, seen)
@@ -102,7 +107,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
             raise JobError(
                 f"{names.submission(job)} is an array of {len(rows)}. Name a member, for example {names.id_of(job)}"
             )
-        [found] = look.at(self.api, [job])
+        [found] = look.at(self.api, [job], self.devices)
         self._release(found)
         return found
 
@@ -114,7 +119,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         """Those that run, newest first; those that wait, in the order of their queue; those that have ended, newest first."""
-        return look.listed(self.api, limit)
+        return look.listed(self.api, limit, self.devices)
 
     def ids(self, limit: int) -> tuple[str, ...]:
         return tuple(members.grouped(look.rows(self.api)))[:limit]
@@ -127,7 +132,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         return look.active(self.api)
 
     def foreign(self) -> tuple[Foreign, ...]:
-        return foreign.listed(self.api)
+        return foreign.listed(self.api, self.devices)
 
     def cancel(self, id: str) -> JobStatus:
         """The job fails with the reason `Cancelled`: JobSet then ends its pods, and Kueue takes it out of its queue."""
@@ -156,7 +161,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
 
     def _fail(self, id: str, job: Object) -> None:
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-        while not (now := status.status(look.at(self.api, [job])[0])).done:
+        while not (now := status.status(look.at(self.api, [job], self.devices)[0])).done:
             try:
                 self.api.patch("JobSet", name, status.cancelled(job, now.stages), part="/status")
             except ApiError as e:
@@ -239,7 +244,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
                 with contextlib.suppress(JobError):  # too long
                     rows = look.array(self.api, names.object_name(id))
             if not rows:
-                foreign.refuse(self.api, id)
+                foreign.refuse(self.api, id, self.devices)
                 raise
         rows.sort(key=lambda row: int(row["metadata"]["labels"][names.MEMBER_LABEL]))
         return self._job(rows[0]["metadata"]["name"]), rows
@@ -253,5 +258,6 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         if found is None:
             raise unknown_job(id, self.cluster)
         if not names.submitted_by_trn(found):
-            raise foreign.error(self.api, "jobset", id)
+            why = next((one.reason for one in self.foreign() if one.name == found["metadata"]["name"]), "")
+            raise foreign.error(self.api, "jobset", id, why)
         return found

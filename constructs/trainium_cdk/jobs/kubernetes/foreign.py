@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from trainium_cdk.errors import ApiError, JobError
-from trainium_cdk.jobs.kubernetes import look, status
+from trainium_cdk.jobs.kubernetes import look, names, queue, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object
 from trainium_cdk.jobs.status import Foreign
 
@@ -12,9 +14,16 @@ _ABSENT = (403, 404)
 """Volcano is not installed, or its jobs are none of the caller's."""
 
 
-def listed(api: Api) -> tuple[Foreign, ...]:
-    """Newest first: all whose Workloads Kueue keeps, and Volcano's jobs, such as TorchX's."""
-    found = [_of_workload(row) for row in _workloads(api)]
+def listed(api: Api, devices: Mapping[str, int]) -> tuple[Foreign, ...]:
+    """Newest first: all whose Workloads Kueue keeps, and Volcano's jobs, such as TorchX's.
+
+    Args:
+        devices: of one node, by node group.
+    """
+    rows = _workloads(api)
+    waits = any(row["columns"].get("Admitted") != "True" for row in rows)
+    places = look.waiting(api, devices) if waits else {}
+    found = [_of_workload(row, places) for row in rows]
     try:
         rows = api.table("VolcanoJob", labels="")
     except ApiError as e:
@@ -25,19 +34,24 @@ def listed(api: Api) -> tuple[Foreign, ...]:
     return tuple(sorted(found, key=lambda one: (one.submitted or 0, one.name), reverse=True))
 
 
-def refuse(api: Api, name: str) -> None:
+def refuse(api: Api, name: str, devices: Mapping[str, int]) -> None:
     """Raises JobError: someone else's work has this name."""
-    for one in listed(api):
+    for one in listed(api, devices):
         if one.name == name:
-            raise error(api, one.kind, name)
+            raise error(api, one.kind, name, one.reason)
 
 
-def error(api: Api, kind: str, name: str) -> JobError:
-    """Why `trn` does nothing with it, and what does."""
+def error(api: Api, kind: str, name: str, reason: str = "") -> JobError:
+    """Why `trn` does nothing with it, and what does.
+
+    Args:
+        reason: why it waits.
+    """
+    waits = f". It waits: {reason}" if reason else ""
     here = f"kubectl -n {api.namespace}"
     return JobError(
         f"{name} is not a job of trn: it is a {kind} of another client, which trn leaves alone. Look at it with `{here} describe "
-        f"{kind}/{name}`; its owner ends it with `{here} delete {kind}/{name}`, or with the program that made it"
+        f"{kind}/{name}`; its owner ends it with `{here} delete {kind}/{name}`, or with the program that made it{waits}"
     )
 
 
@@ -55,7 +69,9 @@ def _owner(row: Object) -> Object:
     return next((dict(one) for one in owners if one.get("controller")), dict(owners[0]) if owners else itself)
 
 
-def _of_workload(row: Object) -> Foreign:
+def _of_workload(row: Object, places: Mapping[str, queue.Waits]) -> Foreign:
+    """`places`: see `look.waiting`."""
+    known = next((places[uid] for uid in names.owners(row) if uid in places), queue.Waits())
     owner, columns = _owner(row), row["columns"]
     group = str(owner["apiVersion"]).rpartition("/")[0].partition("/")[0]
     return Foreign(
@@ -64,6 +80,7 @@ def _of_workload(row: Object) -> Foreign:
         state="RUNNING" if columns.get("Admitted") == "True" else "PENDING",
         queue=str(columns.get("Queue") or ""),
         submitted=status.seconds(row["metadata"].get("creationTimestamp")),
+        reason=status.cut(queue.told(known.workload, known)) if known.workload else "",
     )
 
 

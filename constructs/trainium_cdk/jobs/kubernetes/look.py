@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from trainium_cdk.errors import ApiError
-from trainium_cdk.jobs.kubernetes import members, names, status
+from trainium_cdk.jobs.kubernetes import members, names, queue, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object
 from trainium_cdk.jobs.kubernetes.members import waits
+from trainium_cdk.jobs.kubernetes.queue import Waits
 from trainium_cdk.jobs.kubernetes.status import Seen
 from trainium_cdk.jobs.status import JobStatus, Stage
 from trainium_cdk.outputs import GROUP_LABEL
@@ -24,18 +25,25 @@ _NAMED = 200
 """Most jobs that one request names."""
 
 
-def listed(api: Api, limit: int) -> tuple[JobStatus, ...]:
-    """The jobs and arrays that run, newest first; those that wait, in the order of their queue; those that have ended, newest first."""
+def listed(api: Api, limit: int, devices: Mapping[str, int]) -> tuple[JobStatus, ...]:
+    """The jobs and arrays that run, newest first; those that wait, in the order of their queue; those that have ended, newest first.
+
+    Args:
+        devices: of one node, by node group.
+    """
     everything = rows(api)
-    places = positions(api) if any(waits(row) for row in everything) else {}
+    places = waiting(api, devices) if any(waits(row) for row in everything) else {}
 
     def order(row: Object) -> tuple[int, int]:
         if not waits(row):
             return (3 if row["columns"]["TerminalState"] else 0), 0
-        return (2 if names.AFTER_LABEL in row["metadata"]["labels"] else 1), places.get(row["metadata"]["uid"], 0)
+        return (2 if names.AFTER_LABEL in row["metadata"]["labels"] else 1), places.get(
+            row["metadata"]["uid"], Waits()
+        ).position
 
     groups = sorted(members.grouped(everything).values(), key=lambda group: min(map(order, group)))[:limit]
-    found = at(api, _of(api, [row for group in groups for row in _telling(group)]), places, completed=False)
+    telling = _of(api, [row for group in groups for row in _telling(group)])
+    found = at(api, telling, devices, places, completed=False)
     seen: dict[str, list[Seen]] = {}
     for one in found:
         seen.setdefault(names.submission(one.job), []).append(one)
@@ -75,10 +83,10 @@ def array(api: Api, name: str) -> list[Object]:
     return rows(api, f"{_OURS},{names.ARRAY_LABEL}={name}")
 
 
-def of_array(api: Api, found: Sequence[Object]) -> list[Seen]:
+def of_array(api: Api, found: Sequence[Object], devices: Mapping[str, int]) -> list[Seen]:
     """What there is of an array's members: of 200 at most, those that have not completed before others."""
     first = sorted(found, key=lambda row: row["columns"]["TerminalState"] == "Completed")
-    return at(api, _of(api, first[:_NAMED]))
+    return at(api, _of(api, first[:_NAMED]), devices)
 
 
 def _of(api: Api, chosen: Sequence[Object]) -> list[Object]:
@@ -91,15 +99,21 @@ def _of(api: Api, chosen: Sequence[Object]) -> list[Object]:
 
 
 def at(
-    api: Api, jobs: Sequence[Object], places: Mapping[str, int] | None = None, *, completed: bool = True
+    api: Api,
+    jobs: Sequence[Object],
+    devices: Mapping[str, int],
+    places: Mapping[str, Waits] | None = None,
+    *,
+    completed: bool = True,
 ) -> list[Seen]:
     """What there is of each job: the batch Job of `prepare`, its pods, and while it waits, Kueue's Workload and the job before it.
 
     Args:
-        places: see `positions`. Default: they are read if a job waits.
+        devices: of one node, by node group.
+        places: see `waiting`. Default: they are read if a job waits.
         completed: whether the pods of completed jobs are needed, too.
     """
-    wanted = [job for job in jobs if completed or not status.condition(job, "Completed")]
+    wanted = [job for job in jobs if completed or not names.condition(job, "Completed")]
     called = list(dict.fromkeys(name for job in wanted for name in (job["metadata"]["name"], names.submission(job))))
     batch = _named(api, "BatchJob", names.JOB_LABEL, called)
     pods: dict[str, list[Object]] = {}
@@ -110,7 +124,7 @@ def at(
     workloads = {uid: w for w in _named(api, "Workload", _JOB_UID, waits) for uid in names.owners(w)}
     before = _before(api, {other for job in jobs if status.waits_for(job) and (other := status.after(job))})
     if places is None:
-        places = positions(api) if workloads else {}
+        places = waiting(api, devices) if workloads else {}
     ran = _ran(api) if workloads else None
     found = []
     for job in jobs:
@@ -119,7 +133,9 @@ def at(
         own = [pod for b in mine.values() for pod in pods.get(b["metadata"]["uid"], [])]
         prepare = mine.get(names.prepare_job(names.submission(job)))
         found.append(
-            Seen(job, own, prepare, before.get(status.after(job), ()), workloads.get(uid), places.get(uid, 0), ran)
+            Seen(
+                job, own, prepare, before.get(status.after(job), ()), workloads.get(uid), places.get(uid, Waits()), ran
+            )
         )
     return found
 
@@ -144,45 +160,68 @@ def pod(api: Api, job: Mapping[str, str], task: str, index: int) -> Object | Non
 def lost(api: Api, seen: Seen) -> list[str]:
     """The nodes of a job's pods that do not respond; empty if the caller may not read nodes."""
     nodes = {pod["spec"].get("nodeName") for pod in seen.pods if status.alive([pod])} - {None}
-    queue = seen.job["metadata"].get("annotations", {}).get(names.QUEUE, "")
+    group = seen.job["metadata"].get("annotations", {}).get(names.QUEUE, "")
     with contextlib.suppress(ApiError):
-        rows = api.table("Node", labels=f"{GROUP_LABEL}={queue}") if nodes else []
+        rows = api.table("Node", labels=f"{GROUP_LABEL}={group}") if nodes else []
         bad = [row["metadata"]["name"] for row in rows if "NotReady" in str(row["columns"]["Status"])]
         return sorted(nodes.intersection(bad))
     return []
 
 
-def refused(api: Api, seen: Seen) -> str:
-    """Why Kubernetes creates no pods of a job that has its turn, such as a quota of the namespace, or a webhook that does not answer; empty
-    if it does, or the caller may not read events."""
-    name, waits = names.submission(seen.job), status.waits_for(seen.job)
-    task, batch, count = names.TRAIN, names.train_job(seen.job["metadata"]["name"]), status.described(seen.job)["nodes"]
+def warned(api: Api, seen: Seen) -> Seen:
+    """With what Kubernetes warns of, where a job that has its turn has pods that are not created (a quota of the namespace, a webhook that
+    refuses them or does not answer), or that do not start (a volume, a network, an image that they do not get). As it was, if the caller
+    may not read events."""
+    name, waits, job = names.submission(seen.job), status.waits_for(seen.job), seen.job["metadata"]["name"]
+    task, batch, count = names.TRAIN, names.train_job(job), status.described(seen.job)["nodes"]
     if waits:
         task, batch, count = names.PREPARE, names.prepare_job(name), int(waits == names.prepare_job(name))
+    pods = [pod for pod in seen.pods if status.task(pod) == task]
+    missing, idle = len(pods) < count, {pod["metadata"]["uid"] for pod in pods if status.starts(pod)}
     stands = status.ended(seen.job) or (seen.job["spec"].get("suspend") and not waits)
-    if stands or sum(status.task(pod) == task for pod in seen.pods) >= count:
-        return ""
+    if stands or not (missing or idle):
+        return seen
+    makers = {("Job", batch), *([] if waits else [("JobSet", job)])}
+    not_made, not_started = list[tuple[int, str]](), list[tuple[int, str]]()
     with contextlib.suppress(ApiError):
-        about = f"involvedObject.kind=Job,involvedObject.name={batch},reason=FailedCreate"
-        told = [
-            (status.seconds(e.get("lastTimestamp")) or 0, str(e.get("message")))
-            for e in api.list("Event", fields=about)
-        ]
-        at, text = max(told, default=(0, ""))
-        return text.removeprefix("Error creating: ") if time.time() - at < _RECENT else ""
-    return ""
+        for event in api.list("Event", fields="type=Warning"):
+            about, at = event["involvedObject"], _last(event)
+            if time.time() - at >= _RECENT:
+                continue
+            text = str(event.get("message"))
+            if missing and (about.get("kind"), about.get("name")) in makers:
+                not_made.append((at, text.removeprefix("Error creating: ")))
+            elif about.get("uid") in idle:
+                not_started.append((at, f"{event.get('reason')}: {text}"))
+    return replace(seen, refused=max(not_made, default=(0, ""))[1], stuck=max(not_started, default=(0, ""))[1])
 
 
-def positions(api: Api) -> dict[str, int]:
-    """The position of each waiting job in its queue, from 1, by the job's uid. Kueue's order: priority, then age (`queueOrderingFunc`)."""
-    found = [w for w in api.list("Workload", fields=_PENDING, page=0, without=["podSets"]) if _pending(w)]
+def _last(event: Object) -> int:
+    """When an event was last seen, in seconds since 1970: its source decides which field has it."""
+    series = event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    return next((at for text in times if text and (at := status.seconds(text)) is not None), 0)
+
+
+def waiting(api: Api, devices: Mapping[str, int]) -> dict[str, Waits]:
+    """What is known of each Workload that waits, by the uid of its job. Kueue's order: priority, then age (`queueOrderingFunc`)."""
+    everything = api.list("Workload", fields=_PENDING, page=0, without=["podSets"])
+    apart = {uid: Waits(devices=devices, workload=w) for w in everything if queue.aside(w) for uid in names.owners(w)}
+    found = [w for w in everything if _pending(w)]
     found.sort(key=lambda w: (-int(w["spec"].get("priority") or 0), _since(w), w["metadata"]["name"]))
-    seen, places = Counter[str](), dict[str, int]()
-    for workload in found:
-        queue = str(workload["spec"].get("queueName"))
-        seen[queue] += 1
-        places |= dict.fromkeys(names.owners(workload), seen[queue])
-    return places
+    if not found:
+        return apart
+    local, queues = api.list("LocalQueue"), list[Object]()
+    with contextlib.suppress(ApiError):  # a cluster's own user may not be allowed to
+        queues = api.list("ClusterQueue")
+    return apart | queue.waiting(found, _holders(api), local, queues, devices)
+
+
+def _holders(api: Api) -> list[Object]:
+    """The Workloads that have nodes. Those that have finished are left out by their rows, which are small."""
+    live = [row for row in api.table("Workload", labels="") if row["columns"].get("Finished") != "True"]
+    uids = [uid for row in live if row["columns"].get("Reserved in") for uid in names.owners(row)]
+    return [w for w in _named(api, "Workload", _JOB_UID, uids) if w.get("status", {}).get("admission")]
 
 
 def _ran(api: Api) -> int | None:
@@ -193,13 +232,13 @@ def _ran(api: Api) -> int | None:
 
 
 def _pending(workload: Object) -> bool:
-    ended = status.condition(workload, "Finished") or status.condition(workload, "QuotaReserved")
+    ended = names.condition(workload, "Finished") or names.condition(workload, "QuotaReserved")
     return not ended and workload["spec"].get("active") is not False
 
 
 def _since(workload: Object) -> str:
     """When it began to wait: again after its nodes were not to be had."""
-    evicted = status.condition(workload, "Evicted")
+    evicted = names.condition(workload, "Evicted")
     again = evicted and evicted["reason"] == "AdmissionCheck"
     return str(evicted["lastTransitionTime"] if evicted and again else workload["metadata"]["creationTimestamp"])
 

@@ -138,6 +138,12 @@ def owners(found: Mapping[str, Any]) -> list[str]:
     return [str(owner.get("uid", "")) for owner in found["metadata"].get("ownerReferences") or []]
 
 
+def condition(found: Mapping[str, Any] | None, *kinds: str, status: str = "True") -> dict[str, Any] | None:
+    """A condition of an object of one of these kinds, if one has that status."""
+    conditions = (found or {}).get("status", {}).get("conditions") or []
+    return next((dict(one) for one in conditions if one["type"] in kinds and one["status"] == status), None)
+
+
 def prepare_job(name: str) -> str:
     """The name of the batch Job that fetches what a job needs."""
     return f"{name}-{PREPARE}"

@@ -13,7 +13,7 @@ from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import ApiError, JobError, TransportError
 from trainium_cdk.jobs import quote, shell
 from trainium_cdk.jobs.image_examples import how_to_build
-from trainium_cdk.jobs.kubernetes import pods, reader, status
+from trainium_cdk.jobs.kubernetes import names, pods, reader, status
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.names import labels
 from trainium_cdk.jobs.patience import until
@@ -209,7 +209,7 @@ def run(
     """
     name = job["metadata"]["name"]
     if there := api.find("BatchJob", name):
-        if status.condition(there, "Complete", "Failed"):
+        if names.condition(there, "Complete", "Failed"):
             api.delete("BatchJob", name, uid=there["metadata"]["uid"])
             _gone(api, name, sleep)
         else:
@@ -223,7 +223,7 @@ def run(
     told = {"", "starts"}
     while True:
         now = api.get("BatchJob", name)
-        ended = status.condition(now, "Complete", "Failed")
+        ended = names.condition(now, "Complete", "Failed")
         # By the Job's uid: pods of an ended Job of the same name outlive it until they are collected.
         mine = f"{_OWNER}={now['metadata']['uid']}"
         pods = sorted(api.list("Pod", labels=mine), key=lambda p: str(p["metadata"]["creationTimestamp"]))

@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainium_cdk.jobs.kubernetes.names import (
@@ -23,10 +23,12 @@ from trainium_cdk.jobs.kubernetes.names import (
     QUEUE_LABEL,
     TASK_LABEL,
     TRAIN,
+    condition,
     id_of,
     prepare_job,
     submission,
 )
+from trainium_cdk.jobs.kubernetes.queue import Waits, told
 from trainium_cdk.jobs.kubernetes.scripts import FINAL, TIMED_OUT
 from trainium_cdk.jobs.status import ACTIVE, Expected, JobStatus, Stage, checkpoints_in, whole
 from trainium_cdk.outputs import ROLE_LABEL
@@ -34,15 +36,14 @@ from trainium_cdk.outputs import ROLE_LABEL
 Object = dict[str, Any]
 
 _, NOT_COMPILED, _ = FINAL
+STARTS = "starts"
+"""The reason of a stage that nothing keeps from running."""
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 _WORDS = 400
 _LATE = 300
 """Seconds; the function that starts nodes runs each minute."""
 _STAGES = (PREPARE, "precompile", TRAIN)
 _MOST_NODES = 10_000
-_RESET = "Reset to Pending after eviction"
-_EVICTED = re.compile(r'Evicted due to AdmissionChecks? in \w+ state: "[^"]*" \((.*)\)', re.DOTALL)
-"""Kueue's message with that of the check."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,11 @@ class Seen:
         prepare: the batch Job of `prepare`, if it exists.
         after: the JobSets that must complete before it: another job, or all members of an array.
         workload: Kueue's Workload of the JobSet, if it exists.
-        position: in its queue, from 1; 0 if it does not wait there, or if that is not known.
+        waits: what is known of its place in its queue.
         ran: when the function that starts nodes ran last, in seconds since 1970; None if that is not known.
         lost: those of its nodes that do not respond.
         refused: why its pods cannot be created; empty if they can, or that is not known.
+        stuck: what keeps its pods from starting that are on their nodes; empty if nothing does, or that is not known.
     """
 
     job: Object
@@ -66,10 +68,11 @@ class Seen:
     prepare: Object | None = None
     after: Sequence[Object] = ()
     workload: Object | None = None
-    position: int = 0
+    waits: Waits = field(default_factory=Waits)
     ran: int | None = None
     lost: Sequence[str] = ()
     refused: str = ""
+    stuck: str = ""
 
 
 def described(job: Object) -> dict[str, Any]:
@@ -89,12 +92,6 @@ def described(job: Object) -> dict[str, Any]:
         "ranks_per_node": max(1, whole(found.get("ranks_per_node")) or 1),
         "global_batch_size": whole(found.get("global_batch_size")),
     }
-
-
-def condition(found: Object | None, *kinds: str) -> Object | None:
-    """A condition of an object of one of these kinds, if one is true."""
-    conditions = (found or {}).get("status", {}).get("conditions") or []
-    return next((dict(one) for one in conditions if one["type"] in kinds and one["status"] == "True"), None)
 
 
 def ended(job: Object) -> bool:
@@ -250,7 +247,7 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
         if not waits_for(seen.job) or condition(seen.prepare, "Complete"):
             return replace(base, state="COMPLETED", exit_code=0, ended=finished)
         if why := condition(seen.prepare, "Failed"):
-            failure = _failure(bad) if bad else {"state": "FAILED", "reason": _cut(why["message"])}
+            failure = _failure(bad) if bad else {"state": "FAILED", "reason": cut(why["message"])}
             return replace(base, ended=finished, **failure)
         if bad:
             failure = _failure(bad)
@@ -270,7 +267,7 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
     if running or over:
         without = [text for p in mine if (text := _blocked(p, name))]
         return replace(
-            base, state="RUNNING", reason=_cut(f"{len(without)} of its pods: {without[0]}") if without else ""
+            base, state="RUNNING", reason=cut(f"{len(without)} of its pods: {without[0]}") if without else ""
         )
     return replace(base, reason=why_pending(mine, name))
 
@@ -279,9 +276,9 @@ def _taken(pod: Object) -> str:
     """Why a pod was ended that had not failed by itself: its node is lost, or has no space left; empty if it was not."""
     state, node = pod.get("status", {}), pod["spec"].get("nodeName", "?")
     if state.get("phase") == "Failed" and state.get("reason"):  # by its node's kubelet
-        return _cut(f"node {node} ended its pod: {state['reason']}: {state.get('message', '')}".removesuffix(": "))
+        return cut(f"node {node} ended its pod: {state['reason']}: {state.get('message', '')}".removesuffix(": "))
     why = condition(pod, "DisruptionTarget")
-    return _cut(f"its pod on node {node} is ended: {why['reason']}: {why.get('message', '')}") if why else ""
+    return cut(f"its pod on node {node} is ended: {why['reason']}: {why.get('message', '')}") if why else ""
 
 
 def _code(pod: Object, name: str) -> int | None:
@@ -327,9 +324,19 @@ def memory_full(pod: Object, name: str) -> str:
     return f"was killed: it needed more than {given}. {fix}"
 
 
+def starts(pod: Object) -> bool:
+    """Whether a pod is on a node, and none of its containers has run yet. While an image is pulled or a volume mounted, it looks the same."""
+    found = [
+        *pod.get("status", {}).get("initContainerStatuses", []),
+        *pod.get("status", {}).get("containerStatuses", []),
+    ]
+    began = any({"running", "terminated"} & one.get("state", {}).keys() for one in found)
+    return bool(pod["spec"].get("nodeName")) and pod.get("status", {}).get("phase") == "Pending" and not began
+
+
 def why_pending(pods: Sequence[Object], name: str) -> str:
     """Why a container of these pods does not run yet: `starts` if nothing keeps it from that; empty if there are no pods."""
-    return next((_cut(why) for pod in pods if (why := _blocked(pod, name))), "starts" if pods else "")
+    return next((cut(why) for pod in pods if (why := _blocked(pod, name))), STARTS if pods else "")
 
 
 def _blocked(pod: Object, name: str) -> str:
@@ -345,7 +352,7 @@ def _blocked(pod: Object, name: str) -> str:
     return ""
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= _WORDS else f"{text[: _WORDS - 1]}…"
 
@@ -363,7 +370,7 @@ def _with_job(stages: list[Stage], seen: Seen) -> list[Stage]:
             began = stage.started or (_resumed(seen.job) if stage.name != PREPARE else None)
             stage = replace(stage, state="COMPLETED", reason="", exit_code=0, started=began, ended=stage.ended or at)
         elif failed and failed["reason"] in (CANCELLED, NEVER) and stage.state != "COMPLETED":
-            why = f"did not run: {_cut(failed['message'])}" if failed["reason"] == NEVER else ""
+            why = f"did not run: {cut(failed['message'])}" if failed["reason"] == NEVER else ""
             began = stage.started or _times(failed["message"], "began").get(stage.name)
             stage = replace(stage, state="CANCELLED", reason=why, exit_code=None, started=began, ended=at)
             if done := _times(failed["message"], "completed").get(stage.name):
@@ -406,7 +413,7 @@ def _not_ended(stage: Stage, failed: Object, seen: Seen, at: int | None) -> Stag
     if failed["reason"] == "ReachedMaxRestarts":
         attempts = f"each of {number} attempts" if number > 1 else "its only attempt"
         return replace(stage, state="FAILED", reason=f"failed in {attempts}: see its log", ended=at)
-    return replace(stage, state="FAILED", reason=_cut(str(failed.get("message") or failed["reason"])), ended=at)
+    return replace(stage, state="FAILED", reason=cut(str(failed.get("message") or failed["reason"])), ended=at)
 
 
 def _current(stage: Stage, seen: Seen) -> Stage:
@@ -418,12 +425,14 @@ def _current(stage: Stage, seen: Seen) -> Stage:
             f"{nodes} not ready: without a change its pods are ended after 5 minutes, and the job starts again"
         )
     if seen.refused:
-        again.append(_cut(f"its pods cannot be created: {seen.refused}"))
+        again.append(cut(f"its pods cannot be created: {seen.refused}"))
+    elif seen.stuck and stage.state == "PENDING" and stage.reason in ("", STARTS):
+        again.append(cut(f"its pods do not start: {seen.stuck}"))
     elif stage.state == "PENDING" and stage.name != PREPARE:
         waits = waiting(seen) if seen.job["spec"].get("suspend") else ""
         if waits and seen.ran and time.time() - seen.ran > _LATE:
             waits += f"; nodes are neither started nor stopped since {time.strftime('%H:%M UTC on %Y-%m-%d', time.gmtime(seen.ran))}"
-        again += [waits or stage.reason or "starts"]
+        again += [waits or stage.reason or STARTS]
     return replace(stage, reason="; ".join(again) or stage.reason)
 
 
@@ -433,22 +442,4 @@ def waiting(seen: Seen) -> str:
         if not _completed(seen):
             return f"waits for {_named(seen)}"
         return f"{_named(seen) or PREPARE} has completed: it joins its queue within a minute or two"
-    words = in_queue(seen.workload)
-    if condition(seen.workload, "QuotaReserved"):
-        return _cut(next(iter(words), "it is its turn: its nodes are requested"))
-    now = (seen.workload or {}).get("status", {})
-    quota = [c["message"] for c in now.get("conditions") or [] if c["type"] == "QuotaReserved" and c.get("message")]
-    place = f"position {seen.position} in its queue" if seen.position else "waits in its queue"
-    return _cut(": ".join([place, *[*words, *quota][:1]]))
-
-
-def in_queue(workload: Object | None) -> list[str]:
-    """What Kueue, and the function that starts nodes, say of a Workload that has no nodes: the messages of its checks; and once it is
-    evicted, which clears those, why."""
-    checks = (workload or {}).get("status", {}).get("admissionChecks") or []
-    said = [str(c.get("message") or "") for c in checks if c.get("state") != "Ready"]
-    if evicted := condition(workload, "Evicted"):
-        text = str(evicted.get("message") or "")
-        text = found[1] if (found := _EVICTED.fullmatch(text)) else text
-        said.append(re.sub(r" \(UID: [^)]*\)", "", text.partition("; preemptor path: ")[0]))
-    return list(dict.fromkeys(text for text in said if text and not text.startswith(_RESET)))
+    return cut(told(seen.workload, seen.waits))

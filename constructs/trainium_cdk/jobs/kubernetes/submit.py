@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trainium_cdk.errors import ApiError, SubmitError, TransportError, TrnError
 from trainium_cdk.jobs import checkpoints
-from trainium_cdk.jobs.kubernetes import look, status
+from trainium_cdk.jobs.kubernetes import look, names, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object, absent_is_fine
 from trainium_cdk.jobs.kubernetes.names import (
     ARRAY_LABEL,
@@ -160,7 +160,7 @@ class Submitter:
     def _still_has(self, holder: str, guard: Object) -> bool:
         job = self.api.find("JobSet", holder)
         if jobs := [job] if job else self.api.list("JobSet", labels=f"{ARRAY_LABEL}={holder}"):
-            seen = look.at(self.api, jobs)
+            seen = look.at(self.api, jobs, {}, {})
             return any(not status.status(one).done or status.alive(one.pods) for one in seen)
         if guard["metadata"].get("ownerReferences"):
             return False
@@ -187,7 +187,7 @@ class Submitter:
                 there = [job] if job else self.api.list("JobSet", labels=f"{ARRAY_LABEL}={name}")
                 if not there or not all(map(submitted_by_trn, there)):
                     raise SubmitError(f"{where}: there is no job {other} on this cluster. Give another one as --after")
-                if any(status.condition(one, "Failed") for one in there):
+                if any(names.condition(one, "Failed") for one in there):
                     raise SubmitError(
                         f"{where}: {other} has not completed, and does not run: this job would never begin. Remove --after, or submit "
                         f"{other} again"

@@ -1,0 +1,122 @@
+"""Why a job waits, from Kueue's objects: who is before it, what that one lacks in nodes, and who has them. Pure. With real Kueue:
+tests/jobs/kubernetes/test_rivals.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainium_cdk.jobs.kubernetes import queue
+from trainium_cdk.jobs.kubernetes.queue import Waits
+
+DEVICE = "aws.amazon.com/neuron"
+SET = "couldn't assign flavors to pod set train: "
+DEVICES = {"trn": 16, "one": 1}
+
+
+@pytest.mark.parametrize(
+    ("kueue", "told"),
+    [
+        (f"{SET}insufficient unused quota for {DEVICE} in flavor trn, 48 more needed", "it lacks 3 nodes of trn"),
+        (f"{SET}insufficient unused quota for {DEVICE} in flavor trn, 16 more needed", "it lacks 1 node of trn"),
+        (f"{SET}insufficient unused quota for {DEVICE} in flavor trn, 4 more needed", "it lacks 4 devices of trn (a node has 16)"),
+        (f"{SET}insufficient unused quota for {DEVICE} in flavor one, 1k more needed", "it lacks 1000 nodes of one"),
+        (f"{SET}insufficient unused quota for cpu in flavor theirs, 500m more needed", "insufficient unused quota for cpu in flavor theirs, 500m more needed"),
+        (
+            f"{SET}insufficient quota for {DEVICE} in flavor trn, previously considered podsets requests (16) + current podset request (64) "
+            "> maximum capacity (64)",
+            "it asks for 5 nodes of trn, and its queue has at most 4 nodes",
+        ),
+        (f"{SET}resource aws.amazon.com/neuroncore unavailable in ClusterQueue", "it asks for aws.amazon.com/neuroncore, which its queue does not have"),
+        (f"{SET}flavor trn doesn't match node affinity", "its node selector or affinity matches no node of trn"),
+        (f"{SET}untolerated taint {{a b NoSchedule <nil>}} in flavor trn", "it does not tolerate a taint of the nodes of trn"),
+        ("ClusterQueue trn is inactive", "ClusterQueue trn is inactive"),
+    ],
+)  # fmt: skip
+def test_kueues_reasons_are_told_in_nodes(kueue: str, told: str) -> None:
+    assert queue.in_nodes(kueue, DEVICES) == told
+
+
+def workload(name: str, priority: int = 0, has: int = 0, uid: str = "", **conditions: str) -> dict[str, Any]:
+    """One in queue trn. `has`: nodes. `conditions`: messages by type; QuotaReserved is false, and Evicted true."""
+    states = {"Evicted": "True"}
+    made: dict[str, Any] = {
+        "metadata": {"name": f"jobset-{name}", "ownerReferences": [{"name": name, "uid": uid or name}]},
+        "spec": {"queueName": "trn", "priority": priority, "active": True},
+        "status": {"conditions": [{"type": k, "status": states.get(k, "False"), "message": v, "reason": ""} for k, v in conditions.items()]},
+    }  # fmt: skip
+    if has:
+        usage = {"resourceUsage": {DEVICE: str(16 * has), "cpu": "9"}, "flavors": {DEVICE: "trn", "cpu": "trn-other"}}
+        made["status"]["admission"] = {"clusterQueue": "trn", "podSetAssignments": [usage]}
+    return made
+
+
+def cluster_queue(name: str, nodes: int, cohort: str = "trn") -> dict[str, Any]:
+    used = [{"name": "trn", "resources": [{"name": DEVICE, "total": str(16 * nodes)}]}]
+    return {"metadata": {"name": name}, "spec": {"cohortName": cohort}, "status": {"flavorsReservation": used}}
+
+
+LOCAL = [{"metadata": {"name": "trn"}, "spec": {"clusterQueue": "trn"}}]
+QUEUES = [
+    cluster_queue("trn", 2),
+    cluster_queue("trn.vision", 2),
+    cluster_queue("trn.speech", 0),
+    cluster_queue("other", 9, "x"),
+]
+SHORT = f"{SET}insufficient unused quota for {DEVICE} in flavor trn, 48 more needed"
+HELD = "nodes of trn in use: wide 2, team vision 2"
+
+
+def told(*pending: dict[str, Any], holders: Any = ()) -> list[str]:
+    found = queue.waiting(pending, [workload("wide", has=2), *holders], LOCAL, QUEUES, DEVICES)
+    return [queue.told(one, found[one["metadata"]["ownerReferences"][0]["uid"]]) for one in pending]
+
+
+def test_those_behind_the_head_name_it_and_its_reason() -> None:
+    first, second = told(workload("large", QuotaReserved=SHORT), workload("small"))
+    assert first == f"position 1 in its queue: it lacks 3 nodes of trn; {HELD}"
+    assert second == f"position 2 in its queue, behind large: it lacks 3 nodes of trn; {HELD}"
+
+
+def test_one_that_pauses_is_not_what_others_wait_for() -> None:
+    """Kueue tries it again later, and the next one goes first."""
+    paused, head, last = told(
+        workload("paused", Requeued="", QuotaReserved="x"), workload("head", QuotaReserved=SHORT), workload("last")
+    )
+    assert "behind" not in paused
+    assert head.startswith("position 2 in its queue: it lacks 3 nodes")
+    assert last.startswith("position 3 in its queue, behind head: it lacks 3 nodes")
+
+
+@pytest.mark.parametrize(
+    ("why", "by", "who"),
+    [
+        ("reclamation within the cohort", "trn.vision", "its nodes went to team vision, whose own they are"),
+        ("reclamation within the cohort", "trn.unseen", "its nodes went to team unseen, whose own they are"),
+        ("prioritization in the ClusterQueue", "trn", "its nodes went to urgent, which has a higher priority"),
+    ],
+)
+def test_who_took_a_jobs_nodes_does_not_hide_what_it_lacks_now(why: str, by: str, who: str) -> None:
+    job = "u-1" if by == "trn" else "u-2"
+    message = f"Preempted to accommodate a workload (UID: w, JobUID: {job}) due to {why}; preemptor path: /trn/{by}; preemptee path: /trn/trn"
+    urgent = workload("urgent", has=1, uid="u-1")
+    [text] = told(workload("large", QuotaReserved=SHORT, Evicted=message), holders=[urgent])
+    assert (
+        text
+        == f"position 1 in its queue: it lacks 3 nodes of trn; nodes of trn in use: wide 2, urgent 1, team vision 2; {who}"
+    )
+    just = workload("large", QuotaReserved=message, Evicted=message)
+    assert queue.reasons(just, Waits()) == []
+    assert who.partition(",")[0].partition(" went")[0] in queue.taken(just, Waits())
+
+
+def test_what_is_set_aside_says_why_and_how_it_comes_back() -> None:
+    found = workload("cores", QuotaReserved="x", Evicted="The workload is deactivated")
+    found["metadata"]["annotations"] = {queue.ASIDE: f"{SET}resource a/b unavailable in ClusterQueue"}
+    assert queue.told(found, Waits()) == "waits in its queue: x", "it is active again"
+    found["spec"]["active"] = False
+    assert (
+        queue.told(found, Waits())
+        == f"set aside, as it can never start: it asks for a/b, which its queue does not have. {queue.BACK}"
+    )
