@@ -40,7 +40,7 @@ def test_what_can_never_start_is_told_and_does_not_block(
 ) -> None:
     assert until(lambda: bool(backend.foreign()))
     next_second()
-    mine = backend.submit(script(b"sleep 3600", nodes=1), "behind")
+    mine = backend.submit(script(b"sleep 3600", nodes=1, cache="behind"), "behind")
     assert until(lambda: backend.status(mine.id).state == "RUNNING"), backend.status(mine.id).current
     [theirs] = backend.foreign()
     assert (theirs.name, theirs.state) == (cores, "PENDING")
@@ -54,12 +54,12 @@ def test_what_can_never_start_is_told_and_does_not_block(
 
 
 def test_those_behind_the_head_are_told_what_it_lacks_and_who_has_it(backend: KubernetesBackend) -> None:
-    wide = backend.submit(script(b"sleep 3600", nodes=NODES), "wide")
+    wide = backend.submit(script(b"sleep 3600", nodes=NODES, cache="wide"), "wide")
     assert until(lambda: backend.status(wide.id).state == "RUNNING")
     quota = backend.cluster.fleets[0].nodes
-    ahead = backend.submit(script(b"true", nodes=quota), "ahead")
+    ahead = backend.submit(script(b"true", nodes=quota, cache="ahead"), "ahead")
     next_second()
-    last = backend.submit(script(b"true", nodes=1), "last")
+    last = backend.submit(script(b"true", nodes=1, cache="last"), "last")
     held = f"nodes of trn in use: {wide.id} {NODES}"
     lacks = f"it lacks {NODES} nodes of trn"
     head = f"position 1 in its queue: {lacks}; {held}"
