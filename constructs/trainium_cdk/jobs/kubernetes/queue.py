@@ -44,7 +44,7 @@ class Waits:
     Attributes:
         position: in its queue, from 1; 0 if it does not wait there.
         ahead: the one at the head of its queue, with its reason; empty if it is the head itself.
-        held: who has the nodes of its queue; empty if nobody has, or that is not known.
+        held: who has the nodes of its queue; empty if none has, or that is not known.
         devices: of one node, by node group.
         names: of the jobs in its namespace that have nodes, by uid.
         workload: itself, without its pods.
