@@ -27,6 +27,8 @@ _FOLDERS = {
     "Cohort": "cohorts",
     "ConfigMap": "configmaps",
     "CustomResourceDefinition": "customresourcedefinitions",
+    "DaemonSet": "daemonsets",
+    "Deployment": "deployments",
     "Event": "events",
     "Exec": "execs",
     "Job": "jobs",

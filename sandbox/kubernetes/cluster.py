@@ -231,7 +231,7 @@ class LocalKubernetes:
         count: int = 1,
         *,
         zone: str = "us-east-1a",
-        instance_type: str = "m6i.large",
+        instance_type: str = nodes.SYSTEM_TYPE,
         labels: Mapping[str, str] | None = None,
         taints: Sequence[Object] = (),
         instances: Sequence[str] = (),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox import paths
-from sandbox.kubernetes import build
+from sandbox.kubernetes import build, installed
 from sandbox.kubernetes.cluster import KubernetesFailed, LocalKubernetes
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.outputs import NETWORK_LABEL
@@ -128,6 +128,8 @@ def sync_nodes(
         names = eks.list_nodegroups(clusterName=kubernetes.name)["nodegroups"]
     except eks.exceptions.ResourceNotFoundException:
         names = []
+    if parts := _parts(eks, kubernetes.name) if names else set():
+        installed.install(kubernetes.api(), parts)
     for name in names:
         group = eks.describe_nodegroup(clusterName=kubernetes.name, nodegroupName=name)["nodegroup"]
         if not (groups := group["resources"].get("autoScalingGroups")):
@@ -144,6 +146,12 @@ def sync_nodes(
         for node in has.pop(name).values():
             kubernetes.remove_node(node)
     return {name: list(nodes.values()) for name, nodes in has.items()}
+
+
+def _parts(eks: Any, cluster: str) -> set[str]:
+    """What brings pods to the nodes of a deployed cluster: its add-ons, and the charts that every cluster of ours has."""
+    parts = set(eks.list_addons(clusterName=cluster)["addons"])
+    return {*parts, "neuron", "node_problem_detector", "efa", "jobset", "kueue", "metrics"} if parts else set()
 
 
 def _add(

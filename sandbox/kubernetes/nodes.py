@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from sandbox.kubernetes.api import Object
 from trainium_cdk.catalog import Catalog, InstanceType
+from trainium_cdk.catalog.pods import Machine, machine, pods
+from trainium_cdk.settings.eks import SystemNodes
 
 _FACTS = Catalog.load().eks
 NEURON_TAINT: Object = {"key": _FACTS.taint, "value": "true", "effect": "NoSchedule"}
@@ -16,7 +18,8 @@ HUGE_PAGES_MIB = 5128 * 2
 CSI_DRIVERS = ("fsx.csi.aws.com", "efs.csi.aws.com")
 OWN_STATUS = "sandbox/own-status"
 """Annotation of a node whose status stays as it is written, for example not Ready; of others it becomes Ready again at once."""
-_SYSTEM_MIB = 1024
+SYSTEM_TYPE = SystemNodes().instance_type
+"""Of system nodes whose type is not given, or is not known."""
 _UNKNOWN_MAX_PODS = 110
 
 
@@ -56,8 +59,8 @@ def node(
         zone_id: for example use1-az5; empty: no label.
     """
     has = capacity(instance)
-    reserved = _SYSTEM_MIB + (HUGE_PAGES_MIB if instance.efa_interfaces else 0)
-    left = {**has, "memory": f"{instance.memory_gib * 1024 - reserved}Mi"}
+    kind = Machine(instance.vcpus, instance.memory_gib * 1024, instance.max_pods or _UNKNOWN_MAX_PODS)
+    left = {**has, **_allocatable(kind, HUGE_PAGES_MIB if instance.efa_interfaces else 0)}
     more = {**({"topology.k8s.aws/zone-id": zone_id} if zone_id else {}), **(labels or {})}
     if not devices:
         has, left = ({k: v for k, v in amounts.items() if "/" not in k} for amounts in (has, left))
@@ -68,14 +71,20 @@ def system_node(
     name: str,
     *,
     zone: str,
-    instance_type: str = "m6i.large",
+    instance_type: str = SYSTEM_TYPE,
     labels: Mapping[str, str] | None = None,
     taints: Sequence[Object] = (),
     instance_id: str = "",
 ) -> Object:
-    """A node without devices, for plug-ins and controllers: the size of an m6i.large, whatever its type's name."""
-    has = {"cpu": "2", "memory": "8Gi", "pods": "29", "ephemeral-storage": "80Gi"}
-    return _object(name, instance_type, zone, labels or {}, taints, has, has, instance_id)
+    """A node without devices, for plug-ins and controllers."""
+    kind = machine(instance_type) or machine(SYSTEM_TYPE) or Machine(2, 16_384, 29)
+    has = {"cpu": str(kind.vcpus), "memory": f"{kind.memory}Mi", "pods": str(kind.pods), "ephemeral-storage": "80Gi"}
+    return _object(name, instance_type, zone, labels or {}, taints, has, {**has, **_allocatable(kind)}, instance_id)
+
+
+def _allocatable(kind: Machine, hugepages: int = 0) -> dict[str, str]:
+    left = pods().allocatable(kind, hugepages=hugepages)
+    return {"cpu": f"{left.cpu}m", "memory": f"{left.memory}Mi", "pods": str(left.pods)}
 
 
 def csi_node(node: Object) -> Object:

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from sandbox.kubernetes import pod_spec
+from sandbox.kubernetes import installed, pod_spec
 from sandbox.kubernetes.api import ApiError, Object, path_of, retry
 from sandbox.kubernetes.cluster import LocalKubernetes
 from sandbox.kubernetes.kwok_config import RUN_BY_US, RUN_LABEL
@@ -56,6 +56,8 @@ class Pods:
 
     def _take(self, what: str, pod: Object) -> None:
         uid, metadata = pod["metadata"]["uid"], pod["metadata"]
+        if metadata["namespace"] == installed.NAMESPACE:
+            return  # they do nothing, and nobody reads their logs
         if what == "DELETED":
             self._forget(uid, metadata)
             return

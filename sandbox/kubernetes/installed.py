@@ -1,0 +1,66 @@
+"""The pods that EKS's add-ons and our charts run on nodes, as objects of the cluster: DaemonSets and Deployments with their requests, whose
+containers do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from sandbox.kubernetes.api import Api, ApiError, Object, path_of
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog.pods import Pod, pods
+from trainium_cdk.outputs import ROLE_LABEL
+
+NAMESPACE = "kube-system"
+_TYPE = "node.kubernetes.io/instance-type"
+
+
+def objects(parts: Collection[str]) -> Iterator[Object]:
+    """The objects of these parts of a cluster (see `catalog.pods`)."""
+    for pod in pods().installed(parts, "every", "training", "efa", "system"):
+        yield _object(pod)
+
+
+def install(api: Api, parts: Collection[str]) -> None:
+    """Create those that are not there yet. Kubernetes's own controllers create their pods, on nodes that come later, too."""
+    for wanted in objects(parts):
+        try:
+            api.get(path_of(wanted["apiVersion"], wanted["kind"], wanted["metadata"]["name"], NAMESPACE))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            api.create(wanted)
+
+
+def _object(pod: Pod) -> Object:
+    labels = {"app": pod.name}
+    everywhere = pod.nodes != "system"
+    spec: Object = {
+        "containers": [
+            {
+                "name": "main",
+                "image": "installed",
+                "resources": {"requests": {"cpu": f"{pod.cpu}m", "memory": f"{pod.memory}Mi"}},
+            }
+        ],
+        "tolerations": [{"operator": "Exists"}] if everywhere else [],
+        "priorityClassName": "system-node-critical" if everywhere else "",
+        "automountServiceAccountToken": False,
+    }
+    if pod.nodes in ("training", "efa"):
+        spec["nodeSelector"] = {ROLE_LABEL: "training"}
+    if pod.nodes == "efa":
+        types = [kind.name for kind in Catalog.load().instances.values() if kind.efa_interfaces]
+        term = {"matchExpressions": [{"key": _TYPE, "operator": "In", "values": types}]}
+        spec["affinity"] = {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        }
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    made: Object = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet" if everywhere else "Deployment",
+        "metadata": {"name": pod.name, "namespace": NAMESPACE, "labels": labels},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+    if not everywhere:
+        made["spec"]["replicas"] = pod.count
+    return made
