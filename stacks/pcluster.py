@@ -57,7 +57,13 @@ class TrnPclusterStack(Stack):
         kwargs.setdefault("description", f"Trainium on Slurm: cluster {environment.cluster_name} (trainium-cdk)")
         super().__init__(scope, id, tags={**environment.tags, **kwargs.pop("tags", {})}, **kwargs)
         name, on_destroy = environment.name, environment.on_destroy
-        data_key = stack_key(self, environment.encryption, description=f"Data of {name}", on_destroy=on_destroy)
+        data_key = stack_key(
+            self,
+            environment.encryption,
+            description=f"Data of {name}",
+            auto_scaling=environment.pcluster.login_nodes is not None,
+            on_destroy=on_destroy,
+        )
         network = TrnNetwork.from_settings(
             self,
             "Network",
@@ -76,7 +82,13 @@ class TrnPclusterStack(Stack):
         registry = TrnRegistry.from_settings(self, "Registry", environment.registry, on_destroy=on_destroy)
         bootstrap = TrnBootstrap.from_settings(self, "Bootstrap", environment=environment, bucket=bucket.bucket)
         cluster = TrnPcluster.from_settings(
-            self, "Cluster", environment=environment, network=network, storage=storage, bootstrap=bootstrap
+            self,
+            "Cluster",
+            environment=environment,
+            network=network,
+            storage=storage,
+            bootstrap=bootstrap,
+            encryption_key=data_key,
         )
         cluster.grant_bucket(bucket.bucket)
         if watched := TrnObservability.from_settings(

@@ -24,6 +24,7 @@ from ministack.services import ec2
 from sandbox.emulator import (
     cfn,
     ec2_catalogue,
+    ec2_ebs,
     ec2_groups,
     ec2_keypairs,
     ec2_launch,
@@ -61,7 +62,7 @@ def _guarded(action: Callable[[dict[str, Any]], Response]) -> Callable[[dict[str
 
 def install() -> None:
     """Install all additions to ministack."""
-    for module in (ec2_catalogue, ec2_reservations, ec2_regions, ec2_topology, ec2_keypairs, ec2_groups):
+    for module in (ec2_catalogue, ec2_reservations, ec2_regions, ec2_topology, ec2_keypairs, ec2_groups, ec2_ebs):
         ec2._ACTION_MAP.update(module.ACTIONS)
     ec2_groups.install()
     ec2_reservations.install()

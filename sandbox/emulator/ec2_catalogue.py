@@ -178,14 +178,15 @@ def describe_instance_types(params: dict[str, Any]) -> Response:
 
 def _image(version: str, flavour: str, architecture: str) -> dict[str, Any]:
     name = f"aws-parallelcluster-{version}-{flavour}-{architecture}-202602171200"
-    image_id = "ami-" + hashlib.sha256(f"{get_region()} {name}".encode()).hexdigest()[:17]
+    digest = hashlib.sha256(f"{get_region()} {name}".encode()).hexdigest()[:17]
+    image_id, snapshot = f"ami-{digest}", f"snap-{digest}"
     return {
         "ImageId": image_id, "Name": name, "Description": f"AWS ParallelCluster {version}", "State": "available",
         "OwnerId": _IMAGE_OWNER, "ImageOwnerAlias": "amazon", "Public": True, "Architecture": architecture,
         "ImageType": "machine", "RootDeviceType": "ebs", "RootDeviceName": "/dev/sda1", "EnaSupport": True,
         "VirtualizationType": "hvm", "Hypervisor": "xen", "CreationDate": "2026-02-17T12:00:00.000Z",
         "BlockDeviceMappings": [
-            {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 35, "VolumeType": "gp3", "Encrypted": False}}
+            {"DeviceName": "/dev/sda1", "Ebs": {"SnapshotId": snapshot, "VolumeSize": 35, "VolumeType": "gp3", "Encrypted": False}}
         ],
         "ImdsSupport": "v2.0",
     }  # fmt: skip

@@ -18,6 +18,13 @@ from trainium_cdk._cdk.removal import OnDestroy, removal_policy
 
 Setter = Callable[[CfnResource, str], None]
 _USE = ("kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*")
+VOLUME_USE = (
+    "kms:Decrypt",
+    "kms:DescribeKey",
+    "kms:GenerateDataKeyWithoutPlaintext",
+    "kms:ReEncryptFrom",
+    "kms:ReEncryptTo",
+)
 AUTO_SCALING_ROLE = "aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
 """Path of the role with which Auto Scaling starts nodes. KMS rejects a key policy with a role that does not exist."""
 PCS_ROLE = "aws-service-role/pcs.amazonaws.com/AWSServiceRoleForPCS"
@@ -115,6 +122,23 @@ def _allow_volumes(key: kms.Key, path: str) -> None:
     key.add_to_resource_policy(allow("*", *_USE, sid="VolumesOfNodes", to=role))
     grant = allow("*", "kms:CreateGrant", sid="VolumesOfNodesAttached", to=role, conditions=for_volumes)
     key.add_to_resource_policy(grant)
+
+
+def volume_statements(scope: Construct, keys: Sequence[str]) -> list[iam.PolicyStatement]:
+    """Starting instances whose volumes have these keys, and attaching such volumes (EBS user guide, requirements for encryption).
+
+    Args:
+        keys: ARNs. None: no statements.
+    """
+    if not keys:
+        return []
+    stack = Stack.of(scope)
+    through_ec2 = {"StringEquals": {"kms:ViaService": f"ec2.{stack.region}.{stack.url_suffix}"}}
+    for_volumes = {**through_ec2, "Bool": {"kms:GrantIsForAWSResource": "true"}}
+    return [
+        allow(keys, *VOLUME_USE, sid="KeysOfVolumes", conditions=through_ec2),
+        allow(keys, "kms:CreateGrant", sid="KeysOfVolumesAttached", conditions=for_volumes),
+    ]
 
 
 def encrypt_operations(scope: IConstruct, key: kms.IKey) -> None:

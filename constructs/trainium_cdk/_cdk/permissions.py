@@ -70,7 +70,34 @@ def job_file_statements(
     if data := [f"arn:{partition}:s3:::{name}" for name in data_buckets]:
         found.append(allow(data, "s3:ListBucket", sid="ListData"))
         found.append(allow([f"{arn}/*" for arn in data], *objects, sid="Data"))
+        # their keys are not known here, but S3 names the bucket, or the object without a bucket key, in what KMS is asked
+        of_data = {
+            "kms:ViaService": "s3.*",
+            "kms:EncryptionContext:aws:s3:arn": [*data, *(f"{arn}/*" for arn in data)],
+        }
+        keys = f"arn:{partition}:kms:*:*:key/*"
+        use = ("kms:Decrypt", "kms:GenerateDataKey")
+        found.append(allow(keys, *use, sid="KeysOfData", conditions={"StringLike": of_data}))
     return found
+
+
+def secret_key_statements(scope: Construct, secrets: Sequence[str]) -> list[iam.PolicyStatement]:
+    """Use of the keys of secrets, which are not known here: only through Secrets Manager, which names the secret in what KMS is asked.
+
+    Args:
+        secrets: ARNs. None: no statements.
+    """
+    if not secrets:
+        return []
+    stack = Stack.of(scope)
+    conditions = {
+        "StringEquals": {
+            "kms:ViaService": f"secretsmanager.{stack.region}.{stack.url_suffix}",
+            "kms:EncryptionContext:SecretARN": list(dict.fromkeys(secrets)),
+        }
+    }
+    keys = f"arn:{stack.partition}:kms:{stack.region}:*:key/*"
+    return [allow(keys, "kms:Decrypt", sid="KeysOfSecrets", conditions=conditions)]
 
 
 def grant_keys(grantee: iam.IGrantable, *buckets: s3.IBucket | None, write: bool = False) -> list[iam.Grant]:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from trainium_cdk.checks.rule import Rules, error, info
 from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.settings.base import is_placeholder
 from trainium_cdk.settings.environment import KEY_ARN
+from trainium_cdk.settings.pcluster import PROVIDER_POLICIES
 
 RULES = Rules()
 
@@ -18,8 +20,22 @@ def root_volumes_have_another_key(env: Environment) -> Iterator[Problem]:
             ("encryption",),
             "the root volumes of nodes, with /home on the head node, are encrypted with the account's default key of EBS: ParallelCluster has no "
             "setting for it",
-            "make your key the account's default key of EBS, if they need it",
+            "if they need your key, make it the account's default key of EBS: the cluster may use it. `trn preflight` then asks for the rest",
             engine="slurm",
+        )
+
+
+@RULES.add
+def volume_keys_are_in_the_region(env: Environment) -> Iterator[Problem]:
+    for i, arn in enumerate(env.pcluster.volume_keys):
+        if not is_placeholder(arn) and (region := arn.split(":")[3]) != env.region:
+            text = f"the key is in {region}, but the volumes are in {env.region}"
+            yield error(("pcluster", "volume_keys", i), text, f"give a key in {env.region}")
+    most = PROVIDER_POLICIES - 1
+    if (env.pcluster.volume_keys or env.encryption != "aws-managed") and len(env.pcluster.provider.policies) > most:
+        text = f"with a key of volumes the function's role has room for {most} policies: IAM allows ten on a role"
+        yield error(
+            ("pcluster", "provider", "policies"), text, "combine policies, or give provider.role a role of your own"
         )
 
 

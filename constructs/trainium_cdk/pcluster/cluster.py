@@ -10,11 +10,18 @@ import jsii
 from aws_cdk import CustomResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
+from trainium_cdk._cdk.encryption import volume_statements
 from trainium_cdk._cdk.launch_templates import groups_among
-from trainium_cdk._cdk.permissions import grant_cluster_files, grant_keys, session_manager_statements
+from trainium_cdk._cdk.permissions import (
+    grant_cluster_files,
+    grant_keys,
+    secret_key_statements,
+    session_manager_statements,
+)
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk.bootstrap import TrnBootstrap, with_scripts_of
 from trainium_cdk.bucket import TrnBucket
@@ -84,6 +91,8 @@ class TrnPcluster(Construct):
         users: People with accounts on every node, whose jobs and files are separate. Default: all jobs belong to the image's user.
         directory_service: A directory whose users have accounts on the nodes. Default: none.
         custom_ami: Image of every node without an image of its own. Default: ParallelCluster's.
+        volume_keys: Keys of volumes, which the head node and ParallelCluster's function may use, only through EC2: the account's default key
+            of EBS, if it is not AWS's own, and those of encrypted images and EBS volumes. Default: none.
         scale_down_idle_time: A dynamic node without work is stopped after this time. Default: 10 minutes.
         slurm_settings: Lines for slurm.conf. Default: none.
         node_policies: More policies of every node's role. ParallelCluster may attach only policies of the account whose name begins
@@ -142,6 +151,7 @@ class TrnPcluster(Construct):
         users: Sequence[ClusterUser] = (),
         directory_service: DirectoryService | None = None,
         custom_ami: str | None = None,
+        volume_keys: Sequence[kms.IKey] = (),
         scale_down_idle_time: Duration | None = None,
         slurm_settings: Sequence[Mapping[str, str | int]] = (),
         node_policies: Sequence[iam.IManagedPolicy] = (),
@@ -174,6 +184,7 @@ class TrnPcluster(Construct):
             users=tuple(users),
             directory_service=directory_service,
             custom_ami=custom_ami,
+            volume_keys=[key.key_arn for key in volume_keys],
             scale_down_idle_minutes=int(scale_down_idle_time.to_minutes()) if scale_down_idle_time else None,
             slurm_settings=[dict(line) for line in slurm_settings],
             node_policies=[policy.managed_policy_arn for policy in node_policies],
@@ -220,9 +231,10 @@ class TrnPcluster(Construct):
         network: TrnNetwork,
         storage: TrnStorage,
         bootstrap: TrnBootstrap,
+        encryption_key: kms.IKey | None = None,
     ) -> TrnPcluster:
-        """The Slurm cluster of an environment."""
-        return _OfEnvironment(scope, id, environment, network, storage, bootstrap)
+        """The Slurm cluster of an environment. It may use `encryption_key` for volumes, as the account's default key of EBS."""
+        return _OfEnvironment(scope, id, environment, network, storage, bootstrap, encryption_key)
 
     @property
     def grant_principal(self) -> iam.IPrincipal:
@@ -238,6 +250,7 @@ class TrnPcluster(Construct):
         bootstrap: TrnBootstrap,
         removal_policy: RemovalPolicy,
         ssh_from: Sequence[ec2.IPeer] = (),
+        encryption_key: kms.IKey | None = None,
     ) -> None:
         self.environment, self.storage = environment, storage
         refuse_the_stacks_name(environment, Stack.of(self).stack_name)
@@ -248,12 +261,21 @@ class TrnPcluster(Construct):
         # Everything of one cluster is below its name, so that another name creates another cluster with its own provider
         # (perhaps of another release) on the same file systems, before this one is deleted.
         self._own = Construct(self, environment.cluster_name)
+        keys = [*p.volume_keys, *([encryption_key.key_arn] if encryption_key else [])]
+        for_volumes = volume_statements(self, list(dict.fromkeys(keys)))
+        policies = list(p.provider.policies)
+        if for_volumes and not p.provider.role:
+            policies.append(
+                self._policy("ProviderPolicy", "ParallelCluster's function", for_volumes).managed_policy_arn
+            )
         self.provider = TrnPclusterProvider(
-            self._own, "Provider", version=p.version, role=p.provider.role, policies=p.provider.policies
+            self._own, "Provider", version=p.version, role=p.provider.role, policies=policies
         )
         self.node_policy = self._policy("NodePolicy", "every node", bootstrap.read_statements())
         grant_keys(self.node_policy, bootstrap.bucket)
-        self.head_policy = self._policy("HeadPolicy", "the head node", session_manager_statements(self))
+        secrets = [each.password_secret for each in (p.directory_service, p.accounting) if each]
+        may = [*session_manager_statements(self), *for_volumes, *secret_key_statements(self, secrets)]
+        self.head_policy = self._policy("HeadPolicy", "the head node", may)
         login = p.login_nodes and self._policy("LoginPolicy", "login nodes", session_manager_statements(self))
         pair = key_pair(self._own, environment)
         self.key_pair_id = pair.attr_key_pair_id if pair else None
@@ -355,7 +377,9 @@ class _OfEnvironment(TrnPcluster):
         network: TrnNetwork,
         storage: TrnStorage,
         bootstrap: TrnBootstrap,
+        encryption_key: kms.IKey | None,
     ) -> None:
         Construct.__init__(self, scope, id)
         subnets = environments_subnets(environment, network)
-        self._build(environment, network.vpc, subnets, storage, bootstrap, policy_of(environment.on_destroy))
+        removal = policy_of(environment.on_destroy)
+        self._build(environment, network.vpc, subnets, storage, bootstrap, removal, encryption_key=encryption_key)

@@ -259,6 +259,15 @@ Arn = Annotated[
     ),
     MaybeToken,
 ]
+KeyArn = Annotated[
+    str,
+    Text(
+        r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$",
+        "the ARN of a KMS key",
+        "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+    ),
+    MaybeToken,
+]
 PolicyArn = Annotated[
     str,
     Text(

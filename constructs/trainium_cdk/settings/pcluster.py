@@ -16,6 +16,7 @@ from trainium_cdk.settings.base import (
     AmiId,
     Arn,
     InstanceTypeName,
+    KeyArn,
     MaybeToken,
     MountDir,
     PolicyArn,
@@ -194,6 +195,10 @@ class SharedVolume(Settings):
         return self
 
 
+PROVIDER_POLICIES = 4
+"""How many policies the function's role has room for: IAM allows ten, and it has six."""
+
+
 class Provider(Settings):
     """AWS's function that creates, updates and deletes the cluster."""
 
@@ -212,7 +217,7 @@ class Provider(Settings):
     ParallelClusterClusterPolicy1 and 2 and DefaultParallelClusterIamAdminPolicy of ParallelCluster's parallelcluster-policies.yaml,
     AWSLambdaBasicExecutionRole, events:PutRule, DeleteRule, PutTargets and RemoveTargets on rule/*, and s3:*Object, ListBucket and
     ListBucketVersions on the function's bucket (its name begins with the stack's); and trust lambda.amazonaws.com. Default: a new role."""
-    policies: tuple[PolicyArn, ...] = Field(default=(), max_length=4)
+    policies: tuple[PolicyArn, ...] = Field(default=(), max_length=PROVIDER_POLICIES)
     """IAM policies added to the role that the stack creates, for example for other services that `overrides` use. IAM allows ten policies
     on a role, and the role already has six."""
 
@@ -255,6 +260,10 @@ class Pcluster(SlurmSection):
     """A directory whose users have accounts on the nodes, beside those of `users`. Default: none."""
     custom_ami: AmiId | None = None
     """Image of every node without a custom_ami of its own."""
+    volume_keys: tuple[KeyArn, ...] = ()
+    """KMS keys of volumes, which the head node and AWS's function that creates the cluster may use, only through EC2: the account's default
+    key of EBS, if it is not AWS's own, and the keys of encrypted images and of EBS volumes in `shared_storage`. `trn preflight` names
+    those that are missing. The key of `encryption` is always among them."""
     scale_down_idle_minutes: Annotated[int, AfterValidator(_minutes_or_never), Field(ge=-1)] = 10
     """A dynamic node without work is stopped after this time; -1: never."""
     slurm_settings: tuple[dict[str, str | int], ...] = ()

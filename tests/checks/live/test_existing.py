@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.checks.live import test_account, test_capacity
+from tests.checks.live import test_account, test_capacity, test_keys
 from tests.checks.live.cases import BY_NAME, Case, verify
 from trainium_cdk.checks.live.data import FileSystem
 from trainium_cdk.checks.live.network import Existing, Peer
@@ -136,7 +136,7 @@ def test_responses_are_evaluated(case: Case) -> None:
 
 
 def test_every_check_has_its_table() -> None:
-    tables = (*TABLE, *test_account.TABLE, *test_capacity.TABLE)
+    tables = (*TABLE, *test_account.TABLE, *test_capacity.TABLE, *test_keys.TABLE)
     assert {case.check for case in tables} == set(BY_NAME)
     levels: dict[str, set[str]] = {name: set() for name in BY_NAME}
     for case in tables:

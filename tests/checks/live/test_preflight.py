@@ -301,24 +301,44 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
     key = local_aws.client("kms").create_key()["KeyMetadata"]["KeyId"]
     secret = local_aws.client("secretsmanager").create_secret(Name="directory", SecretString="x", KmsKeyId=key)["ARN"]
     directory = f"{{domain_name: c, domain_addr: 'ldaps://c', read_only_user: cn=r, password_secret: '{secret}'}}"
-    text = text.replace("pcluster:\n", f"pcluster:\n  directory_service: {directory}\n")
-    address = local_aws.client("ec2").allocate_address(Domain="vpc")["PublicIp"]
+    ec2 = local_aws.client("ec2")
+    volume = ec2.create_volume(AvailabilityZone="us-east-1f", Size=10, Encrypted=True)["VolumeId"]
+    snapshot = ec2.create_snapshot(VolumeId=volume)["SnapshotId"]
+    disk = {"DeviceName": "/dev/sda1", "Ebs": {"SnapshotId": snapshot, "VolumeSize": 10}}
+    image = ec2.register_image(
+        Name="own", Architecture="x86_64", RootDeviceName="/dev/sda1", BlockDeviceMappings=[disk]
+    )["ImageId"]
+    text = text.replace("ami-0c2023a1b2c3d4e5f", image)
+    shared = f"[{{name: more, type: ebs, id: {volume}, mount_dir: /more}}]"
+    text = text.replace("pcluster:\n", f"pcluster:\n  directory_service: {directory}\n  shared_storage: {shared}\n")
+    address = ec2.allocate_address(Domain="vpc")["PublicIp"]
     text = text.replace("subnet: public,", f"subnet: public, elastic_ip: {address},", 1)
     iam, account = local_aws.client("iam"), "arn:aws:iam::000000000000"
     iam.create_role(RoleName="Lab", Path="/team/", AssumeRolePolicyDocument="{}")
     iam.create_user(UserName="ada")
+    sns = local_aws.client("sns")
+    topic = sns.create_topic(Name="ops", Attributes={"KmsMasterKeyId": key})["TopicArn"]
     who = f"access: [{{principal: '{account}:role/team/Lab'}}], users: ['{account}:user/ada']"
-    linked = f"storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}\neks: {{data_buckets: [{made.bucket}], {who}}}"
+    linked = f"storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}\nobservability: {{alarm_topic: '{topic}'}}\neks: {{data_buckets: [{made.bucket}], {who}}}"
     near, pool = placement_group(local_aws.client), reservation_group(local_aws.client, reserved)
     kept = f"{{name: kept, max_nodes: 1, reservation: {reserved}}}"
     pcs = f"""
 storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}
 pcs:
   queues:
-    - {{name: a, custom_ami: ami-0c2023a1b2c3d4e5f, compute_resources: [{kept}]}}
+    - {{name: a, custom_ami: {image}, compute_resources: [{kept}]}}
     - {{name: b, capacity_type: spot}}
     - {{name: c, placement_group: {near}, compute_resources: [{{max_nodes: 1, reservation: '{pool}'}}]}}"""
     return {"slurm": text, "eks": linked, "pcs": pcs}
+
+
+@pytest.fixture
+def customer_key(aws: LocalAws) -> Iterator[str]:
+    """As the account's default key of EBS."""
+    arn = aws.client("kms").create_key()["KeyMetadata"]["Arn"]
+    aws.client("ec2").modify_ebs_default_kms_key_id(KmsKeyId=arn)
+    yield arn
+    aws.client("ec2").reset_ebs_default_kms_key_id()
 
 
 def test_existing_resources(everything: dict[str, str], made: Seeded) -> None:
@@ -339,13 +359,14 @@ def test_existing_resources(everything: dict[str, str], made: Seeded) -> None:
         assert words in found.get(check, ""), (check, found)
 
 
-def test_every_check_queries_the_local_aws(everything: dict[str, str], aws: LocalAws) -> None:
+def test_every_check_queries_the_local_aws(everything: dict[str, str], aws: LocalAws, customer_key: str) -> None:
     """And has an answer from it. One speaks only where EC2 and the catalogue differ: `test_places`."""
     answered: set[str] = set()
     for engine, text in everything.items():
         found = report(text, engine)
         assert not [f for f in found.findings if "could not be checked" in f.reason]
         answered |= {f.check for f in found.findings}
+    answered |= {f.check for f in report(f"encryption: {customer_key}\neks: {{}}", "eks").findings}
     answered |= wrong(report("catalog: {instances: {trn1.32xlarge: {efa_interfaces: 4}}}")).keys()
     known = {c.name for c in EVERY_CHECK}
     assert known <= answered
@@ -368,6 +389,7 @@ class Recorder:
         self.actions.add(known[service, model.name.lower()])
 
 
+@pytest.mark.usefixtures("customer_key")
 @pytest.mark.parametrize("engine", ["slurm", "eks", "pcs"])
 def test_it_only_reads_and_the_policy_lists_all_requests(
     everything: dict[str, str], aws: LocalAws, engine: str
@@ -419,6 +441,7 @@ def without(document: dict[str, Any], action: str) -> dict[str, Any]:
     return {**document, "Statement": [s for s in left if s["Action"]]}
 
 
+@pytest.mark.usefixtures("customer_key")
 @pytest.mark.parametrize("engine", swept(["slurm", "eks", "pcs"], "slurm"))
 def test_the_printed_policy_is_enough_and_each_part_is_needed(
     everything: dict[str, str], aws: LocalAws, trn: Trn, user: User, engine: str

@@ -15,6 +15,7 @@ from trainium_cdk.checks.live import (
     access,
     account,
     data,
+    keys,
     network,
     offering,
     placement,
@@ -42,6 +43,7 @@ COMMON: tuple[Check[Any], ...] = (
     *access.CHECKS,
     *network.CHECKS,
     *data.CHECKS,
+    *keys.CHECKS,
 )
 
 

@@ -30,6 +30,7 @@ ROLES = {
     "eks": Role("AWSServiceRoleForAmazonEKS", "eks.amazonaws.com"),
     "nodes": Role("AWSServiceRoleForAmazonEKSNodegroup", "eks-nodegroup.amazonaws.com"),
     "scaling": Role("AWSServiceRoleForAutoScaling", "autoscaling.amazonaws.com"),
+    "spot": SPOT,
     "efs": Role("AWSServiceRoleForAmazonElasticFileSystem", "elasticfilesystem.amazonaws.com"),
     "fsx": Role("AWSServiceRoleForAmazonFSx", "fsx.amazonaws.com"),
     "pcs": Role("AWSServiceRoleForPCS", "pcs.amazonaws.com"),
@@ -51,7 +52,7 @@ def roles(target: Target) -> list[Role]:
 
 def evaluate_roles(target: Target, existing: dict[str, bool]) -> Found:
     customer_key = target.env.encryption == "customer-key"
-    named = [ROLES[name] for name in target.inventory.key_policy_roles if customer_key]
+    named = [ROLES[name] for name in target.inventory.volume_roles() if customer_key and name != "spot"]
     for role in roles(target):
         create = f"aws iam create-service-linked-role --aws-service-name {role.service}"
         subject = target.about(f"role {role.name}")

@@ -14,6 +14,9 @@ from trainium_cdk.errors import Absent, AwsError, Denied, NoCredentials, Unreach
 OPERATIONS: dict[str, tuple[str, str]] = {
     "secretsmanager:DescribeSecret": ("secretsmanager", "describe_secret"),
     "kms:DescribeKey": ("kms", "describe_key"),
+    "kms:GetKeyPolicy": ("kms", "get_key_policy"),
+    "kms:ListGrants": ("kms", "list_grants"),
+    "sns:GetTopicAttributes": ("sns", "get_topic_attributes"),
     "sts:GetCallerIdentity": ("sts", "get_caller_identity"),
     "cloudformation:DescribeStacks": ("cloudformation", "describe_stacks"),
     "cloudformation:ListStackResources": ("cloudformation", "list_stack_resources"),
@@ -49,10 +52,13 @@ OPERATIONS: dict[str, tuple[str, str]] = {
             "describe_placement_groups",
             "describe_regions",
             "describe_route_tables",
+            "describe_snapshots",
             "describe_spot_price_history",
             "describe_subnets",
             "describe_vpc_attribute",
+            "describe_volumes",
             "describe_vpcs",
+            "get_ebs_default_kms_key_id",
             "get_spot_placement_scores",
         )
     },

@@ -1,26 +1,33 @@
 """The secrets with the passwords of a directory and of Slurm's database: their metadata, never their values.
 
 ParallelCluster's own validator (3.16.1, PasswordSecretArnValidator) asks DescribeSecret too, and takes a secret that is about to be deleted or
-whose key is disabled; its template gives the head node `secretsmanager:GetSecretValue` on it, and no permission on a key.
+whose key is disabled; its template gives the head node `secretsmanager:GetSecretValue` on it, and no permission on a key: the cluster's construct gives it that.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from trainium_cdk.checks.live import keys
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Target
+from trainium_cdk.checks.live.model import Check, Finding, Found, Subject, Target
+from trainium_cdk.checks.pcluster import partition
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings.base import is_placeholder
 
-DESCRIBE, KEY = "secretsmanager:DescribeSecret", "kms:DescribeKey"
+DESCRIBE = "secretsmanager:DescribeSecret"
 
 
 class Secret(NamedTuple):
-    """A secret that the environment names, and its key as KMS describes it; None for what does not exist. `key` is empty for AWS's own key."""
+    """A secret that the environment names, and its key as KMS describes it; None for what does not exist. `key` is empty for AWS's own key.
+
+    Attributes:
+        by_iam: whether the key's policy lets the account's IAM policies allow kms:Decrypt; None if it cannot be read.
+    """
 
     described: dict[str, Any] | None
     key: dict[str, Any] | None
+    by_iam: bool | None = None
 
 
 def arns(target: Target) -> dict[KeyPath, str]:
@@ -40,13 +47,34 @@ def fetch(target: Target, aws: Aws) -> dict[KeyPath, Secret]:
         described = aws.find(DESCRIBE, SecretId=arn)
         key = (described or {}).get("KmsKeyId") or ""
         own = not key or key.endswith("alias/aws/secretsmanager")
-        answer = None if own else aws.find(KEY, KeyId=key)
-        found[at] = Secret(described, {} if own else answer and answer["KeyMetadata"])
+        found[at] = Secret(described, {}) if own else _with_key(target, aws, described, key)
     return found
 
 
+def _with_key(target: Target, aws: Aws, described: dict[str, Any] | None, id: str) -> Secret:
+    key = keys.describe(target, aws, id)
+    root = f"arn:{partition(target.env.region)}:iam::{target.account}:root"
+    by_iam = None if key.policy is None else key.allows([root, target.account], "kms:Decrypt")
+    return Secret(described, None if key.metadata is None else dict(key.metadata), by_iam)
+
+
+def _of_key(target: Target, subject: Subject, key: str, by_iam: bool | None) -> Finding:
+    """The head node's role may use the key through Secrets Manager: the key's policy must let it."""
+    root = f"arn:{partition(target.env.region)}:iam::{target.account}:root"
+    fix = f"let the key's policy allow {root} kms:Decrypt through Secrets Manager (kms:ViaService)"
+    if by_iam is None:
+        return subject.info(
+            f"encrypted with {key}", "not checked: whether the key's policy lets the head node use it", fix
+        )
+    if by_iam:
+        return subject.ok(
+            f"encrypted with {key}", "the head node may use this key for the secret; its value is not read"
+        )
+    return subject.error(f"encrypted with {key}", "the key's policy does not let the head node use it", fix)
+
+
 def evaluate(target: Target, found: dict[KeyPath, Secret]) -> Found:
-    for at, (secret, key) in found.items():
+    for at, (secret, key, by_iam) in found.items():
         arn = arns(target)[at]
         subject = target.about(f"secret {arn.rpartition(':')[2]}", *at)
         if secret is None:
@@ -64,11 +92,7 @@ def evaluate(target: Target, found: dict[KeyPath, Secret]) -> Found:
             fix = f"aws kms enable-key --key-id {key['KeyId']} --region {target.env.region}, or give the secret another key"
             yield subject.error(key.get("KeyState"), f"its KMS key {key['KeyId']} cannot decrypt in this state", fix)
         elif key:
-            yield subject.info(
-                f"encrypted with {key['KeyId']}",
-                "not checked: whether the head node may use this key, for which ParallelCluster gives it no permission",
-                "let the key's policy allow kms:Decrypt through Secrets Manager (kms:ViaService) in this account",
-            )
+            yield _of_key(target, subject, str(key["KeyId"]), by_iam)
         else:
             yield subject.ok("exists", "it is encrypted with AWS's own key; its value is not read")
     if directory := target.env.pcluster.directory_service:
@@ -78,4 +102,6 @@ def evaluate(target: Target, found: dict[KeyPath, Secret]) -> Found:
         )
 
 
-CHECKS: tuple[Check[Any], ...] = (Check("secrets", (DESCRIBE, KEY), fetch, evaluate, lambda t: bool(arns(t))),)
+CHECKS: tuple[Check[Any], ...] = (
+    Check("secrets", (DESCRIBE, *keys.DESCRIBE), fetch, evaluate, lambda t: bool(arns(t))),
+)

@@ -92,8 +92,6 @@ class Inventory(ABC):
 
     instance_tag: ClassVar[str] = ""
     """Tag of the cluster's instances whose value is the name of the cluster."""
-    key_policy_roles: ClassVar[tuple[str, ...]] = ()
-    """Service-linked roles that the policy of the stack's own KMS key names."""
     address_use: ClassVar[str] = ""
     """Why a Trainium node has several addresses."""
     takes_groups_of_blocks: ClassVar[bool] = True
@@ -200,6 +198,27 @@ class Inventory(ABC):
     def linked_roles(self) -> tuple[str, ...]:
         """Service-linked roles that it acts with, by their names in `checks.live.access`."""
         return ()
+
+    def alarm_topics(self) -> Mapping[KeyPath, str]:
+        """ARNs of the SNS topics that the stack's alarms are sent to, by their keys."""
+        seen = self.env.observability
+        return (
+            {("observability", "alarm_topic"): seen.alarm_topic}
+            if seen and seen.alarm_topic and self.counts_jobs
+            else {}
+        )
+
+    def volume_roles(self) -> tuple[str, ...]:
+        """Service-linked roles that start its nodes, which a customer key of volumes must allow; by their names in `checks.live.access`."""
+        return ()
+
+    def volume_keys(self) -> tuple[str, ...] | None:
+        """Keys of volumes that roles of the stack may use; None where none of them starts nodes."""
+        return None
+
+    def volumes(self) -> Mapping[KeyPath, str]:
+        """Ids of existing EBS volumes that are attached to its nodes, by their keys."""
+        return {}
 
     def data_buckets(self) -> Mapping[KeyPath, str]:
         """Buckets that jobs read, by their keys."""

@@ -15,7 +15,6 @@ CONTROL_PLANE_ADDRESSES = 6
 
 class EksInventory(Inventory):
     instance_tag = "eks:cluster-name"
-    key_policy_roles = ("scaling",)
     address_use = "for pods and network interfaces"
 
     @property
@@ -95,6 +94,13 @@ class EksInventory(Inventory):
 
     def linked_roles(self) -> tuple[str, ...]:
         return ("eks", "nodes", "scaling")
+
+    def alarm_topics(self) -> Mapping[KeyPath, str]:
+        topic = self.env.eks.scaling.alarm_topic if self.env.eks.plugins.autoscaler else None
+        return {**super().alarm_topics(), **({("eks", "scaling", "alarm_topic"): topic} if topic else {})}
+
+    def volume_roles(self) -> tuple[str, ...]:
+        return ("scaling",)
 
     def principals(self) -> Mapping[KeyPath, str]:
         eks = self.env.eks

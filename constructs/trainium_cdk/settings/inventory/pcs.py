@@ -13,7 +13,6 @@ class PcsInventory(AnySlurm):
     """A node has one address, on the first card: EFA-only interfaces have none, and the template without EFA has one interface."""
 
     instance_tag = "trainium-cdk:cluster"
-    key_policy_roles = ("pcs",)
 
     @property
     def cluster(self) -> str:
@@ -44,6 +43,9 @@ class PcsInventory(AnySlurm):
         )
 
     def linked_roles(self) -> tuple[str, ...]:
+        return ("pcs",)
+
+    def volume_roles(self) -> tuple[str, ...]:
         return ("pcs",)
 
     def public_parameters(self) -> Sequence[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from trainium_cdk.catalog import Stack
 from trainium_cdk.problems import KeyPath
+from trainium_cdk.settings.environment import ENCRYPTION
 from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, MetricsSource, Part
 from trainium_cdk.settings.slurm import SlurmSection
 
@@ -104,6 +105,18 @@ class SlurmInventory(AnySlurm):
 
     def linked_roles(self) -> tuple[str, ...]:
         return ("scaling", "balancer") if self.env.pcluster.login_nodes else ()
+
+    def volume_roles(self) -> tuple[str, ...]:
+        spot = any(queue.capacity_type == "spot" for queue in self.env.pcluster.queues)
+        return ("scaling",) * (self.env.pcluster.login_nodes is not None) + ("spot",) * spot
+
+    def volume_keys(self) -> tuple[str, ...]:
+        own = () if self.env.encryption in ENCRYPTION else (self.env.encryption,)
+        return (*self.env.pcluster.volume_keys, *own)
+
+    def volumes(self) -> Mapping[KeyPath, str]:
+        shared = enumerate(self.env.pcluster.shared_storage)
+        return {("pcluster", "shared_storage", i, "id"): volume.id for i, volume in shared if volume.type == "ebs"}
 
     def own_stacks(self) -> Sequence[str]:
         return (self.cluster,)
