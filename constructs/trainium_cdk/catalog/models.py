@@ -253,11 +253,17 @@ class ParallelClusterRelease(Fact):
 
 
 class Advisory(Statement):
-    """A statement of AWS about some releases of ParallelCluster."""
+    """A statement in ParallelCluster's own repository about some of its releases."""
 
     releases: Range
-    feature: str = Field(default="", description="key of `pcluster` that has the problem; empty = every cluster")
-    deploys: bool = Field(default=True, description="whether such a cluster can be created and updated")
+    feature: Literal["login_nodes", "static_nodes", ""] = Field(
+        default="",
+        description="what has the problem: a key of `pcluster`, or nodes that always run; empty = every cluster",
+    )
+    level: Literal["warning", "error"] = Field(
+        default="warning", description="error = such a cluster cannot be deployed"
+    )
+    fix: str = Field(default="", description="what to do; empty = use another release")
 
 
 class ParallelClusterLimits(Fact):

@@ -13,6 +13,21 @@ RULES = Rules()
 
 
 @RULES.add
+def alarms_have_something_to_watch(env: Environment) -> Iterator[Problem]:
+    """The function that starts nodes counts the jobs on EKS: without it there are no alarms, and no dashboard."""
+    if env.eks.plugins.autoscaler:
+        return
+    topics = {
+        ("observability", "alarm_topic"): env.observability and env.observability.alarm_topic,
+        ("eks", "scaling", "alarm_topic"): env.eks.scaling.alarm_topic,
+    }
+    for key, topic in topics.items():
+        if topic:
+            text = "it has no effect: without eks.plugins.autoscaler nothing counts jobs and nodes, and no alarm is created"
+            yield error(key, text, "write eks.plugins.autoscaler: true, or remove it", engine="eks")
+
+
+@RULES.add
 def alarm_topics_are_of_the_region(env: Environment) -> Iterator[Problem]:
     topics: list[tuple[KeyPath, str | None]] = [(("eks", "scaling", "alarm_topic"), env.eks.scaling.alarm_topic)]
     if env.observability:

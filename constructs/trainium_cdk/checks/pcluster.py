@@ -58,12 +58,15 @@ def version_is_new_enough(env: Environment) -> Iterator[Problem]:
 def release_has_no_advisory(env: Environment) -> Iterator[Problem]:
     facts, version = env.catalog.parallelcluster, env.parallelcluster_version
     for advisory in facts.advisories:
-        if version not in advisory.releases or (advisory.feature and not getattr(env.pcluster, advisory.feature)):
-            continue
-        level = warning if advisory.deploys else error
-        without = f", or remove pcluster.{advisory.feature}" if advisory.feature else ""
-        reason = f"it has known problems: {advisory}"
-        yield level(("pcluster", "version"), reason, f"write {facts.default}{without}", engine="slurm")
+        used = {
+            "": True,
+            "login_nodes": env.pcluster.login_nodes is not None,
+            "static_nodes": any(r.min_nodes for queue in env.pcluster.queues for r in queue.compute_resources),
+        }
+        if version in advisory.releases and used[advisory.feature]:
+            level = error if advisory.level == "error" else warning
+            reason = f"it has known problems: {advisory}"
+            yield level(("pcluster", "version"), reason, advisory.fix or f"write {facts.default}", engine="slurm")
 
 
 @RULES.add

@@ -47,7 +47,7 @@ TABLE = [
     Case("volume-keys", "pcluster: {}", Volumes(), [("ok", "AWS's own")]),
     Case("volume-keys", "pcluster: {}", default(key(ROOT)), [("error", "it is the account's default key of EBS, and neither the function", f"Fix: write pcluster.volume_keys: [{ARN}] [")]),
     Case("volume-keys", ROLE, default(key(ROOT)), [("error", "and allow kms:CreateGrant, kms:Decrypt", "on it in arn:aws:iam::111122223333:role/P")]),
-    Case("volume-keys", MINE, default(key(ROOT)), [("ok", "whoever starts nodes may use it")]),
+    Case("volume-keys", MINE, default(key(ROOT)), [("ok", "all that start nodes may use it")]),
     Case("volume-keys", f"encryption: {ARN}\npcluster: {{}}", default(key(ROOT)), [("ok",)]),
     Case("volume-keys", "encryption: customer-key\npcluster: {}", default(key(ROOT), "1234"), [("ok",)]),
     Case("volume-keys", "encryption: customer-key\npcluster: {}", default(key(ROOT), "of-the-stack"), [("error", "write pcluster.volume_keys")]),

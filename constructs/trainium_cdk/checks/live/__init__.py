@@ -22,6 +22,7 @@ from trainium_cdk.checks.live import (
     quotas,
     reservation_groups,
     reservations,
+    topics,
 )
 from trainium_cdk.checks.live import cost as prices
 from trainium_cdk.checks.live.aws import Aws
@@ -44,6 +45,7 @@ COMMON: tuple[Check[Any], ...] = (
     *network.CHECKS,
     *data.CHECKS,
     *keys.CHECKS,
+    *topics.CHECKS,
 )
 
 

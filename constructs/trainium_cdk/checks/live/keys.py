@@ -1,4 +1,4 @@
-"""KMS keys that are chosen outside the stack, and used by principals of the stack: of volumes, and of the alarms' topic."""
+"""KMS keys that are chosen outside the stack, and used by principals of the stack: those of volumes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Found, Subject, Target, listed
 from trainium_cdk.checks.pcluster import partition
 from trainium_cdk.problems import KeyPath
-from trainium_cdk.settings.base import is_placeholder
 
 VOLUME_ACTIONS = (
     "kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext", "kms:ReEncryptFrom", "kms:ReEncryptTo",
@@ -26,7 +25,7 @@ GRANTED = (
     "CreateGrant Decrypt DescribeKey Encrypt GenerateDataKey GenerateDataKeyWithoutPlaintext ReEncryptFrom ReEncryptTo"
 )
 """Operations of a grant for a service that starts instances (Auto Scaling user guide, key policy requirements; EC2 user guide, Spot; 2026-11)."""
-_AWS_OWN = re.compile(r"(^|/)alias/aws/")
+AWS_OWN = re.compile(r"(^|/)alias/aws/")
 DESCRIBE = ("kms:DescribeKey", "kms:GetKeyPolicy")
 
 
@@ -96,18 +95,18 @@ class Volumes:
 def evaluate_volumes(what: str, target: Target, state: Volumes) -> Found:
     """Args: what: whose keys were asked for, where none of them is a customer's."""
     if not state.uses:
-        yield target.about(what).ok("AWS's own", "whoever starts nodes may use it for their volumes")
+        yield target.about(what).ok("AWS's own", "all that start nodes may use it for their volumes")
     for use in state.uses:
         key = state.keys[use.id]
         subject = target.about(f"KMS key {use.id.rpartition('/')[2]}", *use.at)
         problems = list(_of_volume(target, use, key, subject, state.own))
         yield from problems
         if not problems:
-            yield subject.ok("usable", f"{use.what}: whoever starts nodes may use it")
+            yield subject.ok("usable", f"{use.what}: all that start nodes may use it")
 
 
 def _of_volume(target: Target, use: Use, key: Key, subject: Subject, own: frozenset[str]) -> Found:
-    if problem := _unusable(target, key, subject, use.what):
+    if problem := unusable(target, key, subject, use.what):
         yield problem
         return
     if key.of_aws:
@@ -165,7 +164,7 @@ def _arn(target: Target, role: Role) -> str:
     return f"arn:{partition(target.env.region)}:iam::{target.account}:role/aws-service-role/{role.service}/{role.name}"
 
 
-def _unusable(target: Target, key: Key, subject: Subject, what: str) -> Any:
+def unusable(target: Target, key: Key, subject: Subject, what: str) -> Any:
     """An error if a key does not exist, or cannot encrypt in its state."""
     if key.metadata is None:
         return subject.error("none", f"it is {what}, and does not exist in {target.env.region}", "correct the ARN")
@@ -204,7 +203,7 @@ def _uses_default_key(target: Target) -> bool:
 
 def _default(target: Target, aws: Aws) -> Iterable[Use]:  # noqa: ARG001
     key = str(aws("ec2:GetEbsDefaultKmsKeyId")["KmsKeyId"])
-    if not _AWS_OWN.search(key):
+    if not AWS_OWN.search(key):
         yield Use("the account's default key of EBS", ("encryption",), key)
 
 
@@ -248,54 +247,6 @@ def describe(target: Target, aws: Aws, id: str, *, grants: bool = False) -> Key:
     )
 
 
-Topics = dict[KeyPath, "tuple[str, Key | None] | None"]
-"""The key of each topic: its id, empty without one, and its description; None where the topic does not exist."""
-
-
-def topics(target: Target) -> dict[KeyPath, str]:
-    """The topics of alarms in this account, by the keys that name them."""
-    return {at: arn for at, arn in target.inventory.alarm_topics().items() if not is_placeholder(arn)}
-
-
-def evaluate_topics(target: Target, found: Topics) -> Found:
-    for at, state in found.items():
-        subject = target.about(f"topic {topics(target)[at].rpartition(':')[2]}", *at)
-        if state is None:
-            yield subject.error("none", f"it does not exist in {target.env.region}", "create it, or correct the ARN")
-            continue
-        id, key = state
-        if not id:
-            yield subject.ok("exists", "alarms may be sent to it")
-        elif _AWS_OWN.search(id) or (key and key.of_aws):
-            yield subject.error(
-                "encrypted with AWS's own key",
-                "CloudWatch may not use this key, so that no alarm would arrive",
-                "give the topic a key of yours whose policy allows cloudwatch.amazonaws.com kms:Decrypt and kms:GenerateDataKey*, or none",
-            )
-        elif key and (problem := _unusable(target, key, subject, "the topic's key")):
-            yield problem
-        elif key and key.policy is not None and key.allows(["cloudwatch.amazonaws.com"], "kms:GenerateDataKey"):
-            yield subject.ok("encrypted", f"CloudWatch may use its key {id.rpartition('/')[2]}")
-        else:
-            missing = "its key's policy does not allow CloudWatch to use it, so that no alarm would arrive"
-            unknown = "its key is of another account: its policy cannot be read"
-            fix = "allow cloudwatch.amazonaws.com kms:Decrypt and kms:GenerateDataKey* in the policy of the key"
-            if key and key.policy is None:
-                yield subject.warning(id, unknown, fix)
-            else:
-                yield subject.error(id, missing, fix)
-
-
-def fetch_topics(target: Target, aws: Aws) -> Topics:
-    found: Topics = {}
-    for at, arn in topics(target).items():
-        answer = aws.find("sns:GetTopicAttributes", TopicArn=arn)
-        id = str((answer or {}).get("Attributes", {}).get("KmsMasterKeyId", ""))
-        key = describe(target, aws, id) if id and not _AWS_OWN.search(id) else None
-        found[at] = (id, key) if answer else None
-    return found
-
-
 CHECKS: tuple[Check[Any], ...] = (
     _volumes("volume-keys", "default key of EBS", _default, _uses_default_key, "ec2:GetEbsDefaultKmsKeyId"),
     _volumes(
@@ -318,8 +269,5 @@ CHECKS: tuple[Check[Any], ...] = (
         _of_volumes,
         lambda t: bool(t.inventory.volumes()),
         "ec2:DescribeVolumes",
-    ),
-    Check(
-        "alarm-topics", (*DESCRIBE, "sns:GetTopicAttributes"), fetch_topics, evaluate_topics, lambda t: bool(topics(t))
     ),
 )
