@@ -110,7 +110,7 @@ def test_kinds_keep_their_own_packages(engine: str, site: Site) -> None:
 def test_a_node_still_boots_after_a_job(site: Site) -> None:
     """With bootstrap.pip_packages: a node that starts compares them with what is in the shared environment."""
     site.install("transformers==4.52.3")
-    boots = f'. "{ROOT}/bootstrap/lib/framework.sh"; framework_complete "$@"'
+    boots = f'. "{ROOT}/bootstrap/lib/framework.sh"; as_user() {{ "$@"; }}; framework_complete "$@"'
     command = ["bash", "-c", boots, "node", str(site.base), "torch==2.9.0", "transformers==4.52.3"]
     for _ in range(2):
         subprocess.run(command, check=True)
