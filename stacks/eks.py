@@ -27,7 +27,7 @@ from trainium_cdk.eks.scaling import TrnScaler
 from trainium_cdk.eks.system_nodes import TrnSystemNodes
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.observability import TrnObservability
-from trainium_cdk.outputs import eks_outputs, next_step
+from trainium_cdk.outputs import claim_of, eks_outputs, next_step
 from trainium_cdk.outputs.contract import JOB_FILES, KEPT_DAYS
 from trainium_cdk.registry import TrnRegistry
 from trainium_cdk.settings import Environment
@@ -171,10 +171,14 @@ class TrnEksStack(Stack):
         outputs = eks_outputs(
             environment,
             bucket=bucket.bucket_name,
+            claims=[claim_of(mount.kind, mount.id, mount.mount_name) for mount in storage.file_systems],
             registry_uri=registry.uri if registry else "",
             build_project=builder.project_name if builder else "",
             bastion_host_id=bastion_host.instance_id if bastion_host else "",
             access_role=cluster.access_role.role_arn,
         )
-        for key, (value, description) in {**outputs, **next_step(self.stack_name, environment.region)}.items():
+        left = {
+            "Stays": (plugins.stays, "Kubernetes objects that were taken out, but stay for now, and why; - if none")
+        }
+        for key, (value, description) in {**outputs, **left, **next_step(self.stack_name, environment.region)}.items():
             CfnOutput(self, key, value=value, description=description)

@@ -119,7 +119,7 @@ class TrnOutputs(Construct):
                 queues,
                 cluster_name=view.name,
                 namespace=namespace or view.namespace,
-                claims=",".join(claim_of(mount.kind) for mount in mounted),
+                claims=",".join(claim_of(mount.kind, mount.id, mount.mount_name) for mount in mounted),
                 image=catalog.release(release).container or "",
                 shell_image=catalog.eks.shell_image,
                 build_project=image_builder.project_name if image_builder else "",

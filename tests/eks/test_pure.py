@@ -312,7 +312,8 @@ def test_volumes_and_claims_reference_each_other_and_delete_nothing() -> None:
     found = manifests.volumes(Installation.of(data), [EFS, FSX])
     volumes = [o for o in found if o["kind"] == "PersistentVolume"]
     wanted = [o for o in found if o["kind"] == "PersistentVolumeClaim"]
-    assert tuple(c["metadata"]["name"] for c in wanted) == outputs.claims(data)
+    names = (outputs.claim_of("efs", EFS.id), outputs.claim_of("fsx", FSX.id, FSX.mount_name))
+    assert tuple(c["metadata"]["name"] for c in wanted) == names
     for volume, claim in zip(volumes, wanted, strict=True):
         assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
         assert claim["spec"]["volumeName"] == volume["metadata"]["name"]
@@ -346,12 +347,12 @@ def test_teams_share_the_groups() -> None:
         own, borrowed = int(device["nominalQuota"]) // 16, int(device["borrowingLimit"]) // 16
         quotas[queue["metadata"]["name"]] = (queue["spec"]["cohortName"], own, borrowed)
     assert quotas == {
-        "a": ("a", 1, 7), "a.speech": ("a", 6, 2), "a.vision": ("a", 1, 2), "b": ("b", 2, 0), "b.speech": ("b", 0, 2),
+        "a.training": ("a", 1, 7), "a.speech": ("a", 6, 2), "a.vision": ("a", 1, 2), "b.training": ("b", 2, 0), "b.speech": ("b", 0, 2),
     }  # fmt: skip
     local = {(o["metadata"]["namespace"], o["metadata"]["name"]): o["spec"]["clusterQueue"] for o in found if o["kind"] == "LocalQueue"}  # fmt: skip
     assert local == {
-        ("training", "a"): "a", ("speech", "a"): "a.speech", ("vision", "a"): "a.vision",
-        ("training", "b"): "b", ("speech", "b"): "b.speech",
+        ("training", "a"): "a.training", ("speech", "a"): "a.speech", ("vision", "a"): "a.vision",
+        ("training", "b"): "b.training", ("speech", "b"): "b.speech",
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 from botocore.exceptions import ClientError
 
-from . import cluster_name, emptied_bucket, node_group_size, node_scripts, subnet_choice
+from . import cluster_name, emptied_bucket, node_group_size, node_scripts, owned_objects, subnet_choice
 from .request import Client, Request, Response
 
 Respond = Callable[[Request, Client], Response]
@@ -20,6 +20,7 @@ RESPOND: dict[str, Respond] = {
     "Custom::TrnEmptiedBucket": emptied_bucket.respond,
     "Custom::TrnNodeGroupSize": node_group_size.respond,
     "Custom::TrnNodeScripts": node_scripts.respond,
+    "Custom::TrnOwnedObjects": owned_objects.respond,
     "Custom::TrnSubnetChoice": subnet_choice.respond,
 }
 _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "403"}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-Client = Callable[[str], Any]
+Client = Callable[..., Any]
 """`boto3.client`, with the name of a service."""
 
 

@@ -18,6 +18,8 @@ EDITORS = "trainium:edit"
 VIEWERS = "trainium:view"
 SCALER = "trainium:scaler"
 """Kubernetes group of the function that starts and stops nodes."""
+OBJECTS = "trainium:objects"
+"""Kubernetes group of the function that removes objects which leave."""
 _GROUPS = {"admin": EDITORS, "edit": EDITORS, "view": VIEWERS}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Literal
 
@@ -149,6 +150,7 @@ class TrnEksCluster(OwnCluster):
             connections=self._connections,
             before_nodes=[self._resource],
             clients=self.client_group,
+            subnets=subnets,
             version=self.version,
             service_cidr=service_cidr,
             namespace=namespace,
@@ -190,8 +192,10 @@ class TrnEksCluster(OwnCluster):
             removal_policy=policy_of(environment.on_destroy),
             rules=False,
         )
-        for i, access in enumerate(settings.access):
-            cluster.grant_access(f"Access{i}", access.principal, access.policy, team=access.namespace)
+        for access in settings.access:
+            # not its position: with one of several gone, EKS refuses a second entry for a principal
+            id = f"Access{hashlib.sha256(access.principal.encode()).hexdigest()[:8]}"
+            cluster.grant_access(id, access.principal, access.policy, team=access.namespace)
         return cluster
 
     @property

@@ -115,7 +115,7 @@ def _queues_of(wanted: Installation, fleet: Fleet) -> list[Manifest]:
     for namespace, nodes in shares.items():
         if not (limit := most.get(namespace, fleet.nodes)):
             continue
-        queue = name if namespace == wanted.namespace else f"{name}.{namespace}"
+        queue = f"{name}.{namespace}"  # of each namespace alone: what a LocalQueue refers to cannot change
         quota = {"nominalQuota": str(nodes * fleet.devices)}
         if wanted.teams:
             quota["borrowingLimit"] = str((limit - nodes) * fleet.devices)

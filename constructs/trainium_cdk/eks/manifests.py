@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trainium_cdk.eks.access import SCALER, groups_of
+from trainium_cdk.eks.access import OBJECTS, SCALER, groups_of
 from trainium_cdk.eks.charts import DETECTOR_NAMESPACE
 from trainium_cdk.eks.installation import OWNER, Installation, Manifest, kubernetes_object
 from trainium_cdk.eks.kueue import NAMESPACE_LABEL
+from trainium_cdk.eks.scaler import leaving
 from trainium_cdk.eks.scaler.look import LEASE
 from trainium_cdk.outputs import SERVICE_ACCOUNT, Fleet
 from trainium_cdk.outputs.eks import claim_of
@@ -121,6 +122,18 @@ def scaler_access(wanted: Installation) -> list[Manifest]:
     ]
 
 
+def removal_access() -> list[Manifest]:
+    """Permissions of the function that removes objects which leave: for the kinds of the stack's objects, and to see who uses them."""
+    verbs = {kind: ["get", "list", "patch", "delete"] for kind in leaving.KINDS.values()}
+    rules = [
+        {"apiGroups": [at.group], "resources": [at.folder], "verbs": verbs.get(at, ["list"])}
+        for at in dict.fromkeys([*leaving.KINDS.values(), *leaving.WORK.values()])
+    ]
+    name = "trn-objects"
+    role = kubernetes_object("rbac.authorization.k8s.io/v1", "ClusterRole", name)
+    return [{**role, "rules": rules}, _binding("ClusterRoleBinding", name, "ClusterRole", [OBJECTS])]
+
+
 def volumes(wanted: Installation, mounted: Sequence[FileSystemMount]) -> list[Manifest]:
     """A volume and a claim for each of the stack's file systems in each namespace, bound to each other. Deleting them does not delete the file
     systems, and no file system is created by the drivers, which the stack would leave behind."""
@@ -158,8 +171,9 @@ def _queue(wanted: Installation, fleet: Fleet) -> Manifest:
 
 
 def _volume(namespace: str, system: FileSystemMount) -> list[Manifest]:
-    claim = claim_of(system.kind)
-    name = f"{namespace}-{claim.removesuffix('-claim')}"
+    # by what they point to, which cannot change: another file system has another volume and claim
+    claim = claim_of(system.kind, system.id, system.mount_name)
+    name = f"{namespace}-{claim}"
     if system.kind == "fsx":
         driver: Manifest = {
             "driver": "fsx.csi.aws.com",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import jsii
 from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
@@ -23,6 +24,7 @@ from trainium_cdk.eks.charts import CONTROLLERS, DETECTOR_ACCOUNT, DETECTOR_NAME
 from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
 from trainium_cdk.eks.identities import PodRole, detector_statements
 from trainium_cdk.eks.installation import RETRY_MINUTES, Existing, Installation, Manifest, requests
+from trainium_cdk.eks.owned import OwnedObjects, owned, owner_of, reaches_api
 from trainium_cdk.eks.rules import check_plugins
 from trainium_cdk.eks.view import AnyCluster, install_once, kubectl_of, refuse_config_map, view_of
 from trainium_cdk.outputs import SERVICE_ACCOUNT
@@ -51,9 +53,13 @@ class TrnPlugins(Construct):
     manage JobSets, and the definition of ProvisioningRequest must be there when it starts: restart it after the first deployment. If its
     managedJobsNamespaceSelector does not select the jobs' namespaces, their jobs start without waiting for the queue.
 
+    Objects that an update takes out (a team, a node group, another file system) are removed after it: a function compares what has this
+    construct's label with what the stack has now. Namespaces with jobs or volumes stay, and queues whose jobs run stay without quota, until
+    the jobs are gone; `stays` names them. That needs a cluster whose VPC is known, with private subnets, and access entries.
+
     When the stack is destroyed, nothing is uninstalled: it is deleted with the cluster. (Otherwise a namespace or a chart's
-    clean-up job could wait forever for nodes that no longer exist.) So a plug-in that is turned off later stays in the cluster
-    until it is removed with `helm uninstall`.
+    clean-up job could wait forever for nodes that no longer exist.) So the chart of a plug-in that is turned off later stays in the
+    cluster until it is removed with `helm uninstall`.
 
     Example:
         group = TrnNodeGroup(self, "Trn", cluster=cluster, storage=storage)
@@ -82,6 +88,8 @@ class TrnPlugins(Construct):
             also replaces it. Default: False.
         mirror: Sources of charts and images instead of their public registries. Default: none.
         job_networks: Private networks to which jobs may connect, on all ports. Default: none.
+        vpc_subnets: Subnets of the function that removes objects; they must reach AWS's endpoints and the Kubernetes API. Default: the
+            cluster's own, or the private subnets of its VPC; without any, objects that leave stay.
         catalog: The catalogue with the charts' versions. Default: this release's.
         rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
@@ -96,6 +104,8 @@ class TrnPlugins(Construct):
     """Everything that jobs need in the cluster."""
     namespace: str
     """The namespace of the jobs."""
+    stays: str
+    """What the last change took out and could not remove yet, with the reasons; `-` if nothing, or if it cannot remove."""
 
     def __init__(
         self,
@@ -119,6 +129,7 @@ class TrnPlugins(Construct):
         node_recovery: bool = False,
         mirror: Mirror = Mirror(),  # noqa: B008  frozen
         job_networks: Sequence[str] = (),
+        vpc_subnets: ec2.SubnetSelection | None = None,
         catalog: Catalog | None = None,
         rules: bool = True,
     ) -> None:
@@ -150,7 +161,7 @@ class TrnPlugins(Construct):
                     for f in (group.fleet for group in node_groups)
                 ]
             check_plugins(self, {"namespace": namespace, **values})
-        self.namespace, self.ready = namespace, DependencyGroup()
+        self.namespace, self.ready, self._manifests = namespace, DependencyGroup(), DependencyGroup()
         self._mounts = mounts(self, storage)
         installation = Installation(
             fleets=[group.fleet for group in node_groups],
@@ -163,7 +174,9 @@ class TrnPlugins(Construct):
             retry_minutes=int(retry_time.to_minutes()) if retry_time else RETRY_MINUTES,
             existing=existing,
         )
+        self._owner, self._objects = owner_of(self), list[Manifest]()
         self._install_all(installation, system_nodes)
+        self.stays = self._remove_others(vpc_subnets)
         partition = Stack.of(self).partition
         own, data = bucket.bucket_name if bucket else "", [each.bucket_name for each in data_buckets]
         first, *more = [data[i : i + _BUCKETS_OF_A_POLICY] for i in range(0, max(len(data), 1), _BUCKETS_OF_A_POLICY)]
@@ -256,6 +269,7 @@ class TrnPlugins(Construct):
                 *manifests.access(wanted),
                 *network_policies.policies(wanted),
                 *(manifests.scaler_access(wanted) if wanted.plugins.autoscaler else []),
+                *manifests.removal_access(),
                 *manifests.volumes(wanted, self._mounts),
             ],
         )
@@ -276,6 +290,8 @@ class TrnPlugins(Construct):
     def _apply(self, id: str, objects: list[Manifest]) -> Construct:
         """Apply the objects in their order, in as many requests as they need. Returns the last one, which waits for the others."""
         last: Construct | None = None
+        objects = owned(objects, self._owner)
+        self._objects += objects
         for number, some in enumerate(requests(objects), 1):
             manifest: Construct = self._constructs.KubernetesManifest(
                 self,
@@ -289,8 +305,18 @@ class TrnPlugins(Construct):
             if last:
                 manifest.node.add_dependency(last)
             last = manifest
+            self._manifests.add(manifest)
         assert last is not None  # noqa: S101  no list of objects is empty
         return last
+
+    def _remove_others(self, subnets: ec2.SubnetSelection | None) -> str:
+        if not reaches_api(self, self._view, self._cluster, subnets):
+            return "-"
+        after = [self._manifests]
+        removal = OwnedObjects(
+            self, "Objects", view=self._view, owner=self._owner, objects=self._objects, after=after, subnets=subnets
+        )
+        return removal.resource.get_att_string("Stays")
 
     def _install(self, release: Release, *, wait: bool) -> Construct:
         chart: Construct = self._constructs.HelmChart(
@@ -320,10 +346,10 @@ class TrnPlugins(Construct):
             account=Stack.of(self).account,
             statements=statements,
         )
-        for i, namespace in enumerate(namespaces):
+        for namespace in namespaces:
             eks.CfnPodIdentityAssociation(
                 self,
-                f"{id}Association{i or ''}",
+                f"{id}Association{namespace}",  # not its position: with one of several gone, EKS refuses a second one for a namespace
                 cluster_name=self._view.reference,
                 namespace=namespace,
                 service_account=account,

@@ -21,13 +21,12 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from trainium_cdk._cdk.functions import function_role, log_group
-from trainium_cdk._cdk.groups import ClosedGroup, https_out
 from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import SCALER
 from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
 from trainium_cdk.eks.scaler.look import CLUSTER
-from trainium_cdk.eks.view import AnyCluster, ClusterView, refuse_config_map, view_of
+from trainium_cdk.eks.view import AnyCluster, ClusterView, client_group, refuse_config_map, view_of
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import GROUP_LABEL
 from trainium_cdk.settings import Environment
@@ -195,7 +194,7 @@ class TrnScaler(Construct):
             log_group=log,
             vpc=view.vpc,
             vpc_subnets=subnets,
-            security_groups=[view.clients or self._client_group(view)],
+            security_groups=[view.clients or client_group(self, view)],
             environment={"SETTINGS": self._variable(stack, settings)},
             # Lambda would repeat a failed run twice, each time beside a next one: both would make a job's reservations
             retry_attempts=0,
@@ -234,13 +233,6 @@ class TrnScaler(Construct):
                 f"Lambda allows {_VARIABLES:,}: give the scaler fewer node groups, or shorter names"
             )
         return stack.to_json_string(settings)
-
-    def _client_group(self, view: ClusterView) -> ec2.ISecurityGroup:
-        out, what = https_out("AWS, the API"), "Scaler: HTTPS out, nothing in"
-        group = ClosedGroup(self, "Group", vpc_id=view.vpc.vpc_id, description=what, egress=out).group
-        for api in view.connections.security_groups:  # remote: the rule is in this stack if the cluster is in another
-            api.add_ingress_rule(group, ec2.Port.tcp(443), "Kubernetes API", True)
-        return group
 
 
 _MINUTES = {"idle": 10, "capacity": 10, "start": 20}

@@ -15,6 +15,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IConstruct, IDependable
 
+from trainium_cdk._cdk.groups import ClosedGroup, https_out
 from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk.eks.user_data import ApiServer
 
@@ -40,6 +41,7 @@ class ClusterView:
         connections: Those of the Kubernetes API.
         before_nodes: What nodes must wait for.
         clients: A security group whose members reach the API; None if none.
+        subnets: Private ones that reach the API; none if unknown.
         version: Its Kubernetes version; None if unknown.
         service_cidr: IPv4 network of its services; None if unknown.
         namespace: Namespace of the jobs.
@@ -54,6 +56,7 @@ class ClusterView:
     connections: ec2.Connections
     before_nodes: Sequence[IDependable] = ()
     clients: ec2.ISecurityGroup | None = None
+    subnets: Sequence[ec2.ISubnet] = ()
     version: str | None = None
     service_cidr: str | None = None
     namespace: str = "training"
@@ -89,6 +92,15 @@ class ClusterView:
                 f"{self.cluster.node.path}: {name} of this imported cluster is not known, and is needed: give it to "
                 "Cluster.from_cluster_attributes"
             ) from None
+
+
+def client_group(scope: Construct, view: ClusterView) -> ec2.ISecurityGroup:
+    """A security group for a function that uses the Kubernetes API of a cluster which has no group for clients."""
+    out, what = https_out("AWS, the API"), f"{scope.node.id}: HTTPS out, nothing in"
+    group = ClosedGroup(scope, "Group", vpc_id=view.vpc.vpc_id, description=what, egress=out).group
+    for api in view.connections.security_groups:  # remote: the rule is in this stack if the cluster is in another
+        api.add_ingress_rule(group, ec2.Port.tcp(443), "Kubernetes API", True)
+    return group
 
 
 class OwnCluster(Construct):

@@ -12,7 +12,7 @@ from trainium_cdk.outputs.eks import NETWORK_LABEL as NETWORK_LABEL
 from trainium_cdk.outputs.eks import ROLE_LABEL as ROLE_LABEL
 from trainium_cdk.outputs.eks import SERVICE_ACCOUNT as SERVICE_ACCOUNT
 from trainium_cdk.outputs.eks import EksCluster as EksCluster
-from trainium_cdk.outputs.eks import claims as claims
+from trainium_cdk.outputs.eks import claim_of as claim_of
 from trainium_cdk.outputs.eks import eks_fleets as eks_fleets
 from trainium_cdk.outputs.eks import eks_outputs as eks_outputs
 from trainium_cdk.outputs.pcs import PcsCluster as PcsCluster

@@ -128,12 +128,17 @@ def eks_outputs(
     env: "Environment",
     *,
     bucket: str,
+    claims: Sequence[str] | None = None,
     registry_uri: str = "",
     build_project: str = "",
     bastion_host_id: str = "",
     access_role: str = "",
 ) -> Exports:
-    """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text."""
+    """What the stack of an environment exports. The arguments may be CDK tokens; the rest is plain text.
+
+    Args:
+        claims: of the file systems, in the order of their mount directories. Default: names that stand for them.
+    """
     own = any(group.custom_ami for group in env.eks.node_groups)
     image = None if own else env.node_image
     return cluster_outputs(
@@ -141,7 +146,7 @@ def eks_outputs(
         env.eks.queues,
         cluster_name=env.eks_cluster_name,
         namespace=env.eks.namespace,
-        claims=",".join(claims(env)),
+        claims=",".join(_unknown_claims(env) if claims is None else claims),
         image=env.eks.mirror.image(env.release.container or ""),
         shell_image=env.eks.mirror.image(env.catalog.eks.shell_image),
         build_project=build_project,
@@ -178,14 +183,29 @@ def cluster_outputs(fleets: Sequence[Fleet], teams: "Sequence[TeamQueue]" = (), 
     return found
 
 
-def claims(env: "Environment") -> tuple[str, ...]:
-    """Names of the claims, in the order of the file systems' mount directories."""
-    return tuple(claim_of(kind) for kind, there in (("efs", env.storage.efs), ("fsx", env.storage.fsx)) if there)
+def _unknown_claims(env: "Environment") -> tuple[str, ...]:
+    """Names that stand for the claims, in the order of the file systems' mount directories: before a deployment, new file systems have no
+    id."""
+    return tuple(
+        claim_of(kind, "claim") for kind, there in (("efs", env.storage.efs), ("fsx", env.storage.fsx)) if there
+    )
 
 
-def claim_of(kind: str) -> str:
-    """Name of the claim of a file system, by its kind (efs or fsx)."""
-    return f"{kind}-claim"
+def claim_of(kind: str, id: str, mount_name: str = "") -> str:
+    """Name of the claim of a file system: a claim is for one, and cannot be changed.
+
+    >>> claim_of("fsx", "fs-0123456789abcdef0", "abcdef12")
+    'fsx-fs-0123456789abcdef0-abcdef12'
+    >>> claim_of("fsx", "fs-0123456789abcdef0", "Ab_d-")
+    'fsx-fs-0123456789abcdef0-ab-d'
+
+    Args:
+        kind: efs or fsx.
+        mount_name: of Lustre.
+    """
+    if "${" not in mount_name:  # not a token: Kubernetes takes small letters, digits and hyphens
+        mount_name = mount_name.lower().replace("_", "-").strip("-")
+    return "-".join(filter(None, (kind, id, mount_name)))
 
 
 def eks_fleets(env: "Environment") -> tuple[Fleet, ...]:

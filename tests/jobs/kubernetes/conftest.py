@@ -29,7 +29,7 @@ from trainium_cdk.outputs.contract import COPIES
 from trainium_cdk.storage.options import FileSystemMount
 
 NAME = "jobs-test"
-VOLUME = "training-efs"
+VOLUME = "training-efs-fs-0123456789abcdef0"
 NODES = 2
 
 
@@ -71,7 +71,7 @@ EFS = FileSystemMount("efs", "fs-0123456789abcdef0", "/efs", dns_name="")
 
 def make_cluster(*fleets: Fleet, **changes: Any) -> EksCluster:
     """The tutorial's cluster (2 trn1.32xlarge in node group trn), with changes."""
-    stack_outputs = outputs.eks_outputs(settings.load(), bucket="trn-bucket")
+    stack_outputs = outputs.eks_outputs(settings.load(), bucket="trn-bucket", claims=[outputs.claim_of("efs", EFS.id)])
     made = outputs.parse("TrnEksStack", "us-east-1", {key: value for key, (value, _) in stack_outputs.items()})
     assert isinstance(made, EksCluster)
     return made.model_copy(update={**changes, **({"fleets": fleets} if fleets else {})})
@@ -109,7 +109,7 @@ def base_objects() -> list[Object]:
 
 def until_open(kubernetes: LocalKubernetes) -> None:
     """Wait until Kueue lets jobs of the queue start."""
-    queue = path_of(kueue.API, "ClusterQueue", "trn")
+    queue = path_of(kueue.API, "ClusterQueue", "trn.training")
     assert until(lambda: names.condition(kubernetes.api().get(queue), "Active"))
 
 

@@ -70,6 +70,30 @@ class Kubernetes:
             if error.code != 409:
                 raise OSError(f"POST {path}: HTTP {error.code}: {error.read(1000).decode(errors='replace')}") from None
 
+    def get(self, path: str) -> dict[str, Any] | None:
+        """One object; None if it does not exist."""
+        try:
+            return self._call("GET", path)  # type: ignore[no-any-return]
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def delete(self, path: str, uid: str) -> None:
+        """Begin to delete the object with this uid. One that is gone, or was made again, is no error.
+
+        Raises:
+            OSError: the API refused it or cannot be reached.
+        """
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        try:
+            self._call("DELETE", path, body)
+        except urllib.error.HTTPError as error:
+            if error.code not in (404, 409):
+                raise OSError(
+                    f"DELETE {path}: HTTP {error.code}: {error.read(1000).decode(errors='replace')}"
+                ) from None
+
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainium_cdk.catalog.updates import updates
-from trainium_cdk.operations.updates import beside, eks, slurm
+from trainium_cdk.operations.updates import beside, eks, objects, slurm
 from trainium_cdk.operations.updates.change import LEVELS, Change, Level
 from trainium_cdk.operations.updates.leaves import RENEWED, intrinsic, leaves, marked, references, text
 from trainium_cdk.operations.updates.spec import Spec
@@ -176,6 +176,11 @@ def _changed(pair: _Resource, spec: Spec, renewed: set[tuple[str, str]], fleet_r
         properties = marked(pair.new.get("Properties") or {}, renewed)
         for verdict in slurm.consequences(pair.old.get("Properties") or {}, properties, fleet_running):
             yield pair.change(*verdict)
+        return
+    if pair.type == objects.TYPE:
+        properties = marked(pair.new.get("Properties") or {}, renewed)
+        for level, meaning, advice, *values in objects.consequences(pair.old.get("Properties") or {}, properties):
+            yield replace(pair.change(level, meaning, advice, values[0]), old=values[1], new=values[2])
         return
     differences = _differences(pair, renewed)
     fixed = updates().fixed.get(pair.type, {})
