@@ -212,10 +212,12 @@ def test_the_command_line_needs_no_credentials_and_no_active_environment(tmp_pat
 def test_errors_of_one_engine_do_not_stop_the_other_and_warnings_are_shown(tmp_path: Path) -> None:
     """An engine with errors gives an empty stack with the reason: only commands that select it fail."""
     file = tmp_path / "halves.yaml"
-    file.write_text("pcluster:\n  overrides: {SharedStorage: []}\neks:\n  namespace: kube-system\n")
+    file.write_text(
+        "pcluster:\n  overrides: {Scheduling: {SlurmQueues: [{Name: cpu, CapacityType: SPOT}]}}\neks:\n  namespace: kube-system\n"
+    )
     good = run_cdk("synth", "TrnPclusterStack", "--quiet", "--output", tmp_path / "good", "-c", f"env={file}")
     assert good.returncode == 0, good.stderr
-    assert f"WARNING {file}:2: warning: pcluster.overrides.SharedStorage" in good.stderr
+    assert f"WARNING {file}:2: warning: pcluster.overrides.Scheduling.SlurmQueues[0].CapacityType" in good.stderr
     bad = run_cdk("synth", "TrnEksStack", "--quiet", "--output", tmp_path / "bad", "-c", f"env={file}")
     assert bad.returncode == 1
     assert f"{file}:4: error: eks.namespace = kube-system" in bad.stderr

@@ -57,7 +57,7 @@ class Pods:
     def _take(self, what: str, pod: Object) -> None:
         uid, metadata = pod["metadata"]["uid"], pod["metadata"]
         if metadata["namespace"] == installed.NAMESPACE:
-            return  # they do nothing, and nobody reads their logs
+            return  # they do nothing, and their logs are not read
         if what == "DELETED":
             self._forget(uid, metadata)
             return

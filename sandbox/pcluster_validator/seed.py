@@ -105,7 +105,7 @@ def reservation(
 def reservation_group(client: Client, *reservations: str, pool: bool = True) -> str:
     """A resource group of reservations, in which instances can be started if it is a pool. Returns its ARN."""
     ec2, groups = client("ec2"), client("resource-groups")
-    kinds = [("AWS::EC2::CapacityReservationPool", None)] if pool else []
+    kinds: list[tuple[str, Any]] = [("AWS::EC2::CapacityReservationPool", None)] if pool else []
     allowed = [{"Name": "allowed-resource-types", "Values": ["AWS::EC2::CapacityReservation"]}]
     kinds.append(("AWS::ResourceGroups::Generic", allowed))
     made = groups.create_group(

@@ -65,10 +65,10 @@ def test_what_is_unknown_has_its_page(cost: Any, capsys: pytest.CaptureFixture[s
 def test_every_region_of_the_catalogue(cost: Any) -> None:
     lines = {line.split("\t")[0]: line.split("\t")[1:] for line in cost("TrnEksStack", "--regions")[1:]}
     assert lines.keys() == set(CATALOG.zone_regions.values())
-    assert lines["us-east-1"] == ["0.3624", "43.6640", ""]
+    assert lines["us-east-1"] == ["0.4224", "43.7840", ""]
     assert lines["us-west-2"] == lines["us-east-1"]
-    assert lines["ap-south-1"] == ["0.3842", "unknown", "1 of 10 prices are unknown (`trn cost --live` asks AWS)"]
-    assert lines["ap-southeast-4"] == ["0.4272", "unknown", "1 of 10 prices are unknown (`trn cost --live` asks AWS)"]
+    assert lines["ap-south-1"] == ["0.4422", "unknown", "1 of 10 prices are unknown (`trn cost --live` asks AWS)"]
+    assert lines["ap-southeast-4"] == ["0.4892", "unknown", "1 of 10 prices are unknown (`trn cost --live` asks AWS)"]
     assert lines["sa-east-1"] == [
         "unknown",
         "unknown",

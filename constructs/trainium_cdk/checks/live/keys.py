@@ -45,7 +45,7 @@ class Key:
 
     @property
     def of_aws(self) -> bool:
-        return bool(self.metadata) and self.metadata.get("KeyManager") == "AWS"
+        return self.metadata is not None and self.metadata.get("KeyManager") == "AWS"
 
     def allows(self, principals: Iterable[str], action: str) -> bool:
         """Whether a statement of the policy allows an action to one of these principals. Its conditions are not evaluated."""
