@@ -34,7 +34,7 @@ _OF_BASH = frozenset(
 )
 # The launch scripts' own variables: a test checks that none is missing
 _OF_LAUNCH = frozenset(
-    """FAILED NOT_COMPILED OUT_OF_MEMORY REFUSED SAVING_SECONDS TRN_ARRAY_INDEX TRN_ARRAY_COUNT TRN_CHECKPOINTS root slurm_number NNODES NODE_RANK RANK LOCAL_RANK TRN_NODE_NAME WORLD_SIZE cache code command data driver failed fails_once files found host i inside into job left limit log main
+    """FAILED NOT_COMPILED OUT_OF_MEMORY REFUSED SAVING_SECONDS TRN_ARRAY_INDEX TRN_ARRAY_COUNT TRN_CHECKPOINTS root slurm_number NNODES NODE_RANK RANK LOCAL_RANK TRN_NODE_NAME WORLD_SIZE cache code command data driver failed fails_once files found host i inside into job kills left limit log main
     mode most node nxd_ref nxdt_ref optimum_neuron_ref torchtitan_ref assets checkpoints output part phase1_end pids problem ranks resume runtime samples_ref stage start steps tensorboard told tool tools trn venv
     writer""".split()  # noqa: SIM905
 )
