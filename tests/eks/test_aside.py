@@ -123,7 +123,7 @@ def test_those_behind_one_that_can_never_start_go_on(opened: Open) -> None:
     assert len(again) == count, "once"
 
     # the queue gets larger: what is too large no more starts by itself
-    queue = path_of(KUEUE, "ClusterQueue", QUEUE)
+    queue = path_of(KUEUE, "ClusterQueue", f"{QUEUE}.{NAMESPACE}")
     spec = scene.api.get(queue)["spec"]
     larger = [dict(group) for group in spec["resourceGroups"]]
     larger[0] = {
