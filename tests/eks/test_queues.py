@@ -212,11 +212,11 @@ def test_a_teams_own_node_is_its_first_jobs_and_a_higher_priority_goes_before_it
     assert _until(lambda: bool(workload(api, "small", "speech")))
     large = "it lacks 2 nodes of trn"
     assert _until(
-        lambda: told(api, "large", "speech") == f"position 1 in its queue: {large}; nodes of trn in use: team vision 3"
+        lambda: told(api, "large", "speech") == f"position 1 in its queue: {large}; nodes of trn in use: namespace vision 3"
     ), told(api, "large", "speech")
     assert (
         told(api, "small", "speech")
-        == f"position 2 in its queue, behind large: {large}; nodes of trn in use: team vision 3"
+        == f"position 2 in its queue, behind large: {large}; nodes of trn in use: namespace vision 3"
     )
     assert not has(api, "small", "speech"), "although speech has a node of its own, which is idle"
     api.create(jobset("urgent", 1, "speech", priority="high"))
@@ -228,8 +228,8 @@ def test_a_teams_own_node_is_its_first_jobs_and_a_higher_priority_goes_before_it
     assert _until(lambda: "it lacks" in told(api, "wide", "vision")), (
         "what it lacks now is not hidden by what took its nodes"
     )
-    assert told(api, "wide", "vision").endswith("; its nodes went to the jobs without a team, whose own they are")
-    assert "team speech 1" in told(api, "wide", "vision")
+    assert told(api, "wide", "vision").endswith("; its nodes went to namespace training, whose own they are")
+    assert "namespace speech 1" in told(api, "wide", "vision")
 
 
 @pytest.mark.parametrize("api", [ALONE], indirect=True)

@@ -65,7 +65,7 @@ QUEUES = [
     cluster_queue("other", 9, "x"),
 ]
 SHORT = f"{SET}insufficient unused quota for {DEVICE} in flavor trn, 48 more needed"
-HELD = "nodes of trn in use: wide 2, team vision 2"
+HELD = "nodes of trn in use: wide 2, namespace vision 2"
 
 
 def told(*pending: dict[str, Any], holders: Any = ()) -> list[str]:
@@ -92,8 +92,8 @@ def test_one_that_pauses_is_not_what_others_wait_for() -> None:
 @pytest.mark.parametrize(
     ("why", "by", "who"),
     [
-        ("reclamation within the cohort", "trn.vision", "its nodes went to team vision, whose own they are"),
-        ("reclamation within the cohort", "trn.unseen", "its nodes went to team unseen, whose own they are"),
+        ("reclamation within the cohort", "trn.vision", "its nodes went to namespace vision, whose own they are"),
+        ("reclamation within the cohort", "trn.unseen", "its nodes went to namespace unseen, whose own they are"),
         ("prioritization in the ClusterQueue", "trn", "its nodes went to urgent, which has a higher priority"),
     ],
 )
@@ -104,7 +104,7 @@ def test_who_took_a_jobs_nodes_does_not_hide_what_it_lacks_now(why: str, by: str
     [text] = told(workload("large", QuotaReserved=SHORT, Evicted=message), holders=[urgent])
     assert (
         text
-        == f"position 1 in its queue: it lacks 3 nodes of trn; nodes of trn in use: wide 2, urgent 1, team vision 2; {who}"
+        == f"position 1 in its queue: it lacks 3 nodes of trn; nodes of trn in use: wide 2, urgent 1, namespace vision 2; {who}"
     )
     just = workload("large", QuotaReserved=message, Evicted=message)
     assert queue.reasons(just, Waits()) == []

@@ -103,7 +103,7 @@ def taken(workload: Object | None, waits: Waits | None = None) -> str:
     uid, by, of = found[1], found[2].rpartition("/")[2], found[3].rpartition("/")[2]
     who = ((waits.names if waits else None) or {}).get(uid, "")
     if by != of:
-        return f"its nodes went to {_team(by)}{f' ({who})' if who else ''}, whose own they are"
+        return f"its nodes went to {_namespace(by)}{f' ({who})' if who else ''}, whose own they are"
     return f"its nodes went to {who or 'another job'}, which has a higher priority"
 
 
@@ -143,10 +143,9 @@ def _nodes(count: str, each: int, group: str = "") -> str:
     return f"{number} node{'' if number == 1 else 's'}{of}"
 
 
-def _team(queue: str) -> str:
-    """Whose a ClusterQueue is, by its name."""
-    team = queue.partition(".")[2]
-    return f"team {team}" if team else "the jobs without a team"
+def _namespace(queue: str) -> str:
+    """Whose a ClusterQueue is, by its name: GROUP.NAMESPACE."""
+    return f"namespace {queue.partition('.')[2]}"
 
 
 def waiting(
@@ -187,7 +186,7 @@ def waiting(
 
 
 def _held(name: str, queues: Mapping[str, Object], holders: Sequence[Object], devices: Mapping[str, int]) -> str:
-    """Who has the nodes of a ClusterQueue's group: the jobs of this namespace, and the other teams."""
+    """Who has the nodes of a ClusterQueue's group: the jobs of this namespace, and other namespaces."""
     own, told = queues.get(name, {}), list[str]()
     for group, each in devices.items():
         mine: dict[str, int] = {}
@@ -196,7 +195,7 @@ def _held(name: str, queues: Mapping[str, Object], holders: Sequence[Object], de
                 mine[_owner(one)] = count
         cohort = own.get("spec", {}).get("cohortName")
         others = {
-            _team(other): _of_queue(one, group)
+            _namespace(other): _of_queue(one, group)
             for other, one in queues.items()
             if other != name and cohort and one["spec"].get("cohortName") == cohort
         }
