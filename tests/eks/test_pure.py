@@ -273,7 +273,7 @@ def test_charts_and_images_of_a_mirror() -> None:
     exported = outputs.eks_outputs(mirrored, bucket="b")
     assert exported["Image"][0].startswith(f"{ecr}/n/")
     assert exported["ShellImage"][0].startswith(f"{ecr}/public/amazonlinux/")
-    assert access.chart_repositories("aws", mirrored.eks.mirror.charts.values()) == [
+    assert access.ecr_repositories("aws", mirrored.eks.mirror.charts.values()) == [
         "arn:aws:ecr:us-east-1:111122223333:repository/charts/volcano"
     ]
 
