@@ -87,7 +87,7 @@ def test_node_images() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give --manifest, --changelog, --slurm or several of them"),
+        ([], "give --manifest, --changelog, --slurm, --charts or several of them"),
         (["--manifest", "no-such-file"], "No such file"),
         (["--manifest", __file__], "has an unexpected form"),
         (["--changelog", __file__], "has an unexpected form"),
@@ -141,3 +141,38 @@ s_p_options_t slurm_conf_options[] = {
     }
     with pytest.raises(ValueError, match="has no _nodename_options"):
         refresh.slurm_lines({"25.11": old.replace("_nodename", "_node")})
+
+
+def test_the_values_of_charts_and_addons(tmp_path: Path) -> None:
+    given, data = tmp_path / "given", tmp_path / "data"
+    given.mkdir()
+    data.mkdir()
+    (given / "a-chart-v1.2.0.yaml").write_text(
+        "enabled: true\nnone: ~\nfree: {}\nmany: [1]\nimage: {tag: '1', port: 1}\na: {b: {c: {d: {e: 1}}}}\n"
+    )
+    schema = {
+        "$ref": "#/definitions/Cni",
+        "definitions": {
+            "Cni": {"type": "object", "properties": {"env": {"$ref": "#/definitions/Env"}, "more": {"type": ["object", "null"]}}},
+            "Env": {"type": "object", "properties": {"WARM": {"type": "string", "format": "integer"}}},
+        },
+    }  # fmt: skip
+    (given / "cni-v1.15.1-eksbuild.1.json").write_text(json.dumps({"configurationSchema": json.dumps(schema)}))
+    refresh.main(["--charts", str(given), "--data", str(data)])
+    assert yaml.safe_load((data / "charts.yaml").read_text("utf-8"))["charts"] == {
+        "a-chart": {
+            "version": "v1.2.0",
+            "keys": {
+                "a": {"b": {"c": {"d": "object"}}},
+                "free": "object",
+                "image": {"port": "integer", "tag": "string"},
+                "many": "array",
+                "none": "any",
+                "enabled": "boolean",
+            },
+        },
+        "cni": {"version": "v1.15.1-eksbuild.1", "keys": {"env": {"WARM": "string of integer"}, "more": "object"}},
+    }
+    (given / "values.yaml").touch()
+    with pytest.raises(SystemExit, match=r"values.yaml is not named NAME-VERSION.yaml"):
+        refresh.main(["--charts", str(given), "--data", str(data)])

@@ -1,15 +1,17 @@
 """Write the generated tables of the catalogue from local copies of the vendors' files.
 
-    python -m trainium_cdk.catalog.refresh --manifest n2-manifest.json --changelog CHANGELOG.md --slurm CLONE
+    python -m trainium_cdk.catalog.refresh --manifest n2-manifest.json --changelog CHANGELOG.md --slurm CLONE --charts FOLDER
 `n2-manifest.json` is in aws-neuron/aws-neuron-sdk (src/helperscripts), `CHANGELOG.md` in awslabs/amazon-eks-ami. CLONE is a git clone of
-SchedMD/slurm with its release branches. One of the options is enough. The tables are `data/releases.yaml`, `data/amis.yaml` and
-`data/slurm.yaml` next to this file. Review their difference, then add what the manifest does not contain (dates, images, operating
+SchedMD/slurm with its release branches. FOLDER has what `helm show values` prints of each chart, as NAME-VERSION.yaml with the name in
+`data/eks.yaml`, and what `aws eks describe-addon-configuration` prints of an add-on, as NAME-VERSION.json. One of the options is enough.
+The tables are `data/releases.yaml`, `data/amis.yaml`, `data/slurm.yaml` and `data/charts.yaml` next to this file. Review their difference, then add what the manifest does not contain (dates, images, operating
 systems) to `data/neuron.yaml`.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import re
 import subprocess
@@ -50,6 +52,10 @@ _LINES = {
 """A line of slurm.conf -> the beginning of the name of its parameters' table in src/common/read_config.c."""
 _TYPES = {"UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64", "BOOLEAN": "boolean", "FLOAT": "float"}
 _PARAMETER = re.compile(r'\{\s*(?:\.key\s*=\s*)?"(?P<name>\w+)"\s*,\s*(?:\.type\s*=\s*)?S_P_(?P<type>\w+)')
+CHART_DEPTH = 4
+"""Chart values are kept to this depth; what is below is an object or a value."""
+_KINDS = {dict: "object", list: "array", bool: "boolean", int: "integer", float: "number", str: "string"}
+_VERSIONED = re.compile(r"(?P<name>[a-z-]+?)-(?P<version>v?\d.*)")
 _IMAGE = re.compile(r"amazon-eks-node-al2023-x86_64-neuron-(?P<minor>1\.\d+)-v\d+")
 _RELEASE = re.compile(r"1\.\d+\.\d+-(?P<date>\d{8})")
 
@@ -128,6 +134,32 @@ def slurm_lines(sources: Mapping[str, str]) -> dict[str, dict[str, dict[str, Any
     return lines
 
 
+def chart_keys(values: Mapping[str, Any], depth: int = CHART_DEPTH) -> dict[str, Any]:
+    """Key -> kind of its default, or the keys below it. `any` where the default is null, `object` where any key may be below."""
+    return {
+        key: chart_keys(value, depth - 1)
+        if depth > 1 and isinstance(value, dict) and value
+        else _KINDS.get(type(value), "any")
+        for key, value in sorted(values.items())
+    }
+
+
+def addon_keys(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of an add-on's JSON schema. Texts of a format are named by it, for example `string of boolean`."""
+    schema = json.loads(answer["configurationSchema"])
+
+    def keys(part: Mapping[str, Any]) -> Any:
+        if "$ref" in part:
+            return keys(schema["definitions"][part["$ref"].rpartition("/")[2]])
+        if part.get("properties"):
+            return {key: keys(inner) for key, inner in sorted(part["properties"].items())}
+        kind = part["type"] if isinstance(part["type"], str) else part["type"][0]
+        return f"{kind} of {part['format']}" if "format" in part else kind
+
+    found: dict[str, Any] = keys(schema)
+    return found
+
+
 def _families(package: Mapping[str, Any]) -> list[str]:
     return [f for g, families in FAMILIES.items() if g in package["supported_instances"] for f in families]
 
@@ -192,16 +224,34 @@ def slurm_table(clone: Path) -> str:
     return head.replace("\nlines:", f"\nreleases: {json.dumps(SLURM)}\nlines:", 1)
 
 
+def charts_table(folder: Path) -> str:
+    """`data/charts.yaml`; its date is that of the newest file."""
+    import yaml
+
+    found: dict[str, dict[str, Any]] = {}
+    for file in sorted(folder.iterdir()):
+        name = _VERSIONED.fullmatch(file.stem)
+        if name is None:
+            raise ValueError(f"{file.name} is not named NAME-VERSION.yaml or NAME-VERSION.json")
+        content = yaml.safe_load(file.read_text("utf-8"))  # JSON is YAML
+        keys = addon_keys(content) if file.suffix == ".json" else chart_keys(content)
+        found[name["name"]] = {"version": name["version"], "keys": keys}
+    date = max(dt.date.fromtimestamp(file.stat().st_mtime) for file in folder.iterdir())
+    source = "each chart's own values.yaml, each add-on's configuration schema, at the version that is named here"
+    return table("charts", found, source=source, date=date.isoformat(), depth=3)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the files named on the command line, and write the tables."""
     parser = argparse.ArgumentParser(prog="python -m trainium_cdk.catalog.refresh", description=__doc__.split("\n")[0])
     parser.add_argument("--manifest", type=Path, help="n2-manifest.json of aws-neuron/aws-neuron-sdk")
     parser.add_argument("--changelog", type=Path, help="CHANGELOG.md of awslabs/amazon-eks-ami")
     parser.add_argument("--slurm", type=Path, metavar="CLONE", help="git clone of SchedMD/slurm")
+    parser.add_argument("--charts", type=Path, metavar="FOLDER", help="values of charts, NAME-VERSION.yaml")
     parser.add_argument("--data", type=Path, default=Path(__file__).parent / "data", help="folder to write to")
     given = parser.parse_args(arguments)
-    if not (given.manifest or given.changelog or given.slurm):
-        parser.error("give --manifest, --changelog, --slurm or several of them")
+    if not (given.manifest or given.changelog or given.slurm or given.charts):
+        parser.error("give --manifest, --changelog, --slurm, --charts or several of them")
     try:
         if given.manifest:
             text = manifest_table(json.loads(given.manifest.read_text("utf-8")))
@@ -210,6 +260,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             (given.data / "amis.yaml").write_text(changelog_table(given.changelog.read_text("utf-8")), "utf-8")
         if given.slurm:
             (given.data / "slurm.yaml").write_text(slurm_table(given.slurm), "utf-8")
+        if given.charts:
+            (given.data / "charts.yaml").write_text(charts_table(given.charts), "utf-8")
     except (OSError, KeyError, ValueError, StopIteration, subprocess.CalledProcessError) as e:
         sys.exit(f"refresh: a source file cannot be read or has an unexpected form: {type(e).__name__}: {e}")
 

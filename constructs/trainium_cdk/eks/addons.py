@@ -15,7 +15,7 @@ from trainium_cdk._cdk.names import camel
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.retention import RETENTION, days_of
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.eks import Addon
+from trainium_cdk.catalog.eks import Addon, PodAddresses
 from trainium_cdk.eks.identities import PodRole, file_system_statements, observability_statements
 from trainium_cdk.eks.view import AnyCluster, install_once, view_of
 from trainium_cdk.settings import Environment
@@ -133,7 +133,8 @@ class TrnAddons(Construct):
         self._hosts.add(*nodes)
 
     def _add(self, name: str, addon: Addon) -> eks.CfnAddon:
-        values, association = self._configuration(name), eks.CfnAddon.PodIdentityAssociationProperty
+        values = addon_values(name, self._addresses, metrics=self._metrics)
+        association = eks.CfnAddon.PodIdentityAssociationProperty
         account = addon.service_account
         return eks.CfnAddon(
             self,
@@ -149,18 +150,6 @@ class TrnAddons(Construct):
             if account
             else None,
         )
-
-    def _configuration(self, name: str) -> dict[str, Any] | None:
-        if name == _CNI:
-            # without enableNetworkPolicy, network policies are not enforced
-            return {
-                "env": {
-                    "MINIMUM_IP_TARGET": str(self._addresses.minimum),
-                    "WARM_IP_TARGET": str(self._addresses.warm),
-                },
-                "enableNetworkPolicy": "true",
-            }
-        return observability_values(metrics=self._metrics) if name == OBSERVABILITY else None
 
     def _role(self, name: str, addon: Addon) -> PodRole:
         stack, kind = Stack.of(self), addon.file_system
@@ -195,6 +184,17 @@ def log_groups(cluster: str, *, metrics: bool) -> dict[str, str]:
     """The names of the log groups that the observability add-on writes to, by their last part."""
     kinds = LOGS + (METRICS if metrics else ())
     return {kind: f"/aws/containerinsights/{cluster}/{kind}" for kind in kinds}
+
+
+def addon_values(name: str, addresses: PodAddresses, *, metrics: bool) -> dict[str, Any] | None:
+    """What is configured in an add-on, with Container Insights if `metrics`; None where it gets nothing."""
+    if name == _CNI:
+        # without enableNetworkPolicy, network policies are not enforced
+        return {
+            "env": {"MINIMUM_IP_TARGET": str(addresses.minimum), "WARM_IP_TARGET": str(addresses.warm)},
+            "enableNetworkPolicy": "true",
+        }
+    return observability_values(metrics=metrics) if name == OBSERVABILITY else None
 
 
 def observability_values(*, metrics: bool) -> dict[str, Any]:

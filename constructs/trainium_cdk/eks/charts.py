@@ -6,9 +6,11 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainium_cdk.catalog.charts import check_values
 from trainium_cdk.catalog.eks import Chart
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.kueue import configuration
+from trainium_cdk.errors import RequirementError
 
 DETECTOR_NAMESPACE = "neuron-healthcheck-system"
 """Namespace of the Neuron chart's node problem detector."""
@@ -62,7 +64,11 @@ class Release:
 
 
 def releases(wanted: Installation) -> tuple[Release, ...]:
-    """The charts, in the order in which they are installed."""
+    """The charts, in the order in which they are installed.
+
+    Raises:
+        RequirementError: a chart does not have a value that it would get. Helm would ignore it.
+    """
     values = {"neuron": _neuron, "efa": _efa, "jobset": _jobset, "kueue": _kueue, "volcano": _volcano}
     return tuple(_release(wanted, name, chart, values[name](wanted)) for name, chart in wanted.charts.items())
 
@@ -71,6 +77,8 @@ def _release(wanted: Installation, name: str, chart: Chart, values: dict[str, An
     for place, image in chart.images.items():
         if (mirrored := wanted.mirror.image(image)) != image:
             _put(values, place.split("."), mirrored)
+    if wrong := check_values(name, chart.version, values):
+        raise RequirementError(f"{name}: {wrong.name}: {wrong.reason}", wrong.fix)
     if chart.repository:
         where, what = chart.repository, chart.chart
     else:
@@ -93,8 +101,7 @@ def _neuron(wanted: Installation) -> dict[str, Any]:
         "scheduler": {"enabled": plugins.neuron_scheduler},
         "npd": {
             "enabled": plugins.node_problem_detector,
-            "namespaceOverride": DETECTOR_NAMESPACE,
-            "namespace": {"create": False},  # created before the chart: not every release of the chart creates it
+            "namespaceOverride": DETECTOR_NAMESPACE,  # created before the chart, which does not create it
             "serviceAccount": {"create": True, "name": DETECTOR_ACCOUNT},
             "nodeRecovery": {"enabled": plugins.node_recovery},
         },

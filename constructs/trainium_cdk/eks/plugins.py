@@ -96,6 +96,7 @@ class TrnPlugins(Construct):
     Raises:
         ValueError: the cluster has no kubectl provider or role, has IPv6 pods, or has a `TrnPlugins` already; or two node groups have
             one name.
+        RequirementError: a chart of `catalog` has its image at a value that the chart's recorded version lacks.
     """
 
     role: iam.Role
