@@ -25,3 +25,20 @@ def test_kept_data_is_named_with_its_risk() -> None:
     assert "SCRATCH_2 is not replicated" in warned.reason
     assert (notice.level, notice.dotted) == ("info", "on_destroy")
     assert "leaves EFS, FSx for Lustre and the bucket and the logs" in notice.reason
+
+
+def test_settings_of_scaling_need_the_autoscaler() -> None:
+    """Each is named, beside what the missing autoscaler means; following the advice removes all of them."""
+    text = "eks: {plugins: {autoscaler: %s}, scaling: {idle_minutes: 5, capacity_minutes: 5, start_minutes: 5, retry_minutes: 5, reserve: false}}"
+    found = [p for p in checks.require(settings.parse(text % "false")) if "it has no effect" in p.reason]
+    names = ["idle_minutes", "capacity_minutes", "start_minutes", "retry_minutes", "reserve"]
+    assert [p.dotted for p in found] == [f"eks.scaling.{name}" for name in names]
+    assert {p.fix for p in found} == {"remove it, or write eks.plugins.autoscaler: true"}
+    assert checks.require(settings.parse(text % "true")) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["bootstrap: {pip_packages: [tomli]}", "pcluster: {}\neks: {}\nobservability: {log_days: 30}"]
+)
+def test_what_one_of_several_engines_uses_has_an_effect(text: str) -> None:
+    assert [p for p in checks.require(settings.parse(text)) if "no effect" in p.reason] == []

@@ -17,7 +17,19 @@ from dataclasses import replace
 from functools import cache
 
 from trainium_cdk import engines
-from trainium_cdk.checks import addresses, alarms, capacity, encryption, network, neuron, nodes, peering, storage, zones
+from trainium_cdk.checks import (
+    addresses,
+    alarms,
+    capacity,
+    effects,
+    encryption,
+    network,
+    neuron,
+    nodes,
+    peering,
+    storage,
+    zones,
+)
 from trainium_cdk.checks.rule import Rule
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.problems import errors
@@ -36,6 +48,7 @@ COMMON: tuple[Rule, ...] = (
     *storage.RULES,
     *encryption.RULES,
     *alarms.RULES,
+    *effects.RULES,
 )
 
 

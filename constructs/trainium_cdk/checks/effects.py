@@ -1,0 +1,193 @@
+"""Settings without an effect: what they describe is not there, because of another setting. The cluster would differ from what was asked
+for, or a later reader would believe that it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from trainium_cdk.checks.rule import Rules, info, listed, queues, warning
+from trainium_cdk.problems import KeyPath
+from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.settings.base import Settings
+from trainium_cdk.settings.inventory import inventory
+
+RULES = Rules()
+
+
+class Idle(NamedTuple):
+    """Settings of one section that have no effect in some environments.
+
+    Attributes:
+        at: the section.
+        keys: its settings.
+        when: whether they have no effect in an environment.
+        why: the reason, which follows "it has no effect: ".
+        fix: what to write, beside "remove it".
+        engine: whose stacks alone it concerns. Default: that of the section, else all.
+    """
+
+    at: KeyPath
+    keys: tuple[str, ...]
+    when: Callable[[Environment], bool]
+    why: str
+    fix: str = ""
+    engine: str | None = None
+
+
+def _without_slurm(env: Environment) -> bool:
+    return not env.slurm_sections.keys() & set(env.engines)
+
+
+def _nothing_on_demand(env: Environment) -> bool:
+    return all(group.capacity_type != "on-demand" or group.reservation for group in env.eks.node_groups)
+
+
+IDLE = (
+    Idle(
+        ("registry",),
+        ("keep_images", "immutable_tags"),
+        lambda env: not env.registry.enabled,
+        "no registry is created",
+        "write registry.enabled: true",
+    ),
+    Idle(
+        ("network",),
+        ("flow_log_days",),
+        lambda env: not env.network.flow_logs and not env.network.existing,
+        "the VPC's traffic is not recorded",
+        "write network.flow_logs: true",
+    ),
+    Idle(
+        ("observability",),
+        ("log_days",),
+        _without_slurm,
+        "only nodes of Slurm write such lines",
+        "for the logs of EKS set eks.log_days or eks.observability.log_days",
+        "eks",
+    ),
+    Idle(
+        ("bootstrap",),
+        ("venv",),
+        _without_slurm,
+        "jobs on EKS run in an image, without a virtual environment of the nodes",
+        engine="eks",
+    ),
+    Idle(
+        ("bootstrap",),
+        ("pip_packages",),
+        _without_slurm,
+        "nodes on EKS have no virtual environment",
+        "build an image with the packages (trn image build), or name them in each job",
+        "eks",
+    ),
+    Idle(
+        ("bootstrap",),
+        ("scripts",),
+        _without_slurm,
+        "only nodes of Slurm run them",
+        "use eks.node_groups[].user_data",
+        "eks",
+    ),
+    Idle(
+        ("eks", "scaling"),
+        ("idle_minutes", "capacity_minutes", "start_minutes", "retry_minutes", "reserve"),
+        lambda env: not env.eks.plugins.autoscaler,
+        "without eks.plugins.autoscaler no nodes are started or stopped for jobs",
+        "write eks.plugins.autoscaler: true",
+    ),
+    Idle(
+        ("eks", "scaling"),
+        ("reserve",),
+        lambda env: env.eks.plugins.autoscaler and _nothing_on_demand(env),
+        "no node group starts nodes on demand",
+    ),
+    Idle(
+        ("eks",),
+        ("ami_release",),
+        lambda env: env.eks.has_own_images,
+        "every node group has a custom_ami",
+        "remove a custom_ami",
+    ),
+)
+
+
+@RULES.add
+def settings_describe_what_is_there(env: Environment) -> Iterator[Problem]:
+    for idle in IDLE:
+        section = _section(env, idle.at)
+        if section is None or not idle.when(env):
+            continue
+        for key in idle.keys:  # the default may be written anywhere
+            if getattr(section, key) != type(section).model_fields[key].default:
+                yield _no_effect((*idle.at, key), idle.why, idle.fix, engine=idle.engine)
+
+
+@RULES.add
+def mirrors_are_of_what_is_installed(env: Environment) -> Iterator[Problem]:
+    mirror, installed = env.eks.mirror, env.eks_charts
+    asks = {"volcano": "write eks.plugins.volcano: true", "efa": "use a node group with EFA"}
+    for name in mirror.charts:
+        if name not in installed:
+            yield _no_effect(("eks", "mirror", "charts", name), "this chart is not installed", asks.get(name, ""))
+    if env.bootstrap.neuron_release not in (None, *env.catalog.releases):
+        return  # another rule reports it
+    names = [image for chart in installed.values() for image in chart.images.values()]
+    names += [env.catalog.eks.shell_image, env.release.container or ""]
+    hosts = sorted({name.partition("/")[0] for name in names if name})
+    for prefix, address in mirror.images.items():
+        used = any(f"{name}/".startswith(f"{prefix}/") or name.startswith(f"{prefix}:") for name in names)
+        if not used and ".dkr.ecr." not in address:  # jobs may pull their own images from a cache in ECR that is named
+            why = f"the stack pulls no image whose name begins with it, only images of {listed(hosts)}"
+            yield _no_effect(("eks", "mirror", "images", prefix), why)
+
+
+@RULES.add
+def addon_versions_are_of_what_is_installed(env: Environment) -> Iterator[Problem]:
+    known, installed = env.catalog.eks.addons, env.eks_addons
+    asks = {
+        "efs": "set storage.efs",
+        "fsx": "set storage.fsx",
+        "eks-node-monitoring-agent": "write eks.plugins.node_monitoring: true",
+        "amazon-cloudwatch-observability": "write eks.observability: {}",
+    }
+    for name in env.eks.addon_versions:
+        if name in known and name not in installed:
+            fix = asks.get(known[name].file_system or name, "")
+            yield _no_effect(("eks", "addon_versions", name), "this add-on is not installed", fix)
+
+
+@RULES.add
+def disks_are_there(env: Environment) -> Iterator[Problem]:
+    """Of the types in the catalogue's data all have disks, but not all that a user adds."""
+    catalog = env.catalog.instances
+    why = "its instance types have no NVMe disks"
+    for at, queue in queues(env):
+        kinds = [catalog[r.instance_type] for r in queue.compute_resources if r.instance_type in catalog]
+        given = "local_storage_dir" in queue.model_fields_set and queue.local_storage_dir
+        if given and kinds and not any(kind.nvme.count for kind in kinds):
+            yield _no_effect((*at, "local_storage_dir"), why)
+
+
+@RULES.add
+def each_zone_has_a_nat_gateway(env: Environment) -> Iterator[Problem]:
+    network = env.network
+    if network.existing or network.nat != "per-zone":
+        return
+    for engine in env.engines:
+        zones = inventory(env, engine).zone_ids
+        if len(zones) == 1:
+            why = f"the network has one zone, {zones[0]}, and so one NAT gateway, as with nat: one"
+            fix = "list several zones in network.zone_ids, or write nat: one"
+            yield info(("network", "nat"), f"it has no effect: {why}", fix, engine=engine)
+
+
+def _section(env: Environment, at: KeyPath) -> Settings | None:
+    found = env
+    for name in at:
+        found = getattr(found, str(name))
+    return found
+
+
+def _no_effect(at: KeyPath, why: str, fix: str = "", *, engine: str | None = None) -> Problem:
+    return warning(at, f"it has no effect: {why}", f"remove it, or {fix}" if fix else "remove it", engine=engine)
