@@ -152,7 +152,7 @@ def test_principals_that_may_use_the_key(made: dict[str, Any]) -> None:
         ({**logs, "context": {group: f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/eks/x"}}, True),
         ({**logs, "context": {group: f"arn:aws:logs:{REGION}:999999999999:log-group:/aws/eks/x"}}, False),
         ({**logs, "service": "sns.amazonaws.com"}, False),
-        ({**role, "context": {"kms:GrantIsForAWSResource": "true"}}, eks),
+        ({**role, "context": {"kms:GrantIsForAWSResource": "true"}}, True),
         ({**role, "context": {"kms:GrantIsForAWSResource": "false"}}, False),
         (
             {

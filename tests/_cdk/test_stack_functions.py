@@ -32,7 +32,7 @@ def functions(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_every_function_is_strict(made: dict[str, Any]) -> None:
     [queue] = [name for name, r in made["Resources"].items() if r["Type"] == "AWS::SQS::Queue"]
     kubernetes = any(r["Type"] == "AWS::EKS::Cluster" for r in made["Resources"].values())
-    assert len(functions(made)) == (4 if kubernetes else 1)
+    assert len(functions(made)) == (5 if kubernetes else 1)
     for name, resource in functions(made).items():
         properties = resource["Properties"]
         assert properties["DeadLetterConfig"] == {"TargetArn": {"Fn::GetAtt": [queue, "Arn"]}}, name
@@ -84,4 +84,4 @@ def test_no_policy_is_inline(engine: str) -> None:
 def test_functions_of_the_deployment_share_a_log_group(engine: str) -> None:
     """Of the deployment and, on Kubernetes, of the scaler, which users read."""
     groups = {r["Properties"]["LoggingConfig"]["LogGroup"]["Ref"] for r in functions(DEFAULTS[engine]()).values()}
-    assert sorted(name[:-8] for name in groups) == (["ScalerLogs"] if engine == "eks" else []) + ["TrnDeploymentLogs"]
+    assert sorted(name[:-8] for name in groups) == (["PluginsObjectsLogs", "ScalerLogs"] if engine == "eks" else []) + ["TrnDeploymentLogs"]
