@@ -210,7 +210,7 @@ def export(engine: str, keys: Keys, values: Mapping[str, str], fleets: Sequence[
     found = {
         key: (values[name] or _NONE, text)
         for key, (name, text) in keys.items()
-        if values[name] or name not in _OPTIONAL
+        if values.get(name) or name not in _OPTIONAL
     }
     found[CONTRACT_KEY] = (CONTRACT, "Version of the outputs that the command trn reads")
     found["TrnEngine"] = (engine, "What schedules jobs: slurm (ParallelCluster), pcs (AWS PCS) or eks (Kubernetes)")

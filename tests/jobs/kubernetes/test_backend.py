@@ -76,17 +76,15 @@ def test_the_list_shows_the_order_of_the_queue(backend: KubernetesBackend, runni
     assert until(lambda: backend.status(first).state == "RUNNING")
     rows = until(lambda: (now := shown(backend, first, large, small)) and now[-1][2].startswith("position 2") and now)
     assert [row[:2] for row in rows] == [(first, "RUNNING"), (large, "PENDING"), (small, "PENDING")]
-    assert rows[1][2].startswith(
-        "position 1 in its queue: couldn't assign flavors to pod set train: insufficient unused"
-    )
+    assert rows[1][2].startswith("position 1 in its queue: it lacks 1 node of trn; nodes of trn in use: ")
     urgent = backend.submit(script(b"sleep 3600", cache="urgent", priority="high"), "fourth").id
     assert until(lambda: backend.status(urgent).state == "RUNNING")
     rows = until(
         lambda: (now := shown(backend, first, large, small, urgent)) and now[1][2].startswith("position 1") and now
     )
     assert [row[0] for row in rows] == [urgent, first, large, small]
-    why = "position 1 in its queue: Preempted to accommodate a workload due to prioritization in the ClusterQueue"
-    assert rows[1][2] == why
+    assert f"nodes of trn in use: {urgent} 2" in rows[1][2]
+    assert rows[1][2].endswith(", which has a higher priority")
     assert {job.id for job in backend.active()} >= {urgent, first, large, small}
     for id in (urgent, large):
         assert backend.cancel(id).state == "CANCELLED"
