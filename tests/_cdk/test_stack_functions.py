@@ -84,4 +84,6 @@ def test_no_policy_is_inline(engine: str) -> None:
 def test_functions_of_the_deployment_share_a_log_group(engine: str) -> None:
     """Of the deployment and, on Kubernetes, of the scaler, which users read."""
     groups = {r["Properties"]["LoggingConfig"]["LogGroup"]["Ref"] for r in functions(DEFAULTS[engine]()).values()}
-    assert sorted(name[:-8] for name in groups) == (["PluginsObjectsLogs", "ScalerLogs"] if engine == "eks" else []) + ["TrnDeploymentLogs"]
+    assert sorted(name[:-8] for name in groups) == (["PluginsObjectsLogs", "ScalerLogs"] if engine == "eks" else []) + [
+        "TrnDeploymentLogs"
+    ]

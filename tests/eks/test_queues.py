@@ -212,7 +212,9 @@ def test_a_teams_own_node_is_its_first_jobs_and_a_higher_priority_goes_before_it
     assert _until(lambda: bool(workload(api, "small", "speech")))
     large = "it lacks 2 nodes of trn"
     assert _until(
-        lambda: told(api, "large", "speech") == f"position 1 in its queue: {large}; nodes of trn in use: namespace vision 3"
+        lambda: (
+            told(api, "large", "speech") == f"position 1 in its queue: {large}; nodes of trn in use: namespace vision 3"
+        )
     ), told(api, "large", "speech")
     assert (
         told(api, "small", "speech")

@@ -61,7 +61,9 @@ def test_a_job_larger_than_the_fleet_waits_and_reports_why(backend: KubernetesBa
         return now.stages[0].reason
 
     assert until(lambda: "set aside" in reason()), reason()
-    assert reason().startswith("set aside, as it can never start: it asks for 3 nodes of trn, and its queue has at most 2 nodes.")
+    assert reason().startswith(
+        "set aside, as it can never start: it asks for 3 nodes of trn, and its queue has at most 2 nodes."
+    )
     cancelled = backend.cancel(sent.id)
     assert (cancelled.state, cancelled.done, cancelled.ok) == ("CANCELLED", True, False)
 
