@@ -35,8 +35,17 @@ def pod(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+NOW = dt.datetime.now(dt.UTC)
+
+
+@pytest.fixture(autouse=True)
+def _now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The events of the tables are made when this file is loaded, and a test may run much later."""
+    monkeypatch.setattr(look, "time", SimpleNamespace(time=NOW.timestamp))
+
+
 def ago(seconds: float) -> str:
-    return f"{dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{NOW - dt.timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def event(
