@@ -199,7 +199,7 @@ def test_every_region(cost: Run) -> None:
         "ap-south-1: 12 of 12 prices are not the Price List's; with this region, `trn cost --live` names them"
         in printed
     )
-    assert lines["us-west-2"] == ["0.3624", "43.6640", ""]
+    assert lines["us-west-2"] == ["0.4224", "43.7840", ""]
     assert lines["ap-south-1"][1:] == ["unknown", "1 of 10 prices are unknown"]  # that of the nodes
     quotes = {
         r: one["quotes"] for r, one in json.loads("\n".join(cost(*EKS, "--regions", "--json")[1]))["regions"].items()
