@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import base64
 import contextvars
+import functools
+import http.server
 import json
 import os
 import secrets
@@ -184,10 +186,34 @@ def _forget_security_group(cluster: dict[str, Any]) -> None:
 
 def _show(cluster: dict[str, Any]) -> None:
     found = hook(cluster["name"])
-    if found is not None:
-        cluster["endpoint"] = found["endpoint"]
-        cluster["certificateAuthority"] = {"data": found["ca"]}
-        cluster["_auth_token"] = found["secret"]
+    if found is None:
+        cluster["endpoint"], cluster["certificateAuthority"] = _without_objects(), {"data": ""}
+        return
+    cluster["endpoint"] = found["endpoint"]
+    cluster["certificateAuthority"] = {"data": found["ca"]}
+    cluster["_auth_token"] = found["secret"]
+
+
+class _WithoutObjects(http.server.BaseHTTPRequestHandler):
+    """The API of a cluster without an API server: it has no objects, as the shims of kubectl and helm only record what they are given."""
+
+    def do_GET(self) -> None:
+        body = json.dumps({"items": [], "metadata": {}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@functools.cache
+def _without_objects() -> str:
+    """Its address, on this machine. It ends with the local AWS."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _WithoutObjects)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}"
 
 
 def _namespaces(found: Hook) -> list[dict[str, Any]]:

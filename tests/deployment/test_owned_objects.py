@@ -46,8 +46,7 @@ def test_a_deletion_removes_nothing() -> None:
     assert function.calls == []
 
 
-def test_a_failure_is_told_and_does_not_fail_the_deployment() -> None:
-    """The function tries again each hour."""
+def test_a_failure_fails_the_deployment() -> None:
     function = Lambda({"errorMessage": "no route to host"}, failed=True)
-    response = respond(Request("Update", "stack", WANTED, "objects"), lambda *_, **__: function)
-    assert response.attributes["Stays"].endswith("are tried again each hour: no route to host")
+    with pytest.raises(RuntimeError, match="no route to host"):
+        respond(Request("Update", "stack", WANTED, "objects"), lambda *_, **__: function)

@@ -28,14 +28,7 @@ from trainium_cdk import settings
 
 ALL = os.environ.get("FAULTS") == "all"
 REASON = "no such luck (injected)"
-HEAVY = {
-    "Custom::PclusterCluster",
-    "Custom::AWSCDK-EKS-HelmChart",
-    "Custom::AWSCDK-EKS-KubernetesResource",
-    "Custom::TrnOwnedObjects",
-}
-AFTER_ALL = {"Custom::TrnOwnedObjects"}
-"""It asks an API server, which is not there: tests/eks/test_leaving.py has its scenes."""
+HEAVY = {"Custom::PclusterCluster", "Custom::AWSCDK-EKS-HelmChart", "Custom::AWSCDK-EKS-KubernetesResource"}
 SHORT = {
     "AWS::EC2::NatGateway",
     "AWS::EKS::Nodegroup",
@@ -148,7 +141,7 @@ def environment(around: dict[str, str]) -> dict[str, Any]:
 
 def cases(but: Collection[str] = ()) -> Iterator[Any]:
     for which, kinds in (("slurm", SLURM), ("eks", EKS if ALL else ONLY_EKS), ("pcs", PCS if ALL else ONLY_PCS)):
-        for kind in sorted(set(kinds) - set(but) - AFTER_ALL):
+        for kind in sorted(set(kinds) - set(but)):
             marks = () if kind in SHORT else pytest.mark.sweep
             yield pytest.param(which, kind, id=f"{which}-{kind}", marks=marks)
 

@@ -23,7 +23,11 @@ _LONGEST = 2000
 
 
 def respond(request: Request, client: Client) -> Response:
-    """Physical id: constant. A function that fails does not fail the deployment: it tries again each hour."""
+    """Physical id: constant.
+
+    Raises:
+        RuntimeError: the function failed.
+    """
     id = request.physical_id or "objects"
     if request.delete:
         return Response(id, {})
@@ -32,6 +36,5 @@ def respond(request: Request, client: Client) -> Response:
     answer = client("lambda", config=_ONCE).invoke(FunctionName=wanted["Function"], Payload=payload)
     done: dict[str, Any] = json.loads(answer["Payload"].read())
     if "FunctionError" in answer:
-        stays = f"objects that left could not be removed, and are tried again each hour: {done.get('errorMessage', '')}"
-        return Response(id, {"Stays": stays[:_LONGEST]})
+        raise RuntimeError(f"objects that left could not be removed: {done.get('errorMessage', '')}")
     return Response(id, {"Stays": "; ".join(done["stays"])[:_LONGEST] or "-"})
