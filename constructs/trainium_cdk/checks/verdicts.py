@@ -112,13 +112,15 @@ _SEVERAL_SUBNETS = works(
 
 
 def any_subnets(given: Given) -> Iterator[Problem]:
-    several = isinstance(given.value, list | tuple) and len(given.value) > 1
-    return (_SEVERAL_SUBNETS if several else SUBNET)(given)
+    return (_SEVERAL_SUBNETS if _several(given.value) else SUBNET)(given)
+
+
+def _several(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 1
 
 
 def queue_subnets(given: Given) -> Iterator[Problem]:
-    env, many = given.environment, isinstance(given.value, list | tuple) and len(given.value) > 1
-    if many and _uses_efa(env, given.queue):
+    if _several(given.value) and _uses_efa(given.environment, given.queue):
         yield from cannot(
             "EFA does not cross subnets, and these nodes use it",
             "make a queue for each zone: pcluster.queues[].zone_id",

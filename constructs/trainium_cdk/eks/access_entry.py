@@ -62,3 +62,15 @@ def access_entry(
             )
         ],
     )
+
+
+def entry_of_function(scope: Construct, *, cluster_name: str, role: AnyRole, group: str) -> eks.CfnAccessEntry:
+    """For a function with permissions of one Kubernetes group alone, which the plug-ins bind."""
+    return _Entry(
+        scope,
+        "Access",
+        cluster_name=cluster_name,
+        principal_arn=role.role_arn,
+        type="STANDARD",
+        kubernetes_groups=[group],
+    )

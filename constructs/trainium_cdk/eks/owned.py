@@ -7,7 +7,6 @@ from pathlib import Path
 
 from aws_cdk import Annotations, CustomResource, Duration, IgnoreMode
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as functions
@@ -17,6 +16,7 @@ from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.functions import function_role, log_group
 from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.eks.access import OBJECTS
+from trainium_cdk.eks.access_entry import entry_of_function
 from trainium_cdk.eks.installation import Manifest
 from trainium_cdk.eks.scaler import leaving
 from trainium_cdk.eks.view import AnyCluster, ClusterView, client_group, refuse_config_map
@@ -123,14 +123,7 @@ class OwnedObjects(Construct):
             security_groups=[view.clients or client_group(self, view)],
             environment={"CLUSTER": view.name, "OWNER": owner},
         )
-        entry = eks.CfnAccessEntry(
-            self,
-            "Access",
-            cluster_name=view.reference,
-            principal_arn=role.role_arn,
-            type="STANDARD",
-            kubernetes_groups=[OBJECTS],
-        )
+        entry = entry_of_function(self, cluster_name=view.reference, role=role, group=OBJECTS)
         arn = self.function.function_arn
         permissions = permissions_of(self, _KIND).add(self, lambda: [allow(arn, "lambda:InvokeFunction")])
         self.resource: CustomResource = custom_resource(

@@ -12,7 +12,6 @@ from aws_cdk import Duration, IgnoreMode, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
@@ -24,6 +23,7 @@ from trainium_cdk._cdk.functions import function_role, log_group
 from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import SCALER
+from trainium_cdk.eks.access_entry import entry_of_function
 from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
 from trainium_cdk.eks.scaler.look import CLUSTER
 from trainium_cdk.eks.view import AnyCluster, ClusterView, client_group, refuse_config_map, view_of
@@ -122,14 +122,7 @@ class TrnScaler(Construct):
         }
         role = self._function(view, vpc_subnets, settings, node_groups)
         self._alarm(view, alarm_topic)
-        entry = eks.CfnAccessEntry(
-            self,
-            "Access",
-            cluster_name=view.reference,
-            principal_arn=role.role_arn,
-            type="STANDARD",
-            kubernetes_groups=[SCALER],
-        )
+        entry = entry_of_function(self, cluster_name=view.reference, role=role, group=SCALER)
         self._rule.node.add_dependency(entry, plugins.ready)
 
     @classmethod

@@ -52,11 +52,7 @@ class Kubernetes:
         Raises:
             OSError: the API refused it or cannot be reached.
         """
-        try:
-            self._call("PATCH", path, body)
-        except urllib.error.HTTPError as error:
-            if error.code not in (404, 409):
-                raise OSError(f"PATCH {path}: HTTP {error.code}: {error.read(1000).decode(errors='replace')}") from None
+        self._change("PATCH", path, body, 404, 409)
 
     def create(self, path: str, body: dict[str, Any]) -> None:
         """Create an object below a path, unless there is one with its name.
@@ -64,11 +60,7 @@ class Kubernetes:
         Raises:
             OSError: the API refused it or cannot be reached.
         """
-        try:
-            self._call("POST", path, body)
-        except urllib.error.HTTPError as error:
-            if error.code != 409:
-                raise OSError(f"POST {path}: HTTP {error.code}: {error.read(1000).decode(errors='replace')}") from None
+        self._change("POST", path, body, 409)
 
     def get(self, path: str) -> dict[str, Any] | None:
         """One object; None if it does not exist."""
@@ -86,12 +78,16 @@ class Kubernetes:
             OSError: the API refused it or cannot be reached.
         """
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        self._change("DELETE", path, body, 404, 409)
+
+    def _change(self, method: str, path: str, body: dict[str, Any], *expected: int) -> None:
+        """`expected`: codes that are no error."""
         try:
-            self._call("DELETE", path, body)
+            self._call(method, path, body)
         except urllib.error.HTTPError as error:
-            if error.code not in (404, 409):
+            if error.code not in expected:
                 raise OSError(
-                    f"DELETE {path}: HTTP {error.code}: {error.read(1000).decode(errors='replace')}"
+                    f"{method} {path}: HTTP {error.code}: {error.read(1000).decode(errors='replace')}"
                 ) from None
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
