@@ -11,7 +11,7 @@ import pytest
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import backend, slurm  # noqa: F401  fixtures
-from trainium_cdk.cli import launching
+from trainium_cdk.cli import launch
 from trainium_cdk.cli.app import app
 from trainium_cdk.errors import JobError, SubmitError, TransportError, UpdateError
 from trainium_cdk.jobs import Script, SlurmBackend
@@ -61,10 +61,10 @@ def run(*arguments: str) -> int:
 def ended(backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:  # noqa: F811
     """The cluster is that Slurm; other commands than `submit` are only recorded."""
     calls: list[tuple[str, ...]] = []
-    real = launching.trn
+    real = launch._trn
     monkeypatch.setattr(import_module("trainium_cdk.jobs.connect"), "connect", lambda *_, **__: backend)
     monkeypatch.setattr("trainium_cdk.cli.options.deployed", lambda *_: backend.cluster)
-    monkeypatch.setattr(launching, "trn", lambda *a: real(*a) if a[0] == "submit" else calls.append(a) or 0)
+    monkeypatch.setattr(launch, "_trn", lambda *a: real(*a) if a[0] == "submit" else calls.append(a) or 0)
     return calls
 
 
@@ -98,7 +98,7 @@ def test_a_cluster_with_other_jobs_stays(
 ) -> None:
     monkeypatch.setattr("trainium_cdk.operations.updates.live.deployed", lambda *_: {})
     # that cluster itself checks the job; the one that the file describes has no jobs, for --after and --resume-from
-    monkeypatch.setattr(launching, "dry_run", lambda *_: pytest.fail("it is deployed"))
+    monkeypatch.setattr("trainium_cdk.cli.submit._dry_run", lambda *_, **__: pytest.fail("it is deployed"))
     (folder / "long.sh").write_text("sleep 600\n")
     other = backend.submit(Script.from_file(folder / "long.sh"))
     try:
@@ -120,7 +120,7 @@ def test_the_same_command_goes_on_after_a_deployment_that_it_left(
 ) -> None:
     """As it says when Ctrl-C ends it."""
     left = states(monkeypatch, "CREATE_IN_PROGRESS", "CREATE_IN_PROGRESS", "CREATE_COMPLETE")
-    monkeypatch.setattr(launching.time, "sleep", lambda _: None)
+    monkeypatch.setattr(launch.time, "sleep", lambda _: None)
     monkeypatch.setattr(
         "trainium_cdk.operations.updates.live.deployed", lambda *_: {} if left == ["CREATE_COMPLETE"] else 1 / 0
     )
@@ -184,8 +184,8 @@ def test_a_cluster_with_jobs_of_another_team_stays(
     calls: list[tuple[str, ...]] = []
     monkeypatch.setattr(import_module("trainium_cdk.jobs.connect"), "connect", connect)
     monkeypatch.setattr("trainium_cdk.cli.options.deployed", lambda *_: cluster)
-    monkeypatch.setattr(launching, "trn", lambda *a: calls.append(a) or 0)
-    assert launching.finish("S", Path("env.yaml"), "us-east-1", remove=True) == 0
+    monkeypatch.setattr(launch, "_trn", lambda *a: calls.append(a) or 0)
+    assert launch._finish("S", Path("env.yaml"), "us-east-1", remove=True) == 0
     assert told in capfd.readouterr().err
     assert calls == ([] if told else [("destroy", "S", "--env", "env.yaml", "--yes")])
 

@@ -101,7 +101,7 @@ def test_a_controller_that_stays_away_is_reported(
 
 
 def test_nodes_are_not_without_a_job_where_the_queue_is_not_told(slurm: LocalSlurm, job: str, tmp_path: Path) -> None:
-    """A launch with --failover would take the job for ended, and start it in another environment, too."""
+    """`trn nodes` would show them as idle."""
     fails_once = f"if [ ! -e {tmp_path}/failed ]; then : > {tmp_path}/failed; {AWAY}; fi"
     for ask in (SlurmBackend.nodes, lambda jobs: jobs.whole().nodes):
         (tmp_path / "failed").unlink(missing_ok=True)

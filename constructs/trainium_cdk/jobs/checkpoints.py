@@ -13,12 +13,7 @@ from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import arrays, quote, shell
 
 if TYPE_CHECKING:
-    from trainium_cdk.jobs.models import Checkpoints, Plan, Template
-
-DESCRIPTION = "trn-checkpoints"
-"""File beside a job's checkpoints, with what another job must have in common with it."""
-NEWEST = "trn-newest "
-"""What comes before the path that `search` prints."""
+    from trainium_cdk.jobs.models import Plan, Template
 
 _SAY = "say() { printf 'trn: %s\\n' \"$*\"; }\n"
 
@@ -96,21 +91,6 @@ def problem(plan: Plan, record: Mapping[str, Any]) -> str:
                 "cannot be read. Submit it with the same"
             )
     return ""
-
-
-def search(made: Checkpoints, directory: str) -> str:
-    """A script that prints the checkpoint that another job would go on from, in a line that begins with `NEWEST`; nothing if there is none."""
-    functions = shell.read("checkpoints.sh", "resume.sh").decode()
-    words = quote.words([directory]), quote.shared(directory), quote.words([made.place, made.newest, ""])
-    shown = f'printf \'{NEWEST}%s\\n\' "${{newest#"${{TRN_SHARED_ROOT:-}}"}}"'
-    return (
-        f"{_SAY}die() {{ exit 1; }}\n{functions}\nif (source_of {' '.join(words)}; {shown}) 2> /dev/null; then :; fi\n"
-    )
-
-
-def described(directory: str) -> str:
-    """A script that prints something if the checkpoints of a directory are described."""
-    return f"if [ -e {quote.shared(f'{directory}/{DESCRIPTION}')} ]; then echo yes; fi"
 
 
 def description(plan: Plan) -> list[str]:

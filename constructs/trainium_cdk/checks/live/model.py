@@ -176,21 +176,6 @@ class Target:
         return Subject(what, self.where(key) if key else "")
 
 
-@dataclass(frozen=True)
-class OfQueue(Target):
-    """The nodes of one queue alone.
-
-    Attributes:
-        queue: of Slurm, or a node group.
-    """
-
-    queue: str = ""
-
-    @property
-    def nodes(self) -> tuple[KnownNodes, ...]:
-        return tuple(nodes for nodes in super().nodes if nodes.queue.name == self.queue)
-
-
 Found = Iterator[Finding]
 
 
