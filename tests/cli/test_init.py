@@ -118,8 +118,6 @@ def test_the_next_command_can_be_copied(
     run("my file.yaml")
     assert "Next: trn preflight TrnPclusterStack; cdk deploy TrnPclusterStack\n" in capsys.readouterr().err
     assert "# Check it: trn validate 'my file.yaml'." in Path("my file.yaml").read_text()
-    run("--from", "my file.yaml", "--region", "ap-south-2")
-    assert "Next: trn preflight TrnPclusterStack --env 'my file-ap-south-2.yaml'" in capsys.readouterr().err
 
 
 def test_by_questions(tmp_path: Path) -> None:
@@ -139,45 +137,6 @@ def test_by_questions(tmp_path: Path) -> None:
     assert (env.name, env.engines, env.eks.node_groups[0].max_nodes) == ("mine", ("eks",), 8)
     os.close(ours)
     os.close(theirs)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--from", "there.yaml"], "--from needs --region R"),
-        (["--from", "there.yaml", "--region", "us-west-2"], "there.yaml is in us-west-2 already"),
-        (["--from", "there.yaml", "--region", "us-eats-2"], "no region 'us-eats-2'. Did you mean us-east-2"),
-        (["--from", "there.yaml", "--region", "us-east-2", "--zone", "usw2-az1"], "'usw2-az1' is no zone of us-east-2"),
-        (["--from", "there.yaml", "--region", "us-east-2", "--replace", "a"], "--replace 'a' is not OLD=NEW"),
-        (["--from", "there.yaml", "--region", "us-east-2", "--nodes", "3"], "--nodes cannot be given with --from"),
-        (["there.yaml", "--from", "there.yaml", "--region", "us-east-2"], "there.yaml exists already"),
-        (["--zone", "usw2-az1"], "--zone and --replace are for --from FILE"),
-    ],
-)
-def test_no_copy(words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("there.yaml").write_text("region: us-west-2\n")
-    with pytest.raises(TrnError, match=re.escape(message)):
-        run(*words)
-    assert [file.name for file in tmp_path.iterdir()] == ["there.yaml"]
-
-
-def test_a_copy_in_another_region(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What is left out, what to check, and what a rule says about it."""
-    monkeypatch.chdir(tmp_path)
-    block = "capacity_type: capacity-block, compute_resources: [{max_nodes: 2, min_nodes: 2, reservation: cr-0123456789abcdef0}]"
-    Path("mine.yaml").write_text(f"region: us-east-1\npcluster: {{queues: [{{{block}}}]}}\n")
-    run("--from", "mine.yaml", "--region", "us-east-2", "--zone", "use2-az3")
-    copy = settings.load(Path("mine-us-east-2.yaml"))
-    assert (copy.region, copy.network.zone_ids) == ("us-east-2", ("use2-az3",))
-    said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith(
-        "left out: pcluster.queues[0].compute_resources[0].reservation (cr-0123456789abcdef0 belongs to"
-    )
-    assert "a capacity block needs its reservation id" in said[1]
-    assert said[2].endswith("Next: trn preflight TrnPclusterStack --env mine-us-east-2.yaml")
 
 
 def test_the_app_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

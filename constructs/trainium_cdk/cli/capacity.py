@@ -153,9 +153,12 @@ def _say_next(environment: Environment, wanted: Wanted, supply: Supply, way: Way
     if way.offering:
         say(f"to buy this block (the full price is charged at once): {way.offering.command} --region {supply.region}")
     if supply.region != environment.region:
-        zone, there = way.zone_ids[0], ("--region", supply.region)
+        there = f"region: {supply.region} and network: {{zone_ids: [{way.zone_ids[0]}]}}"
         if environment.source.lines:
-            go = printed("trn", "init", "--from", environment.source.file, *there, "--zone", zone)
+            say(
+                f"to use {supply.region}: copy {environment.source.file}, and write another name, {there} into the copy. "
+                f"Leave out ids and ARNs of {environment.region}"
+            )
         else:  # there is no file to copy
-            go = printed("trn", "init", "--instance-type", wanted.kind.name, "--nodes", wanted.nodes, *there)
-        say(f"to go there (region: {supply.region}, network.zone_ids: [{zone}]): {go}")
+            go = ("--instance-type", wanted.kind.name, "--nodes", wanted.nodes, "--region", supply.region)
+            say(f"to use {supply.region} ({there}): {printed('trn', 'init', *go)}")

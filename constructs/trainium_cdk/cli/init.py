@@ -10,7 +10,6 @@ import typer
 
 from trainium_cdk import engines
 from trainium_cdk.cli import project, terminal
-from trainium_cdk.cli.moved import copy, may_be_written
 from trainium_cdk.cli.named import did_you_mean, unknown
 from trainium_cdk.cli.output import say, write_file
 from trainium_cdk.cli.use import remember
@@ -79,21 +78,11 @@ def init(
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite the file, and an app.py and cdk.json that `trn init` wrote.")
     ] = False,
-    source: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="Copy this environment file to another region (with --region)."),
-    ] = None,
-    zone: Annotated[str | None, typer.Option(metavar="ZONE_ID", help="With --from: the availability zone.")] = None,
-    replace: Annotated[
-        list[str] | None,
-        typer.Option(metavar="OLD=NEW", help="With --from: a value, and the one of the other region, such as an ARN."),
-    ] = None,
 ) -> None:
     """Write a commented environment file, and the CDK app for it.
 
     It is valid, and can be deployed as it is: `cdk deploy` and all `trn` commands use it from then on (`trn use`). An app.py or cdk.json that
-    is there already stays. On a terminal, without options, it asks. With --from, it is a copy for another region (file: FILE-REGION.yaml): what belongs to the first region (ids of networks, file
-    systems, reservations and images, zones) is left out and listed. What cannot be left out needs --replace.
+    is there already stays. On a terminal, without options, it asks.
     """
     from trainium_cdk import settings
     from trainium_cdk.catalog import Catalog
@@ -113,19 +102,7 @@ def init(
         name = named
         by_default -= {"name"}
         _check_name(name, "NAME")
-    if source:
-        if unfit := {"engine", "instance_type", "nodes"} - by_default:
-            named = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(unfit))
-            raise TrnError(f"{named} cannot be given with --from: change the file instead")
-        if region is None:
-            raise TrnError("--from needs --region R, the region of the copy (trn capacity --regions all)")
-        beside = source.with_name(f"{source.stem}-{region}{source.suffix}")
-        file = file if named.endswith((".yaml", ".yml")) else beside
-        copy(source, file, region, zone, None if "name" in by_default else name, replace or [], force=force)
-        return
-    if zone or replace:
-        raise TrnError("--zone and --replace are for --from FILE")
-    may_be_written(file, force=force)
+    _may_be_written(file, force=force)
     known = Catalog.load()
     if by_default.issuperset(_ASKED) and sys.stdin.isatty() and sys.stderr.isatty():
         engine, instance_type, region, nodes, name = _ask(known, engine, instance_type, name)
@@ -178,6 +155,16 @@ def init(
         say(
             f"jobs to run there: {', '.join(recommended.kinds)}. Before you deploy: {first} --dry-run --environment {printed(file)}"
         )
+
+
+def _may_be_written(file: Path, *, force: bool) -> None:
+    """Raises TrnError: the file exists, and is not to be overwritten."""
+    try:
+        exists = file.exists()
+    except OSError as e:  # the name is too long
+        raise TrnError(f"cannot write {file}: {e.strerror}. Give another file") from None
+    if exists and not force:
+        raise TrnError(f"{file} exists already. Give another file, or --force to overwrite it")
 
 
 def _places(known: Catalog, engine: Engine, instance_type: str) -> list[str]:

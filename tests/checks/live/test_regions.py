@@ -15,11 +15,13 @@ import pytest
 
 from sandbox import LocalAws
 from tests.credentials import session
+from trainium_cdk import checks, settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.regions import ACTIONS, SCORED, Wanted, ask
 from trainium_cdk.cli import app as cli
 from trainium_cdk.errors import TrnError
+from trainium_cdk.problems import errors
 
 ON_DEMAND, SPOT = "L-2C3B7624", "L-6B0D517C"
 KIND = "trn1.32xlarge"
@@ -119,10 +121,18 @@ def test_one_region_has_every_block(run: Run, aws: LocalAws) -> None:
     assert code == 0
 
 
-def test_the_next_command_copies_the_environment(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("region: us-east-1\npcluster: {}\n")
-    _, _, err = run("--regions", "us-east-2", "--env", str(tmp_path / "a.yaml"), **EVERYWHERE)
-    assert err.endswith(f"trn init --from {tmp_path / 'a.yaml'} --region us-east-2 --zone use2-az3\n")
+def test_a_copy_with_what_it_says_is_valid(run: Run, tmp_path: Path) -> None:
+    file, copy = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    file.write_text("name: west\nregion: us-east-1\nnetwork: {zone_ids: [use1-az6]}\npcluster: {}\n")
+    _, _, err = run("--regions", "us-east-2", "--env", str(file), **EVERYWHERE)
+    said = re.search(r"to use us-east-2: copy (.*), and write another name, (.*) and (.*) into the copy\. Leave", err)
+    assert said
+    assert said[1] == str(file)
+    other = {"name: west": "name: east", "region: us-east-1": said[2], "network: {zone_ids: [use1-az6]}": said[3]}
+    copy.write_text("".join(f"{other.get(line, line)}\n" for line in file.read_text().splitlines()))
+    moved = settings.load(copy)
+    assert (moved.region, moved.network.zone_ids) == ("us-east-2", ("use2-az3",))
+    assert errors(checks.check(moved, "slurm")) == []
 
 
 def test_json(run: Run, aws: LocalAws) -> None:
