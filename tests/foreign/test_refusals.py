@@ -57,7 +57,9 @@ def tagged(scope: Stack) -> None:
     """Tags of the stack, which ParallelCluster's function adds to the cluster's: 39 are allowed, the function adds one."""
     for i in range(30):
         Tags.of(scope).add(f"s{i}", "x")
-    TrnPcluster(scope, "Slurm", vpc=vpc(scope), tags={f"t{i}": "x" for i in range(10)})
+    cluster = TrnPcluster(scope, "Slurm", vpc=vpc(scope))
+    for i in range(10):
+        Tags.of(cluster).add(f"t{i}", "x")
 
 
 def number(scope: Stack) -> Any:
@@ -241,14 +243,14 @@ def test_refused(build: Callable[[Stack], Any], message: str) -> None:
             "Slurm] head_node.instance_type = c7g.4xlarge: this is an Arm type",
         ),
         (lambda s: files(s, LustreDeploymentType.SCRATCH_1), "S] lustre.deployment_type = SCRATCH_1: not one of the allowed values"),
-        (lambda s: group(s, tags={"aws:x": "y"}), "Trn] tags.aws:x = y: tags that begin with aws: are reserved. Fix: rename it, for example to my-x"),
-        (lambda s: system(s, tags={"aws:x": "y"}), "System] tags.aws:x = y: tags that begin with aws: are reserved"),
+        (lambda s: Tags.of(group(s)).add("aws:x", "y"), "Trn] tags.aws:x = y: tags that begin with aws: are reserved. Fix: rename it, for example to my-x"),
+        (lambda s: Tags.of(system(s)).add("aws:x", "y"), "System] tags.aws:x = y: tags that begin with aws: are reserved"),
         (
             lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), overrides={"HeadNode": {"InstanceType": "c5.large"}}),
             "Slurm] overrides.HeadNode.InstanceType = c5.large: the stack sets HeadNode.InstanceType itself and relies on it. Fix: use head_node.",
         ),
         (tagged, "Slurm] the stack Foreign and its cluster have 40 tags; a cluster can have at most 39. Fix: remove some."),
-        (lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), tags={"aws:x": "y"}), "Slurm] tags.aws:x = y: tags that begin with aws: are reserved"),
+        (lambda s: Tags.of(TrnPcluster(s, "Slurm", vpc=vpc(s))).add("aws:x", "y"), "Slurm] tags.aws:x = y: tags that begin with aws: are reserved"),
     ],
 )  # fmt: skip
 def test_the_rules_of_environments_hold_for_arguments(build: Callable[[Stack], Any], error: str) -> None:
@@ -281,13 +283,13 @@ def test_a_value_without_which_nothing_can_be_built(build: Callable[[Stack], Any
     [
         {"capacity_type": eks_v1.CapacityType.SPOT},
         {"capacity_type": "SPOT"},
-        {"capacity_type": eks.CapacityType.SPOT, "root_volume_size": number, "tags": {"Team": text}},
+        {"capacity_type": eks.CapacityType.SPOT, "root_volume_size": number},
     ],
 )
 def test_accepted(given: dict[str, Any]) -> None:
     def build(scope: Stack) -> None:
-        resolved = {k: Size.gibibytes(v(scope)) if v is number else v for k, v in given.items() if k != "tags"}
-        group(scope, **resolved, tags={k: v(scope) for k, v in given.get("tags", {}).items()})
+        resolved = {k: Size.gibibytes(v(scope)) if v is number else v for k, v in given.items()}
+        Tags.of(group(scope, **resolved)).add("Team", text(scope))
 
     [made] = properties(template(build), "EKS::Nodegroup")
     assert made["CapacityType"] == "SPOT"

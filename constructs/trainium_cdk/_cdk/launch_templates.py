@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
-from aws_cdk import CfnTag, Fn, Stack, Token
+from aws_cdk import Fn, Stack, Token
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from trainium_cdk._cdk.interfaces import Interface, Layout, interfaces
+from trainium_cdk._cdk.tags import InheritedTags
 from trainium_cdk.catalog import InstanceType
 from trainium_cdk.settings.reserved import PLACEMENT_GROUP_ID, is_group
 
@@ -22,7 +23,9 @@ def launch_template(
     *,
     instance_type: str | None,
     root_gib: float,
-    tags: Mapping[str, str],
+    name: str,
+    tags: Mapping[str, str] | None = None,
+    rules: bool = True,
     root_device: str = "/dev/xvda",
     **data: object,
 ) -> ec2.CfnLaunchTemplate:
@@ -30,8 +33,12 @@ def launch_template(
 
     Args:
         instance_type: None where the service that uses the template has it from elsewhere.
+        name: the tag Name of instances and volumes, unless they get another.
+        tags: more that they always have. Default: none.
+        rules: whether to check all tags at synthesis.
         root_device: name of the image's root volume: Amazon Linux's is /dev/xvda, Ubuntu's /dev/sda1.
     """
+    inherited = InheritedTags(scope, kind="AWS::EC2::LaunchTemplate", default={"Name": name}, fixed=tags, rules=rules)
     return ec2.CfnLaunchTemplate(
         scope,
         "Template",
@@ -48,14 +55,10 @@ def launch_template(
             monitoring=_Data.MonitoringProperty(enabled=True),  # metrics each minute
             # one hop: only for programs of the node and pods on its own network
             metadata_options=_Data.MetadataOptionsProperty(http_tokens="required", http_put_response_hop_limit=1),
-            tag_specifications=[
-                _Data.TagSpecificationProperty(
-                    resource_type=kind, tags=[CfnTag(key=k, value=v) for k, v in sorted(tags.items())]
-                )
-                for kind in ("instance", "volume")
-            ],
+            tag_specifications=inherited.of_instances(),
             **data,  # type: ignore[arg-type]
         ),
+        tag_specifications=inherited.of_template(),
     )
 
 
@@ -66,7 +69,7 @@ def training_template(
     layout: Layout | None,
     security_group_ids: Sequence[str],
     root_gib: float,
-    tags: Mapping[str, str],
+    name: str,
     user_data: str,
     image_id: str | None,
     placement_group: ec2.IPlacementGroup | str | bool,
@@ -74,6 +77,8 @@ def training_template(
     capacity_block: bool,
     subnet_id: str | None = None,
     root_device: str = "/dev/xvda",
+    tags: Mapping[str, str] | None = None,
+    rules: bool = True,
 ) -> ec2.CfnLaunchTemplate:
     """The launch template of Trainium nodes.
 
@@ -90,7 +95,9 @@ def training_template(
         instance_type=kind.name,
         root_gib=root_gib,
         root_device=root_device,
+        name=name,
         tags=tags,
+        rules=rules,
         image_id=image_id,
         user_data=_base64(user_data) if user_data else None,
         security_group_ids=None if layout else list(security_group_ids),

@@ -55,31 +55,35 @@ class Arguments:
             data: the environment that describes the construct, as plain data without tokens (see `known`).
             rules: the rules that apply to it.
         """
+        self.register(self.found(data, rules))
+
+    def found(self, data: Mapping[str, Any], rules: Iterable[Rule]) -> list[Problem]:
+        """The same problems, not registered."""
         try:
-            environment = settings.validate(data)
+            return self._found(settings.validate(data), rules)
         except settings.SettingsError as e:
-            self.register(e.problems)
-        else:
-            self.check_environment(environment, rules)
+            return list(e.problems)
 
     def check_environment(self, environment: settings.Environment, rules: Iterable[Rule]) -> None:
-        """The same for an environment."""
+        """Register the problems of an environment."""
+        self.register(self._found(environment, rules))
+
+    def _found(self, environment: settings.Environment, rules: Iterable[Rule]) -> list[Problem]:
         found = [replace(problem, rule=rule.__name__) for rule in rules for problem in rule(environment)]
-        self.register(p for p in found if self.engine is None or p.engine in {None, self.engine})
+        return [p for p in found if self.engine is None or p.engine in {None, self.engine}]
 
     def register(self, found: Iterable[Problem]) -> None:
         """Warnings for the CDK's command line, and errors that fail the synthesis."""
         problems = [p for p in found if p.key[: len(self.at)] == self.at or p.key == ("region",)]
         for problem in problems:
             if problem.level == "warning":
-                Annotations.of(self.construct).add_warning_v2(f"trn:{problem.rule}", self._text(problem))
-        if texts := [self._text(problem) for problem in errors(problems)]:
+                Annotations.of(self.construct).add_warning_v2(f"trn:{problem.rule}", self.text(problem))
+        if texts := [self.text(problem) for problem in errors(problems)]:
             self.construct.node.add_validation(_Errors(texts))
 
     def of_slurm(
         self,
         mount_dirs: Mapping[str, str],
-        tags: Mapping[str, str],
         queues: Sequence[SlurmQueue],
         catalog: Catalog,
         values: Mapping[str, Any],
@@ -100,7 +104,6 @@ class Arguments:
         return self.validated(
             {
                 "region": region_of(self.construct, likely),
-                "tags": dict(tags),
                 "storage": {"efs": None, "fsx": None} | {kind: {"mount_dir": d} for kind, d in mount_dirs.items()},
                 str(self.at[0]): {"queues": tuple(queues)} | {k: v for k, v in values.items() if v is not None},
                 **own_entries(catalog, sorted(types)),
@@ -126,7 +129,8 @@ class Arguments:
     def _error(self, problems: Iterable[Problem]) -> settings.SettingsError:
         return settings.SettingsError([self._worded(each) for each in problems], Source(self.construct.node.path))
 
-    def _text(self, problem: Problem) -> str:
+    def text(self, problem: Problem) -> str:
+        """A problem in the words of the arguments."""
         own = self._worded(problem)
         text = f"{own.reason}. Fix: {own.fix}."
         return f"{own.dotted} = {show(own.value)}: {text}" if own.key else text
@@ -153,10 +157,11 @@ class Arguments:
         return key
 
 
-def check_tags(construct: Construct, tags: Mapping[str, str] | None) -> None:
-    """Register problems of tags."""
-    if tags:
-        Arguments(construct, ()).check({"tags": known(tags)}, (tags_are_allowed,))
+def tag_problems(construct: Construct, tags: Mapping[str, str]) -> list[str]:
+    """What is wrong with each of some tags. Tokens are not checked, nor how many tags there are."""
+    arguments = Arguments(construct, ())
+    found = arguments.found({"tags": known(tags)}, (tags_are_allowed,))
+    return [arguments.text(each) for each in errors(found) if each.key != ("tags",)]
 
 
 def unresolved(value: object) -> bool:

@@ -58,6 +58,7 @@ class ClusterIds:
         ssh_source: the CIDR, or the prefix list, that may connect to port 22.
         ssh_security_groups: added to the head node and to login nodes: others that may connect.
         region: the stack's. Default: the environment's.
+        tags: a token that stands for the list of tags. Default: the environment's.
         reservation_groups: tokens among the reservations that stand for ARNs of resource groups.
     """
 
@@ -78,6 +79,7 @@ class ClusterIds:
     ssh_source: str = NO_ADDRESS
     ssh_security_groups: tuple[str, ...] = ()
     region: str | None = None
+    tags: Any = None
     reservation_groups: frozenset[str] = frozenset()
 
 
@@ -114,7 +116,7 @@ def render(env: Environment, ids: ClusterIds) -> Config:
         "DevSettings": {"Timeouts": dict(BOOTSTRAP_SECONDS)},
     }
     login = _login(p.login_nodes, ids) if p.login_nodes else None
-    tags = [{"Key": key, "Value": value} for key, value in sorted(env.tags.items())]
+    tags = ids.tags or [{"Key": key, "Value": value} for key, value in sorted(env.tags.items())]
     deployment = None if p.sudo else {"DisableSudoAccessForDefaultUser": True}
     directory = _directory(p.directory_service) if p.directory_service else None
     more = _given(LoginNodes=login, DirectoryService=directory, Tags=tags, DeploymentSettings=deployment)

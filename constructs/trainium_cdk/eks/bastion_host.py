@@ -12,6 +12,7 @@ from trainium_cdk import settings as trn
 from trainium_cdk._cdk.groups import ClosedGroup, https_out
 from trainium_cdk._cdk.permissions import session_manager_policy
 from trainium_cdk._cdk.subnets import routes_of, selected
+from trainium_cdk._cdk.tags import InheritedTags
 from trainium_cdk.eks.rules import check_service_nodes
 from trainium_cdk.network import TrnNetwork
 
@@ -78,6 +79,7 @@ class TrnBastionHost(Construct):
                 ),
                 monitoring=ec2.CfnLaunchTemplate.MonitoringProperty(enabled=True),
             ),
+            tag_specifications=InheritedTags(self, kind="AWS::EC2::LaunchTemplate", rules=rules).of_template(),
         )
         instance = ec2.CfnInstance(
             self,
@@ -86,6 +88,7 @@ class TrnBastionHost(Construct):
             # read when the instance is created, not at every deployment, which would replace it
             image_id=f"{{{{resolve:ssm:{IMAGE_PARAMETER}}}}}",
             monitoring=True,
+            propagate_tags_to_volume_on_creation=True,
             network_interfaces=[
                 ec2.CfnInstance.NetworkInterfaceProperty(
                     device_index="0",

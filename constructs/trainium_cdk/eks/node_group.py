@@ -17,7 +17,7 @@ from trainium_cdk import settings as trn
 from trainium_cdk._cdk.interfaces import Layout
 from trainium_cdk._cdk.launch_templates import training_template
 from trainium_cdk._cdk.once import gibibytes, group_id, role_arn, to_gibibytes
-from trainium_cdk._cdk.rules import check_tags, refuse_tokens
+from trainium_cdk._cdk.rules import refuse_tokens
 from trainium_cdk._cdk.subnets import offering_subnet, routes_of, selected
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import CapacityType, Catalog
@@ -101,7 +101,6 @@ class TrnNodeGroup(Construct):
         labels: Additional Kubernetes labels. Default: none.
         taints: Default: `aws.amazon.com/neuron`, NoSchedule, which keeps other pods away.
         name: The group's name in the label, and of its queue for `trn`. Default: from the construct's path.
-        tags: Tags of instances and volumes. Default: only Name.
         catalog: The catalogue with the instance types. Default: this release's.
         rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
@@ -150,7 +149,6 @@ class TrnNodeGroup(Construct):
         labels: Mapping[str, str] | None = None,
         taints: Sequence[eks.TaintSpec] | None = None,
         name: str | None = None,
-        tags: Mapping[str, str] | None = None,
         catalog: Catalog | None = None,
         rules: bool = True,
     ) -> None:
@@ -182,7 +180,6 @@ class TrnNodeGroup(Construct):
         self.storage = storage = storage_in(self, view.vpc, storage) if storage else None
         self.fleet = group_fleet(kind, name=name, nodes=max_size, efa=efa_setting, lnc=lnc, capacity_type=capacity)
         if rules:
-            check_tags(self, tags)
             check_group(
                 self,
                 catalog,
@@ -231,7 +228,8 @@ class TrnNodeGroup(Construct):
             layout=efa_layout if has_efa else None,
             security_group_ids=groups,
             root_gib=to_gibibytes(root_volume_size or gibibytes(500)),
-            tags={"Name": f"{view.name}-{name}", **(tags or {})},
+            name=f"{view.name}-{name}",
+            rules=rules,
             user_data=data,
             image_id=image_id,
             placement_group=placement,
@@ -323,7 +321,6 @@ class TrnNodeGroup(Construct):
             release_version=image.version if image else None,
             labels=settings.labels,
             name=settings.name,
-            tags=environment.tags,
             catalog=environment.catalog,
             rules=False,  # the whole environment is already checked
         )

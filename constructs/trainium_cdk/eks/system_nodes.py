@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import jsii
@@ -13,7 +13,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.launch_templates import launch_template
-from trainium_cdk._cdk.rules import check_tags, refuse_tokens
+from trainium_cdk._cdk.rules import refuse_tokens
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.eks.launch import Sizes, managed_group
@@ -54,7 +54,6 @@ class TrnSystemNodes(Construct):
         root_volume_size: Default: 80 GiB.
         version: Kubernetes version of the nodes. Default: the cluster's.
         name: The value of the label `trainium-cdk/node-group` on its nodes, unique in the cluster. Default: from the construct's path.
-        tags: Tags of instances and volumes. Default: only Name.
         rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
     Raises:
@@ -80,7 +79,6 @@ class TrnSystemNodes(Construct):
         root_volume_size: Size | None = None,
         version: str | None = None,
         name: str | None = None,
-        tags: Mapping[str, str] | None = None,
         rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
@@ -92,7 +90,6 @@ class TrnSystemNodes(Construct):
         type_name = instance_type if isinstance(instance_type, str) else instance_type.to_string()
         if rules:
             check_service_nodes(self, "system", type_name)
-            check_tags(self, tags)
         view = view_of(cluster)
         storage = storage_in(self, view.vpc, storage) if storage else None
         self.role = node_role or TrnNodeRole(self, "Role").role
@@ -108,7 +105,8 @@ class TrnSystemNodes(Construct):
             self,
             instance_type=type_name,
             root_gib=(root_volume_size or Size.gibibytes(SYSTEM_ROOT_GIB)).to_gibibytes(),
-            tags={"Name": f"{view.name}-system", **(tags or {})},
+            name=f"{view.name}-system",
+            rules=rules,
             user_data=Fn.base64(data) if data else None,
             security_group_ids=groups,
         )
@@ -160,7 +158,6 @@ class TrnSystemNodes(Construct):
             node_role=role.role,
             storage=storage,
             name="system",
-            tags=environment.tags,
             rules=False,  # the whole environment is already checked
         )
         nodes._resource.node.add_dependency(network.internet_ready, *after)

@@ -23,6 +23,7 @@ from trainium_cdk._cdk.permissions import (
     session_manager_statements,
 )
 from trainium_cdk._cdk.removal import removal_policy as policy_of
+from trainium_cdk._cdk.tags import InheritedTags
 from trainium_cdk.bootstrap import TrnBootstrap, with_scripts_of
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
@@ -101,7 +102,6 @@ class TrnPcluster(Construct):
         sudo: Whether the user of the jobs may become root on the nodes. Default: True.
         overrides: Keys merged last into the cluster configuration, in ParallelCluster's own spelling, for example
             `{"Iam": {"PermissionsBoundary": arn}}`: the CDK's permissions boundaries do not reach ParallelCluster's own roles. Default: none.
-        tags: Tags of the cluster's resources. Default: none.
         removal_policy: For the cluster's logs on `cdk destroy`. Default: DESTROY.
         catalog: The catalogue with the instance types of the queues. Default: this release's.
         rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
@@ -158,7 +158,6 @@ class TrnPcluster(Construct):
         shared_storage: Sequence[SharedVolume] = (),
         sudo: bool = True,
         overrides: Mapping[str, Any] | None = None,
-        tags: Mapping[str, str] | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
         catalog: Catalog | None = None,
         rules: bool = True,
@@ -170,7 +169,6 @@ class TrnPcluster(Construct):
         environment = environment_of(
             self,
             storage=storage,
-            tags=tags or {},
             catalog=catalog,
             rules=rules,
             queues=queues,
@@ -219,7 +217,7 @@ class TrnPcluster(Construct):
             login=login_subnet,
             cpu=cpu_queue.name if cpu_queue else None,
         )
-        self._build(environment, vpc, subnets, storage, bootstrap, removal_policy, ssh_from)
+        self._build(environment, vpc, subnets, storage, bootstrap, removal_policy, ssh_from, rules=rules)
 
     @classmethod
     def from_settings(
@@ -251,10 +249,13 @@ class TrnPcluster(Construct):
         removal_policy: RemovalPolicy,
         ssh_from: Sequence[ec2.IPeer] = (),
         encryption_key: kms.IKey | None = None,
+        *,
+        rules: bool = False,
     ) -> None:
         self.environment, self.storage = environment, storage
         refuse_the_stacks_name(environment, Stack.of(self).stack_name)
-        self.node.add_validation(TagsFit(self, environment))
+        tags = InheritedTags(self, kind="Custom::PclusterCluster", rules=rules)
+        self.node.add_validation(TagsFit(self, environment, tags))
         p = environment.pcluster
         file_systems = {each.kind: each.id for each in storage.file_systems}
         clients = p.accounting.client_security_group if p.accounting else None
@@ -298,6 +299,7 @@ class TrnPcluster(Construct):
             key_name=pair.ref if pair else p.head.ssh.key_name if p.head.ssh else None,
             ssh_source=ssh.source,
             ssh_security_groups=ssh.groups,
+            tags=tags.pairs(),
             reservation_groups=groups_among(self, [r.reservation for q in p.queues for r in q.compute_resources]),
         )
         self.configuration = render(environment, ids)

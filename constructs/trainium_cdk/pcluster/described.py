@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jsii
@@ -10,7 +10,8 @@ from aws_cdk import Names, Stack
 from constructs import Construct, IValidation
 
 from trainium_cdk import settings as trn
-from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, check_tags
+from trainium_cdk._cdk.rules import REGION_NAMES, Arguments
+from trainium_cdk._cdk.tags import InheritedTags
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import capacity, network, nodes, overrides, pcluster, pcluster_capacity, shared_storage, zones
 from trainium_cdk.checks.storage import local_storage_is_separate_from_shared, volumes_have_directories_of_their_own
@@ -43,7 +44,6 @@ def environment_of(
     construct: Construct,
     *,
     storage: TrnStorage,
-    tags: Mapping[str, str],
     queues: Sequence[trn.Queue],
     catalog: Catalog,
     rules: bool,
@@ -60,11 +60,10 @@ def environment_of(
         SettingsError: a value is not valid.
     """
     arguments = _arguments(construct)
-    environment = arguments.of_slurm({m.kind: m.mount_dir for m in storage.file_systems}, tags, queues, catalog, values)
+    environment = arguments.of_slurm({m.kind: m.mount_dir for m in storage.file_systems}, queues, catalog, values)
     name = Stack.of(construct).stack_name
     arguments.require(environment, lambda e: _stacks_name_is_free(e, name))
     if rules:
-        check_tags(construct, tags)
         arguments.check_environment(environment, _RULES)
     return environment
 
@@ -103,13 +102,13 @@ class TagsFit:
     """Fails the synthesis if the cluster's tags with those of its stack, which ParallelCluster's function adds, are too many. Tags of
     `cdk deploy --tags` are not known here."""
 
-    def __init__(self, construct: Construct, environment: Environment):
-        self._construct, self._own = construct, environment.tags
+    def __init__(self, construct: Construct, environment: Environment, own: InheritedTags):
+        self._construct, self._own = construct, own
         self._most = environment.catalog.parallelcluster.limits.tags
 
     def validate(self) -> list[str]:
         stack = Stack.of(self._construct)
-        count = len({*self._own, *stack.tags.tag_values()})
+        count = len({*self._own.values, *stack.tags.tag_values()})
         if count <= self._most:
             return []
         return [

@@ -57,7 +57,6 @@ class TrnPcsCluster(Construct):
         custom_ami: Image of every node without an image of its own. Default: AWS's newest PCS-ready image.
         scale_down_idle_time: A dynamic node without work is stopped after this time. Default: 10 minutes.
         slurm_settings: Settings of slurm.conf that PCS lets a cluster set. Default: none.
-        tags: Tags of the cluster's instances. Default: none.
         catalog: The catalogue with the instance types of the queues. Default: this release's.
         rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
 
@@ -101,7 +100,6 @@ class TrnPcsCluster(Construct):
         custom_ami: str | None = None,
         scale_down_idle_time: Duration | None = None,
         slurm_settings: Mapping[str, str | int] | None = None,
-        tags: Mapping[str, str] | None = None,
         catalog: Catalog | None = None,
         rules: bool = True,
     ) -> None:
@@ -112,7 +110,6 @@ class TrnPcsCluster(Construct):
         environment = environment_of(
             self,
             storage=storage,
-            tags=tags or {},
             catalog=catalog,
             rules=rules,
             queues=queues,
@@ -145,7 +142,7 @@ class TrnPcsCluster(Construct):
         subnets = chosen_subnets(
             self, vpc, vpc_subnets, queues, queue_subnets or {}, cpu_queue.name if cpu_queue else None
         )
-        self._build(environment, vpc, subnets, storage, bootstrap)
+        self._build(environment, vpc, subnets, storage, bootstrap, rules=rules)
 
     @classmethod
     def from_settings(
@@ -178,6 +175,8 @@ class TrnPcsCluster(Construct):
         subnets: ClusterSubnets,
         storage: TrnStorage,
         bootstrap: TrnBootstrap,
+        *,
+        rules: bool = False,
     ) -> None:
         self.environment, self.storage = environment, storage
         p, facts = environment.pcs, environment.catalog.pcs
@@ -199,7 +198,7 @@ class TrnPcsCluster(Construct):
         newest = ec2.MachineImage.from_ssm_parameter(facts.images[p.os])  # at each deployment
         image = p.custom_ami or newest.get_image(self).image_id
         groups = (self._group.security_group, storage.client_security_group)
-        shared = Shared(environment, cluster, storage, bootstrap, [g.security_group_id for g in groups], image)
+        shared = Shared(environment, cluster, storage, bootstrap, [g.security_group_id for g in groups], image, rules)
         scope = Construct(self, "Login")
         self.login = login_group(scope, shared, subnets.controller, login.instance_profile_arn)
         self.login.node.add_dependency(self.login_role)

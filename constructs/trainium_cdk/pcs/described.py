@@ -10,7 +10,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct, IDependable
 
 from trainium_cdk import settings as trn
-from trainium_cdk._cdk.rules import REGION_NAMES, Arguments, check_tags
+from trainium_cdk._cdk.rules import REGION_NAMES, Arguments
 from trainium_cdk._cdk.subnets import queue_subnets, routes_of, selected
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import capacity, pcs, shared_storage, zones
@@ -40,7 +40,6 @@ def environment_of(
     construct: Construct,
     *,
     storage: TrnStorage,
-    tags: Mapping[str, str],
     queues: Sequence[trn.PcsQueue],
     catalog: Catalog,
     rules: bool,
@@ -57,10 +56,9 @@ def environment_of(
         SettingsError: a value is not valid.
     """
     arguments = Arguments(construct, ("pcs",), _NAMES, engine="pcs")
-    environment = arguments.of_slurm({m.kind: m.mount_dir for m in storage.file_systems}, tags, queues, catalog, values)
+    environment = arguments.of_slurm({m.kind: m.mount_dir for m in storage.file_systems}, queues, catalog, values)
     arguments.require(environment, pcs.system_has_an_image)
     if rules:
-        check_tags(construct, tags)
         arguments.check_environment(environment, _RULES)
     return environment
 

@@ -41,11 +41,13 @@ class Shared:
     security_groups: Sequence[str]
     image: str
     """The image of nodes that name none."""
+    rules: bool
+    """Whether to check the instances' tags."""
 
     @property
     def tags(self) -> dict[str, str]:
-        name = self.environment.pcs_cluster_name
-        return {**self.environment.tags, "trainium-cdk:cluster": name}
+        """By which the cluster's instances are found."""
+        return {"trainium-cdk:cluster": self.environment.pcs_cluster_name}
 
     @property
     def root_device(self) -> str:
@@ -75,7 +77,9 @@ def training_group(
         security_group_ids=shared.security_groups,
         root_gib=queue.root_volume_gib,
         root_device=shared.root_device,
-        tags={**shared.tags, "Name": f"{env.pcs_cluster_name}-{group_name(queue, resource)}"},
+        name=f"{env.pcs_cluster_name}-{group_name(queue, resource)}",
+        tags=shared.tags,
+        rules=shared.rules,
         user_data="",
         image_id=None,
         placement_group=queue.placement(efa=efa, reservation=resource.reservation),
@@ -155,7 +159,9 @@ def _ordinary_group(
         instance_type=instance_type,
         root_gib=root_gib,
         root_device=shared.root_device,
-        tags={**shared.tags, "Name": f"{shared.environment.pcs_cluster_name}-{name}"},
+        name=f"{shared.environment.pcs_cluster_name}-{name}",
+        tags=shared.tags,
+        rules=shared.rules,
         security_group_ids=list(shared.security_groups),
     )
     return _group(scope, shared, name=name, instance_type=instance_type, template=template, **properties)

@@ -1,0 +1,163 @@
+"""All constructs as parts of another app: its tags reach what they start, and a move of their stack replaces nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import aws_cdk as cdk
+import pytest
+from aws_cdk import Duration, Size, Stack, TagManager
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_ecr as ecr
+from aws_cdk import aws_efs as efs
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_fsx as fsx
+from aws_cdk import aws_s3 as s3
+from aws_cdk.assertions import Template
+from constructs import Construct
+
+import trainium_cdk as trn
+from tests.cdk import app
+
+ENV = cdk.Environment(account="111122223333", region="us-west-2")
+ZONES = ["us-west-2a", "us-west-2b"]
+
+
+def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
+    """All of them, on a network and beside file systems and a cluster of another app."""
+    vpc = ec2.Vpc.from_vpc_attributes(
+        stack,
+        vpc_id,
+        vpc_id="vpc-0123456789abcdef0",
+        vpc_cidr_block="10.0.0.0/16",
+        availability_zones=ZONES,
+        private_subnet_ids=["subnet-0123456789abcdef0", "subnet-0123456789abcdef1"],
+        private_subnet_route_table_ids=["rtb-0123456789abcdef0", "rtb-0123456789abcdef1"],
+        public_subnet_ids=["subnet-0123456789abcdef2", "subnet-0123456789abcdef3"],
+        public_subnet_route_table_ids=["rtb-0123456789abcdef2", "rtb-0123456789abcdef3"],
+    )
+    bucket, repository = s3.Bucket(stack, "Bucket"), ecr.Repository(stack, "Repository")
+    given = efs.FileSystem.from_file_system_attributes(
+        stack, "Given", file_system_id="fs-0123456789abcdef0", security_group=group(stack, "GivenGroup", 0)
+    )
+    trn.TrnNetwork(stack, "Network")
+    trn.TrnPeering(stack, "Peering", vpc=vpc, peer_vpc_id="vpc-0123456789abcdef1", peer_cidr="10.1.0.0/16")
+    trn.TrnBucket(stack, "Files")
+    trn.TrnRegistry(stack, "Registry")
+    trn.TrnBootstrap(stack, "Bootstrap", bucket=bucket)
+    trn.TrnEfaSecurityGroup(stack, "Efa", vpc=vpc)
+    trn.TrnObservability(stack, "Observability", cluster_name="slurm", queues={"trn": 21.5})
+    storage = trn.TrnStorage(
+        stack,
+        "Storage",
+        vpc=vpc,
+        lustre=trn.LustreOptions(
+            deployment_type=fsx.LustreDeploymentType.PERSISTENT_2,
+            capacity=Size.gibibytes(1200),
+            backup_retention=Duration.days(7),
+        ),
+    )
+    linked = trn.LustreOptions(s3=trn.S3Link(bucket=bucket, directory="/data"))
+    trn.TrnStorage(stack, "Linked", vpc=vpc, efs=None, lustre=linked)
+    trn.TrnPcluster(stack, "Pcluster", vpc=vpc, storage=given)
+    trn.TrnPclusterProvider(stack, "Provider")
+    trn.TrnPcsCluster(stack, "Pcs", vpc=vpc, storage=storage)
+    client = ec2.SecurityGroup(stack, "Client", vpc=vpc)
+    storage.connections.allow_default_port_from(client)
+
+    ours = trn.TrnEksCluster(stack, "Eks", vpc=vpc)
+    theirs = eks.Cluster.from_cluster_attributes(
+        stack,
+        "Theirs",
+        cluster_name="theirs",
+        vpc=vpc,
+        cluster_security_group_id="sg-0123456789abcdef1",
+        security_group_ids=["sg-0123456789abcdef2"],
+    )
+    trn.TrnAddons(stack, "Addons", cluster=ours, storage=storage)
+    trn.TrnSystemNodes(stack, "System", cluster=theirs, storage=given)
+    trn.TrnNodeRole(stack, "NodeRole", storage=storage)
+    nodes = trn.TrnNodeGroup(stack, "Nodes", cluster=ours, storage=storage)
+    trn.TrnNodeGroup(stack, "TheirNodes", cluster=theirs, storage=given)
+    their = trn.TrnNodeGroup.from_nodegroup_attributes(
+        cluster=theirs, nodegroup_name="theirs", instance_type="trn1.32xlarge", max_size=2, name="theirs"
+    )
+    plugins = trn.TrnPlugins(stack, "Plugins", cluster=ours, node_groups=[nodes], bucket=bucket)
+    trn.TrnScaler(stack, "Scaler", cluster=ours, node_groups=[nodes], plugins=plugins)
+    trn.TrnScaler(stack, "TheirScaler", cluster=theirs, node_groups=[their], plugins=plugins)
+    images = trn.TrnImageBuilder(stack, "Images", bucket=bucket, repository=repository)
+    host = trn.TrnBastionHost(stack, "Host", vpc=vpc)
+    trn.TrnOutputs(
+        stack, "Outputs", cluster=ours, bucket=bucket, node_groups=[nodes], image_builder=images, bastion_host=host
+    )
+
+
+def group(stack: Stack, id: str, number: int) -> ec2.ISecurityGroup:
+    return ec2.SecurityGroup.from_security_group_id(stack, id, f"sg-{number:017x}", allow_all_outbound=False)
+
+
+def in_app(**context: object) -> Stack:
+    return Stack(app(context), "Data", stack_name="Data", env=ENV)
+
+
+@cache
+def template() -> Template:
+    stack = in_app()
+    every_construct(stack)
+    return Template.from_stack(stack)
+
+
+def test_every_construct_of_the_package_is_here() -> None:
+    stack = in_app()
+    every_construct(stack)
+    made = {type(node).__name__ for node in stack.node.find_all()}
+    values = {"EfsOptions", "FileSystemMount", "LustreOptions", "S3Link"}
+    assert set(trn.__all__) - values <= made
+
+
+def lists_of_tags(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Each list of tags in a template: where it is, and the names in it."""
+    if isinstance(node, list):
+        for i, each in enumerate(node):
+            yield from lists_of_tags(each, f"{path}.{i}")
+    elif isinstance(node, dict):
+        for key, each in node.items():
+            if key == "Tags":
+                yield path, {t["Key"] for t in each} if isinstance(each, list) else set(each)
+            elif key != "Outputs":
+                yield from lists_of_tags(each, f"{path}.{key}")
+
+
+@pytest.mark.parametrize("explicit", [False, True], ids=["no flags", "explicit stack tags"])
+def test_tags_of_the_app_and_of_its_stack_are_everywhere(explicit: bool) -> None:
+    found = app({"@aws-cdk/core:explicitStackTags": explicit})
+    stack = Stack(found, "Data", env=ENV, tags={"Given": "to the stack"})
+    every_construct(stack)
+    cdk.Tags.of(found).add("CostCenter", "42")
+    text = Template.from_stack(stack).to_json()
+    without = [path for path, names in lists_of_tags(text["Resources"]) if "CostCenter" not in names]
+    assert without == []
+    takers = [
+        node for node in stack.node.find_all() if isinstance(node, cdk.CfnResource) and TagManager.is_taggable(node)
+    ]
+    for taker in takers:
+        properties = text["Resources"][stack.resolve(taker.logical_id)].get("Properties", {})
+        assert '"CostCenter"' in str(properties).replace("'", '"'), taker.node.path
+    templates = {
+        name: each["Properties"]["LaunchTemplateData"].get("TagSpecifications", [])
+        + each["Properties"].get("TagSpecifications", [])
+        for name, each in text["Resources"].items()
+        if each["Type"] == "AWS::EC2::LaunchTemplate"
+    }
+    assert len(templates) >= 7
+    for name, specifications in templates.items():
+        kinds = {each["ResourceType"] for each in specifications}
+        host = name.startswith("Host")  # its instance is a resource of its own
+        assert kinds == {"launch-template"} | (set() if host else {"instance", "volume"}), name
+        for each in specifications:
+            if each["ResourceType"] != "launch-template":  # CloudFormation gives it the stack's
+                assert {"Key": "Given", "Value": "to the stack"} in each["Tags"], name
+    [host] = [each["Properties"] for each in text["Resources"].values() if each["Type"] == "AWS::EC2::Instance"]
+    assert host["PropagateTagsToVolumeOnCreation"] is True
