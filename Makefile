@@ -55,7 +55,7 @@ conformance: setup kubernetes slurm  ## the job kinds against the vendors' own p
 	$(BIN)/python -m pytest conformance -q $(if $(RECORD),--record)
 	$(BIN)/python -m pytest tests/conformance tests/pcluster/test_upstream.py -q
 
-.venvs/vendor/.done .venvs/torchtitan/.done .venvs/nemo/.done .venvs/lora/.done: .venvs/%/.done: conformance/requirements-%.txt $(VENV)/.done
+.venvs/vendor/.done .venvs/torchtitan/.done .venvs/nemo/.done: .venvs/%/.done: conformance/requirements-%.txt $(VENV)/.done
 	@echo "conformance: environment of $*, several GB"
 	@$(UV) venv --quiet --clear --python $(BIN)/python .venvs/$*
 	@VIRTUAL_ENV=.venvs/$* $(SYNC) $<

@@ -40,7 +40,7 @@ TRAINER = "{{'loss': {loss:.4f}, 'grad_norm': {norm}, 'learning_rate': {rate}, '
 FORMS = {
     "bert-large": BERT + "\n",
     "bert-large with gradient norms": BERT + "grad-norm : {norm}\n",
-    "llama3.1-8b (NxD's examples)": BERT + "seq/s grad-norm : {norm}\n",
+    "scripts (NxD's examples)": BERT + "seq/s grad-norm : {norm}\n",
     "gpt-6.7b (NxD Training), each bar twice": BAR * 2,
     "NeMo": "Epoch 0:   0%|          | {at}/301501 [59:12<1573:03:24, 18.79s/it, loss=7.75, v_num=3-16, reduced_train_loss={loss:.3f}, "
     "global_step={step}.0, consumed_samples={samples}.0]\r",
@@ -48,7 +48,7 @@ FORMS = {
     "torchtitan without colours": re.sub("\x1b.*?m", "", TITAN),
     "finetune, scripts (Trainer)": TRAINER,
     "finetune, scripts (Trainer 5)": "{{'loss': '{loss:.4g}', 'grad_norm': '{norm:.4g}', 'learning_rate': '{rate:.4g}', 'epoch': '{epoch:.4g}'}}\n",
-    "llama3.1-8b-lora (Optimum Neuron)": "{{'loss': {loss:.4f}, 'learning_rate': {rate}, 'grad_norm': {norm}, 'epoch': {epoch}}}\n",
+    "scripts (Optimum Neuron)": "{{'loss': {loss:.4f}, 'learning_rate': {rate}, 'grad_norm': {norm}, 'epoch': {epoch}}}\n",
     "scripts (Megatron)": " iteration {step:8}/  143051 | consumed samples: {samples:12} | elapsed time per iteration (ms): {time:.1f} | "
     "learning rate: {rate:.3E} | global batch size:  1024 | lm loss: {loss:.6E} | grad norm: {norm:.3f} | throughput: {speed:.3f} |\n",
 }

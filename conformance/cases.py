@@ -8,7 +8,7 @@ from conformance.launched import Cluster, Launched, launched, prepared
 from tests.jobs import conftest as slurm
 from tests.jobs.kubernetes import conftest as kubernetes
 from trainium_cdk.catalog import Catalog, NeuronRelease
-from trainium_cdk.jobs import AnyJob, BertLarge, Finetune, Gpt, LlamaNxd, Lora, Nccom, Script, TorchTitan
+from trainium_cdk.jobs import AnyJob, BertLarge, Finetune, Gpt, Nccom, Script, TorchTitan
 
 NODES = 4
 REF = "0123456789abcdef0123456789abcdef01234567"
@@ -18,8 +18,6 @@ JOBS: Mapping[str, AnyJob] = {
     "bert-large": BertLarge(nodes=NODES),
     "finetune": Finetune(nodes=2),
     "gpt-6.7b": Gpt(nodes=NODES),
-    "llama3.1-8b": LlamaNxd(nodes=NODES, data="/efs/tokens"),
-    "lora": Lora(),
     "nccom": Nccom(nodes=2),
     "script": Script(
         filename="run.sh", content=b'#!/bin/bash\npython3 train.py "$@"\n', nodes=2, args=("--name", "a b")
@@ -33,7 +31,6 @@ MORE: Mapping[str, AnyJob] = {
     "bert-large, phase 2": BertLarge(nodes=NODES, phase=2, checkpoint="/efs/ckpt_7032.pt"),
     "bert-large, phase 2, AdamW": BertLarge(nodes=NODES, phase=2, checkpoint="/efs/ckpt_28125.pt", optimizer="adamw"),
     "finetune, full": Finetune(nodes=2, method="full", data="/efs/chats", weights="/efs/model", override=("packing",)),
-    "lora, llama3.1-8b": Lora(model="llama3.1-8b", weights="/efs/model"),
     "torchtitan, llama3.1-8b": TorchTitan(
         nodes=2, ref=REF, preset="llama3.1-8b", assets="/efs/llama", data="/efs/text"
     ),
@@ -45,7 +42,7 @@ MORE: Mapping[str, AnyJob] = {
 }
 
 
-_SDK = {"finetune": "2.33.0", "lora": "2.26.1", "torchtitan": "2.33.0"}
+_SDK = {"finetune": "2.33.0", "torchtitan": "2.33.0"}
 IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/torch-neuron:1"
 
 

@@ -46,8 +46,7 @@ def settings(kind: str, start: Launched) -> dict[str, str]:
         surface.Refused: the recorded parser of the kind's program does not take an argument.
     """
     found = {f"launcher {name}": value for name, value in _pairs(start.launcher)}
-    if not kind.startswith("lora"):  # the example's own file is the kind's choice of a model
-        found["program"] = start.program
+    found["program"] = start.program
     found |= {f"option {name}": _shown(value) for name, value in options(kind, start.arguments).items()}
     return found | {f"variable {name}": value for name, value in start.environment.items()}
 
@@ -104,9 +103,6 @@ def parser(kind: str) -> argparse.ArgumentParser:
             classes["BaseDataLoader.Config"] = {**classes["BaseDataLoader.Config"], **classes[name]}
         module = {name: {"required": True} for name in RECORDED["torchtitan-manager"].recorded["literals"]}
         return surface.parser({**surface.class_options(classes, "Trainer.Config"), **module})
-    if kind == "lora":
-        classes = {**RECORDED["lora"].recorded["classes"], **RECORDED["lora-qwen3-8b"].recorded["classes"]}
-        return surface.parser({name: o for root in classes for name, o in surface.class_options(classes, root).items()})
     return surface.parser(RECORDED[kind].recorded["options"])
 
 

@@ -17,15 +17,12 @@ from conformance import cases, compare, surface, vendor
 from conformance.confined import confined
 from conformance.launched import Launched
 from conformance.upstream import NotAvailable, Tree, find
-from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, LlamaNxd, Lora, kinds
-from trainium_cdk.jobs.kinds.lora import EXAMPLES, PACKAGES
+from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, kinds
 
 RESUMED = "/efs/trn/jobs/bert-large-t/output/ckpt_10.pt"
 JOBS: dict[str, AnyJob] = {
-    name: job for name, job in {**cases.JOBS, **cases.MORE}.items() if isinstance(job, BertLarge | LlamaNxd | Lora)
+    name: job for name, job in {**cases.JOBS, **cases.MORE}.items() if isinstance(job, BertLarge)
 }
-ARGUMENTS = {"lora": "optimum/neuron/trainers/training_args.py"}
-"""The file with the other options of a kind's program."""
 
 
 def original(kind: type[AnyJob]) -> str:
@@ -48,18 +45,6 @@ def program(tree: Tree, start: Launched) -> str:
     return source
 
 
-def options(tree: Tree, start: Launched, kind: str) -> surface.Options:
-    """The options of the started program, from its source."""
-    if kind != "lora":
-        return surface.argparse_options(program(tree, start))
-    shared = tree.read(ARGUMENTS[kind]) or ""
-    classes = {
-        **surface.class_fields(program(tree, start), ["ScriptArguments"]),
-        **surface.class_fields(shared, ["NeuronTrainingArguments"]),
-    }
-    return {name: option for root in classes for name, option in surface.class_options(classes, root).items()}
-
-
 @pytest.mark.parametrize(
     ("name", "engine"),
     [
@@ -77,7 +62,7 @@ def test_the_program_takes_our_arguments(name: str, engine: str) -> None:
         cases.start(engine, job),
         cases.start(engine, job, "train", *again),
     ):
-        parser = surface.parser(options(tree, start, job.kind))
+        parser = surface.parser(surface.argparse_options(program(tree, start)))
         parsed = vars(parser.parse_args(start.arguments))
         assert {name: value for name, value in parsed.items() if value is not None} == compare.options(
             job.kind, start.arguments
@@ -86,63 +71,15 @@ def test_the_program_takes_our_arguments(name: str, engine: str) -> None:
             parser.parse_args([*start.arguments, "--no_such_option", "1"])
 
 
-@pytest.mark.original("llama3.1-8b: the model's configuration", original(LlamaNxd))
-def test_llama() -> None:
-    tree, start = source_tree(LlamaNxd), cases.start("slurm", cases.JOBS["llama3.1-8b"])
-    given = compare.options("llama3.1-8b", start.arguments)
-    model = tree.read(f"{start.source}/{Path(given['model_path']).name}/config.json")
-    assert model is not None
-    assert json.loads(model)["num_hidden_layers"] == given["num_layers"]
-
-
-@pytest.mark.parametrize(
-    "model",
-    [pytest.param(m, marks=pytest.mark.original(f"lora: the data set of {m}", original(Lora))) for m in EXAMPLES],
-)
-def test_prepare_fetches_the_data_set_of_the_example(model: str) -> None:
-    example = EXAMPLES[model]
-    source = source_tree(Lora).read(f"examples/training/{example.folder}/{example.program}")
-    assert source is not None
-    assert f'"{example.dataset}"' in source
-
-
-@pytest.mark.original("lora: the Neuron SDK that its release pins", original(Lora))
-def test_its_release_pins_the_versions_of_the_catalog() -> None:
-    tree, neuron = source_tree(Lora), cases.release("lora")
-    version, pins = tree.read("optimum/neuron/version.py"), tree.read("pyproject.toml")
-    assert version is not None
-    assert pins is not None
-    assert f'__sdk_version__ = "{neuron.version}"' in version
-    [release] = [pin.partition("==")[2] for pin in PACKAGES.pins if pin.startswith("optimum-neuron")]
-    assert f'__version__ = "{release}"' in version
-    assert f'"torch-neuronx=={neuron.frameworks["torch-xla"].version}"' in pins
-    assert f'"neuronx-cc=={neuron.compiler}"' in pins
-    assert f'"neuronx_distributed=={neuron.libraries["neuronx_distributed"]}"' in pins
-
-
-ASKS = {"bert-large": "", "llama3.1-8b": "logger.py"}
-"""The file in the program's folder that asks the metadata service; empty for the program."""
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(
-            kind,
-            marks=pytest.mark.original(f"{kind}: no answer of the metadata service", original(type(cases.JOBS[kind]))),
-        )
-        for kind in ASKS
-    ],
-)
-def test_it_goes_on_where_the_metadata_service_does_not_answer(kind: str, tmp_path: Path) -> None:
+@pytest.mark.original("bert-large: no answer of the metadata service", original(BertLarge))
+def test_it_goes_on_where_the_metadata_service_does_not_answer(tmp_path: Path) -> None:
     """As in a pod where the hop limit is 1. Rank 0 asks before the first step, without a time limit, then takes the host's name."""
     vendor.need()
     if os.geteuid() != 0:
         raise NotAvailable("only root can start a program as a pod does")
-    job = cases.JOBS[kind]
-    tree, start = source_tree(type(job)), cases.start("kubernetes", job)
-    source = tree.read(f"{start.source}/{ASKS[kind] or start.program}")
-    assert source is not None
+    job = cases.JOBS["bert-large"]
+    start = cases.start("kubernetes", job)
+    source = program(source_tree(BertLarge), start)
     [asks] = [
         n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef) and n.name == "get_instance_type"
     ]
@@ -214,7 +151,7 @@ def run_hydra(examples: Path, start: Launched) -> dict[str, Any]:
     return found
 
 
-CHECKED = {"bert-large", "finetune", "gpt-6.7b", "llama3.1-8b", "lora", "torchtitan"}
+CHECKED = {"bert-large", "finetune", "gpt-6.7b", "torchtitan"}
 REST = {name: kind.UPSTREAM for name, kind in kinds().items() if kind.UPSTREAM and name not in CHECKED}
 
 

@@ -132,7 +132,7 @@ def main() -> int:
     except NotAvailable as e:
         print(e, file=sys.stderr)
     else:
-        print("vendor torchtitan nemo lora")
+        print("vendor torchtitan nemo")
     return 0
 
 

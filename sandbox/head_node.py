@@ -321,7 +321,7 @@ def wheels(where: Path) -> Path:
     _fresh(where)
     for name, version in sorted(_pins()):
         modules = _PROGRAMS.get(name) or {f"{name.replace('-', '_')}.py": MODULES.get(name, "")}
-        wheel(where, name, version, modules, ["huggingface-hub"] if name == "optimum-neuron" else [])
+        wheel(where, name, version, modules)
     return where
 
 

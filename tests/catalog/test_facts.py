@@ -303,4 +303,4 @@ def test_sources_of_jobs() -> None:
     for one in (o for found in sources().datasets.values() for o in found):
         assert re.fullmatch(r"s3://[a-z0-9.-]+/[\w./-]+", one.uri)
         assert one.sha256 is None or re.fullmatch(r"[0-9a-f]{64}", one.sha256)
-    assert {"nxd", "samples"} <= set(sources().repositories)
+    assert {"nxdt", "samples"} <= set(sources().repositories)

@@ -44,7 +44,7 @@ COMMANDS = [
     ("plan bert-large --nodes 1,2,4 --env environment.yaml", ["1 x trn1.32xlarge", "65536 = 16 sequences x "]),
     ("cost --env environment.yaml", ["compute1/trn: 0 to 16 x trn1.32xlarge"]),
     ("validate environment.yaml", []),
-    ("kinds", ["llama3.1-8b", "trn submit KIND"]),
+    ("kinds", ["gpt-6.7b", "trn submit KIND"]),
     ("kinds bert-large", ["bert-large", "--batch-size"]),
     ("catalog", ["trn1.32xlarge", "trn2.48xlarge"]),
     ("schema", ['"$defs"']),

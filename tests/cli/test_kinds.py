@@ -43,10 +43,7 @@ def test_each_kind_says_what_it_needs_and_whether_the_cluster_has_it(trn2: str) 
 
 def test_kinds_of_what_aws_no_longer_supports_are_named() -> None:
     done = RUN.invoke(app, ["kinds"])
-    assert (
-        "bert-large, gpt-6.7b, llama3.1-8b, lora: AWS ended PyTorch/XLA for training with Neuron SDK 2.30.0"
-        in done.stderr
-    )
+    assert "bert-large, gpt-6.7b: AWS ended PyTorch/XLA for training with Neuron SDK 2.30.0" in done.stderr
     assert "release to stay on. For new work use a kind that is recommended for trn2" in done.stderr
     assert "For new work" not in RUN.invoke(app, ["kinds", "torchtitan"]).stderr
 
@@ -54,12 +51,11 @@ def test_kinds_of_what_aws_no_longer_supports_are_named() -> None:
 def test_what_is_recommended_comes_first() -> None:
     done = RUN.invoke(app, ["kinds"])
     named = [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
-    assert named == ["finetune", "torchtitan", "script", "nccom", "bert-large", "gpt-6.7b", "llama3.1-8b", "lora"]
+    assert named == ["finetune", "torchtitan", "script", "nccom", "bert-large", "gpt-6.7b"]
     assert "recommended for trn2, trn2u, trn3, trn2.3xlarge: trn submit finetune --model Qwen/Qwen3-8B\n" in done.stdout
     assert "recommended for trn1, trn1n: trn submit gpt-6.7b\n" in done.stdout
     found = {one["kind"]: one for one in json.loads(RUN.invoke(app, ["kinds", "--json"]).stdout)}
     assert found["torchtitan"]["recommended_for"] == ["trn2", "trn2u", "trn3"]
-    assert found["lora"]["recommended_for"] == []
 
 
 def test_a_preset_of_the_environment_file(trn2: str, tmp_path: Path) -> None:

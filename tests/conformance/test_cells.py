@@ -29,8 +29,6 @@ REASONS = {
     "bert-large": "bert-large runs on trn1, trn1n, trn2, trn2u, but",
     "finetune": "finetune runs on trn2, trn2u, trn3, but",
     "gpt-6.7b": r"gpt-6\.7b runs on trn1, trn1n, but|tensor_parallel is 8; it must divide .* the 2 NeuronCores of trn1\.2xlarge",
-    "llama3.1-8b": r"llama3\.1-8b runs on trn1, trn1n, but|over 32 NeuronCores, but trn1\.2xlarge has 2",
-    "lora": r"lora runs on trn1, trn1n, trn2, but|over 8 NeuronCores, but trn1\.2xlarge has 2",
     "torchtitan": "torchtitan runs on trn2, trn2u, trn3, but",
 }
 

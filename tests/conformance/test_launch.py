@@ -172,5 +172,5 @@ def test_nothing_that_is_rendered_asks_the_metadata_service(kind: str, engine: s
         for name, content in rendered(job, cases.cluster(engine, job)).files.items()
         if b"169.254." in content or b"fd00:ec2" in content
     }
-    asks = kind in ("bert-large", "gpt-6.7b", "llama3.1-8b")
+    asks = kind in ("bert-large", "gpt-6.7b")
     assert {name.rpartition("/")[2] for name in found} == ({"limit_metadata.py"} if asks else set())

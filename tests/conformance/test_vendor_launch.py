@@ -50,7 +50,7 @@ def test_each_listed_difference_is_one(kind: str) -> None:
     assert LISTED[kind].keys() <= found
 
 
-@pytest.mark.parametrize("kind", ["bert-large", "gpt-6.7b", "llama3.1-8b", "lora", "torchtitan"])
+@pytest.mark.parametrize("kind", ["bert-large", "gpt-6.7b", "torchtitan"])
 def test_the_recorded_parser_takes_our_arguments_and_no_others(kind: str) -> None:
     job = cases.JOBS[kind]
     wrong = "trainer.no_such_key=1" if kind == "gpt-6.7b" else "--no_such_option"
@@ -66,8 +66,6 @@ def test_the_recorded_parser_takes_our_arguments_and_no_others(kind: str) -> Non
     [
         ("bert-large", "--optimizer SGD", "invalid choice: 'SGD'"),
         ("bert-large", "--batch_size many", "invalid int value: 'many'"),
-        ("lora", "--bf16 perhaps --model_id x", "invalid _boolean value: 'perhaps'"),
-        ("lora", "--bf16", "--model_id"),
         ("torchtitan", "--module a --config b --training.dtype int8", "invalid choice: 'int8'"),
         ("torchtitan", "--module a", "--config"),
         ("gpt-6.7b", "trainer.max_steps=all", "trainer.max_steps is 'all', and the configuration has 20000"),
@@ -76,12 +74,6 @@ def test_the_recorded_parser_takes_our_arguments_and_no_others(kind: str) -> Non
 def test_recorded_parsers_have_types_choices_and_required_options(kind: str, arguments: str, message: str) -> None:
     with pytest.raises(surface.Refused, match=message):
         compare.options(kind, arguments.split())
-
-
-def test_the_examples_of_lora_have_the_same_options() -> None:
-    """The recorded parser of `lora` is that of one of them."""
-    one, other = (compare.RECORDED[f"lora-{model}"].recorded for model in ("qwen3-8b", "llama3.1-8b"))
-    assert one == other
 
 
 @pytest.mark.parametrize("name", ["bert-seqlen128", "bert-seqlen512", "gpt2-wikipedia"])

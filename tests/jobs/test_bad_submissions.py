@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.jobs.conftest import described, fleet, make_cluster
-from trainium_cdk.jobs import BertLarge, JobError, LlamaNxd, Script, SlurmBackend, SubmitError, TransportError
+from trainium_cdk.jobs import BertLarge, Gpt, Job, JobError, Script, SlurmBackend, SubmitError, TransportError
 from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT
 from trainium_cdk.jobs.slurm.transport import Result
 from trainium_cdk.jobs.values import seconds
@@ -72,18 +72,18 @@ def test_invalid_tokens(token: str) -> None:
 
 
 def test_a_short_trial_may_leave_the_default_warm_up() -> None:
-    assert LlamaNxd(steps=10).warmup_steps == 100
     assert BertLarge(steps=10, run_steps=5).steps == 10
     assert BertLarge(warmup_steps=9, steps=10).warmup_steps == 9
 
 
 @pytest.mark.parametrize(
-    ("field", "least"), [("warmup_steps", 0), ("steps", 1), ("checkpoint_interval", 1), ("global_batch_size", 1)]
+    ("kind", "field", "least"),
+    [(BertLarge, "warmup_steps", 0), (Gpt, "steps", 1), (Gpt, "checkpoint_interval", 1), (Gpt, "global_batch_size", 1)],
 )
-def test_counts_have_a_smallest_value(field: str, least: int) -> None:
-    assert getattr(LlamaNxd(**{field: least}), field) == least
+def test_counts_have_a_smallest_value(kind: type[Job], field: str, least: int) -> None:
+    assert getattr(kind(**{field: least}), field) == least
     with pytest.raises(JobError, match=field):
-        LlamaNxd(**{field: least - 1})
+        kind(**{field: least - 1})
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import urllib3
 from sandbox.head_node import torch_python
 from tests.jobs.conftest import make_cluster
 from tests.support import completed, need
-from trainium_cdk.jobs import BertLarge, Gpt, Job, JobError, LlamaNxd, corrections, render
+from trainium_cdk.jobs import BertLarge, Gpt, JobError, corrections, render
 from trainium_cdk.jobs.corrections import limit_metadata
 
 ARGUMENTS = """
@@ -226,79 +226,6 @@ def test_random_numbers_go_on_where_the_training_stopped(tmp_path: Path, torch: 
     assert len(drawn(True, 3)) == 4
 
 
-DATA = """
-from torch.utils.data import DataLoader, DistributedSampler
-def create_llama_pretraining_dataset(batch):
-    rows = list(range(22))
-    sampler = DistributedSampler(rows, num_replicas=2, rank=1, shuffle=False, drop_last=True)
-    return DataLoader(rows, sampler=sampler, batch_size=batch, drop_last=True), None
-"""
-CHECKPOINTS = """
-import json, pathlib
-def load_checkpoint(folder):
-    file = pathlib.Path(folder, "step.json")
-    return json.loads(file.read_text()) if file.exists() else None
-"""
-READS = """
-import argparse, json, pathlib
-from training_utils import create_llama_pretraining_dataset
-import neuronx_distributed as nxd
-parser = argparse.ArgumentParser()
-parser.add_argument("--grad_accum_usteps", type=int)
-parser.add_argument("--stop", type=int)
-flags = parser.parse_args()
-found = nxd.load_checkpoint(".")
-step = found["global_step"] if found else 0
-loader, _ = create_llama_pretraining_dataset(2)
-count = 0
-while step < flags.stop:
-    for batch in loader:
-        print(json.dumps([step, batch.tolist()]))
-        count += 1
-        if count % flags.grad_accum_usteps == 0:
-            step += 1
-            if step >= flags.stop:
-                break
-pathlib.Path("step.json").write_text(json.dumps({"epoch": 0, "global_step": step}))
-"""
-
-
-@pytest.mark.parametrize("stop", [2, 4])
-def test_data_go_on_where_the_training_stopped(stop: int, tmp_path: Path, torch: str) -> None:
-    """Over the end of an epoch too: 11 rows of a rank are 5 batches, and a step takes 2."""
-    (tmp_path / "training_utils.py").write_text(DATA)
-    (tmp_path / "neuronx_distributed.py").write_text(CHECKPOINTS)
-    (tmp_path / "train.py").write_text(READS)
-
-    def batches(until: int) -> list[Any]:
-        arguments = ("--grad_accum_usteps", "2", "--stop", str(until))
-        done = launch(torch, tmp_path, "keep_data_position", "train.py", *arguments)
-        assert done.returncode == 0, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-
-    whole = batches(7)
-    assert len(whole) == 14
-    (tmp_path / "step.json").unlink()
-    assert batches(stop) + batches(7) == whole
-
-
-PRECISION = """
-def get_mixed_precision_config(use):
-    return {"use_master_weights": bool(use), "use_fp32_grad_acc": bool(use), "use_master_weights_in_ckpt": False}
-"""
-
-
-@pytest.mark.parametrize("use", [0, 1])
-def test_checkpoints_have_the_fp32_weights(use: int, tmp_path: Path) -> None:
-    """NeuronX Distributed loads them in place of the model's: conformance/test_nxd.py."""
-    (tmp_path / "training_utils.py").write_text(PRECISION)
-    (tmp_path / "train.py").write_text(
-        f"from training_utils import get_mixed_precision_config\nprint(*get_mixed_precision_config({use}).values())\n"
-    )
-    done = launch(sys.executable, tmp_path, "keep_master_weights", "train.py")
-    assert done.stdout.split() == [str(bool(use))] * 3, done.stderr
-
-
 SAMPLERS = """
 class BaseMegatronBatchSampler:
     total_samples, global_batch_size = 50, 4
@@ -329,39 +256,31 @@ def test_a_loader_that_resumes_has_the_batches_of_the_whole_training(tmp_path: P
             ["limit_metadata", "keep_random_state", "keep_learning_rate", "find_data_here", "keep_fp32_state"],
         ),
         (BertLarge(phase=2, checkpoint="a"), ["limit_metadata"]),
-        (LlamaNxd(data="/fsx/d"), ["limit_metadata", "keep_data_position", "keep_master_weights"]),
         (Gpt(), ["limit_metadata", "count_all_batches"]),
     ],
 )
-def test_kinds_send_what_they_start(job: BertLarge | Gpt | LlamaNxd, names: list[str]) -> None:
+def test_kinds_send_what_they_start(job: BertLarge | Gpt, names: list[str]) -> None:
     assert list(job.files) == ["launch.py", *(f"{name}.py" for name in names)]
 
 
 @pytest.mark.parametrize(
-    ("job", "fields", "message"),
+    ("fields", "message"),
     [
-        (LlamaNxd, {}, ""),
-        (LlamaNxd, {"run_steps": 100}, ""),
-        (LlamaNxd, {"run_steps": 1000}, ""),
-        (LlamaNxd, {"run_steps": 1250}, "the last 250 steps would be lost. Stop after 1000 steps, or give another --checkpoint-interval"),
-        (LlamaNxd, {"steps": 700, "checkpoint_interval": 300}, "after step 700, but writes checkpoints every 300 steps only"),
-        (Gpt, {"steps": 100}, ""),
-        (Gpt, {"steps": 600}, ""),
-        (Gpt, {"steps": 500}, "the last 100 steps would be lost. Stop after 400 steps, or give another --checkpoint-interval"),
+        ({}, ""),
+        ({"steps": 100}, ""),
+        ({"steps": 600}, ""),
+        ({"steps": 700, "checkpoint_interval": 300}, "after step 700, but writes checkpoints every 300 steps only"),
+        ({"steps": 500}, "the last 100 steps would be lost. Stop after 400 steps, or give another --checkpoint-interval"),
     ],
 )  # fmt: skip
-def test_the_last_step_has_a_checkpoint(job: type[Job], fields: Mapping[str, int], message: str) -> None:
+def test_the_last_step_has_a_checkpoint(fields: Mapping[str, int], message: str) -> None:
     """Of programs that write one every so many steps only: shorter trainings write it at their end."""
     if message:
         with pytest.raises(JobError, match=re.escape(message)):
-            job(**fields)
+            Gpt(**fields)
         return
-    made = job(**fields, **({"data": "/fsx/d"} if job is LlamaNxd else {}))
-    interval = min(500 if job is LlamaNxd else 200, *fields.values()) if fields else 500
-    option = (
-        "--checkpoint_freq {}" if job is LlamaNxd else "exp_manager.checkpoint_callback_params.every_n_train_steps={} "
-    )
-    assert option.format(interval) in render(made, make_cluster(), "t").files["node.sh"].decode()
+    option = f"exp_manager.checkpoint_callback_params.every_n_train_steps={min(200, *fields.values(), 200)} "
+    assert option in render(Gpt(**fields), make_cluster(), "t").files["node.sh"].decode()
 
 
 def launch(python: str, folder: Path, name: corrections.Correction, *words: str) -> subprocess.CompletedProcess[str]:

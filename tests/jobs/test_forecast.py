@@ -11,7 +11,7 @@ from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli import app as cli
 from trainium_cdk.errors import TrnError
-from trainium_cdk.jobs import BertLarge, Finetune, Gpt, LlamaNxd, Script, TorchTitan
+from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Script, TorchTitan
 from trainium_cdk.jobs.forecast import forecast
 from trainium_cdk.jobs.models import Job
 
@@ -44,7 +44,6 @@ def test_hours_and_cost_follow_from_a_published_throughput_alone() -> None:
         (BertLarge(run_steps=50), 50),
         (BertLarge(optimizer="adamw", steps=30_000), 30_000),
         (Gpt(data="/efs/data"), 20_000),
-        (LlamaNxd(data="/efs/data", run_steps=1000), 1000),
         (TorchTitan(preset="qwen3-8b", ref="a" * 40), 10_000),
         (Finetune(model="Qwen/Qwen3-8B"), None),
         (Script(filename="a.sh", content=b"true"), None),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.kubernetes import conftest as eks
-from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, JobError, LlamaNxd, Lora, packages, plan
+from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, JobError, packages, plan
 from trainium_cdk.jobs.shell import environment
 from trainium_cdk.outputs import ClusterOutputs
 
@@ -24,8 +24,6 @@ OLD = f"{IMAGES}:2.8.0-neuronx-py311-sdk2.26.1-ubuntu22.04"
     ("job", "message"),
     [
         (Gpt(image=NEW), r"gpt-6\.7b runs with Neuron SDK releases .* before 2\.29\.0, but image .* has 2\.30\.0\. Use another image"),
-        (LlamaNxd(image=NEW, data="/efs/d"), r"llama3\.1-8b runs with .* but image .*sdk2\.30\.0.* has 2\.30\.0\. Use another image"),
-        (Lora(image=NEW), r"lora runs with .* before 2\.27\.0, but image .* has 2\.30\.0\. Use another image"),
         (BertLarge(image=OLD), r"bert-large runs with .* from 2\.28\.0 on, but image .* has 2\.26\.1\. Use another image"),
     ],
 )  # fmt: skip

@@ -14,7 +14,6 @@ from trainium_cdk.jobs import (
     AnyJob,
     BertLarge,
     Gpt,
-    LlamaNxd,
     Script,
     expected,
     launch_environment,
@@ -71,8 +70,6 @@ def test_published_throughput(job: AnyJob, text: str) -> None:
         (BertLarge(optimizer="adamw"), "2.29.0"),
         (BertLarge(nodes=16, scaling="weak", optimizer="adamw"), "2.28.1"),
         (Gpt(nodes=16, tensor_parallel=32), "2.28.1"),
-        (LlamaNxd(nodes=32, data="/efs/tokens"), "2.28.1"),  # published with SDK 2.24
-        (LlamaNxd(nodes=16, data="/efs/tokens"), "2.28.1"),
         (Script(**HELLO), "2.28.1"),
     ],
 )
@@ -80,7 +77,6 @@ def test_nothing_is_extrapolated(job: AnyJob, cluster: str) -> None:
     assert expected(plan(job, WIDE.model_copy(update={"neuron_release": cluster}))) is None
 
 
-LLAMA = LlamaNxd(nodes=32, data="/efs/tokens")
 BERT = BertLarge(nodes=16, scaling="weak")
 
 
@@ -92,13 +88,6 @@ BERT = BertLarge(nodes=16, scaling="weak")
         (BERT, {"sdk": "2.27"}, False),
         (BERT, {"global_batch_size": 65536}, False),
         (BertLarge(nodes=16), {}, False),
-        (LLAMA, {"sdk": "2.28"}, True),
-        (LLAMA, {}, False),
-        (LLAMA, {"sdk": "2.28", "tensor_parallel": 8}, False),
-        (LLAMA, {"sdk": "2.28", "tensor_parallel": None}, False),
-        (LLAMA, {"sdk": "2.28", "precision": "bf16+sr"}, False),
-        (LLAMA, {"sdk": "2.28", "nodes": 16}, False),
-        (LLAMA, {"sdk": "2.28", "global_batch_size": 512}, False),
     ],
 )
 def test_a_published_result_is_of_the_same_job(job: AnyJob, changes: dict[str, Any], claimed: bool) -> None:
@@ -122,7 +111,6 @@ def test_warnings_before_a_job_runs() -> None:
     [size, dropout] = plan(Gpt(), SDK_2_28).notes
     assert size == "each checkpoint has about 188 GB; the newest is kept"
     assert "repeats the random numbers of its first steps for dropout" in dropout
-    assert plan(LlamaNxd(data="/efs/d"), SDK_2_28).notes == ("each checkpoint has about 225 GB; the newest 2 are kept",)
     [phase_2] = plan(BertLarge(phase=2, checkpoint="x"), WIDE).notes
     assert "restores neither the optimizer's state nor the learning rate's schedule" in phase_2
 

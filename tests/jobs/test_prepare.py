@@ -19,26 +19,26 @@ from tests.jobs.kubernetes.conftest import make_cluster as eks
 from tests.jobs.vendor import MEGATRON, NEMO, Site
 from tests.support import ROOT, completed, swept
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, LlamaNxd, Lora, TorchTitan
+from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, Script, TorchTitan
 from trainium_cdk.outputs import ClusterOutputs
 
 REF = "0123456789abcdef0123456789abcdef01234567"
 IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/training:1"
 BERT = BertLarge(data="/efs/shards", nodes=2)
-LLAMA = LlamaNxd(data="/efs/tokens", nodes=2)
 GPT = Gpt(data="/efs/corpus", nodes=2)
+OWN = Script(
+    filename="a.sh", content=b"true", nodes=2, requirements=("transformers==5.23.0", "huggingface-hub==1.33.0")
+)
 JOBS: dict[str, Job] = {
     job.kind: job
     for job in (
         BERT,
-        LLAMA,
         GPT,
-        Lora(nodes=2),
         TorchTitan(nodes=2, ref=REF, preset="qwen3-8b"),
         Finetune(nodes=2),
     )
 }
-RELEASES = {"finetune": "2.33.0", "lora": "2.26.1", "torchtitan": "2.33.0"}
+RELEASES = {"finetune": "2.33.0", "torchtitan": "2.33.0"}
 ENGINES = ["slurm", "eks"]
 
 
@@ -54,7 +54,7 @@ def cluster(engine: str, kind: str = "bert-large") -> ClusterOutputs:
     nodes = fleet("trn2.48xlarge" if native else "trn1.32xlarge")
     if engine == "eks":
         return eks(nodes.model_copy(update={"queue": "trn"}), image=release.container or IMAGE, **facts)
-    return slurm(nodes, os="ubuntu2204" if kind == "lora" else "ubuntu2404", **facts)
+    return slurm(nodes, os="ubuntu2404", **facts)
 
 
 @pytest.fixture
@@ -96,13 +96,13 @@ def test_kinds_keep_their_own_packages(engine: str, site: Site) -> None:
     on = cluster(engine)
     site.install("transformers==4.52.3")
     before = site.versions(site.base)
-    for token, job in (("t", BERT), ("t", LLAMA), ("u", BERT)):
+    for token, job in (("t", BERT), ("t", OWN), ("u", BERT)):
         code, output = site.prepare(job, on, token)
         assert code == 0, output
-    bert, llama, again = (recorded(site, j, on, t) for j, t in ((BERT, "t"), (LLAMA, "t"), (BERT, "u")))
+    bert, own, again = (recorded(site, j, on, t) for j, t in ((BERT, "t"), (OWN, "t"), (BERT, "u")))
     assert (again, len(site.environments)) == (bert, 2)
-    found = [site.versions(e) for e in (bert, llama)]
-    assert [(v["transformers"], v["huggingface-hub"]) for v in found] == [("4.44.0", "0.24.5"), ("4.48.0", "0.34.4")]
+    found = [site.versions(e) for e in (bert, own)]
+    assert [(v["transformers"], v["huggingface-hub"]) for v in found] == [("4.44.0", "0.24.5"), ("5.23.0", "1.33.0")]
     assert "neuronx-distributed" not in found[0]
     assert site.versions(site.base) == before
 
@@ -221,10 +221,13 @@ def test_in_a_vendors_image_only_the_helper_is_compiled(site: Site) -> None:
 
 
 def test_an_image_without_the_library_is_refused_before_anything_is_installed(site: Site) -> None:
-    job = LLAMA.model_copy(update={"image": IMAGE})
+    job = GPT.model_copy(update={"image": IMAGE})
     code, output = site.prepare(job, cluster("eks"))
     assert (code, "making environment" in output) == (64, False)
-    assert "has no neuronx_distributed. Use an image or a Neuron release that has it" in output
+    assert (
+        "has no neuronx_distributed neuronx_distributed_training. Use an image or a Neuron release that has it"
+        in output
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)

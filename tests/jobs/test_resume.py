@@ -22,8 +22,6 @@ from trainium_cdk.jobs import (
     Gpt,
     Job,
     JobError,
-    LlamaNxd,
-    Lora,
     Nccom,
     Script,
     SlurmBackend,
@@ -40,7 +38,6 @@ from trainium_cdk.jobs.slurm.render import render
 
 GIVEN: dict[type[Job], dict[str, Any]] = {
     BertLarge: {},
-    LlamaNxd: {"data": "/efs/data"},
     Gpt: {},
     TorchTitan: {"ref": "a" * 40},
     Finetune: {},
@@ -99,7 +96,6 @@ def trainer(folder: Path) -> str:
 
 MADE: dict[type[Job], tuple[Callable[[Path], str], str]] = {
     BertLarge: (bert, "output"),
-    LlamaNxd: (of_nxd("step_500", "step_1000", "step_1500"), "checkpoints"),
     Gpt: (
         of_nxd(*(f"megatron_gpt--step={n}-consumed_samples={n * 1024.0}.ckpt" for n in (800, 1000, 1200))),
         "output/checkpoints",
@@ -172,12 +168,12 @@ def test_a_script_gets_all_and_each_member_of_an_array_its_own(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("kind", "had", "message"),
     [
-        (BertLarge, "kind llama3.1-8b\nworkers 32", "/efs/run7 has checkpoints of llama3.1-8b, not of bert-large. Submit the same"),
+        (BertLarge, "kind gpt-6.7b\nworkers 32", "/efs/run7 has checkpoints of gpt-6.7b, not of bert-large. Submit the same"),
         (BertLarge, "kind bert-large\nphase 2\noptimizer lamb", "a job with phase 2, and this job has phase 1, with which"),
-        (LlamaNxd, "kind llama3.1-8b\nworkers 64", "a job with workers 64, and this job has workers 32, with which"),
+        (Gpt, "kind gpt-6.7b\ntensor_parallel 8\nworkers 64", "a job with workers 64, and this job has workers 32, with which"),
         (Gpt, "kind gpt-6.7b\ntensor_parallel 4\nworkers 32", "a job with tensor_parallel 4, and this job has tensor_parallel 8"),
         (Finetune, "kind finetune\nmodel \x1b[31mQwen/Qwen3-8B\n", "a job with model [31mQwen/Qwen3-8B, and this job has model Qwen/"),
-        (LlamaNxd, None, "/efs/run7 has no checkpoint of llama3.1-8b that was written to its end. Wait for one"),
+        (Gpt, None, "/efs/run7 has no checkpoint of gpt-6.7b that was written to its end. Wait for one"),
     ],
 )  # fmt: skip
 def test_what_it_cannot_go_on_from(kind: type[Job], had: str | None, message: str, tmp_path: Path) -> None:
@@ -201,7 +197,6 @@ def test_what_it_cannot_go_on_from(kind: type[Job], had: str | None, message: st
     ("job", "message"),
     [
         (lambda: Nccom(resume_from="/efs/run7"), "nccom goes on from no checkpoint: it writes none. Remove --resume-from"),
-        (lambda: Lora(resume_from="a-1"), "lora goes on from no checkpoint: Optimum Neuron's trainer refuses resume_from_check"),
         (lambda: BertLarge(resume_from="/data/run7"), "/data/run7, which is on no shared file system of TrnPclusterStack (/efs)"),
         (lambda: BertLarge(resume_from="a-1", after="a-1"), "a-1 is given as --after and as --resume-from. Submit this job when"),
         (lambda: BertLarge(resume_from="../a"), "resume_from is '../a': not in the right format. Write a folder on the cluster"),
@@ -215,7 +210,7 @@ def test_refused_before_anything_is_sent(job: Callable[[], Job], message: str) -
 def test_every_kind_says_where_its_checkpoints_are() -> None:
     """And which is new is in `MADE`, or has none that its program starts from."""
     assert {kind for kind in kinds().values() if kind.CHECKPOINTS and kind.CHECKPOINTS.newest} == set(MADE)
-    assert {kind for kind in kinds().values() if not kind.CHECKPOINTS or kind.CHECKPOINTS.refuses} == {Nccom, Lora}
+    assert {kind for kind in kinds().values() if not kind.CHECKPOINTS} == {Nccom}
 
 
 def test_phase_2_goes_on_from_a_checkpoint_of_phase_2() -> None:

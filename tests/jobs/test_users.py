@@ -28,7 +28,6 @@ from trainium_cdk.jobs import (
     Finetune,
     Gpt,
     JobError,
-    LlamaNxd,
     Script,
     SlurmBackend,
     SsmTransport,
@@ -254,7 +253,7 @@ def test_no_command_of_a_person_asks_the_head_node_for_credentials(slurm: LocalS
     credentials(alice)
     assert (before := asked.read_text()).startswith("refused user 2001\n")
     s3 = "s3://somewhere/data"
-    kinds = [BertLarge(data=s3), BertLarge(data=f"{s3}.tar"), LlamaNxd(data="/efs/tokens"), Gpt(data=s3), Finetune()]
+    kinds = [BertLarge(data=s3), BertLarge(data=f"{s3}.tar"), Gpt(data=s3), Finetune()]
     ids = [alice.submit(script("true", nodes=1), "plain").id]
     for job in (*kinds, script("true", requirements=["six==1.17.0"]), script("true", resume_from=ids[0])):
         with contextlib.suppress(JobError, SubmitError):  # what the environment lacks for this kind, for example

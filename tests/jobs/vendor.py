@@ -50,9 +50,7 @@ mkdir "$packages/megatron" && touch "$packages/megatron/__init__.py"
 """
 REPOSITORIES: Mapping[str, Mapping[str, str]] = {
     "aws-neuron/aws-neuron-samples": {"README": ""},
-    "aws-neuron/neuronx-distributed": {"README": ""},
     "aws-neuron/neuronx-distributed-training": {"README": ""},
-    "huggingface/optimum-neuron": {"README": ""},
     "aws-neuron/torchtitan-neuron": {
         "requirements.txt": "datasets\n",
         "pyproject.toml": _PROJECT,

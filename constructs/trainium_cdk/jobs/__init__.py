@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.kinds.bert_large import BertLarge as BertLarge
     from trainium_cdk.jobs.kinds.finetune import Finetune as Finetune
     from trainium_cdk.jobs.kinds.gpt_67b import Gpt as Gpt
-    from trainium_cdk.jobs.kinds.llama_nxd import LlamaNxd as LlamaNxd
-    from trainium_cdk.jobs.kinds.lora import Lora as Lora
     from trainium_cdk.jobs.kinds.nccom import Nccom as Nccom
     from trainium_cdk.jobs.kinds.script import Script as Script
     from trainium_cdk.jobs.kinds.torchtitan import TorchTitan as TorchTitan

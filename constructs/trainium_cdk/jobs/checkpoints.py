@@ -28,9 +28,10 @@ def check(plan: Plan) -> None:
     name = job.resume_from
     if name is None:
         return
-    if made is None or made.refuses:
-        why = made.refuses if made else "it writes none"
-        raise JobError(f"resume_from is {name}, but {job.kind} goes on from no checkpoint: {why}. Remove --resume-from")
+    if made is None:
+        raise JobError(
+            f"resume_from is {name}, but {job.kind} goes on from no checkpoint: it writes none. Remove --resume-from"
+        )
     mounts = plan.cluster.mount_dirs
     if name.startswith("/") and not any(f"{name}/".startswith(f"{mount}/") for mount in mounts):
         raise JobError(

@@ -35,7 +35,7 @@ _OF_BASH = frozenset(
 # The launch scripts' own variables: a test checks that none is missing
 _OF_LAUNCH = frozenset(
     """FAILED NOT_COMPILED OUT_OF_MEMORY REFUSED SAVING_SECONDS TRN_ARRAY_INDEX TRN_ARRAY_COUNT TRN_CHECKPOINTS root slurm_number NNODES NODE_RANK RANK LOCAL_RANK TRN_NODE_NAME WORLD_SIZE cache code command data driver failed fails_once files found host i inside into job kills left limit log main
-    mode most node nxd_ref nxdt_ref optimum_neuron_ref torchtitan_ref assets checkpoints output part phase1_end pids problem ranks resume runtime samples_ref stage start steps tensorboard told tool tools trn venv
+    mode most node nxdt_ref torchtitan_ref assets checkpoints output part phase1_end pids problem ranks resume runtime samples_ref stage start steps tensorboard told tool tools trn venv
     writer""".split()  # noqa: SIM905
 )
 
@@ -83,13 +83,11 @@ class Checkpoints(NamedTuple):
         newest: function of `shell/checkpoints.sh` that prints the newest complete one below such a folder, which is then copied; empty: all
             that the folder has belongs together.
         place: folder below `folder` that has them; empty: `folder` itself.
-        refuses: why its program does not start from one; empty if it does.
     """
 
     folder: str
     newest: str = ""
     place: str = ""
-    refuses: str = ""
 
 
 class Job(BaseModel):
@@ -255,7 +253,7 @@ class Job(BaseModel):
     @classmethod
     def goes_on(cls) -> bool:
         """Whether its program starts from the checkpoints of another job."""
-        return cls.CHECKPOINTS is not None and not cls.CHECKPOINTS.refuses
+        return cls.CHECKPOINTS is not None
 
     @property
     def total_steps(self) -> int | None:

@@ -1,4 +1,4 @@
-"""TorchTitan and Optimum Neuron: the command that each node runs, and what is refused before it is sent."""
+"""TorchTitan and fine-tuning: the command that each node runs, and what is refused before it is sent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 from tests.jobs.conftest import described, fleet, make_cluster
 from tests.support import SHELLCHECK, completed
-from trainium_cdk.jobs import Finetune, Job, JobError, Lora, Script, TorchTitan, render
+from trainium_cdk.jobs import Finetune, Job, JobError, Script, TorchTitan, render
 from trainium_cdk.outputs import SlurmCluster
 
 REF = "0123456789abcdef0123456789abcdef01234567"
@@ -42,9 +42,6 @@ def test_commands(case: str, tmp_path: Path) -> None:
     job = described(**told["job"])
     files = render(job, {"trn1": TRN1, "trn2": TRN2}[told["cluster"]], "t").files
     text = files["node.sh"].decode()
-    if isinstance(job, Lora):
-        steps = f"steps={job.run_steps or -1}\n", f"  steps={job.run_steps or 5}\n"
-        assert steps[1] in text.partition(steps[0])[2], "a few steps compile every graph"
     lines = text.partition("command=(\n")[2].partition("\n)\n")[0].splitlines()
     assert told["command"] in " ".join(line.strip() for line in lines)
     for name in ("node.sh", "prepare.sh")[: 1 + job.PREPARES]:
@@ -55,23 +52,9 @@ def test_commands(case: str, tmp_path: Path) -> None:
         assert found.stdout == ""
 
 
-@pytest.mark.parametrize(("kind", "each", "copies"), [("trn1.32xlarge", 8, 16), ("trn2.48xlarge", 4, 64)])
-def test_a_global_batch_comes_from_model_copies(kind: str, each: int, copies: int) -> None:
-    submission = render(Lora(nodes=4), cluster(kind, **XLA), "t")
-    batch = submission.plan.batch
-    assert batch
-    assert (batch.per_worker, batch.accumulation, batch.data_parallel, batch.global_size) == (1, 8, copies, 8 * copies)
-    assert f"--tensor_parallel_size {each} ".encode() in submission.files["node.sh"]
-    assert any(f"adapters in {each} shards" in note for note in submission.plan.notes)
-
-
 @pytest.mark.parametrize(
     ("job", "on", "message"),
     [
-        (Lora(), make_cluster(), r"lora runs with Neuron SDK releases from 2\.26\.1 on and before 2\.27\.0, but .* has 2\.28\.1"),
-        (Lora(model="llama3.1-8b"), TRN1, "meta-llama/Llama-3.1-8B is gated.*--env HF_TOKEN.*directory as --weights"),
-        (Lora(), cluster("trn1.2xlarge", **XLA), "8 NeuronCores, but trn1.2xlarge has 2"),
-        (Lora(), cluster("trn3.48xlarge", **XLA), "lora runs on trn1, trn1n, trn2, but queue compute1 has trn3.48xlarge"),
         (Finetune(precompile=True), TRN2, "finetune cannot precompile: TorchNeuron compiles while it runs"),
         (Finetune(), TRN1, "finetune runs on trn2, trn2u, trn3, but queue compute1 has trn1.32xlarge"),
         (Finetune(model="meta-llama/Llama-3.1-8B"), TRN2, "Llama-3.1-8B is gated.*--env HF_TOKEN.*directory as --weights"),
@@ -181,12 +164,7 @@ def test_logical_cores_decide_on_the_workers(lnc: int | None, cores: int) -> Non
 
 
 def test_aws_statements_on_the_release_are_in_the_plan() -> None:
-    """Fine-tuning runs on a release whose PyTorch AWS no longer supports."""
-    notes = [note for note in render(Lora(), TRN1, "t").plan.notes if "AWS" in note]
+    """Of a release whose PyTorch AWS no longer supports."""
+    script = Script(filename="a.sh", content=b"true")
+    notes = [note for note in render(script, TRN1, "t").plan.notes if "AWS" in note]
     assert re.search(r"AWS does not support this: .*PyTorch 2\.8 are now End of Life.*2026-04-09", notes[0])
-
-
-@pytest.mark.parametrize(("kind", "shards"), [("trn1.32xlarge", 8), ("trn2.48xlarge", 4)])
-def test_the_plan_of_lora_says_what_makes_one_file_of_its_shards(kind: str, shards: int) -> None:
-    notes = " ".join(render(Lora(), cluster(kind, **XLA), "t").plan.notes)
-    assert f"in {shards} shards: `optimum-cli neuron consolidate` makes one file of them" in notes

@@ -115,6 +115,6 @@ def test_the_help_of_restarts_is_true_for_each_kind() -> None:
     listed = json.loads(trn(None, "kinds", "--json").stdout)
     resumes = {kind["kind"]: kind["options"]["restarts"].endswith(" This kind resumes.") for kind in listed}
     assert resumes == {name: kind.RESTARTS for name, kind in kinds().items()}
-    assert {name for name, does in resumes.items() if not does} == {"lora", "nccom", "script"}
+    assert {name for name, does in resumes.items() if not does} == {"nccom", "script"}
     shown = " ".join(trn(None, "submit", "--help").stdout.split())
     assert f"Kinds that resume: {', '.join(name for name in kinds() if resumes[name])}." in shown

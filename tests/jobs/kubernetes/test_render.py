@@ -19,7 +19,7 @@ from sandbox.kubernetes import schemas
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from tests.support import SHELLCHECK, completed, golden, swept
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, LlamaNxd, Lora, Script, TorchTitan
+from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script, TorchTitan
 from trainium_cdk.jobs.kubernetes import KubernetesSubmission, names, render, status
 from trainium_cdk.jobs.kubernetes.names import MAX_NAME, object_name
 from trainium_cdk.jobs.status import settings_in
@@ -55,13 +55,6 @@ NATIVE = make_cluster(
     image="111122223333.dkr.ecr.us-east-1.amazonaws.com/torch-neuron:1",
 )
 NEWER: dict[str, tuple[AnyJob, EksCluster]] = {
-    "llama3.1-8b": (LlamaNxd(nodes=2, data="/efs/it's tokens"), CLUSTER),
-    "lora": (
-        Lora(nodes=2),
-        make_cluster(
-            neuron_release="2.26.1", neuron_driver="2.24.7.0", image=Catalog.load().release("2.26.1").container
-        ),
-    ),
     "torchtitan-qwen3-8b": (TorchTitan(nodes=2, ref=REF, preset="qwen3-8b"), NATIVE),
     "torchtitan-llama3.1-8b": (
         TorchTitan(

@@ -177,7 +177,7 @@ def test_times_of_a_restarted_pod_are_a_lower_bound() -> None:
         ("bert-large", {"run_steps": 50}, 50),
         ("bert-large", {"run_steps": "many"}, None),
         ("bert-large", {"phase": "third"}, None),
-        ("llama3.1-8b", {"data": "/efs/x"}, 10_000),
+        ("gpt-6.7b", {"data": "/efs/x"}, 20_000),
         ("script", {"filename": "a.sh"}, None),
         ("of-another-package", {"steps": 5}, None),
     ],

@@ -16,10 +16,8 @@ Correction = Literal[
     "find_data_here",
     "limit_metadata",
     "keep_fp32_state",
-    "keep_data_position",
     "keep_random_state",
     "keep_learning_rate",
-    "keep_master_weights",
 ]
 _HERE, _LAUNCH = Path(__file__).parent, "launch.py"
 

@@ -53,6 +53,9 @@ class Finetune(Job):
     FAMILIES: ClassVar[tuple[str, ...]] = ("trn2", "trn2u", "trn3")
     RELEASES: ClassVar[tuple[str, str]] = ("2.33.0", "")
     UPSTREAM: ClassVar[Upstream | None] = Upstream("", "", "trl.scripts.sft", "TRL 1.16.0 of PyPI")
+    REPLACES: ClassVar[Mapping[str, str]] = {
+        "lora": "Optimum Neuron needs Neuron SDK 2.26.1, whose PyTorch AWS no longer supports. LoRA is the default of another kind"
+    }
     PACKAGES: ClassVar[Packages | None] = PACKAGES
     FETCHES: ClassVar[Fetches] = "models"
     CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output", "newest_trainer_checkpoint")

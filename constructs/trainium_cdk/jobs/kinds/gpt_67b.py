@@ -69,7 +69,8 @@ def read(text: str) -> Iterator[tuple[int, Step]]:
 
 
 _CHECKPOINT_GB = 188
-"""28 bytes for each of 6.7e9 parameters, as for llama3.1-8b: NxD Training writes them with the same library."""
+"""28 bytes for each of 6.7e9 parameters: bf16 is written as fp32, and fp32, that is the optimizer's two averages and its weights, as
+fp64 (measured with a small model: conformance/test_nemo.py)."""
 _RANDOM = (
     "a restarted training goes on with its weights, optimizer, learning rate and data, but repeats the random numbers of its first steps "
     "for dropout: NxD Training does not save the generators' states"

@@ -84,8 +84,7 @@ class TorchTitan(Job):
     CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output", "newest_distributed_checkpoint", "checkpoint")
     UPSTREAM: ClassVar[Upstream | None] = Upstream(_REPOSITORY, "", "torchtitan.train", "beta; name a commit as --ref")
     REPLACES: ClassVar[Mapping[str, str]] = {
-        "torchtitan-qwen3-8b": "it is a preset now (trn submit torchtitan --preset qwen3-8b)",
-        "torchtitan-llama3.1-8b": "it is a preset now (trn submit torchtitan --preset llama3.1-8b)",
+        "llama3.1-8b": "its program runs on PyTorch/XLA, which AWS ended for training. The model is a preset (trn submit torchtitan --preset llama3.1-8b)",
     }
 
     kind: Literal["torchtitan"] = "torchtitan"

@@ -41,7 +41,7 @@ keep_newest_checkpoint() { # directory
   find "$1" -mindepth 1 -maxdepth 1 -name '*.ckpt' ! -name "${2##*/}" -exec rm -rf {} +
 }
 
-# Prints the newest complete checkpoint of NeuronX Distributed (step_<n>) or NxD Training (...step=<n>....ckpt) in a directory, if any.
+# Prints the newest complete checkpoint of NxD Training (...step=<n>....ckpt) in a directory, if any.
 newest_nxd_checkpoint() {
   if [ ! -d "$1" ]; then return 0; fi
   find "$1" -mindepth 2 -maxdepth 2 -name 'done' -printf '%h\n' | sort -V | tail -n 1
