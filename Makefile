@@ -147,7 +147,7 @@ docs: setup .venvs/docs/.done  ## the site, in dist/site: docs/, and references 
 schema: setup  ## environment.schema.json: editors complete the environment file with it
 	@$(BIN)/trn schema > environment.schema.json
 
-pictures: setup  ## docs/pictures: the stacks' architecture, and a report in a browser
+pictures: setup  ## of the docs: the stacks as flowcharts, and a report in a browser
 	@$(BIN)/python -m tests.pictures
 
 clean:  ## remove all that the other targets made

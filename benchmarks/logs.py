@@ -1,8 +1,7 @@
 """How fast the logs of jobs are read: `python -m benchmarks.logs`, a part of `make bench`.
 
-In MB of log for each second of processor time, from its bytes to what `trn plot`, `report` and `watch` draw (`Run.feed`: records, summary and
-curves), the best of three: for each program that prints steps, with a step in each line; then with other lines between, and with each step
-written to a file. And the most memory that it took. The exit code is 1 where reading is below `AIM`.
+In MB of log for each second of processor time, from its bytes to what `trn report` draws (`Run.feed`: records, summary and
+curves), the best of three: for each program that prints steps, with a step in each line; then with other lines between. And the most memory that it took. The exit code is 1 where reading is below `AIM`.
 """
 
 from __future__ import annotations
@@ -11,16 +10,13 @@ import re
 import sys
 import time
 import tracemalloc
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.table import Table
 
 from trainium_cdk.jobs import JobStatus
 from trainium_cdk.jobs.report.cost import Price
-from trainium_cdk.jobs.report.export import as_csv, as_events, as_json
-from trainium_cdk.jobs.report.run import Run, Take
+from trainium_cdk.jobs.report.run import Run
 
 OTHER = (
     b"2026-11-20 08:00:05.000123:  39810  INFO ||NEURON_CC_WRAPPER||: Using a cached neff at "
@@ -78,9 +74,9 @@ def steps(form: str, first: int, last: int) -> list[bytes]:
     ]
 
 
-def speed(form: str, every: int = 1, megabytes: int = 10, take: Take | None = None) -> float:
+def speed(form: str, every: int = 1, megabytes: int = 10) -> float:
     """MB/s of a log in which one line of `every` is a training step."""
-    run = Run(JobStatus("job", "bert-large", "trn1", "trn1.32xlarge", 1, None, ()), Price(None, ""), take=take)
+    run = Run(JobStatus("job", "bert-large", "trn1", "trn1.32xlarge", 1, None, ()), Price(None, ""))
     size, seconds, step = 0, 0.0, 0
     while size < megabytes * 1_000_000:
         lines = steps(form, step + 1, step + 1 + 20_000 // every)
@@ -116,11 +112,6 @@ def main() -> int:
         found = max(speed(form, every) for _ in range(3))
         slow |= found < AIM
         table.add_row(name, f"{found:.0f}", str(AIM))
-    with TemporaryDirectory() as folder:
-        for name, writer in {"csv": as_csv, "json": as_json, "events": as_events}.items():
-            with writer(Path(folder) / f"x.{name}") as take:
-                found = speed(FORMS["bert-large"], megabytes=3, take=take)
-            table.add_row(f"bert-large, each step written ({name})", f"{found:.0f}", "")
     Console().print(table)
     few, many = memory(20), memory(80)
     Console().print(f"most memory: {few:.1f} MB for 20 MB of log, {many:.1f} MB for 80 MB")

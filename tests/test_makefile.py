@@ -25,7 +25,7 @@ TESTED = {
     "docs": "tests/reference",
     "lock": "tests/test_supply_chain.py",
     "mutation": "tests/trust/test_mutation.py",
-    "pictures": "tests/jobs/report/test_export.py tests/operations/graph/test_graph.py",
+    "pictures": "tests/jobs/report tests/reference/test_graph.py",
     "sbom": "tests/test_supply_chain.py",
     "schema": "tests/settings/test_schema.py",
     "test-pythons": "tests/test_makefile.py",

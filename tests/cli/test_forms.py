@@ -37,7 +37,7 @@ COMMANDS = [
     (f"cancel {JOB} --local", [JOB]),
     (f"watch {JOB} --local", [f"{JOB}: train COMPLETED"]),
     (f"report {JOB} --local", [f"report-{JOB}.html"]),
-    (f"plot {JOB} -o {NAME}-and-its-loss.csv --local", []),
+    (f"report {JOB} -o {NAME}-and-its-loss.csv --local", []),
     ("nodes --local", ["compute1-dy-trn-1", "holds-20261124-0123ad:train"]),
     ("environments --local", []),
     ("submit job.sh --nodes 1 --dry-run --cluster cluster.json", ["#SBATCH --nodes=1"]),
@@ -141,7 +141,7 @@ def test_a_terminal_has_colours(folder: Path) -> None:
 def of_the_docs() -> list[str]:
     """Each printed command that a Slurm cluster alone can answer: without AWS, Session Manager, a browser, a framework or an index
     of packages."""
-    verbs = ("list", "status", "logs", "wait", "cancel", "nodes", "report", "plot", "watch", "submit")
+    verbs = ("list", "status", "logs", "wait", "cancel", "nodes", "report", "watch", "submit")
     lines = []
     for _, words in commands():
         if (
@@ -174,5 +174,5 @@ def test_each_of_the_docs(printed: str, folder: Path, capfd: pytest.CaptureFixtu
     assert app(words, prog_name="trn", standalone_mode=False) in (None, 0)
     said = capfd.readouterr().out
     assert said or "list" in options
-    if options.startswith(("report", "plot")):
+    if options.startswith("report"):
         assert (folder / said.splitlines()[-1]).exists()

@@ -12,15 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_clusters import PROGRAM as CLUSTERS
 from tests.cli.test_watch import PROGRAM as WATCH
-from tests.cli.test_watch import get
 from tests.jobs.report.boards import SLURM, clusters
 from tests.jobs.report.runs import CATALOG
 from tests.jobs.report.test_export import Jobs
 from trainium_cdk._aws import SANDBOX
 from trainium_cdk.cli import app as cli
-from trainium_cdk.cli import follow, nodes, plot, report, watch
+from trainium_cdk.cli import follow, nodes, report, watch
 from trainium_cdk.cli.screen import marked
 from trainium_cdk.jobs import clusters as overviews
 from trainium_cdk.jobs.report.live import Live
@@ -46,7 +44,7 @@ class Cluster(Jobs):
 
 @pytest.fixture(params=[True, False], ids=["sandbox", "aws"])
 def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    for module in (nodes, follow, report, plot, watch):
+    for module in (nodes, follow, report, watch):
         monkeypatch.setattr(module, "backend", lambda *_: Cluster())
     monkeypatch.setattr(overviews, "overviews", lambda *_: (clusters(), []))
     if request.param:
@@ -141,25 +139,13 @@ def test_the_page_of_watch_begins_with_it(sandbox: bool) -> None:
     assert first_words(page).startswith(SANDBOX if sandbox else "Training report")
 
 
-def test_the_page_of_clusters_begins_with_it(sandbox: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real parts: the command's process and its server."""
-    with subprocess.Popen([sys.executable, "-c", CLUSTERS, "--web"], stdout=subprocess.PIPE, text=True) as program:
-        try:
-            assert program.stdout
-            page = get(program.stdout.readline().strip())[1]
-        finally:
-            program.terminate()
-    assert first_words(page).startswith(SANDBOX if sandbox else "Clusters")
-
-
 @pytest.mark.parametrize(
     ("program", "words", "keys"),
     [
         (WATCH, ("watch", "a-1"), [("loss: 8 to 9", b"q")]),
         (WATCH, ("watch",), [("b-2", b"q")]),
-        (CLUSTERS, ("--watch",), [("jobs by state", b"q")]),
     ],
-    ids=["job", "jobs", "clusters"],
+    ids=["job", "jobs"],
 )
 def test_the_views_of_a_terminal_begin_with_it(
     program: str,
@@ -182,14 +168,10 @@ def test_the_mark_takes_a_line_of_the_view(sandbox: bool) -> None:
     assert asked == [(80, 23 if sandbox else 24)]
 
 
-def test_exports_say_it(sandbox: bool, tmp_path: Path) -> None:
-    for name in ("a.svg", "a.csv", "a.json", "events"):
-        trn("plot", "a-1", "-o", str(tmp_path / name))
-    assert (SANDBOX in (tmp_path / "a.svg").read_text()) == sandbox
+def test_tables_say_it(sandbox: bool, tmp_path: Path) -> None:
+    trn("report", "a-1", "-o", str(tmp_path / "a.csv"))
     head, row, *_ = (tmp_path / "a.csv").read_text().splitlines()
     assert (head.endswith(",sandbox"), row.endswith(",True")) == (sandbox, sandbox)
-    assert all(one.get("sandbox", False) == sandbox for one in json.loads((tmp_path / "a.json").read_text()))
-    assert [run.name for run in (tmp_path / "events").iterdir()] == ["a-1-sandbox" if sandbox else "a-1"]
 
 
 def test_list_prices_of_the_catalogue_are_real_everywhere(sandbox: bool, capfd: pytest.CaptureFixture[str]) -> None:

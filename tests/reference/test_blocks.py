@@ -35,10 +35,10 @@ PAGES = [
     ROOT / "sandbox/README.md",
 ]
 TUTORIALS = sorted((ROOT / "docs").glob("tutorial-*.md"))
-LANGUAGES = {"bash", "json", "python", "yaml", "toml", "text"}
+LANGUAGES = {"bash", "json", "mermaid", "python", "yaml", "toml", "text"}
 OF_THE_SHELL = {"source", "export", "eval", "mkdir", "printf", "echo", "tensorboard", "pip", "sudo", "ls"}
 """Programs that are not ours, or that are there where the page says so."""
-WITHOUT_AWS = ("plan", "cost", "graph", "kinds", "validate", "catalog", "schema")
+WITHOUT_AWS = ("plan", "cost", "kinds", "validate", "catalog", "schema")
 
 
 class Block(NamedTuple):

@@ -1,4 +1,4 @@
-"""`trn report`, `trn plot` and `trn watch` of a job on a real Kubernetes, while it runs and after its end."""
+"""`trn report` and `trn watch` of a job on a real Kubernetes, while it runs and after its end."""
 
 from __future__ import annotations
 
@@ -42,11 +42,9 @@ def test_a_job_is_looked_at(
     assert run(running, tmp_path, "report", sent.id, "-o", str(page)) == 0
     found = page.read_text()
     assert all(part in found for part in ("FAILED", "13.5", "100.2", "trn1.32xlarge", "<svg"))
-    assert run(running, tmp_path, "plot", sent.id, "-o", str(table)) == 0
+    assert run(running, tmp_path, "report", sent.id, "-o", str(table)) == 0
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert [(row["step"], row["loss"]) for row in rows] == [(str(n), f"1{9 - n}.5") for n in range(1, 7)]
-    assert run(running, tmp_path, "plot", sent.id, "-o", str(tmp_path / "loss.svg")) == 0
-    assert "<svg" in (tmp_path / "loss.svg").read_text()
 
 
 def test_an_array_is_looked_at(
@@ -61,7 +59,7 @@ def test_an_array_is_looked_at(
     (running.shared / "array-goes-on").touch()
     assert run(running, tmp_path, "watch", id) == 0
     assert f"{id}: train COMPLETED" in capfd.readouterr().out.splitlines()[-1]
-    assert run(running, tmp_path, "plot", id, "-o", str(table)) == 0
+    assert run(running, tmp_path, "report", id, "-o", str(table)) == 0
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert [(row["job"], row["loss"]) for row in rows if row["step"] == "6"] == [
         (f"{id}/0", "13.0"),

@@ -1,22 +1,14 @@
-"""The picture of a stack: what is drawn comes from the template, and the docs' pictures are current."""
+"""The flowchart of a stack: what is drawn comes from the template."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from pathlib import Path
-from typing import Any
-from xml.etree.ElementTree import fromstring
 
 import pytest
 
-from tests import pictures
+from reference.graph import Architecture, mermaid, read
 from tests.stacks import synthesis
-from trainium_cdk.cli import app as cli
-from trainium_cdk.drawing.markup import svg
-from trainium_cdk.errors import UpdateError
-from trainium_cdk.operations.graph import Architecture, mermaid, picture, read
 
 
 def flows(found: Architecture) -> set[tuple[str, str, str]]:
@@ -24,16 +16,8 @@ def flows(found: Architecture) -> set[tuple[str, str, str]]:
     return {(titles[f.source], titles[f.target], f.label) for f in found.flows}
 
 
-def test_the_pictures_of_the_docs_are_current() -> None:
-    for file, text in pictures.drawn():
-        assert file.read_text("utf-8") == text, f"{file.name} is not what is drawn now: make pictures"
-    for name, (page, *_) in pictures.SCREENSHOTS.items():
-        shown = hashlib.sha256(page().encode()).hexdigest()
-        assert pictures.source_of(pictures.FOLDER / name) == shown, f"{name} shows another page: make pictures"
-
-
 def test_a_slurm_stack_with_lustre_and_s3() -> None:
-    found = read("Stack", synthesis.SLURM.document("fsx-persistent-s3"))
+    found = read(synthesis.SLURM.document("fsx-persistent-s3"))
     titles = {box.title: box for box in found.boxes}
     assert "FSx for Lustre" in titles
     machines = {box.title for box in found.boxes if box.area == "private"}
@@ -43,7 +27,7 @@ def test_a_slurm_stack_with_lustre_and_s3() -> None:
 
 
 def test_several_queues_and_a_public_head_node() -> None:
-    found = read("Stack", synthesis.SLURM.document("many-queues"))
+    found = read(synthesis.SLURM.document("many-queues"))
     env = synthesis.environment("many-queues")
     queues = [box for box in found.boxes if box.title.startswith("Queue ")]
     assert [box.title.split()[1] for box in queues] == env.pcluster.queue_names
@@ -52,12 +36,12 @@ def test_several_queues_and_a_public_head_node() -> None:
         assert [line.split(",")[0] for line in box.lines] == [
             f"{r.min_nodes} to {r.max_nodes} x {r.instance_type}" for r in queue.compute_resources
         ]
-    public = read("Stack", synthesis.SLURM.document("public-ssh"))
+    public = read(synthesis.SLURM.document("public-ssh"))
     assert [b.area for b in public.boxes if b.title == "Head node"] == ["public"]
 
 
 def test_an_eks_stack() -> None:
-    found = read("Stack", synthesis.EKS.document("default"))
+    found = read(synthesis.EKS.document("default"))
     assert flows(found) >= {
         ("Node group trn", "EFS", "NFS, port 2049"),
         ("Node group trn", "EKS control plane", "Kubernetes API"),
@@ -66,7 +50,7 @@ def test_an_eks_stack() -> None:
         ("Lambda: scaler", "Node group trn", "sets its size"),
     }
     denied = json.dumps(synthesis.EKS.document("default")).replace('"Allow"', '"Deny"')
-    assert not {"reads, writes", "pushes images"} & {f.label for f in read("Stack", json.loads(denied)).flows}
+    assert not {"reads, writes", "pushes images"} & {f.label for f in read(json.loads(denied)).flows}
     [nodes] = [b for b in found.boxes if b.title == "Node group trn"]
     assert nodes.lines[0] == "0 to 2 x trn1.32xlarge"
 
@@ -75,7 +59,7 @@ def test_an_eks_stack() -> None:
 def test_efa_interfaces_are_counted_as_the_template_has_them(name: str) -> None:
     """Against the launch template that each node group names, not against another picture."""
     made = synthesis.EKS.document(name)["Resources"]
-    shown = {box.id: box.lines for box in read("Stack", {"Resources": made}).boxes}
+    shown = {box.id: box.lines for box in read({"Resources": made}).boxes}
     for id, group in made.items():
         if group["Type"] == "AWS::EKS::Nodegroup" and (named := group["Properties"].get("LaunchTemplate")):
             data = made[named["Id"]["Ref"]]["Properties"]["LaunchTemplateData"]
@@ -97,7 +81,7 @@ def test_what_is_referred_to_twice_is_drawn_once() -> None:
         "Code": {"Type": "AWS::Lambda::Function", "Properties": {"Role": role}},
         "Build": {"Type": "AWS::CodeBuild::Project", "Properties": {"ServiceRole": role}},
     }
-    lines = {box.id: box.lines for box in read("Stack", {"Resources": made}).boxes}
+    lines = {box.id: box.lines for box in read({"Resources": made}).boxes}
     assert lines["Group"][1:] == ("2 EFA interfaces each", "role Role")
     assert (lines["Code"], lines["Build"]) == (("role Role",), ("role Role",))
 
@@ -108,11 +92,11 @@ def test_what_is_referred_to_twice_is_drawn_once() -> None:
 )
 def test_how_a_node_group_is_paid_for(capacity: str | None, title: str) -> None:
     group = {"Type": "AWS::EKS::Nodegroup", "Properties": {"ScalingConfig": {"MaxSize": 2}, "CapacityType": capacity}}
-    found = read("Stack", {"Resources": {"NodesTrn": group}})
+    found = read({"Resources": {"NodesTrn": group}})
     assert [box.title.removeprefix("Node group NodesTrn") for box in found.boxes] == [title]
     queues = {"Scheduling": {"SlurmQueues": [{"Name": "q", "CapacityType": capacity or "ONDEMAND"}]}}
     cluster = {"Type": "Custom::PclusterCluster", "Properties": {"ClusterConfiguration": queues}}
-    found = read("Stack", {"Resources": {"Cluster": cluster}})
+    found = read({"Resources": {"Cluster": cluster}})
     assert [box.title.removeprefix("Queue q") for box in found.boxes if "Queue" in box.title] == [title]
 
 
@@ -121,53 +105,22 @@ def test_queues_may_have_the_names_of_other_nodes() -> None:
     pools = {"Pools": [{"Name": "login", "Count": 1, "InstanceType": "c5.large"}]}
     config = {"Scheduling": {"SlurmQueues": [{"Name": name} for name in names]}, "LoginNodes": pools}
     cluster = {"Type": "Custom::PclusterCluster", "Properties": {"ClusterConfiguration": config}}
-    found = read("Stack", {"Resources": {"Cluster": cluster}})
+    found = read({"Resources": {"Cluster": cluster}})
     assert {box.title for box in found.boxes} == {"Head node", "Login nodes", "Queue head", "Queue login"}
 
 
 @pytest.mark.parametrize("name", ["default", "existing-vpc", "no-internet", "login-and-accounting"])
-def test_everything_is_drawn_or_counted(name: str) -> None:
-    template: dict[str, Any] = synthesis.SLURM.document(name)
-    found = read("Stack", template)
-    ids = {box.id.partition(".")[0] for box in found.boxes} & set(template["Resources"])
-    assert len(ids) + sum(count for _, count in found.others) == len(template["Resources"])
-    drawn = svg(picture(found))
-    fromstring(drawn)  # noqa: S314  ours
-    for box in found.boxes:
-        assert box.title[:30] in re.sub("&amp;", "&", drawn)
+def test_the_flowchart_has_each_box_and_flow(name: str) -> None:
+    found = read(synthesis.SLURM.document(name))
     text = mermaid(found)
-    assert text.count("-->") == len(found.flows)
+    assert text.count("<b>") == len(found.boxes) >= 4
+    assert text.count("-->") == len(found.flows) >= 3
     assert text.count("subgraph") == len(re.findall(r"^ +end$", text, re.MULTILINE))
 
 
 def test_words_of_a_template_do_not_end_a_label_of_mermaid() -> None:
     group = {"Type": "AWS::EKS::Nodegroup", "Properties": {"Labels": {"trainium-cdk/node-group": 'a"]; click x <b>'}}}
-    text = mermaid(read("S", {"Resources": {"Group": group}}))
+    text = mermaid(read({"Resources": {"Group": group}}))
     assert "click x" in text
     assert text.count('"') == 6  # network, subnets, box
     assert "<b>Node group a#34;#93;#59; click x #60;b#62;</b>" in text
-
-
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    template, picture_file = tmp_path / "t.json", tmp_path / "p.svg"
-    template.write_text(json.dumps(synthesis.EKS.document("default")))
-    cli.app(["graph", "--template", str(template), "--format", "mermaid"], standalone_mode=False)
-    assert capsys.readouterr().out.startswith("flowchart LR\n")
-    cli.app(["graph", "TrnEksStack", "--template", str(template), "-o", str(picture_file)], standalone_mode=False)
-    assert picture_file.read_text().startswith("<svg")
-    assert capsys.readouterr().out == f"{picture_file}\n"
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("no JSON", "is not a template of CloudFormation in JSON. `cdk synth` writes them to cdk.out"),
-        ("{}", "is not a template of CloudFormation in JSON"),
-        ('{"Resources": {"A": {"Type": "AWS::SNS::Topic"}}}', "has nothing that is drawn"),
-    ],
-)
-def test_what_is_no_template_is_refused(content: str, message: str, tmp_path: Path) -> None:
-    template = tmp_path / "t.json"
-    template.write_text(content)
-    with pytest.raises(UpdateError, match=re.escape(message)):
-        cli.app(["graph", "--template", str(template)], standalone_mode=False)

@@ -1,30 +1,103 @@
-"""A template of CloudFormation as an architecture. Pure. What is not known is not drawn, but counted."""
+"""A stack as a flowchart of Mermaid, from its template: machines, storage, services, and where data flows. What is not known is not drawn.
+`python -m reference.graph TEMPLATE...` prints that of a template in JSON (`cdk synth` writes them to cdk.out)."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
-from trainium_cdk.operations.graph.model import Architecture, Box, Flow
 from trainium_cdk.operations.updates import leaves
 
+Area = Literal["public", "private", "storage", "region"]
+"""Where a box is: machines in public or private subnets, file systems and ways out in the network, or services of the region."""
 Resource = Mapping[str, Any]
 _PORTS = {988: "Lustre, port 988", 2049: "NFS, port 2049"}
 _SUFFIX = re.compile(r"(?:[0-9A-F]{8})+$")
 _STORAGE = ("AWS::EFS::FileSystem", "AWS::FSx::FileSystem")
 
 
+@dataclass(frozen=True)
+class Box:
+    """One part of the architecture.
+
+    Attributes:
+        id: its logical id in the template, with a suffix where one resource has several parts.
+        lines: details, each short.
+    """
+
+    id: str
+    area: Area
+    title: str
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Data from one box to another, or both ways."""
+
+    source: str
+    target: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A stack.
+
+    Attributes:
+        network: title of the VPC; empty if the stack neither creates nor names one.
+        subnets: title of the subnets of each area.
+    """
+
+    network: str
+    subnets: dict[str, str]
+    boxes: Sequence[Box]
+    flows: Sequence[Flow]
+
+
+def read(template: Mapping[str, Any]) -> Architecture:
+    """The architecture of a stack."""
+    return _Reader(template.get("Resources", {})).architecture()
+
+
+def mermaid(found: Architecture) -> str:
+    """The flowchart."""
+    names = {box.id: f"n{i}" for i, box in enumerate(found.boxes)}
+    lines = ["flowchart LR", f"  subgraph vpc[{_quoted(found.network)}]"] if found.network else ["flowchart LR"]
+    for area in ("public", "private", "storage"):
+        boxes = [box for box in found.boxes if box.area == area]
+        if boxes:
+            title = found.subnets.get(area, "file systems and endpoints")
+            lines.append(f"    subgraph {area}[{_quoted(title)}]")
+            lines += [f"      {names[box.id]}[{_box(box)}]" for box in boxes]
+            lines.append("    end")
+    lines += ["  end"] if found.network else []
+    lines += [f"  {names[box.id]}[{_box(box)}]" for box in found.boxes if box.area == "region"]
+    lines += [f"  {names[f.source]} -->|{_quoted(f.label)}| {names[f.target]}" for f in found.flows]
+    return "\n".join(lines) + "\n"
+
+
+def _box(box: Box) -> str:
+    return f'"{"<br/>".join([f"<b>{_escaped(box.title)}</b>", *map(_escaped, box.lines)])}"'
+
+
+def _quoted(text: str) -> str:
+    return f'"{_escaped(text)}"'
+
+
+def _escaped(text: str) -> str:
+    """Letters that mean something to Mermaid are written as their codes."""
+    return re.sub(r"[\"#<>&;`\\[\](){}|]", lambda found: f"#{ord(found[0])};", re.sub(r"\s+", " ", text).strip())
+
+
 def references(node: Any) -> Iterator[str]:
     """The logical ids that a part of a template refers to, each once: `Ref` and `Fn::GetAtt` of one resource are one."""
     return iter(dict.fromkeys(id for id, _ in leaves.references(node)))
-
-
-def read(name: str, template: Mapping[str, Any]) -> Architecture:
-    """The architecture of the stack `name`."""
-    return _Reader(template.get("Resources", {})).architecture(name)
 
 
 class _Reader:
@@ -33,26 +106,21 @@ class _Reader:
         self.boxes: dict[str, Box] = {}
         self.uses: dict[str, set[str]] = {}
         """Box -> the resources that it refers to: subnets, groups, roles, policies."""
-        self.drawn: set[str] = set()
 
-    def architecture(self, name: str) -> Architecture:
+    def architecture(self) -> Architecture:
         for id, resource in self.all.items():
             if draw := _BOXES.get(resource["Type"]):
                 for box, uses in draw(self, id, resource.get("Properties", {})):
                     self.boxes[box.id], self.uses[box.id] = box, set(uses)
-                    self.drawn.add(id)
         vpc = next((p for _, p in self._of("AWS::EC2::VPC")), None)
         network = "" if vpc is None else f"VPC {_text(vpc.get('CidrBlock'))}".strip()
         if not network and any(b.area != "region" for b in self.boxes.values()):
             network = "an existing VPC"
-        others = Counter(r["Type"] for id, r in self.all.items() if id not in self.drawn)
         flows = dict.fromkeys([*self._network_flows(), *self._permission_flows(), *self._other_flows()])
         first: dict[tuple[str, str], Flow] = {}
         for flow in flows:
             first.setdefault((flow.source, flow.target), flow)
-        return Architecture(
-            name, network, self._subnets(), list(self.boxes.values()), list(first.values()), sorted(others.items())
-        )
+        return Architecture(network, self._subnets(), list(self.boxes.values()), list(first.values()))
 
     def _of(self, *types: str) -> Iterator[tuple[str, Resource]]:
         return ((id, r.get("Properties", {})) for id, r in self.all.items() if r["Type"] in types)
@@ -219,9 +287,9 @@ class _Reader:
     def control_plane(self, id: str, p: Resource) -> Iterator[tuple[Box, Iterator[str]]]:
         charts = [_text(c.get("Release") or c.get("Chart")) for _, c in self._of("Custom::AWSCDK-EKS-HelmChart")]
         addons = [_text(a.get("AddonName")) for _, a in self._of("AWS::EKS::Addon")]
-        lines = [f"Kubernetes {_text(p.get('Version'))}"]
-        lines += _wrapped("add-ons: ", addons) + _wrapped("charts: ", charts)
-        yield Box(id, "region", "EKS control plane", tuple(lines)), references(p)
+        named = {"add-ons": addons, "charts": charts}
+        lines = (f"{what}: {', '.join(names)}" for what, names in named.items() if names)
+        yield Box(id, "region", "EKS control plane", (f"Kubernetes {_text(p.get('Version'))}", *lines)), references(p)
 
     def bucket(self, id: str, p: Resource) -> Iterator[tuple[Box, Iterator[str]]]:
         logs = {t for _, q in self._of("AWS::S3::Bucket") for t in references(q.get("LoggingConfiguration"))}
@@ -312,13 +380,6 @@ def _words(id: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", _name(id).removeprefix("Trn")).lower()
 
 
-def _wrapped(first: str, words: list[str]) -> list[str]:
-    """Words on lines of at most 34 characters."""
-    lines, line = [], first
-    for i, word in enumerate(words):
-        word += "," if i + 1 < len(words) else ""
-        if len(line) + len(word) > 34 and line.strip():
-            lines.append(line.rstrip())
-            line = "  "
-        line += f"{word} "
-    return [*lines, line.rstrip()] if words else []
+if __name__ == "__main__":
+    for template in sys.argv[1:]:
+        sys.stdout.write(mermaid(read(json.loads(Path(template).read_text("utf-8")))))
