@@ -25,6 +25,7 @@ from trainium_cdk.eks.kueue import CHECK, priority_class
 from trainium_cdk.eks.scaler.function import Kubernetes, RunFailed, Settings, Supplier
 from trainium_cdk.eks.scaler.look import GroupSettings
 from trainium_cdk.eks.scaler.model import Limits, Plan
+from trainium_cdk.jobs.kubernetes.queue import aside
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
 
 NAME = "scenes"
@@ -172,10 +173,12 @@ class Scene:
         return any(c["type"] == condition and c["status"] == "True" for c in conditions)
 
     def why(self, name: str) -> str:
-        """What Kueue reports about its nodes."""
-        status = (self.workload(name) or {}).get("status", {})
+        """What its Workload says about its nodes. Kueue does not always copy the reason of one that is set aside."""
+        workload = self.workload(name)
+        status = (workload or {}).get("status", {})
         evicted = [c for c in status.get("conditions", []) if c["type"] == "Evicted"]
-        return "; ".join(s.get("message", "") for s in [*status.get("admissionChecks", []), *evicted])
+        told = [s.get("message", "") for s in [*status.get("admissionChecks", []), *evicted]]
+        return "; ".join([*told, aside(workload)])
 
     def asks(self, name: str) -> None:
         """Waits until Kueue has asked for the job's nodes."""

@@ -12,6 +12,7 @@ from tests.eks.scenes import MERGE, NAMESPACE, QUEUE, TRN1, Scene, job, jobset, 
 from tests.support import until
 from trainium_cdk.eks.kueue import API as KUEUE
 from trainium_cdk.eks.scaler.aside import AGAIN, AT, WHY, digest, never
+from trainium_cdk.jobs.kubernetes import queue
 
 SET = "couldn't assign flavors to pod set "
 LATER = "insufficient unused quota for aws.amazon.com/neuron in flavor trn, 16 more needed"
@@ -78,6 +79,13 @@ def noted(scene: Scene, name: str) -> str:
     return str(workload["metadata"].get("annotations", {}).get(WHY, ""))
 
 
+def aside_events(scene: Scene, *names: str) -> list[Any]:
+    """Events about these objects. Other tests of the same cluster leave some as well."""
+    path = path_of("v1", "Event", namespace=NAMESPACE)
+    found = scene.api.get(path, fieldSelector="reason=SetAside")["items"]
+    return [e for e in found if e["involvedObject"]["name"] in names]
+
+
 def test_those_behind_one_that_can_never_start_go_on(opened: Open) -> None:
     """One of each kind is before them. Each of it blocks the queue for as long as it is there (StrictFIFO)."""
     scene = opened("aside", 4)
@@ -111,7 +119,7 @@ def test_those_behind_one_that_can_never_start_go_on(opened: Open) -> None:
         assert words in noted(scene, kind)
     assert wrong["resource"] in noted(scene, "plain")
     scene.runs("behind", 1)
-    events = scene.api.get(path_of("v1", "Event", namespace=NAMESPACE), fieldSelector="reason=SetAside")["items"]
+    events = aside_events(scene, *wrong, "plain")
     about = {(e["involvedObject"]["kind"], e["involvedObject"]["name"]) for e in events}
     assert about == {*(("JobSet", kind) for kind in wrong), ("Job", "plain")}
     assert all(
@@ -119,8 +127,7 @@ def test_those_behind_one_that_can_never_start_go_on(opened: Open) -> None:
     )
     scene.minute()
     count = len(events)
-    again = scene.api.get(path_of("v1", "Event", namespace=NAMESPACE), fieldSelector="reason=SetAside")["items"]
-    assert len(again) == count, "once"
+    assert len(aside_events(scene, *wrong, "plain")) == count, "once"
 
     # the queue gets larger: what is too large no more starts by itself
     queue = path_of(KUEUE, "ClusterQueue", f"{QUEUE}.{NAMESPACE}")
@@ -147,3 +154,7 @@ def test_those_behind_one_that_can_never_start_go_on(opened: Open) -> None:
             and (scene.workload("selector") or {})["metadata"]["annotations"][AT] != since
         )
     )
+
+
+def test_the_function_and_the_client_use_the_same_annotation() -> None:
+    assert queue.ASIDE == WHY

@@ -63,10 +63,9 @@ def evaluate(target: Target, groups: dict[str, ReservationGroup | None]) -> Foun
 
 def _members(target: Target, nodes: KnownNodes, group: ReservationGroup, subject: Subject) -> Found:
     zone, wanted = str(target.inventory.zone_of(nodes.queue)), nodes.resource.max_nodes
-    usable = [r for r in group.reservations if not _unusable(nodes, zone, r)]
-    others = [
-        f"{r['CapacityReservationId']}: {_unusable(nodes, zone, r)}" for r in group.reservations if r not in usable
-    ]
+    judged = [(r, _unusable(nodes, zone, r)) for r in group.reservations]
+    usable = [r for r, why in judged if not why]
+    others = [f"{r['CapacityReservationId']}: {why}" for r, why in judged if why]
     others += [f"{id}: it is not of this account, nor shared with it" for id in group.absent]
     active = [r for r in usable if r["State"] == "active"]
     total = sum(int(r["TotalInstanceCount"]) for r in usable)
