@@ -110,9 +110,8 @@ test-system:  ## Debian packages of the tests' real parts; needs root
 	if [ -n "$$missing" ]; then echo "system: installing" $$missing; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 
-bench: setup  ## how long the commands take, side by side; how fast logs are read; the function that supplies EKS nodes at 6,000 pods
+bench: setup  ## how long the commands take, side by side; the function that supplies EKS nodes at 6,000 pods
 	@$(BIN)/python -m benchmarks.commands
-	@$(BIN)/python -m benchmarks.logs
 	@$(BIN)/python -m benchmarks.scaler
 
 LOCK := $(UV) pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate

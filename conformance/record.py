@@ -23,7 +23,7 @@ from ruamel.yaml import YAML
 from conformance import cases
 from conformance.launched import rendered
 from tests.jobs.log_lines import TITAN_VALIDATES, USUAL
-from trainium_cdk.jobs import AnyJob, Follower
+from trainium_cdk.jobs import AnyJob, read_log
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).with_name("recorded.yaml")
@@ -76,8 +76,7 @@ def logs() -> dict[str, str]:
     printed["titan's validation"] = TITAN_VALIDATES.encode()
     found = {}
     for program, log in printed.items():
-        follower = Follower()
-        records = [(type(one).__name__, _given(one)) for one in [*follower.feed(log), *follower.close()]]
+        records = [(type(one).__name__, _given(one)) for one in read_log(log)]
         found[f"log of {program.strip()}"] = _digest(_text([log.decode(), records]))
     return found
 

@@ -28,9 +28,9 @@ from conformance.upstream import NotAvailable, Tree, find
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.catalog.sources import sources
-from trainium_cdk.jobs import Backend, BertLarge, Follower, LocalTransport, SlurmBackend, Submitted
+from trainium_cdk.jobs import Backend, BertLarge, LocalTransport, SlurmBackend, Submitted, read_log
 from trainium_cdk.jobs.kubernetes import status
-from trainium_cdk.jobs.records import Step
+from trainium_cdk.jobs.readers.records import Step
 
 TREE = sources().repositories["samples"]
 REPOSITORY = "aws-neuron/aws-neuron-samples"
@@ -169,7 +169,7 @@ def interrupted(site: Site, job: BertLarge, end: Callable[[Submitted], object]) 
 
 def steps(text: str) -> dict[int, tuple[float | None, float | None]]:
     """Loss and learning rate of each step, as last logged."""
-    records = [record for record in Follower().feed(text.encode()) if isinstance(record, Step)]
+    records = [record for record in read_log(text.encode()) if isinstance(record, Step)]
     return {record.step or 0: (record.loss, record.learning_rate) for record in records}
 
 
@@ -277,7 +277,7 @@ def test_a_restart_equals_a_training_that_was_not_interrupted(site: Site, optimi
 
 def assert_metrics(text: str, first: int, last: int) -> None:
     """Each step is logged once by each worker, with its metrics."""
-    records = [record for record in Follower().feed(text.encode()) if isinstance(record, Step)]
+    records = [record for record in read_log(text.encode()) if isinstance(record, Step)]
     assert {record.step for record in records} == set(range(first, last + 1))
     for record in records:
         assert record.loss is not None

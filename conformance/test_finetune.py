@@ -19,8 +19,8 @@ import pytest
 
 from conformance import cases, vendor
 from conformance.resumed import resumed
-from trainium_cdk.jobs import Finetune, Follower, Script
-from trainium_cdk.jobs.records import Step
+from trainium_cdk.jobs import Finetune, Script, read_log
+from trainium_cdk.jobs.readers.records import Step
 
 PYTHON = vendor.ROOT / ".venvs/torchtitan/bin/python"
 ORIGINAL = "TRL 1.16.0, Transformers 5.23.0, PEFT 0.21.2, Accelerate 1.15.0 (PyPI)"
@@ -96,7 +96,7 @@ def test_a_restart_equals_a_training_that_was_not_interrupted(
     engine: str, method: str, folder: Path, tmp_path: Path
 ) -> None:
     log, whole = train(folder, tmp_path / "whole", engine, method)
-    steps = [found for found in Follower().feed(log.encode()) if isinstance(found, Step)]
+    steps = [found for found in read_log(log.encode()) if isinstance(found, Step)]
     assert len(steps) == 7
     assert all(step.loss and step.learning_rate for step in steps)
     shutil.copytree(tmp_path / "whole/checkpoint-4", tmp_path / "earlier/checkpoint-4")

@@ -19,8 +19,8 @@ from conformance import cases, hub, vendor
 from conformance.resumed import resumed
 from conformance.upstream import find
 from trainium_cdk.catalog.sources import sources
-from trainium_cdk.jobs import Follower, Gpt, shell
-from trainium_cdk.jobs.records import Step
+from trainium_cdk.jobs import Gpt, read_log, shell
+from trainium_cdk.jobs.readers.records import Step
 
 HERE = Path(__file__).parent
 TREES = sources().repositories
@@ -175,7 +175,7 @@ def test_a_restart_equals_a_training_without_one(folder: Path, tmp_path: Path) -
     assert [(step[0], step[2]) for step in whole] == [(n, 4 * n) for n in range(1, 13)]
     assert len({str(step[3]) for step in whole}) == 12
     assert {(step[5][0], step[6][0]) for step in whole} == {("torch.float32", "torch.float64")}
-    steps = {found.step: found for found in Follower().feed(log.encode()) if isinstance(found, Step)}
+    steps = {found.step: found for found in read_log(log.encode()) if isinstance(found, Step)}
     assert steps[11].loss == pytest.approx(whole[-1][4], abs=0.01)
     parts = tmp_path / "parts"
     assert train(folder, parts, 6)[0] == whole[:6]

@@ -19,8 +19,8 @@ import pytest
 from conformance import cases, vendor
 from conformance.launched import Launched
 from conformance.resumed import resumed
-from trainium_cdk.jobs import Follower, TorchTitan
-from trainium_cdk.jobs.records import Step
+from trainium_cdk.jobs import TorchTitan, read_log
+from trainium_cdk.jobs.readers.records import Step
 
 HERE = Path(__file__).parent
 ENVIRONMENT = vendor.ROOT / ".venvs/torchtitan"
@@ -120,7 +120,7 @@ def test_its_log_lines_are_read() -> None:
     command = [str(ENVIRONMENT / "bin/python"), "-c", _LOG]
     done = subprocess.run(command, env={**os.environ, **vendor.offline()}, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    (step,) = [found for found in Follower().feed(done.stdout + done.stderr) if isinstance(found, Step)]
+    (step,) = [found for found in read_log(done.stdout + done.stderr) if isinstance(found, Step)]
     assert (step.step, step.loss, step.grad_norm) == (7, 3.25, 0.75)
     assert step.tokens_per_second is not None
     assert 1_000_000 < step.tokens_per_second <= 10_000_000

@@ -116,3 +116,49 @@ def test_a_log_that_cannot_exist(stage: str, node: int | None, message: str) -> 
     assert str(refused.value) == message
     check_log(status(), "prepare", 0)
     check_log(status(), "train", 3)
+
+
+def follows(monkeypatch: pytest.MonkeyPatch, chunks: Sequence[tuple[str, bytes]], *options: str) -> None:
+    """`trn logs -f` of a job whose log comes in these pieces."""
+    found = [LogChunk(stage, 0, data) for stage, data in chunks]
+    monkeypatch.setattr(follow, "backend", lambda *_: Jobs("COMPLETED", found))
+    cli.app(["logs", "run-1", "-f", *options], standalone_mode=False)
+
+
+def test_trial_steps_of_a_precompile_count_nowhere(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trials = "".join(step(at).replace("6497.86", "10.00") for at in range(1, 11)).encode()
+    warm = "".join(step(at).replace("6497.86", "100.00") for at in range(1, 6)).encode()
+    train = "".join(step(at).replace("6497.86", "3800.00").replace("9.5", "7.5") for at in range(6, 21)).encode()
+    follows(monkeypatch, [("precompile", trials), ("train", warm + train)], "--metrics")
+    shown = capfd.readouterr()
+    assert [json.loads(line)["stage"] for line in shown.out.splitlines()] == ["precompile"] * 10 + ["train"] * 20
+    assert shown.err.splitlines()[-1] == "step 20: loss 7.5, from 9.5; 3,800.0 sequences/s on average"
+    follows(monkeypatch, [("precompile", trials)])
+    assert "sequences/s" not in capfd.readouterr().err
+
+
+TRIAL = b"{'loss': 9.0, 'learning_rate': 0.1, 'epoch': 0.1}"
+"""The last line of a stage, which does not end."""
+
+
+@pytest.mark.parametrize(
+    ("options", "out"),
+    [
+        (["--metrics"], ["precompile 9.0", "train 3.0"]),
+        (["--metrics", "--grep", "hello|loss"], ["precompile 9.0", "train 3.0"]),
+        (["--grep", "hello"], ["hello from train"]),
+        (["--grep", "loss"], [TRIAL.decode(), TRIAL.decode().replace("9.0", "3.0")]),
+        ([], [TRIAL.decode(), "hello from train", TRIAL.decode().replace("9.0", "3.0")]),
+    ],
+)
+def test_a_stage_ends_the_last_line_of_the_one_before(
+    options: list[str], out: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    train = b"hello from train\n" + TRIAL.replace(b"9.0", b"3.0") + b"\n"
+    follows(monkeypatch, [("precompile", TRIAL), ("train", train)], *options)
+    lines = capfd.readouterr().out.splitlines()
+    if "--metrics" in options:
+        lines = [f"{one['stage']} {one['loss']}" for one in map(json.loads, lines)]
+    assert lines == out

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from trainium_cdk.cli.follow import summarize
-from trainium_cdk.jobs import Expected, Summary
-from trainium_cdk.jobs.records import CompileCount, Step
+from trainium_cdk.jobs import Expected, JobLog, job_log
 
 PUBLISHED = Expected(4000.0, "published for 1 node, SDK 2.28")
 
 
+def read(*lines: str) -> JobLog:
+    log = job_log()
+    log.feed("train", "".join(f"{line}\n" for line in lines).encode())
+    return log
+
+
+def step(number: int, loss: float, speed: float) -> str:
+    return (
+        f"LOG Fri Nov 20 08:00:05 2026 - (0, {number}) step_loss : {loss} learning_rate : 1e-06 throughput : {speed} "
+    )
+
+
 def test_a_run_is_compared_with_published_results() -> None:
-    summary = Summary(warmup=0)
-    for record in (
-        CompileCount("graphs", 6),
-        CompileCount("failed", 1),
-        Step(1, 11.25, None, 3000.0),
-        Step(2, 9.5, None, 3400.0),
-    ):
-        summary.add(record)
-    assert summarize(summary, PUBLISHED) == [
+    log = read(
+        "INFO ||PARALLEL_COMPILE||: Total graphs: 6",
+        "INFO ||PARALLEL_COMPILE||: Total failed compilations: 1",
+        step(1, 11.25, 3000.0),
+        step(2, 9.5, 3400.0),
+    )
+    assert summarize(log, PUBLISHED) == [
         "compiled 6 graphs, 1 failed",
         "step 2: loss 9.5, from 11.25; 3,200.0 sequences/s on average, 80% of 4,000 sequences/s "
         "(published for 1 node, SDK 2.28)",
@@ -26,17 +35,14 @@ def test_a_run_is_compared_with_published_results() -> None:
 
 
 def test_other_instance_types_are_not_compared() -> None:
-    summary = Summary(warmup=0)
-    summary.add(Step(1, 2.0, None, 1e6))
-    assert summarize(summary, PUBLISHED) == ["step 1: loss 2, from 2; 1,000,000.0 sequences/s on average"]
+    log = read(step(1, 2.0, 1e6))
+    assert summarize(log, PUBLISHED) == ["step 1: loss 2, from 2; 1,000,000.0 sequences/s on average"]
 
 
 def test_a_loss_that_became_nan_is_told() -> None:
-    summary = Summary()
-    for loss in (2.0, 1.5, None):
-        summary.add(Step(None, loss))
-    assert summarize(summary) == ["3 steps: loss not a number, from 2"]
+    log = read(*(f"{{'loss': {loss}, 'learning_rate': 0.1, 'epoch': 1.0}}" for loss in (2.0, 1.5, "nan")))
+    assert summarize(log) == ["3 steps: loss not a number, from 2"]
 
 
 def test_nothing_to_report() -> None:
-    assert summarize(Summary()) == []
+    assert summarize(job_log()) == []

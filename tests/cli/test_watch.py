@@ -82,7 +82,7 @@ def test_a_job_is_followed_to_its_end(cut: bool) -> None:
         with followed.run() as made:
             assert made.status.state == "COMPLETED"
             assert [x for x, _ in made.curves["loss"].all()] == [1, 2, 3, 4]
-            assert made.reader.summary.steps == 6  # each line once, also over the lost connection
+            assert made.log.steps == 6  # each line once, also over the lost connection
 
 
 def test_a_job_that_was_deleted_ends_the_view() -> None:

@@ -14,7 +14,7 @@ import pytest
 from conformance import cases, record
 from tests.jobs import log_lines
 from tests.support import need
-from trainium_cdk.jobs import Follower, shell
+from trainium_cdk.jobs import read_log, shell
 from trainium_cdk.jobs.kinds import bert_large, gpt_67b
 
 
@@ -137,11 +137,11 @@ def test_of_shell_only_what_is_installed_is_found(
 
 
 def test_a_log_that_is_read_in_another_way_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    bert, read = log_lines.USUAL["bert"], Follower.feed
+    bert = log_lines.USUAL["bert"]
     monkeypatch.setitem(log_lines.USUAL, "bert", lambda step: bert(step).replace(b"throughput : ", b"throughput: "))
     assert differing(record.logs()) == {"log of bert"}
     monkeypatch.undo()
-    monkeypatch.setattr(Follower, "feed", lambda self, log: read(self, log)[:-1])
+    monkeypatch.setattr(record, "read_log", lambda log: read_log(log)[:-1])
     assert differing(record.logs()) == record.logs().keys() - {"log of titan's validation"}
 
 

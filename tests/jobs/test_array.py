@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -21,7 +21,7 @@ from trainium_cdk.cli import app as cli
 from trainium_cdk.cli import follow
 from trainium_cdk.cli.view import array_view
 from trainium_cdk.jobs import JobError, SlurmBackend, SubmitError, UnknownJob
-from trainium_cdk.jobs.records import Steps
+from trainium_cdk.jobs.readers.records import Step
 from trainium_cdk.jobs.report import Run, collect_all, live_array, report
 from trainium_cdk.jobs.report.cost import price
 from trainium_cdk.jobs.slurm.render import render
@@ -139,8 +139,8 @@ def test_members_are_compared(backend: SlurmBackend, tmp_path: Path, monkeypatch
         assert [view(live).count(f"13.{n}") for n in (1, 2, 3)] == [1, 1, 1]
     taken: list[tuple[str, int, float | None]] = []
 
-    def take(id: str, numbers: Sequence[int], steps: Steps) -> None:
-        taken.extend((id, number, step.loss) for number, step in zip(numbers, steps, strict=True))
+    def take(id: str, number: int, step: Step) -> None:
+        taken.append((id, number, step.loss))
 
     runs = collect_all(backend, [sent.id], CATALOG, take=take)
     assert taken == [(f"{sent.id}/{n}", k, float(f"1{k}.{n}")) for n in (1, 2, 3) for k in (1, 2, 3)]

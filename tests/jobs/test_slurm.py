@@ -22,13 +22,13 @@ from tests.jobs.conftest import counting, fleet, make_cluster, with_program
 from tests.support import completed, need, until
 from trainium_cdk.jobs import (
     BertLarge,
-    Follower,
     JobError,
     Script,
     SlurmBackend,
     SubmitError,
     TransportError,
     UnknownJob,
+    job_log,
     prepared,
 )
 from trainium_cdk.jobs.slurm.render import render
@@ -168,7 +168,7 @@ def test_bert_is_prepared_compiled_and_trained_on_the_same_nodes(
 ) -> None:
     first = backend.submit(BertLarge(nodes=2, optimizer="adamw", run_steps=12, data=data))
     assert list(first.stages) == ["prepare", "precompile", "train"]
-    reader = Follower()
+    reader = job_log()
     stages, states, ends = list[str](), list[str](), list[int]()
 
     def changed(job: JobStatus) -> None:
@@ -178,15 +178,15 @@ def test_bert_is_prepared_compiled_and_trained_on_the_same_nodes(
 
     for chunk in backend.logs(first.id, follow=True, changed=changed):
         stages.append(chunk.stage)
-        reader.feed(chunk.data)
+        reader.feed(chunk.stage, chunk.data)
     assert ends == [len(stages)]  # after the last line
     ended = backend.status(first.id)
     assert ended.ok, log(backend, first.id)
     assert (states[-1], "RUNNING" in states) == ("COMPLETED", True)
     assert list(dict.fromkeys(stages)) == ["prepare", "precompile", "train"]
-    assert reader.summary.last is not None
-    assert (reader.summary.last.step, reader.summary.failed_graphs) == (12, 0)
-    assert reader.summary.graphs == 12  # six on each of two nodes
+    assert reader.last is not None
+    assert reader.last.step == 12
+    assert (reader.compiled["graphs"], reader.compiled["failed"]) == (12, 0)  # six graphs on each of two nodes
     assert ended.stages[1].nodes == ended.stages[2].nodes
     assert "Using a cached neff" in log(backend, first.id)
     output = shared / "trn" / "jobs" / first.id / "output"

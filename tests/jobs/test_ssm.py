@@ -17,7 +17,7 @@ from sandbox.datasets import seed_datasets
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.support import fetched, head_node, need, put_aside, table
-from trainium_cdk.jobs import BertLarge, Follower, Script, SlurmBackend, SsmTransport, TransportError
+from trainium_cdk.jobs import BertLarge, Script, SlurmBackend, SsmTransport, TransportError, job_log
 
 CLUSTER = "jobs-over-ssm"
 BUCKET = "trn-jobs-over-ssm"
@@ -221,14 +221,14 @@ def test_access_denied_is_reported(local_aws: LocalAws, monkeypatch: pytest.Monk
 def test_bert_from_public_data(cloud: SlurmBackend, shared_dir: Path) -> None:
     job = cloud.submit(BertLarge(nodes=2, run_steps=3))
     assert list(job.stages) == ["prepare", "precompile", "train"]
-    reader = Follower()
+    reader = job_log()
     for chunk in cloud.logs(job.id, follow=True):
-        reader.feed(chunk.data)
+        reader.feed(chunk.stage, chunk.data)
     ended = cloud.status(job.id)
     assert ended.ok, read(cloud, job.id)
     assert ended.global_batch_size == 65536
-    assert reader.summary.last is not None
-    assert reader.summary.last.step == 3
+    assert reader.last is not None
+    assert reader.last.step == 3
     said = read(cloud, job.id, stage="prepare")
     parts = shared_dir / "data"
     assert "bytes in 9 parts" in said or "parts" in said

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from trainium_cdk.jobs.metrics import Follower, marks, parse_line
-from trainium_cdk.jobs.records import Step
-from trainium_cdk.jobs.step_lines import EXAMPLES, MARKS, read_step, what_to_print
+from trainium_cdk.jobs.metrics import lines, parse_line, read_log
+from trainium_cdk.jobs.readers.records import Step
+from trainium_cdk.jobs.readers.step_lines import EXAMPLES, MARKS, read_step, what_to_print
 
 STEPS: list[tuple[str, Step]] = [
     # by the forms of issue 38 and of well-known programs
@@ -167,7 +167,7 @@ OTHERS = [
 @pytest.mark.parametrize(("line", "step"), STEPS)
 def test_a_step(line: str, step: Step) -> None:
     assert read_step(line) == step
-    assert Follower().feed(f"{line}\n".encode()) == [step]
+    assert read_log(f"{line}\n".encode()) == [step]
 
 
 @pytest.mark.parametrize("line", OTHERS)
@@ -204,15 +204,15 @@ def test_the_lines_that_the_page_shows_are_read_with_all_their_numbers() -> None
 
 
 def test_where_nothing_is_read_the_message_says_what_to_print() -> None:
-    told = what_to_print("first\n\x1b[1m0: at last\x1b[0m\r\n0: trn: at most 20000 files\n\n")
+    told = what_to_print(["first", "\x1b[1m0: at last\x1b[0m", "0: trn: at most 20000 files"])
     assert told == (
         'print one line for each step, for example {"step": 10, "loss": 3.4} or: step 10 loss 3.4. The last line of the log is: 0: at last'
     )
-    assert what_to_print("trn: begins\n").endswith("or: step 10 loss 3.4")
+    assert what_to_print(["trn: begins"]).endswith("or: step 10 loss 3.4")
 
 
 def test_a_line_with_a_step_has_a_mark() -> None:
-    assert marks()
+    assert {mark.encode() for mark in MARKS} <= {*lines().marks}
     for line, _ in STEPS:
         assert any(mark in line for mark in MARKS), line
 

@@ -19,8 +19,8 @@ from trainium_cdk import settings
 from trainium_cdk.checks.live import Target
 from trainium_cdk.checks.live.cost import cost
 from trainium_cdk.cli import app as cli
-from trainium_cdk.jobs import Follower
-from trainium_cdk.jobs.records import Step
+from trainium_cdk.jobs import read_log
+from trainium_cdk.jobs.readers.records import Step
 
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs/first-fine-tuning.md"
@@ -101,7 +101,7 @@ def test_what_the_first_hour_costs(tmp_path: Path) -> None:
 def test_your_own_script_of_the_readme() -> None:
     """The line that it says to print is read: with its step, its loss and its learning rate."""
     [line] = re.findall(r"`(\{\"step\".*?\})`", section("Your own script"))
-    [step] = [one for one in Follower().feed(f"{line}\n".encode()) if isinstance(one, Step)]
+    [step] = [one for one in read_log(f"{line}\n".encode()) if isinstance(one, Step)]
     assert (step.step, step.loss, step.learning_rate) == (10, 3.48, 1e-4)
 
 

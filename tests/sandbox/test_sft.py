@@ -11,8 +11,8 @@ import pytest
 
 from sandbox import head_node
 from sandbox.training.fakes import sft
-from trainium_cdk.jobs import Follower
-from trainium_cdk.jobs.records import Step
+from trainium_cdk.jobs import read_log
+from trainium_cdk.jobs.readers.records import Step
 
 LINES = [
     {"text": "a job waits for its nodes."},
@@ -60,7 +60,7 @@ def test_a_restart_equals_no_restart(folder: Path, capsys: pytest.CaptureFixture
     assert sorted(file.name for file in (folder / "whole").iterdir()) == [
         "adapter_config.json", "adapter_model.safetensors", "checkpoint-6", "checkpoint-7",
     ]  # fmt: skip
-    steps = [one for one in Follower().feed(whole.encode()) if isinstance(one, Step)]
+    steps = [one for one in read_log(whole.encode()) if isinstance(one, Step)]
     assert len(steps) == 7
     assert steps[0].loss is not None
     assert steps[-1].loss is not None

@@ -27,13 +27,11 @@ from trainium_cdk.cli.output import (
 from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs.status import ENDED_BADLY
 
-_LAST_BYTES = 65_536
-"""Of the end of a log, of which the last line is shown where no metrics are read."""
 _STATES = sorted({"ACTIVE", "PENDING", "RUNNING", "COMPLETED", "CANCELLED", "LOST", "UNKNOWN", *ENDED_BADLY})
 
 if TYPE_CHECKING:
-    from trainium_cdk.jobs import Backend, Expected, JobStatus, Summary
-    from trainium_cdk.jobs.records import Record
+    from trainium_cdk.jobs import Backend, Expected, JobLog, JobStatus
+    from trainium_cdk.jobs.readers.records import Record
 
 
 @on_cluster()
@@ -118,8 +116,7 @@ def logs(
     from collections import deque
 
     from trainium_cdk.cli.filters import Lines, moment
-    from trainium_cdk.jobs import Follower, JobError, TransportError
-    from trainium_cdk.jobs.records import Steps
+    from trainium_cdk.jobs import JobError, TransportError, job_log
 
     filters: Lines | None = None
     last_metrics = deque[bytes](maxlen=tail) if metrics and tail is not None and not follow else None
@@ -136,15 +133,14 @@ def logs(
     if rank is not None:
         node = jobs.node_of_rank(id, rank)
         say(f"rank {rank} is on node {node}")
-    reader, last, end, show, recent = Follower(), "", "", shown(raw=raw), b""
-    selected = Follower() if filters else reader
+    log, last, end, show, open_line = job_log(), "", "", shown(raw=raw), False
+    selected = job_log() if filters else log
 
-    def as_json(records: Iterable[Record | Steps]) -> bytes:
-        lines = list[bytes]()
-        for one in records:
-            first = {"stage": last, "record": "Step" if isinstance(one, Steps) else type(one).__name__}
-            many = one.as_json(first) if isinstance(one, Steps) else (json.dumps({**first, **one._asdict()}),)
-            lines += (text.encode() + b"\n" for text in many)
+    def as_json(records: Iterable[tuple[str, Record]]) -> bytes:
+        lines = [
+            json.dumps({"stage": stage, "record": type(one).__name__, **one._asdict()}).encode() + b"\n"
+            for stage, one in records
+        ]
         if last_metrics is None:
             return b"".join(lines)
         last_metrics.extend(lines)
@@ -154,6 +150,17 @@ def logs(
         nonlocal offset
         offset += 0 if metrics or filters else size
 
+    def print_(text: bytes) -> None:
+        nonlocal open_line
+        if text:
+            hand_out(text, handed_out, show)
+            open_line = not text.endswith(b"\n")
+
+    def print_end() -> None:
+        """What is left of a stage: its last line may have no end."""
+        text = filters.close() if filters else b""
+        print_(as_json([*selected.feed(last, text), *selected.close()]) if metrics else text)
+
     changed = (lambda s: say(one_line(s))) if follow else None
     try:
         for chunk in jobs.logs(id, stage=stage, node=node, follow=follow, offset=offset, changed=changed):
@@ -161,20 +168,20 @@ def logs(
                 end = f"the log of {chunk.stage} ends at byte {chunk.offset}"
                 continue
             if chunk.stage != last:
+                print_end()
+                if open_line:
+                    print_(b"\n")
                 last, offset, show = chunk.stage, chunk.offset, shown(raw=raw)
                 say(f"--- {last}")
             text = filters.feed(chunk.data) if filters else chunk.data
             if metrics:
-                text = as_json(selected.feed_many(text))
+                text = as_json(selected.feed(last, text))
             if filters or not metrics:
-                reader.feed_many(chunk.data)
-            hand_out(text, handed_out, show)
-            offset, recent = chunk.next_offset, (recent + chunk.data)[-_LAST_BYTES:]
-        text = filters.close() if filters else b""
-        if metrics:
-            text = as_json([*selected.feed_many(text), *selected.close()]) or b"".join(last_metrics or ())
-        if text:
-            hand_out(text, handed_out, show)
+                log.feed(last, chunk.data)
+            print_(text)
+            offset = chunk.next_offset
+        print_end()
+        print_(b"".join(last_metrics or ()))
     except (KeyboardInterrupt, SystemExit, TransportError) as e:
         if last or not isinstance(e, TransportError):
             words = f" --stage {last}" if last else ""
@@ -184,17 +191,17 @@ def logs(
             flag, begin = (" -f", f"{goes_on(id)}. ") if follow else ("", "")
             say(f"\n{begin}To continue: trn logs{flag} {id}{words}{at(on)}")
         raise
-    reader.close()
+    log.close()
     ended = jobs.status(id)
-    if metrics and last == "train" and not reader.summary.steps:
-        from trainium_cdk.jobs.step_lines import what_to_print
+    if metrics and last == "train" and not log.steps:
+        from trainium_cdk.jobs.readers.step_lines import what_to_print
 
         none = "no line is a training step that trn can read. In the script"
-        say(terminal.line(f"{none}, {what_to_print(recent.decode(errors='replace'))}"))
+        say(terminal.line(f"{none}, {what_to_print(log.tail(last))}"))
     if not last:
         none = "there is no output" + f" after byte {offset}" * bool(offset) + " yet" * (not ended.done)
         say(f"{end or none}. {one_line(ended)}")
-    summary = summarize(reader.summary, ended.expected)
+    summary = summarize(log, ended.expected)
     if summary:
         say_if_sandbox()
     for line in summary:
@@ -355,22 +362,22 @@ def show(found: JobStatus) -> None:
         table("", ["member", "state", "started", "nodes", "reason"], rows)
 
 
-def summarize(summary: Summary, published: Expected | None = None) -> list[str]:
+def summarize(log: JobLog, published: Expected | None = None) -> list[str]:
     """A run's metrics as lines of text."""
-    from trainium_cdk.jobs.records import NO_NUMBER
+    from trainium_cdk.jobs.readers.records import NO_NUMBER
 
     lines = []
-    if summary.graphs:
-        lines.append(f"compiled {summary.graphs} graphs, {summary.failed_graphs} failed")
-    if summary.last:
-        step, loss = summary.last.step, summary.last.loss
-        text = counted(summary.steps, "step") if step is None else f"step {step}"
-        if summary.first_loss is not None:
-            text += f": loss {NO_NUMBER if loss is None else f'{loss:.4g}'}, from {summary.first_loss:.4g}"
-        if summary.throughput is not None:
-            text += f"; {summary.throughput:,.1f} sequences/s on average"
+    if graphs := log.compiled.get("graphs"):
+        lines.append(f"compiled {graphs} graphs, {log.compiled.get('failed', 0)} failed")
+    if log.last:
+        step, loss = log.last.step, log.last.loss
+        text = counted(log.steps, "step") if step is None else f"step {step}"
+        if log.first_loss is not None:
+            text += f": loss {NO_NUMBER if loss is None else f'{loss:.4g}'}, from {log.first_loss:.4g}"
+        if log.throughput is not None:
+            text += f"; {log.throughput:,.1f} sequences/s on average"
             # far above the published throughput, it is not Trainium: for example the sandbox's fake training program
-            if published and summary.throughput < 3 * published.sequences_per_second:
-                text += f", {summary.throughput / published.sequences_per_second:.0%} of {published}"
+            if published and log.throughput < 3 * published.sequences_per_second:
+                text += f", {log.throughput / published.sequences_per_second:.0%} of {published}"
         lines.append(text)
     return lines

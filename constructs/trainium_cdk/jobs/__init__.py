@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.kinds.nccom import Nccom as Nccom
     from trainium_cdk.jobs.kinds.script import Script as Script
     from trainium_cdk.jobs.kinds.torchtitan import TorchTitan as TorchTitan
-    from trainium_cdk.jobs.metrics import Follower as Follower
-    from trainium_cdk.jobs.metrics import Summary as Summary
+    from trainium_cdk.jobs.metrics import job_log as job_log
     from trainium_cdk.jobs.metrics import parse_line as parse_line
+    from trainium_cdk.jobs.metrics import read_log as read_log
     from trainium_cdk.jobs.models import AnyJob as AnyJob
     from trainium_cdk.jobs.models import Job as Job
     from trainium_cdk.jobs.models import Upstream as Upstream
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.plan import Plan as Plan
     from trainium_cdk.jobs.plan import expected as expected
     from trainium_cdk.jobs.plan import plan as plan
+    from trainium_cdk.jobs.readers.log import JobLog as JobLog
     from trainium_cdk.jobs.slurm import LocalTransport as LocalTransport
     from trainium_cdk.jobs.slurm import Result as Result
     from trainium_cdk.jobs.slurm import SlurmBackend as SlurmBackend

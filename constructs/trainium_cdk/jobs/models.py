@@ -12,7 +12,7 @@ from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import arrays, packages, preparation
 from trainium_cdk.jobs.packages import Packages
-from trainium_cdk.jobs.records import Reader
+from trainium_cdk.jobs.readers.records import Reader
 from trainium_cdk.jobs.texts import WORD, Array, EnvName, Image, Name, Word
 from trainium_cdk.jobs.upstream import Upstream as Upstream
 from trainium_cdk.jobs.values import TimeLimit, fits, passable, shown, wrong
@@ -126,7 +126,7 @@ class Job(BaseModel):
     REPLACES: ClassVar[Mapping[str, str]] = {}
     """Names of former kinds that this one replaces, each with the reason for its removal."""
     LOGS: ClassVar[tuple[Reader, ...]] = ()
-    """Readers of its log lines (see `metrics`)."""
+    """Readers of its log lines (see `readers.log`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 

@@ -12,7 +12,7 @@ from sandbox.datasets import seed_datasets
 from tests.jobs.kubernetes.conftest import Running, text
 from tests.support import until
 from tests.trust.figures import record
-from trainium_cdk.jobs import BertLarge, Follower, JobStatus, SubmitError, prepared
+from trainium_cdk.jobs import BertLarge, JobLog, JobStatus, SubmitError, job_log, prepared
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, status
 
 
@@ -21,10 +21,10 @@ def data(local_aws: LocalAws) -> None:
     seed_datasets(local_aws.client("s3"))
 
 
-def figures(backend: KubernetesBackend, id: str, stage: str) -> Follower:
-    reader = Follower()
+def figures(backend: KubernetesBackend, id: str, stage: str) -> JobLog:
+    reader = job_log()
     for chunk in backend.logs(id, stage=stage):
-        reader.feed(chunk.data)
+        reader.feed(stage, chunk.data)
     reader.close()
     return reader
 
@@ -43,10 +43,10 @@ def test_bert_large_from_scratch(backend: KubernetesBackend, running: Running) -
     prepare, _, train = done.stages
     assert len(train.nodes.split(",")) == 2
     assert prepare.nodes not in train.nodes.split(",")
-    compiled = figures(backend, sent.id, "precompile").summary
-    assert (compiled.graphs, compiled.failed_graphs) == (compiled.graphs, 0)
-    assert compiled.graphs > 0
-    trained = figures(backend, sent.id, "train").summary
+    compiled = figures(backend, sent.id, "precompile").compiled
+    assert compiled["failed"] == 0
+    assert compiled["graphs"] > 0
+    trained = figures(backend, sent.id, "train")
     assert trained.last is not None
     assert trained.last.step == 6
     assert trained.first_loss is not None
@@ -99,7 +99,7 @@ def test_a_failed_gang_resumes_from_its_checkpoint(backend: KubernetesBackend, r
     assert backend.seen(sent.id).job["status"]["restarts"] >= 1
     kept = (running.shared / "trn/jobs" / sent.id / "logs/train.0.log").read_text()
     resumed = [int(step) for step in re.findall(r"resuming from checkpoint \S*/ckpt_\d+\.pt at step (\d+)", kept)]
-    last = figures(backend, sent.id, "train").summary.last
+    last = figures(backend, sent.id, "train").last
     assert last is not None
     assert len(resumed) == 1
     assert 0 < resumed[0] < last.step == 40

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainium_cdk.jobs.records import Step, Steps
+from trainium_cdk.jobs.readers.records import Step
 from trainium_cdk.jobs.report.curve import POINTS, Curve, Curves
 
 
 def test_a_long_run_is_averaged() -> None:
     curve = Curve()
     for step in range(1, 100_001):
-        curve.add([step], [step / 2])
+        curve.add(step, step / 2)
     points = curve.all()
     assert POINTS / 2 <= len(points) <= POINTS
     assert all(abs(y - x / 2) < 1e-9 for x, y in points)
@@ -23,7 +23,7 @@ def test_a_long_run_is_averaged() -> None:
 def test_what_a_restart_trains_again_is_replaced() -> None:
     curve = Curve()
     for step in [1, 2, 3, 4, 5, 3, 4, 5, 6]:
-        curve.add([step], [10.0 * len(curve.points)])
+        curve.add(step, 10.0 * len(curve.points))
     assert [x for x, _ in curve.all()] == [1, 2, 3, 4, 5, 6]
 
 
@@ -31,7 +31,7 @@ def test_what_a_restart_trains_again_is_replaced() -> None:
 def test_points_are_few_and_in_order(steps: list[int]) -> None:
     curve = Curve()
     for step in steps:
-        curve.add([step], [1.0])
+        curve.add(step, 1.0)
     xs = [x for x, _ in curve.all()]
     assert xs == sorted(set(xs))
     assert len(xs) <= POINTS
@@ -40,8 +40,8 @@ def test_points_are_few_and_in_order(steps: list[int]) -> None:
 
 def test_only_metrics_with_values_have_a_curve() -> None:
     curves = Curves()
-    curves.add(Steps.of(Step(None, loss=2.0)))
-    curves.add(Steps.of(Step(None, loss=1.5, grad_norm=0.1)))
+    curves.add(Step(None, loss=2.0))
+    curves.add(Step(None, loss=1.5, grad_norm=0.1))
     assert {name: curve.all() for name, curve in curves.items()} == {
         "loss": [(1, 2.0), (2, 1.5)],
         "grad_norm": [(2, 0.1)],
@@ -52,10 +52,10 @@ def test_only_metrics_with_values_have_a_curve() -> None:
 def test_a_metric_without_a_value_in_the_newest_step_says_so() -> None:
     curves = Curves()
     for step, loss in ((1, 2.5), (2, 2.25), (3, None), (4, None)):
-        curves.add(Steps.of(Step(step, loss=loss, throughput=9.0)))
+        curves.add(Step(step, loss=loss, throughput=9.0))
     assert curves.newest("loss") == "no number since step 2"
     assert curves.newest("throughput") == "9"
-    curves.add(Steps.of(Step(5, loss=2.0)))
+    curves.add(Step(5, loss=2.0))
     assert curves.newest("loss") == "2"
 
 
@@ -64,6 +64,7 @@ def test_a_metric_without_a_value_in_the_newest_step_says_so() -> None:
 )
 def test_fewer_points(most: int, xs: list[float]) -> None:
     curve = Curve()
-    curve.add(range(1, 8), [2.0 * x for x in range(1, 8)])
+    for x in range(1, 8):
+        curve.add(x, 2.0 * x)
     assert curve.few(most) == [(x, 2 * x) for x in xs]
     assert Curve().few(most) == []

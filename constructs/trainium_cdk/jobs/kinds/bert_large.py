@@ -14,7 +14,7 @@ from trainium_cdk.jobs import corrections, quote, templates
 from trainium_cdk.jobs.models import Checkpoints, Job, Scaling, Upstream, check_run_steps, check_warm_up
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
-from trainium_cdk.jobs.records import DECIMAL, NUMBER, USUAL, WHOLE, Pattern, Reader, Step, parse_number, reads
+from trainium_cdk.jobs.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.jobs.texts import Data
 from trainium_cdk.jobs.values import wrong
@@ -73,13 +73,9 @@ _LINE = Pattern(
     rf"(?P<lr>{NUMBER})\s+throughput : (?P<speed>{NUMBER})"
     rf"(?:(?:\s+seq/s)?\s+grad-norm : (?P<norm>{NUMBER}))?"
 )
-_USUAL = (
-    rf"LOG [A-Z][a-z][a-z] [A-Z][a-z][a-z] [0-9: ]{{16}} - \({WHOLE}, (?P<step>{WHOLE})\) step_loss : (?P<loss>{DECIMAL}) "
-    rf"learning_rate : (?P<learning_rate>{USUAL}) throughput : (?P<throughput>{DECIMAL})(?: seq/s)?"
-)
 
 
-@reads(" step_loss : ", usual=(_USUAL, rf"{_USUAL} grad-norm : (?P<grad_norm>{USUAL})"))
+@reads(" step_loss : ")
 def read(text: str) -> Iterator[tuple[int, Step]]:
     """The vendor's `LOG ...` lines; NeuronX Distributed's examples print the same, with a unit."""
     for match in _LINE.finditer(text):

@@ -18,7 +18,7 @@ from trainium_cdk.jobs import corrections, shell, templates
 from trainium_cdk.jobs.models import Checkpoints, Job, Upstream, check_checkpoints
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
-from trainium_cdk.jobs.records import NUMBER, USUAL, WHOLE, Pattern, Reader, Step, parse_number, reads
+from trainium_cdk.jobs.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.jobs.texts import Data, Word
 from trainium_cdk.jobs.values import wrong
@@ -39,21 +39,9 @@ _BAR = Pattern(
     r"(?:Epoch {1,4}(?P<epoch>\d{1,9})|Training): {0,20}\d{1,3}%\|[^|\r\n]{0,400}\|\s{0,20}(?P<at>\d{1,15})/(?P<total>\d{1,15}) \[(?P<rest>[^\[\]\r\n]{0,2000})\]"
 )
 _SETTING = Pattern(rf"(?P<key>[\w-]{{1,60}})=(?P<value>{NUMBER})(?=[,\]\s]|$)")
-_BEGIN = rf"(?:Epoch {{1,4}}0: {{1,9}}|Training: {{1,9}})[0-9]{{1,3}}%\|[ #0-9\x80-\xff]{{0,400}}\| {{0,20}}{WHOLE}/(?P<total_steps>{WHOLE}) \[[0-9:<?]{{1,30}}, {{1,9}}[0-9.?]{{1,9}}(?:it/s|s/it), v_num=[-\w]{{1,60}}, "
-_NORM, _STEP = rf"gradient_norm=(?P<grad_norm>{USUAL})", rf"global_step=(?P<step>{USUAL}), consumed_samples={USUAL}"
-_SPEED = rf"throughput=(?P<throughput>{USUAL}), throughput_peak={USUAL}"
-_USUAL = rf"{_BEGIN}reduced_train_loss=(?P<loss>{USUAL}), lr=(?P<learning_rate>{USUAL}), "
 
 
-@reads(
-    "loss=",
-    "global_step=",
-    usual=(
-        rf"{_USUAL}(?:parameter_norm={USUAL}, )?{_NORM}, {_STEP}, {_SPEED}\]",
-        rf"{_USUAL}{_STEP}, {_SPEED}, {_NORM}\]",
-        rf"{_BEGIN.replace('v_num', f'loss={USUAL}, v_num')}reduced_train_loss=(?P<loss>{USUAL}), {_STEP}\]",
-    ),
-)
+@reads("loss=", "global_step=")
 def read(text: str) -> Iterator[tuple[int, Step]]:
     """The progress bars of NxD Training, NeMo and Lightning, of its training. The step is `global_step`, from 0; without it, the batches
     of all epochs so far. The bar counts the batches of its epoch, from 0."""

@@ -15,8 +15,8 @@ from trainium_cdk.jobs import hub, quote, templates
 from trainium_cdk.jobs.models import Checkpoints, Job, Upstream, plain
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Plan
-from trainium_cdk.jobs.records import COLOUR, NUMBER, USUAL, WHOLE, Pattern, Reader, Step, parse_number, reads
-from trainium_cdk.jobs.step_lines import validates
+from trainium_cdk.jobs.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
+from trainium_cdk.jobs.readers.step_lines import validates
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.jobs.texts import AbsolutePath, Data, Override, Word
 from trainium_cdk.jobs.values import shown, wrong
@@ -36,14 +36,9 @@ _ONE_LOG = "--local-ranks-filter 0 --role rank --tee 3"
 """Options of the launcher, as TorchTitan's run_train.sh sets them: every worker logs every step, and the log shows one worker per node."""
 _LINE = Pattern(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{1,4}(?P<rest>loss:[^\r\n]{1,400})")
 _PAIR = Pattern(rf"(?P<key>\w{{2,20}}):\s{{0,20}}(?P<value>{NUMBER}|\d{{1,3}}(?:,\d{{3}}){{1,5}})(?=[\s%G]|$)")
-_USUAL = (
-    rf"- {COLOUR}step: {{1,9}}(?P<step>{WHOLE})  {COLOUR}loss: {{1,9}}(?P<loss>{USUAL})  {COLOUR}grad_norm: {{1,9}}(?P<grad_norm>{USUAL})  "
-    rf"{COLOUR}memory: {{1,9}}{USUAL}GiB\({USUAL}%\)  {COLOUR}tps: (?P<tokens_per_second>[0-9]{{1,3}}(?:,[0-9]{{3}}){{0,4}})  "
-    rf"{COLOUR}tflops: [0-9,.]{{1,20}}  {COLOUR}mfu: [0-9.%NA/]{{1,20}}{COLOUR}"
-)
 
 
-@reads("step:", usual=(_USUAL, _USUAL.replace(COLOUR, "")))
+@reads("step:")
 def read(text: str) -> Iterator[tuple[int, Step]]:
     """TorchTitan's lines, without their colours. All have the memory in use. Those of a validation are no training steps."""
     for match in _LINE.finditer(text):

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import add
 
 from trainium_cdk.drawing.chart import number
-from trainium_cdk.jobs.records import Steps
+from trainium_cdk.jobs.readers.records import Step
 
 POINTS = 1000
 """The most points that a curve keeps: more than a screen has pixels for one chart."""
-_SHORT = 16
-"""Up to so many neighbours, all runs of a piece are added at once; longer ones one by one, which then is quicker."""
 
 METRICS: Mapping[str, str] = {
     "loss": "loss",
@@ -42,46 +39,24 @@ class Curve:
 
     points: list[tuple[float, float]] = field(default_factory=list)
     _each: int = 1
-    _steps: list[float] = field(default_factory=list)
-    _values: list[float] = field(default_factory=list)
+    _newest: list[tuple[float, float]] = field(default_factory=list)
 
-    def add(self, steps: Sequence[float], values: Sequence[float]) -> None:
-        """Take points, of which each step is higher than the one before."""
-        while self._steps and self._steps[-1] >= steps[0]:
-            del self._steps[-1], self._values[-1]
-        while self.points and self.points[-1][0] >= steps[0]:
-            self.points.pop()
-        self._steps += steps
-        self._values += values
-        begin, last = 0, len(self._steps) - 1  # the newest may be replaced
-        while groups := min((last - begin) // self._each, POINTS - len(self.points)):
-            end = begin + groups * self._each
-            self.points += zip(self._means(self._steps, begin, end), self._means(self._values, begin, end), strict=True)
-            begin = end
-            if len(self.points) >= POINTS:
-                pairs = zip(self.points[::2], self.points[1::2], strict=True)
-                self.points = [((a + c) / 2, (b + d) / 2) for (a, b), (c, d) in pairs]
+    def add(self, step: float, value: float) -> None:
+        """Take the next point."""
+        for points in (self._newest, self.points):
+            while points and points[-1][0] >= step:
+                points.pop()
+        if len(self._newest) == self._each:  # the newest may be replaced
+            self.points.append(_middle(self._newest))
+            self._newest.clear()
+            if len(self.points) == POINTS:
+                self.points = [_middle(pair) for pair in zip(self.points[::2], self.points[1::2], strict=True)]
                 self._each *= 2
-        del self._steps[:begin], self._values[:begin]
-
-    def _means(self, column: list[float], begin: int, end: int) -> list[float]:
-        """Of each run of neighbours."""
-        each = self._each
-        if column is self._steps and column[end - 1] - column[begin] == end - begin - 1:  # one after the other
-            return [
-                (a + b) / 2 for a, b in zip(column[begin:end:each], column[begin + each - 1 : end : each], strict=True)
-            ]
-        if each > _SHORT:
-            return [sum(column[at : at + each]) / each for at in range(begin, end, each)]
-        sums = column[begin:end:each]
-        for at in range(begin + 1, begin + each):
-            sums = [*map(add, sums, column[at:end:each])]
-        return [one / each for one in sums]
+        self._newest.append((step, value))
 
     def all(self) -> list[tuple[float, float]]:
         """The points so far, the newest included."""
-        rest = [(sum(self._steps) / len(self._steps), sum(self._values) / len(self._values))] if self._steps else []
-        return [*self.points, *rest]
+        return [*self.points, *([_middle(self._newest)] if self._newest else [])]
 
     def few(self, most: int) -> list[tuple[float, float]]:
         """At most so many points: those of neighbours become their mean."""
@@ -89,12 +64,12 @@ class Curve:
         each = -(-len(points) // most)
         if each <= 1:
             return points
-        xs, ys = zip(*points, strict=True)
-        return [(_mean(xs[at : at + each]), _mean(ys[at : at + each])) for at in range(0, len(points), each)]
+        return [_middle(points[at : at + each]) for at in range(0, len(points), each)]
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _middle(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The mean of points."""
+    return sum(x for x, _ in points) / len(points), sum(y for _, y in points) / len(points)
 
 
 class Curves(dict[str, Curve]):
@@ -111,15 +86,13 @@ class Curves(dict[str, Curve]):
         self.last: dict[str, float] = {}
         self._at: dict[str, int] = {}
 
-    def add(self, new: Steps) -> None:
-        """Take the next steps of the log."""
-        for part in new.parts():
-            steps = part.numbers(self.step)
-            self.step = steps[-1]
-            for name in METRICS:
-                if values := part.columns.get(name):
-                    self.last[name], self._at[name] = values[-1], steps[-1]
-                    self.setdefault(name, Curve()).add(steps, values)
+    def add(self, new: Step) -> None:
+        """Take the next step of the log."""
+        self.step = (self.step or 0) + 1 if new.step is None else new.step
+        for name in METRICS:
+            if (value := getattr(new, name)) is not None:
+                self.last[name], self._at[name] = value, self.step
+                self.setdefault(name, Curve()).add(self.step, value)
 
     def missing(self, name: str) -> str:
         """That the newest step has no value of a metric, as when the loss is NaN; empty if it has one."""

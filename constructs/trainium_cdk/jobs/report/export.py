@@ -14,6 +14,4 @@ def as_csv(out: IO[str], *, sandbox: bool = False) -> Take:
     more = (True,) if sandbox else ()
     writer = csv.writer(out)
     writer.writerow(["job", "step", *METRICS, *(["sandbox"] if sandbox else [])])
-    return lambda id, numbers, steps: writer.writerows(
-        (id, number, *row, *more) for number, row in zip(numbers, steps.rows(METRICS), strict=True)
-    )
+    return lambda id, number, step: writer.writerow((id, number, *(getattr(step, name) for name in METRICS), *more))

@@ -110,7 +110,7 @@ class Live(Followed):
                         return
                 status = self._jobs.status(id)
                 with self._lock:
-                    self._run.feed("train", b"\n")
+                    self._run.close()
                     self._run.status = status
                 if status.done:
                     explain(self._jobs, self._run)

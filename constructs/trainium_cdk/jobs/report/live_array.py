@@ -76,7 +76,7 @@ class LiveArray(Followed):
             run.status, run.now = now.status, time.time()
             run.feed("train", b"".join(pieces))
             if now.status.done:
-                run.feed("train", b"\n")
+                run.close()
                 self._closed.add(id)
             self._runs[id] = run
         self._read[id] = begin + sum(map(len, pieces))

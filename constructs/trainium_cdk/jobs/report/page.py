@@ -11,12 +11,12 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.drawing.chart import NAMED, Line, bars, chart, number
 from trainium_cdk.drawing.markup import element, html
 from trainium_cdk.jobs.ending import of_stage
+from trainium_cdk.jobs.readers.step_lines import what_to_print
 from trainium_cdk.jobs.report.cost import NOT_COUNTED
 from trainium_cdk.jobs.report.curve import METRICS, points_of_each
 from trainium_cdk.jobs.report.run import Run
 from trainium_cdk.jobs.report.text import dollars, duration, moment, percent
 from trainium_cdk.jobs.status import ACTIVE, Stage
-from trainium_cdk.jobs.step_lines import what_to_print
 from trainium_cdk.outputs import Cluster
 
 _ALWAYS = ("loss", "throughput")
@@ -111,7 +111,7 @@ def _loss(run: Run) -> str:
     curve = run.curves.get("loss")
     if curve is None:
         return "none in its log"
-    first = run.reader.summary.first_loss
+    first = run.log.first_loss
     return run.curves.newest("loss") + (f", from {number(first)}" if first is not None else "")
 
 
@@ -176,7 +176,7 @@ def why_no_curve(run: Run) -> str:
         return f"the training has not begun{f' ({train.reason})' if train and train.reason else ''}"
     if run.curves:
         return "its log has no such values"
-    return f"no line of its log is a training step that trn can read. In the script, {what_to_print(run.tails.get('train', b'').decode(errors='replace'))}"
+    return f"no line of its log is a training step that trn can read. In the script, {what_to_print(run.tail('train'))}"
 
 
 def _scaling(runs: Sequence[Run]) -> list[Element]:

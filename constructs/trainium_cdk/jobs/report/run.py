@@ -14,17 +14,16 @@ from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs.backend import Backend
 from trainium_cdk.jobs.ending import ending
 from trainium_cdk.jobs.kinds import kinds
-from trainium_cdk.jobs.metrics import Follower
-from trainium_cdk.jobs.records import CacheStatus, CompileCount, CompileError, Start, Step, Steps
+from trainium_cdk.jobs.metrics import job_log
+from trainium_cdk.jobs.readers.log import JobLog
+from trainium_cdk.jobs.readers.records import CacheStatus, Record, Start, Step
 from trainium_cdk.jobs.report.cost import Price, price
 from trainium_cdk.jobs.report.curve import Curves
 from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, whole
 
-TAIL_BYTES = 65_536
-"""Of the end of each stage's log, in which a failure is looked for."""
 AT_ONCE = 8
 """Logs that are read at the same time."""
-Take = Callable[[str, Sequence[int], Steps], None]
+Take = Callable[[str, int, Step], None]
 FAR_ABOVE = 3
 """A throughput so many times the published one is not Trainium's: for example the sandbox's stand-in."""
 
@@ -47,35 +46,28 @@ class Run:
     problem: str = ""
     now: float = field(default_factory=time.time)
     curves: Curves = field(default_factory=Curves)
-    starts: dict[str, list[Start]] = field(default_factory=dict)
-    compiled: dict[str, int] = field(default_factory=dict)
-    errors: list[int] = field(default_factory=list)
-    cache: CacheStatus | None = None
-    tails: dict[str, bytes] = field(default_factory=dict, repr=False)
     planned_steps: int | None = None
     total_steps: int | None = None
     why: str = ""
     take: Take | None = field(default=None, repr=False)
-    reader: Follower = field(default_factory=Follower, repr=False)
+    log: JobLog = field(default_factory=job_log, repr=False)
 
     def feed(self, stage: str, data: bytes) -> None:
-        """Take a piece of a stage's log. Steps of other stages than `train` are trials, and not of the training."""
-        self.tails[stage] = (data if len(data) > TAIL_BYTES else self.tails.get(stage, b"") + data)[-TAIL_BYTES:]
-        for record in self.reader.feed_many(data):
-            if isinstance(record, Step | Steps) and stage == "train":
-                steps = record if isinstance(record, Steps) else Steps.of(record)
+        """Take a piece of a stage's log."""
+        self._take(self.log.feed(stage, data))
+
+    def close(self) -> None:
+        """Take the last line, which may have no end."""
+        self._take(self.log.close())
+
+    def _take(self, records: Sequence[tuple[str, Record]]) -> None:
+        """Steps of other stages than `train` are trials, and not of the training."""
+        for stage, record in records:
+            if isinstance(record, Step) and stage == "train":
+                self.curves.add(record)
+                self.total_steps = record.total_steps or self.total_steps
                 if self.take:
-                    self.take(self.status.id, steps.numbers(self.curves.step), steps)
-                self.curves.add(steps)
-                self.total_steps = steps.last.total_steps or self.total_steps
-            elif isinstance(record, CompileCount):
-                self.compiled[record.what] = self.compiled.get(record.what, 0) + record.count
-            elif isinstance(record, CompileError):
-                self.errors.append(record.code)
-            elif isinstance(record, CacheStatus):
-                self.cache = record
-            elif isinstance(record, Start) and record.stage == stage:
-                self.starts.setdefault(stage, []).append(record)
+                    self.take(self.status.id, self.curves.step or 0, record)
 
     def began(self, stage: Stage) -> float | None:
         """When a stage first began, in seconds since 1970. The schedulers tell it of the last attempt only, and for a while."""
@@ -95,8 +87,27 @@ class Run:
 
     def tail(self, stage: str) -> list[str]:
         """The last lines of a stage's log."""
-        lines = self.tails.get(stage, b"").decode(errors="replace").replace("\r", "\n").split("\n")
-        return [line for line in lines if line.strip()]
+        return self.log.tail(stage)
+
+    @property
+    def starts(self) -> Mapping[str, Sequence[Start]]:
+        """Of each stage, its attempts."""
+        return self.log.starts
+
+    @property
+    def compiled(self) -> Mapping[str, int]:
+        """See `JobLog`."""
+        return self.log.compiled
+
+    @property
+    def errors(self) -> Sequence[int]:
+        """Codes of graphs that failed to compile."""
+        return self.log.errors
+
+    @property
+    def cache(self) -> CacheStatus | None:
+        """The newest progress of a compilation."""
+        return self.log.cache
 
     @property
     def restarts(self) -> int:
@@ -140,7 +151,7 @@ class Run:
     @property
     def throughput(self) -> float | None:
         """Mean sequences per second after the warm-up."""
-        return self.reader.summary.throughput if "throughput" in self.curves else None
+        return self.log.throughput if "throughput" in self.curves else None
 
     @property
     def of_published(self) -> float | None:
@@ -217,7 +228,7 @@ def collect_all(
     `problem`.
 
     Args:
-        take: is given all steps, several at a time: the job's id, their numbers, the steps.
+        take: is given all steps: the job's id, the step's number, the step.
         say: is told what is read.
 
     Raises:
@@ -257,7 +268,7 @@ def _read(jobs: Backend[Any], run: Run, take: Take | None) -> Run:
                 run.feed(stage, chunk.data)
         except TrnError as e:
             run.problem = f"the log of {stage} cannot be read: {e}"
-        run.feed(stage, b"\n")  # an incomplete last line
+    run.close()
     run.now = time.time()
     explain(jobs, run)
     return run

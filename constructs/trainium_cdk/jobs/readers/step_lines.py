@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from trainium_cdk.jobs.records import COLOUR, Step, parse_number
+from .records import COLOUR, Step, parse_number
 
 MARKS = (
     "step",
@@ -120,9 +120,9 @@ _SUFFICE = ("learning_rate", "grad_norm", "throughput", "tokens_per_second")
 """With one of these, a line without a loss is a step line."""
 
 
-def what_to_print(log: str) -> str:
-    """What to do where no line of a log was read: what to print, and the last line of the log that is not of `trn` itself."""
-    lines = (_COLOURS.sub("", line).strip() for line in reversed(log.replace("\r", "\n").split("\n")))
+def what_to_print(log: Sequence[str]) -> str:
+    """What to do where no line of a log was read: what to print, and the last of its lines that is not of `trn` itself."""
+    lines = (_COLOURS.sub("", line).strip() for line in reversed(log))
     looked = next((line for line in lines if line and not _OURS.match(line)), "")
     first, second = EXAMPLES
     there = f". The last line of the log is: {looked[:200]}" if looked else ""
