@@ -132,9 +132,7 @@ class Lines:
     def __init__(self, readers: Iterable[Reader] = ()):
         every = dict.fromkeys([*readers, megatron, hugging_face])
         # the empty word is in every line
-        self._readers: list[tuple[tuple[str, ...], Reader]] = [
-            (one.marks, one.read) if isinstance(one, MarkedReader) else (("",), one) for one in every
-        ]
+        self._readers = [(one.marks if isinstance(one, MarkedReader) else ("",), one) for one in every]
         words = (word for marks in [*(marks for marks, _ in self._readers), _OTHERS, MARKS] for word in marks)
         self.marks = [word.encode() for word in dict.fromkeys(words)]
         """A line without any of these has no record."""
