@@ -122,6 +122,10 @@ def megatron(text: str) -> Iterator[tuple[int, Step]]:
         yield match.start(), step
 
 
+def _marks(reader: Reader) -> tuple[str, ...]:
+    return reader.marks if isinstance(reader, MarkedReader) else ("",)  # the empty word is in every line
+
+
 class Lines:
     """Reads lines, each by itself.
 
@@ -130,9 +134,8 @@ class Lines:
     """
 
     def __init__(self, readers: Iterable[Reader] = ()):
-        every = dict.fromkeys([*readers, megatron, hugging_face])
-        # the empty word is in every line
-        self._readers = [(one.marks if isinstance(one, MarkedReader) else ("",), one) for one in every]
+        every: list[Reader] = [*readers, megatron, hugging_face]
+        self._readers = [(_marks(one), one) for one in dict.fromkeys(every)]
         words = (word for marks in [*(marks for marks, _ in self._readers), _OTHERS, MARKS] for word in marks)
         self.marks = [word.encode() for word in dict.fromkeys(words)]
         """A line without any of these has no record."""
