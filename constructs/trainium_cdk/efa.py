@@ -6,7 +6,7 @@ import jsii
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from trainium_cdk._cdk.groups import NO_EGRESS, ClosedGroup, Egress
+from trainium_cdk._cdk.groups import NO_EGRESS, ClosedGroup, Egress, allow_among
 
 
 @jsii.implements(ec2.IConnectable)
@@ -38,7 +38,7 @@ class TrnEfaSecurityGroup(Construct):
             description="EFA traffic between its members",
             egress=(everywhere if internet else NO_EGRESS,),
         ).group
-        group.connections.allow_internally(ec2.Port.all_traffic(), "EFA between members")
+        allow_among(group, ec2.Port.all_traffic(), "EFA between members")
         self.security_group = group
         """Attach it to every node of the fleet."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import aws_cdk as cdk
+import jsii
 import pytest
 from aws_cdk import Duration, Size, Stack, TagManager
 from aws_cdk import aws_ec2 as ec2
@@ -14,12 +17,16 @@ from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_fsx as fsx
+from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
 from constructs import Construct
 
 import trainium_cdk as trn
+from sandbox import LocalAws
 from tests.cdk import app
+from tests.support import ROOT
+from trainium_cdk import stacks
 
 ENV = cdk.Environment(account="111122223333", region="us-west-2")
 ZONES = ["us-west-2a", "us-west-2b"]
@@ -64,7 +71,7 @@ def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
     trn.TrnPcluster(stack, "Pcluster", vpc=vpc, storage=given)
     trn.TrnPclusterProvider(stack, "Provider")
     trn.TrnPcsCluster(stack, "Pcs", vpc=vpc, storage=storage)
-    client = ec2.SecurityGroup(stack, "Client", vpc=vpc)
+    client = ec2.SecurityGroup(stack, "Client", vpc=vpc, description="Of the app")
     storage.connections.allow_default_port_from(client)
 
     ours = trn.TrnEksCluster(stack, "Eks", vpc=vpc)
@@ -161,3 +168,69 @@ def test_tags_of_the_app_and_of_its_stack_are_everywhere(explicit: bool) -> None
                 assert {"Key": "Given", "Value": "to the stack"} in each["Tags"], name
     [host] = [each["Properties"] for each in text["Resources"].values() if each["Type"] == "AWS::EC2::Instance"]
     assert host["PropagateTagsToVolumeOnCreation"] is True
+
+
+def test_a_move_of_the_stack_or_another_id_of_its_network_changes_no_logical_id() -> None:
+    def moved(scope: Construct, id: str = "Data", **names: str) -> dict[str, Any]:
+        stack = Stack(scope, id, stack_name="Data", env=ENV)
+        every_construct(stack, **names)
+        found: dict[str, Any] = Template.from_stack(stack).to_json()
+        return found
+
+    expected = template().to_json()
+    for found in (moved(cdk.Stage(app(), "Prod")), moved(app(), "Other"), moved(app(), vpc_id="Shared")):
+        assert sorted(set(found["Resources"]) ^ set(expected["Resources"])) == []
+        assert found == expected
+
+
+@pytest.mark.parametrize("name", ["TrnEksStack", "TrnPcsStack", "TrnPclusterStack"])
+def test_a_whole_stack_moves_too(name: str) -> None:
+    made = getattr(stacks, name)
+    first, second = (
+        Template.from_stack(made(scope, "Data", stack_name="Data", env=ENV)).to_json()
+        for scope in (app(), cdk.Stage(app(), "Prod"))
+    )
+    assert first == second
+
+
+def test_a_stack_moves_below_a_stage_in_aws(local_aws: LocalAws, tmp_path: Path) -> None:
+    before = local_aws.leftovers()
+    script = ("--app", f"{sys.executable} {ROOT / 'tests/apps/moved.py'}", "-o", str(tmp_path / "cdk.out"))
+    deploy = ("deploy", *script, "--require-approval", "never")
+    local_aws.cdk(*deploy, cwd=tmp_path)
+    made = physical_ids(local_aws)
+    local_aws.cdk(*deploy, "-c", "stage=1", "Prod/*", cwd=tmp_path)
+    assert physical_ids(local_aws) == made
+    local_aws.cdk("destroy", *script, "-c", "stage=1", "Prod/*", "--force", cwd=tmp_path)
+    assert local_aws.leftovers() == before
+
+
+def physical_ids(aws: LocalAws) -> dict[str, str]:
+    found = aws.client("cloudformation").describe_stack_resources(StackName="Moved")["StackResources"]
+    return {each["LogicalResourceId"]: each["PhysicalResourceId"] for each in found}
+
+
+@jsii.implements(cdk.IPropertyInjector)
+class Injector:
+    """What a company sets on every function."""
+
+    @property
+    def construct_unique_id(self) -> str:
+        return functions.Function.PROPERTY_INJECTION_ID
+
+    def inject(self, original_props: Mapping[str, Any], *, id: str, scope: Construct) -> dict[str, Any]:
+        return {**original_props, "memorySize": 1234}
+
+
+@pytest.mark.parametrize("near", [False, True], ids=["of the app", "of a scope of its own"])
+def test_property_injectors_of_the_app_reach_every_function(near: bool) -> None:
+    found = app()
+    stack = Stack(found, "Data", env=ENV)
+    cdk.PropertyInjectors.of(stack if near else found).add(Injector())
+    every_construct(stack)
+    made = Template.from_stack(stack).find_resources("AWS::Lambda::Function").values()
+    assert len(made) >= 6
+    assert [f["Properties"].get("Description") for f in made if f["Properties"].get("MemorySize") != 1234] == []
+    logs = [f["Properties"]["LoggingConfig"]["LogGroup"] for f in made if "Kubectl" in str(f["Properties"]["Role"])]
+    assert len(logs) == 2
+    assert all("TrnDeployment" in str(log) for log in logs)

@@ -198,6 +198,19 @@ def test_two_groups_of_system_nodes_keep_their_own_sizes() -> None:
     assert len({r["Labels"]["trainium-cdk/node-group"] for r in properties(found, "EKS::Nodegroup")}) == 2
 
 
+def test_clients_in_a_stack_that_uses_the_storage() -> None:
+    """With Lustre there is no default port, which the CDK's own way from the clients' side needs."""
+    made = app()
+    theirs, ours = (Stack(made, name, env=REGIONS["us-west-2"]) for name in ("Data", "Compute"))
+    network = vpc(theirs)
+    storage = TrnStorage(theirs, "Storage", vpc=network, lustre=LustreOptions())
+    client = ec2.SecurityGroup(ours, "Client", vpc=network, allow_all_outbound=False)
+    storage.allow_clients(client)
+    rules = properties(Template.from_stack(ours), "EC2::SecurityGroupIngress")
+    assert {rule["FromPort"] for rule in rules} == {988, 1018, 2049}
+    assert all("Fn::ImportValue" in rule["GroupId"] or "Client" in str(rule["GroupId"]) for rule in rules)
+
+
 @pytest.mark.parametrize("policy", [RemovalPolicy.RETAIN, RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE])
 def test_a_retained_lustre_file_system_keeps_what_its_interfaces_are_in(policy: RemovalPolicy) -> None:
     made = template(

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from aws_cdk import ArnFormat, CfnResource, Stack
+from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct
 
+from trainium_cdk._cdk.paths import below_stack, name_by
 from trainium_cdk._cdk.permissions import allow
 from trainium_cdk._cdk.removal import removal_policy
 from trainium_cdk._cdk.stack_wide import stack_wide
@@ -32,6 +35,12 @@ def l1(construct: IConstruct, kind: type[Resource]) -> Resource:
     resource = construct.node.default_child
     assert isinstance(resource, kind)  # noqa: S101  what the CDK's construct is made of
     return resource
+
+
+def name_permission(rule: events.Rule) -> None:
+    """Give the permission of a rule to call its function a logical id of ours: the CDK's has the function's whole path."""
+    [permission] = [each for each in rule.node.children if isinstance(each, functions.CfnPermission)]
+    name_by(permission, below_stack(rule), "Permission")
 
 
 def log_group(scope: Construct) -> logs.LogGroup:

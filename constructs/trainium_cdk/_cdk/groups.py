@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
 
+from aws_cdk import CfnResource
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
+
+from trainium_cdk._cdk.paths import below_stack, name_by
 
 Egress = ec2.CfnSecurityGroup.EgressProperty
 NO_EGRESS = Egress(
@@ -53,3 +58,45 @@ class ClosedGroup(Construct):
             self, "Group", self.resource.attr_group_id, allow_all_outbound=False
         )
         """The group, for any construct of the CDK: rules added to it are resources below this construct."""
+
+
+def allow_among(group: ec2.ISecurityGroup, port: ec2.Port, description: str) -> None:
+    """Let members connect to each other: a rule in each direction."""
+    with own_ids(group, group):
+        group.connections.allow_internally(port, description)
+
+
+def allow_from(own: ec2.IConnectable, other: ec2.IConnectable, port: ec2.Port, description: str) -> None:
+    """Let the other connect to one's own. The rules are in one's own stack."""
+    _allow("allow_from", own, other, port, description)
+
+
+def allow_to(own: ec2.IConnectable, other: ec2.IConnectable, port: ec2.Port, description: str) -> None:
+    """Let one's own connect to the other. The rules are in one's own stack."""
+    _allow("allow_to", own, other, port, description)
+
+
+def _allow(method: str, own: ec2.IConnectable, other: ec2.IConnectable, port: ec2.Port, description: str) -> None:
+    ours, theirs = own.connections, other.connections
+    for group, peer in product(ours.security_groups, theirs.security_groups):
+        with own_ids(group, peer):
+            getattr(group.connections, method)(peer, port, description)
+    getattr(ours, method)(other, port, description)  # addresses, and groups that are added later
+
+
+@contextmanager
+def own_ids(group: ec2.ISecurityGroup, peer: ec2.ISecurityGroup) -> Iterator[None]:
+    """Give the rules that are made meanwhile logical ids of ours. The CDK's have the whole path of the other group: a stack that moves
+    below a stage would create its rules again, which EC2 refuses."""
+    known = {*_rules(group), *_rules(peer)}
+    yield
+    for scope, other in ((group, peer), (peer, group)):
+        for path, rule in _rules(scope).items():
+            if path not in known:
+                known.add(path)
+                name_by(rule, below_stack(scope), rule.node.id.replace(other.unique_id, below_stack(other)))
+
+
+def _rules(group: ec2.ISecurityGroup) -> dict[str, CfnResource]:
+    kinds = (ec2.CfnSecurityGroupIngress, ec2.CfnSecurityGroupEgress)
+    return {child.node.path: child for child in group.node.children if isinstance(child, kinds)}

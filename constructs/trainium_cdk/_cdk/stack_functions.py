@@ -15,6 +15,7 @@ from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.functions import interfaces_policy, l1
 from trainium_cdk._cdk.groups import ClosedGroup, https_out
+from trainium_cdk._cdk.paths import below_stack
 from trainium_cdk._cdk.permissions import allow
 
 STRICT = 5
@@ -85,7 +86,7 @@ class StackFunctions(Construct):
             # one policy each: a shared policy would make the first function wait for the resources of the last one
             send = iam.CfnManagedPolicy(
                 self,
-                "Send" + "".join(role.node.path.split("/")[1:]),
+                "Send" + below_stack(role).replace("/", ""),
                 description="Hands over the calls that failed",
                 policy_document=iam.PolicyDocument(statements=may),
                 roles=[role.role_name],

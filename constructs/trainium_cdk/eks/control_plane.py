@@ -10,7 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct, DependencyGroup
 
-from trainium_cdk._cdk.groups import ClosedGroup, https_out
+from trainium_cdk._cdk.groups import ClosedGroup, allow_from, https_out
 from trainium_cdk._cdk.permissions import service_of_account
 
 _LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
@@ -84,6 +84,6 @@ class ApiGroups:
         control = ClosedGroup(scope, "ControlGroup", vpc_id=vpc_id, description=what)
         out, what = https_out("AWS, registries"), "Members reach the Kubernetes API"
         clients = ClosedGroup(scope, "ClientGroup", vpc_id=vpc_id, description=what, egress=out)
-        control.group.connections.allow_from(clients.group, ec2.Port.tcp(443), "Kubernetes API")
+        allow_from(control.group, clients.group, ec2.Port.tcp(443), "Kubernetes API")
         self.control, self.clients = control.group, clients.group
         self.ready = DependencyGroup(control, clients)

@@ -14,7 +14,8 @@ from aws_cdk import aws_lambda as functions
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct, IDependable
 
-from trainium_cdk._cdk.functions import deployment_logs, function_role
+from trainium_cdk._cdk.functions import deployment_logs, function_role, l1
+from trainium_cdk._cdk.paths import below_stack
 from trainium_cdk._cdk.permissions import PULL_THROUGH, allow, public_registry
 
 _PULL = (
@@ -28,22 +29,28 @@ MEMORY_MIB = 1024
 
 @jsii.implements(IPropertyInjector)
 class _AddProperties:
-    """Adds properties to every construct of a class that the CDK creates inside its own.
+    """Adds properties to every construct of a class that the CDK creates inside its own. The app's own injector of that class comes
+    after it: the CDK itself asks only the nearest.
 
     Args:
+        scope: Below it.
         kind: `PROPERTY_INJECTION_ID` of the class.
         properties: By their names in TypeScript.
     """
 
-    def __init__(self, kind: str, **properties: object) -> None:
+    def __init__(self, scope: Construct, kind: str, **properties: object) -> None:
         self._kind, self._properties = kind, properties
+        above = [each for each in scope.node.scopes[:-1] if PropertyInjectors.has_property_injectors(each)]
+        found = (PropertyInjectors.of(each).for_(kind) for each in reversed(above))
+        self._next = next((each for each in found if each), None)
 
     @property
     def construct_unique_id(self) -> str:
         return self._kind
 
-    def inject(self, original_props: Mapping[str, Any], *, id: str, scope: Construct) -> dict[str, Any]:  # noqa: ARG002
-        return {**original_props, **self._properties}
+    def inject(self, original_props: Mapping[str, Any], *, id: str, scope: Construct) -> Any:
+        properties = {**original_props, **self._properties}
+        return self._next.inject(properties, id=id, scope=scope) if self._next else properties
 
 
 class KubectlProvider(Construct):
@@ -78,8 +85,8 @@ class KubectlProvider(Construct):
         # the CDK would add policies that allow more
         handler, entry = self.role.without_policy_updates(), self._entry_role.without_policy_updates()
         PropertyInjectors.of(self).add(
-            _AddProperties(functions.Function.PROPERTY_INJECTION_ID, logGroup=group),
-            _AddProperties(custom_resources.Provider.PROPERTY_INJECTION_ID, frameworkOnEventRole=entry),
+            _AddProperties(self, functions.Function.PROPERTY_INJECTION_ID, logGroup=group),
+            _AddProperties(self, custom_resources.Provider.PROPERTY_INJECTION_ID, frameworkOnEventRole=entry),
         )
         provider = eks.KubectlProvider(
             self,
@@ -92,6 +99,9 @@ class KubectlProvider(Construct):
             role=handler,
         )
         self.service_token = provider.service_token
+        entry_function = provider.node.find_child("Provider").node.find_child("framework-onEvent")
+        # the CDK's has the path from the app on, which changes when the stack moves
+        l1(entry_function, functions.CfnFunction).description = f"Calls the function of {below_stack(self)}"
         function = provider.node.find_child("Handler")
         assert isinstance(function, functions.Function)  # noqa: S101  what the CDK's provider calls
         call = allow(function.function_arn, "lambda:GetFunction", "lambda:InvokeFunction")

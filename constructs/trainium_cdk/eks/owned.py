@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from aws_cdk import Annotations, CustomResource, Duration, IgnoreMode
+from aws_cdk import Annotations, CustomResource, Duration, IgnoreMode, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
@@ -13,7 +13,8 @@ from aws_cdk import aws_lambda as functions
 from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
-from trainium_cdk._cdk.functions import function_role, log_group
+from trainium_cdk._cdk.functions import function_role, log_group, name_permission
+from trainium_cdk._cdk.paths import digest
 from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.eks.access import OBJECTS
 from trainium_cdk.eks.access_entry import entry_of_function
@@ -28,8 +29,12 @@ _EVERY = Duration.hours(1)
 
 
 def owner_of(scope: Construct) -> str:
-    """The value of the label of the objects of a construct."""
-    return scope.node.addr[-8:]
+    """The value of the label of the objects of a construct: from the stack's name and the path below it, which stay if the stack moves."""
+    stack = Stack.of(scope)
+    while stack.nested_stack_parent:
+        stack = stack.nested_stack_parent
+    path = scope.node.path.removeprefix(stack.node.path)
+    return digest(f"{stack.stack_name}{path}")
 
 
 def owned(objects: Iterable[Manifest], owner: str) -> list[Manifest]:
@@ -135,10 +140,11 @@ class OwnedObjects(Construct):
             minutes=_MINUTES + 2,
         )
         self.resource.node.add_dependency(entry, *after)
-        events.Rule(
+        rule = events.Rule(
             self,
             "Rule",
             description=f"Removes what stayed in {view.name} because of jobs",
             schedule=events.Schedule.rate(_EVERY),
             targets=[targets.LambdaFunction(self.function)],
         )
+        name_permission(rule)

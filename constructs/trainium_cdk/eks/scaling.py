@@ -19,7 +19,7 @@ from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from trainium_cdk._cdk.functions import function_role, log_group
+from trainium_cdk._cdk.functions import function_role, log_group, name_permission
 from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import SCALER
@@ -201,6 +201,7 @@ class TrnScaler(Construct):
             # no retry here either: the next run comes soon enough
             targets=[targets.LambdaFunction(self.function, retry_attempts=0, max_event_age=_EVERY)],
         )
+        name_permission(self._rule)
         return role
 
     def _alarm(self, view: ClusterView, topic: sns.ITopic | None) -> None:

@@ -15,7 +15,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IConstruct, IDependable
 
-from trainium_cdk._cdk.groups import ClosedGroup, https_out
+from trainium_cdk._cdk.groups import ClosedGroup, https_out, own_ids
 from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk.eks.user_data import ApiServer
 
@@ -98,8 +98,9 @@ def client_group(scope: Construct, view: ClusterView) -> ec2.ISecurityGroup:
     """A security group for a function that uses the Kubernetes API of a cluster which has no group for clients."""
     out, what = https_out("AWS, the API"), f"{scope.node.id}: HTTPS out, nothing in"
     group = ClosedGroup(scope, "Group", vpc_id=view.vpc.vpc_id, description=what, egress=out).group
-    for api in view.connections.security_groups:  # remote: the rule is in this stack if the cluster is in another
-        api.add_ingress_rule(group, ec2.Port.tcp(443), "Kubernetes API", True)
+    for api in view.connections.security_groups:
+        with own_ids(group, api):  # remote: the rule is in this stack if the cluster is in another
+            api.add_ingress_rule(group, ec2.Port.tcp(443), "Kubernetes API", True)
     return group
 
 

@@ -359,7 +359,7 @@ class TrnPcluster(Construct):
                 scope = Construct(self, f"Volume-{volume.name}")
                 group = ec2.SecurityGroup.from_security_group_id(scope, "Group", id, allow_all_outbound=False)
                 servers = ServerConnections([Servers(group.connections, list(new.values()), volume.name)])
-                servers.allow_clients_of_this_stack(clients)
+                servers.allow_clients(clients)
                 ready.append(scope)
         return ready
 

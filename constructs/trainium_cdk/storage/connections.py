@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from aws_cdk import aws_ec2 as ec2
 
+from trainium_cdk._cdk.groups import allow_from, allow_to
+
 _TCP_AND_UDP = (ec2.Port.tcp, ec2.Port.udp)
 PORTS: Mapping[str, Sequence[ec2.Port]] = {
     "efs": (ec2.Port.tcp(2049),),
@@ -47,15 +49,15 @@ class ServerConnections(ec2.Connections):
         # does not also allow outgoing NFS to the nodes.
         for each in self._servers_of_all:
             for port in each.ports:
-                each.connections.allow_from(other, port, description or each.what)
-                each.connections.allow_to(other, port, description or each.what)
+                allow_from(each.connections, other, port, description or each.what)
+                allow_to(each.connections, other, port, description or each.what)
 
-    def allow_clients_of_this_stack(self, clients: ec2.IConnectable) -> None:
+    def allow_clients(self, clients: ec2.IConnectable) -> None:
         """The same. Where the file systems are in another stack, the rules are in that of the clients, which depends on it."""
         for each in self._servers_of_all:
             for port in each.ports:
-                clients.connections.allow_to(each.connections, port, each.what)
-                clients.connections.allow_from(each.connections, port, each.what)
+                allow_to(clients, each.connections, port, each.what)
+                allow_from(clients, each.connections, port, each.what)
 
     def allow_default_port_from_any_ipv4(self, description: str | None = None) -> None:
         """Let every IPv4 address that reaches the subnets use the file systems."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aws_cdk import Stack
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_iam as iam
 from constructs import Construct, DependencyGroup
 
+from trainium_cdk._cdk.paths import below_stack, digest
+from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk.storage.options import EfsOptions, FileSystemMount, Placement
 
 MOUNT = "elasticfilesystem:ClientMount"
@@ -37,11 +42,10 @@ class EfsFileSystem(Construct):
         )
         file_system.apply_removal_policy(placement.removal_policy)
         self.ready = DependencyGroup(file_system)
-        for subnet in placement.subnets:
-            # its id comes from the subnet, so that another order or another subnet replaces no target
+        for name, subnet in _names(placement.subnets).items():
             target = efs.CfnMountTarget(
                 self,
-                f"Target{subnet.node.addr[-8:]}",
+                f"Target{name}",
                 file_system_id=file_system.ref,
                 subnet_id=subnet.subnet_id,
                 security_groups=[placement.security_group.security_group_id],
@@ -49,6 +53,16 @@ class EfsFileSystem(Construct):
             self.ready.add(target)
         self.arn = file_system.attr_arn
         self.mount = FileSystemMount("efs", file_system.ref, placement.mount_dir, dns_name(self, file_system.ref))
+
+
+def _names(subnets: Sequence[ec2.ISubnet]) -> dict[str, ec2.ISubnet]:
+    """Subnets by their construct's id, so that another order or another VPC around them replaces no mount target. Where two have the
+    same id, or it is a token, their paths in the stack tell them apart."""
+    ids = [subnet.node.id for subnet in subnets]
+    return {
+        digest(below_stack(subnet)) if unresolved(id) or ids.count(id) > 1 else id: subnet
+        for id, subnet in zip(ids, subnets, strict=True)
+    }
 
 
 def existing(scope: Construct, given: efs.IFileSystem | str, mount_dir: str) -> FileSystemMount:

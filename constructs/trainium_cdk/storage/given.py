@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
+from aws_cdk import Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from trainium_cdk._cdk.paths import digest
 from trainium_cdk._cdk.stack_wide import stack_wide
 from trainium_cdk.storage.efs import AS_ROOT
 from trainium_cdk.storage.efs import existing as existing_efs
@@ -25,7 +28,9 @@ def storage_in(scope: Construct, vpc: ec2.IVpc, given: AnyStorage) -> TrnStorage
     """The storage, with a security group of its clients. Constructs of one stack share it."""
     if isinstance(given, TrnStorage):
         return given
-    id = f"TrnStorage{given.node.addr[-8:]}{vpc.node.addr[-8:]}"
+    # their ids and not their paths: a stack that moves keeps them
+    known = [Stack.of(each).resolve(id) for each, id in ((given, given.file_system_id), (vpc, vpc.vpc_id))]
+    id = f"TrnStorage{digest(json.dumps(known))}"
     theirs = given if isinstance(given, fsx.LustreFileSystem) else _efs(scope, given)
     return stack_wide(scope, id, TrnStorage, lambda stack, id: wrapped(stack, id, vpc, theirs))
 

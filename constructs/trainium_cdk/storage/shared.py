@@ -11,7 +11,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct, DependencyGroup, IDependable
 
 from trainium_cdk import settings as trn
-from trainium_cdk._cdk.groups import ClosedGroup
+from trainium_cdk._cdk.groups import ClosedGroup, allow_among
 from trainium_cdk._cdk.removal import OnDestroy
 from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.subnets import ONE_PER_ZONE, keep, selected
@@ -92,7 +92,7 @@ class TrnStorage(Construct):
         if lustre is not None:
             self.file_systems.append(self._lustre(lustre, lustre_mount_dir, lustre_mount_name, subnets))
         self._connections = ServerConnections(self._servers)
-        self._connections.allow_clients_of_this_stack(self.client_security_group)
+        self._connections.allow_clients(self.client_security_group)
 
     @classmethod
     def from_settings(
@@ -132,8 +132,19 @@ class TrnStorage(Construct):
 
     @property
     def connections(self) -> ec2.Connections:
-        """Network access to the file systems: `storage.connections.allow_default_port_from(...)` opens the ports of all of them."""
+        """Network access to the file systems: `storage.connections.allow_default_port_from(...)` opens the ports of all of them.
+
+        Those rules are in the stack of the file systems. For clients in a stack that uses this one, see `allow_clients`.
+        """
         return self._connections
+
+    def allow_clients(self, clients: ec2.IConnectable) -> None:
+        """Let clients use all file systems. The rules are in the clients' stack, which may be another one.
+
+        Example:
+            storage.allow_clients(instance)
+        """
+        self._connections.allow_clients(clients)
 
     @property
     def has_lustre(self) -> bool:
@@ -200,7 +211,7 @@ class TrnStorage(Construct):
                 retain=retain,
             )
             for port in ports:
-                group.connections.allow_internally(port, "Lustre among its servers")
+                allow_among(group, port, "Lustre among its servers")
             placement = Placement(mount_dir, subnets, group, self._key, self._removal_policy)
             created = fsx.LustreFileSystem(self, "Fsx", given, placement)
             self._ready.add(created.ready)

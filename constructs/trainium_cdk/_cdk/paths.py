@@ -1,0 +1,27 @@
+"""Names that do not change when a stack moves: below a stage, or to another id."""
+
+from __future__ import annotations
+
+import hashlib
+
+from aws_cdk import CfnResource, Stack
+from constructs import IConstruct
+
+_LONGEST = 200
+"""Characters of the readable part; CloudFormation allows 255 in all."""
+
+
+def below_stack(construct: IConstruct) -> str:
+    """The path of a construct below its stack."""
+    return construct.node.path.removeprefix(Stack.of(construct).node.path).removeprefix("/")
+
+
+def name_by(resource: CfnResource, *parts: str) -> None:
+    """Give a resource a logical id of these parts, for what the CDK names by a path that begins at the app."""
+    readable = "".join(c for c in "".join(parts) if c.isascii() and c.isalnum())
+    resource.override_logical_id(f"{readable[:_LONGEST]}{digest(*parts).upper()}")
+
+
+def digest(*parts: str) -> str:
+    """Eight characters that stand for some texts."""
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
