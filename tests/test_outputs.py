@@ -299,19 +299,6 @@ def test_stacks_of_a_region() -> None:
     assert (stacks("us-east-2", "slurm"), stacks("us-east-2", "eks"), stacks("eu-west-1")) == ([], ["mine"], [])
 
 
-@pytest.mark.parametrize(
-    ("text", "tag"),
-    [
-        ("pcluster: {cluster_name: mine}", {"tag:parallelcluster:cluster-name": ["mine"]}),
-        ("pcs: {}", {"tag:aws:pcs:cluster-id": ["pcs_0123456789"]}),
-        ("eks: {}", {}),
-    ],
-)
-def test_the_instances_of_nodes_are_found_by_a_tag(text: str, tag: dict[str, list[str]]) -> None:
-    env = settings.parse(text)
-    assert outputs.parse("S", env.region, exported(env)).instance_tag == tag
-
-
 def test_the_deployment_of_another_app() -> None:
     assert deployment("TrnEksStackOfMine") == "with the CDK app that it is part of"
 

@@ -5,7 +5,7 @@ SANDBOX_DIR (the sandbox's folder), SANDBOX_SOURCE (the folder that holds the pa
 SANDBOX_PCLUSTER_PYTHON and SANDBOX_PCLUSTER_VERSION, SANDBOX_FAULTS and SANDBOX_OFFERINGS (optional files),
 SANDBOX_PARENT (optional: ends when this process ends). Files in the sandbox's folder change responses while it runs: quotas.json,
 capacity.json (see eks_scaling), reservations.json, block-offerings.json, regions.json and spot.json (see ec2_regions),
-eks-versions.json, price-list.json (see pricing), topology.json (see ec2_topology), run-command.json (see ssm).
+eks-versions.json, price-list.json (see pricing), run-command.json (see ssm).
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from sandbox.emulator import (
     ec2_launch,
     ec2_regions,
     ec2_reservations,
-    ec2_topology,
     eks,
     eks_scaling,
     eks_versions,
@@ -62,7 +61,7 @@ def _guarded(action: Callable[[dict[str, Any]], Response]) -> Callable[[dict[str
 
 def install() -> None:
     """Install all additions to ministack."""
-    for module in (ec2_catalogue, ec2_reservations, ec2_regions, ec2_topology, ec2_keypairs, ec2_groups, ec2_ebs):
+    for module in (ec2_catalogue, ec2_reservations, ec2_regions, ec2_keypairs, ec2_groups, ec2_ebs):
         ec2._ACTION_MAP.update(module.ACTIONS)
     ec2_groups.install()
     ec2_reservations.install()

@@ -189,7 +189,6 @@ class LocalKubernetes:
         labels: Mapping[str, str] | None = None,
         taints: Sequence[Object] = (nodes.NEURON_TAINT,),
         instances: Sequence[str] = (),
-        networks: Mapping[str, Mapping[str, str]] | None = None,
         devices: bool = True,
         timeout: float = 180.0,
     ) -> list[str]:
@@ -197,7 +196,6 @@ class LocalKubernetes:
 
         Args:
             instances: their EC2 instance ids. Default: invented.
-            networks: further labels, by instance id.
             devices: whether to announce their devices. If not, call `announce_devices` later.
 
         Raises:
@@ -209,7 +207,7 @@ class LocalKubernetes:
                 name,
                 zone=zone,
                 zone_id=zone_id,
-                labels={**(labels or {}), **(networks or {}).get(id, {})},
+                labels=labels,
                 taints=taints,
                 devices=devices,
                 instance_id=id,

@@ -19,7 +19,6 @@ from sandbox import paths
 from sandbox.kubernetes import build, installed
 from sandbox.kubernetes.cluster import KubernetesFailed, LocalKubernetes
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.outputs import NETWORK_LABEL
 
 ACCOUNT = "000000000000"
 NODE_GROUP = "eks.amazonaws.com/nodegroup"
@@ -178,21 +177,8 @@ def _add(
     }
     if instance_type in catalog.instances:
         instance, zone_id = catalog.instance(instance_type), subnet.get("AvailabilityZoneId", "")
-        networks = _networks(ec2, instances)
-        return kubernetes.add_nodes(
-            instance, len(instances), zone_id=zone_id, devices=devices, networks=networks, **common
-        )
+        return kubernetes.add_nodes(instance, len(instances), zone_id=zone_id, devices=devices, **common)
     return kubernetes.add_system_nodes(len(instances), instance_type=instance_type, **common)
-
-
-def _networks(ec2: Any, instances: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Labels of the network nodes above each instance, as AWS's cloud controller sets them."""
-    parts = [list(instances[at : at + 100]) for at in range(0, len(instances), 100)]
-    found = [i for some in parts for i in ec2.describe_instance_topology(InstanceIds=some)["Instances"]]
-    return {
-        i["InstanceId"]: {f"{NETWORK_LABEL}{layer}": name for layer, name in enumerate(i["NetworkNodes"], 1)}
-        for i in found
-    }
 
 
 def _instance_type(ec2: Any, group: Mapping[str, Any]) -> str:

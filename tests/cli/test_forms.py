@@ -147,7 +147,7 @@ def of_the_docs() -> list[str]:
         if (
             words[0] != "trn"
             or words[1] not in verbs
-            or {"--follow", "--web", "--workdir", "--topology", "--requirements"} & {*words}
+            or {"--follow", "--web", "--workdir", "--requirements"} & {*words}
             or words[1:] == ["watch"]
         ):
             continue

@@ -85,10 +85,6 @@ def test_the_nodes_of_a_real_slurm(slurm: LocalSlurm, local_aws: LocalAws, tmp_p
     shown = run(tmp_path, env, "nodes")
     assert f"\t{job.id}:train\t" in shown.stdout
     assert "nodes are on: " in shown.stderr
-    tree = run(tmp_path, {**env, **local_aws.variables}, "nodes", "--topology")
-    assert tree.stdout.splitlines()[:2] == ["network node not known", f"  {found[0].name}  {job.id}:train"], tree.stderr
-    near = run(tmp_path, {**env, **local_aws.variables}, "status", job.id, "--topology")
-    assert f"{job.id}: 2 nodes, below network nodes that are not known" in near.stderr + near.stdout
     go.touch()
     assert backend.wait(job.id, 300).ok
 

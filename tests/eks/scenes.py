@@ -293,7 +293,7 @@ class Scene:
         return True
 
     def close(self) -> None:
-        for name in ("topology.json", "capacity.json", "unreservable.json", "reservations.json", "nodegroups.json"):
+        for name in ("capacity.json", "unreservable.json", "reservations.json", "nodegroups.json"):
             self.file(name, None)
         for path in self._made:
             self.api.delete(path, propagationPolicy="Foreground")

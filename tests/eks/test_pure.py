@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from sandbox.kubernetes import volcano
+from sandbox.kubernetes import schemas, volcano
 from sandbox.paths import HOME as ROOT
 from tests.support import completed
 from trainium_cdk import outputs, settings
@@ -21,6 +21,7 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import access, charts, kueue, manifests, network_policies
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.user_data import NEURON_FINGERPRINT, ApiServer, Driver, user_data
+from trainium_cdk.outputs import GROUP_LABEL
 from trainium_cdk.settings import Environment
 
 CATALOG = Catalog.load()
@@ -305,6 +306,15 @@ def test_what_is_installed_as_parsed(name: str) -> None:
     if os.environ.get("TRN_WRITE_GOLDEN"):
         golden.write_text(text.getvalue())
     assert text.getvalue() == golden.read_text()
+
+
+def test_the_objects_of_kueues_topology_are_valid() -> None:
+    """docs/jobs-on-kubernetes.md, "Near each other": for a node group and its taint, as the stack makes them."""
+    objects = list(YAML(typ="safe").load_all(ROOT / "examples/kubernetes/near.yaml"))
+    assert schemas.validate_all(objects) == []
+    flavor = next(thing["spec"] for thing in objects if thing["kind"] == "ResourceFlavor")
+    assert flavor["tolerations"] == [{"key": Catalog.load().eks.taint, "operator": "Exists", "effect": "NoSchedule"}]
+    assert list(flavor["nodeLabels"]) == [GROUP_LABEL]
 
 
 def test_volumes_and_claims_reference_each_other_and_delete_nothing() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import time
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -273,79 +272,3 @@ def test_50_groups_500_nodes_and_all_their_jobs() -> None:
     assert len(decide(groups, asked, NOW, LIMITS).changes) == 50
     assert time.process_time() - began < 2
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2**21
-
-
-def below(*names: str, **more: Any) -> tuple[Node, ...]:
-    """Usable nodes below these network nodes of layer 3, in turn."""
-    return tuple(replace(n, network=("1", "2", at)) for n, at in zip(nodes(len(names), **more), names, strict=True))
-
-
-def near(count: int, **more: Any) -> Request:
-    return request("a", count, layer=3, **more)
-
-
-FRESH = tuple(replace(n, state="starting", name="") for n in nodes(2))
-
-
-@pytest.mark.parametrize(
-    ("what", "there", "asked", "desired", "state", "message"),
-    [
-        ("from none", group(), near(2), 2, "Waiting", "waits for 2 nodes of trn, since"),
-        ("they start", group(*FRESH, requested=2), near(2, asked=NOW - 60), None, "Waiting", "waits for 2 nodes of trn"),
-        ("the smallest that has room", group(*below("x", "y", "x", "y", "x")), near(2), None, "Provisioned", "y"),
-        ("a layer above", group(*below("x", "y", "z")), replace(near(3), layer=2), None, "Provisioned", "2"),
-        ("scattered before it has asked: all of them again", group(*below("x", "y")), near(2), 4, "Waiting", "waits for 2 nodes"),
-        ("one of them is new", replace(group(*below("x", "y")), maximum=3), near(2), 3, "Waiting", "waits for 2 nodes"),
-        ("scattered after it has asked", group(*below("x", "y")), near(2, asked=NOW - 60), None, "Failed",
-         "no network node of layer 3 has room for its 2 pods (x has 1, y has 1), and no nodes are started for it again"),
-        ("others work", group(*below("x", "y"), *nodes(1, 2, **BUSY)), near(2, asked=NOW - 60), None, "Waiting", "no network node of layer 3"),
-        ("no second time", group(), near(2, tried=True), None, "Failed", "no network node of layer 3 has room for its 2 pods (no node has one)"),
-        ("nodes without a topology", group(*nodes(2)), near(2, asked=NOW - 60), None, "Failed", "(no node has one)"),
-        ("one has joined elsewhere, and cannot be waited for", group(*below("x", "y"), *(replace(n, instance="i-9") for n in FRESH[:1]), requested=3),
-         near(3, asked=NOW - 60), None, "Failed", "room for its 3 pods"),
-        ("its own nodes are there again", group(*below("x", "y", "x")), near(2, provisioned=True, network="x"), None, "", ""),
-        ("one of them is lost", group(*below("x", "y", "y")), near(2, provisioned=True, network="x"), None, "Failed",
-         "1 of its pods have no room below x: its nodes are chosen again"),
-    ],
-    ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
-)  # fmt: skip
-def test_below_one_network_node(
-    what: str, there: Group, asked: Request, desired: int | None, state: str, message: str
-) -> None:
-    plan = decide([there], [asked], NOW, LIMITS)
-    assert change(plan).desired == desired
-    if state:
-        found = answer(asked, plan, {"trn": there}, {}, NOW, LIMITS)
-        assert found.state == state, found
-        assert message in (found.network if state == "Provisioned" else found.message), found
-    else:
-        place = plan.places["a"]
-        assert (place.missing, place.network, place.usable) == (0, "x", 2)
-
-
-@given(st.lists(st.sampled_from("xyz"), min_size=1, max_size=40), st.integers(1, 6))
-def test_nodes_for_one_network_node_are_started_once(places: list[str], count: int) -> None:
-    """Wherever AWS starts them: the job has them below one, or is told that it has not, and no more nodes than its own are paid for."""
-    there, asked, most, at = group(), near(count), 0, iter(places * 40)
-    for _ in range(30):
-        plan = decide([there], [asked], NOW, LIMITS)
-        found = answer(asked, plan, {"trn": there}, {}, NOW, LIMITS)
-        if found.state == "Provisioned":
-            assert Counter(n.network[2] for n in there.nodes)[found.network] >= count
-            return
-        if found.state == "Failed":
-            assert asked.key in plan.scattered
-            asked, there = near(count, tried=True), replace(there, nodes=(), desired=0)  # idle ones are removed
-            assert decide([there], [asked], NOW, LIMITS).changes == {}
-            return
-        asked = replace(asked, asked=found.asked)
-        size = change(plan).desired or there.desired
-        joined = [
-            n if n.network else replace(n, name=n.instance, state="usable", network=("1", "2", next(at)))
-            for n in there.nodes
-        ]
-        new = [Node(f"i-{len(joined) + i}", free=WHOLE, since=NOW) for i in range(size - len(joined))]
-        there = replace(there, nodes=(*joined, *new), desired=size, requested=size)
-        most = max(most, size)
-        assert most <= count
-    raise AssertionError("it waits for ever")

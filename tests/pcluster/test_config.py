@@ -153,6 +153,14 @@ def test_policies_security_groups_and_slurm_settings_are_added_to_ours() -> None
     ]
 
 
+def test_slurms_topology_plugin_can_be_switched_on() -> None:
+    """docs/capacity.md, "Near each other"."""
+    env = settings.validate({"pcluster": {"slurm_settings": [{"TopologyPlugin": "topology/tree"}]}})
+    assert checks.check(env, "slurm") == []
+    slurm = render(env, ids_for(env))["Scheduling"]["SlurmSettings"]
+    assert {"TopologyPlugin": "topology/tree"} in slurm["CustomSlurmSettings"]
+
+
 # What no setting controls: overrides may change it, and the rules of `checks.cluster_configuration` look at what is unsafe.
 FREE = {
     "Imds.ImdsSupport", "HeadNode.Imds.Secured", "Monitoring.Logs.CloudWatch.Enabled", "Monitoring.Logs.CloudWatch.DeletionPolicy",

@@ -194,38 +194,6 @@ def test_key_pairs_are_real_keys_of_their_type(ec2: Any, kind: str) -> None:
     assert code(error) == "InvalidKeyPair.NotFound"
 
 
-def test_the_topology_of_running_instances(ec2: Any, local_aws: LocalAws) -> None:
-    subnet = ec2.create_subnet(VpcId=ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"], CidrBlock="10.9.0.0/20")
-    where = {"SubnetId": subnet["Subnet"]["SubnetId"]}
-    made = [
-        [i["InstanceId"] for i in ec2.run_instances(InstanceType=kind, MinCount=n, MaxCount=n, **where)["Instances"]]
-        for kind, n in (("trn1.32xlarge", 5), ("c5.large", 1))
-    ]
-    nodes, [other] = made
-    found = ec2.describe_instance_topology(InstanceIds=[*nodes, other])["Instances"]
-    assert [i["InstanceId"] for i in found] == nodes
-    assert [i["NetworkNodes"][2] for i in found] == ["nn-3-0"] * 4 + ["nn-3-1"]
-    assert {tuple(i["NetworkNodes"][:2]) for i in found} == {("nn-1", "nn-2-0")}
-    pages = ec2.get_paginator("describe_instance_topology").paginate(
-        Filters=[{"Name": "instance-type", "Values": ["trn1*"]}], PaginationConfig={"PageSize": 2}
-    )
-    assert [len(page["Instances"]) for page in pages] == [2, 2, 1]
-    ec2.stop_instances(InstanceIds=nodes[:1])
-    assert len(ec2.describe_instance_topology(InstanceIds=nodes)["Instances"]) == 4
-    for wrong, expected in (
-        ({"InstanceIds": nodes, "MaxResults": 5}, "InvalidParameterCombination"),
-        ({"InstanceIds": [f"i-{n:017x}" for n in range(101)]}, "InvalidParameterValue"),
-        ({"InstanceIds": ["i-1"]}, "InvalidInstanceID.Malformed"),
-        ({"InstanceIds": ["i-00000000000000000"]}, "InvalidInstanceID.NotFound"),
-        ({"Filters": [{"Name": "vpc-id", "Values": ["x"]}]}, "InvalidParameterValue"),
-        ({"MaxResults": 101}, "InvalidParameterValue"),
-    ):  # fmt: skip
-        with pytest.raises(ClientError) as error:
-            ec2.describe_instance_topology(**wrong)
-        assert code(error) == expected
-    ec2.terminate_instances(InstanceIds=[*nodes, other])
-
-
 def test_a_security_group_in_use_is_not_deleted(ec2: Any, local_aws: LocalAws) -> None:
     """In use by a rule of another group, by a load balancer, and for a while by the interfaces of a deleted one."""
     vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
@@ -261,7 +229,7 @@ def test_a_security_group_in_use_is_not_deleted(ec2: Any, local_aws: LocalAws) -
 
 
 def test_instances_are_filtered(ec2: Any) -> None:
-    """ministack ignores these filters; `trn nodes --topology` asks for the addresses of nodes, and got the head node's."""
+    """ministack ignores these filters."""
     made = ec2.run_instances(InstanceType="trn1.2xlarge", MinCount=2, MaxCount=2)["Instances"]
     ids = [instance["InstanceId"] for instance in made]
 

@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 def status(
     on: Target,
     ids: JobIds,
-    topology: Annotated[
-        bool, typer.Option("--topology", help="Also how near the nodes of each are in the network. Asks EC2.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show the status of jobs.
@@ -52,14 +49,8 @@ def status(
     if as_json:
         put_jobs(found)
         return
-    nodes = jobs.nodes() if topology else ()
     for job in found:
         show(job)
-        if topology:
-            from trainium_cdk.jobs import topology as network
-
-            mine = network.known(network.of_job(nodes, job.id), jobs.cluster)
-            say(terminal.line(f"{job.id}: {network.described(mine) if mine else 'runs on no node now'}"))
         say_why(jobs, job)
 
 

@@ -11,20 +11,15 @@ import typer
 
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.catalog.prices import describe_sum
-from trainium_cdk.cli import terminal
 from trainium_cdk.cli.named import length
 from trainium_cdk.cli.options import Json, Target, backend, on_cluster
-from trainium_cdk.cli.output import answer, marked, put, say, say_if_sandbox, table
+from trainium_cdk.cli.output import marked, put, say, say_if_sandbox, table
 
 
 @on_cluster()
 def nodes(
     on: Target,
     every: Annotated[bool, typer.Option("--all", help="Also nodes that are powered down, and cost nothing.")] = False,
-    topology: Annotated[
-        bool,
-        typer.Option("--topology", help="As a tree of the network, and how near the nodes of each job are. Asks EC2."),
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the nodes of a cluster.
@@ -36,23 +31,12 @@ def nodes(
     jobs = backend(on)
     found, catalog = jobs.nodes(), Catalog.load()
     shown = [node for node in found if node.on or every]
-    if topology:
-        from trainium_cdk.jobs import topology as network
-
-        shown = list(network.known(shown, jobs.cluster))
     prices = {kind: catalog.price(kind, jobs.cluster.region) for kind in {node.instance_type for node in found}}
     if as_json:
         rows = [{**asdict(node), "usd_per_hour": prices.get(node.instance_type) if node.on else 0} for node in shown]
         put(marked(rows))
         return
     say_if_sandbox()
-    if topology:
-        for line in network.tree(shown):
-            answer(terminal.line(line))
-        for job in dict.fromkeys(node.job for node in shown if node.job):
-            mine = [node for node in shown if node.job == job]
-            say(terminal.line(f"{job}: {network.described(mine)}"))
-        return
     now = time.time()
     cells = [
         [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainium_cdk.eks.installation import Installation, Manifest, kubernetes_object
-from trainium_cdk.outputs import GROUP_LABEL, NETWORK_LABEL, Fleet
+from trainium_cdk.outputs import GROUP_LABEL, Fleet
 
 API = "kueue.x-k8s.io/v1beta2"
 CHECK = "trn-nodes"
@@ -92,13 +92,6 @@ def _checks(wanted: Installation) -> list[Manifest]:
             "backoffLimitCount": _ALWAYS,
             "backoffBaseSeconds": pause,
             "backoffMaxSeconds": _PAUSES * pause,
-        },
-        # the scaler's choice of a network node, for a job that must be below one
-        "podSetUpdates": {
-            "nodeSelector": [
-                {"key": f"{NETWORK_LABEL}{layer}", "valueFromProvisioningClassDetail": f"network-node-layer-{layer}"}
-                for layer in (1, 2, 3)
-            ]
         },
     }
     parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": CHECK}

@@ -162,10 +162,6 @@ class Job(BaseModel):
         default=None,
         description="Kubernetes: priority class: low, normal, high, or another of the cluster's. Default: normal's.",
     )
-    topology: Literal["preferred", "required", "required:2", "required:1"] | None = Field(
-        default=None,
-        description="Kubernetes: nodes near each other. required: all below one network node of layer 3, the lowest; :1 and :2: of another.",
-    )
     lnc: Literal[1, 2] | None = Field(
         default=None,
         description="Trn2 and Trn3: physical NeuronCores of one logical NeuronCore. Default: the queue's, or 2.",

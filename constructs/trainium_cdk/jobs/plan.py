@@ -175,12 +175,6 @@ def _image(job: Job, cluster: Cluster) -> None:
         raise JobError(
             f"priority is {job.priority}, but {cluster.stack} runs {title}, which has no priority classes of Kubernetes. Remove it"
         )
-    if job.topology and not cluster.containers:
-        title = engines.get(cluster.engine).title
-        raise JobError(
-            f"topology is {job.topology}, but {cluster.stack} runs {title}, whose queues have no network topology here. Remove it: the "
-            "placement group of its nodes (placement_group) keeps them close to each other"
-        )
     if cluster.containers and not (job.image or cluster.image):
         raise JobError(
             f"no container image: the catalogue has none of Neuron SDK {cluster.neuron_release} for training. Build one "

@@ -216,7 +216,6 @@ class Node:
         booted: seconds since 1970; None if that is not known.
         on: whether there is an instance, which costs money.
         instance: id of the instance; empty where the scheduler does not know it.
-        network: the network nodes above it, from the highest layer on; empty where that is not known (`jobs.topology`).
     """
 
     name: str
@@ -229,7 +228,6 @@ class Node:
     booted: int | None = None
     on: bool = True
     instance: str = ""
-    network: tuple[str, ...] = ()
 
     def condition(self, now: float) -> str:
         """`failed` (no job can start there), `off`, `starting`, `busy` or `idle`: as the metrics of the cluster count it.

@@ -8,7 +8,6 @@ from trainium_cdk.outputs.contract import Exports as Exports
 from trainium_cdk.outputs.contract import Fleet as Fleet
 from trainium_cdk.outputs.contract import next_step as next_step
 from trainium_cdk.outputs.eks import GROUP_LABEL as GROUP_LABEL
-from trainium_cdk.outputs.eks import NETWORK_LABEL as NETWORK_LABEL
 from trainium_cdk.outputs.eks import ROLE_LABEL as ROLE_LABEL
 from trainium_cdk.outputs.eks import SERVICE_ACCOUNT as SERVICE_ACCOUNT
 from trainium_cdk.outputs.eks import EksCluster as EksCluster

@@ -141,11 +141,6 @@ class ClusterOutputs(BaseModel):
         """The fleets, the one without Trainium last."""
         return (*self.fleets, self.cpu) if self.cpu else self.fleets
 
-    @property
-    def instance_tag(self) -> dict[str, list[str]]:
-        """Filters of EC2 that find the instances of its nodes, where the scheduler does not know their ids."""
-        return {}
-
     def of_team(self, team: str) -> Self:
         """The cluster as a team of it sees it.
 

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 SERVICE_ACCOUNT = "trn-job"
 """The service account of jobs: EKS Pod Identity gives it the data buckets."""
 
-NETWORK_LABEL = "topology.k8s.aws/network-node-layer-"
-"""With 1 to 3: labels of nodes, set by AWS's cloud controller from DescribeInstanceTopology; layer 3 is the lowest (EKS user guide,
-network topology labels, 2026-11; cloud-provider-aws, pkg/providers/v1/instances_v2.go)."""
 GROUP_LABEL = "trainium-cdk/node-group"
 """Kubernetes label of a node group's nodes; its value is the group's name."""
 ROLE_LABEL = "trainium-cdk/role"

@@ -34,10 +34,6 @@ class PcsCluster(SlurmCluster):
     def identity(self) -> str:
         return self.cluster_id
 
-    @property
-    def instance_tag(self) -> dict[str, list[str]]:
-        return {"tag:aws:pcs:cluster-id": [self.cluster_id]}
-
 
 def pcs_venv(env: "Environment") -> str:
     """The virtual environment: homes are not shared, so that one without a path is on the shared file system."""

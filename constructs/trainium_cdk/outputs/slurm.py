@@ -50,10 +50,6 @@ class SlurmCluster(ClusterOutputs):
         return self.head_node_id
 
     @property
-    def instance_tag(self) -> dict[str, list[str]]:
-        return {"tag:parallelcluster:cluster-name": [self.cluster_name]}
-
-    @property
     def for_person(self) -> bool:
         """Whether it is seen as one of its users, and not as the image's user."""
         return self.folder.startswith(f"{PEOPLE}/")

@@ -92,13 +92,9 @@ def test_is_refused(cluster: EksCluster, job: Callable[[], Any], message: str) -
             {"priority": "high"},
             r"priority is high, but TrnPclusterStack runs Slurm, which has no priority classes.*Remove it",
         ),
-        (
-            {"topology": "required"},
-            r"topology is required, but TrnPclusterStack runs Slurm.*, whose queues have no network topology here. Remove it: the placement group",
-        ),
     ],
 )
-def test_slurm_takes_no_image_no_priority_and_no_topology(field: dict[str, str], message: str) -> None:
+def test_slurm_takes_no_image_and_no_priority(field: dict[str, str], message: str) -> None:
     from tests.jobs.conftest import make_cluster as slurm_cluster
 
     class Silent:

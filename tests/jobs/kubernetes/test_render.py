@@ -175,28 +175,6 @@ def test_a_type_that_only_the_environment_describes() -> None:
     assert schemas.validate_all(sent.objects) == []
 
 
-@pytest.mark.parametrize(("topology", "layers"), [("preferred", []), ("required", [3]), ("required:1", [1])])
-def test_pods_near_each_other(topology: str, layers: list[int]) -> None:
-    fields: Any = {"filename": "x.sh", "content": b"true", "topology": topology}
-    sent = render(Script(nodes=2, array="0-1", **fields), CLUSTER, "t")
-    assert schemas.validate_all(sent.objects) == []
-    one, other = (job["spec"]["replicatedJobs"][0]["template"]["spec"]["template"] for job in sent.jobs)
-    found = one["spec"]["affinity"]["podAffinity"]
-    required = found.get("requiredDuringSchedulingIgnoredDuringExecution", [])
-    weighted = found["preferredDuringSchedulingIgnoredDuringExecution"]
-    assert [term["topologyKey"] for term in required] == [f"topology.k8s.aws/network-node-layer-{n}" for n in layers]
-    assert [(w["weight"], w["podAffinityTerm"]["topologyKey"][-1]) for w in weighted] == [
-        (100, "3"),
-        (30, "2"),
-        (10, "1"),
-    ]
-    for term in [*required, *(w["podAffinityTerm"] for w in weighted)]:  # its own pods, and no other member's
-        wanted = term["labelSelector"]["matchLabels"].items()
-        assert wanted <= one["metadata"]["labels"].items()
-        assert not wanted <= other["metadata"]["labels"].items()
-    assert "affinity" not in json.dumps(render(Script(**fields), CLUSTER, "t").jobs)  # one node
-
-
 @pytest.mark.parametrize(
     ("restarts", "capacity_type", "most"),
     [(None, "on-demand", 3), (None, "capacity-block", 3), (None, "spot", 20), (0, "spot", 0), (7, "on-demand", 7)],

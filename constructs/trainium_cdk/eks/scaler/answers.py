@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter
 from collections.abc import Mapping
-from typing import Literal
 
 from .model import IN_ORDER, Answer, Group, Limits, Plan, Request
 from .supply import places
@@ -14,7 +12,7 @@ from .supply import places
 def answer(
     request: Request, plan: Plan, groups: Mapping[str, Group], unknown: Mapping[str, str], now: float, limits: Limits
 ) -> Answer:
-    """What to tell a request whose nodes it has not been given yet, or which cannot have all of them any more.
+    """What to tell a request whose nodes it has not been given yet.
 
     Args:
         unknown: why the groups that are not in `groups` could not be read.
@@ -24,12 +22,9 @@ def answer(
         return Answer("Waiting", "NodeGroupUnavailable", unknown[request.groups[0]])
     if not able:
         return Answer("Failed", "NoNodeGroup", "no node group has nodes with the labels and resources of these pods")
-    if request.provisioned:
-        room = f"{place.missing if place else len(request.needs)} of its pods have no room below {request.network}"
-        return Answer("Failed", "NetworkNodeFull", f"{room}: its nodes are chosen again", network=request.network)
     if place and place.usable == place.nodes:
         text = f"{_nodes(place.nodes)} of {place.group} can be used"
-        return Answer("Provisioned", "Provisioned", text, request.asked, place.network)
+        return Answer("Provisioned", "Provisioned", text, request.asked)
     group = groups[place.group] if place else able[0]
     if group.status not in IN_ORDER:
         return Answer(
@@ -41,10 +36,6 @@ def answer(
         most = "; ".join(f"{g.name} has at most {_nodes(g.maximum)} with {g.resources[0]} devices each" for g in able)
         text = f"its pods ({len(request.needs)}) have no room even among idle nodes: {most}"
         return Answer("Failed", "TooLarge", text)
-    if place is None and (request.tried or request.key in plan.scattered):
-        # while others work, their end may make room; else it gives its turn to them
-        state: Literal["Waiting", "Failed"] = "Waiting" if any(n.busy for n in group.nodes) else "Failed"
-        return Answer(state, "NoNetworkNode", _scattered(request, group), request.asked)
     if place is None:
         return Answer("Waiting", "NoRoom", "waits for room: " + "; ".join(map(_room, able)))
     asked, cause = request.asked or now, f". AWS: {group.trouble}" if group.trouble else ""
@@ -70,16 +61,6 @@ def _room(group: Group) -> str:
     busy, broken = sum(n.busy for n in group.nodes), sum(n.state == "unusable" and not n.busy for n in group.nodes)
     text = f"{group.name} has at most {_nodes(group.maximum)}, of which {busy} in use"
     return f"{text} and {broken} unusable" if broken else text
-
-
-def _scattered(request: Request, group: Group) -> str:
-    """Why its pods are below no network node."""
-    names = Counter(n.network[request.layer - 1] for n in group.nodes if len(n.network) >= request.layer)
-    has = ", ".join(f"{name} has {count}" for name, count in names.most_common(3)) or "no node has one"
-    return (
-        f"no network node of layer {request.layer} has room for its {len(request.needs)} pods ({has}), and no nodes are started for it "
-        "again: submit it again, or with --topology preferred"
-    )
 
 
 def _nodes(count: int) -> str:

@@ -25,7 +25,7 @@ from . import after, aside, look, metrics
 from .answers import answer
 from .aws import NodeGroups
 from .kubernetes import Kubernetes
-from .model import Answer, Limits, Plan, Request
+from .model import Answer, Limits, Plan
 from .supply import decide
 
 T = TypeVar("T")
@@ -118,7 +118,6 @@ class Supplier:
             templates=api.list("/api/v1/podtemplates", _KUEUES),
             asked=api.list(f"{_REQUESTS}/provisioningrequests"),
             now=now,
-            tried=self._try("Workloads", self._tried) or (),
         )
         ids = [i["InstanceId"] for one in found.values() for i in one.scaling["Instances"]]
         new = [id for id in ids if id not in cluster.joined]
@@ -142,13 +141,11 @@ class Supplier:
                 self._try(f"node {node}", self._annotate, node, {look.LEAVING: None}, cordoned=False)
         for name, one in found.items():
             self._try(f"tags of node group {name}", self._groups.keep_others_off, one)
-        waiting = {r.key: r for r in cluster.requests if not r.provisioned or _short(r, plan)}
+        waiting = {r.key: r for r in cluster.requests if not r.provisioned}
         answers = {key: answer(r, plan, groups, unknown, now, settings.limits) for key, r in waiting.items()}
         for key, told in answers.items():
             what = f"ProvisioningRequest {key}"
-            if key in plan.scattered and not waiting[key].tried:
-                self._try(what, self._mark, cluster.asked[key])
-            self._try(what, self._tell, cluster.asked[key], told, now, waiting[key].layer)
+            self._try(what, self._tell, cluster.asked[key], told, now)
             if told.reason in _FOR_GOOD and not unknown:
                 self._try(what, self._set_aside, cluster.asked[key], told, now)
         for node, notes in cluster.marks(groups.values()).items():
@@ -178,16 +175,8 @@ class Supplier:
                 self._failed.append(unknown[group.name])
         return found, unknown
 
-    def _tried(self) -> set[str]:
-        return {look.key(each) for each in self._kubernetes.list(_WORKLOADS, f"labelSelector={look.TRIED}")}
-
-    def _mark(self, request: Mapping[str, Any]) -> None:
-        namespace, name = look.workload(request).split("/")
-        path = f"{aside.KUEUE}/namespaces/{namespace}/workloads/{name}"
-        self._kubernetes.patch(path, {"metadata": {"labels": {look.TRIED: "true"}}})
-
-    def _tell(self, request: Mapping[str, Any], told: Answer, now: float, layer: int) -> None:
-        if status := look.status(told, request.get("status", {}), now, layer):
+    def _tell(self, request: Mapping[str, Any], told: Answer, now: float) -> None:
+        if status := look.status(told, request.get("status", {}), now):
             namespace, name = look.key(request).split("/")
             path = f"{_REQUESTS}/namespaces/{namespace}/provisioningrequests/{name}/status"
             self._kubernetes.patch(path, {"status": status})
@@ -217,9 +206,3 @@ class Supplier:
             print(f"{what}: {error}")
             self._failed.append(f"{what}: {error}")
             return None
-
-
-def _short(request: Request, plan: Plan) -> bool:
-    """Whether pods of a job have no room any more below its network node."""
-    place = plan.places.get(request.key)
-    return bool(request.layer and request.network and place and place.missing)

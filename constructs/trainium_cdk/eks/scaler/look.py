@@ -6,7 +6,7 @@ import datetime as dt
 import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -31,14 +31,8 @@ REQUESTED = "trainium-cdk:requested"
 CLUSTER = "trainium-cdk:cluster"
 """Tag of a capacity reservation: the cluster for which it was made; `RESERVED_FOR` is the node group."""
 RESERVED_FOR = "trainium-cdk:node-group"
-TRIED = "trainium-cdk/network-node-tried"
-"""Label of a Workload whose pods must be below one network node: nodes were started for it, and were not."""
 LEASE = "trn-scaler"
 """A Lease in the jobs' namespace: when the function ran last."""
-NETWORK = "topology.k8s.aws/network-node-layer-"
-"""With 1 to 3: labels of nodes, set by AWS's cloud controller."""
-_DETAIL = "network-node-layer-"
-"""With the layer: the network node that is chosen for a request, from which Kueue makes a node selector of its pods."""
 _ASKED = "asked"
 _CORDONED = "node.kubernetes.io/unschedulable"
 """Taint of a cordoned node, set by Kubernetes."""
@@ -116,8 +110,6 @@ class Template(NamedTuple):
     needs: Resources
     selector: Mapping[str, str]
     affinity: Sequence[Object]
-    layer: int = 0
-    """Of the network node that all pods must be below; 0 if that does not matter."""
 
 
 class Cluster:
@@ -130,7 +122,6 @@ class Cluster:
         pods: those that are on nodes.
         templates: Kueue's PodTemplates.
         asked: ProvisioningRequests.
-        tried: workloads, by namespace and name, for which nodes were started in vain (`TRIED`).
 
     Attributes:
         joined: nodes, by instance.
@@ -147,9 +138,8 @@ class Cluster:
         templates: Iterable[Object],
         asked: Iterable[Object],
         now: float,
-        tried: Collection[str] = (),
     ) -> None:
-        self._names, self._now, self._tried = names, now, tried
+        self._names, self._now = names, now
         self.joined = {node["spec"].get("providerID", "").rpartition("/")[2]: node for node in map(_small, nodes)}
         self._pods: dict[str, list[Pod]] = {}
         for each in pods:
@@ -182,8 +172,7 @@ class Cluster:
         sets, needs = [self._templates[path] for path in paths], Counter[Resources]()
         for chosen, count in zip(sets, (s["count"] for s in spec["podSets"]), strict=True):
             needs[chosen.needs] += count
-        layers, details = {chosen.layer for chosen in sets}, state.get("provisioningClassDetails", {})
-        layer = layers.pop() if len(layers) == 1 else 0
+        details = state.get("provisioningClassDetails", {})
         return Request(
             key=key(one),
             groups=tuple(name for name, has in labels.items() if all(_matches(pods, has) for pods in sets)),
@@ -191,9 +180,6 @@ class Cluster:
             created=seconds(metadata["creationTimestamp"]),
             asked=float(details.get(_ASKED) or 0),
             provisioned="Provisioned" in true,
-            layer=layer,
-            network=details.get(f"{_DETAIL}{layer}", ""),
-            tried=workload(one) in self._tried,
         )
 
     def group(self, found: Found, launched: Mapping[str, float], made: Iterable[Object], *, atomic: bool) -> Group:
@@ -261,7 +247,6 @@ class Cluster:
             protected=instance.get("ProtectedFromScaleIn", False)
             if instance["LifecycleState"] == "InService"
             else None,
-            network=_network(metadata.get("labels", {})),
         )
 
     def marks(self, groups: Iterable[Group]) -> dict[str, dict[str, str]]:
@@ -295,10 +280,8 @@ def template(found: Object, names: Sequence[str]) -> Template:
     spec = found["template"]["spec"]
     affinity, required = spec.get("affinity", {}), "requiredDuringSchedulingIgnoredDuringExecution"
     node = affinity.get("nodeAffinity", {}).get(required, {})
-    near = [term["topologyKey"] for term in affinity.get("podAffinity", {}).get(required, [])]
-    layers = [int(name.removeprefix(NETWORK)) for name in near if re.fullmatch(f"{NETWORK}[1-9]", name)]
     terms = node.get("nodeSelectorTerms", [])
-    return Template(requested(spec, names), spec.get("nodeSelector", {}), terms, max(layers, default=0))
+    return Template(requested(spec, names), spec.get("nodeSelector", {}), terms)
 
 
 def requested(spec: Object, names: Sequence[str]) -> Resources:
@@ -318,7 +301,7 @@ def whole(quantity: str) -> int:
     return int(Decimal(number) * _UNITS[quantity[len(number) :]])
 
 
-def status(answer: Answer, before: Object, now: float, layer: int = 0) -> Object | None:
+def status(answer: Answer, before: Object, now: float) -> Object | None:
     """The new status of a ProvisioningRequest; None if it is unchanged. Kueue shows the message of `Provisioned` to the workload's
     owner, whether it is true or not."""
     has = {c["type"]: c for c in before.get("conditions", [])}
@@ -334,8 +317,6 @@ def status(answer: Answer, before: Object, now: float, layer: int = 0) -> Object
         since = "lastTransitionTime"
         conditions.append({**new, since: old[since]} if old.get("status") == new["status"] else new)
     details = {_ASKED: str(int(answer.asked)) if answer.asked else ""}
-    if answer.network:
-        details[f"{_DETAIL}{layer}"] = answer.network
     new = {"conditions": conditions, "provisioningClassDetails": details}
     return new if any(before.get(key) != value for key, value in new.items()) else None
 
@@ -344,10 +325,6 @@ def workload(request: Mapping[str, Any]) -> str:
     """Namespace and name of the Workload to which a ProvisioningRequest belongs."""
     owners = request["metadata"].get("ownerReferences", [])
     return f"{request['metadata']['namespace']}/{owners[0]['name'] if owners else ''}"
-
-
-def _network(labels: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(itertools.takewhile(bool, (labels.get(f"{NETWORK}{layer}", "") for layer in range(1, 10))))
 
 
 def _small(node: Object) -> Object:

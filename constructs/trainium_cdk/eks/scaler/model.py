@@ -42,7 +42,6 @@ class Node:
         holders: requests of which pods are on it.
         leaving: whether it was cordoned to be removed.
         protected: from being chosen by AWS when the group's size is lowered; None if that cannot be set yet.
-        network: the network nodes that it is below, from the highest layer on; empty until that is known.
     """
 
     instance: str
@@ -54,7 +53,6 @@ class Node:
     holders: frozenset[str] = frozenset()
     leaving: bool = False
     protected: bool | None = None
-    network: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,9 +109,6 @@ class Request:
         needs: of each pod that is not on a node.
         asked: since when it waits for nodes; 0 if it does not.
         provisioned: whether it has been told that its nodes are there.
-        layer: all its nodes must be below one network node of this layer; 0 if that does not matter.
-        network: that network node, if it has been told one.
-        tried: whether nodes were started for it before, which were not below one network node.
     """
 
     key: str
@@ -122,9 +117,6 @@ class Request:
     created: float = 0
     asked: float = 0
     provisioned: bool = False
-    layer: int = 0
-    network: str = ""
-    tried: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,7 +126,6 @@ class Place:
     Attributes:
         nodes, there, usable: number of nodes, of those that exist, and of those that are usable.
         missing: number of pods that have no place.
-        network: the network node that they are below, if that matters and is known.
     """
 
     group: str
@@ -142,7 +133,6 @@ class Place:
     there: int
     usable: int
     missing: int = 0
-    network: str = ""
 
 
 @dataclass(frozen=True)
@@ -175,15 +165,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """Changes by group, without groups that stay as they are, and places by the request's key, without requests that have no room.
-
-    Attributes:
-        scattered: keys of requests whose nodes are there, but not below one network node.
-    """
+    """Changes by group, without groups that stay as they are, and places by the request's key, without requests that have no room."""
 
     changes: Mapping[str, Change] = field(default_factory=dict)
     places: Mapping[str, Place] = field(default_factory=dict)
-    scattered: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -194,11 +179,9 @@ class Answer:
         reason: one word, for programs.
         message: for people.
         asked: the new `Request.asked`.
-        network: the new `Request.network`.
     """
 
     state: Literal["Waiting", "Provisioned", "Failed"]
     reason: str
     message: str
     asked: float = 0
-    network: str = ""

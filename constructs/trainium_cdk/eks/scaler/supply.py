@@ -28,7 +28,7 @@ def decide(groups: Iterable[Group], requests: Iterable[Request], now: float, lim
                 places[request.key] = place
     changes = {name: shelf.change(now, limits) for name, shelf in shelves.items()}
     kept = {name: change for name, change in changes.items() if change != Change(requested=change.requested)}
-    return Plan(kept, places, frozenset[str]().union(*(shelf.scattered for shelf in shelves.values())))
+    return Plan(kept, places)
 
 
 def places(request: Request, free: list[Resources]) -> tuple[set[int], int]:
@@ -60,47 +60,19 @@ class _Shelf:
         self._kept: set[str] = set()
         self._expected = False
         """Whether pods are about to be placed on its nodes."""
-        self.scattered: set[str] = set()
 
     def take(self, request: Request, *, existing: bool) -> Place | None:
-        """Places for the request's pods. None if not all of them have room; but a request that was given its nodes before keeps what is
-        there. Where they must be below one network node: the smallest that has room, else new nodes, which are started once.
+        """Places for the request's pods: its own nodes first, then the fullest, then the oldest. None if not all of them have room; but a
+        request that was given its nodes before keeps what is there.
 
         Args:
             existing: only nodes that exist, and only in a group whose new nodes are reserved, so that all of a request come or none.
         """
         if existing and not self.group.atomic:
             return None
-        if not request.layer:
-            return self._take(request, self._nodes, new=not existing)
-        below: dict[str, list[Node]] = {}
-        for node in self._nodes:
-            for name in node.network[request.layer - 1 : request.layer]:
-                below.setdefault(name, []).append(node)
-        if request.provisioned:
-            return self._take(request, below.get(request.network, []), network=request.network)
-        open_ = [n for n in self._nodes if n.state == "starting" and not n.network]
-        names = sorted(below, key=lambda name: (len(below[name]), name))
-        for name, nodes in [*((n, below[n]) for n in names), *((n, below[n] + open_) for n in names), ("", open_)]:
-            if place := self._take(request, nodes, network=name):
-                return place
-        if existing:
-            return None
-        if request.tried or (request.asked and places(request, [self._free[n.instance] for n in self._nodes])[1] == 0):
-            self.scattered.add(request.key)
-            return None
-        largest = below[names[-1]] if names else []
-        return self._take(request, open_, new=True) or self._take(request, largest + open_, new=True)
-
-    def _take(self, request: Request, nodes: list[Node], *, new: bool = False, network: str = "") -> Place | None:
-        """Of these nodes: the request's own first, then the fullest, then the oldest.
-
-        Args:
-            new: whether nodes may be started.
-        """
-        group, open_ = self.group, self.group.status in IN_ORDER and not self.group.closed
+        new, group, open_ = not existing, self.group, self.group.status in IN_ORDER and not self.group.closed
         order = sorted(
-            nodes,
+            self._nodes,
             key=lambda n: (request.key not in n.holders, not n.busy, n.leaving, sum(n.free), n.since, n.instance),
         )
         free = [self._free[n.instance] for n in order]
@@ -120,7 +92,7 @@ class _Shelf:
             self._started.append(len(self._new) - before)
         self._kept |= {n.instance for n in there}
         self._expected |= bool(taken) and usable == len(taken)
-        return Place(group.name, len(taken), len(there), usable, missing, network)
+        return Place(group.name, len(taken), len(there), usable, missing)
 
     def change(self, now: float, limits: Limits) -> Change:
         group, there = self.group, len(self.group.nodes)

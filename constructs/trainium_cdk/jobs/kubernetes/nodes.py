@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 from collections.abc import Mapping, Sequence
 
 from trainium_cdk.jobs.kubernetes import names, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object
 from trainium_cdk.jobs.status import Node
-from trainium_cdk.outputs import GROUP_LABEL, NETWORK_LABEL, EksCluster
+from trainium_cdk.outputs import GROUP_LABEL, EksCluster
 
 _TYPE = "node.kubernetes.io/instance-type"
 _LEAVES = "no job has used it for a while: it is ended"
@@ -55,7 +54,6 @@ def _node(node: Object, cluster: EksCluster, jobs: Mapping[str, str], others: Ma
         address=addresses[0] if addresses else meta["name"],
         booted=int(created.timestamp()),
         instance=spec.get("providerID", "").rpartition("/")[2],
-        network=tuple(itertools.takewhile(bool, (labels.get(f"{NETWORK_LABEL}{layer}", "") for layer in range(1, 10)))),
     )
 
 

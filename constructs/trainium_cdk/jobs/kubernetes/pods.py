@@ -10,7 +10,7 @@ from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.jobs.kubernetes.names import FOLDER
 from trainium_cdk.jobs.kubernetes.scripts import FILES
-from trainium_cdk.outputs import GROUP_LABEL, NETWORK_LABEL, ROLE_LABEL, EksCluster, Fleet
+from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog.pods import Helper
@@ -179,29 +179,6 @@ def on_trainium(fleet: Fleet, catalog: Catalog | None = None) -> Object:
         "nodeSelector": {GROUP_LABEL: fleet.resource, "node.kubernetes.io/instance-type": fleet.instance_type},
         "tolerations": [{"key": taint, "operator": "Exists", "effect": "NoSchedule"}],
     }
-
-
-_WEIGHTS = {3: 100, 2: 30, 1: 10}
-"""A node below the same network node of a lower layer is also below the same ones above it, so that their weights add up."""
-
-
-def near(topology: str, labels: Mapping[str, str]) -> Object:
-    """Pod affinity of a job's pods to each other, by the network node that they are below.
-
-    Args:
-        topology: `Job.topology`.
-        labels: of these pods alone.
-    """
-    which, _, layer = topology.partition(":")
-
-    def term(number: int) -> Object:
-        return {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": f"{NETWORK_LABEL}{number}"}
-
-    weighted = [{"weight": weight, "podAffinityTerm": term(number)} for number, weight in _WEIGHTS.items()]
-    found: Object = {"preferredDuringSchedulingIgnoredDuringExecution": weighted}
-    if which == "required":
-        found["requiredDuringSchedulingIgnoredDuringExecution"] = [term(int(layer or 3))]
-    return {"podAffinity": found}
 
 
 ON_SYSTEM: Object = {"nodeSelector": {ROLE_LABEL: "system"}}

@@ -359,7 +359,4 @@ def _train(
     )
     # keeps the port of Neuron's collectives free of outgoing connections; Kubernetes lists this sysctl as safe
     spec["securityContext"]["sysctls"] = [{"name": "net.ipv4.ip_local_reserved_ports", "value": "48620"}]
-    if fitted.job.topology and fitted.job.nodes > 1:
-        mine = {names.JOB_LABEL: labels[names.JOB_LABEL], names.TASK_LABEL: names.TRAIN}
-        spec["affinity"] = pods.near(fitted.job.topology, mine)
     return _template(names.TRAIN, labels, spec)
