@@ -13,6 +13,7 @@ from constructs import Construct
 from trainium_cdk._cdk.custom_resources import custom_resource, deployment_function
 from trainium_cdk._cdk.functions import l1
 from trainium_cdk._cdk.permissions import allow, service_of_account
+from trainium_cdk._cdk.types import AnyKey
 from trainium_cdk.deployment.emptied_bucket import EMPTIED, TAG
 
 ACCESS_LOG_DAYS = 90
@@ -39,6 +40,8 @@ class TrnBucket(Construct):
     Args:
         expiration: How long objects live, by prefix, and as long again as an old version, 30 days at most. Default: objects
             stay.
+        bucket_name: A name of your own, or `PhysicalName.GENERATE_IF_NEEDED`: another account needs one. Default: CloudFormation's.
+        encryption_key: Key of the objects: another account needs one. Default: the key AWS manages for S3.
         removal_policy: What becomes of the buckets, objects and all, on `cdk destroy`. Default: DESTROY.
     """
 
@@ -48,13 +51,18 @@ class TrnBucket(Construct):
         id: str,
         *,
         expiration: Mapping[str, Duration] | None = None,
+        bucket_name: str | None = None,
+        encryption_key: AnyKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
     ) -> None:
         super().__init__(scope, id)
         self._removal_policy = removal_policy
         # S3 delivers access logs to no bucket with a key of KMS's
         logs = self._private("AccessLogs", {"": Duration.days(ACCESS_LOG_DAYS)}, s3.BucketEncryption.S3_MANAGED)
-        bucket = self._private("Resource", expiration or {}, s3.BucketEncryption.KMS_MANAGED, object_lock=True)
+        encryption = s3.BucketEncryption.KMS if encryption_key else s3.BucketEncryption.KMS_MANAGED
+        bucket = self._private(
+            "Resource", expiration or {}, encryption, object_lock=True, name=bucket_name, key=encryption_key
+        )
         self._log_access(logs, {_OBJECTS: bucket, _OWN: logs})
         if removal_policy == RemovalPolicy.DESTROY:
             for each in (logs, bucket):
@@ -77,6 +85,8 @@ class TrnBucket(Construct):
         encryption: s3.BucketEncryption,
         *,
         object_lock: bool = False,
+        name: str | None = None,
+        key: AnyKey | None = None,
     ) -> s3.Bucket:
         bucket = s3.Bucket(
             self,
@@ -85,8 +95,10 @@ class TrnBucket(Construct):
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             enforce_ssl=True,
             minimum_tls_version=1.2,
+            bucket_name=name,
             encryption=encryption,
-            bucket_key_enabled=encryption is s3.BucketEncryption.KMS_MANAGED or None,
+            encryption_key=key,
+            bucket_key_enabled=encryption is not s3.BucketEncryption.S3_MANAGED or None,
             versioned=True,
             object_lock_enabled=object_lock or None,
             lifecycle_rules=[

@@ -75,7 +75,12 @@ class TrnOutputs(Construct):
         version: str | None = None,
     ) -> None:
         super().__init__(scope, id)
-        first = stack_wide(self, "TrnOutputs", Construct, lambda *_: self)
+        if Stack.of(self).nested_stack_parent:
+            raise ValueError(
+                f"{self.node.path}: `trn` reads the outputs of a stack that you deploy, and this one is nested. "
+                "Fix: make TrnOutputs in the parent stack"
+            )
+        first = stack_wide(self, "TrnOutputs", TrnOutputs, lambda *_: self)
         if first is not self:
             raise ValueError(f"{self.node.path}: the stack has the outputs of a cluster already: {first.node.path}")
         registry_uri = repository.repository_uri if repository else ""

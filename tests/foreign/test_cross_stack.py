@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import CfnParameter, Fn, RemovalPolicy, Stack, Stage
+from aws_cdk import (
+    BootstraplessSynthesizer,
+    CfnParameter,
+    Environment,
+    Fn,
+    NestedStack,
+    PhysicalName,
+    RemovalPolicy,
+    Stack,
+    Stage,
+)
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
+from constructs import Construct
 
 from tests.cdk import app, properties, resources
 from tests.foreign.foreign import REGIONS, cluster, stack, template, vpc
@@ -23,6 +36,7 @@ from trainium_cdk import (
     TrnEksCluster,
     TrnImageBuilder,
     TrnNodeGroup,
+    TrnOutputs,
     TrnPcluster,
     TrnPeering,
     TrnPlugins,
@@ -250,3 +264,58 @@ def test_a_role_customizing_app_has_no_role_to_change() -> None:
     made = stack()
     build(made)
     assert resources(Template.from_stack(made), "S3::Bucket")
+
+
+def test_a_bucket_of_another_account() -> None:
+    made = app()
+    theirs = Stack(made, "Data", env=Environment(account="111122223333", region="us-west-2"))
+    ours = Stack(made, "Compute", env=Environment(account="444455556666", region="us-west-2"))
+    key = kms.Key(theirs, "Key", alias="data")
+    bucket = TrnBucket(theirs, "Bucket", bucket_name=PhysicalName.GENERATE_IF_NEEDED, encryption_key=key)
+    role = iam.Role(
+        ours,
+        "Role",
+        role_name=PhysicalName.GENERATE_IF_NEEDED,
+        assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
+    )
+    bucket.grant_read_write(role)
+    made = Template.from_stack(theirs)
+    assert any("444455556666" in str(p) for p in properties(made, "S3::BucketPolicy"))
+    [policy] = properties(made, "KMS::Key")
+    assert "444455556666" in str(policy)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [lambda s, v: TrnEksCluster(s, "It", vpc=v), lambda s, v: TrnStorage(s, "It", vpc=v, lustre=LustreOptions())],
+)
+def test_a_network_of_public_subnets_alone(build: Callable[[Stack, ec2.IVpc], Any]) -> None:
+    scope = stack()
+    public = ec2.SubnetConfiguration(name="Public", subnet_type=ec2.SubnetType.PUBLIC)
+    network = ec2.Vpc(scope, "Vpc", max_azs=2, nat_gateways=0, subnet_configuration=[public])
+    with pytest.raises(
+        ValueError, match="Foreign/Vpc has no private subnets, and nodes get no public address: add private"
+    ):
+        build(scope, network)
+
+
+def test_a_construct_around_may_have_the_name_of_the_outputs() -> None:
+    scope = stack()
+    around = Construct(scope, "TrnOutputs")
+    cluster = TrnPcluster(scope, "Slurm", vpc=vpc(scope))
+    TrnOutputs(around, "Of", cluster=cluster, bucket=s3.Bucket(scope, "Bucket"))
+    Template.from_stack(scope)
+
+
+def test_outputs_of_a_nested_stack_are_refused() -> None:
+    scope = stack()
+    cluster, bucket = TrnPcluster(scope, "Slurm", vpc=vpc(scope)), s3.Bucket(scope, "Bucket")
+    with pytest.raises(ValueError, match=r"Foreign/Inner/Outputs: .* Fix: make TrnOutputs in the parent stack"):
+        TrnOutputs(NestedStack(scope, "Inner"), "Outputs", cluster=cluster, bucket=bucket)
+
+
+def test_a_stack_without_assets_names_the_construct_and_keeps_no_half() -> None:
+    scope = Stack(app(), "Foreign", synthesizer=BootstraplessSynthesizer())
+    for id in ("First", "Second"):
+        with pytest.raises(RuntimeError, match=f"Foreign/{id}.*Cannot add assets"):
+            TrnBucket(scope, id)

@@ -24,7 +24,15 @@ def stack_wide(scope: Construct, id: str, kind: type[T], create: Callable[[Stack
     known = _created.setdefault(stack, {})
     if id not in known:
         existing = stack.node.try_find_child(id)
-        known[id] = existing if isinstance(existing, kind) else create(stack, id)
+        known[id] = existing if isinstance(existing, kind) else _made(scope, stack, id, create)
     found = known[id]
     assert isinstance(found, kind)  # noqa: S101  an id is of one class
     return found
+
+
+def _made(scope: Construct, stack: Stack, id: str, create: Callable[[Stack, str], T]) -> T:
+    try:
+        return create(stack, id)
+    except RuntimeError as e:  # the CDK's, which does not name the construct, for example where a stack takes no assets
+        stack.node.try_remove_child(id)  # the half of it
+        raise RuntimeError(f"{scope.node.path}: {e}") from e

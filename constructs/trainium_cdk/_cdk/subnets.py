@@ -51,7 +51,7 @@ def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.I
             f"{vpc.node.path}: its subnets are a list whose length is not known before the deployment: give Vpc.from_vpc_attributes "
             "plain ids, or one token for each subnet"
         )
-    if selection is None and not (vpc.private_subnets or vpc.isolated_subnets):
+    if (selection is None or selection is ONE_PER_ZONE) and not (vpc.private_subnets or vpc.isolated_subnets):
         raise ValueError(
             f"{vpc.node.path} has no private subnets, and nodes get no public address: add private subnets with a NAT gateway, "
             "or give a SubnetSelection"
