@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -23,11 +23,12 @@ class Jobs:
     def __init__(self, state: str, chunks: Sequence[LogChunk]):
         self._state, self._chunks = state, chunks
 
-    def logs(self, id: str, **_: object) -> Sequence[LogChunk]:
+    def logs(
+        self, id: str, *, changed: Callable[[JobStatus], None], tail: int | None, **_: object
+    ) -> Sequence[LogChunk]:
+        assert tail is None, "the last lines are not the last metrics"
+        changed(status(self._state))
         return self._chunks
-
-    def tail_offset(self, *_: object) -> int:
-        raise AssertionError("the last lines are not the last metrics")
 
     def status(self, id: str) -> JobStatus:
         return status(self._state)

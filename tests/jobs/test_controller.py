@@ -73,7 +73,7 @@ COMMANDS: dict[str, Callable[[SlurmBackend, str], object]] = {
     "whole": lambda jobs, id: id in [one.id for one in jobs.whole().jobs],
     "nodes": lambda jobs, id: f"{id}:train" in [one.job for one in jobs.nodes()],
     "logs": lambda jobs, id: b"trn: train: Slurm job" in b"".join(one.data for one in jobs.logs(id)),
-    "the last lines": lambda jobs, id: jobs.tail_offset(id, None, None, 0),
+    "the last lines": lambda jobs, id: [*jobs.logs(id, tail=1)],
     "cancel": lambda jobs, id: jobs.cancel(id).state == "CANCELLED",
     "submit": lambda jobs, _: not jobs.submit(script("true")).existing,
     "submit a chain": lambda jobs, _: len(jobs.submit(script("true", precompile=True)).stages) == 2,

@@ -11,7 +11,9 @@ import pytest
 
 from sandbox.slurm import LocalSlurm
 from tests.support import TRN, completed, until
-from trainium_cdk.jobs import Script, SlurmBackend
+from trainium_cdk.cli import app as cli
+from trainium_cdk.cli import follow
+from trainium_cdk.jobs import Result, Script, SlurmBackend, Transport
 
 
 def script(body: str) -> Script:
@@ -29,13 +31,14 @@ def test_the_log_of_a_job_that_writes_all_the_time_is_printed_as_far_as_it_was(
         [*_, last] = backend.logs(job.id, node=0)
         assert last.next_offset >= before
         assert file.stat().st_size > last.next_offset  # it went on meanwhile
-        begin = backend.tail_offset(job.id, None, 0, 3)
+        [*_, end] = backend.logs(job.id, node=0, tail=3)
     finally:  # otherwise it fills the disk
         backend.cancel(job.id)
-    assert file.stat().st_size - begin >= 3000
+    assert end.offset > 40_000_000
     with file.open("rb") as log:
-        log.seek(begin - 1)
+        log.seek(end.offset - 1)
         assert log.read(1001) == b"\n" + b"0" * 999 + b"\n"
+    assert end.data.count(b"\n") in (2, 3)  # it may have been writing a line
     file.unlink()
 
 
@@ -90,3 +93,52 @@ def test_each_command_ends_with_the_same_reason(
         assert (done.stderr + (done.stdout if words == ["why"] else "")).splitlines()[-1] == f"{sent.id}: {why}", words
     completed([TRN, "report", sent.id, "-o", tmp_path / "report.html", *options], env=slurm.node_env(), check=True)
     assert f"<p>{html.escape(why, quote=False)}.</p>" in (tmp_path / "report.html").read_text()
+
+
+class Counted:
+    """A connection that counts its requests."""
+
+    instance = ""
+
+    def __init__(self, transport: Transport):
+        self._transport, self.interval, self.requests = transport, transport.interval, 0
+
+    def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
+        self.requests += 1
+        return self._transport.run(script, timeout, private)
+
+
+def test_a_command_asks_once_for_each_thing(
+    backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each request takes seconds through Run Command. That of a log has the status, too; why a job failed is one more."""
+    ok, bad = (backend.submit(script(f"seq 1 30; exit {code}")).id for code in (0, 3))
+    own = backend.submit(script("exit 4"), "named").id
+    assert (backend.wait(ok, 600).state, backend.wait(bad, 600).state) == ("COMPLETED", "FAILED")
+    assert backend.wait(own, 600).state == "FAILED"
+    counted = Counted(backend.transport)
+    monkeypatch.setattr(follow, "backend", lambda *_: SlurmBackend(backend.cluster, counted))
+
+    def requests(*words: str) -> int:
+        before = counted.requests
+        cli.app([*words], standalone_mode=False)
+        return counted.requests - before
+
+    assert requests("logs", ok) == 1
+    assert requests("logs", "--tail", "20", ok) == 1
+    assert capfd.readouterr().out.splitlines()[-20:] == [f"0: {at}" for at in range(11, 31)]
+    assert requests("logs", "--stage", "train", "--node", "0", ok) == 1
+    assert requests("status", ok) == 1
+    assert requests("logs", bad) == requests("logs", "--tail", "20", bad) == 2
+    assert requests("status", bad) == requests("status", own) == 2
+
+
+def test_the_last_lines_are_followed(backend: SlurmBackend) -> None:
+    """From them on, each line once; also from the end of a log that grows."""
+    sent = backend.submit(script("seq 1 30; sleep 3; echo more"))
+    assert until(lambda: any(b"30\n" in one.data for one in backend.logs(sent.id)))
+    last = backend.logs(sent.id, follow=True, tail=2)
+    none = backend.logs(sent.id, follow=True, tail=0)
+    assert (next(last).data, next(none).data) == (b"0: 29\n0: 30\n", b"0: more\n")
+    assert b"".join(one.data for one in last) == b"0: more\n"
+    assert list(none) == []

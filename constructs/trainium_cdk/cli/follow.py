@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk.catalog.plain import counted
-from trainium_cdk.cli import terminal
+from trainium_cdk.cli import named, terminal
 from trainium_cdk.cli.named import age, clock, duration, length, took, unknown, user, whole
 from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, on_cluster
 from trainium_cdk.cli.output import (
@@ -45,7 +45,7 @@ def status(
     Each stage with its state, and why it waits or failed.
     """
     jobs = backend(on)
-    found = [jobs.status(whole(jobs, id)) for id in ids]
+    found = [named.status(jobs, id) for id in ids]
     if as_json:
         put_jobs(found)
         return
@@ -117,10 +117,10 @@ def logs(
         )
     jobs = backend(on)
     id = whole(jobs, id)
-    if tail is not None and last_metrics is None and (follow or (grep, since) == (None, None)):
-        if follow and not jobs.ordered_logs:
-            raise JobError("--tail together with -f needs a Slurm cluster. Leave one of them out")
-        offset = max(offset, jobs.tail_offset(id, stage, node, tail))
+    if tail is not None and follow and not jobs.ordered_logs:
+        raise JobError("--tail together with -f needs a Slurm cluster. Leave one of them out")
+    # with other filters, the last lines are those of the lines that they select
+    of_log = None if last_metrics is not None or (not follow and (grep, since) != (None, None)) else tail
     if rank is not None:
         node = jobs.node_of_rank(id, rank)
         say(f"rank {rank} is on node {node}")
@@ -152,9 +152,15 @@ def logs(
         text = filters.close() if filters else b""
         print_(as_json([*selected.feed(last, text), *selected.close()]) if metrics else text)
 
-    changed = (lambda s: say(one_line(s))) if follow else None
+    known: list[JobStatus] = []
+
+    def changed(status: JobStatus) -> None:
+        known[:] = [status]
+        if follow:
+            say(one_line(status))
+
     try:
-        for chunk in jobs.logs(id, stage=stage, node=node, follow=follow, offset=offset, changed=changed):
+        for chunk in jobs.logs(id, stage=stage, node=node, follow=follow, offset=offset, tail=of_log, changed=changed):
             if not chunk.data:  # the log ends before the offset
                 end = f"the log of {chunk.stage} ends at byte {chunk.offset}"
                 continue
@@ -183,7 +189,7 @@ def logs(
             say(f"\n{begin}To continue: trn logs{flag} {id}{words}{at(on)}")
         raise
     log.close()
-    ended = jobs.status(id)
+    ended = known[0]
     if metrics and last == "train" and not log.steps:
         from trainium_cdk.jobs.readers.step_lines import what_to_print
 
@@ -247,8 +253,8 @@ def wait(
     jobs, found = backend(on), []
     ids = list(dict.fromkeys(whole(jobs, id) for id in ids))
     end = None if timeout is None else time.monotonic() + timeout
-    named = " ".join(ids)
-    with status_when_interrupted(lambda: f"{goes_on(named)}. To wait again: trn wait {named}{at(on)}"):
+    every = " ".join(ids)
+    with status_when_interrupted(lambda: f"{goes_on(every)}. To wait again: trn wait {every}{at(on)}"):
         for id in ids:
             left = None if end is None else max(0.0, end - time.monotonic())
             found.append(jobs.wait(id, left, lambda s: say(one_line(s))))

@@ -48,6 +48,20 @@ def whole(jobs: Backend[Any], given: str) -> str:
             return jobs.status(given).id
         except UnknownJob as e:
             unknown = e
+    return _by_beginning(jobs, given, unknown)
+
+
+def status(jobs: Backend[Any], given: str) -> JobStatus:
+    """The status of a job that is named as for `whole`, which has it already where it asks for the id itself. Raises as `whole`."""
+    if "/" in given or given == LATEST or is_whole(given):
+        return jobs.status(whole(jobs, given))
+    try:
+        return jobs.status(given)
+    except UnknownJob as e:
+        return jobs.status(_by_beginning(jobs, given, e))
+
+
+def _by_beginning(jobs: Backend[Any], given: str, unknown: UnknownJob) -> str:
     ids = jobs.ids(1 if given == LATEST else _MOST)
     found = list(ids) if given == LATEST else [id for id in ids if given and id.startswith(given)]
     if len(found) > 1:

@@ -213,6 +213,7 @@ class Backend(Protocol[S]):
         node: int | None = None,
         follow: bool = False,
         offset: int = 0,
+        tail: int | None = None,
         changed: Callable[[JobStatus], None] | None = None,
     ) -> Iterator[LogChunk]:
         """The log of a stage, in pieces.
@@ -224,20 +225,14 @@ class Backend(Protocol[S]):
             follow: go on until the stage has ended, over restarts.
             offset: byte to begin at; after an interruption, the last `next_offset`. With one node only, unless the lines of
                 several have a fixed order (`ordered_logs`).
-            changed: called with the status, and again whenever it has changed, while following.
+            tail: begin at so many last lines of the stage, where the cluster can tell them (`ordered_logs`); with `follow`, of the last stage
+                that has a log.
+            changed: called with the status that came with the log, and while following again whenever it has changed.
 
         Raises:
             JobError: the job has no such stage or node, or is an array, whose members have logs.
         """
         ...
-
-    def tail_offset(self, id: str, stage: str | None, node: int | None, lines: int) -> int:  # noqa: ARG002
-        """The byte at which the last lines of a log begin, to read on from there; 0 where the cluster cannot tell it.
-
-        Raises:
-            JobError: the job has no such stage or node.
-        """
-        return 0
 
     def log_end(self, id: str, stage: str, node: int | None, most: int) -> bytes:
         """The end of the log of a stage that has ended, at most `most` bytes or a little more: of one node, with what the scheduler wrote

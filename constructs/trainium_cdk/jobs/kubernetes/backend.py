@@ -205,6 +205,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         node: int | None = None,
         follow: bool = False,
         offset: int = 0,
+        tail: int | None = None,  # noqa: ARG002  the lines of several pods have no order
         changed: Callable[[JobStatus], None] | None = None,
     ) -> Iterator[LogChunk]:
         return logs.read(self, id, stage=stage, node=node, follow=follow, offset=offset, changed=changed)

@@ -46,9 +46,9 @@ def read(
     several = node is None and now.nodes > 1 and stage != PREPARE
     if offset and several:
         raise JobError("offset needs a node: lines of several nodes have no fixed order. Give a node, too")
+    report = Changes(changed)
+    report(now)
     if follow:
-        report = Changes(changed)
-        report(now)
         for name in [stage] if stage else names:
             yield from _follow(backend, now, job, name, node, offset if stage else 0, report)
         return

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError, SubmitError, TransportError, Unanswered, UnknownJob
-from trainium_cdk.jobs.backend import Backend, all_submitted, check_log, named_node, unknown_job
+from trainium_cdk.jobs.backend import Backend, all_submitted, named_node, unknown_job
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.jobs.slurm import batch, logs, snapshot
@@ -244,9 +244,10 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         node: int | None = None,
         follow: bool = False,
         offset: int = 0,
+        tail: int | None = None,
         changed: Callable[[JobStatus], None] | None = None,
     ) -> Iterator[LogChunk]:
-        return logs.read(self, id, stage=stage, node=node, follow=follow, offset=offset, changed=changed)
+        return logs.read(self, id, stage=stage, node=node, follow=follow, offset=offset, tail=tail, changed=changed)
 
     def node_of_rank(self, id: str, rank: int) -> int:
         """Ranks are in the order of the nodes. Arguments and errors as of `Backend.node_of_rank`."""
@@ -301,10 +302,12 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
         return tensorboard.serve(self, self.status(id).directory, port=port, say=say)
 
-    def log_piece(self, id: str, stage: str, node: int | None, offset: int, most: int) -> Piece:
+    def log_piece(
+        self, id: str, stage: str, node: int | None, offset: int, most: int, tail: int | None = None
+    ) -> Piece:
         """The next piece of a log, with the log's size and the job's status just before it was read. A piece without data is at the
-        log's end, if that is before `offset`."""
-        script = snapshot.ask_log(self.cluster, self._known(id), stage, node, offset, most)
+        log's end, if that is before `offset`. With `tail`, it begins at so many last lines, if they are after `offset`."""
+        script = snapshot.ask_log(self.cluster, self._known(id), stage, node, offset, most, tail)
         found = snapshot.parse(self._checked(self.transport.run(script, timeout=120)), self.cluster)
         if not found.jobs:
             raise unknown_job(id, self.cluster)
@@ -312,15 +315,9 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             raise JobError(
                 f"the log of {id}'s {stage} is not a regular file, and was not opened. The job has replaced it"
             )
-        end = offset if found.data or found.size is None else min(offset, found.size)
+        begin = offset if found.begin is None else found.begin
+        end = begin if found.data or found.size is None else min(begin, found.size)
         return Piece(LogChunk(stage, end, found.data), self._member(id, found.jobs[0]), found.size or 0)
-
-    def tail_offset(self, id: str, stage: str | None, node: int | None, lines: int) -> int:
-        status = self.status(id)
-        check_log(status, stage, node)
-        name = logs.last_begun(status) if stage is None else stage
-        found = self._ask(snapshot.ask_tail(self.cluster, self._known(id), name, node, lines))
-        return max(0, (found.size or 0) - found.tail)
 
     def log_end(self, id: str, stage: str, node: int | None, most: int) -> bytes:
         return self._ask(snapshot.ask_end(self.cluster, self._known(id), stage, node, most)).data

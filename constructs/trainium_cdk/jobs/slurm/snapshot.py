@@ -113,26 +113,27 @@ def _ask_with_log(cluster: SlurmCluster, id: str, stage: str, node: int | None) 
     return f"{ask_one(cluster, id, 'read its log')}\nlog=$trn/jobs/{quote.word(id)}/logs/{quote.word(file)}"
 
 
-def ask_log(cluster: SlurmCluster, id: str, stage: str, node: int | None, offset: int, most: int) -> str:
-    """The job as in `ask_one`, then at most `most` bytes of a log from `offset` on. The state is read first: if the
-    stage had ended, its log is complete. A log that is not a regular file (for example a pipe) is not opened."""
+def ask_log(
+    cluster: SlurmCluster, id: str, stage: str, node: int | None, offset: int, most: int, tail: int | None = None
+) -> str:
+    """The job as in `ask_one`, then at most `most` bytes of a log from `offset` on, or from its last `tail` lines on, if they are after
+    it. The state is read first: if the stage had ended, its log is complete. A log that is not a regular file (for example a pipe) is not
+    opened."""
+    last = (
+        ""
+        if tail is None
+        else f"""
+  last=$((size - $(head -c "$size" "$log" | tail -n {int(tail)} | wc -c)))
+  if [ "$last" -gt "$begin" ]; then begin=$last; fi
+  put "begin $begin\""""
+    )
     return f"""{_ask_with_log(cluster, id, stage, node)}
 if [ -f "$log" ]; then
-  put "size $(stat -L -c %s "$log")"
-  put "data $(tail -c +{int(offset) + 1} "$log" | head -c {int(most)} | gzip -c | base64 -w 0)"
+  size=$(stat -L -c %s "$log") begin={int(offset)}{last}
+  put "size $size"
+  put "data $(tail -c +$((begin + 1)) "$log" | head -c {int(most)} | gzip -c | base64 -w 0)"
 elif [ -e "$log" ]; then
   put 'no-file'
-fi
-"""
-
-
-def ask_tail(cluster: SlurmCluster, id: str, stage: str, node: int | None, lines: int) -> str:
-    """The job as in `ask_one`, then the size of a log, and that of its last lines."""
-    return f"""{_ask_with_log(cluster, id, stage, node)}
-if [ -f "$log" ]; then
-  size=$(stat -L -c %s "$log")
-  put "size $size"
-  put "tail $(head -c "$size" "$log" | tail -n {int(lines)} | wc -c)"
 fi
 """
 
@@ -215,14 +216,14 @@ class _Raw:
 
 
 class Snapshot(NamedTuple):
-    """A parsed response. `size` is None if the log does not exist, `tail` the size of the last lines that were asked for, `regular` False if
-    it is not a regular file."""
+    """A parsed response. `size` is None if the log does not exist, `begin` where its last lines begin, if they were asked for, `regular` False
+    if it is not a regular file."""
 
     jobs: tuple[JobStatus, ...]
     size: int | None = None
     data: bytes = b""
     regular: bool = True
-    tail: int = 0
+    begin: int | None = None
 
 
 @dataclass
@@ -260,7 +261,7 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
     mark = next((found[1] for line in lines if (found := _MARK.fullmatch(line))), "")
     raws, ids = list[_Raw](), set[str]()
     slurm, active, me = _Slurm(), dict[tuple[str, str], _Raw](), ""
-    size, data, regular, tail = None, b"", True, 0
+    size, data, regular, begin = None, b"", True, None
     for line in lines:
         before, _, ours = line.partition(" ")
         if not mark or before != mark:
@@ -295,8 +296,8 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
             slurm.full = rest == "0"
         elif key == "size":
             size = whole(rest)
-        elif key == "tail":
-            tail = whole(rest) or 0
+        elif key == "begin":
+            begin = whole(rest)
         elif key == "data":
             data = unpack(rest)
         elif key == "no-file":
@@ -305,7 +306,7 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
             _of_job(raws[-1], key, rest)
     inactive = inactive_queue(cluster)
     jobs = tuple(_status(raw, slurm, cluster, inactive) for raw in [*raws, *active.values()])
-    return Snapshot(jobs, size, data, regular, tail)
+    return Snapshot(jobs, size, data, regular, begin)
 
 
 def inactive_queue(cluster: SlurmCluster) -> str:
