@@ -29,7 +29,9 @@ HERE = "http://127.0.0.1:1"
 
 
 class Cluster(Jobs):
-    def logs(self, id: str, *, stage: str | None = None, **_: object) -> Iterator[LogChunk]:
+    def logs(self, id: str, *, stage: str | None = None, changed: Any = None, **_: object) -> Iterator[LogChunk]:
+        if changed:
+            changed(self.status(id))
         return super().logs(id, stage=stage or "train")
 
     def nodes(self) -> tuple[Node, ...]:
