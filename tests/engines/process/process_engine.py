@@ -206,6 +206,7 @@ class ProcessBackend(Backend[ProcessSubmission]):
         node: int | None = None,
         follow: bool = False,
         offset: int = 0,
+        tail: int | None = None,
         changed: Callable[[JobStatus], None] | None = None,
     ) -> Iterator[LogChunk]:
         while True:
