@@ -41,7 +41,7 @@ COMMANDS = [
     ("nodes --local", ["compute1-dy-trn-1", "holds-20261124-0123ad:train"]),
     ("environments --local", []),
     ("submit job.sh --nodes 1 --dry-run --cluster cluster.json", ["#SBATCH --nodes=1"]),
-    ("plan bert-large --nodes 1,2,4 --env environment.yaml", ["1 x trn1.32xlarge", "65536 = 16 sequences x "]),
+    ("submit bert-large --nodes 4 --dry-run --environment environment.yaml", ["4 nodes of trn1.32xlarge", "65536 = 16 sequences x ", "86.00 USD an hour"]),
     ("cost --env environment.yaml", ["compute1/trn: 0 to 16 x trn1.32xlarge"]),
     ("validate environment.yaml", []),
     ("kinds", ["gpt-6.7b", "trn submit KIND"]),

@@ -95,7 +95,6 @@ def test_which_endpoint_is_the_sandbox(variables: dict[str, str], config: str, e
         ("status", "a-1"),
         ("logs", "a-1"),
         ("watch", "a-1"),
-        ("plan", "nccom", "--environment", str(Path(__file__).parents[1] / "environments/tutorial.yaml")),
     ],
     ids=lambda words: words[0],
 )

@@ -1,4 +1,4 @@
-"""Numbers: global batch sizes, what was published, where fetching runs; and the launch environment."""
+"""Numbers: global batch sizes, steps, prices, where fetching runs; and the launch environment."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import (
     AnyJob,
     BertLarge,
+    Finetune,
     Gpt,
     Script,
-    expected,
+    TorchTitan,
     launch_environment,
     plan,
 )
+from trainium_cdk.jobs.price import hour_usd
 
 WIDE = make_cluster(fleet(nodes=128))
 TRN2 = make_cluster(fleet("trn2.48xlarge", 16))
@@ -51,53 +53,25 @@ def test_global_batch_size(job: AnyJob, cluster: Any, accumulation: int, total: 
 
 
 @pytest.mark.parametrize(
-    ("job", "text"),
+    ("job", "steps"),
     [
-        (BertLarge(optimizer="adamw"), "3,827 sequences/s (published for 1 node, SDK 2.28)"),
-        (BertLarge(nodes=16, scaling="weak"), "57,408 sequences/s (published for 16 nodes, SDK 2.28)"),
+        (BertLarge(), 7032),
+        (BertLarge(run_steps=50), 50),
+        (BertLarge(optimizer="adamw", steps=30_000), 30_000),
+        (Gpt(data="/efs/data"), 20_000),
+        (TorchTitan(preset="qwen3-8b", ref="a" * 40), 10_000),
+        (Finetune(model="Qwen/Qwen3-8B"), None),
+        (Script(**HELLO), None),
     ],
 )
-def test_published_throughput(job: AnyJob, text: str) -> None:
-    assert str(expected(plan(job, SDK_2_28))) == text
+def test_the_steps_of_each_kind(job: AnyJob, steps: int | None) -> None:
+    assert job.total_steps == steps
 
 
-@pytest.mark.parametrize(
-    ("job", "cluster"),
-    [
-        (BertLarge(nodes=16), "2.28.1"),  # strong scaling is not the published weak scaling
-        (BertLarge(nodes=2, optimizer="adamw"), "2.28.1"),  # nor do two nodes train twice as fast as one
-        (BertLarge(optimizer="adamw", batch_size=8, accumulation=64), "2.28.1"),
-        (BertLarge(optimizer="adamw"), "2.29.0"),
-        (BertLarge(nodes=16, scaling="weak", optimizer="adamw"), "2.28.1"),
-        (Gpt(nodes=16, tensor_parallel=32), "2.28.1"),
-        (Script(**HELLO), "2.28.1"),
-    ],
-)
-def test_nothing_is_extrapolated(job: AnyJob, cluster: str) -> None:
-    assert expected(plan(job, WIDE.model_copy(update={"neuron_release": cluster}))) is None
-
-
-BERT = BertLarge(nodes=16, scaling="weak")
-
-
-@pytest.mark.parametrize(
-    ("job", "changes", "claimed"),
-    [
-        (BERT, {}, True),
-        (BERT, {"precision": "bf16+fp32"}, False),
-        (BERT, {"sdk": "2.27"}, False),
-        (BERT, {"global_batch_size": 65536}, False),
-        (BertLarge(nodes=16), {}, False),
-    ],
-)
-def test_a_published_result_is_of_the_same_job(job: AnyJob, changes: dict[str, Any], claimed: bool) -> None:
-    """The catalogue with one published point of the job's kind, changed in one respect."""
+def test_what_the_nodes_cost_in_an_hour() -> None:
     known = Catalog.load()
-    point = next(p for p in known.throughput if p.model == job.kind and p.nodes == job.nodes)
-    changed = known.model_copy(update={"throughput": (point.model_copy(update=changes),)})
-    found = expected(plan(job, SDK_2_28), changed)
-    assert (found is not None) == claimed
-    assert found is None or found.sequences_per_second == point.sequences_per_second
+    assert hour_usd(plan(BertLarge(nodes=2), WIDE), known) == 2 * 21.50
+    assert hour_usd(plan(BertLarge(), make_cluster(fleet(capacity_type="capacity-block"))), known) is None
 
 
 def test_warnings_before_a_job_runs() -> None:

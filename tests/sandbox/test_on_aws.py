@@ -81,7 +81,9 @@ def test_nothing_is_left_out_that_is_not_printed() -> None:
 def test_jobs_come_after_their_cluster() -> None:
     for part in printed():
         deployed = next(i for i, command in enumerate(part) if command.startswith("cdk deploy"))
-        assert not re.search(r"^trn (submit|logs|status|report|cancel)", "\n".join(part[:deployed]), re.MULTILINE)
+        assert not re.search(
+            r"^trn (submit(?!.* --dry-run)|logs|status|report|cancel)", "\n".join(part[:deployed]), re.MULTILINE
+        )
 
 
 @pytest.mark.sweep
@@ -89,6 +91,8 @@ def test_slurm_step_by_step(shell: on_aws.Shell) -> None:
     for command in printed()[0]:
         if command.startswith("trn logs -f"):
             shell.follow(command)
+        elif command.endswith("--dry-run"):
+            assert shell.run(command).startswith("#!/bin/bash")
         elif re.match("trn submit (bert-large|gpt-6.7b)", command):
             shell.refused(command, "TrnPclusterStack have torch-native" if "bert" in command else "runs on trn1, trn1n")
         elif command.startswith("trn submit"):

@@ -1,4 +1,4 @@
-"""The catalogue of Trainium facts: instance types, Neuron releases, prices, published throughput, each with source and
+"""The catalogue of Trainium facts: instance types, Neuron releases, prices, published bandwidth, each with source and
 date.
 
 Nothing in this package imports the AWS SDK or the CDK.
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from trainium_cdk.catalog.models import ParallelClusterFacts as ParallelClusterFacts
     from trainium_cdk.catalog.models import Repositories as Repositories
     from trainium_cdk.catalog.models import Statement as Statement
-    from trainium_cdk.catalog.models import ThroughputPoint as ThroughputPoint
     from trainium_cdk.catalog.stack import Need as Need
     from trainium_cdk.catalog.stack import Stack as Stack
     from trainium_cdk.catalog.stack import Verdict as Verdict

@@ -23,7 +23,6 @@ from trainium_cdk.catalog.models import (
     Recommendation,
     Repositories,
     Statement,
-    ThroughputPoint,
     TorchTitanPreset,
     TrainingImage,
     numbers,
@@ -88,7 +87,6 @@ class Catalog(Fact):
         description="by region and name, of prices that no environment file has given"
     )
     unknown_prices: tuple[UnknownPrice, ...]
-    throughput: tuple[ThroughputPoint, ...]
     collectives: tuple[CollectivePoint, ...]
     parallelcluster: ParallelClusterFacts
     pcs: PcsFacts
@@ -244,7 +242,8 @@ def _with(overrides: str) -> Catalog:
 
 
 def _build(overrides: CatalogOverrides) -> Catalog:
-    instances, neuron = read("instances"), read("neuron")
+    instances, neuron, collectives = read("instances"), read("neuron"), read("collectives")
+    measured = {key: collectives[key] for key in ("source", "date")}
     types = _merged(instances["instances"], overrides.instances)
     releases = _merged(_merged(read("releases")["releases"], neuron["releases"]), overrides.releases)
     releases = {
@@ -261,8 +260,7 @@ def _build(overrides: CatalogOverrides) -> Catalog:
             "repositories": {**neuron["repositories"], **overrides.repositories},
             **{k: neuron[k] for k in ("cloudwatch_agent", "efa_installer")},
             **_prices(overrides),
-            "throughput": read("throughput")["points"],
-            "collectives": read("throughput")["collectives"],
+            "collectives": [{**point, **measured} for point in collectives["points"]],
             "parallelcluster": read("parallelcluster"),
             "pcs": read("pcs"),
             "eks": {**read("eks"), "amis": read("amis")["amis"]},

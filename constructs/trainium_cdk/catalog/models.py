@@ -327,22 +327,6 @@ class TorchTitanPreset(Fact):
         return {name: value for name, value in self if name in self.model_fields_set - {"title"}}
 
 
-class ThroughputPoint(Fact):
-    """One published measurement on trn1.32xlarge."""
-
-    model: str
-    nodes: int
-    sequences_per_second: float
-    phase: int | None = None
-    optimizer: str | None = None
-    scaling: Literal["strong", "weak"] | None = None
-    global_batch_size: int
-    precision: str
-    tensor_parallel: int | None = None
-    sdk: str
-    """Major and minor version of the Neuron SDK that it was measured with."""
-
-
 class CollectivePoint(Fact):
     """One published bandwidth of an all-reduce of 1 GiB of fp32 over all NeuronCores of some nodes, by nccom-test."""
 

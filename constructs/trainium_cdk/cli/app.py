@@ -36,7 +36,6 @@ _COMMANDS = {
     "cp": "copy:cp",
     "watch": "watch:watch",
     "report": "report:report",
-    "plan": "plan:listed",
     "cost": "cost:cost",
     "capacity": "capacity:capacity",
     "init": "init:init",
@@ -117,8 +116,8 @@ class _Commands(TyperGroup):
         return self._load(name, _COMMANDS[name]) if found is None and name in _COMMANDS else found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[:1] in (["submit"], ["plan"]):
-            return args[0], self._load(args[0], f"{args[0]}:with_options"), args[1:]
+        if args[:1] == ["submit"]:
+            return args[0], self._load("submit", "submit:with_options"), args[1:]
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

@@ -30,7 +30,7 @@ from trainium_cdk.jobs.status import ENDED_BADLY
 _STATES = sorted({"ACTIVE", "PENDING", "RUNNING", "COMPLETED", "CANCELLED", "LOST", "UNKNOWN", *ENDED_BADLY})
 
 if TYPE_CHECKING:
-    from trainium_cdk.jobs import Backend, Expected, JobLog, JobStatus
+    from trainium_cdk.jobs import Backend, JobLog, JobStatus
     from trainium_cdk.jobs.readers.records import Record
 
 
@@ -198,7 +198,7 @@ def logs(
     if not last:
         none = "there is no output" + f" after byte {offset}" * bool(offset) + " yet" * (not ended.done)
         say(f"{end or none}. {one_line(ended)}")
-    summary = summarize(log, ended.expected)
+    summary = summarize(log)
     if summary:
         say_if_sandbox()
     for line in summary:
@@ -359,7 +359,7 @@ def show(found: JobStatus) -> None:
         table("", ["member", "state", "started", "nodes", "reason"], rows)
 
 
-def summarize(log: JobLog, published: Expected | None = None) -> list[str]:
+def summarize(log: JobLog) -> list[str]:
     """A run's metrics as lines of text."""
     from trainium_cdk.jobs.readers.records import NO_NUMBER
 
@@ -373,8 +373,5 @@ def summarize(log: JobLog, published: Expected | None = None) -> list[str]:
             text += f": loss {NO_NUMBER if loss is None else f'{loss:.4g}'}, from {log.first_loss:.4g}"
         if log.throughput is not None:
             text += f"; {log.throughput:,.1f} sequences/s on average"
-            # far above the published throughput, it is not Trainium: for example the sandbox's fake training program
-            if published and log.throughput < 3 * published.sequences_per_second:
-                text += f", {log.throughput / published.sequences_per_second:.0%} of {published}"
         lines.append(text)
     return lines

@@ -206,7 +206,6 @@ def submit(
     from trainium_cdk.jobs import new_token
     from trainium_cdk.jobs.connect import connect
     from trainium_cdk.jobs.own_packages import offer
-    from trainium_cdk.jobs.plan import expected
 
     given = {name: value for name, value in fields.items() if value is not None}
     if follow and (as_json or dry_run):
@@ -238,8 +237,6 @@ def submit(
         return
     for line in submission.plan.describe():
         say(line)
-    if published := expected(submission.plan):
-        say(f"expected throughput: {published}")
     if workdir:
         say(f"workdir {made.workdir}")  # type: ignore[attr-defined]
     with status_when_interrupted(
@@ -292,7 +289,7 @@ def submit(
 def _dry_run(submission: Submission, environment: Environment | None, *, of_file: bool, as_json: bool) -> None:
     """What would be sent, on standard output; what the job needs, on standard error."""
     from trainium_cdk.catalog import Catalog
-    from trainium_cdk.jobs.forecast import hour_usd, price
+    from trainium_cdk.jobs.price import hour_usd, price
 
     plan = submission.plan
     catalog = environment.catalog if environment else Catalog.load()

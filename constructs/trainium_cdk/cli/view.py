@@ -16,7 +16,7 @@ from trainium_cdk.drawing.braille import overlay, plot
 from trainium_cdk.drawing.chart import number
 from trainium_cdk.jobs.report.curve import METRICS, points_of_each
 from trainium_cdk.jobs.report.page import why_no_curve
-from trainium_cdk.jobs.report.text import dollars, duration, late, percent
+from trainium_cdk.jobs.report.text import dollars, duration, late
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import JobStatus
@@ -187,8 +187,7 @@ def _numbers(run: Run) -> Table:
         left = f", {duration(run.left)} left" if run.left is not None else ""
         made.add_row("step", f"{_bar(step, last)}{step:,} of {last:,}{left}" if last else f"{step:,}")
     if run.throughput is not None:
-        part = f", {percent(run.of_published)} of {run.status.expected}" if run.of_published is not None else ""
-        made.add_row("throughput", f"{run.throughput:,.1f} sequences/s on average{part}")
+        made.add_row("throughput", f"{run.throughput:,.1f} sequences/s on average")
     expected = f", {dollars(run.expected_cost)} expected" if run.expected_cost is not None else ""
     made.add_row("cost", f"not known: {run.no_cost}" if run.cost is None else f"{dollars(run.cost)} so far{expected}")
     made.add_row("restarts", str(run.restarts))

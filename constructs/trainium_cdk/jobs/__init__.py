@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.models import Upstream as Upstream
     from trainium_cdk.jobs.plan import Batch as Batch
     from trainium_cdk.jobs.plan import Plan as Plan
-    from trainium_cdk.jobs.plan import expected as expected
     from trainium_cdk.jobs.plan import plan as plan
     from trainium_cdk.jobs.readers.log import JobLog as JobLog
     from trainium_cdk.jobs.slurm import LocalTransport as LocalTransport
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.slurm import Transport as Transport
     from trainium_cdk.jobs.slurm import is_head_node as is_head_node
     from trainium_cdk.jobs.slurm import render as render
-    from trainium_cdk.jobs.status import Expected as Expected
     from trainium_cdk.jobs.status import JobStatus as JobStatus
     from trainium_cdk.jobs.status import LogChunk as LogChunk
     from trainium_cdk.jobs.status import Stage as Stage

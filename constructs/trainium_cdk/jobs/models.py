@@ -19,7 +19,6 @@ from trainium_cdk.jobs.values import TimeLimit, fits, passable, shown, wrong
 from trainium_cdk.text import MISMATCH, Text, fix_of
 
 if TYPE_CHECKING:
-    from trainium_cdk.catalog import ThroughputPoint
     from trainium_cdk.outputs import Cluster, Fleet
 
 Scaling = Literal["strong", "weak"]
@@ -328,10 +327,6 @@ class Job(BaseModel):
     def layout(self, plan: "Plan") -> Mapping[str, str | int]:
         """What a job must have in common with another one whose checkpoints it goes on from, by the names of options, or `workers`."""
         return {}
-
-    def published(self, point: "ThroughputPoint") -> bool:
-        """Whether a published throughput of the same nodes, global batch size and SDK is of the same job: optimizer, precision, ..."""
-        return False
 
 
 AnyJob = Job

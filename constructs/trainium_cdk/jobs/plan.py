@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from trainium_cdk import engines
 from trainium_cdk.catalog.constants import ULTRASERVER
-from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import JobError, OutputsError
 from trainium_cdk.jobs import advice, checkpoints, packages, versions
 from trainium_cdk.jobs.image_examples import how_to_build
@@ -18,8 +17,6 @@ from trainium_cdk.jobs.models import Plan as Plan
 from trainium_cdk.jobs.models import StageName as StageName
 
 if TYPE_CHECKING:
-    from trainium_cdk.catalog import Catalog
-    from trainium_cdk.jobs.status import Expected
     from trainium_cdk.outputs import Cluster, Fleet
 
 
@@ -260,19 +257,3 @@ def _with_lnc(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
 def or_list(numbers: list[int]) -> str:
     texts = [str(n) for n in numbers]
     return " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
-
-
-def expected(plan: Plan, catalog: Catalog | None = None) -> Expected | None:
-    """The throughput published for the same job, or None. Nothing is extrapolated."""
-    if plan.fleet.instance_type != "trn1.32xlarge":
-        return None
-    from trainium_cdk.catalog import Catalog
-    from trainium_cdk.jobs.status import Expected
-
-    sdk = _numbers(plan.cluster.neuron_release)[:2]
-    for point in (catalog or Catalog.load()).throughput:
-        same = (plan.job.kind, plan.job.nodes, sdk) == (point.model, point.nodes, _numbers(point.sdk))
-        if same and plan.batch and plan.batch.global_size == point.global_batch_size and plan.job.published(point):
-            nodes = counted(point.nodes, "node")
-            return Expected(point.sequences_per_second, f"published for {nodes}, SDK {point.sdk}")
-    return None

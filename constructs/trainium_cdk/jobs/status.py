@@ -38,25 +38,6 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Expected:
-    """A published throughput of the same job, to compare a run with."""
-
-    sequences_per_second: float
-    source: str
-
-    @classmethod
-    def of(cls, record: Any) -> Expected | None:
-        """From a job's record; None if it is not valid."""
-        try:
-            return cls(float(record["sequences_per_second"]), str(record["source"]))
-        except (TypeError, KeyError, ValueError, OverflowError):
-            return None
-
-    def __str__(self) -> str:
-        return f"{self.sequences_per_second:,.0f} sequences/s ({self.source})"
-
-
-@dataclass(frozen=True)
 class JobStatus:
     """A job and its stages, in their order."""
 
@@ -68,7 +49,6 @@ class JobStatus:
     global_batch_size: int | None
     stages: tuple[Stage, ...]
     directory: str = ""
-    expected: Expected | None = None
     user: str = ""
     """Who submitted it, by the user name of the machine that did; empty if that is not known."""
     submitted: int | None = None

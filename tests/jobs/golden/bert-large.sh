@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=cfbe150c1bf995ca824ced07b2da60ed09c55875c43277c967e170e33271abe8
+digest=55317cb99b80f26bb4d4c3644e8002194718de94fa4d81189c5e9755231ea4db
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -189,7 +189,6 @@ printf '%s\n' "$cluster" > "$job/cluster"
 write "$job/job.json" <<'EOF'
 {
   "checkpoints": "output",
-  "expected": null,
   "global_batch_size": 65536,
   "id": "bert-large-20261120-4f3a9c",
   "instance_type": "trn1.32xlarge",
@@ -209,7 +208,7 @@ write "$job/job.json" <<'EOF'
 }
 EOF
 write "$job/summary.json" <<'EOF'
-{"checkpoints": "output", "expected": null, "global_batch_size": 65536, "instance_type": "trn1.32xlarge", "kind": "bert-large", "nodes": 16, "prepare_queue": "cpu", "queue": "compute1"}
+{"checkpoints": "output", "global_batch_size": 65536, "instance_type": "trn1.32xlarge", "kind": "bert-large", "nodes": 16, "prepare_queue": "cpu", "queue": "compute1"}
 EOF
 ["$job/stage.sh"]
 write "$job/node.sh" <<'EOF'

@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=116fc473ee9b6aaa53981bde20bd0f4e73c3c3ed257812f6934b4bbb6184cd41
+digest=16e5d72ef5152a733cbceac36e4638ca6c3379a892e76abc8cc5c6b4c9e77684
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -35,7 +35,6 @@ printf '%s\n' "$cluster" > "$job/cluster"
 write "$job/job.json" <<'EOF'
 {
   "checkpoints": "output/checkpoints",
-  "expected": null,
   "global_batch_size": 1024,
   "id": "gpt-6.7b-20261120-4f3a9c",
   "instance_type": "trn1.32xlarge",
@@ -55,7 +54,7 @@ write "$job/job.json" <<'EOF'
 }
 EOF
 write "$job/summary.json" <<'EOF'
-{"checkpoints": "output/checkpoints", "expected": null, "global_batch_size": 1024, "instance_type": "trn1.32xlarge", "kind": "gpt-6.7b", "nodes": 16, "prepare_queue": "cpu", "queue": "compute1"}
+{"checkpoints": "output/checkpoints", "global_batch_size": 1024, "instance_type": "trn1.32xlarge", "kind": "gpt-6.7b", "nodes": 16, "prepare_queue": "cpu", "queue": "compute1"}
 EOF
 ["$job/stage.sh"]
 write "$job/node.sh" <<'EOF'

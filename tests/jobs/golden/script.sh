@@ -8,7 +8,7 @@ id=run-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=8d1f1887e6366ba750e586c9eb9804cb440acb698ca7dd18bb7723d25f27fc3d
+digest=52b9f78e20bdd7f57d8090ac234077c7bbc62beba8a452dbba073af615c5a6e1
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
@@ -178,7 +178,6 @@ printf '%s\n' "$cluster" > "$job/cluster"
 write "$job/job.json" <<'EOF'
 {
   "checkpoints": "checkpoints",
-  "expected": null,
   "global_batch_size": null,
   "id": "run-20261120-4f3a9c",
   "instance_type": "trn1.32xlarge",
@@ -200,7 +199,7 @@ write "$job/job.json" <<'EOF'
 }
 EOF
 write "$job/summary.json" <<'EOF'
-{"checkpoints": "checkpoints", "expected": null, "global_batch_size": null, "instance_type": "trn1.32xlarge", "kind": "script", "nodes": 2, "queue": "compute1"}
+{"checkpoints": "checkpoints", "global_batch_size": null, "instance_type": "trn1.32xlarge", "kind": "script", "nodes": 2, "queue": "compute1"}
 EOF
 ["$job/stage.sh"]
 write "$job/node.sh" <<'EOF'

@@ -12,12 +12,11 @@ from tests.jobs.conftest import make_cluster
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs.report import Run
 from trainium_cdk.jobs.report.cost import price
-from trainium_cdk.jobs.status import Expected, JobStatus, Stage
+from trainium_cdk.jobs.status import JobStatus, Stage
 
 CLUSTER = make_cluster()
 CATALOG = Catalog.load()
 BEGAN = 1795161600  # 2026-11-20T08:00:00Z
-PUBLISHED = Expected(3826.6, "published for 1 node, SDK 2.28")
 
 
 def _record(nodes: int) -> dict[str, Any]:
@@ -41,9 +40,8 @@ def recorded(nodes: int, steps: int | None = None) -> Run:
     stages = [Stage(**stage) for stage in fields["stages"]]
     if steps is not None:
         stages[-1] = replace(stages[-1], state="RUNNING", exit_code=None, ended=None)
-    expected = Expected.of(fields["expected"])
     made = run(
-        JobStatus(**{**fields, "stages": tuple(stages), "expected": expected}),
+        JobStatus(**{**fields, "stages": tuple(stages)}),
         settings=found["settings"],
         planned_steps=found["settings"]["run_steps"],
     )

@@ -21,7 +21,6 @@ from trainium_cdk.jobs.values import wrong
 from trainium_cdk.text import Text
 
 if TYPE_CHECKING:
-    from trainium_cdk.catalog import ThroughputPoint
     from trainium_cdk.outputs import Fleet
 
 PACKAGES = Packages(
@@ -287,14 +286,6 @@ enough_files {data} {quote.word(_SHARDS)} {plan.workers} 'The training script ne
         if self.checkpoint and not self.resume_from:
             require += templates.on_cluster(self.checkpoint, plan) or _written_by(self.checkpoint)
         return Template(node, prepare, before, _ONLY_FOLDER, require)
-
-    def published(self, point: "ThroughputPoint") -> bool:
-        same_microstep = self.batch_size in (None, self._numbers.batch_size)
-        return same_microstep and (point.phase, point.optimizer, point.precision) == (
-            self.phase,
-            self.optimizer,
-            "bf16+sr",
-        )
 
 
 KIND = BertLarge

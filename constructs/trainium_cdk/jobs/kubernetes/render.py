@@ -229,7 +229,7 @@ def _jobset(
     if "prepare" in fitted.stages:
         waits = {names.AFTER_LABEL: names.prepare_job(name)}
     priority = {names.PRIORITY_LABEL: names.priority_class(fitted.job.priority)} if fitted.job.priority else {}
-    described = json.dumps(scripts.describe(name, fitted, catalog, index), sort_keys=True)
+    described = json.dumps(scripts.describe(name, fitted, index), sort_keys=True)
     if index is not None:
         name = names.member(name, index)
         labels = {**labels, names.JOB_LABEL: name, names.MEMBER_LABEL: str(index)}

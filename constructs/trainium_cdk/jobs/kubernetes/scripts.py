@@ -11,14 +11,13 @@ A job has two tasks:
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import arrays, checkpoints, quote, shell, templates, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.kubernetes.names import host
-from trainium_cdk.jobs.plan import Plan, expected
+from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.templates import Template
 from trainium_cdk.jobs.values import seconds
 
@@ -82,7 +81,7 @@ def job_files(
     """The files by their path below `FILES`."""
     job = fitted.job
     made = {
-        "job.json": (json.dumps(describe(name, fitted, catalog), indent=2, sort_keys=True) + "\n").encode(),
+        "job.json": (json.dumps(describe(name, fitted), indent=2, sort_keys=True) + "\n").encode(),
         "pod.sh": shell.read("pod.sh", "checkpoints.sh"),
         "node.sh": _node(name, fitted, parts, catalog, team).encode(),
     }
@@ -92,9 +91,8 @@ def job_files(
     return made | {f"script/{filename}": content for filename, content in job.files.items()}
 
 
-def describe(name: str, fitted: Plan, catalog: Catalog | None, index: int | None = None) -> dict[str, Any]:
+def describe(name: str, fitted: Plan, index: int | None = None) -> dict[str, Any]:
     """What `trn status` shows of a job, or of a member of an array, in addition to its state."""
-    published = expected(fitted, catalog)
     return {
         "id": name,
         **({"user": fitted.job.user} if fitted.job.user else {}),
@@ -110,7 +108,6 @@ def describe(name: str, fitted: Plan, catalog: Catalog | None, index: int | None
         "global_batch_size": fitted.batch.global_size if fitted.batch else None,
         "stages": list(fitted.stages),
         "directory": directory(name, fitted) + ("" if index is None else f"/{index}"),
-        "expected": asdict(published) if published else None,
     }
 
 

@@ -30,7 +30,7 @@ from trainium_cdk.jobs.kubernetes.names import (
 )
 from trainium_cdk.jobs.kubernetes.queue import Waits, told
 from trainium_cdk.jobs.kubernetes.scripts import FINAL, TIMED_OUT
-from trainium_cdk.jobs.status import ACTIVE, Expected, JobStatus, Stage, checkpoints_in, whole
+from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, checkpoints_in, whole
 from trainium_cdk.outputs import ROLE_LABEL
 
 Object = dict[str, Any]
@@ -191,7 +191,6 @@ def of(job: Object, stages: Iterable[Stage]) -> JobStatus:
         global_batch_size=description["global_batch_size"],
         stages=tuple(stages),
         directory=str(description.get("directory", "")),
-        expected=Expected.of(description.get("expected")),
         user=str(description.get("user", "")),
         submitted=seconds(job["metadata"].get("creationTimestamp")),
         checkpoints=checkpoints_in(str(description.get("directory", "")), description.get("checkpoints")),

@@ -119,15 +119,7 @@ def _throughput(run: Run) -> str:
     if run.throughput is None:
         tokens = run.curves.last.get("tokens_per_second")
         return f"{number(tokens)} tokens/s of one worker at last" if tokens else "none in its log"
-    mean = f"{run.throughput:,.1f} sequences/s on average"
-    expected = run.status.expected
-    if run.of_published is not None:
-        return f"{mean}, {percent(run.of_published)} of {expected}"
-    return f"{mean}; " + (
-        "nothing is published of the same job"
-        if expected is None
-        else f"not Trainium's: far above the published {expected}"
-    )
+    return f"{run.throughput:,.1f} sequences/s on average"
 
 
 def _took(run: Run, name: str) -> str:
@@ -190,8 +182,6 @@ def _scaling(runs: Sequence[Run]) -> list[Element]:
             continue
         least, first = of[0]
         lines.append(Line(f"{kind} on {instance}", [(n, r.throughput or 0.0) for n, r in of], marked=True))
-        if published := [(n, r.status.expected.sequences_per_second) for n, r in of if r.status.expected]:
-            lines.append(Line(f"{kind}, published", published, marked=True))
         for n, r in of:
             each = (r.throughput or 0.0) / n / ((first.throughput or 1.0) / least)
             batch = f"{r.status.global_batch_size:,}" if r.status.global_batch_size else "not set"

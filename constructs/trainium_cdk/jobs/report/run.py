@@ -24,8 +24,6 @@ from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, whole
 AT_ONCE = 8
 """Logs that are read at the same time."""
 Take = Callable[[str, int, Step], None]
-FAR_ABOVE = 3
-"""A throughput so many times the published one is not Trainium's: for example the sandbox's stand-in."""
 
 
 @dataclass
@@ -152,15 +150,6 @@ class Run:
     def throughput(self) -> float | None:
         """Mean sequences per second after the warm-up."""
         return self.log.throughput if "throughput" in self.curves else None
-
-    @property
-    def of_published(self) -> float | None:
-        """Its part of the published throughput; None where none is published of the same job, or it was not on Trainium."""
-        expected = self.status.expected
-        if self.throughput is None or expected is None or expected.sequences_per_second <= 0:
-            return None
-        part = self.throughput / expected.sequences_per_second
-        return part if part < FAR_ABOVE else None
 
     @property
     def last_step(self) -> int | None:

@@ -16,14 +16,14 @@ All files of a job are in one directory on the shared file system: scripts, stat
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import arrays, checkpoints, quote, shell, templates, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.models import Job
-from trainium_cdk.jobs.plan import Plan, StageName, expected, plan
+from trainium_cdk.jobs.plan import Plan, StageName, plan
 from trainium_cdk.jobs.slurm.submit_script import Pieces, submit_script
 from trainium_cdk.jobs.submission import Submission, job_id
 from trainium_cdk.jobs.templates import Template
@@ -52,7 +52,7 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
     """
     name, fitted = job_id(job, token), plan(job, cluster)
     parts, venv = checkpoints.complete(job.template(fitted), fitted), venv_of(cluster)
-    described = _describe(name, fitted, catalog)
+    described = _describe(name, fitted)
     job_files: dict[str, bytes] = {
         "job.json": (json.dumps(described, indent=2, sort_keys=True) + "\n").encode(),
         "summary.json": (
@@ -84,15 +84,14 @@ _SUMMARY = (
     "instance_type",
     "nodes",
     "global_batch_size",
-    "expected",
     "user",
     "checkpoints",
 )
 """What `trn list` shows of a job: one line, so that reading it is limited whatever the job wrote."""
 
 
-def _describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any]:
-    job, published = fitted.job, expected(fitted, catalog)
+def _describe(name: str, fitted: Plan) -> dict[str, Any]:
+    job = fitted.job
     described = job.model_dump(mode="json", exclude={"content", "env"}, exclude_defaults=True)
     return {
         "id": name,
@@ -104,7 +103,6 @@ def _describe(name: str, fitted: Plan, catalog: Catalog | None) -> dict[str, Any
         "workers": fitted.workers,
         "global_batch_size": fitted.batch.global_size if fitted.batch else None,
         "stages": list(fitted.stages),
-        "expected": asdict(published) if published else None,
         **({"prepare_queue": fitted.prepares_on.queue} if "prepare" in fitted.stages else {}),
         **({"user": job.user} if job.user else {}),
         **({"checkpoints": job.CHECKPOINTS.folder} if job.CHECKPOINTS else {}),

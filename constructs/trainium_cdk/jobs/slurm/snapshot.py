@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from trainium_cdk.jobs import arrays, quote, shell
 from trainium_cdk.jobs.slurm.status import SAME, Down, Known, stage
 from trainium_cdk.jobs.slurm.transport import unpack
-from trainium_cdk.jobs.status import Expected, JobStatus, Stage, checkpoints_in, of_members, whole
+from trainium_cdk.jobs.status import JobStatus, Stage, checkpoints_in, of_members, whole
 from trainium_cdk.outputs import SlurmCluster
 
 _ABSENT = 4
@@ -382,7 +382,6 @@ def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> J
         global_batch_size=whole(described.get("global_batch_size")),
         stages=tuple(stages) or (Stage("train", "", "UNKNOWN", "its record on the cluster (stages) is damaged"),),
         directory=f"{cluster.shared_dir}/{cluster.folder}/jobs/{raw.id}",
-        expected=Expected.of(described.get("expected")),
         user=str(described.get("user") or ""),
         submitted=raw.submitted,
         members=members,
