@@ -20,6 +20,7 @@ from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
+from constructs import Construct
 
 import trainium_cdk as trn
 from sandbox import LocalAws

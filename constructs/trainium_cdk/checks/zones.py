@@ -21,9 +21,7 @@ def region_offers_every_type(env: Environment) -> Iterator[Problem]:
                 regions = env.catalog.regions_of(name)
                 named = f"list the zones that your account sees under catalog.instances.{name}.zone_ids"
                 if env.region not in env.catalog.zone_regions.values():
-                    named += (
-                        ", and the beginning of their ids under catalog.regions, for example {usgw1: us-gov-west-1}"
-                    )
+                    named += f", and under catalog.regions what their ids begin with, as BEGINNING: {env.region}"
                 yield error(
                     ("region",),
                     f"the catalogue has no zone of this region that offers {name}",
