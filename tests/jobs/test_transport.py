@@ -51,6 +51,11 @@ def test_a_machine_without_bash() -> None:
         LocalTransport(env={"PATH": "/nowhere"}).run("true")
 
 
+def test_a_home_that_is_not_there() -> None:
+    with pytest.raises(TransportError, match=r"HOME is /nonexistent: No such file or directory\. Set it to a folder"):
+        LocalTransport(env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}).run("true")
+
+
 def test_no_file_can_be_left_by_a_killed_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert LocalTransport().run(f"ls -A {tmp_path}; echo looked").stdout == "looked\n"

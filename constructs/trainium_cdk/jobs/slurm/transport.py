@@ -83,6 +83,7 @@ class LocalTransport:
         self._env, self.interval = env, interval
 
     def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:  # noqa: ARG002  always private
+        home = (self._env or os.environ).get("HOME") or None
         # without a name: it is deleted however this process ends
         with tempfile.TemporaryFile("w", encoding="utf-8") as file:
             file.write(script)
@@ -92,13 +93,17 @@ class LocalTransport:
                     ["bash", f"/dev/fd/{file.fileno()}"],
                     pass_fds=[file.fileno()],
                     env=self._env,
-                    cwd=(self._env or os.environ).get("HOME") or None,
+                    cwd=home,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     start_new_session=True,
                 )
             except OSError as e:
+                if home and e.filename == home:
+                    raise TransportError(
+                        f"HOME is {home}: {e.strerror}. Set it to a folder that exists", again=False
+                    ) from None
                 raise TransportError(f"cannot run bash on this machine: {e.strerror}", again=False) from None
             with process:
                 try:
