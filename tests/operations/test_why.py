@@ -173,8 +173,6 @@ def test_the_cause_is_in_the_stack_and_logs_of_the_slurm_cluster(before: str) ->
         logged.add_response("describe_log_groups", {"logGroups": groups}, prefix)
         nodes = {"logGroupName": "/aws/parallelcluster/trn-202611240700", "startTime": since}
         logged.add_response("filter_log_events", log("trn-bootstrap: step 'mount' failed"), nodes)
-        for _ in ("AWS::EKS::Cluster", "AWS::PCS::Cluster"):
-            answers.add_response("describe_stack_events", {"StackEvents": own}, {"StackName": ID})
         report = why("Own", {"cloudformation": cloudformation, "logs": logs, "ec2": client("ec2")}.__getitem__)
         answers.assert_no_pending_responses()
         logged.assert_no_pending_responses()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -89,7 +90,8 @@ def why(stack: str, client: Client) -> Report:
     since, failures = failed_events(cloudformation, stack_id, custom)
     template = template_of(cloudformation, stack_id)
     # after a rollback the template has the cluster that was there before, and not one of another name that failed
-    named = dict.fromkeys([cluster_name_in(template), *_physical(cloudformation, stack_id, "Custom::TrnClusterName")])
+    had = _physical(cloudformation, stack_id)
+    named = dict.fromkeys([cluster_name_in(template), *had.get("Custom::TrnClusterName", [])])
     clusters = [name for name in named if name]
     for cluster in clusters:
         failures += _allowed(lambda: _of_cluster_stack(cloudformation, cluster, since))  # noqa: B023  called at once
@@ -103,9 +105,9 @@ def why(stack: str, client: Client) -> Report:
     more += _allowed(lambda: _of_functions(client, custom, groups, since))
     for cluster in clusters:
         more += _allowed(lambda: _of_nodes(client("logs"), cluster, since))  # noqa: B023  called at once
-    for name in _physical(cloudformation, stack_id, "AWS::EKS::Cluster"):
+    for name in had.get("AWS::EKS::Cluster", []):
         more += _allowed(lambda: eks_issues(client, name))  # noqa: B023  called at once
-    for id in _physical(cloudformation, stack_id, "AWS::PCS::Cluster"):
+    for id in had.get("AWS::PCS::Cluster", []):
         more += _allowed(lambda: [_told(*each) for each in pcs_errors(client("pcs"), id)])  # noqa: B023  called at once
     return Report(stack, found["StackStatus"], failures[0] if failures else None, (*failures[1:EVENTS], *more))
 
@@ -198,11 +200,14 @@ def _of_nodes(logs: Any, cluster: str, since: dt.datetime) -> list[Evidence]:
     return log_lines(logs, newest["logGroupName"], since) if newest else []
 
 
-def _physical(cloudformation: Any, stack_id: str, kind: str) -> list[str]:
-    """Physical ids of the resources of a type that a stack has, or had."""
+def _physical(cloudformation: Any, stack_id: str) -> dict[str, list[str]]:
+    """Physical ids of the resources that a stack has, or had, by type."""
     pages = cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack_id)
-    events = (e for page in pages for e in page["StackEvents"] if e["ResourceType"] == kind)
-    return sorted({e["PhysicalResourceId"] for e in events if e.get("PhysicalResourceId")})
+    found = defaultdict[str, set[str]](set)
+    for event in (event for page in pages for event in page["StackEvents"]):
+        if event.get("PhysicalResourceId"):
+            found[event["ResourceType"]].add(event["PhysicalResourceId"])
+    return {kind: sorted(ids) for kind, ids in found.items()}
 
 
 def _told(where: str, text: str) -> Evidence:
