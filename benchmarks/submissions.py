@@ -8,9 +8,6 @@ process and of those it starts) is measured as well as elapsed time.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
-import pty
 import resource
 import subprocess
 import sys
@@ -109,30 +106,10 @@ def _commands(folder: Path, env: dict[str, str]) -> dict[str, Callable[[], objec
         IMPORTS: lambda: subprocess.run([PYTHON, "-c", "import boto3, pydantic"], check=True),
         "trn submit": trn("submit", str(script)),
         "trn list": trn("list"),
-        "trn watch, first frame": lambda: _first_frame(
-            [str(BIN / "trn"), "watch", "--local", "--cluster", str(cluster)], env
-        ),
         "trn status": trn("status", "latest"),
         "trn cancel": trn("cancel", "latest"),
         "trn nodes": trn("nodes"),
     }
-
-
-def _first_frame(command: list[str], env: dict[str, str]) -> None:
-    """Run a live view in a terminal, and leave it when it shows a job."""
-    ours, its = pty.openpty()
-    with subprocess.Popen(command, env={**env, "TERM": "xterm"}, stdin=its, stdout=its, stderr=its) as program:
-        os.close(its)
-        seen = b""
-        while b"PENDING" not in seen:
-            seen += os.read(ours, 65536)
-        os.write(ours, b"q")
-        with contextlib.suppress(OSError):  # the end of a terminal
-            while os.read(ours, 65536):
-                pass
-    os.close(ours)
-    if program.returncode:
-        raise subprocess.CalledProcessError(program.returncode, command)
 
 
 def _interleaved(cases: dict[str, Callable[[], object]], runs: int) -> dict[str, list[Run]]:

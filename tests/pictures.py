@@ -34,7 +34,7 @@ def main() -> int:
     if browser.PROGRAM is None:
         print("the picture of the report stays: there is no Chromium here (apt-get install chromium)")
         return 1
-    with tempfile.TemporaryDirectory() as folder, serve(lambda _: page()) as url:
+    with tempfile.TemporaryDirectory() as folder, serve(page) as url:
         browser.screenshot(url, DOCS / "pictures/report.png", 1000, 1210, Path(folder))
     return 0
 

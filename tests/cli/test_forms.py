@@ -35,7 +35,6 @@ COMMANDS = [
     (f"logs {JOB} --local", ["trn: train: Slurm job 1 on compute1-dy-trn-1"]),
     (f"wait {JOB} --local", [JOB]),
     (f"cancel {JOB} --local", [JOB]),
-    (f"watch {JOB} --local", [f"{JOB}: train COMPLETED"]),
     (f"report {JOB} --local", [f"report-{JOB}.html"]),
     (f"report {JOB} -o {NAME}-and-its-loss.csv --local", []),
     ("nodes --local", ["compute1-dy-trn-1", "holds-20261124-0123ad:train"]),
@@ -141,14 +140,13 @@ def test_a_terminal_has_colours(folder: Path) -> None:
 def of_the_docs() -> list[str]:
     """Each printed command that a Slurm cluster alone can answer: without AWS, Session Manager, a browser, a framework or an index
     of packages."""
-    verbs = ("list", "status", "logs", "wait", "cancel", "nodes", "report", "watch", "submit")
+    verbs = ("list", "status", "logs", "wait", "cancel", "nodes", "report", "submit")
     lines = []
     for _, words in commands():
         if (
             words[0] != "trn"
             or words[1] not in verbs
-            or {"--follow", "--web", "--workdir", "--requirements"} & {*words}
-            or words[1:] == ["watch"]
+            or {"--follow", "--live", "--watch", "--workdir", "--requirements"} & {*words}
         ):
             continue
         if words[1] != "submit" or words[2] in ("train.py", "train.sh", "my-script.py"):

@@ -14,14 +14,11 @@ import pytest
 
 from tests.cli.test_watch import PROGRAM as WATCH
 from tests.jobs.report.boards import SLURM, clusters
-from tests.jobs.report.runs import CATALOG
 from tests.jobs.report.test_export import Jobs
 from trainium_cdk._aws import SANDBOX
 from trainium_cdk.cli import app as cli
-from trainium_cdk.cli import follow, nodes, report, watch
-from trainium_cdk.cli.screen import marked
+from trainium_cdk.cli import follow, nodes, report
 from trainium_cdk.jobs import clusters as overviews
-from trainium_cdk.jobs.report.live import Live
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Node
 
 HERE = "http://127.0.0.1:1"
@@ -46,7 +43,7 @@ class Cluster(Jobs):
 
 @pytest.fixture(params=[True, False], ids=["sandbox", "aws"])
 def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    for module in (nodes, follow, report, watch):
+    for module in (nodes, follow, report):
         monkeypatch.setattr(module, "backend", lambda *_: Cluster())
     monkeypatch.setattr(overviews, "overviews", lambda *_: (clusters(), []))
     if request.param:
@@ -94,14 +91,12 @@ def test_which_endpoint_is_the_sandbox(variables: dict[str, str], config: str, e
         ("list",),
         ("status", "a-1"),
         ("logs", "a-1"),
-        ("watch", "a-1"),
     ],
     ids=lambda words: words[0],
 )
 def test_a_table_begins_with_it(
     words: tuple[str, ...], sandbox: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(watch, "_job", lambda *_, **__: True)
     trn(*words)
     said = capfd.readouterr().err
     assert said.count(SANDBOX) == sandbox
@@ -134,39 +129,15 @@ def test_the_report_begins_with_it(sandbox: bool, tmp_path: Path) -> None:
     assert (SANDBOX in page) == sandbox
 
 
-def test_the_page_of_watch_begins_with_it(sandbox: bool) -> None:
-    jobs: Any = Cluster()
-    page = watch.page_of(Live(jobs, jobs.status("a-1"), CATALOG), jobs, CATALOG, 5)
-    assert first_words(page).startswith(SANDBOX if sandbox else "Training report")
-
-
-@pytest.mark.parametrize(
-    ("program", "words", "keys"),
-    [
-        (WATCH, ("watch", "a-1"), [("loss: 8 to 9", b"q")]),
-        (WATCH, ("watch",), [("b-2", b"q")]),
-    ],
-    ids=["job", "jobs"],
-)
+@pytest.mark.parametrize("words", [("status", "a-1", "--watch"), ("list", "--watch")], ids=["job", "jobs"])
 def test_the_views_of_a_terminal_begin_with_it(
-    program: str,
-    words: tuple[str, ...],
-    keys: list[tuple[str, bytes]],
-    sandbox: bool,
-    terminal: Callable[..., tuple[int, str]],
+    words: tuple[str, ...], sandbox: bool, terminal: Callable[..., tuple[int, str]]
 ) -> None:
-    code, seen = terminal(*words, keys=keys, program=program)
-    assert code == 0, seen
-    frame = seen.partition("\x1b[?1049h")[2]
-    assert (SANDBOX in frame) == sandbox
+    keys = [("b-2", b"\x03")] if words[0] == "list" else []
+    _, seen = terminal(*words, keys=keys, program=WATCH)
+    assert (SANDBOX in seen) == sandbox
     if sandbox:
-        assert frame.index(SANDBOX) < frame.index(keys[0][0])
-
-
-def test_the_mark_takes_a_line_of_the_view(sandbox: bool) -> None:
-    asked: list[tuple[int, int]] = []
-    marked(lambda width, height: asked.append((width, height)) or "")(80, 24)
-    assert asked == [(80, 23 if sandbox else 24)]
+        assert seen.index(SANDBOX) < seen.index("RUNNING")
 
 
 def test_tables_say_it(sandbox: bool, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`trn watch`: in a real terminal, over a lost connection, and to a browser."""
+"""`trn report --live`, `trn status --watch` and `trn list --watch`: the same figures on a page and in a terminal, until the jobs end."""
 
 from __future__ import annotations
 
@@ -14,159 +14,170 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
+from rich.console import Console, Group
 
-from tests.cli.test_view import text
 from tests.jobs.report import browser
 from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, log_lines, recorded, status
-from tests.jobs.report.test_export import LOG
 from trainium_cdk.cli import app as cli
-from trainium_cdk.cli import screen, watch
+from trainium_cdk.cli import follow, watch
 from trainium_cdk.cli.web import serve
 from trainium_cdk.errors import TransportError, TrnError, UnknownJob
-from trainium_cdk.jobs.report import live
 from trainium_cdk.jobs.report.live import Live
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage
 
+LINE = b"LOG Fri Nov 20 09:00:05 2026 - (0, %d) step_loss : %d.0 learning_rate : 1.00e-04 throughput : 90.50 \n"
+RUNS = Stage("train", "1", "RUNNING", "", "n-1", None, BEGAN)
+
 
 class Jobs:
-    """A cluster whose connection is cut once."""
+    """A job that runs for two rounds and then ends, another that waits, and an array."""
 
     cluster = CLUSTER
-    interval = 0.01
+    interval = 0.0
+    ordered_logs = True
 
-    def __init__(self, *, cut: bool = False, final: str = "COMPLETED", gone: bool = False):
-        self.cut, self.final, self.gone, self.open = cut, final, gone, True
+    def __init__(self, final: str = "COMPLETED") -> None:
+        self.final, self.asked, self.text = final, 0, LINE % (1, 9)
+        self.error: TrnError | None = None
+        self.offsets: list[int] = []
+
+    def whole(self, *_: object) -> Any:
+        raise NotImplementedError
 
     def status(self, id: str) -> JobStatus:
-        return status(Stage("train", "3", "RUNNING" if self.open else self.final, "", "n-1", None, BEGAN), id=id)
+        if self.error:
+            raise self.error
+        self.asked += 1
+        train = RUNS if self.asked < 3 else replace(RUNS, state=self.final, ended=BEGAN + 60)
+        self.text = b"".join(LINE % (step, 10 - step) for step in range(1, self.asked + 1))
+        return status(train, id=id)
 
     def settings(self, id: str) -> dict[str, Any]:
-        return {"steps": 4}
+        return {"nodes": 1, "env": {"TOKEN": "hunter2"}}
 
-    def ids(self, limit: int) -> tuple[str, ...]:
-        return tuple(job.id for job in self.list(limit))
-
-    def list(self, limit: int) -> tuple[JobStatus, ...]:
-        return (self.status("a-1"), self.status("b-2"))
+    def logs(self, id: str, *, stage: str | None = None, offset: int = 0, **_: object) -> Iterator[LogChunk]:
+        self.offsets.append(offset)
+        yield LogChunk(stage or "train", offset, self.text[offset:])
 
     def log_end(self, *_: object) -> bytes:
-        return b"step 1\n"
+        return b"No space left on device\n"
 
-    def logs(self, id: str, *, follow: bool) -> Iterator[LogChunk]:
-        assert follow
-        if self.gone:
-            raise UnknownJob(f"there is no job {id!r}")
-        yield LogChunk("train", 0, LOG[:200])
-        if self.cut:
-            self.cut = False
-            raise TransportError("the head node does not answer")
-        yield LogChunk("train", 200, LOG[200:-1])
-        self.open = False
+    def list(self, limit: int) -> tuple[JobStatus, ...]:
+        return (status(RUNS, id="b-2"),)
+
+    def foreign(self) -> tuple[()]:
+        return ()
+
+    def nodes(self) -> tuple[()]:
+        return ()
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "_PAUSE", 0.01)
+def text(found: Any, width: int = 120) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width).print(Group(*found))
+    return out.getvalue()
 
 
-@pytest.mark.parametrize("cut", [False, True])
-def test_a_job_is_followed_to_its_end(cut: bool) -> None:
-    jobs = Jobs(cut=cut)
-    with Live(jobs, jobs.status("a-1"), CATALOG) as followed:  # type: ignore[arg-type]
-        assert followed.ended.wait(60)
-        with followed.run() as made:
-            assert made.status.state == "COMPLETED"
-            assert [x for x, _ in made.curves["loss"].all()] == [1, 2, 3, 4]
-            assert made.log.steps == 6  # each line once, also over the lost connection
-
-
-def test_a_job_that_was_deleted_ends_the_view() -> None:
-    jobs = Jobs(gone=True)
-    with Live(jobs, jobs.status("a-1"), CATALOG) as followed:  # type: ignore[arg-type]
-        assert followed.ended.wait(60)
-        assert followed.problem == "there is no job 'a-1'"
-
-
-def test_a_job_that_was_deleted_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(watch, "backend", lambda *_: Jobs(gone=True))
-    with pytest.raises(UnknownJob, match="there is no job 'a-1'"):
-        cli.app(["watch", "a-1"], standalone_mode=False)
-    assert capsys.readouterr().out == ""  # not its last state, as if that were so now
-
-
-def test_the_page_says_that_the_cluster_does_not_answer() -> None:
+def test_each_round_reads_what_is_new() -> None:
     jobs: Any = Jobs()
-    followed = Live(jobs, jobs.status("a-1"), CATALOG)
-    assert "no answer" not in watch.page_of(followed, jobs, CATALOG, 5)
-    followed.answered -= 100
-    assert '"alert">no answer for 1 min 40 s, still trying</p>' in watch.page_of(followed, jobs, CATALOG, 5)
-    followed._failed(TransportError("the <head> node does not answer"))
-    assert ", still trying: the &lt;head&gt; node does not answer</p>" in watch.page_of(followed, jobs, CATALOG, 5)
-    followed._failed(UnknownJob("there is no job 'a-1'"))
-    page = watch.page_of(followed, jobs, CATALOG, 5)
-    assert "\"alert\">there is no job 'a-1'</p>" in page
-    assert 'http-equiv="refresh"' not in page
+    live = Live(jobs, ["a-1"], CATALOG)
+    seen = []
+    for _ in range(3):
+        live.look()
+        [run] = live.runs
+        seen.append((run.curves.step, run.curves.last["loss"], live.ended))
+    assert seen == [(1, 9.0, False), (2, 8.0, False), (3, 7.0, True)]
+    assert jobs.offsets[:3] == [0, len(LINE % (1, 9)), 2 * len(LINE % (1, 9))]
 
 
-def test_the_page_is_loaded_again_until_the_log_is_read() -> None:
+def test_a_lost_connection_is_said_and_tried_again() -> None:
     jobs: Any = Jobs()
-    jobs.open = False
-    followed = Live(jobs, jobs.status("a-1"), CATALOG)  # it has completed, and its last lines are not read yet
-    assert 'http-equiv="refresh"' in watch.page_of(followed, jobs, CATALOG, 5)
+    live = Live(jobs, ["a-1"], CATALOG)
+    live.look()
+    jobs.error = TransportError("the head node does not answer")
+    live.look()
+    assert live.problem.endswith("still trying: the head node does not answer")
+    assert live.runs[0].curves.step == 1
+    jobs.error = None
+    live.look()
+    assert (live.problem, live.runs[0].curves.step) == ("", 2)
+    jobs.error = UnknownJob("there is no job 'a-1'")
+    live.look()
+    assert (live.problem, live.ended) == ("there is no job 'a-1'", True)
 
 
-def test_an_answer_that_is_older_than_the_last_one_changes_nothing() -> None:
+def test_lines_of_several_nodes_without_an_order_are_all_read_again() -> None:
     jobs: Any = Jobs()
-    asked, ended = threading.Event(), threading.Event()
-
-    def slow(id: str) -> JobStatus:
-        if threading.current_thread() is not followed._threads[1]:
-            return Jobs.status(jobs, id)
-        before = Jobs.status(jobs, id)
-        asked.set()
-        ended.wait(60)
-        return before
-
-    def logs(id: str, *, follow: bool) -> Iterator[LogChunk]:
-        asked.wait(60)
-        yield from Jobs.logs(jobs, id, follow=follow)
-
-    jobs.status, jobs.logs = slow, logs
-    followed = Live(jobs, Jobs.status(jobs, "a-1"), CATALOG)
-    with followed:
-        assert followed.ended.wait(60)
-        ended.set()
-        followed._threads[1].join(60)
-        with followed.run() as made:
-            assert made.status.state == "COMPLETED"
+    jobs.ordered_logs = False
+    two = jobs.status
+    jobs.status = lambda id: replace(two(id), nodes=2)
+    live = Live(jobs, ["a-1"], CATALOG)
+    for _ in range(2):
+        live.look()
+    assert jobs.offsets == [0, 0]
+    assert [step for step, _ in live.runs[0].curves["loss"].all()] == [1, 2]
 
 
-@pytest.mark.parametrize(("final", "code"), [("COMPLETED", 0), ("FAILED", 1)])
-def test_plain_lines_in_a_pipe(
-    final: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(watch, "backend", lambda *_: Jobs(final=final))
-    assert (cli.app(["watch", "a-1"], standalone_mode=False) or 0) == code
-    assert capsys.readouterr().out.splitlines()[-1] == f"a-1: train {final}"
+def test_a_log_that_begins_again_is_read_from_its_beginning() -> None:
+    """On Kubernetes, a restarted pod has a log of its own."""
+    jobs: Any = Jobs()
+    live = Live(jobs, ["a-1"], CATALOG)
+    live.look()
+    log = LINE % (30, 5)
+
+    def logs(id: str, *, stage: str, offset: int = 0) -> Iterator[LogChunk]:
+        begin = min(offset, 0)
+        yield LogChunk(stage, begin, log)
+
+    jobs.logs = logs
+    live.look()
+    assert live.runs[0].curves.step == 30
 
 
-def test_all_jobs_need_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "backend", lambda *_: Jobs())
-    with pytest.raises(TrnError, match="needs a terminal"):
-        cli.app(["watch"], standalone_mode=False)
-    with pytest.raises(TrnError, match="Name it: trn watch JOB --web"):
-        cli.app(["watch", "--web"], standalone_mode=False)
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_frame_of_a_job(width: int) -> None:
+    made = recorded(1, steps=240)
+    made.now = (made.began(made.status.stages[-1]) or 0) + 33
+    shown = text(watch._job(made.status, [made]), width)
+    words = " ".join(shown.split())
+    assert "step 240" in words
+    assert re.search(r"loss [\d.]+ +time left \d+ s +cost [\d.]+ USD", words)
+    assert "RUNNING" in words
+    assert all(len(one) <= width for one in shown.splitlines())
+
+
+def test_a_frame_of_an_array() -> None:
+    members = tuple(replace(RUNS, name=str(i), state="RUNNING" if i == 40 else "PENDING") for i in range(50))
+    array = status(RUNS, id="sweep-1", members=members)
+    shown = text(watch._job(array, []))
+    assert "and 20 more" in shown
+    assert shown.splitlines()[2].split()[:2] == ["40", "RUNNING"]  # those that run come first
+
+
+def test_what_a_job_wrote_cannot_control_the_terminal() -> None:
+    hostile = "\x1b]52;c;Zm9v\x07[red]\u202e"
+    made = status(replace(RUNS, reason=hostile, nodes=hostile), id=f"x{hostile}")
+    shown = text(watch._job(made, []))
+    assert not set("\x1b\x07\u202e") & set(shown)
+    assert "[red]" in shown
+
+
+@pytest.mark.parametrize("words", [("list", "--watch"), ("status", "a-1", "--watch")])
+def test_a_terminal_is_needed(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "backend", lambda *_: Jobs())
+    with pytest.raises(TrnError, match=r"--watch needs a terminal\. Leave it out; `trn wait JOB`"):
+        cli.app([*words], standalone_mode=False)
+    with pytest.raises(TrnError, match="--json is of one moment"):
+        cli.app([*words, "--json"], standalone_mode=False)
 
 
 class Recorded(Jobs):
-    """The job of the docs' pictures, while it runs."""
+    """A recorded job, while it runs."""
 
     made = recorded(1, steps=240)
 
@@ -176,86 +187,74 @@ class Recorded(Jobs):
     def settings(self, id: str) -> dict[str, Any]:
         return dict(self.made.settings)
 
-    def logs(self, id: str, *, follow: bool) -> Iterator[LogChunk]:
-        for stage, lines in log_lines(1, steps=240).items():
-            yield LogChunk(stage, 0, lines)
-        threading.Event().wait()
+    def logs(self, id: str, *, stage: str | None = None, offset: int = 0, **_: object) -> Iterator[LogChunk]:
+        yield LogChunk(stage or "train", offset, log_lines(1, steps=240).get(stage or "train", b"")[offset:])
 
 
 PROGRAM = """
-import signal, sys, threading
+import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, such as these tests, ignore it
 sys.path[:0] = ["constructs", "."]
 from tests.cli.test_watch import Jobs, Recorded
-from trainium_cdk.cli import app, watch
-class Waits(Jobs):
-    def logs(self, id, *, follow):
-        yield from list(super().logs(id, follow=follow))[:1]
-        threading.Event().wait()
-watch.backend = lambda *_: (Recorded if "--web" in sys.argv else Waits)()
+from trainium_cdk.cli import app, follow, report, watch
+from trainium_cdk.jobs.report import live
+live.PAUSE = watch.PAUSE = 0.2
+jobs = Recorded() if "--live" in sys.argv else Jobs("FAILED" if "fails-1" in sys.argv else "COMPLETED")
+follow.backend = report.backend = lambda *_: jobs
 app.app(sys.argv[1:], prog_name="trn")
 """
 
 
-def test_it_is_used_by_keyboard(terminal: Callable[..., tuple[int, str]]) -> None:
-    code, seen = terminal("watch", "a-1", keys=[("loss: 8 to 9", b"m"), ("learning rate: ", b"q")], program=PROGRAM)
-    assert code == 0
-    assert "\x1b[?1049h" in seen  # the screen is another one, and the old one comes back
-    assert "\x1b[?1049l" in seen
-    code, seen = terminal("watch", keys=[("b-2", b"q")], program=PROGRAM)
-    assert code == 0
+@pytest.mark.parametrize(("id", "final", "code"), [("a-1", "COMPLETED", 0), ("fails-1", "FAILED", 1)])
+def test_status_stays_until_the_job_has_ended(
+    id: str, final: str, code: int, terminal: Callable[..., tuple[int, str]]
+) -> None:
+    found, seen = terminal("status", id, "--watch", keys=[], program=PROGRAM)
+    assert found == code, seen
+    assert seen.index("RUNNING") < seen.rindex(final)
+    assert "step 3" in seen
+    assert ("A disk or file system is full" in " ".join(seen.split())) == (code == 1)
 
 
-def test_the_report_that_a_key_writes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or why it cannot be written: the view goes on."""
-    seen: list[str] = []
-
-    def frames(draw: Callable[[int, int], Any], over: object, press: Callable[[str], None]) -> Console:
-        press("r")
-        seen.append(" ".join(text(draw(200, 50), 200).split()))
-        return Console(file=io.StringIO())
-
-    monkeypatch.setattr(screen, "frames", frames)
-    monkeypatch.chdir(tmp_path)
-    jobs: Any = Jobs()
-    followed = Live(jobs, jobs.status("a-1"), CATALOG)
-    watch._terminal(followed, jobs, CATALOG, stay=True)
-    assert f"the report is {tmp_path / 'report-a-1.html'}" in seen[0]
-    (tmp_path / "report-a-1.html").unlink()
-    (tmp_path / "report-a-1.html").mkdir()
-    watch._terminal(followed, jobs, CATALOG, stay=True)
-    assert "cannot write report-a-1.html" in seen[1]
+def test_ctrl_c_leaves_the_list(terminal: Callable[..., tuple[int, str]]) -> None:
+    _, seen = terminal("list", "--watch", keys=[("b-2", b"\x03")], program=PROGRAM)
+    assert "RUNNING" in seen
+    assert "Traceback (most recent call last)" not in seen.partition("KeyboardInterrupt")[0].partition("b-2")[0]
 
 
-def test_ctrl_c_says_that_the_job_goes_on(terminal: Callable[..., tuple[int, str]]) -> None:
-    _, seen = terminal("watch", "a-1", keys=[("loss: 8 to 9", b"\x03")], program=PROGRAM)
-    assert "a-1 is not affected. To watch it again: trn watch a-1" in seen
-
-
-def test_the_page_in_a_browser(tmp_path: Path) -> None:
+def test_the_live_page_in_a_browser(tmp_path: Path) -> None:
     """Real parts: the command's process, its server, Chromium. Each figure is in a line of the recorded log."""
     browser.available()
     id = Recorded.made.status.id
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "watch", id, "--web"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PROGRAM, "report", id, "--live"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as program:
         try:
             assert program.stdout
             url = program.stdout.readline().strip()
+            end = time.monotonic() + 60
+            while get(url)[0] != 200 and time.monotonic() < end:
+                time.sleep(0.2)
             shown = browser.text(url, tmp_path)
-            picture = tmp_path / "watch.png"
-            browser.screenshot(url, picture, 1000, 1080, tmp_path)
+            picture = tmp_path / "live.png"
+            browser.screenshot(url, picture, 1280, 900, tmp_path)
         finally:
             program.send_signal(signal.SIGINT)
         assert program.wait(60) == 130
-    rows = dict(re.findall(r"<th[^>]*>([^<]+)</th><td[^>]*>([^<]*)</td>", shown))
+        assert program.stderr
+        assert f"To serve again: trn report --live {id}" in program.stderr.read()
+    values = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]*)", shown))
     [(last, loss)] = re.findall(
         r"\(0, (\d+)\) step_loss : ([\d.]+)", log_lines(1, steps=240)["train"].decode().splitlines()[-1]
     )
-    assert rows["state"] == "RUNNING"
-    assert re.fullmatch(rf"{last} of 400, .+ left", rows["steps"])
-    assert rows["loss"].startswith(f"{float(loss):.4g}, from 3.466")
-    assert re.fullmatch(r"[\d,.]+ USD so far, [\d,.]+ USD expected", rows["cost of its nodes"])
+    assert values["state"] == "RUNNING"
+    assert values["step"] == last
+    assert values["loss"] == f"{float(loss):.4g}"
+    assert 'class="live">live</span>' in shown
+    assert 'http-equiv="refresh"' in shown
     assert shown.count("<svg") >= 3
     assert picture.stat().st_size > 30_000, "an empty page has 6 kB"
 
@@ -272,21 +271,21 @@ def get(url: str, host: str | None = None) -> tuple[int, str]:
 
 def test_the_page_is_for_this_user_alone() -> None:
     pages = iter(["first", "second"])
-    with serve(lambda _: next(pages)) as url:
+    with serve(lambda: next(pages)) as url:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}/", url)
         assert get(url) == (200, "first")
         assert get(url.rsplit("/", 2)[0] + "/")[0] == 404
         assert get(url, host="evil.example")[0] == 404
         assert get(url) == (200, "second")
         port = int(url.split(":")[2].split("/")[0])
-        with pytest.raises(TrnError, match=f"port {port} of this machine cannot be used"), serve(lambda _: "", port):
+        with pytest.raises(TrnError, match=f"port {port} of this machine cannot be used"), serve(lambda: "", port):
             pass
 
 
 def test_a_browser_that_leaves_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     asked, left, made = threading.Event(), threading.Event(), threading.Event()
 
-    def page(_: object) -> str:
+    def page() -> str:
         asked.set()
         left.wait(60)
         made.set()

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainium_cdk.drawing.braille import plot
 from trainium_cdk.drawing.chart import HEIGHT, WIDTH, Line, bars, chart, number, ticks
 from trainium_cdk.drawing.markup import svg
 from trainium_cdk.jobs.report.curve import Curve
@@ -53,12 +52,11 @@ def test_each_tick_has_a_label_of_its_own(values: list[float], whole: bool) -> N
 def test_a_long_curve_of_one_value_is_a_line() -> None:
     """Means of neighbours differ from it in their last digit."""
     curve = Curve()
-    for begin in range(0, 20_000, 500):
-        curve.add(range(begin, begin + 500), [0.0004] * 500)
+    for step in range(20_000):
+        curve.add(step, 0.0004)
     assert len({value for _, value in curve.all()}) > 1
     picture = svg(chart([Line("a", curve.all())], x="step", y="learning rate"))
     assert ">0.0004</text>" in picture
-    assert len({line.strip() for line in plot(curve.all(), 40, 4)} - {""}) == 1
 
 
 def test_a_stage_that_took_no_time_has_an_axis_from_zero() -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from rich.console import Console
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import make_cluster
@@ -19,11 +16,10 @@ from tests.support import until
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli import app as cli
 from trainium_cdk.cli import follow
-from trainium_cdk.cli.view import array_view
 from trainium_cdk.jobs import JobError, SlurmBackend, SubmitError, UnknownJob
 from trainium_cdk.jobs.readers.records import Step
-from trainium_cdk.jobs.report import Run, collect_all, live_array, report
-from trainium_cdk.jobs.report.cost import price
+from trainium_cdk.jobs.report import collect_all, report
+from trainium_cdk.jobs.report.live import Live
 from trainium_cdk.jobs.slurm.render import render
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage, of_members
 
@@ -123,20 +119,22 @@ def test_the_whole_array_is_cancelled_and_a_member_is_requeued(
     assert {m.state for m in backend.status(sent.id).members} == {"CANCELLED"}
 
 
-def test_members_are_compared(backend: SlurmBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By report, plot and watch."""
-    monkeypatch.setattr(live_array, "_PAUSE", 0.1)
+def test_members_are_compared(backend: SlurmBackend, tmp_path: Path) -> None:
+    """By the page, live and of one moment, and the table."""
     go = tmp_path / "go"
     line = 'echo "LOG Fri Nov 20 08:00:05 2026 - (0, $n) step_loss : 1$n.$TRN_ARRAY_INDEX learning_rate : 2.80e-06 throughput : 100.25 "'
     sent = backend.submit(
         script(f"for n in 1 2; do {line}; done; {WAITS}; n=3; {line}", array="1-3%2", env={"GO": str(go)})
     )
-    with live_array.LiveArray(backend, backend.status(sent.id), CATALOG) as live:
-        assert until(lambda: view(live).count("12.") == 2)
-        assert "loss of 2 members" in view(live)
-        go.touch()
-        assert live.ended.wait(60)
-        assert [view(live).count(f"13.{n}") for n in (1, 2, 3)] == [1, 1, 1]
+    live = Live(backend, [sent.id], CATALOG)
+
+    def losses(text: str) -> int:
+        live.look()
+        return sum(run.curves.newest("loss").startswith(text) for run in live.runs)
+
+    assert until(lambda: losses("12.") == 2)
+    go.touch()
+    assert until(lambda: losses("13.") == 3 and live.ended)
     taken: list[tuple[str, int, float | None]] = []
 
     def take(id: str, number: int, step: Step) -> None:
@@ -191,24 +189,15 @@ def test_the_log_of_a_member_that_begins_again_is_read_from_its_beginning() -> N
             yield LogChunk(stage, begin, text[begin:])
 
     jobs.logs = logs
-    live = live_array.LiveArray(jobs, now, CATALOG)
-    member = Run(now.member("0") or now, price(now, jobs.cluster, CATALOG))
-    live._look(member)
+    jobs.status, jobs.settings = lambda _: now, lambda _: {}
+    live = Live(jobs, ["sweep-1"], CATALOG)
+    live.look()
     text = b"".join(LINE % (step, 100 + step) for step in range(30, 35))
-    live._look(member)
+    live.look()
     text += LINE % (35, 135)
-    live._look(member)
-    with live.runs() as [run]:
-        assert run.curves["loss"].all()[28:] == [(29, 29.0), *((step, 100.0 + step) for step in range(30, 36))]
-
-
-def view(live: live_array.LiveArray) -> str:
-    out = io.StringIO()
-    with live.runs() as runs:
-        Console(file=out, width=120).print(
-            array_view(live.status, runs, now=time.time(), answered=live.answered, problem=live.problem, width=120)
-        )
-    return out.getvalue()
+    live.look()
+    [run] = live.runs
+    assert run.curves["loss"].all()[28:] == [(29, 29.0), *((step, 100.0 + step) for step in range(30, 36))]
 
 
 def test_a_submission_names_what_an_array_costs() -> None:

@@ -21,7 +21,7 @@ NOT_RUN = {
     "python -m sandbox up --slurm --kubernetes": "the fixture runs it",
     "python -m sandbox shell": "every command runs in it",
     "python -m sandbox down": "the fixture runs it",
-    "trn watch finetune-...": "it ends with the job: tests/cli/test_watch.py",
+    "trn status finetune-... --watch": "it ends with the job: tests/cli/test_watch.py",
     "trn top JOB": "it needs the vendor's neuron-top",
     "trn ssh": "it needs the vendor's session-manager-plugin: tests/jobs/test_slurm_inside.py",
     "trn tensorboard JOB": "it needs TensorBoard in the image",

@@ -34,7 +34,6 @@ _COMMANDS = {
     "wait": "follow:wait",
     "list": "follow:list_",
     "cp": "copy:cp",
-    "watch": "watch:watch",
     "report": "report:report",
     "cost": "cost:cost",
     "capacity": "capacity:capacity",

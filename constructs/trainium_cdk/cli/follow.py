@@ -11,7 +11,7 @@ import typer
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli import named, terminal
 from trainium_cdk.cli.named import age, clock, duration, length, took, unknown, user, whole
-from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, on_cluster
+from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, described, on_cluster
 from trainium_cdk.cli.output import (
     goes_on,
     hand_out,
@@ -32,19 +32,47 @@ _STATES = sorted({"ACTIVE", "PENDING", "RUNNING", "COMPLETED", "CANCELLED", "LOS
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, JobLog, JobStatus
     from trainium_cdk.jobs.readers.records import Record
+    from trainium_cdk.jobs.status import Foreign
 
 
 @on_cluster()
 def status(
+    ctx: typer.Context,
     on: Target,
     ids: JobIds,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Stay until they have ended, also with step, loss, time left and cost."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show the status of jobs.
 
-    Each stage with its state, and why it waits or failed.
+    Each stage with its state, and why it waits or failed. With --watch, exit code 1 if one failed; Ctrl-C ends no job.
     """
     jobs = backend(on)
+    if watch:
+        from trainium_cdk.cli import watch as watching
+
+        watching.check(as_json)
+        from trainium_cdk.catalog import Catalog
+        from trainium_cdk.jobs.report.live import Live
+
+        environment = described(ctx)
+        catalog = environment.catalog if environment else Catalog.load()
+        ids = [whole(jobs, id) for id in ids]
+        together = " ".join(ids)
+        with status_when_interrupted(
+            lambda: f"{goes_on(together)}. To watch again: trn status --watch {together}{at(on)}"
+        ):
+            live = Live(jobs, ids, catalog)
+            ok = watching.jobs(live)
+        for run in live.runs:
+            if run.why:
+                say(terminal.line(f"{run.status.id}: {run.why}"))
+        if not ok:
+            raise typer.Exit(1)
+        return
     found = [named.status(jobs, id) for id in ids]
     if as_json:
         put_jobs(found)
@@ -281,6 +309,7 @@ def list_(
     since: Annotated[
         str | None, typer.Option(help="Only jobs submitted since then: 30m, 2h, 1d, or a time in UTC.")
     ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay, and show them again every 5 s.")] = False,
     as_json: Json = False,
 ) -> None:
     """List the jobs of a cluster, newest first.
@@ -294,39 +323,63 @@ def list_(
     states = {name.upper() for name in state or ()}
     if other := states.difference(_STATES):
         raise JobError(unknown("there is no state", min(other), _STATES))
-    jobs, now = backend(on), time.time()
-    found = [
-        job
-        for job in jobs.list(limit)
-        if (not states or job.state in states or ("ACTIVE" in states and not job.done))
-        and (not mine or job.user == user(on))
-        and (begin is None or (job.submitted or 0) >= begin)
-    ]
+    jobs = backend(on)
+
+    def wanted() -> list[JobStatus]:
+        return [
+            job
+            for job in jobs.list(limit)
+            if (not states or job.state in states or ("ACTIVE" in states and not job.done))
+            and (not mine or job.user == user(on))
+            and (begin is None or (job.submitted or 0) >= begin)
+        ]
+
+    columns = ["job", "state", "nodes", "queue", "age", "duration", "user", "reason"]
+    others = (
+        (lambda: ())
+        if mine
+        else lambda: (
+            one
+            for one in jobs.foreign()
+            if (not states or one.state in states or "ACTIVE" in states)
+            and (begin is None or (one.submitted or 0) >= begin)
+        )
+    )
+    if watch:
+        from trainium_cdk.cli import watch as watching
+
+        watching.check(as_json)
+        watching.rows(columns, lambda: _rows(wanted(), others()))
+        return
+    found = wanted()
     if as_json:
         put(marked([job.to_dict() for job in found]))
         return
     say_if_sandbox()
+    table("", columns, _rows(found, others()))
+
+
+def _rows(found: Iterable[JobStatus], others: Iterable[Foreign]) -> list[list[str]]:
+    """Jobs, and then those of other clients, as `trn list` shows them."""
+    now = time.time()
     rows = [
         [j.id, f"{j.current.name} {j.state}", str(j.nodes), j.queue, age(j), duration(j), j.user, j.current.reason]
         for j in found
     ]
-    if not mine:
-        rows += [
-            [
-                one.name,
-                one.state,
-                "",
-                one.queue,
-                length(now - one.submitted) if one.submitted else "",
-                "",
-                "",
-                "; ".join(filter(None, [f"not of trn: {one.kind}", one.reason])),
-            ]
-            for one in jobs.foreign()
-            if (not states or one.state in states or "ACTIVE" in states)
-            and (begin is None or (one.submitted or 0) >= begin)
+    rows += [
+        [
+            one.name,
+            one.state,
+            "",
+            one.queue,
+            length(now - one.submitted) if one.submitted else "",
+            "",
+            "",
+            "; ".join(filter(None, [f"not of trn: {one.kind}", one.reason])),
         ]
-    table("", ["job", "state", "nodes", "queue", "age", "duration", "user", "reason"], rows)
+        for one in others
+    ]
+    return rows
 
 
 def put_jobs(found: list[JobStatus]) -> None:

@@ -149,16 +149,16 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     console = Console(highlight=False)
     if sum(widths[:-1]) + min(widths[-1], _LAST_COLUMN) + 3 * len(widths) + 1 > console.width:
         for row in clean:  # too narrow for a table: whole words, which can be copied
-            console.print(_coloured(row[0]), soft_wrap=True)
+            console.print(state_text(row[0]), soft_wrap=True)
             for column, cell in zip(columns[1:], row[1:], strict=True):
                 if cell:
-                    console.print(Text(f"  {column}: ").append(_coloured(cell)), soft_wrap=True)
+                    console.print(Text(f"  {column}: ").append(state_text(cell)), soft_wrap=True)
         return
     made = Table(title=title or None, title_justify="left")
     for number, column in enumerate(columns, 1):
         made.add_column(column, no_wrap=number < len(columns), overflow="fold")
     for row in clean:
-        made.add_row(*map(_coloured, row))
+        made.add_row(*map(state_text, row))
     console.print(made)
 
 
@@ -168,7 +168,7 @@ _COLOURS = {"COMPLETED": "green", "RUNNING": "cyan", "PENDING": "yellow", "FAILE
     "NODE_FAIL": "red", "OUT_OF_MEMORY": "red", "CANCELLED": "magenta"}  # fmt: skip
 
 
-def _coloured(cell: str) -> Any:
+def state_text(cell: str) -> Any:
     """A cell, in the colour of the state that it ends with."""
     from rich.text import Text
 

@@ -6,18 +6,21 @@ import io
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trainium_cdk._aws import sandboxed
 from trainium_cdk.cli.named import whole
-from trainium_cdk.cli.options import JobIds, Target, backend, described, on_cluster
-from trainium_cdk.cli.output import answer, say, write_file
+from trainium_cdk.cli.options import JobIds, Target, at, backend, described, on_cluster
+from trainium_cdk.cli.output import answer, goes_on, say, status_when_interrupted, write_file
 from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:
+    from trainium_cdk.catalog import Catalog
+    from trainium_cdk.jobs import Backend
     from trainium_cdk.jobs.report import Run
+    from trainium_cdk.jobs.report.live import Live
 
 _MODE = 0o644
 
@@ -31,21 +34,35 @@ def report(
         Path | None,
         typer.Option("--output", "-o", help="The file: a page, or with .csv a table of all steps. Default: report-JOB.html in this folder."),
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Serve the page on this machine instead, and make it again every few seconds.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, show_default=False, help="With --live: port of this machine. Default: a free one.")
+    ] = 0,
 ) -> None:  # fmt: skip
     """Write a page about one or several jobs.
 
-    Curves over each other, compile time, restarts, cost, failures, settings; of an array those of all members that have begun. It is
-    one HTML file that needs no network. Prints its path.
+    State, step, loss, time left, cost; curves over each other; times, failures, settings. Of an array, its members that have begun.
+    One HTML file that needs no network. Prints its path, or with --live its address.
     """
     from trainium_cdk.catalog import Catalog
     from trainium_cdk.jobs.report import collect_all
     from trainium_cdk.jobs.report import report as page
     from trainium_cdk.jobs.report.export import as_csv
+    from trainium_cdk.jobs.report.live import Live
 
     env = described(ctx)
     catalog = env.catalog if env else Catalog.load()
     there = backend(on)
     ids = [whole(there, job) for job in jobs]
+    if live:
+        if output:
+            raise TrnError("--live serves a page, and --output writes one. Leave one of them out")
+        with status_when_interrupted(
+            lambda: f"{goes_on(' '.join(ids))}. To serve again: trn report --live {' '.join(ids)}{at(on)}"
+        ):
+            _serve(Live(there, ids, catalog), there, catalog, port)
     file = output or Path(f"report-{ids[0].replace('/', '-')}.html")
     if file.suffix.lower() == ".csv":
         out = io.StringIO(newline="")
@@ -57,6 +74,33 @@ def report(
         text = page(runs, there.cluster, catalog, time.time(), sandbox=sandboxed())
     write_file(file, text, _MODE)
     answer(str(file.resolve()))
+
+
+def _serve(live: Live, jobs: Backend[Any], catalog: Catalog, port: int) -> None:
+    """Serve the page until Ctrl-C."""
+    from trainium_cdk.cli.web import serve
+    from trainium_cdk.jobs.report import report as page
+
+    text = ""
+
+    def shown() -> str:
+        if not text:
+            raise TrnError(live.problem or "no member has begun yet. This page is loaded again every 5 s")
+        return text
+
+    with serve(shown, port) as url:
+        answer(url)
+        say("open it in a browser on this machine")
+        while True:
+            live.look()
+            if live.runs:
+                again = None if live.ended else max(1, round(live.pause))
+                text = page(live.runs, jobs.cluster, catalog, time.time(), again, live.problem, sandbox=sandboxed())
+            if live.ended:
+                say(f"{live.problem or 'all have ended'}; the page stays until Ctrl-C")
+            while live.ended:
+                time.sleep(3600)
+            time.sleep(live.pause)
 
 
 def _check(runs: Sequence[Run]) -> None:

@@ -1,176 +1,123 @@
-"""`trn watch`: a live view of a job, or of all jobs, in the terminal or a browser."""
+"""`--watch` of `trn list` and `trn status`: the terminal shows them again and again."""
 
 from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from trainium_cdk._aws import sandboxed
-from trainium_cdk.cli import screen
-from trainium_cdk.cli.named import whole
-from trainium_cdk.cli.options import Target, at, backend, described, on_cluster
-from trainium_cdk.cli.output import answer, one_line, say, say_if_sandbox, status_when_interrupted, write_file
-from trainium_cdk.cli.terminal import draws
+from trainium_cdk._aws import SANDBOX, sandboxed
+from trainium_cdk.cli.output import state_text
+from trainium_cdk.cli.terminal import draws, line
 from trainium_cdk.errors import TrnError
+from trainium_cdk.jobs.report.live import PAUSE, Live
+from trainium_cdk.jobs.report.page import figures
+from trainium_cdk.jobs.report.text import duration
 
 if TYPE_CHECKING:
-    from trainium_cdk.catalog import Catalog
-    from trainium_cdk.jobs import Backend, JobStatus
-    from trainium_cdk.jobs.report.live import Live
+    from rich.console import RenderableType
 
-_LIST = 10.0
-"""Seconds between two requests for all jobs."""
+    from trainium_cdk.jobs.report import Run
+    from trainium_cdk.jobs.status import JobStatus
 
-
-@on_cluster()
-def watch(
-    ctx: typer.Context,
-    on: Target,
-    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Id of the job, a beginning of it that is enough, or `latest`. Default: all jobs.")] = None,
-    web: Annotated[bool, typer.Option("--web", help="In a browser: serve a page on this machine, and print its address.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, show_default=False, help="With --web: port of this machine. Default: a free one.")] = 0,
-) -> None:  # fmt: skip
-    """Follow a job, or all jobs, in a live view.
-
-    Stages, compilation, steps, curves, time left, cost; of an array its members. The view ends with the job; leaving it does not
-    end the job.
-
-    Exit code 1 if the job failed. In a pipe, a line for each change. Without JOB: all jobs.
-    """
-    from trainium_cdk.catalog import Catalog
-
-    jobs = backend(on)
-    if job is None:
-        if web:
-            raise TrnError("--web shows one job. Name it: trn watch JOB --web")
-        all_jobs(jobs)
-        return
-    say_if_sandbox()
-    job = whole(jobs, job)
-    environment = described(ctx)
-    catalog = environment.catalog if environment else Catalog.load()
-    status = jobs.status(job)
-    again = f"{job} is not affected. To watch it again: trn watch {job}{at(on)}"
-    with status_when_interrupted(lambda: again):
-        ok = one_job(jobs, status, catalog, web=web, port=port)
-    if not ok:
-        raise typer.Exit(1)
+_MEMBERS = 30
+"""Members of an array that are shown: those that run first."""
 
 
-def one_job(
-    jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool = False, port: int = 0, stay: bool = False
-) -> bool:
-    """Follow a job or an array until it has ended, or the view is left; whether it has not failed.
-
-    Args:
-        stay: show it on the terminal also when it has ended, until it is left.
-    """
-    if not status.members:
-        return _job(jobs, status, catalog, web=web, port=port, stay=stay)
-    from trainium_cdk.cli.watch_array import watch as watch_array
-
-    return watch_array(jobs, status, catalog, web=web, port=port, stay=stay)
-
-
-def _job(jobs: Backend[Any], status: JobStatus, catalog: Catalog, *, web: bool, port: int, stay: bool) -> bool:
-    from trainium_cdk.jobs.report.live import Live
-
-    with Live(jobs, status, catalog) as live:
-        if web:
-            _web(live, jobs, catalog, port)
-        elif draws(sys.stdout):
-            _terminal(live, jobs, catalog, stay=stay)
-        else:
-
-            def state() -> str:
-                with live.run() as run:
-                    return one_line(run.status)
-
-            screen.lines(live.ended, state)
-    live.check()
-    with live.run() as run:
-        if not stay:
-            answer(one_line(run.status))
-        return not live.ended.is_set() or run.status.ok
-
-
-def page_of(live: Live, jobs: Backend[Any], catalog: Catalog, refresh: int | None) -> str:
-    """A job as a page. `refresh`: seconds after which a browser loads it again, until it has ended."""
-    from trainium_cdk.jobs.report import report
-
-    with live.run() as run:
-        again = None if live.ended.is_set() else refresh
-        return report([run], jobs.cluster, catalog, time.time(), again, live.told(), sandbox=sandboxed())
-
-
-def _web(live: Live, jobs: Backend[Any], catalog: Catalog, port: int) -> None:
-    from trainium_cdk.cli.web import serve
-
-    with serve(lambda _: page_of(live, jobs, catalog, screen.REFRESH), port) as url:
-        answer(url)
-        say("open it in a browser on this machine. Ctrl-C ends the page, not the job")
-        live.ended.wait()
-        say(f"{live.problem or 'the job has ended'}; the page stays until Ctrl-C")
-        while True:
-            time.sleep(3600)
-
-
-def _terminal(live: Live, jobs: Backend[Any], catalog: Catalog, *, stay: bool) -> None:
-    from trainium_cdk.cli.view import job_view
-    from trainium_cdk.jobs.report.curve import METRICS
-
-    order, said = list(METRICS), ""
-
-    def draw(width: int, problem: str, height: int | None = None) -> Any:
-        with live.run() as run:
-            return job_view(
-                run, answered=live.answered, problem=problem, width=width, metrics=order, height=height, said=said
-            )
-
-    def press(key: str) -> None:
-        nonlocal said
-        if key == "m":
-            order.append(order.pop(0))
-        if key == "r":
-            with live.run() as run:
-                file = Path(f"report-{run.status.id.replace('/', '-')}.html")
-            try:
-                write_file(file, page_of(live, jobs, catalog, None), 0o644)
-                said = f"the report is {file.resolve()}"
-            except TrnError as e:
-                said = str(e)
-
-    console = screen.frames(
-        lambda width, height: draw(width, live.problem, height), lambda: live.ended.is_set() and not stay, press
-    )
-    if not stay:
-        console.print(draw(console.width, ""))
-
-
-def all_jobs(jobs: Backend[Any]) -> None:
-    """All jobs of a cluster, until they are left."""
-    from rich.console import Console
-    from rich.live import Live as Screen
-
-    from trainium_cdk.cli.view import jobs_view
-
+def check(as_json: bool) -> None:
+    """Raises TrnError: the output is no terminal, or JSON."""
+    if as_json:
+        raise TrnError("--json is of one moment. Leave out --watch")
     if not draws(sys.stdout):
-        raise TrnError("trn watch without a job needs a terminal. Use `trn list`, or name a job")
-    found, problem = jobs.list(30), ""
-    console = Console()
-    draw = screen.marked(lambda width, height: jobs_view(found, problem, width, height))
-    with screen.keys() as pressed, Screen(console=console, auto_refresh=False, screen=True) as shown:
-        while True:
-            until = time.monotonic() + _LIST
-            while time.monotonic() < until:
-                shown.update(draw(*console.size), refresh=True)
-                if pressed(screen.FRAME) in ("q", "\x1b"):
-                    return
-            try:
-                found, problem = jobs.list(30), ""
-            except TrnError as e:
-                problem = str(e)
+        raise TrnError("--watch needs a terminal. Leave it out; `trn wait JOB` prints a line for each change")
+
+
+def rows(columns: Sequence[str], ask: Callable[[], Sequence[Sequence[str]]]) -> None:
+    """Show a table until Ctrl-C; while the cluster does not answer, the last one with the reason."""
+    found: Sequence[Sequence[str]] = ask()
+    problem: list[str] = []
+
+    def draw() -> list[Any]:
+        return [_table(columns, found), *problem]
+
+    def again() -> bool:
+        nonlocal found
+        try:
+            found, problem[:] = ask(), []
+        except TrnError as e:
+            problem[:] = [f"no answer, still trying: {e}"]
+        return True
+
+    _show(draw, again, PAUSE)
+
+
+def jobs(live: Live) -> bool:
+    """Show jobs until they have ended; whether all are well."""
+    live.look()
+
+    def draw() -> list[Any]:
+        parts = [part for status in live.statuses for part in _job(status, live.runs)]
+        return [*parts, live.problem] if live.problem else parts
+
+    def again() -> bool:
+        live.look()
+        return not live.ended
+
+    _show(draw, again if not live.ended else lambda: False, live.pause)
+    return not live.problem and all(status.ok for status in live.statuses)
+
+
+def _show(draw: Callable[[], list[Any]], again: Callable[[], bool], pause: float) -> None:
+    from rich.console import Group
+    from rich.live import Live as Screen
+    from rich.text import Text
+
+    def shown() -> Group:
+        mark = [Text(SANDBOX, "bold black on yellow")] if sandboxed() else []
+        return Group(*mark, *(Text(line(one), "bold red") if isinstance(one, str) else one for one in draw()))
+
+    with Screen(shown(), auto_refresh=False) as screen:
+        going = True
+        while going:
+            time.sleep(pause)
+            going = again()
+            screen.update(shown(), refresh=True)
+
+
+def _job(status: JobStatus, runs: Sequence[Run]) -> list[RenderableType]:
+    """A job's figures and stages; of an array, its members."""
+    from rich.text import Text
+
+    head = Text.assemble((line(status.id), "bold"), "  ", state_text(status.state))
+    by_id = {run.status.id: run for run in runs}
+    if not status.members:
+        run = by_id.get(status.id)
+        stages = [
+            [s.name, s.state, duration(run.seconds(s), "") if run else "", s.nodes, s.reason] for s in status.stages
+        ]
+        told = figures(run)[1:] if run else ()
+        return [
+            head,
+            Text(line("   ".join(f"{name} {value}" for name, value, _ in told))),
+            _table(["stage", "state", "time", "nodes", "reason"], stages),
+        ]
+    order = {"RUNNING": 0, "PENDING": 2}
+    members = []
+    for member in sorted(status.members, key=lambda m: order.get(m.state, 1))[:_MEMBERS]:
+        run = by_id.get(f"{status.id}/{member.name}")
+        values = {name: value for name, value, _ in figures(run)} if run else {}
+        members.append([member.name, member.state, values.get("step", ""), values.get("loss", ""), member.reason])
+    more = [Text(f"and {len(status.members) - _MEMBERS} more", "dim")] if len(status.members) > _MEMBERS else []
+    return [head, _table(["member", "state", "step", "loss", "reason"], members), *more]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
+    from rich.table import Table
+
+    made = Table(box=None, padding=(0, 2, 0, 0))
+    for name in columns:
+        made.add_column(name, overflow="fold")
+    for row in rows:
+        made.add_row(*(state_text(line(cell)) for cell in row))
+    return made

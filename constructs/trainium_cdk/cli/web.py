@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from urllib.parse import parse_qsl
 
 from trainium_cdk.drawing.markup import cleaned
 from trainium_cdk.errors import TrnError
 
 
 @contextmanager
-def serve(page: Callable[[Mapping[str, str]], str], port: int = 0) -> Iterator[str]:
+def serve(page: Callable[[], str], port: int = 0) -> Iterator[str]:
     """Serve at 127.0.0.1; gives the page's address. Its path is secret, as other users of this machine reach the port too.
 
     Args:
-        page: is given the request's parameters. A TrnError becomes a page with its text.
+        page: makes it. A TrnError becomes a page with its text.
         port: default: a free one.
 
     Raises:
@@ -30,18 +29,20 @@ def serve(page: Callable[[Mapping[str, str]], str], port: int = 0) -> Iterator[s
         def do_GET(self) -> None:
             # a page of another origin must not read this one through a name that it makes point here
             here = self.headers.get("Host", "").partition(":")[0] in ("127.0.0.1", "localhost")
-            asked, _, query = self.path.partition("?")
+            asked = self.path.partition("?")[0]
             if not here or not secrets.compare_digest(asked.encode(), path.encode()):
                 self.send_error(404)
                 return
             kind = "html"
             try:
-                content = page(dict(parse_qsl(query))).encode()
+                content = page().encode()
             except TrnError as e:
                 kind, content = "plain", cleaned(str(e)).encode()
             self.send_response(200 if kind == "html" else 503)
             self.send_header("Content-Type", f"text/{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
+            if kind == "plain":
+                self.send_header("Refresh", "5")
             self.send_header("Cache-Control", "no-store")
             self.send_header("Referrer-Policy", "no-referrer")
             with suppress(ConnectionError):  # the browser has left the page

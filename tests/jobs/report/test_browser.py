@@ -21,7 +21,7 @@ def runs(request: pytest.FixtureRequest) -> list[Run]:
     return [trained(nodes, id=f"bert-large-with-a-long-name-20261120-{nodes:06x}") for nodes in (1, 4, 16)]
 
 
-@pytest.mark.parametrize("width", [1100, 380])
+@pytest.mark.parametrize("width", [1280, 360])
 def test_nothing_is_cut(runs: list[Run], width: int, tmp_path: Path) -> None:
     browser.available()
     content, window, cut = browser.measured(page(*runs), width, tmp_path)

@@ -25,9 +25,9 @@ def points_of_each(curves: int) -> int:
     """The most points of each of several curves in one chart, so that those of a thousand are drawn quickly, and make a small page.
 
     >>> points_of_each(1), points_of_each(200), points_of_each(1000)
-    (1000, 80, 25)
+    (300, 10, 10)
     """
-    return max(25, min(POINTS, 16_000 // curves))
+    return max(10, min(300, 1_200 // curves))
 
 
 @dataclass

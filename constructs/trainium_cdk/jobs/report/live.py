@@ -1,127 +1,94 @@
-"""A job that is followed in the background: what its logs and its status tell, as they come."""
+"""Jobs that are followed: each round reads their states, and what is new of their logs."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import TrnError, UnknownJob
 from trainium_cdk.jobs.backend import Backend
-from trainium_cdk.jobs.report.run import Run, described, explain
+from trainium_cdk.jobs.report.run import AT_ONCE, Run, begun, described, explain, of_members
 from trainium_cdk.jobs.report.text import late
-from trainium_cdk.jobs.status import JobStatus
+from trainium_cdk.jobs.status import ACTIVE, JobStatus
 
-_PAUSE = 5.0
-"""Seconds before a connection that was lost is tried again."""
+PAUSE = 5.0
+"""Least seconds between two rounds."""
 
 
-class Followed:
-    """What is followed in the background, until it has ended.
+class Live:
+    """Jobs as they were at the last round.
 
     Attributes:
-        answered: when the cluster answered last, in seconds since 1970.
-        problem: why it does not answer now; empty if it does.
-        ended: set when it has ended and all of its logs are read, or it no longer exists.
+        statuses: of the jobs. runs: they, and of an array its members that have begun, with what their logs tell.
+        pause: seconds between two rounds.
+        ended: whether all have ended, or one no longer exists; nothing changes any more.
     """
 
-    def __init__(self, jobs: Backend[Any], catalog: Catalog, *threads: Callable[[], None]):
-        self._jobs, self._catalog = jobs, catalog
-        self._lock = threading.Lock()
-        self.answered, self.problem = time.time(), ""
-        self.ended, self._stopped = threading.Event(), threading.Event()
-        self._threads = [threading.Thread(target=t, daemon=True) for t in threads]
+    def __init__(self, jobs: Backend[Any], ids: Sequence[str], catalog: Catalog):
+        self._jobs, self._ids, self._catalog = jobs, list(dict.fromkeys(ids)), catalog
+        self._settings: dict[str, Mapping[str, Any]] = {}
+        self._runs: dict[str, Run] = {}
+        self._read: dict[tuple[str, str], int] = {}
+        self._closed: set[tuple[str, str]] = set()
+        self._answered, self._problem = time.time(), ""
+        self.statuses: list[JobStatus] = []
+        self.pause = max(PAUSE, jobs.interval)
+        self.ended = False
 
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
+    @property
+    def runs(self) -> list[Run]:
+        return list(self._runs.values())
 
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
+    @property
+    def problem(self) -> str:
+        """Why the figures may be old; empty if they are not."""
+        return self._problem if self.ended else late(time.time() - self._answered, self._problem)
 
-    def told(self) -> str:
-        """That the cluster does not answer, or that there is no such job any more; empty if all is well."""
-        return self.problem if self.ended.is_set() else late(time.time() - self.answered, self.problem)
+    def look(self) -> None:
+        """One round. If the cluster does not answer, that is `problem`, and the next round tries again."""
+        try:
+            self.statuses = [self._jobs.status(id) for id in self._ids]
+            found = [run for status in self.statuses for run in self._described(status)]
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                self._runs = {run.status.id: run for run in pool.map(self._follow, found)}
+            self._answered, self._problem = time.time(), ""
+            self.ended = all(status.done for status in self.statuses)
+        except UnknownJob as e:
+            self._problem, self.ended = str(e), True
+        except TrnError as e:
+            self._problem = str(e)
 
-    def check(self) -> None:
-        """Raises UnknownJob: it no longer exists."""
-        if self.ended.is_set() and self.problem:
-            raise UnknownJob(self.problem)
+    def _described(self, status: JobStatus) -> list[Run]:
+        settings = self._settings.get(status.id)
+        shared = described(self._jobs, status, self._catalog, settings)
+        self._settings[status.id] = shared.settings
+        return of_members(self._jobs, status, self._catalog, shared.settings) if status.members else [shared]
 
-    def _answer(self) -> None:
-        self.answered, self.problem = time.time(), ""
+    def _follow(self, now: Run) -> Run:
+        """A job with what is new in its log. Lines of several nodes without an order are all read again."""
+        again = not self._jobs.ordered_logs and now.status.nodes > 1
+        run = now if again else self._runs.get(now.status.id, now)
+        run.status, run.now = now.status, time.time()
+        for stage in begun(run.status):
+            key = run.status.id, stage
+            if stage != "prepare" and (again or key not in self._closed):
+                state = next(one.state for one in run.status.stages if one.name == stage)
+                self._read[key] = self._feed(run, stage, 0 if again else self._read.get(key, 0))
+                if state not in ACTIVE:
+                    self._closed.add(key)
+        if run.status.done:
+            run.close()
+            explain(self._jobs, run)
+        return run
 
-    def _end(self) -> None:
-        """With the lock."""
-        self._answer()
-        self.ended.set()
-
-    def _failed(self, error: TrnError) -> None:
-        with self._lock:
-            if not self.ended.is_set():
-                self.problem = str(error)
-            if isinstance(error, UnknownJob):
-                self.ended.set()
-
-
-class Live(Followed):
-    """One job. Reading begins with the first stage's log, so that its whole course is there."""
-
-    def __init__(self, jobs: Backend[Any], status: JobStatus, catalog: Catalog):
-        super().__init__(jobs, catalog, self._follow, self._look)
-        self._run = described(jobs, status, catalog)
-
-    @contextmanager
-    def run(self) -> Iterator[Run]:
-        """The job as it is now; it does not change meanwhile."""
-        with self._lock:
-            self._run.now = time.time()
-            yield self._run
-
-    def _look(self) -> None:
-        """Ask for the status regularly: it also tells whether the cluster answers."""
-        pause = max(_PAUSE, self._jobs.interval)
-        while not self._stopped.wait(pause) and not self.ended.is_set():
-            try:
-                status = self._jobs.status(self._run.status.id)
-            except TrnError as e:
-                self._failed(e)
-                continue
-            with self._lock:
-                if self.ended.is_set():  # the answer is older than the last one
-                    return
-                self._run.status = status
-                self._answer()
-
-    def _follow(self) -> None:
-        """Read the logs to their end; from the beginning again, if the connection was lost for good."""
-        id = self._run.status.id
-        while not self._stopped.is_set():
-            try:
-                for chunk in self._jobs.logs(id, follow=True):
-                    with self._lock:
-                        self._run.feed(chunk.stage, chunk.data)
-                    self.answered = time.time()
-                    if self._stopped.is_set():
-                        return
-                status = self._jobs.status(id)
-                with self._lock:
-                    self._run.close()
-                    self._run.status = status
-                if status.done:
-                    explain(self._jobs, self._run)
-                    with self._lock:
-                        self._end()
-                    return
-            except TrnError as e:
-                self._failed(e)
-                if self.ended.is_set():
-                    return
-                self._stopped.wait(_PAUSE)
-            with self._lock:
-                run = self._run
-                self._run = Run(run.status, run.price, run.settings, planned_steps=run.planned_steps)
+    def _feed(self, run: Run, stage: str, begin: int) -> int:
+        """Read a log from this byte on; returns where it ends now."""
+        chunks = list(self._jobs.logs(run.status.id, stage=stage, offset=begin))
+        if chunks and chunks[0].offset < begin:  # it is another pod's, or was rotated
+            begin, chunks = 0, list(self._jobs.logs(run.status.id, stage=stage))
+        for chunk in chunks:
+            run.feed(stage, chunk.data)
+        return begin + sum(len(chunk.data) for chunk in chunks)

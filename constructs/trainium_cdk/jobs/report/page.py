@@ -23,6 +23,8 @@ _ALWAYS = ("loss", "throughput")
 """Charts whose absence is explained; of the others, only those with values are shown."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _OUT_OF_MEMORY = -9
+_LARGE = 4
+"""The most jobs whose figures are large."""
 _LINES = 8
 """Lines of a failed stage's log that are shown."""
 
@@ -49,8 +51,9 @@ def report(
     names = runs[0].status.id if len(runs) == 1 else f"{len(runs)} jobs"
     place = f"{cluster.stack} in {cluster.region}, Neuron SDK {cluster.neuron_release}, {cluster.framework}; made {moment(now)}"
     body = element(
-        "body", element("h1", f"Training report: {names}"), element("p", place, class_="note"),
-        element("p", problem, class_="failed bad", role="alert") if problem else None, *_overview(runs), *_curves(runs), *_scaling(runs), *_times(runs), *_failures(runs), *_settings(runs),
+        "body", element("h1", f"Training report: {names}"),
+        element("p", element("span", "live", class_="live"), f" made again every {refresh} s") if refresh else None, element("p", place, class_="note"),
+        element("p", problem, class_="failed bad", role="alert") if problem else None, *_figures(runs), *_curves(runs), *_scaling(runs), *_times(runs), *_failures(runs), *_overview(runs), *_settings(runs),
         element("footer", *(element("p", line, class_="note") for line in _sources(runs, catalog))),
     )  # fmt: skip
     return document(f"Training report: {names}", body, refresh, sandbox=sandbox)
@@ -67,6 +70,31 @@ def document(title: str, body: Element, refresh: int | None, *, sandbox: bool) -
         element("title", title), element("style", files(__package__).joinpath("style.css").read_text("utf-8")),
     )  # fmt: skip
     return html(element("html", head, body, lang="en"))
+
+
+def figures(run: Run) -> list[tuple[str, str, str]]:
+    """What people look for first: a name, a short value, and what belongs to it."""
+    step = "none" if run.curves.step is None else f"{run.curves.step:,}"
+    last = f"of {run.last_step:,}" if run.last_step else ""
+    first = run.log.first_loss
+    began = f"from {number(first)}" if first is not None else ""
+    loss = run.curves.newest("loss") if "loss" in run.curves else "none"
+    left = "0 s" if run.status.done else duration(run.left)
+    expected = f"{dollars(run.expected_cost)} expected" if run.expected_cost is not None else ""
+    cost = "not known" if run.cost is None else f"{_least(run)}{dollars(run.cost)}"
+    return [("state", run.status.state, ""), ("step", step, last), ("loss", loss, began), ("time left", left, ""), ("cost", cost, expected)]  # fmt: skip
+
+
+def _figures(runs: Sequence[Run]) -> list[Element]:
+    """The figures of a few jobs, large; of many, the table of details has them."""
+    made: list[Element] = []
+    for run in runs if len(runs) <= _LARGE else ():
+        parts = [
+            element("div", element("dt", name), element("dd", value, element("small", f" {more}") if more else None))
+            for name, value, more in figures(run)
+        ]
+        made += [*([element("h2", run.status.id)] if len(runs) > 1 else []), element("dl", *parts, class_="figures")]
+    return made
 
 
 def _overview(runs: Sequence[Run]) -> list[Element]:
@@ -86,7 +114,7 @@ def _overview(runs: Sequence[Run]) -> list[Element]:
         ("node hours", lambda r: "not known" if r.node_hours is None else f"{_least(r)}{r.node_hours:,.2f}"),
         ("cost of its nodes", _cost),
     ]  # fmt: skip
-    return [element("h2", "Overview"), _table(runs, [(name, [value(run) for run in runs]) for name, value in rows])]
+    return [element("h2", "Details"), _table(runs, [(name, [value(run) for run in runs]) for name, value in rows])]
 
 
 def _least(run: Run) -> str:
@@ -281,6 +309,8 @@ def _settings(runs: Sequence[Run]) -> list[Element]:
 def _value(value: object) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value))
+    if isinstance(value, dict):
+        return " ".join(map(str, value))  # variables by their names: a value may be a secret
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
