@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import cache, cached_property
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -59,19 +58,3 @@ def known_errors() -> tuple[KnownError, ...]:
 def explain(line: str) -> KnownError | None:
     """The known error that a line tells of."""
     return next((error for error in known_errors() if error.is_in(line)), None)
-
-
-def explained(lines: Sequence[str], nodes: int) -> list[tuple[KnownError, str]]:
-    """The known errors of the end of a job's log, each with its first line, in the order of the text.
-
-    Args:
-        lines: that are not empty.
-        nodes: of the job.
-    """
-    found: dict[str, tuple[KnownError, str]] = {}
-    for at, line in enumerate(lines):
-        error = explain(line)
-        if error is None or (error.several_nodes and nodes < 2) or (error.at_end and at < len(lines) - 1):
-            continue
-        found.setdefault(error.name, (error, line.strip()))
-    return list(found.values())

@@ -247,7 +247,12 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         tail: int | None = None,
         changed: Callable[[JobStatus], None] | None = None,
     ) -> Iterator[LogChunk]:
-        return logs.read(self, id, stage=stage, node=node, follow=follow, offset=offset, tail=tail, changed=changed)
+        def ask(of: str, begin: int, last: int | None) -> Piece:
+            return self.log_piece(id, of, node, begin, logs.LOG_BYTES, last)
+
+        return logs.read(
+            self, ask, id, stage=stage, node=node, follow=follow, offset=offset, tail=tail, changed=changed
+        )
 
     def node_of_rank(self, id: str, rank: int) -> int:
         """Ranks are in the order of the nodes. Arguments and errors as of `Backend.node_of_rank`."""

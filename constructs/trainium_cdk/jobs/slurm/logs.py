@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
-from trainium_cdk.jobs.backend import Changes, check_log
+from trainium_cdk.jobs.backend import Backend, Changes, check_log
 from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
 from trainium_cdk.jobs.status import JobStatus, LogChunk
-
-if TYPE_CHECKING:
-    from trainium_cdk.jobs.slurm.backend import SlurmBackend
 
 LOG_BYTES = 16 * 1024 * 1024
 """Maximum bytes of a log in one response. Through SSM, large responses come through the stack's bucket."""
@@ -24,8 +21,13 @@ class Piece(NamedTuple):
     size: int
 
 
+Ask = Callable[[str, int, "int | None"], Piece]
+"""Asks for the next piece of a job's log: of a stage, from a byte on, or from so many last lines on."""
+
+
 def read(
-    backend: SlurmBackend,
+    backend: Backend[Any],
+    ask: Ask,
     id: str,
     *,
     stage: str | None,
@@ -38,7 +40,7 @@ def read(
     """See `SlurmBackend.logs`."""
     notify = Changes(changed)
     if not follow:
-        yield from _read(backend, id, stage, node, offset, tail, notify)
+        yield from _read(backend, ask, stage, node, offset, tail, notify)
         return
     status = backend.status(id)
     check_log(status, stage, node)
@@ -46,7 +48,7 @@ def read(
     if tail is not None:
         names = names[names.index(stage or last_begun(status)) :]
     for name in names:
-        yield from _follow(backend, id, name, node, offset if stage else 0, tail, notify)
+        yield from _follow(backend, ask, name, offset if stage else 0, tail, notify)
         tail = None
 
 
@@ -57,8 +59,8 @@ def last_begun(status: JobStatus) -> str:
 
 
 def _read(
-    backend: SlurmBackend,
-    id: str,
+    backend: Backend[Any],
+    ask: Ask,
     stage: str | None,
     node: int | None,
     offset: int,
@@ -68,14 +70,14 @@ def _read(
     """What there is now: a job that writes faster than it is read would never end it."""
     patience = Patience(ONE_QUESTION, sleep=backend.sleep)
 
-    def ask(name: str) -> Piece:
-        return patience.ask(lambda: backend.log_piece(id, name, node, offset, LOG_BYTES, tail))
+    def piece_of(name: str) -> Piece:
+        return patience.ask(lambda: ask(name, offset, tail))
 
-    piece = ask(stage or "train")  # most often it has begun: the answer has the status, too
+    piece = piece_of(stage or "train")  # most often it has begun: the answer has the status, too
     check_log(piece.status, stage, node)
     name = stage or last_begun(piece.status)
     if name != piece.chunk.stage:
-        piece = ask(name)
+        piece = piece_of(name)
     notify(piece.status)
     end = piece.size
     if tail is not None:
@@ -87,22 +89,21 @@ def _read(
         offset += len(data)
         if not data or offset >= end:
             return
-        piece = ask(name)
+        piece = piece_of(name)
 
 
 def _follow(
-    backend: SlurmBackend,
-    id: str,
+    backend: Backend[Any],
+    ask: Ask,
     stage: str,
-    node: int | None,
     offset: int,
     tail: int | None,
     notify: Changes,
 ) -> Iterator[LogChunk]:
-    interval = backend.transport.interval
+    interval = backend.interval
     patience = Patience(FOLLOWING, first=interval, sleep=backend.sleep)
     while True:
-        chunk, status, _ = patience.ask(lambda: backend.log_piece(id, stage, node, offset, LOG_BYTES, tail))  # noqa: B023  called at once
+        chunk, status, _ = patience.ask(lambda: ask(stage, offset, tail))  # noqa: B023  called at once
         active = status.active(stage)
         if active or not chunk.data:  # that it has ended comes after its last lines
             notify(status)
