@@ -255,3 +255,9 @@ def test_a_log_is_waited_for(seconds: float | None, expected: float) -> None:
     assert list(kubernetes.Api.log(api, "p", "train", follow=True, seconds=seconds)) == [b"a"]
     options = {"query": {"container": "train", "follow": "true"}, "raw": True, "timeout": (10.0, expected)}
     assert asked == [("GET", "/Pod/p/log", options)]
+
+
+def test_the_last_line_of_a_node_is_not_glued_to_the_next_node() -> None:
+    parts = [*logs._chunks("train", b"a\nends", 0), *logs._chunks("train", b"b\n", 1)]
+    assert b"".join(part.data for part in parts) == b"0: a\n0: ends\n1: b\n"
+    assert [part.data for part in logs._chunks("train", b"ends", None)] == [b"ends"]

@@ -246,12 +246,10 @@ class _Reader(threading.Thread):
 
 
 def _labelled(text: bytes, label: bytes) -> bytes:
-    """Prefix every line with its label."""
+    """Prefix every line with its label, and end the last one: the next may be of another node."""
     if not label:
         return text
-    whole = text.endswith(b"\n")
-    lines = (text[:-1] if whole else text).split(b"\n")
-    return b"\n".join(label + line for line in lines) + (b"\n" if whole else b"")
+    return b"".join(label + line + b"\n" for line in text.removesuffix(b"\n").split(b"\n"))
 
 
 def _follow(
