@@ -33,6 +33,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "sandbox/README.md",
+    ROOT / "sandbox/STAND-INS.md",
 ]
 TUTORIALS = sorted((ROOT / "docs").glob("tutorial-*.md"))
 LANGUAGES = {"bash", "json", "mermaid", "python", "yaml", "toml", "text"}
