@@ -77,7 +77,7 @@ ENVIRONMENTS = {
 PYTHON = str(BIN / "python")
 EMPTY = "cdk app: an empty stack"
 VALIDATED = "cdk app: an empty stack, validated"
-"""As a new app of the CDK is: it validates its templates, unless CDK_VALIDATION=false. Ours does where it is true."""
+"""As a new app of the CDK is: it validates its templates, unless CDK_VALIDATION=false, and as ours is."""
 OURS = (PYTHON, "app.py")
 TRN = str(BIN / "trn")
 IMPORTS = "python: import boto3, pydantic"
@@ -87,11 +87,11 @@ CASES = (
     Case("python: nothing", (PYTHON, "-c", "pass"), "python: nothing"),
     Case(IMPORTS, (PYTHON, "-c", "import boto3, pydantic"), "python: nothing"),
     Case("trn --help", (TRN, "--help"), IMPORTS),
-    Case("trn kinds", (TRN, "kinds"), IMPORTS, most=0.7),
-    Case("trn submit --dry-run", (TRN, *SUBMIT, "--dry-run", "--cluster", "{cluster}"), IMPORTS, most=1.0),
-    Case("trn submit", (TRN, *SUBMIT), IMPORTS, most=1.5),
-    Case("trn list", (TRN, "list"), IMPORTS, most=1.5),
-    Case("trn status", (TRN, "status", answers.JOB), IMPORTS, most=1.5),
+    Case("trn kinds", (TRN, "kinds"), IMPORTS, most=1.5),
+    Case("trn submit --dry-run", (TRN, *SUBMIT, "--dry-run", "--cluster", "{cluster}"), IMPORTS, most=2.0),
+    Case("trn submit", (TRN, *SUBMIT), IMPORTS, most=3.0),
+    Case("trn list", (TRN, "list"), IMPORTS, most=2.7),
+    Case("trn status", (TRN, "status", answers.JOB), IMPORTS, most=2.7),
     Case("trn validate", (TRN, "validate", "tests/environments/tutorial.yaml"), IMPORTS),
     Case(EMPTY, (PYTHON, "-c", EMPTY_APP), EMPTY),
     Case("cdk app: a naive Slurm stack", (*NAIVE, "slurm", os.devnull), EMPTY),

@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 
 from conformance import cases
-from trainium_cdk.jobs import AnyJob, checkpoints, plan, shell
+from trainium_cdk.jobs import AnyJob, checkpoints, shell
 from trainium_cdk.jobs.models import Template
+from trainium_cdk.jobs.plan import plan
 
 JOB = "efs/trn/jobs/new"
 """The job's directory there."""

@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING
 
 from trainium_cdk import _lazy
 
+_HOMES = {
+    "TrnEksStack": "stacks.eks",
+    "TrnPclusterStack": "stacks.pcluster",
+    "TrnPcsStack": "stacks.pcs",
+}
+
 if TYPE_CHECKING:
     from trainium_cdk.stacks.eks import TrnEksStack as TrnEksStack
     from trainium_cdk.stacks.pcluster import TrnPclusterStack as TrnPclusterStack
     from trainium_cdk.stacks.pcs import TrnPcsStack as TrnPcsStack
+else:
+    __getattr__ = _lazy.attributes(__name__, _HOMES)
 
-__getattr__, __all__ = _lazy.names(__name__)
+__all__ = sorted(_HOMES)
 
 
 def __dir__() -> list[str]:

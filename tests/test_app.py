@@ -296,6 +296,20 @@ def test_nothing_of_another_engine_is_imported(tmp_path: Path) -> None:
     assert [name for name in done.stdout.split() if name.startswith(("aws_cdk", "trainium_cdk.eks", "stacks"))] == []
 
 
+@pytest.mark.parametrize(("variables", "reported"), [({}, True), ({"CDK_VALIDATION": "false"}, False)])
+def test_templates_are_validated_by_default(variables: dict[str, str], reported: bool, tmp_path: Path) -> None:
+    code = """
+import aws_cdk as cdk
+from trainium_cdk import app
+app.build = lambda made: cdk.CfnResource(cdk.Stack(made, "One"), "It", type="AWS::S3::Bucket", properties={"Nope": 1})
+app.run()
+"""
+    env = {**plain_environment(), "PYTHONPATH": f"{ROOT}/constructs", "CDK_OUTDIR": str(tmp_path), **variables}
+    completed([sys.executable, "-c", code], cwd=tmp_path, env=env, check=True)
+    report = tmp_path / "validation-report.json"  # without a validator there is none
+    assert (report.exists() and "Nope" in report.read_text("utf-8")) is reported
+
+
 def test_an_unknown_engine_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(cdk.App(context={"engine": "nomad"}, outdir=str(tmp_path / "cdk.out"))) == 1
     assert capsys.readouterr().err == "unknown engine 'nomad'. Choose one of slurm, eks, pcs\n"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -15,6 +17,7 @@ import pytest
 import trainium_cdk
 from sandbox import LocalAws
 from sandbox.leftovers import beyond
+from tests.support import ROOT, completed
 
 APP = Path(__file__).parent / "apps" / "constructs_alone.py"
 
@@ -26,16 +29,29 @@ def test_every_construct_is_found_in_the_package() -> None:
         trainium_cdk.TrnNothing  # noqa: B018
 
 
-@pytest.mark.parametrize("package", ["", ".catalog", ".jobs", ".jobs.slurm"])
+@pytest.mark.parametrize("package", ["trainium_cdk", "trainium_cdk.jobs", "trainium_cdk.stacks"])
 def test_type_checkers_and_python_find_the_same_names(package: str) -> None:
     """The imports for type checkers in a package, against its table; also once a module that has such a name is imported."""
-    found = import_module(f"trainium_cdk{package}")
+    found = import_module(package)
     tree = ast.parse(Path(str(found.__file__)).read_text("utf-8"))
     [typed] = [node for node in tree.body if isinstance(node, ast.If)]
     imported = [(node.module, node.names[0].name) for node in typed.body if isinstance(node, ast.ImportFrom)]
     assert sorted(name for _, name in imported) == found.__all__
     for module, name in imported:
         assert getattr(found, name) is getattr(import_module(str(module)), name)
+
+
+def test_type_checkers_report_a_name_that_does_not_exist(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from trainium_cdk import TrnBucket, TrnNodeGruop\nfrom trainium_cdk.jobs import conect\nfrom trainium_cdk.stacks import TrnEksStak\n"
+    )
+    packages = ("trainium_cdk", "trainium_cdk.jobs", "trainium_cdk.stacks")  # not the CDK's 200 MB
+    sections = "".join(f"[mypy-{name}]\nfollow_imports = silent\n" for name in packages)
+    (tmp_path / "mypy.ini").write_text(f"[mypy]\nfollow_imports = skip\n{sections}")
+    command = [sys.executable, "-m", "mypy", "--cache-dir", tmp_path, "mine.py"]
+    done = completed(command, cwd=tmp_path, env={**os.environ, "MYPYPATH": str(ROOT / "constructs")})
+    reported = re.findall(r'^mine.py:(\d): error: Module "\S+" has no attribute "(\w+)"', done.stdout, re.MULTILINE)
+    assert reported == [("1", "TrnNodeGruop"), ("2", "conect"), ("3", "TrnEksStak")], done.stdout
 
 
 def test_the_package_alone_does_not_load_the_cdk() -> None:

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from ruamel.yaml import YAML
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import kinds
+from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.outputs import EksCluster, SlurmCluster
 from trainium_cdk.settings.environment import environment_model
 from trainium_cdk.settings.shape import problems_of

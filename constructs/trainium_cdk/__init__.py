@@ -9,6 +9,34 @@ from typing import TYPE_CHECKING
 
 from trainium_cdk import _lazy
 
+_HOMES = {
+    "EfsOptions": "storage",
+    "FileSystemMount": "storage",
+    "LustreOptions": "storage",
+    "S3Link": "storage",
+    "TrnAddons": "eks.addons",
+    "TrnBastionHost": "eks.bastion_host",
+    "TrnBootstrap": "bootstrap",
+    "TrnBucket": "bucket",
+    "TrnEfaSecurityGroup": "efa",
+    "TrnEksCluster": "eks.cluster",
+    "TrnImageBuilder": "eks.images",
+    "TrnNetwork": "network",
+    "TrnNodeGroup": "eks.node_group",
+    "TrnNodeRole": "eks.node_role",
+    "TrnObservability": "observability",
+    "TrnOutputs": "stack_outputs",
+    "TrnPcluster": "pcluster.cluster",
+    "TrnPclusterProvider": "pcluster.provider",
+    "TrnPcsCluster": "pcs.cluster",
+    "TrnPeering": "network",
+    "TrnPlugins": "eks.plugins",
+    "TrnRegistry": "registry",
+    "TrnScaler": "eks.scaling",
+    "TrnStorage": "storage",
+    "TrnSystemNodes": "eks.system_nodes",
+}
+
 if TYPE_CHECKING:
     from trainium_cdk.bootstrap import TrnBootstrap as TrnBootstrap
     from trainium_cdk.bucket import TrnBucket as TrnBucket
@@ -35,10 +63,13 @@ if TYPE_CHECKING:
     from trainium_cdk.storage import LustreOptions as LustreOptions
     from trainium_cdk.storage import S3Link as S3Link
     from trainium_cdk.storage import TrnStorage as TrnStorage
+else:
+    __getattr__ = _lazy.attributes(__name__, _HOMES)
+
+__all__ = sorted(_HOMES)
+
 
 __version__ = "0.1.0"
-
-__getattr__, __all__ = _lazy.names(__name__)
 
 
 def __dir__() -> list[str]:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 from collections.abc import Iterator
-from functools import cache
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from trainium_cdk._compiled import compiled
 from trainium_cdk.errors import TrnError
 
 UNKNOWN_CALLER = frozenset(
@@ -42,21 +38,21 @@ def region(given: str | None = None) -> str | None:
 
 
 def client(service: str, at: str | None = None, **options: Any) -> Any:
-    """A client of a service, with the usual credentials: boto3's, in a process that uses boto3. Otherwise botocore's, which is the same but
-    for what boto3 adds for transfers of files and for objects: that takes a sixth of the time of a short command.
+    """A client of a service, with the usual credentials.
 
     Args:
         at: region; default: as of `region`, else the configuration's.
         options: more of `boto3.client`.
     """
-    with _ONE_AT_A_TIME:  # sessions are not for several threads; clients are
-        if boto3 := sys.modules.get("boto3"):
-            return boto3.client(service, region_name=region(at), **options)
-        session, known = _session()
-        known.add(service)
-        return session.create_client(service, region_name=region(at), **options)
+    import boto3
+
+    make: Any = boto3.client  # its types are of one service each
+    with _ONE_AT_A_TIME:
+        return make(service, region_name=region(at), **options)
 
 
+_ONE_AT_A_TIME = threading.Lock()
+"""boto3's session is not for several threads; its clients are."""
 SANDBOX = "sandbox: no real AWS, no real costs or speeds"
 """What every page and table says that was made there."""
 _ASKED_FOR_JOBS = ("cloudformation", "ssm")
@@ -90,38 +86,6 @@ def of_this_machine(url: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
-
-
-_ONE_AT_A_TIME = threading.Lock()
-_LONG = {"endpoints": ".json", "service-2": ".json.gz"}
-
-
-@cache
-def _session() -> tuple[Any, set[str]]:
-    """A session, and the services that it knows: to find all, botocore lists a thousand folders."""
-    from botocore.loaders import JSONFileLoader
-    from botocore.session import get_session
-
-    class Models(JSONFileLoader):
-        """What takes long to read, the endpoints and the services' models, without documentation and compiled."""
-
-        def load_file(self, file_path: str) -> Any:
-            file = Path(f"{file_path}{_LONG.get(Path(file_path).name, '')}")
-            if not file.suffix or not file.is_file():
-                return super().load_file(file_path)
-            name = "-".join(file.parts[-3:])
-            return compiled(file, name, lambda _: _undocumented(super(Models, self).load_file(file_path)))
-
-    session, known = get_session(), set[str]()
-    loader = session.get_component("data_loader")
-    loader.file_loader, loader.list_available_services = Models(), lambda _kind: known
-    return session, known
-
-
-def _undocumented(model: Any) -> Any:
-    if isinstance(model, dict):
-        return {k: _undocumented(v) for k, v in model.items() if k != "documentation" or not isinstance(v, str)}
-    return [_undocumented(one) for one in model] if isinstance(model, list) else model
 
 
 def code_and_message(error: Exception) -> tuple[str, str]:

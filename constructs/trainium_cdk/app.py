@@ -164,10 +164,9 @@ def run(app: cdk.App | None = None) -> int:
     """Build and synthesise the app. An invalid environment is reported without a traceback. Returns the exit code.
 
     Args:
-        app: with stacks of your own, for example. Default: a new one.
+        app: with stacks of your own, for example. Default: a new one, which validates its templates unless CDK_VALIDATION=false.
     """
-    # Validation takes most of the time of a synth, so it runs only with CDK_VALIDATION=true, and in the tests.
-    app = app or cdk.App(builtin_cloud_formation_validation=os.environ.get("CDK_VALIDATION") == "true")
+    app = app or cdk.App()
     try:
         build(app)
     except TrnError as e:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-import marshal
-import os
 import re
-import sys
 from importlib.resources import files
-from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
-from trainium_cdk import _compiled as compiled_module
 from trainium_cdk.catalog import Catalog, CatalogOverrides, InstanceType
 from trainium_cdk.catalog.facts import Fact
-from trainium_cdk.catalog.files import load, read
+from trainium_cdk.catalog.files import read
 from trainium_cdk.catalog.plain import listed, plain
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.catalog.updates import updates
@@ -51,23 +46,6 @@ def test_its_files_mean_the_same_in_both_versions_of_yaml() -> None:
             assert read(file.name.removesuffix(".yaml")) == plain(
                 YAML(typ="safe", pure=True).load(file.read_text("utf-8"))
             )
-
-
-def test_a_changed_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compiled copy is of one file, size and time of change; a damaged one is replaced."""
-    monkeypatch.setattr(compiled_module, "__file__", str(tmp_path / "_compiled.py"))
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    file = tmp_path / "one.yaml"
-    file.write_text("a: 2026-11-24\n")
-    assert load(file) == load(file) == {"a": "2026-11-24"}
-    [compiled] = (tmp_path / "__pycache__").iterdir()
-    assert marshal.loads(compiled.read_bytes())[1] == {"a": "2026-11-24"}  # noqa: S302  just written
-    for damaged in (b"", b"x", compiled.read_bytes()[:-3]):
-        compiled.write_bytes(damaged)
-        assert load(file) == {"a": "2026-11-24"}
-    file.write_text("a: 2026-11-25\n")
-    os.utime(file, ns=(1, 1))
-    assert load(file) == {"a": "2026-11-25"}
 
 
 def test_every_type_is_in_the_table() -> None:

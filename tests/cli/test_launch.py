@@ -62,7 +62,7 @@ def ended(backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
     """The cluster is that Slurm; other commands than `submit` are only recorded."""
     calls: list[tuple[str, ...]] = []
     real = launch._trn
-    monkeypatch.setattr(import_module("trainium_cdk.jobs.connect"), "connect", lambda *_, **__: backend)
+    monkeypatch.setattr(import_module("trainium_cdk.jobs.connection"), "connect", lambda *_, **__: backend)
     monkeypatch.setattr("trainium_cdk.cli.options.deployed", lambda *_: backend.cluster)
     monkeypatch.setattr(launch, "_trn", lambda *a: real(*a) if a[0] == "submit" else calls.append(a) or 0)
     return calls
@@ -182,7 +182,7 @@ def test_a_cluster_with_jobs_of_another_team_stays(
     team = SimpleNamespace(jobs=of_the_team)
     cluster = SimpleNamespace(jobs=[], of_teams=lambda: {"vision": team})
     calls: list[tuple[str, ...]] = []
-    monkeypatch.setattr(import_module("trainium_cdk.jobs.connect"), "connect", connect)
+    monkeypatch.setattr(import_module("trainium_cdk.jobs.connection"), "connect", connect)
     monkeypatch.setattr("trainium_cdk.cli.options.deployed", lambda *_: cluster)
     monkeypatch.setattr(launch, "_trn", lambda *a: calls.append(a) or 0)
     assert launch._finish("S", Path("env.yaml"), "us-east-1", remove=True) == 0

@@ -15,8 +15,9 @@ from conformance import cases
 from tests.sandbox import on_aws
 from tests.support import ROOT, table
 from trainium_cdk.cli import app, submit
-from trainium_cdk.jobs import Job, plan
+from trainium_cdk.jobs import Job
 from trainium_cdk.jobs.kinds import kinds
+from trainium_cdk.jobs.plan import plan
 
 GIVEN = {"kind", "nodes", "env", "filename", "content", "args", "inside", "tree", "user", "workdir", "requirements"}
 """Fields without an option of their own."""

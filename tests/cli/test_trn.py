@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixt
 from tests.support import TRN, completed, table
 from trainium_cdk.cli.named import user
 from trainium_cdk.cli.options import Target
-from trainium_cdk.jobs import BertLarge, render, sessions
+from trainium_cdk.jobs import BertLarge, sessions
+from trainium_cdk.jobs.slurm.render import render
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
@@ -256,6 +258,21 @@ main()
 """
     done = subprocess.run([sys.executable, "-c", code, "catalog"], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+def test_other_modules_are_as_python_has_them() -> None:
+    """The usual `import importlib.metadata; importlib.metadata.version(...)` works under `trn`, too."""
+    code = """
+import importlib, sys
+from trainium_cdk.cli import app
+from trainium_cdk.cli.__main__ import main
+app.main = lambda: None
+main()
+import importlib.metadata
+print(importlib.metadata.version("typer"))
+"""
+    done = completed([sys.executable, "-c", code], check=True)
+    assert done.stdout.strip() == version("typer")
 
 
 FORWARDS = """

@@ -14,7 +14,9 @@ from conformance.launched import Cluster, launched
 from trainium_cdk import outputs, settings
 from trainium_cdk.catalog import Catalog, Stack, evaluate
 from trainium_cdk.catalog.models import numbers
-from trainium_cdk.jobs import AnyJob, JobError, kinds, plan
+from trainium_cdk.jobs import AnyJob, JobError
+from trainium_cdk.jobs.kinds import kinds
+from trainium_cdk.jobs.plan import plan
 
 ROOT = Path(__file__).parents[2]
 TRN3 = "tests/environments/trn3-catalog.yaml"

@@ -16,7 +16,8 @@ from conformance import cases
 from conformance.confined import confined
 from conformance.launched import Launched, launched, rendered
 from tests.support import ROOT, completed, golden
-from trainium_cdk.jobs import BertLarge, JobError, Script, TorchTitan, kinds
+from trainium_cdk.jobs import BertLarge, JobError, Script, TorchTitan
+from trainium_cdk.jobs.kinds import kinds
 
 GOLDEN = Path(__file__).parent / "golden"
 CHECKPOINT = "/efs/trn/jobs/bert-large-t/output/ckpt_10.pt"

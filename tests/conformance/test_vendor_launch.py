@@ -9,7 +9,7 @@ import pytest
 from conformance import cases, compare, surface
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.sources import sources
-from trainium_cdk.jobs import kinds
+from trainium_cdk.jobs.kinds import kinds
 
 JOBS = {name: job for name, job in {**cases.JOBS, **cases.MORE}.items() if f"launch of {name}" in compare.RECORDED}
 WITHOUT = {"finetune", "nccom", "script"}

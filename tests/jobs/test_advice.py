@@ -16,7 +16,8 @@ from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk import checks, engines, settings
 from trainium_cdk.cli.described import described_cluster
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import Script, advice, plan
+from trainium_cdk.jobs import Script, advice
+from trainium_cdk.jobs.plan import plan
 from trainium_cdk.outputs import Cluster
 from trainium_cdk.problems import errors
 

@@ -19,8 +19,9 @@ import urllib3
 from sandbox.head_node import torch_python
 from tests.jobs.conftest import make_cluster
 from tests.support import completed, need
-from trainium_cdk.jobs import BertLarge, Gpt, JobError, corrections, render
+from trainium_cdk.jobs import BertLarge, Gpt, JobError, corrections
 from trainium_cdk.jobs.corrections import limit_metadata
+from trainium_cdk.jobs.slurm.render import render
 
 ARGUMENTS = """
 import inspect, json, sys

@@ -26,8 +26,9 @@ from tests.jobs.vendor import REPOSITORIES, Site
 from tests.support import completed
 from trainium_cdk.cli import app
 from trainium_cdk.cli.submit import make
-from trainium_cdk.jobs import JobError, Script, SlurmBackend, plan, prepared, workdir
+from trainium_cdk.jobs import JobError, Script, SlurmBackend, prepared, workdir
 from trainium_cdk.jobs.own_packages import offer
+from trainium_cdk.jobs.plan import plan
 from trainium_cdk.outputs import ClusterOutputs, EksCluster
 
 ENGINES = ["slurm", "eks"]

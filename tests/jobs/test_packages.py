@@ -11,7 +11,8 @@ import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.kubernetes import conftest as eks
-from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, JobError, packages, plan
+from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, JobError, packages
+from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.shell import environment
 from trainium_cdk.outputs import ClusterOutputs
 

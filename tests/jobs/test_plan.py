@@ -10,16 +10,8 @@ from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.constants import ULTRASERVER
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import (
-    AnyJob,
-    BertLarge,
-    Finetune,
-    Gpt,
-    Script,
-    TorchTitan,
-    launch_environment,
-    plan,
-)
+from trainium_cdk.jobs import AnyJob, BertLarge, Finetune, Gpt, Script, TorchTitan, launch_environment
+from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.price import hour_usd
 
 WIDE = make_cluster(fleet(nodes=128))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.jobs.conftest import fleet, make_cluster
 from tests.support import SHELLCHECK, completed, golden, swept
-from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Nccom, Script, render
+from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Nccom, Script
+from trainium_cdk.jobs.slurm.render import render
 
 GOLDEN = Path(__file__).parent / "golden"
 CLUSTER = make_cluster(neuron_release="2.28.1")

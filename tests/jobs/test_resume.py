@@ -29,11 +29,11 @@ from trainium_cdk.jobs import (
     Submitted,
     TorchTitan,
     checkpoints,
-    plan,
     shell,
 )
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.models import Template
+from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.slurm.render import render
 
 GIVEN: dict[type[Job], dict[str, Any]] = {

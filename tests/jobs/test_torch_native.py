@@ -7,8 +7,9 @@ import pytest
 from tests.jobs.conftest import fleet
 from tests.jobs.conftest import make_cluster as slurm
 from tests.jobs.kubernetes.conftest import make_cluster as eks
-from trainium_cdk.jobs import AnyJob, Script, TorchTitan, render
+from trainium_cdk.jobs import AnyJob, Script, TorchTitan
 from trainium_cdk.jobs.kubernetes import render as render_for_kubernetes
+from trainium_cdk.jobs.slurm.render import render
 
 REF = "0123456789abcdef0123456789abcdef01234567"
 LLAMA = {"module": "graph_trainer.llama3", "config": "llama3_8b", "assets": "/efs/llama"}

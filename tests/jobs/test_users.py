@@ -36,7 +36,7 @@ from trainium_cdk.jobs import (
     UnknownJob,
     workdir,
 )
-from trainium_cdk.jobs.connect import connect
+from trainium_cdk.jobs.connection import connect
 from trainium_cdk.jobs.copy import Copy
 from trainium_cdk.jobs.prepared import prepared
 from trainium_cdk.operations.teardown.occupants import lines, occupants

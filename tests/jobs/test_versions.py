@@ -8,7 +8,8 @@ from tests.jobs.conftest import fleet
 from tests.jobs.conftest import make_cluster as slurm
 from tests.jobs.kubernetes.conftest import make_cluster as eks
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import BertLarge, JobError, plan
+from trainium_cdk.jobs import BertLarge, JobError
+from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.versions import notes
 from trainium_cdk.outputs import Cluster
 

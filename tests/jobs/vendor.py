@@ -17,8 +17,9 @@ from sandbox import head_node
 from sandbox.slurm_packages import SYSTEM_PATH
 from tests.support import completed
 from trainium_cdk.catalog.sources import sources
-from trainium_cdk.jobs import Job, render
+from trainium_cdk.jobs import Job
 from trainium_cdk.jobs.kubernetes import render as render_for_kubernetes
+from trainium_cdk.jobs.slurm.render import render
 from trainium_cdk.jobs.submission import Submission
 from trainium_cdk.outputs import ClusterOutputs, SlurmCluster
 

@@ -20,8 +20,9 @@ from tests.jobs.conftest import fleet, make_cluster
 from tests.support import completed, many
 from tests.trust.figures import record
 from trainium_cdk.cli import app
-from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend, render, shell
+from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend, shell
 from trainium_cdk.jobs.kubernetes import scripts
+from trainium_cdk.jobs.slurm.render import render
 from trainium_cdk.jobs.values import MAX_WORD_BYTES
 
 NASTY = [

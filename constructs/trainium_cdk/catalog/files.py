@@ -6,23 +6,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainium_cdk._compiled import compiled
-
 DATA = Path(__file__).with_name("data")
 
 
 @cache
 def read(name: str) -> dict[str, Any]:
     """The content of a file of the catalogue, by its name without `.yaml`; dates are text."""
-    return load(DATA / f"{name}.yaml")
-
-
-def load(file: Path) -> dict[str, Any]:
-    """The content of a YAML file of ours."""
-    return compiled(file, file.stem, _parse)
-
-
-def _parse(file: Path) -> dict[str, Any]:
     import yaml
 
     from trainium_cdk.catalog.plain import plain
@@ -33,7 +22,7 @@ def _parse(file: Path) -> dict[str, Any]:
         from yaml import SafeLoader as CSafeLoader
 
     data = plain(
-        yaml.load(file.read_text("utf-8"), Loader=CSafeLoader)
+        yaml.load((DATA / f"{name}.yaml").read_text("utf-8"), Loader=CSafeLoader)
     )  # ten times as fast as ruamel.yaml, whose line numbers users need
     assert isinstance(data, dict)  # noqa: S101  our own file
     return data

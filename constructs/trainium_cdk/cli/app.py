@@ -15,7 +15,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from pydantic import ValidationError
+from typer.core import TyperCommand, TyperGroup
 
 from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.errors import TrnError
@@ -67,28 +68,6 @@ _COMMANDS = {
 _HIDDEN = frozenset({"token"})
 
 
-def _without_conversion(kind: type[TyperOption | TyperArgument]) -> None:
-    """Typer converts every value with pydantic, also those that are not given or have the right type: that takes a third of the time of a
-    short command."""
-    convert = kind.process_value
-
-    def process_value(self: Any, ctx: Any, value: Any) -> Any:
-        if type(value) is not self.type_descriptor.annotation and (value is not None or self.required):
-            try:
-                return convert(self, ctx, value)
-            except Exception as e:
-                if type(e.__cause__).__name__ == "ValidationError" and hasattr(e, "message"):
-                    e.message = f"{value!r}: {e.message}"  # pydantic's message of a wrong type has no value
-                raise
-        return self.callback(ctx, self, value) if self.callback else value
-
-    kind.process_value = process_value  # type: ignore[method-assign]
-
-
-_without_conversion(TyperOption)
-_without_conversion(TyperArgument)
-
-
 class _OfScript(TyperCommand):
     """A command whose argument may be a script; its error for an unknown option says where options of the script go."""
 
@@ -126,7 +105,9 @@ class _Commands(TyperGroup):
         except typer.BadParameter as e:
             if type(e).__name__ == "MissingParameter":
                 raise
-            raise TrnError(e.format_message()) from None
+            # Typer's message of a wrong type is pydantic's, which has no value
+            value = f"{e.__cause__.errors()[0]['input']!r}: " if isinstance(e.__cause__, ValidationError) else ""
+            raise TrnError(f"{value}{e.format_message()}") from None
 
     def _load(self, name: str, place: str) -> Any:
         module, _, attribute = place.partition(":")

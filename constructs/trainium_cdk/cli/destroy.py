@@ -114,7 +114,7 @@ def confirm(stack: str, busy: Busy) -> None:
 
 def _busy(owner: Owner, region: str | None, fate: Fate, me: str) -> Busy:
     """If the cluster cannot be reached, it can still be deleted: its jobs end with it. The cluster may be none of the stack's own parts."""
-    from trainium_cdk.jobs.connect import connect
+    from trainium_cdk.jobs.connection import connect
 
     try:
         jobs = connect(owner.stack, region, say=say)
@@ -137,7 +137,7 @@ def used(backend: Backend[Any], me: str, *, waits: bool = False, unlisted: str =
     Raises:
         TransportError: the cluster cannot be reached.
     """
-    from trainium_cdk.jobs.connect import connect
+    from trainium_cdk.jobs.connection import connect
     from trainium_cdk.operations.teardown.occupants import occupants
 
     busy = Busy(backend, occupants(backend, me, waits=waits))

@@ -304,7 +304,7 @@ def deployed(on: Target, engine: str | None = None) -> Cluster:
 
 
 def backend(on: Target) -> Backend[Submission]:
-    from trainium_cdk.jobs.connect import connect
+    from trainium_cdk.jobs.connection import connect
 
     return connect(local=on.local, cluster=deployed(on), say=say)
 
@@ -315,7 +315,7 @@ def kubernetes(on: Target) -> KubernetesBackend:
     Raises:
         TrnError: it runs something else.
     """
-    from trainium_cdk.jobs.connect import connect
+    from trainium_cdk.jobs.connection import connect
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
     return only(KubernetesBackend, connect(cluster=deployed(on, EKS.name), say=say), EKS.title, EKS_STACK)

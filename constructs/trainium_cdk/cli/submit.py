@@ -204,7 +204,7 @@ def submit(
 ) -> None:
     """See `listed`. `fields` are the options of the kinds; None if not given."""
     from trainium_cdk.jobs import new_token
-    from trainium_cdk.jobs.connect import connect
+    from trainium_cdk.jobs.connection import connect
     from trainium_cdk.jobs.own_packages import offer
 
     given = {name: value for name, value in fields.items() if value is not None}

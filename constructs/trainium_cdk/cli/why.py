@@ -111,7 +111,7 @@ def _in_cluster(stack: str, region: str | None) -> list[Any]:
     """What Kubernetes records, where the stack is a cluster of it that can be reached."""
     from trainium_cdk import outputs
     from trainium_cdk.errors import OutputsError, TrnError
-    from trainium_cdk.jobs.connect import connect
+    from trainium_cdk.jobs.connection import connect
 
     try:
         cluster = outputs.read(stack, region)

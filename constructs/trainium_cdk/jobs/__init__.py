@@ -15,6 +15,47 @@ from typing import TYPE_CHECKING
 
 from trainium_cdk import _lazy
 
+_HOMES = {
+    "AnyJob": "jobs.models",
+    "Backend": "jobs.backend",
+    "Batch": "jobs.plan",
+    "BertLarge": "jobs.kinds.bert_large",
+    "Finetune": "jobs.kinds.finetune",
+    "Gpt": "jobs.kinds.gpt_67b",
+    "Job": "jobs.models",
+    "JobError": "errors",
+    "JobLog": "jobs.readers.log",
+    "JobStatus": "jobs.status",
+    "LocalTransport": "jobs.slurm",
+    "LogChunk": "jobs.status",
+    "Nccom": "jobs.kinds.nccom",
+    "Plan": "jobs.plan",
+    "Result": "jobs.slurm",
+    "Script": "jobs.kinds.script",
+    "SlurmBackend": "jobs.slurm",
+    "SomeRefused": "errors",
+    "SsmTransport": "jobs.slurm",
+    "Stage": "jobs.status",
+    "Submission": "jobs.submission",
+    "SubmitError": "errors",
+    "Submitted": "jobs.status",
+    "TorchTitan": "jobs.kinds.torchtitan",
+    "Transport": "jobs.slurm",
+    "TransportError": "errors",
+    "TrnError": "errors",
+    "Tunnel": "jobs.forward",
+    "UnknownJob": "errors",
+    "Upstream": "jobs.models",
+    "connect": "jobs.connection",
+    "is_head_node": "jobs.slurm",
+    "job_id": "jobs.submission",
+    "job_log": "jobs.metrics",
+    "launch_environment": "jobs.environment",
+    "new_token": "jobs.submission",
+    "parse_line": "jobs.metrics",
+    "read_log": "jobs.metrics",
+}
+
 if TYPE_CHECKING:
     from trainium_cdk.errors import JobError as JobError
     from trainium_cdk.errors import SomeRefused as SomeRefused
@@ -23,10 +64,9 @@ if TYPE_CHECKING:
     from trainium_cdk.errors import TrnError as TrnError
     from trainium_cdk.errors import UnknownJob as UnknownJob
     from trainium_cdk.jobs.backend import Backend as Backend
-    from trainium_cdk.jobs.connect import connect as connect
+    from trainium_cdk.jobs.connection import connect as connect
     from trainium_cdk.jobs.environment import launch_environment as launch_environment
     from trainium_cdk.jobs.forward import Tunnel as Tunnel
-    from trainium_cdk.jobs.kinds import kinds as kinds
     from trainium_cdk.jobs.kinds.bert_large import BertLarge as BertLarge
     from trainium_cdk.jobs.kinds.finetune import Finetune as Finetune
     from trainium_cdk.jobs.kinds.gpt_67b import Gpt as Gpt
@@ -41,7 +81,6 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.models import Upstream as Upstream
     from trainium_cdk.jobs.plan import Batch as Batch
     from trainium_cdk.jobs.plan import Plan as Plan
-    from trainium_cdk.jobs.plan import plan as plan
     from trainium_cdk.jobs.readers.log import JobLog as JobLog
     from trainium_cdk.jobs.slurm import LocalTransport as LocalTransport
     from trainium_cdk.jobs.slurm import Result as Result
@@ -49,7 +88,6 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.slurm import SsmTransport as SsmTransport
     from trainium_cdk.jobs.slurm import Transport as Transport
     from trainium_cdk.jobs.slurm import is_head_node as is_head_node
-    from trainium_cdk.jobs.slurm import render as render
     from trainium_cdk.jobs.status import JobStatus as JobStatus
     from trainium_cdk.jobs.status import LogChunk as LogChunk
     from trainium_cdk.jobs.status import Stage as Stage
@@ -57,5 +95,7 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.submission import Submission as Submission
     from trainium_cdk.jobs.submission import job_id as job_id
     from trainium_cdk.jobs.submission import new_token as new_token
+else:
+    __getattr__ = _lazy.attributes(__name__, _HOMES)
 
-__getattr__, __all__ = _lazy.names(__name__)
+__all__ = sorted(_HOMES)

@@ -13,7 +13,7 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.plain import counted, listed
 from trainium_cdk.errors import ApiError, OutputsError, TrnError
 from trainium_cdk.jobs.backend import Backend
-from trainium_cdk.jobs.connect import connect
+from trainium_cdk.jobs.connection import connect
 from trainium_cdk.jobs.report.cost import price
 from trainium_cdk.jobs.report.run import Run
 from trainium_cdk.jobs.status import ACTIVE, Foreign, JobStatus, Node, Whole

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs import quote, shell
-from trainium_cdk.jobs.connect import connect
+from trainium_cdk.jobs.connection import connect
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.backend import Backend

@@ -16,19 +16,9 @@ from typing import ClassVar
 from trainium_cdk.catalog import Catalog, Need, Stack
 from trainium_cdk.engines import Engine
 from trainium_cdk.errors import JobError, UnknownJob
-from trainium_cdk.jobs import (
-    AnyJob,
-    Backend,
-    JobStatus,
-    LogChunk,
-    Submission,
-    Submitted,
-    Tunnel,
-    job_id,
-    new_token,
-    plan,
-)
+from trainium_cdk.jobs import AnyJob, Backend, JobStatus, LogChunk, Submission, Submitted, Tunnel, job_id, new_token
 from trainium_cdk.jobs import Stage as JobStage
+from trainium_cdk.jobs.plan import plan
 from trainium_cdk.outputs import ClusterOutputs, Exports, Fleet
 from trainium_cdk.outputs.contract import COMMON_KEYS, Keys, export
 from trainium_cdk.settings import Environment, NodeGroup

@@ -11,7 +11,8 @@ import yaml
 
 from tests.jobs.conftest import described, fleet, make_cluster
 from tests.support import SHELLCHECK, completed
-from trainium_cdk.jobs import Finetune, Job, JobError, Script, TorchTitan, render
+from trainium_cdk.jobs import Finetune, Job, JobError, Script, TorchTitan
+from trainium_cdk.jobs.slurm.render import render
 from trainium_cdk.outputs import SlurmCluster
 
 REF = "0123456789abcdef0123456789abcdef01234567"

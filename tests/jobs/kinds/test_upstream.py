@@ -9,8 +9,8 @@ import pytest
 
 from conformance import cases, surfaces
 from sandbox.training.fakes import bert
-from trainium_cdk.jobs import BertLarge, kinds
-from trainium_cdk.jobs.kinds import bert_large
+from trainium_cdk.jobs import BertLarge
+from trainium_cdk.jobs.kinds import bert_large, kinds
 
 ROOT = Path(__file__).parents[3]
 RECORDED = surfaces.load()

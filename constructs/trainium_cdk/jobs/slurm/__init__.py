@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from trainium_cdk import _lazy
-
-if TYPE_CHECKING:
-    from trainium_cdk.jobs.slurm.backend import SlurmBackend as SlurmBackend
-    from trainium_cdk.jobs.slurm.connect import connect as connect
-    from trainium_cdk.jobs.slurm.render import SlurmSubmission as SlurmSubmission
-    from trainium_cdk.jobs.slurm.render import render as render
-    from trainium_cdk.jobs.slurm.ssm import SsmTransport as SsmTransport
-    from trainium_cdk.jobs.slurm.transport import LocalTransport as LocalTransport
-    from trainium_cdk.jobs.slurm.transport import Result as Result
-    from trainium_cdk.jobs.slurm.transport import Transport as Transport
-    from trainium_cdk.jobs.slurm.transport import is_head_node as is_head_node
-
-__getattr__, __all__ = _lazy.names(__name__)
+from trainium_cdk.jobs.slurm.backend import SlurmBackend as SlurmBackend
+from trainium_cdk.jobs.slurm.connect import connect as connect
+from trainium_cdk.jobs.slurm.render import SlurmSubmission as SlurmSubmission
+from trainium_cdk.jobs.slurm.render import render as render
+from trainium_cdk.jobs.slurm.ssm import SsmTransport as SsmTransport
+from trainium_cdk.jobs.slurm.transport import LocalTransport as LocalTransport
+from trainium_cdk.jobs.slurm.transport import Result as Result
+from trainium_cdk.jobs.slurm.transport import Transport as Transport
+from trainium_cdk.jobs.slurm.transport import is_head_node as is_head_node

@@ -51,7 +51,7 @@ def assemble(stack: str, environment: Path | None = None, app: Path | None = Non
         done = subprocess.run(
             [str(command().absolute()), "synth", "-e", stack, *context, "--quiet", "--no-notices", "--output", folder],
             cwd=app, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-            env={**os.environ, "CI": "true", "NO_COLOR": "1", "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1"},
+            env={**os.environ, "CDK_VALIDATION": "false", "CI": "true", "NO_COLOR": "1", "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1"},
         )  # fmt: skip
         if done.returncode:
             raise UpdateError(_reason((done.stderr or done.stdout).strip(), stack, app))
