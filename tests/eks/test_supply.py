@@ -265,7 +265,7 @@ def test_devices_in_every_form_that_the_api_server_returns(quantity: str, device
 
 
 def test_50_groups_500_nodes_and_all_their_jobs() -> None:
-    """The decision alone; with the API server: docs/design.md."""
+    """The decision alone."""
     groups = [replace(group(*nodes(10, 10 * i, **BUSY)), name=f"g{i}", maximum=20) for i in range(50)]
     asked = [replace(request(f"r{i}", 4), groups=(f"g{i % 50}",)) for i in range(100)]
     began = time.process_time()
