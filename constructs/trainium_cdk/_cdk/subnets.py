@@ -10,7 +10,6 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct, IConstruct, IDependable
 
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
-from trainium_cdk._cdk.once import routes, subnet_id
 from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.settings.base import LIST_TOKEN
 from trainium_cdk.settings.slurm import SlurmQueue
@@ -66,7 +65,7 @@ def selected(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> list[ec2.I
 
 def routes_of(subnets: Sequence[ec2.ISubnet]) -> list[IDependable]:
     """What must exist before resources in the subnets reach the internet or AWS's endpoints."""
-    return [routes(subnet) for subnet in subnets]
+    return [subnet.internet_connectivity_established for subnet in subnets]
 
 
 def keep(construct: IConstruct) -> None:
@@ -83,7 +82,7 @@ def offering_subnet(scope: Construct, id: str, *, subnets: Sequence[ec2.ISubnet]
     accounts, so a template cannot determine which of them offers a type. The choice is kept in later deployments.
     """
     if len(subnets) == 1:
-        return subnet_id(subnets[0])
+        return subnets[0].subnet_id
     chosen = custom_resource(
         scope,
         id,

@@ -16,7 +16,6 @@ from constructs import Construct, IDependable
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.interfaces import Layout
 from trainium_cdk._cdk.launch_templates import training_template
-from trainium_cdk._cdk.once import gibibytes, group_id, role_arn, to_gibibytes
 from trainium_cdk._cdk.rules import refuse_tokens
 from trainium_cdk._cdk.subnets import offering_subnet, routes_of, selected
 from trainium_cdk._cdk.types import AnyRole
@@ -198,18 +197,18 @@ class TrnNodeGroup(Construct):
                     "lnc": lnc,
                     "user_data": startup_script,
                     "custom_ami": image_id,
-                    "root_volume_gib": to_gibibytes(root_volume_size) if root_volume_size else None,
+                    "root_volume_gib": root_volume_size.to_gibibytes() if root_volume_size else None,
                 },
             )
         self.role = node_role or TrnNodeRole(self, "Role").role
         if storage:
             grant_root_access(self, storage, self.role)
-        groups = [view.security_group_id, *(group_id(group) for group in security_groups)]
+        groups = [view.security_group_id, *(group.security_group_id for group in security_groups)]
         if storage:
-            groups.append(group_id(storage.client_security_group))
+            groups.append(storage.client_security_group.security_group_id)
         if has_efa:
             efa_security_group = efa_security_group or TrnEfaSecurityGroup(self, "Efa", vpc=view.vpc).security_group
-            groups.append(group_id(efa_security_group))
+            groups.append(efa_security_group.security_group_id)
         self.efa_security_group = efa_security_group if has_efa else None
         """The security group of EFA traffic; None without EFA."""
         data = user_data(
@@ -227,7 +226,7 @@ class TrnNodeGroup(Construct):
             kind=kind,
             layout=efa_layout if has_efa else None,
             security_group_ids=groups,
-            root_gib=to_gibibytes(root_volume_size or gibibytes(500)),
+            root_gib=(root_volume_size or Size.gibibytes(500)).to_gibibytes(),
             name=f"{view.name}-{name}",
             rules=rules,
             user_data=data,
@@ -250,7 +249,7 @@ class TrnNodeGroup(Construct):
             template=template,
             labels=labels,
             cluster_name=view.name,
-            node_role=role_arn(self.role),
+            node_role=self.role.role_arn,
             subnets=[subnet],
             ami_type=None if own_image else catalog.eks.ami_type,
             version=None if own_image else version,
@@ -312,7 +311,7 @@ class TrnNodeGroup(Construct):
             placement_group=settings.existing_group or _ON_OFF[settings.placement_group],
             node_role=role.role,
             storage=storage,
-            root_volume_size=gibibytes(settings.root_volume_gib),
+            root_volume_size=Size.gibibytes(settings.root_volume_gib),
             local_storage=settings.local_storage,
             lnc=settings.lnc,
             neuron_driver=None if settings.custom_ami else environment.node_driver,
