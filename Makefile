@@ -62,26 +62,21 @@ conformance: setup kubernetes slurm  ## the job kinds against the vendors' own p
 	@touch $@
 
 mutation: setup .venvs/mutation/.done  ## small faults in the code, one at a time: which of them the tests find; ROOM=catalog, default all: hours
-	$(BIN)/python -m mutation $(ROOM) && $(BIN)/python -m tests.trust.report --render
+	$(BIN)/python -m mutation $(ROOM)
 
 audit: setup .venvs/audit/.done  ## every security scanner over every template, script and job: one table
 	@$(BIN)/python -m audit
 
-# Hypothesis' tests in one process: with several, its counts are not in the report.
 TRUST := tests/trust tests/checks tests/settings tests/operations/updates tests/operations/teardown tests/stacks/test_deploy.py tests/stacks/test_deploy_eks.py \
   tests/test_outputs.py tests/jobs/test_bad_submissions.py tests/jobs/test_metrics.py tests/jobs/test_snapshot.py tests/jobs/test_ssm.py \
   tests/cli/test_credentials.py tests/jobs/kubernetes/test_bad_submissions.py tests/jobs/kubernetes/test_faults.py tests/jobs/kubernetes/test_training.py \
   tests/jobs/test_build_context.py tests/jobs/test_unpack.py tests/cli/test_terminal.py tests/audit/test_permissions.py
 
-trust: setup kubernetes slurm .venvs/audit/.done .venvs/types/.done  ## the figures of docs/trust.md, measured again: about 40 minutes
-	@rm -rf .cache/figures && mkdir -p .cache/figures
-	$(BIN)/python -m audit --figures .cache/figures/audit.json
-	CI=true FAULTS=all EXAMPLES=many $(BIN)/python -m pytest -m '' tests/faults --junitxml=.cache/figures/faults.xml
-	CI=true EXAMPLES=many $(BIN)/python -m pytest -m hypothesis $(TRUST) --junitxml=.cache/figures/random.xml
-	CI=true EXAMPLES=many $(BIN)/python -m pytest -m 'not hypothesis' -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(TRUST) \
-	  --ignore=tests/trust/test_report.py --junitxml=.cache/figures/trust.xml
+trust: setup kubernetes slurm .venvs/audit/.done .venvs/types/.done  ## every long test: faults, crashes, bad networks, random input: about 40 minutes
+	$(BIN)/python -m audit
+	CI=true FAULTS=all EXAMPLES=many $(BIN)/python -m pytest -m '' tests/faults
+	CI=true EXAMPLES=many $(BIN)/python -m pytest -m '' -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(TRUST)
 	CI=true $(BIN)/python -m pytest -m sweep -n $(WORKERS) --dist loadscope --no-loadscope-reorder tests $(TRUST:%=--ignore=%) --ignore=tests/faults
-	$(BIN)/python -m tests.trust.report
 
 lint: setup  ## style and types, without the tests
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -41,8 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         table.show(names, what, result, stale, impossible, seconds=time.monotonic() - began)
         if options.json:
             options.json.write_text(json.dumps([vars(f) for f in result.open], indent=1), "utf-8")
-        if options.figures:
-            options.figures.write_text(json.dumps(table.figures(names, what, result), indent=1), "utf-8")
     return 1 if result.open or stale else 0
 
 
@@ -63,7 +61,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--environment", action="append", choices=list(subjects.ENVIRONMENTS), default=[], help="only this environment")
     add("--template", action="append", type=Path, help="your own template; acknowledgements do not apply")
     add("--json", type=Path, help="write the open findings to this file")
-    add("--figures", type=Path, help="write the numbers of scanned resources and findings to this file, as JSON")
     return parser.parse_args(arguments)
 
 

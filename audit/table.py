@@ -52,7 +52,7 @@ def show(
 
 
 def figures(names: Sequence[str], what: Subjects, result: Sorted) -> dict[str, Any]:
-    """The numbers of an audit, for docs/trust.md."""
+    """The numbers of an audit."""
     opened, known = Counter(f.scanner for f in result.open), Counter(f.scanner for f, _ in result.acknowledged)
     raw = Counter((f.subject, f.scanner) for f in (*result.open, *(f for f, _ in result.acknowledged)))
     sizes = _sizes(what)

@@ -20,9 +20,9 @@ from mutation.rooms import ROOMS, ROOT, SAMPLE, SEED, mirrored, modules, real
 from mutation.trial import Copy, Tests, preload
 
 PYTHON = ROOT / ".venvs/mutation/bin/python"
-FIGURES = ROOT / "docs/figures/mutation.json"
 RECORDED = ROOT / "mutation/recorded.yaml"
 RESULTS = ROOT / ".cache/mutation"
+FIGURES = RESULTS / "figures.json"
 EQUIVALENT = ROOT / "mutation/equivalent.yaml"
 WITH_SERVERS = 30
 """Most tests with servers that a fault meets, those that call the fewest functions first: of what all call, there are hundreds."""

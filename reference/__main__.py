@@ -44,7 +44,7 @@ def linked(text: str, source: Path) -> str:
 def write(folder: Path) -> None:
     """Write the site's sources into a folder, which is emptied first."""
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("*.md", "figures"))
+    shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("*.md"))
     pages = {file.name: file for file in (ROOT / "docs").glob("*.md")}
     pages |= {name: ROOT / source for source, name in ROOT_PAGES.items()}
     for name, source in pages.items():
