@@ -23,7 +23,6 @@ from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
 from tests.faults.changes import EKS, NEVER_DELETED, ONLY_EKS, ONLY_PCS, PCS, SLURM, Edits, edit
 from tests.faults.driver import Driver, Template, assemble, publish
-from tests.trust.figures import record
 from trainium_cdk import settings
 
 ALL = os.environ.get("FAULTS") == "all"
@@ -37,8 +36,6 @@ SHORT = {
     "Custom::PclusterCluster",
 }
 """What `make test` tries; `make trust` tries every type."""
-TRIED: dict[str, dict[str, dict[str, int]]] = {}
-"""Stack -> phase -> how often it was tried, how often survived, and how many things were left in all."""
 
 
 @dataclass
@@ -71,12 +68,6 @@ def without(template: Template, kinds: set[str]) -> Template:
         waits = resource.get("DependsOn", [])
         resource["DependsOn"] = [key for key in ([waits] if isinstance(waits, str) else waits) if key not in dropped]
     return {"Parameters": template.get("Parameters", {}), "Resources": kept}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def figures() -> Iterator[None]:
-    yield
-    record("faults", all_types_in_both_stacks=ALL, stacks=TRIED)
 
 
 @pytest.fixture(scope="module")
@@ -154,16 +145,8 @@ def driver(local_aws: LocalAws) -> Iterator[Driver]:
     made.clear()
 
 
-def count(stack: Stack, phase: str, *, tried: int = 0, survived: int = 0, left: int = 0) -> None:
-    found = TRIED.setdefault(stack.name, {}).setdefault(phase, {"tried": 0, "survived": 0, "left": 0})
-    for key, number in (("tried", tried), ("survived", survived), ("left", left)):
-        found[key] += number
-
-
-def nothing_left(aws: LocalAws, before: dict[str, list[str]], stack: Stack, phase: str) -> None:
-    left = beyond(inventory(aws.client), before)
-    count(stack, phase, left=sum(map(len, left.values())))
-    assert left == {}
+def nothing_left(aws: LocalAws, before: dict[str, list[str]]) -> None:
+    assert beyond(inventory(aws.client), before) == {}
 
 
 def test_every_type_of_each_stack_is_tried(slurm: Stack, eks: Stack, pcs: Stack) -> None:
@@ -181,14 +164,12 @@ def test_a_creation_that_fails_leaves_nothing(
     stack: Stack = request.getfixturevalue(which)
     before = inventory(local_aws.client)
     local_aws.set_faults([{"type": kind, "phase": "create", "reason": REASON}])
-    count(stack, "creation fails", tried=1)
     assert driver.create(stack.template(kind)) == "ROLLBACK_COMPLETE"
     assert REASON in driver.failures()
     left = beyond(inventory(local_aws.client), before)
     assert left == {"CloudFormation stacks": [driver.name]}
     assert driver.delete() == "DELETE_COMPLETE"
-    nothing_left(local_aws, before, stack, "creation fails")
-    count(stack, "creation fails", survived=1)
+    nothing_left(local_aws, before)
 
 
 @pytest.mark.parametrize(("which", "kind"), [*cases(NEVER_DELETED)])
@@ -197,14 +178,12 @@ def test_a_deletion_that_fails_is_finished_by_the_next(
 ) -> None:
     stack: Stack = request.getfixturevalue(which)
     before = inventory(local_aws.client)
-    count(stack, "deletion fails", tried=1)
     assert driver.create(stack.template(kind)) == "CREATE_COMPLETE", driver.failures()
     local_aws.set_faults([{"type": kind, "phase": "delete", "times": 1, "reason": REASON}])
     assert driver.delete() == "DELETE_FAILED"
     assert REASON in driver.failures()
     assert driver.delete() == "DELETE_COMPLETE"
-    nothing_left(local_aws, before, stack, "deletion fails")
-    count(stack, "deletion fails", survived=1)
+    nothing_left(local_aws, before)
 
 
 @pytest.mark.sweep
@@ -223,25 +202,22 @@ def test_an_update_that_fails_changes_nothing(
     made, serving = driver.physical(), state(local_aws, driver)
     wrong = {}
     for kind in kinds:
-        count(stack, "update fails", tried=1)
         local_aws.set_faults(
             [{"type": kind, "phase": p, "reason": f"{REASON} {kind}", "times": 1} for p in ("create", "update")]
         )
         status = driver.update(edited(base, stack.edits, kind))
         local_aws.set_faults([])
         happened = f"{REASON} {kind}" in driver.failures()
-        if (status, happened, driver.physical(), state(local_aws, driver)) == (
+        if (status, happened, driver.physical(), state(local_aws, driver)) != (
             "UPDATE_ROLLBACK_COMPLETE",
             True,
             made,
             serving,
         ):
-            count(stack, "update fails", survived=1)
-        else:
             wrong[kind] = (status, happened, changed(made, driver.physical()), driver.failures()[-300:])
     assert wrong == {}
     assert driver.delete() == "DELETE_COMPLETE"
-    nothing_left(local_aws, before, stack, "update fails")
+    nothing_left(local_aws, before)
 
 
 def edited(base: Template, edits: Edits, kind: str) -> Template:

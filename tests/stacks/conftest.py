@@ -13,7 +13,6 @@ from ruamel.yaml import YAML
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
 from tests.stacks.synthesis import ROOT
-from tests.trust.figures import record
 
 Cdk = Callable[..., tuple[int, str]]
 
@@ -42,5 +41,4 @@ def cdk(local_aws: LocalAws, name: str, tmp_path: Path, request: pytest.FixtureR
     code, output = run("destroy", {}, "--force")
     assert code == 0, output
     left = beyond(inventory(local_aws.client), before)
-    record(f"life-{request.module.ENGINE}-{request.node.name}", left=sum(map(len, left.values())))
     assert left == {}

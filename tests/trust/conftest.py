@@ -14,7 +14,6 @@ from sandbox import LocalAws
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.support import head_node, need_slurm, put_aside
-from tests.trust.figures import record
 from trainium_cdk.jobs import LocalTransport, SlurmBackend, SsmTransport
 from trainium_cdk.outputs import SlurmCluster
 
@@ -33,7 +32,6 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
             row for row in running.run(["squeue", "-h", "-a", "-o", "%T %k"]).stdout.splitlines() if "trn:" in row
         ]
         half = [job for job in jobs.glob("*") if job.name[0] != "." and not (job / "released").exists()]
-    record("left-slurm", jobs=len(queued), half_submissions=len(half))
     assert (queued, half) == ([], [])
 
 
@@ -72,9 +70,7 @@ def head(local_aws: LocalAws, slurm: LocalSlurm) -> Iterator[str]:
         before = put_aside()
         yield head_id
         # an hour later a command would remove them; those of this minute may belong to another test
-        left = [answer for answer in put_aside() - before if older(answer, 20)]
-        record("answers-put-aside", folders=len(left))
-        for answer in left:
+        for answer in (answer for answer in put_aside() - before if older(answer, 20)):
             shutil.rmtree(answer, ignore_errors=True)
     (folder / "node.json").unlink()
     folder.rmdir()

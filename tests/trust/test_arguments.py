@@ -7,7 +7,6 @@ import io
 import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 
 from tests.jobs.conftest import fleet, make_cluster
 from tests.support import completed, many
-from tests.trust.figures import record
 from trainium_cdk.cli import app
 from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend, shell
 from trainium_cdk.jobs.kubernetes import scripts
@@ -61,28 +59,21 @@ def arrived(folder: Path) -> tuple[list[bytes], dict[bytes, bytes]]:
     return argv, {name: value for name, _, value in pairs}
 
 
-SENT: dict[str, Counter[str]] = {}
-"""Transport -> number of values sent, and number of those that arrived changed."""
-
-
-def compare(way: str, folder: Path, args: list[str], env: dict[str, str]) -> None:
+def compare(folder: Path, args: list[str], env: dict[str, str]) -> None:
     """What a job was given against what has arrived, byte by byte."""
     argv, found = arrived(folder)
     assert len(argv) == len(args)
     wrong = [word for word, there in zip(args, argv, strict=True) if there != word.encode()]
     wrong += [name for name, value in env.items() if found.get(name.encode()) != value.encode()]
-    counted = SENT.setdefault(way, Counter())
-    counted.update(values=len(args) + len(env), changed=len(wrong))
-    record(f"arguments-{way}", **counted)
     assert wrong == []
 
 
-def check(backend: SlurmBackend, jobs_dir: Path, args: list[str], env: dict[str, str], way: str = "sbatch") -> None:
+def check(backend: SlurmBackend, jobs_dir: Path, args: list[str], env: dict[str, str]) -> None:
     """Run a job with these arguments and compare bytes."""
     job = backend.submit(Script(filename="says.sh", content=RECORDER, args=tuple(args), env=env))
     ended = backend.wait(job.id, 600)
     assert ended.ok, b"".join(c.data for c in backend.logs(job.id))[-2000:]
-    compare(way, jobs_dir / job.id / "work", args, env)
+    compare(jobs_dir / job.id / "work", args, env)
 
 
 def of_bash() -> list[str]:
@@ -101,12 +92,12 @@ def test_arguments_through_sbatch_and_srun(
     backend: SlurmBackend, jobs_dir: Path, args: list[str], env: dict[str, str]
 ) -> None:
     """Some two hundred of them in each job."""
-    check(backend, jobs_dir, [*NASTY, *args], given_env(env), "sbatch-random")
+    check(backend, jobs_dir, [*NASTY, *args], given_env(env))
 
 
 def test_arguments_through_ssm(over_ssm: Callable[..., SlurmBackend], jobs_dir: Path) -> None:
     env = {f"NASTY_{i}": word for i, word in enumerate(NASTY)}
-    check(over_ssm(), jobs_dir, NASTY, env, "ssm")
+    check(over_ssm(), jobs_dir, NASTY, env)
     assert not Path("/tmp/pwned").exists()
 
 

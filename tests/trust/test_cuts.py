@@ -17,7 +17,6 @@ from sandbox import LocalAws
 from sandbox.slurm import LocalSlurm
 from tests.support import fetched, put_aside
 from tests.trust.conftest import BUCKET
-from tests.trust.figures import record
 from tests.trust.proxy import Cuts
 from trainium_cdk.jobs import Script, SlurmBackend, TransportError
 from trainium_cdk.jobs.slurm import ssm as run_command
@@ -51,13 +50,12 @@ def test_a_log_is_followed_through_a_hundred_cuts(local_aws: LocalAws, over_ssm:
     """Lines of random bytes, while the follower's connection is cut, and the follower itself is interrupted now and then and continues
     where it was."""
     job = over_ssm().submit(Script(filename="talks.sh", content=TALKS), "talks")
-    dice, received, followers = random.Random(7), bytearray(), 0  # noqa: S311  the same each time
+    dice, received = random.Random(7), bytearray()  # noqa: S311  the same each time
     log = jobs_dir / job.id / "logs" / "train.log"
     with Cuts(port(local_aws), share=0.3, most=CUTS + 30, seed=7) as cuts:
         backend = over_ssm(cuts.endpoint)
         done = False
         while not done:
-            followers += 1
             done = True
             try:
                 for chunk in backend.logs(job.id, stage="train", follow=True, offset=len(received)):
@@ -76,8 +74,6 @@ def test_a_log_is_followed_through_a_hundred_cuts(local_aws: LocalAws, over_ssm:
     assert all(seen.get(kind) for kind in Cuts.KINDS), seen
     assert bytes(received) == log.read_bytes()
     assert b"line 20 " in received
-    cut = sum(seen[kind] for kind in Cuts.KINDS)
-    record("follow-cuts", bytes=len(received), cuts=cut, followers=followers, lost=log.stat().st_size - len(received))
 
 
 @pytest.mark.sweep
@@ -85,7 +81,7 @@ def test_submissions_over_a_bad_network_arrive_once(
     local_aws: LocalAws, over_ssm: Make, slurm: LocalSlurm, jobs_dir: Path
 ) -> None:
     """After any error, the client submits again with the same token until it succeeds."""
-    ids, tries = [], 0
+    ids = []
     with Cuts(port(local_aws), share=0.35, most=1000, seed=11) as cuts:
         backend = over_ssm(cuts.endpoint)
         for i in range(12):
@@ -93,13 +89,11 @@ def test_submissions_over_a_bad_network_arrive_once(
                 filename="run.sh", content=b'echo "ran with $SECRET"\n', env={"SECRET": f"key-{i}"}, name="net"
             )
             for _ in range(20):
-                tries += 1
                 try:
                     ids.append(backend.submit(job, f"t{i}").id)
                     break
                 except TransportError as e:
                     assert e.again  # noqa: PT017  any number of them is borne
-        seen = dict(cuts.seen)
     plain = over_ssm()
     assert ids == [f"net-t{i}" for i in range(12)]
     assert all(plain.wait(id, 600).ok for id in ids)
@@ -108,15 +102,6 @@ def test_submissions_over_a_bad_network_arrive_once(
     rows = slurm.run(["squeue", "-h", "-a", "-t", "all", "-o", "%T %k"]).stdout.splitlines()
     rows_of = sorted(r for r in rows if "trn:net-t" in r)
     assert rows_of == sorted(f"COMPLETED trn:{id}" for id in ids)
-    cut = sum(seen[kind] for kind in Cuts.KINDS)
-    record(
-        "submit-cuts",
-        submitted=len(ids),
-        attempts=tries,
-        cuts=cut,
-        duplicated=len(rows_of) - len(ids),
-        lost=ran.count(0),
-    )
 
 
 def test_user_variables_are_not_kept_in_aws(local_aws: LocalAws, over_ssm: Make) -> None:

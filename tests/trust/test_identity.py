@@ -17,7 +17,6 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import CONFIGURATION, with_program
 from tests.support import need_slurm, swept, until
-from tests.trust.figures import record
 from tests.trust.histories import History, World
 from trainium_cdk.jobs import Script, SlurmBackend, SubmitError
 from trainium_cdk.operations.teardown.jobs import end
@@ -295,7 +294,6 @@ def test_leftovers_of_an_interrupted_submission_do_not_run(world: World) -> None
 def test_histories(histories: int, slurm_to_crash: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Of submissions, crashes, new clusters, cancellations and destructions: no action on another's job, none lost or held in
     silence; and no fewer survive than of bare `sbatch` under the same crashes."""
-    began = time.monotonic()
     with ExitStack() as stack:
         worlds = [World(slurm_to_crash, 1)]
         for i in range(2, min(WORLDS, histories // 4) + 1):
@@ -318,13 +316,6 @@ def test_histories(histories: int, slurm_to_crash: LocalSlurm, tmp_path_factory:
     counts = sum((world.counts for world in worlds), Counter[str]())
     acted = [line for world in worlds for line in world.acted]
     silent = [line for world in worlds for line in world.silent]
-    record(
-        "histories", histories=counts["histories"], kills=counts["kills"], renewed=counts["renewed"],
-        cancelled=counts["cancel"], destroyed=counts["destroy"], submitted=counts["submitted"], acted_on_others=len(acted), silent=len(silent),
-        reported_lost=counts["reported LOST"], reported_failed=counts["reported FAILED"], submitted_again=counts["submitted again"],
-        compared=counts["compared"], ran=counts["compared, ran"], ran_without_resubmission=counts["compared, ran without resubmission"],
-        bare_ran=counts["compared, bare ran"], seconds=round(time.monotonic() - began),
-    )  # fmt: skip
     assert (acted, silent) == ([], [])
     assert counts["histories"] == histories
     assert counts["compared"] >= counts["histories"]

@@ -11,7 +11,6 @@ import pytest
 
 from sandbox.slurm import LocalSlurm
 from tests.support import swept, until
-from tests.trust.figures import record
 from trainium_cdk.jobs import BertLarge, Script, SlurmBackend
 
 STEPS, HELD = 45, 20  # training does not begin step 20 before its node is dead
@@ -78,7 +77,6 @@ def test_training_resumes_from_its_checkpoint_when_a_node_dies(
     assert first == list(range(1, HELD))
     assert second == list(range(at + 1, STEPS + 1))
     assert running.nodes == ended.stages[-1].nodes  # where its graphs are
-    record(f"node-death-{dies}", steps=STEPS, died_after_step=first[-1], resumed_at_step=second[0])
 
 
 def test_training_does_not_start_if_compilation_fails(backend: SlurmBackend, jobs_dir: Path, data: str) -> None:
@@ -91,7 +89,6 @@ def test_training_does_not_start_if_compilation_fails(backend: SlurmBackend, job
     assert stages["train"] == ("CANCELLED", "did not run: precompile did not complete")
     assert text(backend, job.id, "train") == ""
     assert not (jobs_dir / job.id / "output" / "results.json").exists()
-    record("failed-precompile", train_ran=False, precompile=" ".join(stages["precompile"]), train=stages["train"][1])
 
 
 def test_a_stopped_job_is_distinguished_from_a_failed_one(

@@ -15,7 +15,6 @@ from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import Seeded, placement_group, reservation, reservation_group
 from tests.checks.live.conftest import Trn, report, session, wrong
 from tests.support import swept
-from tests.trust.figures import record
 from trainium_cdk import settings
 from trainium_cdk.checks.live import Aws, Report, Target, checks_of, examine, policy, price_list, regions
 from trainium_cdk.checks.live.account import IDENTITY
@@ -370,7 +369,6 @@ def test_every_check_queries_the_local_aws(everything: dict[str, str], aws: Loca
     answered |= wrong(report("catalog: {instances: {trn1.32xlarge: {efa_interfaces: 4}}}")).keys()
     known = {c.name for c in EVERY_CHECK}
     assert known <= answered
-    record("preflight", checks=len(known), answered=len(known & answered), actions=len(OPERATIONS))
 
 
 class Recorder:
@@ -469,4 +467,3 @@ def test_the_printed_policy_is_enough_and_each_part_is_needed(
         assert hidden, action
         assert hidden <= needing
         assert [t for t in summary(found) if t[0] not in needing] == [t for t in summary(whole) if t[0] not in needing]
-    record(f"preflight-permissions-{engine}", taken_away=len(actions))

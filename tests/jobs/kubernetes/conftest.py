@@ -15,7 +15,6 @@ from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, available, eks, image, supplier
 from sandbox.kubernetes.api import Object, path_of
 from tests.support import need, until
-from tests.trust.figures import record
 from trainium_cdk import outputs, settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import kueue, manifests, network_policies
@@ -182,7 +181,6 @@ def running(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> It
         )
         keys = {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
         yield Running(kubernetes, make_cluster(cluster_name=NAME), {**local_aws.variables, **keys}, tools)
-        record("left-kubernetes", **left(kubernetes))
         client.delete_cluster(name=NAME)
         iam.delete_access_key(UserName="jobs-editor", AccessKeyId=key["AccessKeyId"])
         iam.delete_user_policy(UserName="jobs-editor", PolicyName="describe")
@@ -201,6 +199,14 @@ def left(kubernetes: LocalKubernetes) -> dict[str, int]:
         "pods": sum(pod["status"].get("phase") in ("Pending", "Running") for pod in found["Pod"]),
         "files": sum("ownerReferences" not in o["metadata"] for o in [*found["Secret"], *found["ConfigMap"]]),
     }
+
+
+@pytest.fixture(scope="module")
+def nothing_left(running: Running) -> Iterator[None]:
+    """The module's tests leave no pod that runs on, and no file or lock that belongs to no job."""
+    before = left(running.kubernetes)
+    yield
+    assert until(lambda: all(number <= before[what] for what, number in left(running.kubernetes).items()), 120)
 
 
 def apply(kubernetes: LocalKubernetes, objects: list[Object]) -> None:

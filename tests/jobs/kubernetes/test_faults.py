@@ -13,11 +13,12 @@ import pytest
 
 from tests.jobs.kubernetes.conftest import Running, script, text
 from tests.support import until
-from tests.trust.figures import record
 from tests.trust.proxy import Scissors
 from tests.trust.test_arguments import NASTY, RECORDER, compare
 from trainium_cdk.jobs import TransportError
 from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend, access
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 CUTS = 100
 
@@ -45,32 +46,26 @@ def test_arguments_arrive_unchanged(backend: KubernetesBackend, running: Running
     env = {f"NASTY_{i}": word for i, word in enumerate(NASTY)}
     job = backend.submit(script(RECORDER, nodes=1, args=tuple(NASTY), env=env), "arguments")
     assert backend.wait(job.id, 600).ok, text(backend.logs(job.id))
-    compare("kubernetes", running.shared / "trn" / "jobs" / job.id / "work", NASTY, env)
+    compare(running.shared / "trn" / "jobs" / job.id / "work", NASTY, env)
 
 
 @pytest.mark.sweep
 def test_submissions_over_a_bad_connection_arrive_once(running: Running, backend: KubernetesBackend) -> None:
-    ids, tries = [], 0
+    ids = []
     with Scissors(api_port(running), seconds=0.3, most=200, seed=3) as scissors, over(running, scissors) as bad:
         for i in range(8):
             job = script(b"echo ran >> ran", nodes=1, name="line", cache=f"line-{i}")
             while True:
-                tries += 1
                 try:
                     ids.append(bad.submit(job, f"t{i}").id)
                     break
                 except TransportError as e:
                     assert e.again  # noqa: PT017  any number of them is borne
-        cut = scissors.cut
     assert ids == [f"line-t{i}" for i in range(8)]
     assert all(backend.wait(id, 600).ok for id in ids)
     work = running.shared / "trn" / "jobs"
     ran = [(work / id / "work" / "ran").read_text().count("ran\n") for id in ids]
     there = sorted(j.id for j in backend.list() if j.id.startswith("line-"))
-    record(
-        "submit-cuts-kubernetes", submitted=len(ids), attempts=tries, cuts=cut,
-        lost=len(set(ids) - set(there)), duplicated=len(there) - len(ids) + sum(n > 1 for n in ran),
-    )  # fmt: skip
     assert set(ran) == {1}
     assert there == ids
 
@@ -87,7 +82,7 @@ def test_a_stopped_submission_is_complete_or_absent(running: Running, backend: K
         held = [s["metadata"]["name"] for s in api.list("Secret") if s["metadata"]["name"] == name]
         return name in [j.id for j in backend.list()], bool(held), bool(guards)
 
-    outcomes, half_done = [], 0
+    outcomes = []
     for number in range(20):
         at, after, count = number // 2, bool(number % 2), [0]
 
@@ -110,7 +105,6 @@ def test_a_stopped_submission_is_complete_or_absent(running: Running, backend: K
         finally:
             api._send = send  # type: ignore[method-assign]
         found = whole(number)
-        half_done += len(set(found)) > 1
         assert len(set(found)) == 1, (number, found)
         outcomes.append(found[0])
         assert backend.submit(job, f"t{number}").existing is found[0]
@@ -119,7 +113,6 @@ def test_a_stopped_submission_is_complete_or_absent(running: Running, backend: K
     assert True in outcomes
     assert False in outcomes
     assert all(backend.wait(f"stop-t{i}", 600).ok for i in range(len(outcomes)))
-    record("stopped-submissions-kubernetes", stopped=len(asked), half_done=half_done, whole=outcomes.count(True))
 
 
 @pytest.mark.sweep
@@ -159,4 +152,3 @@ for i in range(100000):
     assert bytes(received) == log
     numbers = [int(line.split()[1]) for line in received.split(b"\n") if line.startswith(b"line ")]
     assert numbers == list(range(len(numbers)))
-    record("follow-cuts-kubernetes", bytes=len(received), lines=len(numbers), cuts=cut, lost=len(log) - len(received))

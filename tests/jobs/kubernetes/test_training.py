@@ -11,9 +11,10 @@ from sandbox import LocalAws
 from sandbox.datasets import seed_datasets
 from tests.jobs.kubernetes.conftest import Running, text
 from tests.support import until
-from tests.trust.figures import record
 from trainium_cdk.jobs import BertLarge, JobLog, JobStatus, SubmitError, job_log, prepared
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, status
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -103,7 +104,6 @@ def test_a_failed_gang_resumes_from_its_checkpoint(backend: KubernetesBackend, r
     assert last is not None
     assert len(resumed) == 1
     assert 0 < resumed[0] < last.step == 40
-    record("pod-death-kubernetes", steps=40, resumed_from_step=resumed[0], last_step=last.step)
 
 
 @pytest.mark.sweep

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
 from tests.support import TRN, completed
-from tests.trust.figures import record
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli.destroy import Busy, confirm
 from trainium_cdk.errors import JobError, TeardownError, TransportError, TrnError
@@ -85,15 +84,13 @@ class Account:
 
 
 @pytest.fixture
-def account(local_aws: LocalAws, request: pytest.FixtureRequest) -> Iterator[Account]:
+def account(local_aws: LocalAws) -> Iterator[Account]:
     found = Account(local_aws)
     before = found.there()
     yield found
     left = beyond(found.there(), before)
-    balancers = found.balancers()
-    record(f"destroyed-{request.node.name}", left=sum(map(len, left.values())) + len(balancers))
     assert left == {}
-    assert balancers == set()
+    assert found.balancers() == set()
 
 
 def trn(aws: LocalAws, *arguments: str) -> subprocess.CompletedProcess[str]:

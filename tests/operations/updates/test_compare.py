@@ -15,7 +15,6 @@ import yaml
 from tests.stacks import synthesis
 from tests.stacks.synthesis import Stacks
 from tests.support import ROOT, need
-from tests.trust.figures import record
 from trainium_cdk import settings
 from trainium_cdk.catalog.updates import updates
 from trainium_cdk.errors import SpecError
@@ -263,7 +262,6 @@ def test_a_redeploy_is_no_change(spec: Spec) -> None:
         assert compare(old, copy.deepcopy(old), spec) == []
         as_text = json.loads(json.dumps(old), parse_int=str)
         assert compare(old, as_text, spec) == []
-    record("redeploys", templates=len(cases))
 
 
 def held(template: Data, spec: Spec) -> Iterator[tuple[str, Data]]:

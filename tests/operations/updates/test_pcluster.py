@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from sandbox.pcluster_validator import PCLUSTER_PYTHON, PclusterValidator, ValidatorError
 from tests.pcluster.examples import change, ids_for, stringified
 from tests.support import completed, need_pcluster
-from tests.trust.figures import record
 from trainium_cdk import settings
 from trainium_cdk.cluster_configuration.config import Config, render
 from trainium_cdk.operations.updates.pcluster import changes, policy
@@ -103,7 +102,6 @@ def test_every_path_has_parallelclusters_policy() -> None:
     )
     theirs: dict[str, Any] = json.loads(done.stdout)
     assert len(theirs) > 300
-    record("pcluster-policies", paths=len(theirs))
     assert {path: policy(path) for path in theirs} == {path: rule for path, (rule, _) in theirs.items()}
     from trainium_cdk.catalog.updates import updates
 
