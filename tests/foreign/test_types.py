@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import trainium_cdk
+from tests.foreign.test_examples import EXAMPLES as NAMES
 from tests.support import ROOT, need, swept
 from tests.wheels import run
 
@@ -40,7 +41,7 @@ def test_pyright_reports_nothing(installed: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "app",
-    swept([APP, *sorted(EXAMPLES.glob("*.py"))], APP, *(EXAMPLES / f"{name}.py" for name in ("eks_jobs", "imported_cluster", "pcs_cluster"))),
+    swept([APP, *(EXAMPLES / f"{name}.py" for name in NAMES)], APP, *(EXAMPLES / f"{name}.py" for name in ("eks_jobs", "imported_cluster", "pcs_cluster"))),
     ids=lambda app: app.stem,
 )  # fmt: skip
 def test_the_wheel_alone_synthesises_it(app: Path, installed: Path, tmp_path: Path) -> None:

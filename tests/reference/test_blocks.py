@@ -37,7 +37,7 @@ PAGES = [
 ]
 TUTORIALS = sorted((ROOT / "docs").glob("tutorial-*.md"))
 LANGUAGES = {"bash", "json", "mermaid", "python", "yaml", "toml", "text"}
-OF_THE_SHELL = {"source", "export", "eval", "mkdir", "printf", "echo", "tensorboard", "pip", "sudo", "ls"}
+OF_THE_SHELL = {"source", "export", "eval", "mkdir", "printf", "echo", "tensorboard", "pip", "sudo", "ls", "torchx"}
 """Programs that are not ours, or that are there where the page says so."""
 WITHOUT_AWS = ("plan", "cost", "kinds", "validate", "catalog", "schema")
 
@@ -141,7 +141,7 @@ def test_each_command_is_one(block: Block, words: list[str], folder: Path) -> No
         words = words[1:]
     match words:
         case ["trn", *rest]:
-            _trn(rest)
+            _trn(rest[: rest.index(">")] if ">" in rest else rest)
         case ["make", *targets]:
             text = (ROOT / "Makefile").read_text("utf-8")
             assert all(re.search(rf"^{t}:", text, re.MULTILINE) for t in targets if "=" not in t)

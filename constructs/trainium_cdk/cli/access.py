@@ -1,4 +1,4 @@
-"""`trn kubeconfig`, `token`, `torchx`: the cluster for kubectl and other clients."""
+"""`trn kubeconfig`, `token`: the cluster for kubectl and other clients."""
 
 from __future__ import annotations
 
@@ -68,20 +68,3 @@ def token(
     from trainium_cdk.jobs.kubernetes.access import Identity
 
     answer(Identity(name, region, role=role).token().to_exec_credential())
-
-
-@on_cluster(stack=EKS_STACK, local=False)
-def torchx(
-    on: Target,
-    output: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")] = Path("trn_component.py"),
-) -> None:
-    """Write a TorchX component for the cluster.
-
-    TorchX then submits jobs of the scheduler Volcano to it: on EKS, with eks.plugins.volcano: true, and on nodes that run (`trn scale`).
-    """
-    from trainium_cdk.jobs.kubernetes.torchx import component, run_line
-
-    found = kubernetes(on).cluster
-    write_file(output, component(found), 0o644)
-    say(f"{output}: {run_line(found, str(output))}")
-    say("needed first: Volcano in the cluster (eks.plugins.volcano: true), and nodes that run (trn scale)")

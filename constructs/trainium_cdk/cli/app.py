@@ -59,7 +59,6 @@ _COMMANDS = {
     "forward": "inside:forward",
     "tensorboard": "inside:tensorboard",
     "kubeconfig": "access:kubeconfig",
-    "torchx": "access:torchx",
     "image": "images:image",
     "data": "images:data",
     "token": "access:token",

@@ -8,17 +8,24 @@ from typing import Annotated
 import typer
 
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Region, Stack
-from trainium_cdk.cli.output import answer, put, say, table
+from trainium_cdk.cli.output import put, say, table
 
 
 def cluster(stack: Stack = DEFAULT_STACK, region: Region = None, _env: EnvFile = None) -> None:
     """Print what jobs need to know of a deployed stack.
 
-    With `--cluster FILE`, other commands read it from a file, and do not ask for the stack's outputs.
+    With `--cluster FILE`, other commands read it from a file, and do not ask for the stack's outputs. Of EKS it also has, for other
+    clients, what a pod requests and its launch environment (`pods`, by instance type).
     """
     from trainium_cdk import outputs
 
-    answer(outputs.read(stack, region).model_dump_json(indent=2))
+    found = outputs.read(stack, region)
+    known = found.model_dump(mode="json")
+    if found.containers:
+        from trainium_cdk.jobs.kubernetes import clients
+
+        known["pods"] = clients.pods(found)
+    put(known)
 
 
 def validate(

@@ -211,8 +211,8 @@ class Plugins(Settings):
     """Let Neuron's detector replace a node whose devices failed. Only without `node_monitoring`, because both would
     replace it."""
     volcano: bool = False
-    """The scheduler Volcano, with a queue for each node group, for components of TorchX (see `trn torchx`). Jobs of `trn submit` do not
-    need it."""
+    """The scheduler Volcano, with a queue for each node group, for jobs of TorchX (`examples/torchx_component.py`). Jobs of
+    `trn submit` do not need it."""
     autoscaler: bool = True
     """Start nodes, from zero, for the jobs in the queues, and stop idle nodes (see `eks.scaling`). Without it, jobs start on nodes that
     `trn scale` has started."""

@@ -1,4 +1,4 @@
-"""The TorchX component, rendered by the real TorchX in an environment of its own, and run by a real Volcano."""
+"""examples/torchx_component.py, rendered by the real TorchX in an environment of its own, and run by a real Volcano."""
 
 from __future__ import annotations
 
@@ -13,22 +13,38 @@ from sandbox.kubernetes.api import path_of
 from sandbox.paths import HOME as ROOT
 from tests.jobs.kubernetes.conftest import Running, fleet, make_cluster
 from tests.support import completed, need, until
+from trainium_cdk import outputs
+from trainium_cdk.cli.app import app
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, render, status
-from trainium_cdk.jobs.kubernetes.torchx import component, run_line
 from trainium_cdk.outputs import EksCluster
 
-TORCHX = ROOT / ".venvs/torchx/bin/torchx"
+TORCHX, COMPONENT = ROOT / ".venvs/torchx/bin/torchx", ROOT / "examples/torchx_component.py"
 
 
-def torchx(folder: Path, cluster: EksCluster, *arguments: str, good: bool = True) -> Any:
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Writes cluster.json, as `trn cluster` prints it."""
+
+    def written(cluster: EksCluster) -> Path:
+        monkeypatch.setattr(outputs, "read", lambda *_: cluster)
+        app(["cluster", "--stack", cluster.stack], standalone_mode=False)
+        file = tmp_path / "cluster.json"
+        file.write_text(capsys.readouterr().out)
+        assert outputs.from_json(file.read_text()) == cluster, "other commands take it as --cluster"
+        return file
+
+    return written
+
+
+def torchx(file: Path, *arguments: str, good: bool = True) -> Any:
     """The Volcano Job that TorchX would submit; its message where it refuses."""
     need(TORCHX.exists(), f"TorchX is not installed ({TORCHX}): make .venvs/torchx/.done")
-    file = folder / "trn_component.py"
-    file.write_text(component(cluster))
     config = "queue=trn,namespace=training,service_account=trn-job"
-    run = ["run", "--dryrun", "-s", "kubernetes", "--workspace=", "-cfg", config, f"{file}:train", *arguments]
-    done = completed([str(TORCHX), *run], env={"HOME": str(folder), "PATH": "/usr/bin:/bin"}, cwd=folder, timeout=900)
+    run = ["run", "--dryrun", "-s", "kubernetes", "--workspace", "", "-cfg", config, f"{COMPONENT}:train"]
+    run += ["--cluster", str(file), *arguments]
+    env = {"HOME": str(file.parent), "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = completed([str(TORCHX), *run], env=env, cwd=file.parent, timeout=900)
     if not good:
         assert done.returncode != 0
         return done.stderr
@@ -36,9 +52,9 @@ def torchx(folder: Path, cluster: EksCluster, *arguments: str, good: bool = True
     return YAML(typ="safe").load(done.stdout.partition("=== SCHEDULER REQUEST ===")[2])
 
 
-def test_it_requests_the_same_resources_as_trn(tmp_path: Path) -> None:
+def test_it_requests_the_same_resources_as_trn(write: Any) -> None:
     cluster = make_cluster(fleet("trn1n.32xlarge", 4))
-    theirs = torchx(tmp_path, cluster, "--script", "train.py", "--nnodes", "2", "--cacheset", "bert")
+    theirs = torchx(write(cluster), "--script", "train.py", "--nnodes", "2", "--cacheset", "bert")
     assert schemas.validate(theirs) == []
     ours = render(Script(filename="x.sh", content=b"true", nodes=2, cache="bert"), cluster, "t")
     mine = status.train_spec(ours.jobs[0])
@@ -52,54 +68,66 @@ def test_it_requests_the_same_resources_as_trn(tmp_path: Path) -> None:
         for device in ("aws.amazon.com/neuron", "vpc.amazonaws.com/efa"):
             assert main["resources"]["limits"][device] == limits[device]
         assert main["resources"]["limits"]["cpu"] == f"{limits['cpu']}000m"
+        assert main["resources"]["limits"]["memory"] == f"{int(limits['memory'].removesuffix('Gi')) * 1024}M"
         assert spec["nodeSelector"].items() <= mine["nodeSelector"].items()
         assert main["image"] == mine["containers"][0]["image"]
         assert spec["serviceAccountName"] == mine["serviceAccountName"]
         claims = [v["persistentVolumeClaim"]["claimName"] for v in spec["volumes"] if "persistentVolumeClaim" in v]
         assert claims == list(cluster.claims)
         env = {e["name"]: e["value"] for e in main["env"] if not e["name"].startswith("TORCHX_")}
+        assert env.pop("NEURON_CC_FLAGS") == f"--cache_dir=/efs/torchx/bert/node-{index}"
         assert {f"export {k}={v}" for k, v in env.items()} <= set(text.splitlines())
+        assert {"FI_PROVIDER", "MASTER_PORT"} <= env.keys()
         command = main["command"][2]
-        assert f"cache=/efs/trn/neuron_cache/bert/node-{index}\n" in command
-        # the image's `torchrun` would start the image's Python, without the packages that `prepare` installs
+        assert f"mkdir -p '/efs/torchx/bert/node-{index}';" in command
         assert f"python3 -m torch.distributed.run --nproc_per_node 32 --nnodes 2 --node_rank {index} " in command
-        assert "torchrun" not in command
-        assert f"NODE_RANK={index} NPROC_PER_NODE=32" in command
         assert "aws.amazon.com/neurondevice" not in str(one)
 
 
+CACHE = "/efs/torchx/default/node-0"
+
+
 @pytest.mark.parametrize(
-    ("framework", "line"),
+    ("framework", "options", "expected"),
     [
-        ("torch-xla", 'NEURON_CC_FLAGS="--cache_dir=$cache${NEURON_CC_FLAGS:+ $NEURON_CC_FLAGS}"'),
-        ("torch-native", "export TORCH_NEURONX_NEFF_CACHE_DIR=${TORCH_NEURONX_NEFF_CACHE_DIR:-$cache}"),
+        ("torch-xla", (), {"NEURON_CC_FLAGS": f"--cache_dir={CACHE}"}),
+        ("torch-xla", ("--env", "NEURON_CC_FLAGS=-O1"), {"NEURON_CC_FLAGS": f"--cache_dir={CACHE} -O1"}),
+        ("torch-native", (), {"TORCH_NEURONX_NEFF_CACHE_DIR": CACHE}),
+        ("torch-native", ("--env", "NEURON_CC_FLAGS=-O1"), {"TORCH_NEURONX_NEFF_CACHE_DIR": CACHE, "NEURON_CC_FLAGS": "-O1"}),
     ],
-)
-def test_the_compile_cache_is_where_the_framework_looks(tmp_path: Path, framework: str, line: str) -> None:
-    made = torchx(tmp_path, make_cluster(fleet("trn2.48xlarge"), framework=framework), "--script", "train.py")
-    [task] = made["spec"]["tasks"]
+)  # fmt: skip
+def test_the_compile_cache_is_where_the_framework_looks(
+    write: Any, framework: str, options: tuple[str, ...], expected: dict[str, str]
+) -> None:
+    file = write(make_cluster(fleet("trn2.48xlarge"), framework=framework))
+    [task] = torchx(file, "--script", "train.py", *options)["spec"]["tasks"]
+    [main] = task["template"]["spec"]["containers"]
+    found = {e["name"]: e["value"] for e in main["env"]}
+    names = ("NEURON_CC_FLAGS", "TORCH_NEURONX_NEFF_CACHE_DIR")
+    assert {name: found[name] for name in names if name in found} == expected
+    assert main["command"][2].count("neuron_parallel_compile") == 0
+
+
+def test_precompile_compiles_the_graphs(write: Any) -> None:
+    [task] = torchx(write(make_cluster()), "--script", "train.py", "--precompile", "True")["spec"]["tasks"]
     command = task["template"]["spec"]["containers"][0]["command"][2]
-    assert line in command.splitlines()
-    assert ("NEURON_CC_FLAGS" in command) == (framework == "torch-xla")
+    assert "; exec neuron_parallel_compile python3 -m torch.distributed.run " in command
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("cluster", "arguments", "message"),
     [
-        (("--nnodes", "9"), "nnodes is 9, but this cluster has at most 2 of trn1.32xlarge"),
-        (("--instance_type", "p5.48xlarge"), "this cluster has no p5.48xlarge; it has trn1.32xlarge"),
+        ({}, ("--nnodes", "9"), "nnodes is 9, but jobs of this cluster can have at most 2 of trn1.32xlarge"),
+        ({}, ("--instance_type", "p5.48xlarge"), "this cluster has no p5.48xlarge; it has trn1.32xlarge"),
+        ({"fleets": (fleet("trn1.2xlarge"),)}, ("--nnodes", "2"), "can have at most 1 of trn1.2xlarge"),
+        ({"image": ""}, (), "no image. Give one as --image"),
     ],
 )
-def test_it_refuses_invalid_jobs(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    assert message in torchx(tmp_path, make_cluster(), "--script", "x.py", *arguments, good=False)
+def test_it_refuses_invalid_jobs(write: Any, cluster: dict[str, Any], arguments: tuple[str, ...], message: str) -> None:
+    assert message in torchx(write(make_cluster(**cluster)), "--script", "x.py", *arguments, good=False)
 
 
-def test_its_command_can_be_copied() -> None:
-    assert " 'my component.py:train' --script train.py" in run_line(make_cluster(), "my component.py")
-    assert " component.py:train --script train.py" in run_line(make_cluster(), "component.py")
-
-
-def test_it_runs(backend: KubernetesBackend, running: Running, tmp_path: Path) -> None:
+def test_it_runs(backend: KubernetesBackend, running: Running, write: Any) -> None:
     """All or none, on tainted nodes: Volcano's admission makes it a gang, and the API server's tolerates the devices' taint."""
     running.shared.mkdir(parents=True, exist_ok=True)
     (running.shared / "train.py").write_text(
@@ -107,8 +135,7 @@ def test_it_runs(backend: KubernetesBackend, running: Running, tmp_path: Path) -
     )
     script_args = """--word "it's $HOME" '$(HOME)'"""
     job = torchx(
-        tmp_path,
-        running.cluster,
+        write(running.cluster),
         "--script",
         "/efs/train.py",
         "--script_args",

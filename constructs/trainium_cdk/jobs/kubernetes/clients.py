@@ -1,0 +1,31 @@
+"""What other clients than `trn` need for pods that train, such as TorchX. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainium_cdk.errors import JobError
+from trainium_cdk.jobs.environment import launch_environment
+from trainium_cdk.jobs.kinds.script import Script
+from trainium_cdk.jobs.kubernetes.pods import devices
+from trainium_cdk.jobs.plan import plan
+
+if TYPE_CHECKING:
+    from trainium_cdk.outputs import Cluster, Fleet
+
+
+def pods(cluster: Cluster) -> dict[str, Any]:
+    """By instance type: `resources`, which a pod that fills a node requests, and `env`, the launch environment of its training."""
+    fleets = {fleet.instance_type: fleet for fleet in reversed(cluster.fleets)}
+    return {name: {"resources": devices(fleet), "env": _environment(cluster, fleet)} for name, fleet in fleets.items()}
+
+
+def _environment(cluster: Cluster, fleet: Fleet) -> dict[str, str]:
+    """Of a script on two nodes, if the fleet allows several. The image decides nothing here."""
+    alone = cluster.model_copy(update={"fleets": (fleet,)})
+    for nodes in (2, 1):
+        try:
+            return launch_environment(plan(Script(filename="x", content=b"x", nodes=nodes, image="x/y:z"), alone))
+        except JobError:
+            continue
+    return {}
