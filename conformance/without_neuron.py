@@ -1,11 +1,9 @@
 """`sitecustomize.py` of Pythons that run NeuronX Distributed on CPUs: what it imports of the Neuron SDK, of AWS's SDK and of `datasets`, and
 does not use here, is there by name."""
 
-import json
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -28,7 +26,6 @@ class Absent:
         made = MagicMock(name=spec.name)
         made.__name__, made.__path__, made.__spec__ = spec.name, [], spec
         made.get_platform_target = lambda: "trn1"
-        made.load_from_disk = lambda folder: json.loads((Path(folder) / "rows.json").read_text())
         return made
 
     def exec_module(self, _module: Any) -> None:
