@@ -1,5 +1,6 @@
 """Validates objects without an API server: Kubernetes' official schemas, and the definitions of JobSet and Volcano.
 
+Volcano's are those of the modules that `build` has compiled: before, its objects are not checked.
 Unlike an API server it does not check Kueue's objects, defaults, immutable fields, references to missing objects,
 admission (`minAvailable` above the number of replicas, an unknown queue), and whether a job fits the nodes.
 """
@@ -19,11 +20,12 @@ from sandbox.kubernetes import build
 
 Object = dict[str, Any]
 
-_CRDS = Path(__file__).parent / "volcano_crds"
 JOBSET = Path(__file__).parent / "jobset_crd.yaml"
 """JobSet's definition, reduced (`reduced`)."""
 _KUEUE = "kueue.x-k8s.io/"
 """Group of objects whose definitions are not kept here: only a real API server validates them."""
+_VOLCANO = ("batch.volcano.sh/", "scheduling.volcano.sh/")
+_VOLCANO_FILES = ("batch.volcano.sh_jobs.", "scheduling.volcano.sh_podgroups.", "scheduling.volcano.sh_queues.")
 _INT_OR_STRING = {"type": ["integer", "string"]}
 
 
@@ -50,7 +52,8 @@ def validate(thing: Object) -> list[str]:
     except kubernetes_validate.ValidationError as error:
         return [_sentence(title, error)]
     except kubernetes_validate.SchemaNotFoundError:
-        if str(thing["apiVersion"]).startswith(_KUEUE):
+        group = str(thing["apiVersion"])
+        if group.startswith(_KUEUE) or (group.startswith(_VOLCANO) and build.available() is not None):
             return []
         return [f"{title}: {thing['apiVersion']} has no kind {thing['kind']}, or its schema is not included"]
     return []
@@ -71,9 +74,10 @@ def _sentence(title: str, error: jsonschema.ValidationError) -> str:
 
 @functools.cache
 def _custom() -> dict[tuple[str, str], Object]:
-    """Schemas by (apiVersion, kind) from the included definitions."""
+    """Schemas of JobSet and Volcano by (apiVersion, kind)."""
     found: dict[tuple[str, str], Object] = {}
-    for file in (JOBSET, *sorted(_CRDS.glob("*.yaml"))):
+    volcano = [] if build.available() else [f for f in build.crds("volcano") if f.name.startswith(_VOLCANO_FILES)]
+    for file in (JOBSET, *volcano):
         spec = YAML(typ="safe").load(file)["spec"]
         for version in spec["versions"]:
             schema = version["schema"]["openAPIV3Schema"]

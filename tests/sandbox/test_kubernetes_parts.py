@@ -33,7 +33,7 @@ from sandbox.kubernetes import (
 )
 from sandbox.kubernetes.logs import LogWriter
 from sandbox.local_aws import SHIMS
-from tests.support import completed, need
+from tests.support import completed, need, need_kubernetes
 from trainium_cdk.catalog import Catalog
 
 Object = dict[str, Any]
@@ -213,11 +213,21 @@ def queue(**spec: Any) -> Object:
     ],
 )
 def test_schema_errors_have_a_reason_and_a_path(thing: Object, message: str) -> None:
+    need_kubernetes()
     found = schemas.validate(thing)
     assert (found == []) if not message else found[0].startswith(message), found
 
 
+def test_volcanos_objects_are_not_checked_before_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "available", lambda: "it is not built")
+    schemas._custom.cache_clear()
+    found = schemas.validate_all([volcano_job(minAvailable="two"), {**POD, "apiVersion": "v9"}])
+    schemas._custom.cache_clear()
+    assert found == ["Pod train-trainer-1: v9 has no kind Pod, or its schema is not included"]
+
+
 def test_list_items_are_validated() -> None:
+    need_kubernetes()
     wrong = {"apiVersion": "v1", "kind": "List", "items": [volcano_job(), volcano_job(minAvailable="two")]}
     assert len(schemas.validate_all([wrong])) == 1
 
@@ -270,6 +280,7 @@ def test_helm_refuses(sandbox: Path, capsys: pytest.CaptureFixture[str], argumen
 @pytest.mark.sweep
 def test_without_an_api_server_kubectl_validates_and_records(sandbox: Path) -> None:
     """Through the very command that CDK's kubectl provider finds on PATH."""
+    need_kubernetes()
     env = {"PATH": os.environ["PATH"], "SANDBOX_DIR": str(sandbox)}
     manifest = sandbox / "manifest.yaml"
     manifest.write_text(json.dumps(queue()) + json.dumps(volcano_job(minAvailable="two")))

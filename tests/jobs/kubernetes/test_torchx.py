@@ -12,7 +12,7 @@ from sandbox.kubernetes import schemas
 from sandbox.kubernetes.api import path_of
 from sandbox.paths import HOME as ROOT
 from tests.jobs.kubernetes.conftest import Running, fleet, make_cluster
-from tests.support import completed, need, until
+from tests.support import completed, need, need_kubernetes, until
 from trainium_cdk import outputs
 from trainium_cdk.cli.app import app
 from trainium_cdk.jobs import Script
@@ -53,6 +53,7 @@ def torchx(file: Path, *arguments: str, good: bool = True) -> Any:
 
 
 def test_it_requests_the_same_resources_as_trn(write: Any) -> None:
+    need_kubernetes()  # for Volcano's definitions
     cluster = make_cluster(fleet("trn1n.32xlarge", 4))
     theirs = torchx(write(cluster), "--script", "train.py", "--nnodes", "2", "--cacheset", "bert")
     assert schemas.validate(theirs) == []
