@@ -23,7 +23,17 @@ from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any, Self
 
-from sandbox import head_node, metadata, paths, processes, slurm_accounting, slurm_packages, slurm_power, slurm_users
+from sandbox import (
+    guard,
+    head_node,
+    metadata,
+    paths,
+    processes,
+    slurm_accounting,
+    slurm_packages,
+    slurm_power,
+    slurm_users,
+)
 from sandbox.processes import Started
 from sandbox.slurm_config import CREDENTIAL_SECONDS, MAX_NODES, BadClusterConfiguration, ClusterPlan, plan
 from sandbox.slurm_layout import SlurmFailed, command_path, lay_out, munge_options, slurmd_command, user_name
@@ -71,7 +81,8 @@ class LocalSlurm:
     ) -> Self:
         """Start the Slurm of a cluster configuration and wait until every node that always runs is idle.
 
-        A Slurm left over in `directory` is stopped first; its job history is removed, the users' files are kept.
+        A Slurm left over in `directory` is stopped first; its job history is removed, the users' files are kept. It ends with this
+        process at the latest (`guard`).
 
         Args:
             directory: for everything: state, logs, the private home, the shared file systems.
@@ -98,6 +109,7 @@ class LocalSlurm:
             cls.open(directory).stop()
         state = {**lay_out(directory, wanted, credential_seconds), "idle_seconds": idle_seconds}
         slurm = cls(directory, {**state, **slurm_users.prepare(directory, users or {})})
+        guard.watch("slurm", directory)
         try:
             slurm._launch(wanted, dict(environment or {}), timeout)
         except BaseException:
@@ -486,6 +498,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         config = YAML(typ="safe", pure=True).load(args.config)
         slurm = LocalSlurm.start(args.directory, config, max_nodes=args.max_nodes)
+        guard.release("slurm", slurm.directory)
     except (SlurmFailed, BadClusterConfiguration, OSError) as problem:
         print(f"sandbox.slurm: {problem}", file=sys.stderr)
         return 1

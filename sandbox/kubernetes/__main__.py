@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from sandbox import guard
 from sandbox.kubernetes.build import BuildFailed, build
 from sandbox.kubernetes.cluster import KubernetesFailed, LocalKubernetes
 from trainium_cdk.catalog import Catalog
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             instance = Catalog.load().instance(args.instance)
             cluster = LocalKubernetes.start(args.directory, run_jobs=args.run)
+            guard.release("kubernetes", cluster.directory)
             cluster.add_system_nodes()
             cluster.add_nodes(instance, args.nodes)
             print(f"export KUBECONFIG={cluster.kubeconfig}")

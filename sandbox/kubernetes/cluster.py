@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from sandbox import paths, processes
+from sandbox import guard, paths, processes
 from sandbox.kubernetes import build, daemons, kueue, kwok_config, nodes, volcano
 from sandbox.kubernetes.api import Api, ApiError, Object, load_all, path_of
 from sandbox.kubernetes.daemons import Places
@@ -91,6 +91,7 @@ class LocalKubernetes:
         directory.mkdir(parents=True)
         ports = dict(zip(daemons.PORTS, processes.free_ports(len(daemons.PORTS)), strict=True))
         cluster = cls(directory, {"name": name, "ports": ports, "daemons": {}, "hosts": 0, "run_jobs": run_jobs})
+        guard.watch("kubernetes", directory)
         try:
             cluster._lay_out(token_webhook)
             cluster._launch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox import processes
+from sandbox import paths, processes
 from sandbox.slurm import LocalSlurm
 from sandbox.slurm_config import BadClusterConfiguration, Places, cgroup_conf, plan, slurm_conf
 from sandbox.slurm_layout import SlurmFailed
-from tests.support import completed, need_slurm
+from tests.support import completed, need_slurm, until
 
 REPO = Path(__file__).parents[2]
 
@@ -275,3 +276,19 @@ def test_a_slurm_that_cannot_start_reports_the_reason_and_leaves_nothing(
     with pytest.raises(SlurmFailed, match=r"slurmctld ended immediately .*NoSuchKey"):
         LocalSlurm.start(tmp_path, config(resource(most=2)), timeout=900)
     assert ours(tmp_path) == []
+
+
+STARTS = """
+import json, os, signal, sys
+from pathlib import Path
+from sandbox.slurm import LocalSlurm
+LocalSlurm.start(Path(sys.argv[1]), json.loads(sys.argv[2]))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_slurm_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    need_slurm()
+    command = [sys.executable, "-c", STARTS, str(tmp_path), json.dumps(config(resource(most=2)))]
+    assert subprocess.run(command, check=False, env={**os.environ, "PYTHONPATH": paths.python_path()}).returncode == -9
+    assert until(lambda: not ours(tmp_path), seconds=60)
