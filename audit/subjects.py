@@ -44,7 +44,7 @@ def make(folder: Path, environments: Sequence[str] = ()) -> tuple[Subjects, dict
         region = str(next(s.region for s in app.node.children if isinstance(s, cdk.Stack)))
         made = {stack.hierarchical_id: dict(stack.template) for stack in app.synth().stacks}
         regions |= dict.fromkeys((f"{stack}/{name}" for stack in made), region)
-        for engine in engines.every().values():
+        for engine in engines.ENGINES.values():
             if "/" in name and not name.startswith(f"{engine.name}/"):
                 continue
             subject = f"{engine.stack}/{name}"

@@ -34,7 +34,7 @@ FLOORS = [
     ["outputs"],  # the contract between stacks and jobs
     ["settings"],  # the environment, and the inventory of each cluster
     ["catalog", "_aws"],  # what Trainium is; sessions and errors of boto3
-    ["engines"],  # one manifest each
+    ["engines"],  # their names
     ["requirements"],  # what pip installs
     ["errors", "remembered"],
     ["_lazy"],  # names of packages, imported when they are used

@@ -15,11 +15,11 @@ from ruamel.yaml import YAML
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.outputs import EksCluster, SlurmCluster
-from trainium_cdk.settings.environment import environment_model
+from trainium_cdk.settings import Environment
 from trainium_cdk.settings.shape import problems_of
 from trainium_cdk.text import Text
 
-MODELS: list[type[BaseModel]] = [environment_model(), Catalog, SlurmCluster, EksCluster, *kinds().values()]
+MODELS: list[type[BaseModel]] = [Environment, Catalog, SlurmCluster, EksCluster, *kinds().values()]
 
 
 def leaves(kind: Any, path: str, metadata: tuple[Any, ...] = ()) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
@@ -102,7 +102,7 @@ def test_what_is_refused_says_what_to_write(field: str) -> None:
 
 
 def test_its_pattern_is_in_the_schema_for_editors() -> None:
-    schema = environment_model().model_json_schema(by_alias=True)
+    schema = Environment.model_json_schema(by_alias=True)
     assert schema["properties"]["name"]["pattern"] == "^[a-z][a-z0-9-]*[a-z0-9]$"
     assert schema["properties"]["name"]["maxLength"] == 30
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,13 +23,19 @@ from typing import Any
 
 import aws_cdk as cdk
 
-from trainium_cdk import checks, engines, remembered, settings
+from trainium_cdk import checks, engines, remembered, settings, stacks
 from trainium_cdk._cdk.validation import TrnRules
 from trainium_cdk.engines import Engine
 from trainium_cdk.errors import SettingsFileError, TrnError
 from trainium_cdk.problems import errors
 
 _CONTEXT, _VARIABLE, _USE = "-c env", "TRN_ENV", "trn use"
+_STACKS: Mapping[str, Callable[[], Callable[..., cdk.Stack]]] = {
+    "slurm": lambda: stacks.TrnPclusterStack,
+    "eks": lambda: stacks.TrnEksStack,
+    "pcs": lambda: stacks.TrnPcsStack,
+}
+"""The class of each engine's stack, imported when it is built."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +115,8 @@ def _selected(context: Mapping[str, Any]) -> tuple[str, ...]:
     if names := context.get("engine"):
         return tuple(engines.get(name.strip()).name for name in str(names).split(","))
     patterns = context.get("aws:cdk:bundling-stacks") or []  # how the CDK's command line passes them
-    matched = tuple(n for n, e in engines.every().items() if any(fnmatchcase(e.stack, str(p)) for p in patterns))
-    return matched if matched != engines.names() else ()
+    matched = tuple(n for n, e in engines.ENGINES.items() if any(fnmatchcase(e.stack, str(p)) for p in patterns))
+    return matched if len(matched) < len(engines.ENGINES) else ()
 
 
 def build(app: cdk.App) -> None:
@@ -134,12 +140,12 @@ def build(app: cdk.App) -> None:
             raise TrnError(f"{e}. It is in use: use another one (trn use FILE), or none (trn use --none)") from None
         raise
     required = selected or environment.engines
-    found = {name: checks.check(environment, name) for name in selected or engines.names()}
+    found = {name: checks.check(environment, name) for name in selected or engines.ENGINES}
     wrong = {name: errors(problems) for name, problems in found.items()}
     unusable = all(wrong[name] for name in required)
     made = required if unusable else [name for name in found if name in required or not wrong[name]]
-    stacks = [_stack_name(engines.get(name), environment) for name in made]
-    print(choice.describe(environment, stacks), file=sys.stderr)
+    names = [_stack_name(engines.get(name), environment) for name in made]
+    print(choice.describe(environment, names), file=sys.stderr)
     if unusable:
         checks.require(environment, *required)
     reported: dict[cdk.Stack, list[settings.Problem]] = {}
@@ -153,7 +159,7 @@ def build(app: cdk.App) -> None:
                 account=environment.account or os.environ.get("CDK_DEFAULT_ACCOUNT"), region=environment.region
             ),
         }
-        stack = cdk.Stack(**into) if wrong[name] else engines.load(engine.stack_class)(environment=environment, **into)
+        stack = cdk.Stack(**into) if wrong[name] else _STACKS[name]()(environment=environment, **into)
         reported[stack] = found[name] if name in required else []
         for problem in wrong[name]:  # the CDK's command line does not deploy a stack with an error annotation
             cdk.Annotations.of(stack).add_error(environment.source.describe(problem))

@@ -4,7 +4,7 @@ TrnError
 |- SettingsFileError        the environment file is missing, no YAML, or no mapping
 |- SettingsError            the environment cannot be used: one line for each problem
 |- UnknownCatalogEntry      the catalogue does not have what was looked up
-|- EngineError              there is no such engine, or it cannot be loaded
+|- EngineError              there is no such engine
 |- RequirementError         a line of a requirements file cannot work
 |- OutputsError             the stack does not exist, or its outputs cannot be read
 |- JobError                 the job cannot be run as requested; nothing was sent
@@ -103,7 +103,7 @@ class UnknownCatalogEntry(TrnError, LookupError):
 
 
 class EngineError(TrnError):
-    """There is no engine of that name, or the package that brings it is broken."""
+    """There is no engine of that name."""
 
 
 class OutputsError(TrnError):

@@ -158,15 +158,15 @@ def test_every_rule_is_registered() -> None:
                 and function.__module__ == parts.__name__ != "trainium_cdk.checks.rule"
             ):
                 written.add(name)
-    assert written == {rule.__name__ for rule in checks.rules()}
-    assert len(checks.rules()) == len(written)
+    assert written == {rule.__name__ for rule in checks.RULES}
+    assert len(checks.RULES) == len(written)
 
 
 def test_every_rule_is_shown_by_a_table() -> None:
     texts = [row[0] for row in (*REFUSED, *NOTICES)]
     texts.append("on_destroy: keep\nstorage: {fsx: {deployment: SCRATCH_2}}")
     shown = {p.rule for text in texts for p in checks.check(settings.parse(text))}
-    assert shown == {rule.__name__ for rule in checks.rules()}
+    assert shown == {rule.__name__ for rule in checks.RULES}
 
 
 TEXTS = [f.read_text("utf-8") for f in ENVIRONMENTS]

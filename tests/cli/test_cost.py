@@ -17,7 +17,7 @@ from trainium_cdk.errors import TrnError
 
 TUTORIAL = ("--env", "tests/environments/tutorial.yaml")
 CATALOG = Catalog.load()
-ENGINES = [one.name for one in engines.every().values() if one.example]
+ENGINES = list(engines.ENGINES)
 
 
 @pytest.fixture

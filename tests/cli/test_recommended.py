@@ -26,7 +26,7 @@ from trainium_cdk.cli.app import app
 
 RUN = CliRunner()
 CATALOG = Catalog.load()
-ENGINES = tuple(name for name, engine in engines.every().items() if engine.example)
+ENGINES = tuple(engines.ENGINES)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 IMAGE = "111122223333.dkr.ecr.us-east-2.amazonaws.com/trn:src-0123456789abcdef"
 """As `trn image build` prints it."""

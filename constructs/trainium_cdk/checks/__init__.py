@@ -14,7 +14,6 @@ rejects, so that each mistake is reported once.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 from trainium_cdk import engines
 from trainium_cdk.checks import (
@@ -22,11 +21,20 @@ from trainium_cdk.checks import (
     alarms,
     capacity,
     effects,
+    eks,
+    eks_nodes,
+    eks_pods,
     encryption,
     network,
     neuron,
     nodes,
+    overrides,
+    pcluster,
+    pcluster_capacity,
+    pcs,
     peering,
+    principals,
+    shared_storage,
     storage,
     zones,
 )
@@ -35,9 +43,9 @@ from trainium_cdk.errors import SettingsError
 from trainium_cdk.problems import errors
 from trainium_cdk.settings import Environment, Problem
 
-__all__ = ["Rule", "check", "require", "rules"]
+__all__ = ["RULES", "Rule", "check", "require"]
 
-COMMON: tuple[Rule, ...] = (
+RULES: tuple[Rule, ...] = (
     *capacity.RULES,
     *neuron.RULES,
     *zones.RULES,
@@ -49,18 +57,17 @@ COMMON: tuple[Rule, ...] = (
     *encryption.RULES,
     *alarms.RULES,
     *effects.RULES,
+    *pcluster.RULES,
+    *pcluster_capacity.RULES,
+    *overrides.RULES,
+    *shared_storage.RULES,
+    *eks.RULES,
+    *principals.RULES,
+    *eks_nodes.RULES,
+    *eks_pods.RULES,
+    *pcs.RULES,
 )
-
-
-@cache
-def rules() -> tuple[Rule, ...]:
-    """Every rule, in the order in which problems are reported: those for any cluster, then those of each engine.
-
-    Raises:
-        EngineError: an installed package's engine cannot be loaded.
-    """
-    modules = [engines.load(module) for engine in engines.every().values() for module in engine.rules]
-    return (*COMMON, *(rule for module in modules for rule in module.RULES))
+"""Every rule, in the order in which problems are reported: those for any cluster, then those of each engine."""
 
 
 def check(env: Environment, *names: str) -> list[Problem]:
@@ -70,9 +77,9 @@ def check(env: Environment, *names: str) -> list[Problem]:
         names: of the engines whose stacks the problems concern. Default: those that the environment describes.
     """
     wanted = {None, *(names or env.engines)}
-    sections: dict[str | int, str] = {e.section: e.name for e in engines.every().values()}
+    sections: dict[str | int, str] = {e.section: e.name for e in engines.ENGINES.values()}
     problems = [
-        replace(p, rule=rule.__name__, engine=p.engine or sections.get(p.key[0])) for rule in rules() for p in rule(env)
+        replace(p, rule=rule.__name__, engine=p.engine or sections.get(p.key[0])) for rule in RULES for p in rule(env)
     ]
     return _without_duplicates([p for p in problems if p.engine in wanted])
 

@@ -86,7 +86,7 @@ def homes_are_not_hidden(env: Environment) -> Iterator[Problem]:
 
 def _folders_are_free(env: Environment) -> Iterator[Problem]:
     for engine, section in env.slurm_sections.items():
-        key = engines.every()[engine].section
+        key = engines.ENGINES[engine].section
         for i, user in enumerate(section.users):
             if user.name in ("trn", PEOPLE):
                 reason = f"the jobs' folder is /home/{user.name}, as {HOME} is the shared directory"

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from trainium_cdk import engines
 from trainium_cdk.cli.options import Target, described, id_in_app
-from trainium_cdk.errors import OutputsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +25,7 @@ def planned(ctx: typer.Context, on: Target) -> Cluster | None:
     with --cluster, or with a stack that is none of the file's.
 
     Raises:
-        OutputsError: its engine cannot tell it before it is deployed, or it has no such team or user.
+        OutputsError: it has no such team or user.
     """
     environment = None if on.cluster_file else described(ctx)
     if environment is None or engines.of_stack(id_in_app(on.stack, environment)) is None:
@@ -38,7 +37,7 @@ def described_cluster(environment: Environment, stack: str) -> Cluster:
     """The cluster of one of an environment's stacks, by the stack's id in the app or its name in the account.
 
     Raises:
-        OutputsError: its engine cannot tell it before it is deployed.
+        OutputsError: no engine has such a stack.
     """
     from trainium_cdk import outputs
     from trainium_cdk.cli.preflight import engine_of
@@ -46,13 +45,9 @@ def described_cluster(environment: Environment, stack: str) -> Cluster:
 
     engine, unknown = engine_of(stack, environment), NOT_DEPLOYED
     exported: dict[str, Callable[[], outputs.Exports]] = {
-        engines.SLURM.name: lambda: outputs.slurm_outputs(environment, head_node_id=unknown, bucket=unknown),
-        engines.EKS.name: lambda: outputs.eks_outputs(environment, bucket=unknown),
-        engines.PCS.name: lambda: pcs_outputs(environment, cluster_id=unknown, login_group_id=unknown, bucket=unknown),
+        "slurm": lambda: outputs.slurm_outputs(environment, head_node_id=unknown, bucket=unknown),
+        "eks": lambda: outputs.eks_outputs(environment, bucket=unknown),
+        "pcs": lambda: pcs_outputs(environment, cluster_id=unknown, login_group_id=unknown, bucket=unknown),
     }
-    if engine not in exported:
-        raise OutputsError(
-            f"{stack} can be planned once it is deployed: leave out the environment file, and give --stack and --region"
-        )
     exports = exported[engine]()
     return outputs.parse(stack, environment.region, {key: value for key, (value, _) in exports.items()})

@@ -205,7 +205,7 @@ def _carry_out(found: Survey, client: Any, fate: Fate, jobs: Backend[Any] | None
 
 def plan(found: Survey, fate: str) -> list[str]:
     """The plan as lines of text."""
-    from trainium_cdk.operations.teardown.owner import traces
+    from trainium_cdk.operations.teardown.traces import TRACES
 
     owner = found.owner
     if found.deleted:
@@ -213,7 +213,7 @@ def plan(found: Survey, fate: str) -> list[str]:
     else:
         lines = [f"{number}. {step}" for number, step in enumerate(_steps(found, fate), 1)]
     lines.extend(f"   kept, as configured: {k.type} {k.id}" for k in found.kept)
-    if owner.engine and (shared := traces(owner.engine).shared):
+    if owner.engine and (shared := TRACES[owner.engine].shared):
         lines.append(f"   kept, because all clusters in the region share it: {shared}")
     return lines
 

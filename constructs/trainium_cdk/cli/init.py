@@ -19,7 +19,7 @@ from trainium_cdk.jobs.quote import printed
 from trainium_cdk.remembered import InUse
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from trainium_cdk.catalog import Catalog
     from trainium_cdk.engines import Engine
@@ -42,6 +42,45 @@ storage:
 
 # on_destroy: keep                        # file systems and their data stay when the stack is deleted
 """
+
+_SECTIONS: Mapping[str, str] = {
+    "slurm": """
+# A Slurm cluster on AWS ParallelCluster: cdk deploy TrnPclusterStack -c env={file}
+pcluster:
+  queues:
+    - name: compute1
+      # capacity_type: spot               # on-demand by default; capacity-block for a reserved block
+      compute_resources:
+        # Nodes start when jobs need them, and cost nothing while none runs.
+        - {{name: trn, instance_type: {instance_type}, max_nodes: {nodes}}}
+  # Data is prepared on ordinary nodes, which start when a job needs them; null: on a Trainium node.
+  # cpu_queue: {{instance_type: c5.2xlarge, max_nodes: 2}}
+""",
+    "eks": """
+# A Kubernetes cluster on EKS: cdk deploy TrnEksStack -c env={file}
+eks:
+  node_groups:
+    # Nodes start when jobs need them, and are ended when they have been idle for ten minutes.
+    - {{name: trn, instance_type: {instance_type}, max_nodes: {nodes}}}
+  # access:                               # administrators, beside the jobs' own role
+  #   - {{principal: "arn:aws:iam::111122223333:role/Platform", policy: cluster-admin}}
+""",
+    "pcs": """
+# A Slurm cluster on AWS PCS: cdk deploy TrnPcsStack -c env={file}
+pcs:
+  # Slurm's controller, which AWS runs and charges by the hour: small is for 32 nodes, the login node included. It cannot be changed later.
+  size: {size}
+  queues:
+    - name: compute1
+      # capacity_type: spot               # or on-demand, which is the default
+      compute_resources:
+        # Nodes cost nothing while no job needs them; min_nodes of them would always run.
+        - {{name: trn, instance_type: {instance_type}, max_nodes: {nodes}}}
+  # Data is prepared on ordinary nodes, which start when a job needs them.
+  cpu_queue: {{max_nodes: 1}}
+""",
+}
+"""The section of each engine. {size} is that of a PCS controller for the nodes."""
 
 
 def init(
@@ -106,13 +145,9 @@ def init(
     known = Catalog.load()
     if by_default.issuperset(_ASKED) and sys.stdin.isatty() and sys.stderr.isatty():
         engine, instance_type, region, nodes, name = _ask(known, engine, instance_type, name)
-    if engine not in engines.every():
-        raise TrnError(unknown("there is no engine", engine, engines.every()))
+    if engine not in engines.ENGINES:
+        raise TrnError(unknown("there is no engine", engine, engines.ENGINES))
     chosen = engines.get(engine)
-    if not chosen.example:
-        raise TrnError(
-            f"there is no example of an environment for {chosen.title}. Write the section `{chosen.section}` yourself"
-        )
     if instance_type not in known.instances:
         raise TrnError(unknown("the catalogue has no instance type", instance_type, known.instances))
     offered = known.regions_of(instance_type)
@@ -120,7 +155,7 @@ def init(
         raise TrnError(f"{instance_type} is not offered in {region}, by the catalogue. Use {', '.join(offered)}")
     place = region or next(iter(_places(known, chosen, instance_type)), None)
     if place is None:
-        others = [e.name for e in engines.every().values() if e.example and _places(known, e, instance_type)]
+        others = [e.name for e in engines.ENGINES.values() if _places(known, e, instance_type)]
         raise TrnError(
             f"{instance_type} is offered in {', '.join(offered)}, which ParallelCluster {known.parallelcluster.default} does not list. Use "
             f"--engine {' or '.join(others)}; or give --region {offered[0]}, if a newer list has it"
@@ -130,7 +165,7 @@ def init(
     title = chosen.title
     # the login node and one of the CPU queue are in it, too
     size = next(size for size, holds in known.pcs.sizes.items() if holds.nodes >= nodes + 2)
-    text = (_HEAD + chosen.example).format(
+    text = (_HEAD + _SECTIONS[engine]).format(
         file=terminal.line(printed(file)),
         title=title,
         name=f'"{name}"' if name in ("null", "true", "false") else name,  # which YAML reads as no text
@@ -204,9 +239,8 @@ _ASKED = ("engine", "instance_type", "region", "nodes", "name")
 def _ask(known: Catalog, engine: str, instance_type: str, name: str) -> tuple[str, str, str, int, str]:
     """The answers of the user; return takes what is in brackets."""
     say("Return takes the answer in brackets. Every answer can be changed in the file later")
-    possible = [one.name for one in engines.every().values() if one.example]
     engine = _choose(
-        "Scheduler: slurm (AWS ParallelCluster), pcs (Slurm on AWS PCS), eks (Kubernetes)", engine, possible
+        "Scheduler: slurm (AWS ParallelCluster), pcs (Slurm on AWS PCS), eks (Kubernetes)", engine, engines.ENGINES
     )
     possible = [type for type in known.instances if _places(known, engines.get(engine), type)]
     instance_type = _choose("Instance type", instance_type, possible)

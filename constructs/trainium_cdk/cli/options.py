@@ -185,7 +185,7 @@ def name_in_account(stack: str, env: Environment) -> str:
 
 def id_in_app(stack: str, env: Environment) -> str:
     """The id of an environment's stack in the app, by that id or by its name in the account: what `cdk deploy` takes."""
-    ids = (engine.stack for engine in engines.every().values())
+    ids = (engine.stack for engine in engines.ENGINES.values())
     return next((id for id in ids if stack in (id, f"{id}-{env.name}")), stack)
 
 

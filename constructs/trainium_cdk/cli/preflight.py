@@ -62,7 +62,7 @@ def engine_of(stack: str, environment: Environment) -> str:
 
     if found := engines.of_stack(id_in_app(stack, environment)):
         return found.name
-    raise OutputsError(unknown("there is no stack", stack, [e.stack for e in engines.every().values()]))
+    raise OutputsError(unknown("there is no stack", stack, [e.stack for e in engines.ENGINES.values()]))
 
 
 def _show(report: Report, target: Target) -> None:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from trainium_cdk import engines, outputs
 from trainium_cdk.jobs.backend import Backend
 
 DEFAULT_STACK = engines.DEFAULT
-
-
-class Connect(Protocol):
-    """An engine's way to the jobs of a deployed cluster, named by its manifest (`jobs`)."""
-
-    def __call__(
-        self, cluster: Any, *, local: bool | None = None, say: Callable[[str], None] | None = None
-    ) -> Backend[Any]: ...
 
 
 def connect(
@@ -42,5 +34,29 @@ def connect(
         TrnError: `local` is True for a stack without a head node.
     """
     found = cluster or outputs.read(stack, region)
-    connect_to: Connect = engines.load(engines.get(found.engine).jobs)
-    return connect_to(found, local=local, say=say)
+    return _CONNECT[found.engine](found, local, say)
+
+
+_Say = Callable[[str], None] | None
+
+
+def _slurm(cluster: outputs.SlurmCluster, local: bool | None, say: _Say) -> Backend[Any]:
+    from trainium_cdk.jobs.slurm.connect import connect as connect_to
+
+    return connect_to(cluster, local=local, say=say)
+
+
+def _eks(cluster: outputs.EksCluster, local: bool | None, say: _Say) -> Backend[Any]:
+    from trainium_cdk.jobs.kubernetes.connect import connect as connect_to
+
+    return connect_to(cluster, local=local, say=say)
+
+
+def _pcs(cluster: outputs.PcsCluster, local: bool | None, say: _Say) -> Backend[Any]:
+    from trainium_cdk.jobs.slurm.pcs import connect as connect_to
+
+    return connect_to(cluster, local=local, say=say)
+
+
+_CONNECT: Mapping[str, Callable[[Any, bool | None, _Say], Backend[Any]]] = {"slurm": _slurm, "eks": _eks, "pcs": _pcs}
+"""Each loads only what its own engine needs."""

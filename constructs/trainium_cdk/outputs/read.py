@@ -10,9 +10,13 @@ from trainium_cdk._aws import aws_errors_as, failures
 from trainium_cdk._aws import client as aws_client
 from trainium_cdk.errors import OutputsError
 from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY, ClusterOutputs
+from trainium_cdk.outputs.eks import EksCluster
+from trainium_cdk.outputs.pcs import PcsCluster
+from trainium_cdk.outputs.slurm import SlurmCluster
 
 Cluster = ClusterOutputs
 """A cluster of any engine."""
+_MODELS: Mapping[str, type[Cluster]] = {"slurm": SlurmCluster, "eks": EksCluster, "pcs": PcsCluster}
 
 
 class _Named(BaseModel):
@@ -38,13 +42,12 @@ def parse(stack: str, region: str, outputs: Mapping[str, str]) -> Cluster:
             "Deploy the stack again with this release, or use that release's `trn`"
         )
     name = outputs.get("TrnEngine")
-    engine = engines.every().get(name or "")
-    if engine is None:
+    model = _MODELS.get(name or "")
+    if model is None:
         raise OutputsError(
             f"stack {stack} runs {name!r}, which this release of `trn` does not know. Use a newer release"
         )
     try:
-        model = _model(engine)
         return model.model_validate({**model.fields(outputs), "stack": stack, "region": region})
     except ValidationError as e:
         first = e.errors()[0]
@@ -60,12 +63,7 @@ def from_json(text: str) -> Cluster:
     Raises:
         EngineError, pydantic.ValidationError: it describes none.
     """
-    return _model(engines.get(_Named.model_validate_json(text).engine)).model_validate_json(text)
-
-
-def _model(engine: engines.Engine) -> type[ClusterOutputs]:
-    found: type[ClusterOutputs] = engines.load(engine.outputs)
-    return found
+    return _MODELS[engines.get(_Named.model_validate_json(text).engine).name].model_validate_json(text)
 
 
 def read(stack: str, region: str | None = None, engine: str | None = None) -> Cluster:
@@ -168,7 +166,7 @@ def deployment(stack: str) -> str:
 
 def id_in_app(stack: str) -> str | None:
     """The id in the app of a stack with this name in the account, in any environment; None if the app has no such stack."""
-    ids = (engine.stack for engine in engines.every().values())
+    ids = (engine.stack for engine in engines.ENGINES.values())
     return next((id for id in ids if stack == id or stack.startswith(f"{id}-")), None)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
-from functools import cache
 from ipaddress import IPv4Network
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -16,7 +15,6 @@ from pydantic import (
     PrivateAttr,
     StringConstraints,
     ValidationError,
-    create_model,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -191,8 +189,8 @@ class Environment(Settings):
 
         What it describes must be right; another engine's stack is there where its defaults fit.
         """
-        named = tuple(e.name for e in engines.every().values() if e.section in self.model_fields_set)
-        return named or engines.names()
+        named = tuple(e.name for e in engines.ENGINES.values() if e.section in self.model_fields_set)
+        return named or tuple(engines.ENGINES)
 
     @property
     def release(self) -> NeuronRelease:
@@ -218,7 +216,7 @@ class Environment(Settings):
     @property
     def sections(self) -> Mapping[str, Section]:
         """The section of each engine, by the engine's name."""
-        return {name: getattr(self, engine.section) for name, engine in engines.every().items()}
+        return {"slurm": self.pcluster, "eks": self.eks, "pcs": self.pcs}
 
     @property
     def slurm_sections(self) -> Mapping[str, SlurmSection]:
@@ -309,11 +307,3 @@ class Environment(Settings):
         choices = [*map(IPv4Network, SERVICE_NETWORKS), *itertools.chain.from_iterable(private)]
         free = (str(c) for c in choices if not any(c.overlaps(t) for t in taken))
         return self.eks.service_cidr or next(free, None)
-
-
-@cache
-def environment_model() -> type[Environment]:
-    """`Environment`, with the sections of engines that other packages bring."""
-    brought = [e for e in engines.every().values() if e.section not in Environment.model_fields]
-    sections: dict[str, Any] = {e.section: (model := engines.load(e.settings), model()) for e in brought}
-    return create_model("Environment", __base__=Environment, **sections) if sections else Environment

@@ -17,7 +17,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from trainium_cdk.errors import SettingsError, SettingsFileError
 from trainium_cdk.problems import KeyPath, Problem, Source
 from trainium_cdk.settings.base import PLACEHOLDERS, may_be_none
-from trainium_cdk.settings.environment import Environment, environment_model
+from trainium_cdk.settings.environment import Environment
 from trainium_cdk.settings.shape import problems_of
 
 MAX_BYTES = 250_000
@@ -33,7 +33,7 @@ def load(file: str | Path | None = None) -> Environment:
         SettingsError: keys or values are wrong; the message lists each.
     """
     if file is None:
-        return environment_model()()
+        return Environment()
     return parse(_text(Path(file)), str(file))
 
 
@@ -83,7 +83,7 @@ def validate(data: Mapping[str, Any], source: Source | None = None) -> Environme
     """
     source = source or Source("(data)")
     try:
-        environment = environment_model().model_validate(data)
+        environment = Environment.model_validate(data)
     except ValidationError as e:
         raise SettingsError(problems_of(e, source.numbers), source) from None
     environment._source = source
@@ -92,7 +92,7 @@ def validate(data: Mapping[str, Any], source: Source | None = None) -> Environme
 
 def json_schema() -> dict[str, Any]:
     """The JSON schema of the environment file, for completion and checks in editors."""
-    schema = environment_model().model_json_schema(by_alias=True)
+    schema = Environment.model_json_schema(by_alias=True)
     parts = schema["$defs"]
     for part in (schema, *parts.values()):
         for key, value in part.get("properties", {}).items():
@@ -114,7 +114,7 @@ def _unclear(blank: Iterable[KeyPath]) -> Iterator[Problem]:
         "value": "write null for none, or remove the line for its default",
     }
     for key in blank:
-        if what := may_be_none(environment_model(), key):
+        if what := may_be_none(Environment, key):
             yield Problem(key, "(nothing)", "it is unclear whether this means the default or none", fixes[what])
 
 

@@ -6,6 +6,7 @@ IAM action that it needs; the other checks still run.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +16,12 @@ from trainium_cdk.checks.live import (
     access,
     account,
     data,
+    eks,
     keys,
     network,
     offering,
+    parallelcluster,
+    pcs,
     placement,
     quotas,
     reservation_groups,
@@ -47,6 +51,11 @@ COMMON: tuple[Check[Any], ...] = (
     *keys.CHECKS,
     *topics.CHECKS,
 )
+OF_ENGINE: Mapping[str, tuple[Check[Any], ...]] = {
+    "slurm": parallelcluster.CHECKS,
+    "eks": eks.CHECKS,
+    "pcs": pcs.CHECKS,
+}
 
 
 def checks_of(engine: str) -> tuple[Check[Any], ...]:
@@ -55,7 +64,7 @@ def checks_of(engine: str) -> tuple[Check[Any], ...]:
     Raises:
         EngineError: there is no such engine.
     """
-    return (*COMMON, *(check for facet in engines.get(engine).live_checks for check in engines.load(facet).CHECKS))
+    return (*COMMON, *OF_ENGINE[engines.get(engine).name])
 
 
 def examine(target: Target, aws: Aws | None = None) -> Report:

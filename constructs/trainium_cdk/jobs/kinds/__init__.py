@@ -11,11 +11,10 @@ The class is a subclass of `trainium_cdk.jobs.Job`; see there for what it define
 import pkgutil
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import import_module
+from importlib import import_module, metadata
 from inspect import isabstract
 from types import MappingProxyType
 
-from trainium_cdk.engines import plugins
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.models import Job
 
@@ -32,7 +31,7 @@ def kinds() -> Mapping[str, type[Job]]:
     found: dict[str, type[Job]] = {}
     for kind in _built_in():
         found[name_of(kind)] = kind
-    for entry in plugins.entry_points(GROUP):
+    for entry in sorted(metadata.entry_points(group=GROUP)):
         try:
             kind = entry.load()
         except Exception as e:

@@ -3,39 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainium_cdk import engines
+from trainium_cdk.operations.teardown.traces import TRACES
 
 _LEFT_BY_AWS = ("AWS Lambda VPC ENI", "Amazon EKS ", "aws-K8S-", "ELB ", "EFS mount target")
 """Prefixes of the descriptions of such interfaces."""
-
-
-@dataclass(frozen=True)
-class Traces:
-    """What marks resources that belong to an engine's clusters.
-
-    Attributes:
-        cluster_resource: CloudFormation type of the cluster, by which a stack is known as one of this engine; empty for none.
-        tags: of what was created for a cluster, by the cluster's name; each is enough.
-        reservations: further tags, which count for capacity reservations only: the nodes of another engine's cluster may have them.
-        log_groups: regular expressions of a cluster's own log groups -> what they are, by the cluster's name.
-        shared: what stays after the stack is deleted, because all clusters of a region use it.
-    """
-
-    cluster_resource: str = ""
-    tags: Callable[[str], Mapping[str, str]] = lambda _: {}
-    reservations: Callable[[str], Mapping[str, str]] = lambda _: {}
-    log_groups: Callable[[str], Mapping[str, str]] = lambda _: {}
-    shared: str = ""
-
-
-def traces(engine: str) -> Traces:
-    """The traces of an engine's clusters; none of an engine without AWS parts."""
-    facet = engines.get(engine).traces
-    found: Traces = engines.load(facet) if facet else Traces()
-    return found
 
 
 @dataclass(frozen=True)
@@ -72,7 +46,7 @@ class Owner:
 
     def why_reservation(self, tags: Mapping[str, str]) -> str:
         """Why a capacity reservation with these tags belongs to the stack; empty if it does not."""
-        made = traces(self.engine).reservations(self.cluster) if self.cluster and self.engine else {}
+        made = TRACES[self.engine].reservations(self.cluster) if self.cluster and self.engine else {}
         return self.why(tags) or _one_of(made, tags)
 
     def why_interface(self, tags: Mapping[str, str], vpc: str, description: str) -> str:
@@ -91,7 +65,7 @@ class Owner:
         if group in {f"/aws/codebuild/{p}" for p in self.projects}:
             return "it is the log of a build project of the stack"
         if self.cluster and self.engine:
-            for pattern, what in traces(self.engine).log_groups(self.cluster).items():
+            for pattern, what in TRACES[self.engine].log_groups(self.cluster).items():
                 if re.fullmatch(pattern, group):
                     return f"it is {what}"
         return ""
@@ -99,7 +73,7 @@ class Owner:
     def _tags(self) -> dict[str, str]:
         found = {"aws:cloudformation:stack-id": self.stack_id}
         if self.cluster and self.engine:
-            found |= traces(self.engine).tags(self.cluster)
+            found |= TRACES[self.engine].tags(self.cluster)
         return found
 
 

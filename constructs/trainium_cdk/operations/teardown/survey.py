@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainium_cdk import engines
 from trainium_cdk.errors import TeardownError
-from trainium_cdk.operations.teardown.owner import Owner, traces
+from trainium_cdk.operations.teardown.owner import Owner
+from trainium_cdk.operations.teardown.traces import TRACES
 from trainium_cdk.outputs.contract import CONTRACT_KEY
 
 Client = Callable[[str], Any]
@@ -77,7 +77,7 @@ def survey(stack: str, client: Client) -> Survey | None:
     kept = {r["PhysicalResourceId"]: r for r in own if r["ResourceType"] in _DATA | _HELD and _stays(r, keeping)}
     by_type = _by_type(there)
     declared = {r.get("Type", "") for r in template.get("Resources", {}).values()}
-    clusters = {traces(name).cluster_resource: name for name in engines.names()}
+    clusters = {traces.cluster_resource: name for name, traces in TRACES.items()}
     kind = next((t for t in clusters if t in declared or by_type.get(t)), "")
     return Survey(
         owner=Owner(

@@ -65,7 +65,7 @@ def _reason(words: str, stack: str, app: Path | None) -> str:
     if "No stacks match" in words:
         from trainium_cdk import engines
 
-        close = similar(stack, [one.stack for one in engines.every().values()])
+        close = similar(stack, [one.stack for one in engines.ENGINES.values()])
         return f"the app has no stack {stack}: `cdk ls` in its folder lists them" + (
             f". Did you mean {close}?" if close else ""
         )

@@ -9,12 +9,18 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 
 from trainium_cdk import engines
 from trainium_cdk.settings.environment import Environment
 from trainium_cdk.settings.inventory.base import Image, Inventory, KnownNodes, Part
+from trainium_cdk.settings.inventory.eks import EksInventory
+from trainium_cdk.settings.inventory.pcs import PcsInventory
+from trainium_cdk.settings.inventory.slurm import SlurmInventory
 
 __all__ = ["Image", "Inventory", "KnownNodes", "Part", "inventories", "inventory"]
+
+INVENTORIES: Mapping[str, type[Inventory]] = {"slurm": SlurmInventory, "eks": EksInventory, "pcs": PcsInventory}
 
 
 def inventory(env: Environment, engine: str, today: dt.date | None = None) -> Inventory:
@@ -27,11 +33,10 @@ def inventory(env: Environment, engine: str, today: dt.date | None = None) -> In
     Raises:
         EngineError: there is no such engine.
     """
-    manifest = engines.get(engine)
-    found: Inventory = engines.load(manifest.inventory)(manifest, env, today or dt.datetime.now(dt.UTC).date())
-    return found
+    found = engines.get(engine)
+    return INVENTORIES[engine](found, env, today or dt.datetime.now(dt.UTC).date())
 
 
 def inventories(env: Environment) -> tuple[Inventory, ...]:
     """The cluster of each engine, as the environment describes it."""
-    return tuple(inventory(env, name) for name in engines.names())
+    return tuple(inventory(env, name) for name in INVENTORIES)

@@ -88,7 +88,7 @@ class Image:
 
 
 class Inventory(ABC):
-    """The cluster of one engine. A class of its own for each; what is optional has a default that suits an engine without AWS parts."""
+    """The cluster of one engine. A class of its own for each."""
 
     instance_tag: ClassVar[str] = ""
     """Tag of the cluster's instances whose value is the name of the cluster."""

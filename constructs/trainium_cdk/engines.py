@@ -1,0 +1,83 @@
+"""The engines that run jobs, by name. All in which they differ is in the room that uses it, in a table by the engine's name.
+
+>>> from trainium_cdk import engines
+>>> list(engines.ENGINES), engines.get("eks").title
+(['slurm', 'eks', 'pcs'], 'Kubernetes')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainium_cdk.errors import EngineError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """The names of an engine: a scheduler, and the AWS service that runs its nodes.
+
+    Attributes:
+        name: in outputs (`TrnEngine`), options and messages of rules.
+        title: in sentences.
+        section: its key of the environment.
+        stack: id of its stack in the app: `cdk deploy <stack>`.
+        queue_noun: what the environment names zone and capacity type for.
+        nodes_noun: what the environment names an instance type for.
+    """
+
+    name: str
+    title: str
+    section: str
+    stack: str
+    queue_noun: str
+    nodes_noun: str
+
+
+SLURM = Engine(
+    name="slurm",
+    title="Slurm",
+    section="pcluster",
+    stack="TrnPclusterStack",
+    queue_noun="queue",
+    nodes_noun="compute resource",
+)
+"""On AWS ParallelCluster."""
+EKS = Engine(
+    name="eks",
+    title="Kubernetes",
+    section="eks",
+    stack="TrnEksStack",
+    queue_noun="node group",
+    nodes_noun="node group",
+)
+"""With Kueue, on Amazon EKS."""
+PCS = Engine(
+    name="pcs",
+    title="Slurm on AWS PCS",
+    section="pcs",
+    stack="TrnPcsStack",
+    queue_noun="queue",
+    nodes_noun="compute resource",
+)
+"""On AWS Parallel Computing Service (PCS)."""
+ENGINES: Mapping[str, Engine] = {engine.name: engine for engine in (SLURM, EKS, PCS)}
+DEFAULT = SLURM.stack
+"""The stack that commands use where none is named."""
+
+
+def get(name: str) -> Engine:
+    """An engine by its name.
+
+    Raises:
+        EngineError: there is none of that name.
+    """
+    try:
+        return ENGINES[name]
+    except KeyError:
+        raise EngineError(f"unknown engine {name!r}. Choose one of {', '.join(ENGINES)}") from None
+
+
+def of_stack(id: str) -> Engine | None:
+    """The engine whose stack has this id in the app."""
+    return next((e for e in ENGINES.values() if e.stack == id), None)
