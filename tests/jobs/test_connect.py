@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.jobs.conftest import make_cluster
-from trainium_cdk.jobs import LocalTransport, SsmTransport, connect, is_head_node
+from trainium_cdk.jobs import Backend, LocalTransport, SsmTransport, connect, is_head_node
 
 HEAD = "stack_name=trn-slurm\ncfn_node_type=HeadNode\ncfn_cluster_user=ubuntu\n"
 
@@ -35,3 +36,11 @@ def test_transports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     assert isinstance(connect(cluster=make_cluster(), local=True).transport, LocalTransport)
     assert isinstance(connect(cluster=make_cluster()).transport, SsmTransport)
+
+
+def test_a_backend_without_all_operations_is_refused() -> None:
+    class Mine(Backend[Any]):
+        ordered_logs = True
+
+    with pytest.raises(TypeError, match=r"abstract methods .*cancel.*nodes"):
+        Mine()  # type: ignore[abstract]

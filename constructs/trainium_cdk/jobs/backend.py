@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from trainium_cdk.errors import JobError, JobTimeout, SomeRefused, SubmitError, TransportError, UnknownJob, similar
 from trainium_cdk.jobs.forward import Tunnel
@@ -40,7 +41,7 @@ class Changes:
         return differs
 
 
-class Backend(Protocol[S]):
+class Backend(ABC, Generic[S]):
     """A scheduler that runs jobs: all that `trn` needs. Every method may raise `TransportError`, those with an id also
     `UnknownJob`. A job's handle is its id; nothing is stored on this machine."""
 
@@ -57,17 +58,17 @@ class Backend(Protocol[S]):
         """Seconds between two requests while a job is followed."""
         return 4.0
 
+    @abstractmethod
     def render(self, job: AnyJob, token: str | None = None) -> S:
         """What `submit` would send.
 
         Raises:
             JobError: the job does not fit the cluster.
         """
-        ...
 
+    @abstractmethod
     def send(self, submission: S) -> Submitted:
         """Send a rendered submission. Raises as `submit` does."""
-        ...
 
     def submit(self, job: AnyJob, token: str | None = None) -> Submitted:
         """Submit a job. Repeated with the same token, it is submitted once.
@@ -107,25 +108,25 @@ class Backend(Protocol[S]):
         token = new_token() if token is None else token
         return self.send_many([self.render(job, f"{token}-{i}") for i, job in enumerate(jobs)])
 
+    @abstractmethod
     def status(self, id: str) -> JobStatus:
         """The status of a job."""
-        ...
 
     def settings(self, id: str) -> Mapping[str, Any]:  # noqa: ARG002
         """What the job was submitted with, beside the defaults of its kind; empty if that is not known. Without its variables."""
         return {}
 
+    @abstractmethod
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         """The newest jobs, newest first; on Kubernetes those that run, then those that wait, in the order of their queue, then the others."""
-        ...
 
     def ids(self, limit: int) -> tuple[str, ...]:
         """The ids of the newest jobs, newest first."""
         return tuple(job.id for job in self.list(limit))
 
+    @abstractmethod
     def active(self) -> tuple[JobStatus, ...]:
         """The jobs that run or wait."""
-        ...
 
     def foreign(self) -> tuple[Foreign, ...]:
         """What others than `trn` run or queue there, newest first. On Slurm, none: `squeue` shows it."""
@@ -145,10 +146,11 @@ class Backend(Protocol[S]):
         known = {job.id for job in listed}
         return Whole(self.nodes(), (*listed, *(job for job in self.active() if job.id not in known)), self.others())
 
+    @abstractmethod
     def cancel(self, id: str) -> JobStatus:
         """Cancel a job, and return its status. A job that has ended is not changed."""
-        ...
 
+    @abstractmethod
     def run_shared(self, script: str, *, image: str | None = "", folder: str = "", private: bool = False) -> str:
         """Run a bash script on a machine of the cluster with the shared file systems, as the jobs' user; its output.
 
@@ -157,12 +159,12 @@ class Backend(Protocol[S]):
             image: of a pod; None: the cluster's training image. Default: a small one with a shell.
             folder: where the file system's root belongs to root, it is created before, for the jobs' user.
         """
-        ...
 
+    @abstractmethod
     def nodes(self) -> tuple[Node, ...]:
         """The cluster's nodes, also those that are powered down."""
-        ...
 
+    @abstractmethod
     def session(self, node: str | None = None) -> tuple[str, str]:
         """The id of the instance with which Session Manager opens a shell, and the command that leads on to the node; empty if none does.
 
@@ -172,7 +174,6 @@ class Backend(Protocol[S]):
         Raises:
             JobError: there is no such node, or it has no instance.
         """
-        ...
 
     def wait(
         self, id: str, timeout: float | None = None, changed: Callable[[JobStatus], None] | None = None
@@ -205,6 +206,7 @@ class Backend(Protocol[S]):
                 raise JobTimeout(f"{id} has not ended within {timeout:.0f} s; it is {status.state}")
             self.sleep(pause)
 
+    @abstractmethod
     def logs(
         self,
         id: str,
@@ -232,7 +234,6 @@ class Backend(Protocol[S]):
         Raises:
             JobError: the job has no such stage or node, or is an array, whose members have logs.
         """
-        ...
 
     def log_end(self, id: str, stage: str, node: int | None, most: int) -> bytes:
         """The end of the log of a stage that has ended, at most `most` bytes or a little more: of one node, with what the scheduler wrote
@@ -242,30 +243,31 @@ class Backend(Protocol[S]):
             end = (end + chunk.data)[-most:]
         return end
 
+    @abstractmethod
     def node_of_rank(self, id: str, rank: int) -> int:
         """The job's node (0, 1, ...) on which a training process runs.
 
         Raises:
             JobError: the job has no such rank, or its nodes have not reported it yet.
         """
-        ...
 
+    @abstractmethod
     def execute(self, id: str, node: int, command: Sequence[str]) -> int:
         """Run a command on a node of the job, with this terminal; its exit code.
 
         Raises:
             JobError: the job has no such node, it does not run, or this is not possible on the cluster: the message says how then.
         """
-        ...
 
+    @abstractmethod
     def on_nodes(self, id: str, script: str) -> Mapping[int, str]:
         """Run a short bash script on each node of a running job; its output by the job's node (0, 1, ...).
 
         Raises:
             JobError: the job does not run.
         """
-        ...
 
+    @abstractmethod
     def forward(
         self, id: str, port: int = 0, *, node: int | str = 0, local: int = 0, patience: float = 0
     ) -> AbstractContextManager[Tunnel]:
@@ -280,8 +282,8 @@ class Backend(Protocol[S]):
         Raises:
             JobError: the job does not run, has no such node, or offers no port; nothing listens there; the local port is taken.
         """
-        ...
 
+    @abstractmethod
     def tensorboard(
         self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
     ) -> AbstractContextManager[Tunnel]:
@@ -294,7 +296,6 @@ class Backend(Protocol[S]):
         Raises:
             JobError: this is not possible on the cluster: the message says how it is.
         """
-        ...
 
 
 def all_submitted(outcomes: Sequence[Submitted | SubmitError]) -> tuple[Submitted, ...]:
