@@ -13,7 +13,7 @@ from trainium_cdk._cdk.default_environment import default_environment
 from trainium_cdk._cdk.encryption import encrypt, encrypt_operations, stack_key
 from trainium_cdk._cdk.managed_policies import manage_policies
 from trainium_cdk._cdk.removal import removal_policy
-from trainium_cdk._cdk.stack_functions import STRICT, StackFunctions
+from trainium_cdk._cdk.stack_functions import StackFunctions
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.eks.addons import TrnAddons
@@ -155,13 +155,7 @@ class TrnEksStack(Stack):
                 name=f"{name}-bastion-host",
             )
         # in the VPC, as the CDK's functions for Kubernetes are: a deletion waits for their network interfaces anyway
-        StackFunctions(
-            self,
-            "Functions",
-            encryption_key=data_key or cluster.key,
-            network=network,
-            at_once=STRICT if environment.functions == "strict" else None,
-        )
+        StackFunctions(self, "Functions", encryption_key=data_key or cluster.key, network=network)
         if data_key:
             encrypt(self, data_key, users=[plugins.role, *([builder.role] if builder else [])])
         else:

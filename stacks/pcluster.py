@@ -13,7 +13,7 @@ from trainium_cdk._cdk.default_environment import default_environment
 from trainium_cdk._cdk.encryption import TrnKey, encrypt, encrypt_operations, stack_key
 from trainium_cdk._cdk.managed_policies import manage_policies
 from trainium_cdk._cdk.removal import removal_policy
-from trainium_cdk._cdk.stack_functions import STRICT, StackFunctions
+from trainium_cdk._cdk.stack_functions import StackFunctions
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.network import TrnNetwork
@@ -97,17 +97,10 @@ class TrnPclusterStack(Stack):
             watched.grant_write(cluster.node_policy)
         if registry:
             registry.grant_pull(cluster.node_policy)
-        strict = environment.functions == "strict"
         own_key = (
             data_key or TrnKey(self, "LogsKey", description=f"Logs of {name}", grants=False, on_destroy=on_destroy).key
         )
-        StackFunctions(
-            self,
-            "Functions",
-            encryption_key=own_key,
-            network=network if strict else None,
-            at_once=STRICT if strict else None,
-        )
+        StackFunctions(self, "Functions", encryption_key=own_key)
         if data_key:
             encrypt(self, data_key, users=[cluster.node_policy, cluster.head_policy, bootstrap.publisher])
         else:

@@ -1,4 +1,4 @@
-"""Settings of all functions of a stack: a queue for failed calls and, optionally, the VPC and reserved concurrency."""
+"""Settings of all functions of a stack: a queue for failed calls and, optionally, the VPC."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from trainium_cdk._cdk.groups import ClosedGroup, https_out
 from trainium_cdk._cdk.paths import below_stack
 from trainium_cdk._cdk.permissions import allow
 
-STRICT = 5
-"""Concurrent calls of a function: CloudFormation makes one for each manifest or chart, and retries."""
 _KEPT_DAYS = 14
 
 
@@ -44,8 +42,6 @@ class StackFunctions(Construct):
         encryption_key: of the queue. Default: SQS's own key in KMS.
         network: for functions that are not in a VPC yet. A deletion of the stack then waits 20 minutes or more for Lambda to
             release the network interfaces. Default: they stay outside.
-        at_once: reserved concurrency of each function. It is subtracted from the account's, of which a new account has little.
-            Default: none.
     """
 
     def __init__(
@@ -55,13 +51,10 @@ class StackFunctions(Construct):
         *,
         encryption_key: kms.IKey | None = None,
         network: FunctionsNetwork | None = None,
-        at_once: int | None = None,
     ) -> None:
         super().__init__(scope, id)
         found = _functions(Stack.of(self))
         self._hand_over_failures(found, encryption_key)
-        for function, _ in found if at_once else ():
-            function.reserved_concurrent_executions = at_once
         if network:
             self._place(found, network)
 

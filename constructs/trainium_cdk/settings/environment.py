@@ -141,10 +141,6 @@ class Environment(Settings):
     """The keys that encrypt images, buckets, file systems and volumes. `aws-managed`: AWS's own keys. `customer-key`: a key that the
     stack creates. Or the ARN of your own key, in this region and account. Logs, environment variables of Lambda functions and
     Kubernetes secrets always have a key that the stack creates, or yours."""
-    functions: Literal["plain", "strict"] = "plain"
-    """How the deployment's Lambda functions are configured. `strict`: in the VPC (on EKS they are there anyway) and with
-    reserved concurrency, which some organisations require. Each strict function reserves 5 concurrent executions of the
-    account, and deleting the stack waits for Lambda's network interfaces, 20 minutes or more."""
     network: Network = Network()
     storage: Storage = Storage()
     registry: Registry = Registry()
