@@ -10,10 +10,8 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from trainium_cdk._cdk.default_environment import default_environment
-from trainium_cdk._cdk.encryption import encrypt, encrypt_operations, stack_key
-from trainium_cdk._cdk.managed_policies import manage_policies
 from trainium_cdk._cdk.removal import removal_policy
-from trainium_cdk._cdk.stack_functions import StackFunctions
+from trainium_cdk._cdk.stack_functions import place_functions
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.eks.addons import TrnAddons
@@ -25,6 +23,9 @@ from trainium_cdk.eks.node_role import TrnNodeRole
 from trainium_cdk.eks.plugins import TrnPlugins
 from trainium_cdk.eks.scaling import TrnScaler
 from trainium_cdk.eks.system_nodes import TrnSystemNodes
+from trainium_cdk.hardening.encryption import encrypt, encrypt_operations, stack_key
+from trainium_cdk.hardening.failed_calls import TrnFailedCalls
+from trainium_cdk.hardening.managed_policies import manage_policies
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.observability import TrnObservability
 from trainium_cdk.outputs import claim_of, eks_outputs, next_step
@@ -154,8 +155,9 @@ class TrnEksStack(Stack):
                 security_group=cluster.client_group,
                 name=f"{name}-bastion-host",
             )
+        failed = TrnFailedCalls(self, "Functions", encryption_key=data_key or cluster.key)
         # in the VPC, as the CDK's functions for Kubernetes are: a deletion waits for their network interfaces anyway
-        StackFunctions(self, "Functions", encryption_key=data_key or cluster.key, network=network)
+        place_functions(failed, network.vpc)
         if data_key:
             encrypt(self, data_key, users=[plugins.role, *([builder.role] if builder else [])])
         else:

@@ -10,12 +10,12 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from trainium_cdk._cdk.default_environment import default_environment
-from trainium_cdk._cdk.encryption import TrnKey, encrypt, encrypt_operations, stack_key
-from trainium_cdk._cdk.managed_policies import manage_policies
 from trainium_cdk._cdk.removal import removal_policy
-from trainium_cdk._cdk.stack_functions import StackFunctions
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
+from trainium_cdk.hardening.encryption import TrnKey, encrypt, encrypt_operations, stack_key
+from trainium_cdk.hardening.failed_calls import TrnFailedCalls
+from trainium_cdk.hardening.managed_policies import manage_policies
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.observability import TrnObservability
 from trainium_cdk.outputs import next_step, slurm_outputs
@@ -98,9 +98,12 @@ class TrnPclusterStack(Stack):
         if registry:
             registry.grant_pull(cluster.node_policy)
         own_key = (
-            data_key or TrnKey(self, "LogsKey", description=f"Logs of {name}", grants=False, on_destroy=on_destroy).key
+            data_key
+            or TrnKey(
+                self, "LogsKey", description=f"Logs of {name}", grants=False, removal_policy=removal_policy(on_destroy)
+            ).key
         )
-        StackFunctions(self, "Functions", encryption_key=own_key)
+        TrnFailedCalls(self, "Functions", encryption_key=own_key)
         if data_key:
             encrypt(self, data_key, users=[cluster.node_policy, cluster.head_policy, bootstrap.publisher])
         else:

@@ -19,7 +19,7 @@ FLOORS = [
     ["trainium_cdk"],  # the names that other apps import, each loaded when it is used
     ["app"],  # the CDK app of an environment file
     ["stacks"],  # a page for each stack, in the folder `stacks/`, to which a link in the package leads
-    ["stack_outputs", "observability"],
+    ["stack_outputs", "observability", "hardening"],
     ["pcluster", "pcs", "eks"],
     ["bootstrap", "storage"],
     ["network", "registry", "efa", "bucket"],

@@ -20,7 +20,9 @@ _HOMES = {
     "TrnBucket": "bucket",
     "TrnEfaSecurityGroup": "efa",
     "TrnEksCluster": "eks.cluster",
+    "TrnFailedCalls": "hardening.failed_calls",
     "TrnImageBuilder": "eks.images",
+    "TrnKey": "hardening.encryption",
     "TrnNetwork": "network",
     "TrnNodeGroup": "eks.node_group",
     "TrnNodeRole": "eks.node_role",
@@ -35,6 +37,9 @@ _HOMES = {
     "TrnScaler": "eks.scaling",
     "TrnStorage": "storage",
     "TrnSystemNodes": "eks.system_nodes",
+    "encrypt": "hardening.encryption",
+    "encrypt_operations": "hardening.encryption",
+    "manage_policies": "hardening.managed_policies",
 }
 
 if TYPE_CHECKING:
@@ -50,6 +55,11 @@ if TYPE_CHECKING:
     from trainium_cdk.eks.plugins import TrnPlugins as TrnPlugins
     from trainium_cdk.eks.scaling import TrnScaler as TrnScaler
     from trainium_cdk.eks.system_nodes import TrnSystemNodes as TrnSystemNodes
+    from trainium_cdk.hardening.encryption import TrnKey as TrnKey
+    from trainium_cdk.hardening.encryption import encrypt as encrypt
+    from trainium_cdk.hardening.encryption import encrypt_operations as encrypt_operations
+    from trainium_cdk.hardening.failed_calls import TrnFailedCalls as TrnFailedCalls
+    from trainium_cdk.hardening.managed_policies import manage_policies as manage_policies
     from trainium_cdk.network import TrnNetwork as TrnNetwork
     from trainium_cdk.network import TrnPeering as TrnPeering
     from trainium_cdk.observability import TrnObservability as TrnObservability

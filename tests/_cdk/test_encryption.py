@@ -13,7 +13,7 @@ from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER  # type: ignore[impor
 from tests.audit.principals import ACCOUNT, REGION, evaluate, filled, of
 from tests.stacks import keys, synthesis
 from trainium_cdk import settings
-from trainium_cdk._cdk.encryption import AUTO_SCALING_ROLE
+from trainium_cdk.hardening.encryption import AUTO_SCALING_ROLE
 
 OWN = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/12345678-1234-1234-1234-123456789012"
 STORAGE = {"efs": {}, "fsx": {"deployment": "PERSISTENT_2", "capacity_gib": 1200}}

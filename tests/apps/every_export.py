@@ -24,7 +24,9 @@ from trainium_cdk import (
     TrnBucket,
     TrnEfaSecurityGroup,
     TrnEksCluster,
+    TrnFailedCalls,
     TrnImageBuilder,
+    TrnKey,
     TrnNetwork,
     TrnNodeGroup,
     TrnNodeRole,
@@ -39,6 +41,9 @@ from trainium_cdk import (
     TrnScaler,
     TrnStorage,
     TrnSystemNodes,
+    encrypt,
+    encrypt_operations,
+    manage_policies,
     settings,
 )
 from trainium_cdk.jobs import BertLarge, Script, TrnError, connect
@@ -218,6 +223,12 @@ watched = TrnObservability(slurm, "Watched", cluster_name="slurm", queues={"larg
 watched.grant_write(a_role(slurm, "Sender"))
 pcs = TrnPcsCluster(slurm, "Pcs", vpc=network.vpc, storage=efs.FileSystem(slurm, "OfPcs", vpc=network.vpc))
 jobs.grant_read_write(pcs)
+logs = TrnKey(theirs, "LogsKey", description="Logs", grants=False)
+encrypt_operations(theirs, logs.key)
+own = TrnKey(slurm, "Key", description="Data", removal_policy=cdk.RemovalPolicy.RETAIN)
+TrnFailedCalls(slurm, "FailedCalls", encryption_key=own.key)
+encrypt(slurm, own.key, users=[pcluster])
+manage_policies(slurm)
 app.synth()
 
 

@@ -99,6 +99,9 @@ def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
     trn.TrnOutputs(
         stack, "Outputs", cluster=ours, bucket=bucket, node_groups=[nodes], image_builder=images, bastion_host=host
     )
+    trn.TrnFailedCalls(stack, "FailedCalls")
+    trn.encrypt(stack, trn.TrnKey(stack, "Key", description="Data").key)
+    trn.manage_policies(stack)
 
 
 def group(stack: Stack, id: str, number: int) -> ec2.ISecurityGroup:
@@ -121,7 +124,8 @@ def test_every_construct_of_the_package_is_here() -> None:
     every_construct(stack)
     made = {type(node).__name__ for node in stack.node.find_all()}
     values = {"EfsOptions", "FileSystemMount", "LustreOptions", "S3Link"}
-    assert set(trn.__all__) - values <= made
+    functions = {"encrypt", "encrypt_operations", "manage_policies"}
+    assert set(trn.__all__) - values - functions <= made
 
 
 def lists_of_tags(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -25,8 +25,10 @@ ALONE: dict[str, Callable[[Stack], object]] = {
     "TrnBucket": lambda s: trn.TrnBucket(s, "It"),
     "TrnEfaSecurityGroup": lambda s: trn.TrnEfaSecurityGroup(s, "It", vpc=vpc(s)),
     "TrnEksCluster": lambda s: trn.TrnEksCluster(s, "It", vpc=vpc(s)),
+    "TrnFailedCalls": lambda s: trn.TrnFailedCalls(s, "It"),
     "TrnImageBuilder": lambda s: trn.TrnImageBuilder(s, "It", bucket=s3.Bucket(s, "B"), repository=ecr.Repository(s, "R")),
     "TrnBastionHost": lambda s: trn.TrnBastionHost(s, "It", vpc=vpc(s)),
+    "TrnKey": lambda s: trn.TrnKey(s, "It", description="Data"),
     "TrnNetwork": lambda s: trn.TrnNetwork(s, "It"),
     "TrnNodeGroup": lambda s: trn.TrnNodeGroup(s, "It", cluster=cluster(s)),
     "TrnNodeRole": lambda s: trn.TrnNodeRole(s, "It"),
@@ -43,11 +45,13 @@ TOGETHER = {"TrnOutputs", "TrnPlugins", "TrnScaler"}
 """What needs another of ours: tests/foreign/test_eks.py."""
 VALUES = {"EfsOptions", "FileSystemMount", "LustreOptions", "S3Link"}
 """Frozen values, which construct nothing."""
+FUNCTIONS = ["encrypt", "encrypt_operations", "manage_policies"]
+"""What changes a stack: tests/foreign/test_hardening.py."""
 CONSTRUCTS = sorted({*ALONE, *TOGETHER})
 
 
 def test_the_tables_name_every_export() -> None:
-    assert {*ALONE, *TOGETHER, *VALUES} == set(trn.__all__)
+    assert {*ALONE, *TOGETHER, *VALUES, *FUNCTIONS} == set(trn.__all__)
 
 
 @pytest.fixture(scope="module")
