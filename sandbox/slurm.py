@@ -19,23 +19,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Self
 
-from sandbox import (
-    guard,
-    head_node,
-    metadata,
-    paths,
-    processes,
-    slurm_accounting,
-    slurm_packages,
-    slurm_power,
-    slurm_users,
-)
+from sandbox import head_node, metadata, paths, processes, slurm_accounting, slurm_packages, slurm_power, slurm_users
+from sandbox.guard import release, watch
 from sandbox.processes import Started
-from sandbox.slurm_config import CREDENTIAL_SECONDS, MAX_NODES, BadClusterConfiguration, ClusterPlan, plan
+from sandbox.slurm_config import CREDENTIAL_SECONDS, MAX_NODES, BadClusterConfiguration, ClusterPlan, planned
 from sandbox.slurm_layout import SlurmFailed, command_path, lay_out, munge_options, slurmd_command, user_name
 from sandbox.slurm_packages import SYSTEM_PATH, which
 
@@ -81,8 +72,7 @@ class LocalSlurm:
     ) -> Self:
         """Start the Slurm of a cluster configuration and wait until every node that always runs is idle.
 
-        A Slurm left over in `directory` is stopped first; its job history is removed, the users' files are kept. It ends with this
-        process at the latest (`guard`).
+        A Slurm left over in `directory` is stopped first; its job history is removed, the users' files are kept.
 
         Args:
             directory: for everything: state, logs, the private home, the shared file systems.
@@ -100,7 +90,7 @@ class LocalSlurm:
         """
         if (reason := available()) is not None:
             raise SlurmFailed(f"a local Slurm cannot run here: {reason}")
-        wanted = _planned(config, max_nodes, idle_seconds)
+        wanted = planned(config, max_nodes, idle_seconds)
         if wanted.accounting and (reason := slurm_accounting.unavailable()):
             raise SlurmFailed(f"Slurm's accounting cannot run here: {reason}")
         directory = directory.resolve()
@@ -109,7 +99,7 @@ class LocalSlurm:
             cls.open(directory).stop()
         state = {**lay_out(directory, wanted, credential_seconds), "idle_seconds": idle_seconds}
         slurm = cls(directory, {**state, **slurm_users.prepare(directory, users or {})})
-        guard.watch("slurm", directory)
+        watch("slurm", directory)
         try:
             slurm._launch(wanted, dict(environment or {}), timeout)
         except BaseException:
@@ -301,7 +291,7 @@ class LocalSlurm:
         Raises:
             SlurmFailed: the controller does not respond within `timeout` seconds.
         """
-        wanted = _planned(config, max_nodes, self._state["idle_seconds"])
+        wanted = planned(config, max_nodes, self._state["idle_seconds"])
         before = self._state["launches"]
         self.kill_controller(save=True)
         self._state = lay_out(self.directory, wanted, self._state["credential_seconds"], self._state)
@@ -473,11 +463,6 @@ class LocalSlurm:
         part.replace(self.directory / _STATE)
 
 
-def _planned(config: Mapping[str, Any], max_nodes: int, idle_seconds: int | None) -> ClusterPlan:
-    wanted = plan(config, max_nodes)
-    return replace(wanted, idle_seconds=idle_seconds) if idle_seconds and wanted.idle_seconds else wanted
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """`up DIRECTORY CONFIG` and `down DIRECTORY [--wipe]`."""
     parser = argparse.ArgumentParser(prog="python -m sandbox.slurm", description="A real Slurm on this machine.")
@@ -498,7 +483,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         config = YAML(typ="safe", pure=True).load(args.config)
         slurm = LocalSlurm.start(args.directory, config, max_nodes=args.max_nodes)
-        guard.release("slurm", slurm.directory)
+        release("slurm", slurm.directory)
     except (SlurmFailed, BadClusterConfiguration, OSError) as problem:
         print(f"sandbox.slurm: {problem}", file=sys.stderr)
         return 1

@@ -9,7 +9,7 @@ stop with Slurm's power saving; ParallelCluster's always run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,12 @@ class ClusterPlan:
     @property
     def nodes(self) -> tuple[VirtualNode, ...]:
         return tuple(node for queue in self.queues for node in queue.nodes)
+
+
+def planned(config: Mapping[str, Any], max_nodes: int, idle_seconds: int | None) -> ClusterPlan:
+    """`plan`, where nodes that are stopped without a job are stopped after `idle_seconds`, if given."""
+    wanted = plan(config, max_nodes)
+    return replace(wanted, idle_seconds=idle_seconds) if idle_seconds and wanted.idle_seconds else wanted
 
 
 def plan(config: Mapping[str, Any], max_nodes: int = MAX_NODES) -> ClusterPlan:
