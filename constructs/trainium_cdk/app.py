@@ -110,7 +110,7 @@ def _selected(context: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the engines whose stacks are selected; empty if none is.
 
     Raises:
-        EngineError: `-c engine` names an unknown one.
+        TrnError: `-c engine` names an unknown one.
     """
     if names := context.get("engine"):
         return tuple(engines.get(name.strip()).name for name in str(names).split(","))

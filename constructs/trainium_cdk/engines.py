@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainium_cdk.errors import EngineError
+from trainium_cdk.errors import TrnError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +70,12 @@ def get(name: str) -> Engine:
     """An engine by its name.
 
     Raises:
-        EngineError: there is none of that name.
+        TrnError: there is none of that name.
     """
     try:
         return ENGINES[name]
     except KeyError:
-        raise EngineError(f"unknown engine {name!r}. Choose one of {', '.join(ENGINES)}") from None
+        raise TrnError(f"unknown engine {name!r}. Choose one of {', '.join(ENGINES)}") from None
 
 
 def of_stack(id: str) -> Engine | None:

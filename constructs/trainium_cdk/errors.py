@@ -4,7 +4,6 @@ TrnError
 |- SettingsFileError        the environment file is missing, no YAML, or no mapping
 |- SettingsError            the environment cannot be used: one line for each problem
 |- UnknownCatalogEntry      the catalogue does not have what was looked up
-|- EngineError              there is no such engine
 |- RequirementError         a line of a requirements file cannot work
 |- OutputsError             the stack does not exist, or its outputs cannot be read
 |- JobError                 the job cannot be run as requested; nothing was sent
@@ -15,11 +14,9 @@ TrnError
 |- TransportError           the cluster cannot be reached, or does not respond
 |  |- Unanswered            Slurm's controller does not answer
 |  '- ApiError              the Kubernetes API refused a request
-|- ImageError               a container image cannot be built
 |- ScaleError               a node group cannot have that many nodes
 |- TeardownError            a stack cannot be deleted
 |- UpdateError              a template that `trn diff` compares cannot be read
-|- SpecError                the CDK's database of resource types cannot be read
 '- AwsError                 AWS did not perform a call of `trn preflight`
    |- Denied                the credentials do not allow it
    |- NoCredentials         there are none, or AWS does not accept them
@@ -102,10 +99,6 @@ class UnknownCatalogEntry(TrnError, LookupError):
         )
 
 
-class EngineError(TrnError):
-    """There is no engine of that name."""
-
-
 class OutputsError(TrnError):
     """The outputs of a stack cannot be read. The message says which stack, why, and what to do."""
 
@@ -164,10 +157,6 @@ class ApiError(TransportError):
         self.status, self.reason = status, reason
 
 
-class ImageError(TrnError):
-    """An image cannot be built. The message says why."""
-
-
 class ScaleError(TrnError):
     """A node group cannot have that many nodes. The message says why, and what to do."""
 
@@ -178,10 +167,6 @@ class TeardownError(TrnError):
 
 class UpdateError(TrnError):
     """A template cannot be read. The message says which, why, and what to do."""
-
-
-class SpecError(TrnError):
-    """The database of resource types cannot be found or read. The message says what to do."""
 
 
 class AwsError(TrnError):

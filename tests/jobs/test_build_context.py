@@ -14,6 +14,7 @@ import pytest
 
 from sandbox.paths import HOME as ROOT
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs import build_context, images
 
 EXAMPLE = ROOT / "examples/bert-large"
@@ -67,12 +68,12 @@ def test_the_same_files_are_the_same_source(folder: Path) -> None:
 
 
 def test_invalid_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(images.ImageError, match=r"no-such is not a folder"):
+    with pytest.raises(TrnError, match=r"no-such is not a folder"):
         images.pack(tmp_path / "no-such")
-    with pytest.raises(images.ImageError, match=r"there is no Dockerfile in .*--file"):
+    with pytest.raises(TrnError, match=r"there is no Dockerfile in .*--file"):
         images.pack(tmp_path)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(images.ImageError, match=rf"there is no Dockerfile in {tmp_path}\. Name another folder"):
+    with pytest.raises(TrnError, match=rf"there is no Dockerfile in {tmp_path}\. Name another folder"):
         images.pack(Path())  # "in .." would be another folder
 
 
@@ -150,7 +151,7 @@ def test_links_that_leave_the_folder_are_refused(cloned: Path, link: str, target
     (cloned / link).symlink_to(target.format(clone=cloned))
     if link == "through":
         (cloned / "src/up").symlink_to("../../home")
-    with pytest.raises(images.ImageError, match=r"which is outside|is outside") as refused:
+    with pytest.raises(TrnError, match=r"which is outside|is outside") as refused:
         images.pack(cloned)
     assert "SECRET" not in str(refused.value)
     if link not in ("Dockerfile", ".dockerignore", "through"):
@@ -160,7 +161,7 @@ def test_links_that_leave_the_folder_are_refused(cloned: Path, link: str, target
 
 def test_a_dockerfile_outside_the_folder(cloned: Path) -> None:
     (cloned.parent / "Dockerfile").write_text("FROM scratch")
-    with pytest.raises(images.ImageError, match=r"^\.\./Dockerfile is outside .*clone"):
+    with pytest.raises(TrnError, match=r"^\.\./Dockerfile is outside .*clone"):
         images.pack(cloned, "../Dockerfile")
 
 
@@ -194,9 +195,7 @@ def test_a_folder_that_is_too_large_is_refused_before_it_is_read(folder: Path) -
     for name in ("data/train.bin", "data/test.bin", ".git/pack"):
         (folder / name).touch()
         os.truncate(folder / name, 3 * build_context.MAX_BYTES // 4)
-    with pytest.raises(
-        images.ImageError, match=r"more than 2,000,000,000 bytes; most are in data \(3,000,000,010 bytes\), "
-    ):
+    with pytest.raises(TrnError, match=r"more than 2,000,000,000 bytes; most are in data \(3,000,000,010 bytes\), "):
         images.pack(folder)
     (folder / ".dockerignore").write_text("data")
     source = images.pack(folder)
@@ -214,7 +213,7 @@ def test_a_folder_that_is_too_large_is_refused_before_it_is_read(folder: Path) -
 )
 def test_files_that_cannot_be_sent(folder: Path, name: str | bytes, content: bytes, message: str) -> None:
     (folder / os.fsdecode(name)).write_bytes(content)
-    with pytest.raises(images.ImageError, match=message):
+    with pytest.raises(TrnError, match=message):
         images.pack(folder)
 
 

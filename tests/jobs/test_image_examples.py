@@ -12,7 +12,7 @@ from sandbox.paths import HOME as ROOT
 from tests.bootstrap.test_scripts import FOLDER as BOOTSTRAP
 from trainium_cdk import outputs, settings
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.errors import ImageError
+from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs import Finetune, JobError, images
 from trainium_cdk.jobs.image_examples import EXAMPLES, find
 from trainium_cdk.jobs.kinds import finetune
@@ -104,7 +104,7 @@ def test_an_example_is_found_from_anywhere(name: str, tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("name", ["torch", "other/torchneuron", "/torchneuron"])
 def test_what_is_no_folder_and_no_example_is_refused(name: str) -> None:
-    with pytest.raises(ImageError, match=r"is not a folder\. Name the one with the Dockerfile, or an example: torchn"):
+    with pytest.raises(TrnError, match=r"is not a folder\. Name the one with the Dockerfile, or an example: torchn"):
         find(Path(name))
 
 

@@ -17,7 +17,7 @@ from botocore.exceptions import EndpointConnectionError
 from sandbox import LocalAws
 from tests.jobs.kubernetes.conftest import make_cluster
 from tests.support import completed
-from trainium_cdk.errors import TransportError
+from trainium_cdk.errors import TransportError, TrnError
 from trainium_cdk.jobs import Script, images
 from trainium_cdk.jobs.image_examples import find
 from trainium_cdk.outputs import EksCluster
@@ -105,7 +105,7 @@ def test_an_existing_image_is_not_built_again(cluster: EksCluster, local_aws: Lo
     made = images.build(cluster, source, say=lambda _: None)
     assert not made.built
     assert re.fullmatch(rf"{re.escape(cluster.registry_uri)}@sha256:[0-9a-f]{{64}}", made.pinned)
-    with pytest.raises(images.ImageError, match=r":mine already exists, and tags are immutable. Give another --tag"):
+    with pytest.raises(TrnError, match=r":mine already exists, and tags are immutable. Give another --tag"):
         images.build(cluster, source, "mine", say=lambda _: None)
 
 
@@ -180,12 +180,12 @@ def test_a_build_that_cannot_be_followed_goes_on(
 
 @pytest.mark.parametrize("tag", ["a b", "$(x)", "-a", "a" * 129])
 def test_invalid_tags(cluster: EksCluster, folder: Path, tag: str) -> None:
-    with pytest.raises(images.ImageError, match=r"tag is "):
+    with pytest.raises(TrnError, match=r"tag is "):
         images.build(cluster, images.pack(folder), tag)
 
 
 def test_a_stack_without_a_registry(folder: Path) -> None:
-    with pytest.raises(images.ImageError, match=r"TrnEksStack has no registry. Turn it on \(registry.enabled\)"):
+    with pytest.raises(TrnError, match=r"TrnEksStack has no registry. Turn it on \(registry.enabled\)"):
         images.build(make_cluster(), images.pack(folder))
 
 

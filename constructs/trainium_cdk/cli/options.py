@@ -15,7 +15,7 @@ from trainium_cdk import engines
 from trainium_cdk.cli.output import say
 from trainium_cdk.cli.use import kept
 from trainium_cdk.engines import EKS
-from trainium_cdk.errors import EngineError, OutputsError, SettingsFileError, TrnError
+from trainium_cdk.errors import OutputsError, SettingsFileError, TrnError
 from trainium_cdk.jobs.quote import printed
 from trainium_cdk.remembered import in_use
 
@@ -349,7 +349,7 @@ def read_cluster(file: Path) -> Cluster:
         return from_json(file.read_text("utf-8"))
     except OSError as e:
         raise OutputsError(f"cannot read {file}: {e.strerror}. {write}") from None
-    except (ValidationError, EngineError, UnicodeDecodeError):
+    except (ValidationError, TrnError, UnicodeDecodeError):
         raise OutputsError(f"{file} does not describe a cluster. {write}") from None
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.catalog.plain import counted
-from trainium_cdk.errors import ImageError
+from trainium_cdk.errors import TrnError
 from trainium_cdk.outputs.contract import SOURCES
 
 if TYPE_CHECKING:
@@ -82,17 +82,17 @@ def pack(folder: Path, dockerfile: str = "Dockerfile") -> Source:
     secrets (NOT_SENT) are left out.
 
     Raises:
-        ImageError: the folder or the Dockerfile does not exist, a link leaves the folder, a file cannot be read or sent, or
+        TrnError: the folder or the Dockerfile does not exist, a link leaves the folder, a file cannot be read or sent, or
             the folder is too large.
     """
     if not folder.is_dir():
-        raise ImageError(f"{folder} is not a folder. Name the one with the Dockerfile")
+        raise TrnError(f"{folder} is not a folder. Name the one with the Dockerfile")
     dockerfile = posixpath.normpath(dockerfile)
     if not (folder / dockerfile).is_file():
-        raise ImageError(f"there is no {dockerfile} in {folder.resolve()}. Name another folder, or give --file")
+        raise TrnError(f"there is no {dockerfile} in {folder.resolve()}. Name another folder, or give --file")
     for needed in (dockerfile, IGNORE):
         if not (folder / needed).resolve().is_relative_to(folder.resolve()):
-            raise ImageError(f"{needed} is outside {folder}. Put the file itself into the folder")
+            raise TrnError(f"{needed} is outside {folder}. Put the file itself into the folder")
     rules = _Rules.read(folder / IGNORE)
     sent: list[tuple[Path, str, os.stat_result]] = []
     left: dict[str, list[int]] = {}
@@ -105,7 +105,7 @@ def pack(folder: Path, dockerfile: str = "Dockerfile") -> Source:
             sent.append((file, name, info))
             by_top[name.partition("/")[0]] += info.st_size
     if (size := by_top.total()) > MAX_BYTES:
-        raise ImageError(_too_large(folder, by_top))
+        raise TrnError(_too_large(folder, by_top))
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as packed:
         for file, name, info in sent:
@@ -124,22 +124,22 @@ class _Rules:
 
     @classmethod
     def read(cls, file: Path) -> _Rules:
-        """Raises ImageError: it is not a valid .dockerignore."""
+        """Raises TrnError: it is not a valid .dockerignore."""
         from pathspec import PathSpec
 
         try:
             lines = file.read_bytes().decode("utf-8-sig").splitlines() if file.is_file() else []
         except UnicodeDecodeError as e:
-            raise ImageError(f"{file} is not UTF-8 text (its byte {e.start}). Save it as UTF-8") from None
+            raise TrnError(f"{file} is not UTF-8 text (its byte {e.start}). Save it as UTF-8") from None
         except OSError as e:
-            raise ImageError(f"cannot read {file}: {e.strerror}") from None
+            raise TrnError(f"cannot read {file}: {e.strerror}") from None
         ignored, wanted = [], []
         for number, line in enumerate(lines, 1):
             patterns = _as_gitignore(line)
             try:
                 PathSpec.from_lines("gitignore", patterns)
             except ValueError:
-                raise ImageError(
+                raise TrnError(
                     f"{file}, line {number}: {line.strip()[:80]!r} is not a pattern. Correct it, or remove the line"
                 ) from None
             ignored += patterns
@@ -175,7 +175,7 @@ def _files(folder: Path) -> Iterator[Path]:
     """Everything but folders, in the same order on every machine; links are not followed."""
 
     def failed(e: OSError) -> None:
-        raise ImageError(f"cannot read {e.filename}: {e.strerror}. Name it in {folder / IGNORE}, or make it readable")
+        raise TrnError(f"cannot read {e.filename}: {e.strerror}. Name it in {folder / IGNORE}, or make it readable")
 
     for root, folders, names in os.walk(folder, onerror=failed):
         links = [f for f in folders if Path(root, f).is_symlink()]
@@ -187,9 +187,7 @@ def _entry(name: str, mode: int) -> zipfile.ZipInfo:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise ImageError(
-            f"the file name {os.fsencode(name)!r} is not UTF-8. Rename it, or name it in {IGNORE}"
-        ) from None
+        raise TrnError(f"the file name {os.fsencode(name)!r} is not UTF-8. Rename it, or name it in {IGNORE}") from None
     entry = zipfile.ZipInfo(name, _EPOCH)  # with real times, the same content would not give the same bytes
     entry.create_system = 3  # always Unix: otherwise modes are ignored
     entry.compress_type = zipfile.ZIP_DEFLATED
@@ -203,11 +201,9 @@ def _content(file: Path, folder: Path, name: str, mode: int) -> bytes:
             return file.read_bytes()
         target = str(file.readlink())
     except OSError as e:
-        raise ImageError(
-            f"cannot read {file}: {e.strerror}. Name it in {folder / IGNORE}, or make it readable"
-        ) from None
+        raise TrnError(f"cannot read {file}: {e.strerror}. Name it in {folder / IGNORE}, or make it readable") from None
     if leads_out(folder, name, target):
-        raise ImageError(
+        raise TrnError(
             f"{name} is a link to {target}, which is outside {folder}. Files outside are not sent: put the file itself into the "
             f"folder, or name the link in {folder / IGNORE}"
         )

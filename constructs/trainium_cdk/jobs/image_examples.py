@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainium_cdk.errors import ImageError
+from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import ClusterOutputs
@@ -26,7 +26,7 @@ def find(folder: Path) -> Path:
     examples/torchneuron. In a wheel the examples are beside this file, in a source tree in examples/.
 
     Raises:
-        ImageError: it is neither a folder nor an example.
+        TrnError: it is neither a folder nor an example.
     """
     if folder.is_dir():
         return folder
@@ -35,6 +35,4 @@ def find(folder: Path) -> Path:
         for place in (here.parent / "examples", here.parents[3] / "examples"):
             if (place / folder.name).is_dir():
                 return place / folder.name
-    raise ImageError(
-        f"{folder} is not a folder. Name the one with the Dockerfile, or an example: {', '.join(EXAMPLES)}"
-    )
+    raise TrnError(f"{folder} is not a folder. Name the one with the Dockerfile, or an example: {', '.join(EXAMPLES)}")

@@ -14,11 +14,11 @@ from typing import Any
 
 from trainium_cdk._aws import describe_error, failures
 from trainium_cdk.catalog.plain import counted
-from trainium_cdk.errors import ImageError, TransportError
+from trainium_cdk.errors import TransportError, TrnError
 from trainium_cdk.jobs.build_context import Source, pack
 from trainium_cdk.outputs import EksCluster
 
-__all__ = ["Image", "ImageError", "Source", "build", "pack"]
+__all__ = ["Image", "Source", "build", "pack"]
 
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _NEWEST = 100
@@ -65,23 +65,23 @@ def build(
         phase: called with the build's phase in CodeBuild's words, such as `BUILD`.
 
     Raises:
-        ImageError: the tag is not valid, the stack has no registry, or the build failed.
+        TrnError: the tag is not valid, the stack has no registry, or the build failed.
         TransportError: AWS cannot be reached.
     """
     import boto3
 
     if not (cluster.registry_uri and cluster.build_project):
-        raise ImageError(f"{cluster.stack} has no registry. Turn it on (registry.enabled) and deploy again")
+        raise TrnError(f"{cluster.stack} has no registry. Turn it on (registry.enabled) and deploy again")
     tag = tag or source.tag()
     if not _TAG.fullmatch(tag):
-        raise ImageError(f"tag is {tag!r}. Use letters, digits and . _ -, 128 at most")
+        raise TrnError(f"tag is {tag!r}. Use letters, digits and . _ -, 128 at most")
     name = f"{cluster.registry_uri}:{tag}"
     make: Any = boto3.client
     try:
         ecr, s3, codebuild = (make(s, region_name=cluster.region) for s in ("ecr", "s3", "codebuild"))
         if digest := _digest(ecr, cluster, tag):
             if tag != source.tag():
-                raise ImageError(f"{name} already exists, and tags are immutable. Give another --tag")
+                raise TrnError(f"{name} already exists, and tags are immutable. Give another --tag")
             return Image(name, digest, built=False)
         started = _running(codebuild, cluster, source, tag) or _start(codebuild, s3, cluster, source, tag, say)
         say(f"CodeBuild runs {started}. If this is interrupted, it goes on: run the same command again to follow it")
@@ -92,7 +92,7 @@ def build(
                 f"CodeBuild does not answer: {describe_error(e)}. {started} goes on: run the same command again to follow it"
             ) from None
         if ended["buildStatus"] != "SUCCEEDED":
-            raise ImageError(f"{started} ended as {ended['buildStatus']}{_reason(ended)}. See its log")
+            raise TrnError(f"{started} ended as {ended['buildStatus']}{_reason(ended)}. See its log")
         return Image(name, _digest(ecr, cluster, tag), built=True)
     except failures() as e:
         raise TransportError(f"the image was not built: {describe_error(e)}") from None
@@ -105,7 +105,7 @@ def _start(codebuild: Any, s3: Any, cluster: EksCluster, source: Source, tag: st
     stored = s3.put_object(Bucket=cluster.bucket, Key=source.key, Body=source.content)
     version = stored.get("VersionId")
     if not version:
-        raise ImageError(
+        raise TrnError(
             f"bucket {cluster.bucket} has no versioning, so the build could get another source. Turn versioning on"
         )
     variables = {"IMAGE_TAG": tag, "DOCKERFILE": source.dockerfile}

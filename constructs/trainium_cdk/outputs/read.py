@@ -61,7 +61,7 @@ def from_json(text: str) -> Cluster:
     """The cluster that `model_dump_json` wrote.
 
     Raises:
-        EngineError, pydantic.ValidationError: it describes none.
+        TrnError, pydantic.ValidationError: it describes none.
     """
     return _MODELS[engines.get(_Named.model_validate_json(text).engine).name].model_validate_json(text)
 

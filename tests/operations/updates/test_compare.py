@@ -17,7 +17,7 @@ from tests.stacks.synthesis import Stacks
 from tests.support import ROOT, need
 from trainium_cdk import settings
 from trainium_cdk.catalog.updates import updates
-from trainium_cdk.errors import SpecError
+from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.updates import Change, Spec, compare, dangerous
 from trainium_cdk.operations.updates.spec import find
 
@@ -372,14 +372,14 @@ def test_a_missing_database_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("TRN_CDK", raising=False)
-    with pytest.raises(SpecError, match="there is no `cdk` on the PATH"):
+    with pytest.raises(TrnError, match="there is no `cdk` on the PATH"):
         find()
     (tmp_path / "cdk").write_text("")
     (tmp_path / "cdk").chmod(0o755)
-    with pytest.raises(SpecError, match="no resource database"):
+    with pytest.raises(TrnError, match="no resource database"):
         find()
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("TRN_CDK", str(tmp_path / "cdk"))
     (tmp_path / "db.json.gz").write_bytes(b"no gzip")
-    with pytest.raises(SpecError, match="is not the CDK's resource database"):
+    with pytest.raises(TrnError, match="is not the CDK's resource database"):
         Spec.load()

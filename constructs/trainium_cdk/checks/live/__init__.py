@@ -62,7 +62,7 @@ def checks_of(engine: str) -> tuple[Check[Any], ...]:
     """Every live check for an engine's stack except that of the credentials, in the order of the report.
 
     Raises:
-        EngineError: there is no such engine.
+        TrnError: there is no such engine.
     """
     return (*COMMON, *OF_ENGINE[engines.get(engine).name])
 

@@ -7,9 +7,8 @@ Without CDK and AWS, except for `trainium_cdk.operations.updates.live`.
 []
 """
 
-from trainium_cdk.errors import SpecError
 from trainium_cdk.operations.updates.change import LEVELS, Change, Level, dangerous
 from trainium_cdk.operations.updates.compare import compare
 from trainium_cdk.operations.updates.spec import Spec
 
-__all__ = ["LEVELS", "Change", "Level", "Spec", "SpecError", "compare", "dangerous"]
+__all__ = ["LEVELS", "Change", "Level", "Spec", "compare", "dangerous"]

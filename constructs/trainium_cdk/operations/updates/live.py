@@ -43,7 +43,7 @@ def assemble(stack: str, environment: Path | None = None, app: Path | None = Non
         app: folder with the app's cdk.json. Default: where the command is run.
 
     Raises:
-        SpecError: `cdk` is not found.
+        TrnError: `cdk` is not found.
         UpdateError: the synthesis fails (the message has its last lines), or has no such stack.
     """
     context = ["-c", f"env={environment.resolve()}"] if environment else []

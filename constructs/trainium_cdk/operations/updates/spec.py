@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from trainium_cdk.errors import SpecError
+from trainium_cdk.errors import TrnError
 
 Impact = Literal["yes", "maybe"]
 _FILE = "db.json.gz"
@@ -35,7 +35,7 @@ class Spec:
         """The database in `file`, else that of the `cdk` that `command` finds.
 
         Raises:
-            SpecError: it does not exist, or is not such a database.
+            TrnError: it does not exist, or is not such a database.
         """
         return _read(str(file or find()))
 
@@ -104,13 +104,13 @@ def find() -> Path:
     """The database beside the `cdk` of TRN_CDK, of this folder's node_modules, or of the PATH.
 
     Raises:
-        SpecError: cdk or its database is not found.
+        TrnError: cdk or its database is not found.
     """
     cdk = command()
     for folder in cdk.resolve().parents:
         if (folder / _FILE).is_file():
             return folder / _FILE
-    raise SpecError(
+    raise TrnError(
         f"{cdk} has no resource database ({_FILE}) beside it. Install the CDK's command line with npm "
         "(`npm install -g aws-cdk@2`), or set TRN_CDK to another one"
     )
@@ -120,13 +120,13 @@ def command() -> Path:
     """The CDK's command line: that of TRN_CDK, of this folder's node_modules, or of the PATH.
 
     Raises:
-        SpecError: it is not found.
+        TrnError: it is not found.
     """
     places = [os.environ.get("TRN_CDK"), *_PLACES, shutil.which("cdk")]
     for place in places:
         if place and Path(place).is_file():
             return Path(place)
-    raise SpecError(
+    raise TrnError(
         "there is no `cdk` on the PATH or in node_modules. Install it (`npm install -g aws-cdk@2`), or set TRN_CDK to its path"
     )
 
@@ -136,6 +136,6 @@ def _read(file: str) -> Spec:
     try:
         return Spec(json.loads(gzip.decompress(Path(file).read_bytes())))
     except (OSError, ValueError, KeyError, TypeError, EOFError) as e:
-        raise SpecError(
+        raise TrnError(
             f"{file} is not the CDK's resource database: {e}. Install the CDK's command line again"
         ) from None

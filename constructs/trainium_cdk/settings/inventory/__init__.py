@@ -31,7 +31,7 @@ def inventory(env: Environment, engine: str, today: dt.date | None = None) -> In
         today: on which prices depend. Default: the current date, UTC.
 
     Raises:
-        EngineError: there is no such engine.
+        TrnError: there is no such engine.
     """
     found = engines.get(engine)
     return INVENTORIES[engine](found, env, today or dt.datetime.now(dt.UTC).date())
