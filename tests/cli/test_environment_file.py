@@ -81,7 +81,6 @@ def test_a_stack_that_is_given_comes_before_a_cluster_that_is_set(
         (["cost"], "TrnPclusterStack", "\ncompute1/trn: 0 to "),
         (["cost", "TrnPclusterStack"], "", "compute1/trn: 0 to "),
         (["preflight"], "", "TrnEksStack-file-test in "),
-        (["graph", "--template", "template.json"], "", "the template of TrnEksStack has nothing"),
         (["why"], "", "stack TrnEksStack-file-test is CREATE_COMPLETE"),
         (["destroy", "--dry-run"], "", "TrnEksStack-file-test"),
     ],
@@ -91,7 +90,6 @@ def test_the_file_names_the_stack_of_an_argument(
 ) -> None:
     """Of an environment with `eks` alone: the costs of a Slurm cluster that it does not describe were printed."""
     (tmp_path / "bert.yaml").write_text(ENVIRONMENT.format(name=deployed))
-    (tmp_path / "template.json").write_text('{"Resources": {}}')
     variables = {"TRN_STACK": stack} if stack else {}
     done = trn(local_aws, tmp_path, *words, "--env", "bert.yaml", **variables)
     assert told in done.stdout + done.stderr
