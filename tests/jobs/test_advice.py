@@ -84,7 +84,7 @@ def test_what_a_refused_job_says_to_deploy_with_works() -> None:
                 made = made.model_copy(update={"image": getattr(cluster_after, "image", "") or IMAGE})
             plan(made, cluster_after)
             followed += 1
-    assert followed > 100
+    assert followed > 90
 
 
 @pytest.mark.parametrize(

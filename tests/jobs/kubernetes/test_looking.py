@@ -48,7 +48,7 @@ def test_an_array_is_looked_at(backend: KubernetesBackend, running: Running, tmp
     assert until(lambda: all("(0, 6)" in text(backend.logs(f"{id}/{n}")) for n in (0, 7)))
     page, table = tmp_path / "report.html", tmp_path / "steps.csv"
     assert run(running, tmp_path, "report", id, "-o", str(page)) == 0
-    assert page.read_text().count("RUNNING") == 2
+    assert page.read_text().count("RUNNING") == 4, "each as a figure, and in the table"
     (running.shared / "array-goes-on").touch()
     assert run(running, tmp_path, "wait", id) == 0
     assert run(running, tmp_path, "report", id, "-o", str(table)) == 0
