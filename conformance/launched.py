@@ -15,7 +15,8 @@ from typing import cast
 from conformance.confined import confined as confining
 from sandbox import head_node
 from sandbox.slurm_packages import SYSTEM_PATH
-from trainium_cdk.jobs import AnyJob, Submission, kubernetes, slurm
+from trainium_cdk.jobs import AnyJob, Submission, kubernetes
+from trainium_cdk.jobs.slurm.render import render
 from trainium_cdk.outputs import EksCluster, SlurmCluster
 
 Cluster = SlurmCluster | EksCluster
@@ -238,5 +239,5 @@ class _Node:
 def rendered(job: AnyJob, cluster: Cluster) -> Submission:
     """The job as the engine of the cluster gets it; the same each time."""
     if isinstance(cluster, SlurmCluster):
-        return slurm.render(job, cluster, "t")
+        return render(job, cluster, "t")
     return cast("Submission", kubernetes.render(job, cluster, "t"))

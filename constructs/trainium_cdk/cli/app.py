@@ -15,7 +15,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import ValidationError
 from typer.core import TyperCommand, TyperGroup
 
 from trainium_cdk.cli.settings import SETTINGS
@@ -104,9 +103,12 @@ class _Commands(TyperGroup):
         except typer.BadParameter as e:
             if type(e).__name__ == "MissingParameter":
                 raise
+            from pydantic import ValidationError
+
             # Typer's message of a wrong type is pydantic's, which has no value
-            value = f"{e.__cause__.errors()[0]['input']!r}: " if isinstance(e.__cause__, ValidationError) else ""
-            raise TrnError(f"{value}{e.format_message()}") from None
+            if isinstance(e.__cause__, ValidationError):
+                e.message = f"{e.__cause__.errors()[0]['input']!r}: {e.message}"
+            raise TrnError(e.format_message()) from None
 
     def _load(self, name: str, place: str) -> Any:
         module, _, attribute = place.partition(":")

@@ -89,7 +89,7 @@ def _change(jobs: SlurmBackend, wanted: Wanted, *, force: bool, wait: bool, time
 
 
 def _slurm(on: Target) -> SlurmBackend:
-    from trainium_cdk.jobs.slurm import SlurmBackend
+    from trainium_cdk.jobs.slurm.backend import SlurmBackend
 
     found = only(SlurmBackend, backend(on), SLURM.title, SLURM.stack)
     if found.cluster.engine != SLURM.name:

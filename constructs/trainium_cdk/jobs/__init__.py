@@ -26,28 +26,28 @@ _HOMES = {
     "JobError": "errors",
     "JobLog": "jobs.readers.log",
     "JobStatus": "jobs.status",
-    "LocalTransport": "jobs.slurm",
+    "LocalTransport": "jobs.slurm.transport",
     "LogChunk": "jobs.status",
     "Nccom": "jobs.kinds.nccom",
     "Plan": "jobs.plan",
-    "Result": "jobs.slurm",
+    "Result": "jobs.slurm.transport",
     "Script": "jobs.kinds.script",
-    "SlurmBackend": "jobs.slurm",
+    "SlurmBackend": "jobs.slurm.backend",
     "SomeRefused": "errors",
-    "SsmTransport": "jobs.slurm",
+    "SsmTransport": "jobs.slurm.ssm",
     "Stage": "jobs.status",
     "Submission": "jobs.submission",
     "SubmitError": "errors",
     "Submitted": "jobs.status",
     "TorchTitan": "jobs.kinds.torchtitan",
-    "Transport": "jobs.slurm",
+    "Transport": "jobs.slurm.transport",
     "TransportError": "errors",
     "TrnError": "errors",
     "Tunnel": "jobs.forward",
     "UnknownJob": "errors",
     "Upstream": "jobs.models",
     "connect": "jobs.connection",
-    "is_head_node": "jobs.slurm",
+    "is_head_node": "jobs.slurm.transport",
     "job_id": "jobs.submission",
     "job_log": "jobs.metrics",
     "launch_environment": "jobs.environment",
@@ -82,12 +82,12 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.plan import Batch as Batch
     from trainium_cdk.jobs.plan import Plan as Plan
     from trainium_cdk.jobs.readers.log import JobLog as JobLog
-    from trainium_cdk.jobs.slurm import LocalTransport as LocalTransport
-    from trainium_cdk.jobs.slurm import Result as Result
-    from trainium_cdk.jobs.slurm import SlurmBackend as SlurmBackend
-    from trainium_cdk.jobs.slurm import SsmTransport as SsmTransport
-    from trainium_cdk.jobs.slurm import Transport as Transport
-    from trainium_cdk.jobs.slurm import is_head_node as is_head_node
+    from trainium_cdk.jobs.slurm.backend import SlurmBackend as SlurmBackend
+    from trainium_cdk.jobs.slurm.ssm import SsmTransport as SsmTransport
+    from trainium_cdk.jobs.slurm.transport import LocalTransport as LocalTransport
+    from trainium_cdk.jobs.slurm.transport import Result as Result
+    from trainium_cdk.jobs.slurm.transport import Transport as Transport
+    from trainium_cdk.jobs.slurm.transport import is_head_node as is_head_node
     from trainium_cdk.jobs.status import JobStatus as JobStatus
     from trainium_cdk.jobs.status import LogChunk as LogChunk
     from trainium_cdk.jobs.status import Stage as Stage
