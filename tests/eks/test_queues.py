@@ -231,7 +231,7 @@ def test_a_teams_own_node_is_its_first_jobs_and_a_higher_priority_goes_before_it
         "what it lacks now is not hidden by what took its nodes"
     )
     assert told(api, "wide", "vision").endswith("; its nodes went to namespace training, whose own they are")
-    assert "namespace speech 1" in told(api, "wide", "vision")
+    assert _until(lambda: "namespace speech 1" in told(api, "wide", "vision")), told(api, "wide", "vision")
 
 
 @pytest.mark.parametrize("api", [ALONE], indirect=True)

@@ -219,8 +219,6 @@ def test_what_needs_no_aws_runs(folder: Path) -> None:
     for block, words in commands():
         if words[0] != "trn" or words[1] not in WITHOUT_AWS or re.search("Mine.template.json|--live", " ".join(words)):
             continue
-        if words[1] == "plan":
-            words = [*words, "--environment", "environment.yaml"]
         done = completed(words, cwd=folder, env={**env, "PATH": path, "AWS_EC2_METADATA_DISABLED": "true"})
         assert done.returncode == 0, (block.page, words, done.stderr)
         assert done.stdout or done.stderr
