@@ -26,6 +26,10 @@ def processes(number: str, words: str) -> list[int]:
     return sorted(found)
 
 
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 @pytest.mark.parametrize("whom", ["the task", "the stage"])
 def test_a_signal_is_no_success(whom: str, backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:
     """In a trap of bash's end by a signal, the exit code is that of the command before it."""
@@ -35,9 +39,8 @@ def test_a_signal_is_no_success(whom: str, backend: SlurmBackend, slurm: LocalSl
     if whom == "the stage":
         slurm.run(["scancel", "--batch", "--signal=USR1", number])
     else:
-        node, *_ = [
-            pid for pid in processes(number, "/node.sh ") if "srun" not in Path(f"/proc/{pid}/comm").read_text()
-        ]
+        shells = [pid for pid in processes(number, "/node.sh ") if "srun" not in Path(f"/proc/{pid}/comm").read_text()]
+        [node] = [pid for pid in shells if parent(pid) not in shells]  # not the lowest number: they begin anew
         os.kill(node, signal.SIGTERM)
         os.kill(program, signal.SIGKILL)
     ended = backend.wait(sent.id, 600)
