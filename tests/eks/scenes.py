@@ -178,7 +178,9 @@ class Scene:
         status = (workload or {}).get("status", {})
         evicted = [c for c in status.get("conditions", []) if c["type"] == "Evicted"]
         told = [s.get("message", "") for s in [*status.get("admissionChecks", []), *evicted]]
-        return "; ".join([*told, *filter(None, [aside(workload)])])
+        if why := aside(workload):
+            told.append(why)
+        return "; ".join(told)
 
     def asks(self, name: str) -> None:
         """Waits until Kueue has asked for the job's nodes."""

@@ -11,7 +11,7 @@ import typer
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli import named, terminal
 from trainium_cdk.cli.named import age, clock, duration, length, took, unknown, user, whole
-from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, described, on_cluster
+from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, catalog_of, described, on_cluster
 from trainium_cdk.cli.output import (
     goes_on,
     hand_out,
@@ -55,11 +55,9 @@ def status(
         from trainium_cdk.cli import watch as watching
 
         watching.check(as_json)
-        from trainium_cdk.catalog import Catalog
         from trainium_cdk.jobs.report.live import Live
 
-        environment = described(ctx)
-        catalog = environment.catalog if environment else Catalog.load()
+        catalog = catalog_of(described(ctx))
         ids = [whole(jobs, id) for id in ids]
         together = " ".join(ids)
         with status_when_interrupted(

@@ -22,6 +22,7 @@ from trainium_cdk.remembered import in_use
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from trainium_cdk.catalog import Catalog
     from trainium_cdk.jobs import Backend, Submission
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
     from trainium_cdk.outputs import Cluster
@@ -209,6 +210,13 @@ def described(ctx: typer.Context) -> Environment | None:
             raise TrnError(f"{e}. It is in use: use another one (trn use FILE), or none (trn use --none)") from None
     env: Environment = ctx.meta[_READ]
     return env
+
+
+def catalog_of(environment: Environment | None) -> Catalog:
+    """The catalogue with an environment's own entries; without one, as it is installed."""
+    from trainium_cdk.catalog import Catalog
+
+    return environment.catalog if environment else Catalog.load()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import typer
 
 from trainium_cdk._aws import sandboxed
 from trainium_cdk.cli.named import whole
-from trainium_cdk.cli.options import JobIds, Target, at, backend, described, on_cluster
+from trainium_cdk.cli.options import JobIds, Target, at, backend, catalog_of, described, on_cluster
 from trainium_cdk.cli.output import answer, goes_on, say, status_when_interrupted, write_file
 from trainium_cdk.errors import TrnError
 
@@ -46,14 +46,12 @@ def report(
     State, step, loss, time left, cost; curves over each other; times, failures, settings. Of an array, its members that have begun.
     One HTML file that needs no network. Prints its path, or with --live its address.
     """
-    from trainium_cdk.catalog import Catalog
     from trainium_cdk.jobs.report import collect_all
     from trainium_cdk.jobs.report import report as page
     from trainium_cdk.jobs.report.export import as_csv
     from trainium_cdk.jobs.report.live import Live
 
-    env = described(ctx)
-    catalog = env.catalog if env else Catalog.load()
+    catalog = catalog_of(described(ctx))
     there = backend(on)
     ids = [whole(there, job) for job in jobs]
     if live:

@@ -21,6 +21,7 @@ from trainium_cdk.cli.options import (
     Target,
     at,
     backend,
+    catalog_of,
     described,
     file_among_variables,
     on_cluster,
@@ -288,11 +289,10 @@ def submit(
 
 def _dry_run(submission: Submission, environment: Environment | None, *, of_file: bool, as_json: bool) -> None:
     """What would be sent, on standard output; what the job needs, on standard error."""
-    from trainium_cdk.catalog import Catalog
     from trainium_cdk.jobs.price import hour_usd, price
 
     plan = submission.plan
-    catalog = environment.catalog if environment else Catalog.load()
+    catalog = catalog_of(environment)
     ranks = plan.ranks_per_node * plan.job.nodes
     if as_json:
         put(
