@@ -40,7 +40,8 @@ def test_a_signal_is_no_success(whom: str, backend: SlurmBackend, slurm: LocalSl
         slurm.run(["scancel", "--batch", "--signal=USR1", number])
     else:
         shells = [pid for pid in processes(number, "/node.sh ") if "srun" not in Path(f"/proc/{pid}/comm").read_text()]
-        [node] = [pid for pid in shells if parent(pid) not in shells]  # not the lowest number: the kernel starts again at 1
+        # not the lowest number: the kernel starts again at 1
+        [node] = [pid for pid in shells if parent(pid) not in shells]
         os.kill(node, signal.SIGTERM)
         os.kill(program, signal.SIGKILL)
     ended = backend.wait(sent.id, 600)
