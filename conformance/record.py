@@ -27,7 +27,7 @@ from trainium_cdk.jobs import AnyJob, read_log
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).with_name("recorded.yaml")
-DOCUMENT = ROOT / "docs/conformance.md"
+DOCUMENT = ROOT / "internals/conformance.md"
 COMMAND = "make conformance RECORD=1"
 BEGIN, END = f"<!-- `{COMMAND}` writes what follows -->", "<!-- and what follows is not written by it -->"
 FILES = "conformance/*.*"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 from pathlib import Path
@@ -16,14 +17,14 @@ GENERATED = {
     "reference/constructs.md": constructs.page,
     "reference/messages.md": messages.page,
 }
-ROOT_PAGES = {"README.md": "index.md"} | {f"{n}.md": f"{n}.md" for n in ("CHANGELOG", "CONTRIBUTING", "SECURITY")}
+ROOT_PAGES = {"README.md": "index.md", "CHANGELOG.md": "about/CHANGELOG.md", "SECURITY.md": "about/SECURITY.md"}
 """Pages in the folder above docs/, which code hosts look for there -> their names in the site."""
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 
-def linked(text: str, source: Path) -> str:
-    """The text with links as they must be in the site: to pages and pictures. Other files of the project become their paths, addresses
-    of other hosts text: the site refers to none."""
+def linked(text: str, source: Path, name: str) -> str:
+    """The text of a page of the site with links as they must be there: to pages and pictures. Other files of the project become
+    their paths, addresses of other hosts text: the site refers to none."""
 
     def replace(found: re.Match[str]) -> str:
         mark, words, target, anchor = found[1], found[2], found[3], found[4] or ""
@@ -32,10 +33,9 @@ def linked(text: str, source: Path) -> str:
         if not target:
             return found[0]
         path = (source.parent / target).resolve().relative_to(ROOT)
-        if str(path) in ROOT_PAGES:
-            return f"[{words}]({ROOT_PAGES[str(path)]}{anchor})"
-        if path.parts[0] == "docs":
-            return f"{mark}[{words}]({path.relative_to('docs')}{anchor})"
+        page = ROOT_PAGES.get(str(path), str(path).removeprefix("docs/"))
+        if page != str(path):
+            return f"{mark}[{words}]({os.path.relpath(page, Path(name).parent)}{anchor})"
         return f"{words} (`{path}`)" if words.strip("`") not in str(path) else f"`{path}`"
 
     return _LINK.sub(replace, text)
@@ -45,10 +45,10 @@ def write(folder: Path) -> None:
     """Write the site's sources into a folder, which is emptied first."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("*.md"))
-    pages = {file.name: file for file in (ROOT / "docs").glob("*.md")}
+    pages = {str(file.relative_to(ROOT / "docs")): file for file in (ROOT / "docs").rglob("*.md")}
     pages |= {name: ROOT / source for source, name in ROOT_PAGES.items()}
     for name, source in pages.items():
-        (folder / name).write_text(linked(source.read_text("utf-8"), source), "utf-8")
+        (folder / name).write_text(linked(source.read_text("utf-8"), source, name), "utf-8")
     for name, page in GENERATED.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(page(), "utf-8")

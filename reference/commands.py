@@ -33,7 +33,7 @@ def page() -> str:
     """The page."""
     parts = [
         "# The commands\n\n`trn`, from its own parsers: what `--help` prints. Exit codes: "
-        "[of all commands](../jobs.md#exit-codes). `--json` prints data for scripts.\n"
+        "[of all commands](../guides/jobs.md#exit-codes). `--json` prints data for scripts.\n"
     ]
     for context, command in every():
         usage = " ".join(command.get_usage(context).split()).removeprefix("Usage: ")

@@ -11,5 +11,5 @@ def page() -> str:
     objects = "\n".join(f"::: trainium_cdk.{name}\n" for name in names)
     return (
         "# The constructs\n\nWhat `from trainium_cdk import ...` gives, with arguments, defaults and errors. How they are used together: "
-        f"[in your own CDK app](../own-app.md).\n\n{objects}"
+        f"[in your own CDK app](../guides/own-app.md).\n\n{objects}"
     )

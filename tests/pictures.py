@@ -25,7 +25,7 @@ def page() -> str:
 
 def main() -> int:
     """Write them; returns the exit code."""
-    file = DOCS / "architecture.md"
+    file = DOCS.parent / "internals/architecture.md"
     text = file.read_text("utf-8")
     for name, stack in STACKS.items():
         block = f"## {name}\n\n```mermaid\n{mermaid(read(stack.document('default')))}```"

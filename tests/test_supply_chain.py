@@ -140,9 +140,9 @@ def test_no_text_recommends_a_package_that_is_not_published() -> None:
 
 
 def test_charts_without_a_digest_are_the_few_with_a_reason() -> None:
-    """docs/supply-chain.md has the reason."""
+    """internals/supply-chain.md has the reason."""
     charts = Catalog.load().eks.charts
     assert {name for name, chart in charts.items() if chart.digest is None} == {"jobset", "kueue", "neuron", "volcano"}
-    assert "charts of Neuron, JobSet, Kueue and Volcano have no digest" in (ROOT / "docs/supply-chain.md").read_text(
-        "utf-8"
-    )
+    assert "charts of Neuron, JobSet, Kueue and Volcano have no digest" in (
+        ROOT / "internals/supply-chain.md"
+    ).read_text("utf-8")

@@ -153,7 +153,7 @@ def test_the_table_of_the_docs(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         usd, source = CATALOG.price(kind, region), CATALOG.price_source(kind, region)
         node = "unknown" if usd is None else f"{usd:,.2f}{' (block) *' if source and source.capacity_block else ''}"
         rows.append(f"| {kind} | {where} | {node} | {' | '.join(cells)} |")
-    page = Path("docs/cost.md")
+    page = Path("docs/guides/cost.md")
     before, _, rest = page.read_text("utf-8").partition("<!-- costs -->\n")
     table, _, after = rest.partition("<!-- /costs -->")
     wanted = "\n".join(rows) + "\n"

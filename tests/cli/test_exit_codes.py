@@ -1,4 +1,4 @@
-"""Exit codes of command lines that name no cluster: docs/jobs.md, "Exit codes"."""
+"""Exit codes of command lines that name no cluster: docs/guides/jobs.md, "Exit codes"."""
 
 from __future__ import annotations
 

@@ -110,11 +110,11 @@ def rows() -> list[str]:
 
 
 def test_the_table_of_the_documentation() -> None:
-    """The matrix, as docs/jobs.md prints it. A difference: write these rows there."""
-    text = (ROOT / "docs/jobs.md").read_text("utf-8")
+    """The matrix, as docs/guides/jobs.md prints it. A difference: write these rows there."""
+    text = (ROOT / "docs/guides/jobs.md").read_text("utf-8")
     found = [line for line in text.partition("## What to run on each type")[2].splitlines() if line.startswith("|")]
     assert found[: len(rows())] == rows(), "\n".join(["", *rows()])
-    pages = re.sub(r"\s+", " ", text + (ROOT / "docs/eks.md").read_text("utf-8"))
+    pages = re.sub(r"\s+", " ", text + (ROOT / "docs/guides/eks.md").read_text("utf-8"))
     for framework in TITLES:
         assert CATALOG.ended(framework) in pages
     assert pages.count(ULTRASERVER) == 2

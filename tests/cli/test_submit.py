@@ -92,7 +92,7 @@ def test_a_token_is_passed_on_as_it_is_given(monkeypatch: pytest.MonkeyPatch) ->
 
 def printed() -> list[str]:
     """The submissions that README and docs print, in blocks and in sentences."""
-    texts = [file.read_text("utf-8") for file in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
+    texts = [file.read_text("utf-8") for file in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))]
     found = [
         line
         for text in texts

@@ -1,4 +1,4 @@
-"""Every kind on every instance type and engine: started up to its program, with the Neuron release that docs/jobs.md names; or refused
+"""Every kind on every instance type and engine: started up to its program, with the Neuron release that docs/guides/jobs.md names; or refused
 before anything is submitted, with the reason."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REASONS = {
 
 def table() -> tuple[list[str], dict[str, list[str]]]:
     """Instance types, and by kind the release in each column; empty where it cannot run."""
-    text = (ROOT / "docs/jobs.md").read_text("utf-8").partition("## Where each kind runs")[2]
+    text = (ROOT / "docs/guides/jobs.md").read_text("utf-8").partition("## Where each kind runs")[2]
     rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*", text, re.M)]
     start = next(i for i, row in enumerate(rows) if "trn1.2xlarge" in row)
     lines = rows[start + 2 : start + 2 + len(kinds())]

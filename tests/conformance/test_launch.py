@@ -66,9 +66,9 @@ def test_a_restarted_job_starts_from_its_newest_checkpoint(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", cases.ENGINES)
 def test_a_script_has_the_documented_variables(engine: str) -> None:
-    """Of the table in docs/jobs.md: what a program finds on PyTorch/XLA with several tasks, and on TorchNeuron with a launcher and an LNC.
+    """Of the table in docs/guides/jobs.md: what a program finds on PyTorch/XLA with several tasks, and on TorchNeuron with a launcher and an LNC.
     Ranks are then the launcher's."""
-    table = (ROOT / "docs/jobs.md").read_text("utf-8").partition("| variable | value |")[2].partition("\n\n")[0]
+    table = (ROOT / "docs/guides/jobs.md").read_text("utf-8").partition("| variable | value |")[2].partition("\n\n")[0]
     documented = {
         name for row in table.splitlines() for name in re.findall(r"`([A-Z_]+)`", row.split("|")[1] if row else "")
     }

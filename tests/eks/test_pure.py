@@ -309,7 +309,7 @@ def test_what_is_installed_as_parsed(name: str) -> None:
 
 
 def test_the_objects_of_kueues_topology_are_valid() -> None:
-    """docs/jobs-on-kubernetes.md, "Near each other": for a node group and its taint, as the stack makes them."""
+    """docs/guides/jobs-on-kubernetes.md, "Near each other": for a node group and its taint, as the stack makes them."""
     objects = list(YAML(typ="safe").load_all(ROOT / "examples/kubernetes/near.yaml"))
     assert schemas.validate_all(objects) == []
     flavor = next(thing["spec"] for thing in objects if thing["kind"] == "ResourceFlavor")

@@ -201,7 +201,7 @@ def told(client: Api, name: str, namespace: str) -> str:
 
 @pytest.mark.parametrize("api", [RIVALS], indirect=True)
 def test_a_teams_own_node_is_its_first_jobs_and_a_higher_priority_goes_before_it(api: Api) -> None:
-    """docs/several-users.md: a small job does not overtake a large one of its team. It would otherwise never get its nodes."""
+    """docs/guides/several-users.md: a small job does not overtake a large one of its team. It would otherwise never get its nodes."""
     api.create(jobset("wide", 3, "vision"))
     assert _until(lambda: has(api, "wide", "vision")), "vision borrows two"
     next_second()

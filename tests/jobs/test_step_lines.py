@@ -182,7 +182,7 @@ def test_the_examples_are_read() -> None:
 
 
 def test_the_lines_that_the_page_shows_are_read_with_all_their_numbers() -> None:
-    page = (Path(__file__).parents[2] / "docs/jobs.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs/guides/jobs.md").read_text("utf-8")
     section = page.partition("### What your script should print")[2].partition("\n## ")[0]
     lines = [
         line for block in re.findall(r"```(?:json|text)\n(.*?)```", section, re.DOTALL) for line in block.splitlines()

@@ -154,7 +154,7 @@ def test_policies_security_groups_and_slurm_settings_are_added_to_ours() -> None
 
 
 def test_slurms_topology_plugin_can_be_switched_on() -> None:
-    """docs/capacity.md, "Near each other"."""
+    """docs/guides/capacity.md, "Near each other"."""
     env = settings.validate({"pcluster": {"slurm_settings": [{"TopologyPlugin": "topology/tree"}]}})
     assert checks.check(env, "slurm") == []
     slurm = render(env, ids_for(env))["Scheduling"]["SlurmSettings"]

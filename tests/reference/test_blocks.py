@@ -31,11 +31,12 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "PACKAGE.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "internals").glob("*.md")),
     ROOT / "sandbox/README.md",
     ROOT / "sandbox/STAND-INS.md",
 ]
-TUTORIALS = sorted((ROOT / "docs").glob("tutorial-*.md"))
+TUTORIALS = sorted((ROOT / "docs/start").glob("tutorial-*.md"))
 LANGUAGES = {"bash", "json", "mermaid", "python", "yaml", "toml", "text"}
 OF_THE_SHELL = {"source", "export", "eval", "mkdir", "printf", "echo", "tensorboard", "pip", "sudo", "ls", "torchx"}
 """Programs that are not ours, or that are there where the page says so."""
@@ -200,7 +201,7 @@ def test_links_lead_somewhere_on_github(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text("utf-8"))
     for name, heading in links:
         target = page.parent / name if name else page
-        if not name.startswith("reference/"):
+        if not name.startswith("../reference/"):
             assert target.exists(), name
             assert not heading or heading in _heading_ids(target), f"{name}#{heading}"
 

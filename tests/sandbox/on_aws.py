@@ -1,4 +1,4 @@
-"""The commands that docs/on-aws.md prints, in the order in which it does; and a shell of the sandbox for the commands of a page."""
+"""The commands that docs/start/on-aws.md prints, in the order in which it does; and a shell of the sandbox for the commands of a page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from sandbox.paths import HOME as ROOT
 from tests.support import completed
 
-PAGE = ROOT / "docs/on-aws.md"
+PAGE = ROOT / "docs/start/on-aws.md"
 _PROGRAMS = ("cdk ", "trn ", "export ", "python -m sandbox ")
 
 

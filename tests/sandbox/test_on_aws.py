@@ -1,4 +1,4 @@
-"""Every command of docs/on-aws.md, as it is printed, in the sandbox's shell: a Slurm cluster and an EKS cluster of the
+"""Every command of docs/start/on-aws.md, as it is printed, in the sandbox's shell: a Slurm cluster and an EKS cluster of the
 page's own environment, in its own region, from deployment to removal."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/capacity.md, "No capacity here": its commands as they are printed, with a Slurm cluster in each of two regions."""
+"""docs/guides/capacity.md, "No capacity here": its commands as they are printed, with a Slurm cluster in each of two regions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print(f"steps {done} to {done + 10}", flush=True)
 
 
 def commands() -> list[str]:
-    page = (ROOT / "docs/capacity.md").read_text("utf-8").partition("## No capacity here")[2]
+    page = (ROOT / "docs/guides/capacity.md").read_text("utf-8").partition("## No capacity here")[2]
     block = re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
     return [line.partition("  #")[0].strip() for line in block.splitlines()]
 

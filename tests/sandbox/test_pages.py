@@ -1,4 +1,4 @@
-"""The README and docs/first-fine-tuning.md: their commands run in the sandbox as they are printed, and print what the page shows."""
+"""The README and docs/start/first-fine-tuning.md: their commands run in the sandbox as they are printed, and print what the page shows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainium_cdk.jobs import read_log
 from trainium_cdk.jobs.readers.records import Step
 
 README = ROOT / "README.md"
-TUTORIAL = ROOT / "docs/first-fine-tuning.md"
+TUTORIAL = ROOT / "docs/start/first-fine-tuning.md"
 _KUBERNETES = "## The same on Kubernetes"
 
 

@@ -1,4 +1,4 @@
-"""docs/quick-start.md, as it is printed: from a clone to a followed job of one's own folder, its logs fetched, and back."""
+"""docs/start/quick-start.md, as it is printed: from a clone to a followed job of one's own folder, its logs fetched, and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support import completed, need_slurm
 def test_every_line(tmp_path: Path) -> None:
     """In a clone with the environments of this checkout, which the first line would make. Only its last state is `stopped`."""
     need_slurm()
-    page = (ROOT / "docs/quick-start.md").read_text("utf-8")
+    page = (ROOT / "docs/start/quick-start.md").read_text("utf-8")
     lines = (re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL))[0].splitlines()
     assert lines[0].startswith("make setup")
     assert len(lines) <= 10

@@ -47,7 +47,9 @@ def test_torchtitan_is_compared_with_more_than_one_release() -> None:
 
 def test_what_the_compiler_is_given_and_is_not_documented_is_a_question_for_the_first_node() -> None:
     rows = [
-        row for row in (ROOT / "docs/not-on-aws.md").read_text("utf-8").splitlines() if "neuron_parallel_compile" in row
+        row
+        for row in (ROOT / "docs/about/not-on-aws.md").read_text("utf-8").splitlines()
+        if "neuron_parallel_compile" in row
     ]
     [(_, asked, answer, _)] = [row.split("|") for row in rows]
     job = BertLarge(nodes=2, run_steps=1)
