@@ -126,6 +126,14 @@ def golden(file: Path, text: str) -> str:
     return file.read_text("utf-8")
 
 
+def golden_rows(file: Path, rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The rows of a table that a page of docs/ shows (`make docs` writes them there); updated as `golden` does."""
+    comment = "# In the docs: `make docs` writes it there.\n"
+    text = golden(file, comment + yaml.safe_dump(rows, sort_keys=False, width=10_000, allow_unicode=True))
+    found: list[dict[str, str]] = yaml.safe_load(text)
+    return found
+
+
 def swept(values: Iterable[Any], *kept: Any) -> list[Any]:
     """Parameters of a test: `make test` runs those that are named in `kept`, `make trust` runs all of them. A tuple has one for each name."""
     every = list(values)

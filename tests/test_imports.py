@@ -99,15 +99,3 @@ def test_every_import_runs_downwards() -> None:
         if room(module) != room(other) and height[room(module)] <= height[room(other)]
     )
     assert upwards == []
-
-
-def test_it_sees_imports_of_every_form(tmp_path: Path) -> None:
-    file = tmp_path / "m.py"
-    file.write_text(
-        "from typing import TYPE_CHECKING\nimport p.a\nfrom p import b, name\n"
-        "if TYPE_CHECKING:\n    from p.c import C\ndef f():\n    from p.d import e\n"
-    )
-    known = {"p", "p.a", "p.b", "p.c", "p.d", "p.d.e"}
-    assert set(imports("m", file, known)) == {"p.a", "p.b", "p", "p.c", "p.d.e"}
-    file.write_text("from .c import C\nfrom .. import b\n")
-    assert set(imports("p.d.e", file, known | {"p.d.c"})) == {"p.d.c", "p.b"}

@@ -65,31 +65,6 @@ def test_nothing_slow_at_the_start(part: str) -> None:
     assert not imported_by(f"import trainium_cdk.{part}") & set(SLOW)
 
 
-def test_examples_in_docstrings_are_true() -> None:
-    """Of the parts that need neither AWS nor the CDK."""
-    tried = 0
-    for name in modules("catalog", "settings", "checks", "outputs", "engines"):
-        failed, ran = doctest.testmod(importlib.import_module(name))
-        assert not failed, name
-        tried += ran
-    assert tried >= 6
-
-
-DIALECT = re.compile(r"\b(somebody|nobody|whoever|anybody|anew|in_words)\b", re.IGNORECASE)
-"""Vague words that a specific noun replaces: the caller, another account, no one."""
-
-
-@pytest.mark.parametrize(
-    "part", ["constructs", "audit", "bootstrap", "conformance", "benchmarks", "examples", "sandbox", "tests"]
-)
-def test_plain_words(part: str) -> None:
-    sources = sorted(f for f in tracked() if f.is_relative_to(ROOT / part) and f.suffix in {".py", ".sh"})
-    sources = [f for f in sources if f.name not in {"entry.sh", Path(__file__).name}]  # frozen; this file
-    assert sources
-    hits = [f"{f.relative_to(ROOT)}: {m.group()}" for f in sources for m in DIALECT.finditer(f.read_text("utf-8"))]
-    assert hits == []
-
-
 def test_constructs_is_only_a_source_root() -> None:
     """An `__init__.py` there would hide the PyPI package of the same name, and aws_cdk would not import."""
     assert not (ROOT / "constructs" / "__init__.py").exists()

@@ -95,12 +95,6 @@ def relative(markdown: str) -> list[str]:
     return [target for target in found if not re.match(r"https?://|mailto:|#", target)]
 
 
-def test_relative_links_are_found() -> None:
-    text = "[a](docs/a.md#b) [b](https://b) ![c](c.svg \"t\")\n[d]: ../d\n<img src='e.png'> [f](#f)"
-    assert relative(text) == ["docs/a.md#b", "c.svg", "../d", "e.png"]
-    assert relative((ROOT / "README.md").read_text("utf-8"))
-
-
 def test_a_foreign_app_synthesises_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     python = fresh_environment(tmp_path, wheel)
     (tmp_path / "app.py").write_text(FOREIGN_APP)

@@ -131,18 +131,6 @@ def test_the_bill_of_materials_has_every_locked_package(tmp_path: Path) -> None:
     assert "aws-cdk" in {c["name"] for c in node["components"]}
 
 
-def test_no_text_recommends_a_package_that_is_not_published() -> None:
-    """Any user of PyPI could publish one under this name: neither the code, a kubeconfig's hint among it, nor a document names it to pip."""
-    command = re.compile(r"\b(?:pip3?|uv|pipx)\b[^\n`\"']*?\binstall\s+(?:-\S+\s+)*trainium[-_]cdk\b")
-    assert command.search("pip install -U trainium-cdk")
-    files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "constructs").rglob("*.py")]
-    assert [f.relative_to(ROOT) for f in files if command.search(f.read_text("utf-8"))] == []
-
-
 def test_charts_without_a_digest_are_the_few_with_a_reason() -> None:
-    """internals/supply-chain.md has the reason."""
     charts = Catalog.load().eks.charts
     assert {name for name, chart in charts.items() if chart.digest is None} == {"jobset", "kueue", "neuron", "volcano"}
-    assert "charts of Neuron, JobSet, Kueue and Volcano have no digest" in (
-        ROOT / "internals/supply-chain.md"
-    ).read_text("utf-8")

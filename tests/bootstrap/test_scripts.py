@@ -35,11 +35,9 @@ def test_shellcheck_has_no_finding() -> None:
     assert done.returncode == 0
 
 
-def test_every_key_is_documented_and_read() -> None:
+def test_every_key_is_read() -> None:
     keys = set(table("SETTING_KINDS"))
     assert len(keys) > 20
-    documented = re.findall(r"^\| `(TRN_[A-Z_]+)` \|", (FOLDER / "README.md").read_text(), re.MULTILINE)
-    assert sorted(documented) == sorted(keys)
     code = "\n".join(file.read_text() for file in SHELL if file.name != "settings.sh")
     unread = {key for key in keys if f"${{{key}" not in code and f"(({key}" not in code and f"{key} ==" not in code}
     assert unread == set()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import golden_rows
 from trainium_cdk import engines
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.offers import offer
@@ -133,31 +133,23 @@ def test_the_regions_of_each_type_are_priced_or_listed() -> None:
             assert (CATALOG.price(kind, region) is None) == listed, (kind, region)
 
 
-def test_the_table_of_the_docs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """`TRN_UPDATE_GOLDEN=1` writes it."""
-    names = [engines.get(engine).title for engine in ENGINES]
-    rows = ["| type | region | a node | " + " | ".join(names) + " |", "|---" * (3 + len(names)) + "|"]
+def test_what_each_type_costs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = []
     for kind in CATALOG.instances:
-        cells, regions = list[str](), dict[str, str]()
+        cells, regions = dict[str, str](), dict[str, str]()
         for engine in ENGINES:
+            title = engines.get(engine).title
             made = of_init(capsys, tmp_path, kind, engine)
             if made is None:
-                cells.append("not offered")
+                cells[title] = "not offered"
                 continue
             lines = made[0]
-            regions.setdefault(made[1]["region"], engines.get(engine).title)
+            regions.setdefault(made[1]["region"], title)
             [total] = [line.split("\t")[1:3] for line in lines if line.startswith("all")]
-            cells.append(", ".join(total))
+            cells[title] = ", ".join(total)
         region = next(iter(regions))
         where = region if len(regions) == 1 else ", ".join(f"{title}: {r}" for r, title in regions.items())
         usd, source = CATALOG.price(kind, region), CATALOG.price_source(kind, region)
         node = "unknown" if usd is None else f"{usd:,.2f}{' (block) *' if source and source.capacity_block else ''}"
-        rows.append(f"| {kind} | {where} | {node} | {' | '.join(cells)} |")
-    page = Path("docs/guides/cost.md")
-    before, _, rest = page.read_text("utf-8").partition("<!-- costs -->\n")
-    table, _, after = rest.partition("<!-- /costs -->")
-    wanted = "\n".join(rows) + "\n"
-    if os.environ.get("TRN_UPDATE_GOLDEN"):
-        page.write_text(f"{before}<!-- costs -->\n{wanted}<!-- /costs -->{after}", "utf-8")
-    else:
-        assert table == wanted
+        rows.append({"type": kind, "region": where, "a node": node, **cells})
+    assert rows == golden_rows(Path(__file__).with_name("costs.yaml"), rows)

@@ -17,10 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from sandbox.paths import HOME as ROOT
-from tests.support import completed
+from tests.support import completed, golden_rows
 from trainium_cdk import checks, engines, settings
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.constants import ULTRASERVER
 from trainium_cdk.catalog.models import TITLES
 from trainium_cdk.cli.app import app
 
@@ -98,26 +97,21 @@ def test_what_init_writes_runs_what_is_recommended(instance_type: str, engine: s
     assert outcome(instance_type, engine)[1] == ()
 
 
-def rows() -> list[str]:
-    columns = ["instance type", "framework", "Neuron SDK", "kinds", *(engines.get(e).title for e in ENGINES)]
-    lines = [columns, ["---"] * len(columns)]
+def rows() -> list[dict[str, str]]:
+    found = []
     for name in CATALOG.instances:
         of = CATALOG.recommended(name)
         assert of
-        cells = [outcome(name, engine)[0] for engine in ENGINES]
-        lines.append([name, TITLES[of.framework], of.release, ", ".join(f"`{kind}`" for kind in of.kinds), *cells])
-    return [f"| {' | '.join(line)} |" for line in lines]
+        runs = {engines.get(engine).title: outcome(name, engine)[0] for engine in ENGINES}
+        kinds = ", ".join(f"`{kind}`" for kind in of.kinds)
+        found.append(
+            {"instance type": name, "framework": TITLES[of.framework], "Neuron SDK": of.release, "kinds": kinds, **runs}
+        )
+    return found
 
 
-def test_the_table_of_the_documentation() -> None:
-    """The matrix, as docs/guides/jobs.md prints it. A difference: write these rows there."""
-    text = (ROOT / "docs/guides/jobs.md").read_text("utf-8")
-    found = [line for line in text.partition("## What to run on each type")[2].splitlines() if line.startswith("|")]
-    assert found[: len(rows())] == rows(), "\n".join(["", *rows()])
-    pages = re.sub(r"\s+", " ", text + (ROOT / "docs/guides/eks.md").read_text("utf-8"))
-    for framework in TITLES:
-        assert CATALOG.ended(framework) in pages
-    assert pages.count(ULTRASERVER) == 2
+def test_what_runs_where() -> None:
+    assert rows() == golden_rows(Path(__file__).with_name("recommended.yaml"), rows())
 
 
 def test_a_type_that_only_the_file_has_follows_its_family(tmp_path: Path) -> None:

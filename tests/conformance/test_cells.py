@@ -1,4 +1,4 @@
-"""Every kind on every instance type and engine: started up to its program, with the Neuron release that docs/guides/jobs.md names; or refused
+"""Every kind on every instance type and engine: started up to its program, with the Neuron release of cells.yaml; or refused
 before anything is submitted, with the reason."""
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from conformance import cases
 from conformance.launched import Cluster, launched
@@ -35,16 +36,10 @@ REASONS = {
 }
 
 
-def table() -> tuple[list[str], dict[str, list[str]]]:
-    """Instance types, and by kind the release in each column; empty where it cannot run."""
-    text = (ROOT / "docs/guides/jobs.md").read_text("utf-8").partition("## Where each kind runs")[2]
-    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*", text, re.M)]
-    start = next(i for i, row in enumerate(rows) if "trn1.2xlarge" in row)
-    lines = rows[start + 2 : start + 2 + len(kinds())]
-    return rows[start][1:], {row[0]: row[1:] for row in lines}
-
-
-TYPES, TABLE = table()
+ROWS = yaml.safe_load(Path(__file__).with_name("cells.yaml").read_text("utf-8"))
+TABLE: dict[str, dict[str, str]] = {row.pop("kind").strip("`"): row for row in ROWS}
+"""By kind and instance type the release; empty where it cannot run."""
+TYPES = list(TABLE["script"])
 
 
 @cache
@@ -107,7 +102,7 @@ def test_the_table_has_every_kind_and_type() -> None:
 @pytest.mark.parametrize("engine", NODES)
 @pytest.mark.parametrize("kind", TABLE)
 def test_cell(kind: str, engine: str, instance: str) -> None:
-    expected = TABLE[kind][TYPES.index(instance)]
+    expected = TABLE[kind][instance]
     found = first(kind, engine, instance)
     if isinstance(found, list):
         assert expected == ""

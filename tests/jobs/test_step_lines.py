@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from pathlib import Path
 
 import pytest
 
@@ -181,26 +180,33 @@ def test_the_examples_are_read() -> None:
         assert read_step(example) == Step(10, 3.4)
 
 
-def test_the_lines_that_the_page_shows_are_read_with_all_their_numbers() -> None:
-    page = (Path(__file__).parents[2] / "docs/guides/jobs.md").read_text("utf-8")
-    section = page.partition("### What your script should print")[2].partition("\n## ")[0]
-    lines = [
-        line for block in re.findall(r"```(?:json|text)\n(.*?)```", section, re.DOTALL) for line in block.splitlines()
-    ]
-    assert [read_step(line) for line in lines] == [
-        Step(10, 3.4, 1e-4, None, 1.2, 400, None, None, 12_000),
-        Step(10, 3.4, 1e-4, None, 1.2, 400, None, 0.812, 12_000),
-        Step(10, 3.4, seconds=0.812),
-        Step(10, 3.4, total_steps=500),
-        Step(10, 3.4, 1e-4),
-        Step(10, 3.4, total_steps=400),
-    ]
-    names = re.findall(r"`([^`]*)`", section.partition("| step, with")[2].partition("\n\n")[0])
-    for name in names:
-        of_step = name in ("/", "of", "step", "iter", "iteration", "it", "global_step")
-        found = read_step(f"step 10, loss 3 | {name}" if re.search(r"\d", name) else f"step 10, loss 3 | {name} 7")
-        assert found is not None
-        assert of_step or "loss" in name or len([value for value in found if value is not None]) == 3, name
+FORMS = {
+    '{"step": 10, "loss": 3.4, "learning_rate": 1e-4, "grad_norm": 1.2, "tokens_per_second": 12000, "total_steps": 400}': Step(10, 3.4, 1e-4, None, 1.2, 400, None, None, 12_000),
+    "step 10/400 | loss 3.4 | lr 1e-4 | grad norm 1.2 | 812 ms | 12000 tok/s": Step(10, 3.4, 1e-4, None, 1.2, 400, None, 0.812, 12_000),
+    "iter 10: loss 3.4, time 812.00ms": Step(10, 3.4, seconds=0.812),
+    "Epoch [1/5], Step [10/100], Loss: 3.4": Step(10, 3.4, total_steps=500),
+    "step=10 train_loss=3.4 lr=1e-4": Step(10, 3.4, 1e-4),
+    "  3%|3         | 10/400 [00:08<05:16,  1.23it/s, loss=3.4]": Step(10, 3.4, total_steps=400),
+}  # fmt: skip
+"""Those that the documentation recommends."""
+NAMES = (
+    "lr", "learning_rate", "learning rate", "grad_norm", "grad norm", "gnorm", "norm", "tokens_per_second", "tokens/s", "tok/s", "tps",
+    "samples_per_second", "samples/s", "sequences/s", "seq/s", "812 ms", "time 812ms", "step_time", "sec/step", "total_steps", "max_steps",
+    "global_batch_size",
+)  # fmt: skip
+"""Of numbers beside the step and the loss."""
+
+
+@pytest.mark.parametrize("line", FORMS)
+def test_a_recommended_form(line: str) -> None:
+    assert read_step(line) == FORMS[line]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_of_a_number(name: str) -> None:
+    found = read_step(f"step 10, loss 3 | {name}" if re.search(r"\d", name) else f"step 10, loss 3 | {name} 7")
+    assert found is not None
+    assert len([value for value in found if value is not None]) == 3
 
 
 def test_where_nothing_is_read_the_message_says_what_to_print() -> None:
