@@ -6,16 +6,13 @@ import difflib
 import os
 import re
 import shlex
-import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from conformance import cases
-from conformance.confined import confined
 from conformance.launched import Launched, launched, rendered
-from tests.support import ROOT, completed, golden
+from tests.support import golden
 from trainium_cdk.jobs import BertLarge, JobError, Script, TorchTitan
 from trainium_cdk.jobs.kinds import kinds
 
@@ -121,45 +118,6 @@ def test_as_the_pods_user_with_a_root_that_is_read_only(kind: str) -> None:
     assert cases.prepare("kubernetes", job, confined=True) == cases.prepare("kubernetes", job)
     for stage in ("precompile", "train") if job.precompile else ("train",):
         assert cases.start("kubernetes", job, stage, confined=True) == cases.start("kubernetes", job, stage)
-
-
-_ASKS = "exec 3<>/dev/tcp/169.254.169.254/80 && printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&3 && read -rt 0.2 <&3"
-
-
-@as_root
-@pytest.mark.parametrize(
-    ("command", "code"),
-    [
-        ("touch volume/file trn/file", 0),
-        ('[ "$(id -u):$(id -g)" = 10001:10001 ]', 0),
-        ("[ $(grep -cP '^Cap\\w+:\\t0+$' /proc/self/status) = 5 ]", 0),
-        ("touch /file", 1),
-        ("touch beside", 1),
-        ("mkdir trn/jobs/other", 1),
-        (_ASKS, 142),  # no answer
-    ],
-)
-def test_what_confines_them(command: str, code: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)  # closed to others
-        (folder / "trn/jobs").mkdir(parents=True)
-        words = confined(["bash", "-c", command], volumes=[folder / "volume"], shared=folder / "trn")
-        done = completed(words, cwd=folder)
-    assert done.returncode == code, done.stderr
-
-
-@as_root
-def test_the_aws_command_line_does_not_wait_for_the_metadata_service(tmp_path: Path) -> None:
-    """`prepare` fetches with it; where it has no credentials, it asks the service, with a time limit."""
-    tmp_path.chmod(0o755)
-    aws = Path(sys.executable).with_name("aws")
-    command = [str(aws), "s3api", "head-object", "--bucket", "it", "--key", "it"]
-    readable = [tmp_path, Path(sys.base_prefix), ROOT]
-    words = confined(command, volumes=[tmp_path / "home"], shared=tmp_path / "trn", readable=readable)
-    env = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], "AWS_REGION": "us-east-1"}
-    done = completed(words, env=env, cwd=tmp_path)
-    assert "Unable to locate credentials" in done.stderr
 
 
 @pytest.mark.parametrize("engine", cases.ENGINES)
