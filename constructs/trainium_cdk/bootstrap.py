@@ -21,7 +21,7 @@ from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.permissions import allow, grant_keys
 from trainium_cdk._cdk.rules import Arguments, own_entries, refuse_tokens
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks.pcluster import system_is_known
+from trainium_cdk.checks.pcluster import unknown_system
 from trainium_cdk.checks.rule import listed
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import ENTRY, files, own_files, scripts_dir
@@ -148,7 +148,7 @@ class TrnBootstrap(Construct):
                 **own_entries(catalog or Catalog.load(), instance_types),
             }
         )
-        arguments.require(environment, system_is_known)  # before anything reads what the catalogue has of it
+        arguments.require(environment, unknown_system)  # before anything reads what the catalogue has of it
         if rules:
             arguments.check_environment(environment, neuron.RULES)
         self._build(environment, bucket, parameter_name, metrics_group=metrics_log_group or "")

@@ -34,8 +34,8 @@ def test_no_findings_are_reported_as_such(tmp_path: Path, capfd: pytest.CaptureF
 def test_a_finding_has_a_location_reason_and_fix(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text = "on_destroy: keep\npcluster:\n  queues:\n    - compute_resources:\n        - min_nodes: 1\n"
     found = {v["ruleName"]: v for v in synthesise(tmp_path, text)["violations"]}
-    assert found.keys() == {"static_nodes_are_paid", "kept_data_is_listed"}
-    paid, kept = found["static_nodes_are_paid"], found["kept_data_is_listed"]
+    assert found.keys() == {"static-nodes", "data-kept"}
+    paid, kept = found["static-nodes"], found["data-kept"]
     assert paid["description"].startswith(
         f"{tmp_path}/environment.yaml:5: warning: pcluster.queues[0].compute_resources[0].min_nodes = 1: 1 x trn1.32xlarge"
     )
@@ -44,9 +44,7 @@ def test_a_finding_has_a_location_reason_and_fix(tmp_path: Path, capfd: pytest.C
     assert [c["constructPath"] for c in paid["violatingConstructs"]] == ["TrnPclusterStack"]
     assert [c["constructPath"] for c in kept["violatingConstructs"]] == ["TrnPclusterStack"]
     stderr, end = "", time.monotonic() + 600
-    while (
-        "Acknowledge with 'trn::static_nodes_are_paid'" not in stderr
-    ):  # printed by the CDK's own process, asynchronously
+    while "Acknowledge with 'trn::static-nodes'" not in stderr:  # printed by the CDK's own process, asynchronously
         assert time.monotonic() < end, stderr
         time.sleep(0.05)
         stderr += capfd.readouterr().err
@@ -73,7 +71,7 @@ def test_a_file_is_judged_for_the_stacks_that_it_describes_or_that_are_selected(
 def test_errors_of_one_engine_are_reported_and_the_other_synthesises(tmp_path: Path) -> None:
     text = "pcluster: {queues: [{compute_resources: [{instance_type: trn9.big}]}]}\neks: {}\n"
     wrong = [v for v in synthesise(tmp_path, text)["violations"] if v["severity"] == "error"]
-    assert [v["ruleName"] for v in wrong] == ["instance_type_is_known"]
+    assert [v["ruleName"] for v in wrong] == ["unknown-instance-type"]
     assert [c["constructPath"] for c in wrong[0]["violatingConstructs"]] == ["TrnPclusterStack"]
     assert (tmp_path / "cdk.out" / "TrnEksStack.template.json").stat().st_size > 10_000
 
@@ -81,7 +79,7 @@ def test_errors_of_one_engine_are_reported_and_the_other_synthesises(tmp_path: P
 def test_a_release_and_a_system_that_cannot_work_are_refused_with_the_nearest_that_work(tmp_path: Path) -> None:
     text = "bootstrap: {neuron_release: 2.30.0}\npcluster: {os: ubuntu2204}\neks: {}\n"
     [wrong] = [v for v in synthesise(tmp_path, text)["violations"] if v["severity"] == "error"]
-    assert wrong["ruleName"] == "versions_are_compatible"
+    assert wrong["ruleName"] == "incompatible-versions"
     assert (
         f"{tmp_path}/environment.yaml:2: error: pcluster.os = ubuntu2204: torch-neuronx 2.9.0.2.14.27725 of Neuron 2.30.0 has wheels "
         "for Python 3.11, 3.12 and 3.13; ubuntu2204 has 3.10" in wrong["description"]

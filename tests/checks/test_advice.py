@@ -40,7 +40,7 @@ def environments() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def about_support(env: Environment, engine: str) -> list[Problem]:
-    return [p for p in checks.check(env, engine) if p.rule == "versions_are_compatible"]
+    return [p for p in checks.check(env, engine) if p.rule == "incompatible-versions"]
 
 
 def followed(document: dict[str, Any], fix: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ STATIC = {"queues": [{"compute_resources": [{"min_nodes": 1}]}]}
 )
 def test_each_problem_is_reported_where_it_is(version: str, section: dict[str, object], issues: set[int]) -> None:
     env = settings.parse(json.dumps({"region": "us-east-1", "pcluster": {"version": version, **section}}))
-    found = [p for p in checks.check(env, "slurm") if p.rule == "release_has_no_advisory"]
+    found = [p for p in checks.check(env, "slurm") if p.rule == "release-advisory"]
     assert {number for number in (7470, 7491, 7601) if any(f"issue {number}" in p.reason for p in found)} == issues
     assert len(found) == len(issues)
     for problem in found:

@@ -14,7 +14,7 @@ from tests.jobs.kubernetes.conftest import fleet
 from trainium_cdk import settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.pods import Machine, Room, machine, pods
-from trainium_cdk.checks.eks_pods import placed, started, system_nodes_hold_their_pods
+from trainium_cdk.checks.eks_pods import placed, small_system_nodes, started
 from trainium_cdk.jobs.kubernetes.pods import devices
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.eks import Plugins
@@ -36,7 +36,7 @@ def environments(**system: Any) -> Iterator[dict[str, Any]]:
 
 
 def found(env: Environment) -> list[Problem]:
-    return [*system_nodes_hold_their_pods(env)]
+    return [*small_system_nodes(env)]
 
 
 def parsed(document: dict[str, Any]) -> Environment:

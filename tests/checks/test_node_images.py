@@ -17,7 +17,7 @@ def found(text: str, *rules: str) -> list[Problem]:
 
 
 def about(text: str) -> list[Problem]:
-    return found(text, "driver_is_installed", "versions_are_compatible")
+    return found(text, "missing-driver", "incompatible-versions")
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_where_an_image_fits_nothing_is_said(text: str) -> None:
 def test_removing_the_image_leaves_the_note_alone() -> None:
     """The first half of the advice above."""
     [problem] = about(NATIVE + "eks: {node_groups: [{instance_type: trn2.48xlarge}]}")
-    assert (problem.level, problem.rule) == ("info", "driver_is_installed")
+    assert (problem.level, problem.rule) == ("info", "missing-driver")

@@ -20,6 +20,7 @@ from tests.support import many
 from trainium_cdk import checks, settings
 from trainium_cdk.checks import overrides
 from trainium_cdk.checks.pcluster import partition
+from trainium_cdk.checks.rule import rule_id
 from trainium_cdk.cluster_configuration.config import render
 from trainium_cdk.settings.inventory import inventory
 
@@ -95,7 +96,7 @@ def test_a_node_image_of_the_catalogue_is_known() -> None:
     assert [
         d
         for d in dates
-        if any(p.rule == "node_image_is_known" for p in checks.check(settings.parse(f"eks: {{ami_release: '{d}'}}")))
+        if any(p.rule == "unknown-node-image" for p in checks.check(settings.parse(f"eks: {{ami_release: '{d}'}}")))
     ] == []
 
 
@@ -166,7 +167,7 @@ def test_every_rule_is_shown_by_a_table() -> None:
     texts = [row[0] for row in (*REFUSED, *NOTICES)]
     texts.append("on_destroy: keep\nstorage: {fsx: {deployment: SCRATCH_2}}")
     shown = {p.rule for text in texts for p in checks.check(settings.parse(text))}
-    assert shown == {rule.__name__ for rule in checks.RULES}
+    assert shown == {rule_id(rule) for rule in checks.RULES}
 
 
 TEXTS = [f.read_text("utf-8") for f in ENVIRONMENTS]

@@ -76,7 +76,7 @@ def test_what_a_refused_job_says_to_deploy_with_works() -> None:
             if "without eks.ami_release" in message:
                 after["eks"].pop("ami_release", None)
             env = settings.parse(json.dumps(after))
-            found = [p for p in checks.check(env, engine) if p.rule == "versions_are_compatible"]
+            found = [p for p in checks.check(env, engine) if p.rule == "incompatible-versions"]
             assert "of which AWS says" in message or not found, (document, name, message)
             assert not errors(checks.check(env, engine)), (document, name, message)
             cluster_after = on(engine, after)

@@ -14,7 +14,8 @@ from constructs import Construct, IValidation
 from trainium_cdk import settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import Rule
-from trainium_cdk.checks.pcluster import tags_are_allowed
+from trainium_cdk.checks.pcluster import reserved_tags
+from trainium_cdk.checks.rule import rule_id
 from trainium_cdk.problems import KeyPath, Source, errors, show
 from trainium_cdk.settings import Problem
 from trainium_cdk.settings.base import LIST_TOKEN, LOOKUP, NUMBER_TOKEN, PLACEHOLDERS
@@ -69,7 +70,7 @@ class Arguments:
         self.register(self._found(environment, rules))
 
     def _found(self, environment: settings.Environment, rules: Iterable[Rule]) -> list[Problem]:
-        found = [replace(problem, rule=rule.__name__) for rule in rules for problem in rule(environment)]
+        found = [replace(problem, rule=rule_id(rule)) for rule in rules for problem in rule(environment)]
         return [p for p in found if self.engine is None or p.engine in {None, self.engine}]
 
     def register(self, found: Iterable[Problem]) -> None:
@@ -160,7 +161,7 @@ class Arguments:
 def tag_problems(construct: Construct, tags: Mapping[str, str]) -> list[str]:
     """What is wrong with each of some tags. Tokens are not checked, nor how many tags there are."""
     arguments = Arguments(construct, ())
-    found = arguments.found({"tags": known(tags)}, (tags_are_allowed,))
+    found = arguments.found({"tags": known(tags)}, (reserved_tags,))
     return [arguments.text(each) for each in errors(found) if each.key != ("tags",)]
 
 

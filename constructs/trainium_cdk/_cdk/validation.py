@@ -28,7 +28,7 @@ class TrnRules:
 
     @property
     def name(self) -> str:
-        """Prefix of the ids with which findings are acknowledged, for example `trn::static_nodes_are_paid`."""
+        """Prefix of the ids with which findings are acknowledged, for example `trn::static-nodes`."""
         return "trn"
 
     @property

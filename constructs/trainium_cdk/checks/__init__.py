@@ -38,7 +38,7 @@ from trainium_cdk.checks import (
     storage,
     zones,
 )
-from trainium_cdk.checks.rule import Rule
+from trainium_cdk.checks.rule import Rule, rule_id
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.problems import errors
 from trainium_cdk.settings import Environment, Problem
@@ -79,7 +79,7 @@ def check(env: Environment, *names: str) -> list[Problem]:
     wanted = {None, *(names or env.engines)}
     sections: dict[str | int, str] = {e.section: e.name for e in engines.ENGINES.values()}
     problems = [
-        replace(p, rule=rule.__name__, engine=p.engine or sections.get(p.key[0])) for rule in RULES for p in rule(env)
+        replace(p, rule=rule_id(rule), engine=p.engine or sections.get(p.key[0])) for rule in RULES for p in rule(env)
     ]
     return _without_duplicates([p for p in problems if p.engine in wanted])
 

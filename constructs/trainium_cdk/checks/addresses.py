@@ -23,7 +23,7 @@ RULES = Rules()
 
 
 @RULES.add
-def vpc_size_is_allowed(env: Environment) -> Iterator[Problem]:
+def vpc_size(env: Environment) -> Iterator[Problem]:
     if env.network.existing:
         return
     prefix = IPv4Network(env.network.cidr).prefixlen
@@ -36,7 +36,7 @@ def vpc_size_is_allowed(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def subnets_fit_the_vpc(env: Environment) -> Iterator[Problem]:
+def subnet_size(env: Environment) -> Iterator[Problem]:
     network = env.network
     vpc = IPv4Network(network.cidr)
     if network.existing or vpc.prefixlen not in VPC_PREFIXES:
@@ -55,7 +55,7 @@ def subnets_fit_the_vpc(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def addresses_are_private(env: Environment) -> Iterator[Problem]:
+def public_addresses(env: Environment) -> Iterator[Problem]:
     if env.network.existing:
         return
     if not any(IPv4Network(env.network.cidr).subnet_of(n) for n in PRIVATE):
@@ -67,7 +67,7 @@ def addresses_are_private(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def existing_subnets_lie_in_the_vpc(env: Environment) -> Iterator[Problem]:
+def subnet_outside_vpc(env: Environment) -> Iterator[Problem]:
     existing = env.network.existing
     if not existing:
         return
@@ -110,7 +110,7 @@ class _Subnet:
 
 
 @RULES.add
-def nodes_fit_their_subnet(env: Environment) -> Iterator[Problem]:
+def small_subnet(env: Environment) -> Iterator[Problem]:
     for cluster in inventories(env):
         for zone, subnet in _private_subnets(cluster).items():
             if subnet.needed > subnet.usable:

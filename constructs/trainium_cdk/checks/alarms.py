@@ -13,7 +13,7 @@ RULES = Rules()
 
 
 @RULES.add
-def alarms_have_something_to_watch(env: Environment) -> Iterator[Problem]:
+def alarms_without_metrics(env: Environment) -> Iterator[Problem]:
     """The function that starts nodes counts the jobs on EKS: without it there are no alarms, and no dashboard."""
     if env.eks.plugins.autoscaler:
         return
@@ -28,7 +28,7 @@ def alarms_have_something_to_watch(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def alarm_topics_are_of_the_region(env: Environment) -> Iterator[Problem]:
+def alarm_topic_of_another_region(env: Environment) -> Iterator[Problem]:
     topics: list[tuple[KeyPath, str | None]] = [(("eks", "scaling", "alarm_topic"), env.eks.scaling.alarm_topic)]
     if env.observability:
         topics.append((("observability", "alarm_topic"), env.observability.alarm_topic))

@@ -19,7 +19,7 @@ RULES = Rules()
 
 
 @RULES.add
-def instance_type_is_known(env: Environment) -> Iterator[Problem]:
+def unknown_instance_type(env: Environment) -> Iterator[Problem]:
     for nodes in (nodes for cluster in inventories(env) for nodes in cluster.nodes):
         try:
             env.catalog.instance(nodes.resource.instance_type)
@@ -28,7 +28,7 @@ def instance_type_is_known(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def efa_is_supported_by_the_type(env: Environment) -> Iterator[Problem]:
+def type_without_efa(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         if f.resource.efa == "on" and not f.kind.efa_interfaces:
             able = [n for n, k in env.catalog.instances.items() if k.efa_interfaces]
@@ -36,7 +36,7 @@ def efa_is_supported_by_the_type(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def many_nodes_need_efa(env: Environment) -> Iterator[Problem]:
+def many_nodes_without_efa(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         nodes = f.resource.max_nodes
         if nodes > 1 and not f.kind.efa_interfaces:
@@ -54,7 +54,7 @@ def many_nodes_need_efa(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def capacity_type_is_offered(env: Environment) -> Iterator[Problem]:
+def capacity_type_not_offered(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         way = f.queue.capacity_type
         if way not in f.kind.capacity_types:
@@ -67,7 +67,7 @@ def capacity_type_is_offered(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def capacity_block_is_whole(env: Environment) -> Iterator[Problem]:
+def capacity_block_size(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         most = f.resource.max_nodes
         if f.queue.capacity_type != "capacity-block":
@@ -87,7 +87,7 @@ def capacity_block_is_whole(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def reservation_fits_capacity_type(env: Environment) -> Iterator[Problem]:
+def reservation_of_another_capacity_type(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         if f.resource.reservation and f.queue.capacity_type == "spot":
             yield error(
@@ -98,7 +98,7 @@ def reservation_fits_capacity_type(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def reservation_group_is_of_the_region(env: Environment) -> Iterator[Problem]:
+def reservation_group_of_another_region(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         group = f.resource.reservation
         if group is None or not is_group(group):
@@ -113,7 +113,7 @@ def reservation_group_is_of_the_region(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def block_has_an_id(env: Environment) -> Iterator[Problem]:
+def capacity_block_without_id(env: Environment) -> Iterator[Problem]:
     """Where EC2 starts nodes by a launch template, it takes a group of blocks, though AWS shows only single ones."""
     for f in (f for cluster in inventories(env) if cluster.takes_groups_of_blocks for f in cluster.known_nodes):
         if f.queue.capacity_type == "capacity-block" and is_group(f.resource.reservation):
@@ -125,7 +125,7 @@ def block_has_an_id(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def placement_group_or_reservation(env: Environment) -> Iterator[Problem]:
+def placement_group_with_reservation(env: Environment) -> Iterator[Problem]:
     for at, queue, cluster in zoned(env):
         reservations = (n.resource.reservation for n in cluster.nodes if n.queue_at == at)
         reserved = next(filter(None, reservations), None)
@@ -148,7 +148,7 @@ def placement_group_or_reservation(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def reservation_is_used_once(env: Environment) -> Iterator[Problem]:
+def reservation_used_twice(env: Environment) -> Iterator[Problem]:
     seen: dict[str, str] = {}
     for f in known_nodes(env):
         if not f.resource.reservation:
@@ -163,7 +163,7 @@ def reservation_is_used_once(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def static_nodes_are_paid(env: Environment) -> Iterator[Problem]:
+def static_nodes(env: Environment) -> Iterator[Problem]:
     for cluster in inventories(env):
         for f in cluster.known_nodes:
             nodes = f.resource.min_nodes
@@ -185,7 +185,7 @@ def static_nodes_are_paid(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def ultraserver_is_whole(env: Environment) -> Iterator[Problem]:
+def ultraserver_size(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         size = f.kind.ultraserver
         if size and f.resource.max_nodes % size:
@@ -197,7 +197,7 @@ def ultraserver_is_whole(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def neuronlink_is_within_one_instance(env: Environment) -> Iterator[Problem]:
+def ultraserver_network(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         if f.kind.ultraserver and f.resource.max_nodes > 1:
             yield info(

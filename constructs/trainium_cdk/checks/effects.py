@@ -113,7 +113,7 @@ IDLE = (
 
 
 @RULES.add
-def settings_describe_what_is_there(env: Environment) -> Iterator[Problem]:
+def settings_without_effect(env: Environment) -> Iterator[Problem]:
     for idle in IDLE:
         section = _section(env, idle.at)
         if section is None or not idle.when(env):
@@ -124,7 +124,7 @@ def settings_describe_what_is_there(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def mirrors_are_of_what_is_installed(env: Environment) -> Iterator[Problem]:
+def mirror_without_use(env: Environment) -> Iterator[Problem]:
     mirror, installed = env.eks.mirror, env.eks_charts
     asks = {"volcano": "write eks.plugins.volcano: true", "efa": "use a node group with EFA"}
     for name in mirror.charts:
@@ -143,7 +143,7 @@ def mirrors_are_of_what_is_installed(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def addon_versions_are_of_what_is_installed(env: Environment) -> Iterator[Problem]:
+def addon_version_without_use(env: Environment) -> Iterator[Problem]:
     known, installed = env.catalog.eks.addons, env.eks_addons
     asks = {
         "efs": "set storage.efs",
@@ -158,7 +158,7 @@ def addon_versions_are_of_what_is_installed(env: Environment) -> Iterator[Proble
 
 
 @RULES.add
-def disks_are_there(env: Environment) -> Iterator[Problem]:
+def missing_disks(env: Environment) -> Iterator[Problem]:
     """Of the types in the catalogue's data all have disks, but not all that a user adds."""
     catalog = env.catalog.instances
     why = "its instance types have no NVMe disks"
@@ -170,7 +170,7 @@ def disks_are_there(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def each_zone_has_a_nat_gateway(env: Environment) -> Iterator[Problem]:
+def nat_gateway_of_one_zone(env: Environment) -> Iterator[Problem]:
     network = env.network
     if network.existing or network.nat != "per-zone":
         return

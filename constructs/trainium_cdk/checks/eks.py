@@ -33,7 +33,7 @@ RULES = Rules()
 
 
 @RULES.add
-def kubernetes_version_is_supported(env: Environment) -> Iterator[Problem]:
+def unsupported_kubernetes_version(env: Environment) -> Iterator[Problem]:
     version, known = env.eks.version, env.catalog.eks.versions
     if version is None:
         return
@@ -61,7 +61,7 @@ def kubernetes_version_is_supported(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def control_plane_has_two_zones(env: Environment) -> Iterator[Problem]:
+def control_plane_of_one_zone(env: Environment) -> Iterator[Problem]:
     zones = inventory(env, "eks").zone_ids
     existing = env.network.existing
     at: KeyPath = ("network", "existing", "private_subnets") if existing else ("network", "zone_ids")
@@ -78,7 +78,7 @@ def control_plane_has_two_zones(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def zones_support_a_control_plane(env: Environment) -> Iterator[Problem]:
+def zone_without_control_plane(env: Environment) -> Iterator[Problem]:
     able = env.catalog.eks.zone_ids.get(env.region)
     if not able:
         return
@@ -96,7 +96,7 @@ def zones_support_a_control_plane(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def isolated_clusters_have_charts_and_images(env: Environment) -> Iterator[Problem]:
+def isolated_cluster_without_mirrors(env: Environment) -> Iterator[Problem]:
     network, mirror = env.network, env.eks.mirror
     if network.reaches_internet:
         return
@@ -130,7 +130,7 @@ def isolated_clusters_have_charts_and_images(env: Environment) -> Iterator[Probl
 
 
 @RULES.add
-def support_is_available(env: Environment) -> Iterator[Problem]:
+def support_policy(env: Environment) -> Iterator[Problem]:
     known = env.catalog.eks.versions.get(env.kubernetes_version)
     if env.eks.support == "standard" and known and dt.date.today() > known.standard_support_until:
         yield error(
@@ -142,7 +142,7 @@ def support_is_available(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def private_api_is_reachable(env: Environment) -> Iterator[Problem]:
+def unreachable_private_api(env: Environment) -> Iterator[Problem]:
     eks = env.eks
     if eks.endpoint == "private" and eks.bastion_host is None:
         yield info(
@@ -156,7 +156,7 @@ def private_api_is_reachable(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def api_is_for_own_networks(env: Environment) -> Iterator[Problem]:
+def open_api(env: Environment) -> Iterator[Problem]:
     cidrs = env.eks.public_cidrs
     for i, cidr in enumerate(cidrs):
         at, network = (*_AT, "public_cidrs", i), IPv4Network(cidr)
@@ -171,7 +171,7 @@ def api_is_for_own_networks(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def service_network_is_free(env: Environment) -> Iterator[Problem]:
+def service_network_overlap(env: Environment) -> Iterator[Problem]:
     cidr, at = env.eks.service_cidr, (*_AT, "service_cidr")
     if cidr is None:
         if env.service_cidr is None:
@@ -194,14 +194,14 @@ def service_network_is_free(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def namespace_is_not_reserved(env: Environment) -> Iterator[Problem]:
+def reserved_namespace(env: Environment) -> Iterator[Problem]:
     if env.eks.namespace in RESERVED_NAMESPACES:
         text = "this namespace is reserved for the system or a plug-in"
         yield error((*_AT, "namespace"), text, "write another name, for example training")
 
 
 @RULES.add
-def queues_share_the_node_groups(env: Environment) -> Iterator[Problem]:
+def queue_shares(env: Environment) -> Iterator[Problem]:
     sizes = {group.name: group.max_nodes for _, group in groups(env)}
     given = dict.fromkeys(sizes, 0)
     for i, team in enumerate(env.eks.queues):
@@ -237,7 +237,7 @@ def queues_share_the_node_groups(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def first_pulls_have_internet(env: Environment) -> Iterator[Problem]:
+def first_pull_without_internet(env: Environment) -> Iterator[Problem]:
     """ECR user guide, "Considerations for Amazon ECR VPC endpoints" (2026-11)."""
     mirror = env.eks.mirror
     own = [*mirror.charts.values(), *mirror.images.values()]
@@ -251,7 +251,7 @@ def first_pulls_have_internet(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def addons_are_known(env: Environment) -> Iterator[Problem]:
+def unknown_addon(env: Environment) -> Iterator[Problem]:
     known = env.catalog.eks.addons
     for name, version in env.eks.addon_versions.items():
         at = (*_AT, "addon_versions", name)
@@ -267,7 +267,7 @@ def addons_are_known(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def kube_proxy_is_of_the_clusters_version(env: Environment) -> Iterator[Problem]:
+def kube_proxy_version(env: Environment) -> Iterator[Problem]:
     """Kubernetes allows kube-proxy to be older than the API server by up to three minor versions, and never newer."""
     version, cluster = env.eks.addon_versions.get("kube-proxy"), env.kubernetes_version
     if version is None:
@@ -286,7 +286,7 @@ def kube_proxy_is_of_the_clusters_version(env: Environment) -> Iterator[Problem]
 
 
 @RULES.add
-def plugins_are_compatible(env: Environment) -> Iterator[Problem]:
+def incompatible_plugins(env: Environment) -> Iterator[Problem]:
     plugins = env.eks.plugins
     if plugins.node_recovery and not plugins.node_problem_detector:
         yield error(
@@ -309,7 +309,7 @@ def plugins_are_compatible(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def buckets_are_listed_once(env: Environment) -> Iterator[Problem]:
+def repeated_bucket(env: Environment) -> Iterator[Problem]:
     for i in duplicates(env.eks.data_buckets):
         yield error((*_AT, "data_buckets", i), "it is listed twice", "remove it")
 

@@ -22,7 +22,7 @@ RULES = Rules()
 
 
 @RULES.add
-def lnc_is_supported_by_the_type(env: Environment) -> Iterator[Problem]:
+def unsupported_lnc(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
         kind = env.catalog.instances.get(group.instance_type)
         if kind and group.lnc and group.lnc not in kind.lnc:
@@ -31,14 +31,14 @@ def lnc_is_supported_by_the_type(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def node_group_names_are_not_reserved(env: Environment) -> Iterator[Problem]:
+def reserved_node_group_name(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
         if text := RESERVED_NAMES.get(group.name):
             yield error((*at, "name"), text, "write another name, for example trn")
 
 
 @RULES.add
-def labels_are_not_reserved(env: Environment) -> Iterator[Problem]:
+def reserved_label(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
         for key in group.labels:
             domain = key.rpartition("/")[0]
@@ -48,7 +48,7 @@ def labels_are_not_reserved(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def efa_layout_applies(env: Environment) -> Iterator[Problem]:
+def efa_layout_without_use(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
         kind = env.catalog.instances.get(group.instance_type)
         if "efa_layout" in group.model_fields_set and kind and not kind.efa_of(group.efa):
@@ -57,7 +57,7 @@ def efa_layout_applies(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def node_image_is_known(env: Environment) -> Iterator[Problem]:
+def unknown_node_image(env: Environment) -> Iterator[Problem]:
     requested, version = env.eks.ami_release, env.kubernetes_version
     known = env.catalog.amis(version)
     at = (*_AT, "ami_release")
@@ -74,7 +74,7 @@ def node_image_is_known(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def driver_is_installed(env: Environment) -> Iterator[Problem]:
+def missing_driver(env: Environment) -> Iterator[Problem]:
     """No known node image has a driver for the Neuron release: nodes install it, for which they need the internet."""
     known = env.bootstrap.neuron_release in (None, *env.catalog.releases)
     driver = env.node_driver if known else None
@@ -97,7 +97,7 @@ def driver_is_installed(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def release_has_an_image(env: Environment) -> Iterator[Problem]:
+def release_without_image(env: Environment) -> Iterator[Problem]:
     known = env.bootstrap.neuron_release in (None, *env.catalog.releases)
     release = env.release if known else None
     if release and not release.container:

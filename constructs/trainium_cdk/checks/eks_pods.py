@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 
 
 @RULES.add
-def system_nodes_hold_their_pods(env: Environment) -> Iterator[Problem]:
+def small_system_nodes(env: Environment) -> Iterator[Problem]:
     """A sum of requests: each node's own pods, the controllers, and then one of the largest pods that `trn` starts."""
     system, kind = env.eks.system, machine(env.eks.system.instance_type)
     if kind is None:

@@ -14,7 +14,7 @@ RULES = Rules()
 
 
 @RULES.add
-def root_volumes_have_another_key(env: Environment) -> Iterator[Problem]:
+def root_volume_key(env: Environment) -> Iterator[Problem]:
     if env.encryption != "aws-managed":
         yield info(
             ("encryption",),
@@ -26,7 +26,7 @@ def root_volumes_have_another_key(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def volume_keys_are_in_the_region(env: Environment) -> Iterator[Problem]:
+def volume_key_of_another_region(env: Environment) -> Iterator[Problem]:
     for i, arn in enumerate(env.pcluster.volume_keys):
         if not is_placeholder(arn) and (region := arn.split(":")[3]) != env.region:
             text = f"the key is in {region}, but the volumes are in {env.region}"
@@ -40,7 +40,7 @@ def volume_keys_are_in_the_region(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def key_is_in_the_region_and_account(env: Environment) -> Iterator[Problem]:
+def foreign_key(env: Environment) -> Iterator[Problem]:
     key = KEY_ARN.fullmatch(env.encryption)
     if key is None:
         return

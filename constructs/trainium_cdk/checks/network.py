@@ -16,7 +16,7 @@ RULES = Rules()
 
 
 @RULES.add
-def nodes_reach_aws_without_nat(env: Environment) -> Iterator[Problem]:
+def nodes_without_aws(env: Environment) -> Iterator[Problem]:
     network, facts = env.network, env.catalog.parallelcluster
     if network.existing or network.nat != "none":
         return
@@ -53,7 +53,7 @@ def _without_internet(env: Environment) -> str:
 
 
 @RULES.add
-def packages_are_on_the_image_without_nat(env: Environment) -> Iterator[Problem]:
+def packages_without_nat(env: Environment) -> Iterator[Problem]:
     if env.network.reaches_internet or env.pcluster.custom_ami:
         return
     allow = "network.existing.internet: true" if env.network.existing else "nat: one"
@@ -67,7 +67,7 @@ def packages_are_on_the_image_without_nat(env: Environment) -> Iterator[Problem]
 
 
 @RULES.add
-def framework_is_on_the_image_without_nat(env: Environment) -> Iterator[Problem]:
+def framework_without_nat(env: Environment) -> Iterator[Problem]:
     if env.network.reaches_internet or env.framework == "none":
         return
     yield warning(
@@ -80,14 +80,14 @@ def framework_is_on_the_image_without_nat(env: Environment) -> Iterator[Problem]
 
 
 @RULES.add
-def endpoints_are_listed_once(env: Environment) -> Iterator[Problem]:
+def repeated_endpoint(env: Environment) -> Iterator[Problem]:
     names = env.network.interface_endpoints
     for i in duplicates(names):
         yield error(("network", "interface_endpoints", i), "this endpoint is listed twice", "remove it")
 
 
 @RULES.add
-def ssh_is_for_own_networks(env: Environment) -> Iterator[Problem]:
+def open_ssh(env: Environment) -> Iterator[Problem]:
     head = env.pcluster.head
     if not head.ssh:
         if head.subnet == "public":

@@ -21,7 +21,7 @@ RULES = Rules()
 
 
 @RULES.add
-def release_is_known(env: Environment) -> Iterator[Problem]:
+def unknown_release(env: Environment) -> Iterator[Problem]:
     try:
         env.catalog.release(env.bootstrap.neuron_release)
     except UnknownCatalogEntry as e:
@@ -29,7 +29,7 @@ def release_is_known(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def versions_are_compatible(env: Environment) -> Iterator[Problem]:
+def incompatible_versions(env: Environment) -> Iterator[Problem]:
     """Operating system, Neuron release, framework, driver and instance families, by the catalogue's rule."""
     for cluster in inventories(env):
         stack = _stack(env, cluster)
@@ -58,7 +58,7 @@ def versions_are_compatible(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def packages_can_be_installed(env: Environment) -> Iterator[Problem]:
+def packages_without_installer(env: Environment) -> Iterator[Problem]:
     for engine in env.slurm_sections:
         yield from _packages(env, engine)
 
@@ -94,7 +94,7 @@ def _packages(env: Environment, engine: str) -> Iterator[Problem]:
 
 
 @RULES.add
-def venv_is_shared(env: Environment) -> Iterator[Problem]:
+def venv_not_shared(env: Environment) -> Iterator[Problem]:
     for engine in env.slurm_sections:
         yield from _venv(env, engine)
 

@@ -19,7 +19,7 @@ RULES = Rules()
 
 
 @RULES.add
-def service_nodes_are_x86_and_large_enough(env: Environment) -> Iterator[Problem]:
+def service_node_type(env: Environment) -> Iterator[Problem]:
     for key, instance_type, smallest, work in _service_nodes(env):
         size = instance_type.partition(".")[2]
         if instance_type in env.catalog.instances or _ACCELERATED.match(instance_type):
@@ -50,7 +50,7 @@ def _is_arm(instance_type: str) -> bool:
 
 
 @RULES.add
-def head_node_manages_the_fleet(env: Environment) -> Iterator[Problem]:
+def small_head_node(env: Environment) -> Iterator[Problem]:
     """ParallelCluster requires 0.6 GiB plus 1 GiB for each 25 nodes, and at most 16 GiB."""
     name = env.pcluster.head.instance_type
     memory = memory_gib(name)
@@ -76,7 +76,7 @@ def memory_gib(instance_type: str) -> float | None:
 
 
 @RULES.add
-def root_volumes_hold_the_image(env: Environment) -> Iterator[Problem]:
+def small_root_volume(env: Environment) -> Iterator[Problem]:
     least, p = env.catalog.parallelcluster.root_volume_gib(env.pcluster.version), env.pcluster
     sizes: list[tuple[KeyPath, int, str | None]] = [
         (("pcluster", "head", "root_volume_gib"), p.head.root_volume_gib, p.head.custom_ami)
@@ -89,7 +89,7 @@ def root_volumes_hold_the_image(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def custom_images_are_built_by_parallelcluster(env: Environment) -> Iterator[Problem]:
+def custom_image_of_another_maker(env: Environment) -> Iterator[Problem]:
     p = env.pcluster
     named: list[tuple[KeyPath, str | None]] = [
         (("pcluster", "custom_ami"), p.custom_ami),
@@ -106,7 +106,7 @@ def custom_images_are_built_by_parallelcluster(env: Environment) -> Iterator[Pro
 
 
 @RULES.add
-def login_nodes_reach_aws(env: Environment) -> Iterator[Problem]:
+def login_nodes_without_aws(env: Environment) -> Iterator[Problem]:
     login = env.pcluster.login_nodes
     if not login or login.subnet != "public":
         return

@@ -54,13 +54,13 @@ _NAMED = (
 
 
 @RULES.add
-def policies_can_be_attached(env: Environment) -> Iterator[Problem]:
+def unattachable_policies(env: Environment) -> Iterator[Problem]:
     for i, arn in enumerate(env.pcluster.node_policies):
         yield from _not_attachable(env, ("pcluster", "node_policies", i), arn)
 
 
 @RULES.add
-def a_role_takes_the_policies(env: Environment) -> Iterator[Problem]:
+def too_many_policies(env: Environment) -> Iterator[Problem]:
     names = {arn for arn in env.pcluster.node_policies if not arn.endswith("/CloudWatchAgentServerPolicy")}
     if len(names) + _OTHER_POLICIES > POLICIES_OF_A_ROLE:
         yield warning(
@@ -73,7 +73,7 @@ def a_role_takes_the_policies(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def overrides_leave_what_the_cluster_needs(env: Environment) -> Iterator[Problem]:
+def controlled_override(env: Environment) -> Iterator[Problem]:
     """One problem for each place, the most severe."""
     if not env.pcluster.overrides:
         return

@@ -30,7 +30,7 @@ RULES = Rules()
 
 
 @RULES.add
-def version_is_new_enough(env: Environment) -> Iterator[Problem]:
+def old_pcluster_version(env: Environment) -> Iterator[Problem]:
     facts, version = env.catalog.parallelcluster, env.pcluster.version
     if version is None:
         return
@@ -55,7 +55,7 @@ def version_is_new_enough(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def release_has_no_advisory(env: Environment) -> Iterator[Problem]:
+def release_advisory(env: Environment) -> Iterator[Problem]:
     facts, version = env.catalog.parallelcluster, env.parallelcluster_version
     for advisory in facts.advisories:
         used = {
@@ -70,7 +70,7 @@ def release_has_no_advisory(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def system_is_known(env: Environment) -> Iterator[Problem]:
+def unknown_system(env: Environment) -> Iterator[Problem]:
     known = env.catalog.parallelcluster.operating_systems
     if env.pcluster.os in known:
         return
@@ -101,7 +101,7 @@ def _works_on(env: Environment, system: str) -> bool:
 
 
 @RULES.add
-def region_is_listed(env: Environment) -> Iterator[Problem]:
+def unlisted_region(env: Environment) -> Iterator[Problem]:
     facts = env.catalog.parallelcluster
     if env.region not in facts.regions:
         yield warning(
@@ -113,7 +113,7 @@ def region_is_listed(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def cluster_name_is_allowed(env: Environment) -> Iterator[Problem]:
+def cluster_name_form(env: Environment) -> Iterator[Problem]:
     name, limits = env.cluster_name, env.catalog.parallelcluster.limits
     key: KeyPath = ("pcluster", "cluster_name") if env.pcluster.cluster_name else ("name",)
     if name in STACKS or name in {f"{stack}-{env.name}" for stack in STACKS}:
@@ -132,7 +132,7 @@ def cluster_name_is_allowed(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def host_names_are_short(env: Environment) -> Iterator[Problem]:
+def long_host_names(env: Environment) -> Iterator[Problem]:
     for at, queue in queues(env):
         for i, resource in enumerate(queue.compute_resources):
             host = f"{queue.name}-dy-{resource.name}-{resource.max_nodes}.{env.cluster_name}.pcluster"
@@ -145,7 +145,7 @@ def host_names_are_short(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def compute_resource_names_are_allowed(env: Environment) -> Iterator[Problem]:
+def compute_resource_name_form(env: Environment) -> Iterator[Problem]:
     for at, queue in queues(env):
         for i, resource in enumerate(queue.compute_resources):
             if resource.name == "default":
@@ -157,7 +157,7 @@ def compute_resource_names_are_allowed(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def counts_are_within_limits(env: Environment) -> Iterator[Problem]:
+def count_limits(env: Environment) -> Iterator[Problem]:
     facts, cpu = env.catalog.parallelcluster, env.pcluster.cpu_queues
     queue_list = [*env.pcluster.queues, *cpu]
     limits = facts.limits
@@ -189,7 +189,7 @@ def counts_are_within_limits(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def capacity_blocks_are_static(env: Environment) -> Iterator[Problem]:
+def dynamic_capacity_block(env: Environment) -> Iterator[Problem]:
     for at, queue in queues(env):
         for i, resource in enumerate(queue.compute_resources):
             least, most = resource.min_nodes, resource.max_nodes
@@ -202,7 +202,7 @@ def capacity_blocks_are_static(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def tags_are_allowed(env: Environment) -> Iterator[Problem]:
+def reserved_tags(env: Environment) -> Iterator[Problem]:
     facts = env.catalog.parallelcluster
     if len(env.tags) > facts.limits.tags:
         yield error(
@@ -235,7 +235,7 @@ def tags_are_allowed(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def slurm_settings_are_allowed(env: Environment) -> Iterator[Problem]:
+def controlled_slurm_setting(env: Environment) -> Iterator[Problem]:
     facts, accounting = env.catalog.parallelcluster, env.pcluster.accounting is not None
     denied = {*facts.denied_slurm_settings, *(facts.denied_slurm_settings_with_accounting if accounting else ())}
     for i, line in enumerate(env.pcluster.slurm_settings):
@@ -273,7 +273,7 @@ def _forbidden(at: KeyPath, line: Mapping[str, Any], denied: Collection[str]) ->
 
 
 @RULES.add
-def accounting_is_reachable(env: Environment) -> Iterator[Problem]:
+def accounting_database(env: Environment) -> Iterator[Problem]:
     accounting = env.pcluster.accounting
     if not accounting:
         return
@@ -287,7 +287,7 @@ def accounting_is_reachable(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def directory_is_reachable(env: Environment) -> Iterator[Problem]:
+def directory_tls(env: Environment) -> Iterator[Problem]:
     directory = env.pcluster.directory_service
     if not directory:
         return

@@ -12,7 +12,7 @@ RULES = Rules()
 
 
 @RULES.add
-def a_block_has_an_id(env: Environment) -> Iterator[Problem]:
+def node_group_block_without_id(env: Environment) -> Iterator[Problem]:
     """ParallelCluster user guide, Capacity Blocks: CapacityReservationId is required (3.16, 2026-11)."""
     for at, queue in queues(env):
         for i, resource in enumerate(queue.compute_resources):
@@ -25,7 +25,7 @@ def a_block_has_an_id(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def a_placement_group_has_a_name(env: Environment) -> Iterator[Problem]:
+def placement_group_without_name(env: Environment) -> Iterator[Problem]:
     """Its validators look the group up by name, whichever key names it (aws-parallelcluster 3.16.1)."""
     for at, queue in queues(env):
         if PLACEMENT_GROUP_ID.fullmatch(queue.placement_group):

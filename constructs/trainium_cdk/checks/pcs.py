@@ -22,7 +22,7 @@ RULES = Rules()
 
 
 @RULES.add
-def system_has_an_image(env: Environment) -> Iterator[Problem]:
+def system_without_image(env: Environment) -> Iterator[Problem]:
     known, images, p = env.catalog.parallelcluster.operating_systems, env.catalog.pcs.images, env.pcs
     if p.os not in known:
         yield error(("pcs", "os"), "Neuron cannot be installed on this operating system", f"write {near(p.os, images)}")
@@ -35,7 +35,7 @@ def system_has_an_image(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def slurm_is_offered(env: Environment) -> Iterator[Problem]:
+def slurm_version_not_offered(env: Environment) -> Iterator[Problem]:
     facts, version = env.catalog.pcs, env.pcs.version
     if version is not None and version not in facts.versions:
         yield error(
@@ -44,7 +44,7 @@ def slurm_is_offered(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def node_groups_have_names_of_their_own(env: Environment) -> Iterator[Problem]:
+def repeated_node_group_name(env: Environment) -> Iterator[Problem]:
     limit, seen = env.catalog.pcs.limits.name, {LOGIN: "the login node"}
     for i, queue in enumerate(env.pcs.queues):
         if len(queue.name) < SHORTEST:
@@ -68,7 +68,7 @@ def node_groups_have_names_of_their_own(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def node_groups_are_within_limits(env: Environment) -> Iterator[Problem]:
+def node_group_limits(env: Environment) -> Iterator[Problem]:
     limits, groups = env.catalog.pcs.limits, [r for _, _, r in _resources(env)]
     key = ("pcs", "queues")
     cpu = len(env.pcs.cpu_queues)
@@ -86,7 +86,7 @@ def node_groups_are_within_limits(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def size_holds_the_nodes(env: Environment) -> Iterator[Problem]:
+def cluster_size_exceeded(env: Environment) -> Iterator[Problem]:
     sizes, p = env.catalog.pcs.sizes, env.pcs
     nodes = sum(r.max_nodes for _, _, r in _resources(env)) + sum(q.max_nodes for q in p.cpu_queues) + 1
     if nodes <= sizes[p.size].nodes:
@@ -100,7 +100,7 @@ def size_holds_the_nodes(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def slurm_settings_are_for_clusters(env: Environment) -> Iterator[Problem]:
+def slurm_setting_of_pcs(env: Environment) -> Iterator[Problem]:
     known, version = env.catalog.pcs.cluster_settings, release_of(env.pcs.version or env.catalog.pcs.default)
     for name, value in env.pcs.slurm_settings.items():
         if name not in known:
@@ -123,7 +123,7 @@ def _newer_options(env: Environment, name: str, value: str, version: str) -> lis
 
 
 @RULES.add
-def pcs_nodes_reach_aws(env: Environment) -> Iterator[Problem]:
+def pcs_nodes_without_aws(env: Environment) -> Iterator[Problem]:
     network, p = env.network, env.pcs
     if not network.existing and network.nat == "none":
         if missing := sorted(set(env.catalog.pcs.endpoints) - set(network.interface_endpoints)):
@@ -139,7 +139,7 @@ def pcs_nodes_reach_aws(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def capacity_blocks_are_documented(env: Environment) -> Iterator[Problem]:
+def undocumented_capacity_blocks(env: Environment) -> Iterator[Problem]:
     for i, queue in enumerate(env.pcs.queues):
         if queue.capacity_type == "capacity-block":
             yield info(

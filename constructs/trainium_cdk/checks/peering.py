@@ -14,7 +14,7 @@ RULES = Rules()
 
 
 @RULES.add
-def peer_networks_do_not_overlap(env: Environment) -> Iterator[Problem]:
+def overlapping_peer_networks(env: Environment) -> Iterator[Problem]:
     taken = [("this VPC", IPv4Network(own)) for own in env.network.vpc_cidrs]
     own = "peer another VPC" if env.network.existing else "write another network.cidr, for example 10.1.0.0/16"
     for at, peer in _peers(env):
@@ -27,7 +27,7 @@ def peer_networks_do_not_overlap(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def peers_are_other_vpcs(env: Environment) -> Iterator[Problem]:
+def peer_of_itself(env: Environment) -> Iterator[Problem]:
     existing = env.network.existing
     for at, peer in _peers(env):
         if existing and peer.vpc_id == existing.vpc_id:
@@ -42,7 +42,7 @@ def peers_are_other_vpcs(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def another_account_accepts(env: Environment) -> Iterator[Problem]:
+def peering_acceptance(env: Environment) -> Iterator[Problem]:
     for at, peer in _peers(env):
         role = peer.accepter_role
         if _other_account(env, peer):
@@ -67,7 +67,7 @@ def another_account_accepts(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def route_tables_are_within_reach(env: Environment) -> Iterator[Problem]:
+def unreachable_route_tables(env: Environment) -> Iterator[Problem]:
     for at, peer in _peers(env):
         elsewhere = [
             f"account {peer.account}" if _other_account(env, peer) else "",

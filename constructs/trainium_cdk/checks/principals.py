@@ -19,7 +19,7 @@ RULES = Rules()
 
 
 @RULES.add
-def principals_are_roles_or_users(env: Environment) -> Iterator[Problem]:
+def principal_kind(env: Environment) -> Iterator[Problem]:
     for i, access in enumerate(env.eks.access):
         at: KeyPath = ("eks", "access", i, "principal")
         found = principal(access.principal)
@@ -44,7 +44,7 @@ def principals_are_roles_or_users(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def users_have_their_paths(env: Environment) -> Iterator[Problem]:
+def user_without_path(env: Environment) -> Iterator[Problem]:
     """IAM compares these patterns with the role's ARN, path and all, also where a session asks."""
     for i, user in enumerate(env.eks.users):
         found = principal(user)
@@ -60,7 +60,7 @@ def _may_be_sso(pattern: str) -> bool:
 
 
 @RULES.add
-def users_fit_into_a_trust_policy(env: Environment) -> Iterator[Problem]:
+def too_many_users(env: Environment) -> Iterator[Problem]:
     size = _TRUST_WITHOUT_USERS + sum(len(f'"{user}",') for user in env.eks.users)
     if size > TRUST_POLICY:
         yield warning(

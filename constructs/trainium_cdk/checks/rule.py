@@ -58,6 +58,11 @@ def _problem(
 error, warning, info = (partial(_problem, level) for level in get_args(Level))
 
 
+def rule_id(rule: Rule) -> str:
+    """The id of a rule, by which a finding of it is acknowledged: the noun of the finding, as `static-nodes`."""
+    return rule.__name__.replace("_", "-")
+
+
 def queues(env: Environment) -> Iterator[tuple[KeyPath, Queue]]:
     """The Slurm queues with their key paths."""
     for i, queue in enumerate(env.pcluster.queues):

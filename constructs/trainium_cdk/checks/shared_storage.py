@@ -71,7 +71,7 @@ def _new(at: KeyPath, item: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 @RULES.add
-def homes_are_not_hidden(env: Environment) -> Iterator[Problem]:
+def hidden_homes(env: Environment) -> Iterator[Problem]:
     """A container's home is in /home. No user's home may have the name of a folder of the jobs there."""
     for name in ("efs", "fsx"):
         file_system = getattr(env.storage, name)
@@ -94,7 +94,7 @@ def _folders_are_free(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def the_environment_is_in_shared_homes(env: Environment) -> Iterator[Problem]:
+def venv_in_shared_homes(env: Environment) -> Iterator[Problem]:
     """ParallelCluster can move the default user's home to each node's own disk (DefaultUserHome, since 3.9)."""
     deployment = env.pcluster.overrides.get("DeploymentSettings")
     local = isinstance(deployment, Mapping) and deployment.get("DefaultUserHome") == "Local"

@@ -21,7 +21,7 @@ def _overlap(a: str, b: str) -> bool:
 
 
 @RULES.add
-def local_storage_is_separate_from_shared(env: Environment) -> Iterator[Problem]:
+def local_storage_over_shared(env: Environment) -> Iterator[Problem]:
     for at, queue in queues(env):
         if not queue.local_storage_dir:
             continue
@@ -35,7 +35,7 @@ def local_storage_is_separate_from_shared(env: Environment) -> Iterator[Problem]
 
 
 @RULES.add
-def volumes_have_directories_of_their_own(env: Environment) -> Iterator[Problem]:
+def shared_mount_directory(env: Environment) -> Iterator[Problem]:
     taken = dict.fromkeys(env.storage.mount_dirs, "storage")
     for queue in env.pcluster.queues:
         if queue.local_storage_dir:
@@ -52,7 +52,7 @@ def volumes_have_directories_of_their_own(env: Environment) -> Iterator[Problem]
 
 
 @RULES.add
-def settings_apply_to_existing_storage(env: Environment) -> Iterator[Problem]:
+def settings_of_existing_storage(env: Environment) -> Iterator[Problem]:
     for name in ("efs", "fsx"):
         file_system = getattr(env.storage, name)
         if not file_system or not file_system.existing:
@@ -66,7 +66,7 @@ def settings_apply_to_existing_storage(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def lustre_over_efa_has_clients(env: Environment) -> Iterator[Problem]:
+def lustre_efa_clients(env: Environment) -> Iterator[Problem]:
     """FSx for Lustre user guide, Configuring EFA clients (2026-11)."""
     fsx = env.storage.fsx
     if not fsx or not fsx.efa:
@@ -100,7 +100,7 @@ def assets_bucket(name: str) -> bool:
 
 
 @RULES.add
-def data_is_separate_from_assets(env: Environment) -> Iterator[Problem]:
+def data_among_assets(env: Environment) -> Iterator[Problem]:
     fsx = env.storage.fsx
     named: list[tuple[KeyPath, str]] = [
         (("eks", "data_buckets", i), name) for i, name in enumerate(env.eks.data_buckets)
@@ -119,7 +119,7 @@ def data_is_separate_from_assets(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def kept_data_is_safe(env: Environment) -> Iterator[Problem]:
+def data_deleted(env: Environment) -> Iterator[Problem]:
     fsx = env.storage.fsx
     if env.on_destroy == "keep" and fsx and not fsx.existing and fsx.deployment == "SCRATCH_2":
         yield warning(
@@ -130,7 +130,7 @@ def kept_data_is_safe(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def kept_data_is_listed(env: Environment) -> Iterator[Problem]:
+def data_kept(env: Environment) -> Iterator[Problem]:
     if env.on_destroy != "keep":
         return
     storage = env.storage

@@ -14,7 +14,7 @@ RULES = Rules()
 
 
 @RULES.add
-def region_offers_every_type(env: Environment) -> Iterator[Problem]:
+def type_not_in_region(env: Environment) -> Iterator[Problem]:
     for cluster in inventories(env):
         for name in _offered_somewhere(cluster):
             if not env.catalog.zone_ids(name, env.region):
@@ -31,7 +31,7 @@ def region_offers_every_type(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def zones_are_of_the_region(env: Environment) -> Iterator[Problem]:
+def zone_of_another_region(env: Environment) -> Iterator[Problem]:
     for key, zone in _zones(env):
         region = env.catalog.region_of(zone)
         if region is None:
@@ -54,14 +54,14 @@ def zones_are_of_the_region(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def zones_are_listed_once(env: Environment) -> Iterator[Problem]:
+def repeated_zone(env: Environment) -> Iterator[Problem]:
     zones = env.network.zone_ids
     for i in duplicates(zones):
         yield error(("network", "zone_ids", i), "this zone is listed twice", "list each zone once")
 
 
 @RULES.add
-def queue_zone_is_in_the_network(env: Environment) -> Iterator[Problem]:
+def queue_zone_outside_network(env: Environment) -> Iterator[Problem]:
     for at, queue, cluster in zoned(env):
         zone, zones = queue.zone_id, cluster.zone_ids
         if not zone or zone in zones:
@@ -78,7 +78,7 @@ def queue_zone_is_in_the_network(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def queue_zone_offers_its_types(env: Environment) -> Iterator[Problem]:
+def type_not_in_zone(env: Environment) -> Iterator[Problem]:
     for cluster in inventories(env):
         what = cluster.engine.queue_noun
         for f in cluster.known_nodes:
@@ -99,7 +99,7 @@ def queue_zone_offers_its_types(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def some_zone_offers_everything(env: Environment) -> Iterator[Problem]:
+def no_zone_offers_all_types(env: Environment) -> Iterator[Problem]:
     for cluster in inventories(env):
         if not cluster.zone_ids:
             yield from _no_zone(env, cluster)
@@ -130,7 +130,7 @@ def _no_zone(env: Environment, cluster: Inventory) -> Iterator[Problem]:
 
 
 @RULES.add
-def public_nodes_have_a_public_subnet(env: Environment) -> Iterator[Problem]:
+def public_nodes_without_public_subnet(env: Environment) -> Iterator[Problem]:
     existing, login = env.network.existing, env.pcluster.login_nodes
     if not existing or existing.public_subnets:
         return
@@ -144,7 +144,7 @@ def public_nodes_have_a_public_subnet(env: Environment) -> Iterator[Problem]:
 
 
 @RULES.add
-def settings_apply_to_an_existing_vpc(env: Environment) -> Iterator[Problem]:
+def settings_of_an_existing_vpc(env: Environment) -> Iterator[Problem]:
     if env.network.existing:
         for key in sorted(env.network.model_fields_set - {"existing", "peerings"}):
             yield warning(("network", key), "it has no effect on an existing VPC", "remove it")

@@ -8,7 +8,7 @@ from constructs import Construct
 
 from trainium_cdk._cdk.rules import Arguments, unresolved
 from trainium_cdk._cdk.types import AnyRole
-from trainium_cdk.checks.principals import principals_are_roles_or_users
+from trainium_cdk.checks.principals import principal_kind
 from trainium_cdk.eks.access import POLICIES, Policy, groups_of, policy_arn
 
 _Entry = eks.CfnAccessEntry
@@ -44,7 +44,7 @@ def access_entry(
         arn.rpartition(":")[2]
     ):  # of a role that is imported by its name, only account and partition are tokens
         entry = {"eks": {"access": [{"principal": arn}]}}
-        Arguments(scope, ("eks", "access", 0)).check(entry, (principals_are_roles_or_users,))
+        Arguments(scope, ("eks", "access", 0)).check(entry, (principal_kind,))
     whole = policy == "cluster-admin"
     return _Entry(
         scope,

@@ -15,20 +15,20 @@ from trainium_cdk.settings.eks import LabelValue
 from trainium_cdk.settings.reserved import group_region
 
 _OF_CLUSTER = (
-    eks.kubernetes_version_is_supported,
-    eks.support_is_available,
-    eks.api_is_for_own_networks,
-    eks.service_network_is_free,
-    eks.namespace_is_not_reserved,
+    eks.unsupported_kubernetes_version,
+    eks.support_policy,
+    eks.open_api,
+    eks.service_network_overlap,
+    eks.reserved_namespace,
 )
-_OF_PLUGINS = (eks.namespace_is_not_reserved, eks.plugins_are_compatible, eks.queues_share_the_node_groups)
+_OF_PLUGINS = (eks.reserved_namespace, eks.incompatible_plugins, eks.queue_shares)
 _OF_GROUPS = (
     *capacity.RULES,
-    eks_nodes.node_group_names_are_not_reserved,
-    eks_nodes.labels_are_not_reserved,
-    eks_nodes.efa_layout_applies,
-    eks_nodes.lnc_is_supported_by_the_type,
-    zones.region_offers_every_type,
+    eks_nodes.reserved_node_group_name,
+    eks_nodes.reserved_label,
+    eks_nodes.efa_layout_without_use,
+    eks_nodes.unsupported_lnc,
+    zones.type_not_in_region,
 )
 _CLUSTER_NAMES = {
     "public_cidrs": "public_access_cidrs",
@@ -95,7 +95,7 @@ def check_service_nodes(construct: Construct, section: str, instance_type: str) 
         section: where an environment describes them: `system` or `bastion_host`.
     """
     data = _of_region(construct, {section: known({"instance_type": instance_type})})
-    Arguments(construct, ("eks", section)).check(data, (nodes.service_nodes_are_x86_and_large_enough,))
+    Arguments(construct, ("eks", section)).check(data, (nodes.service_node_type,))
 
 
 def refuse_name(construct: Construct, name: str) -> None:

@@ -12,11 +12,11 @@ from trainium_cdk.checks import addresses, network, peering, zones
 
 _NAMES = {"network": "vpc", "public_prefix": "public_cidr_mask", "private_prefix": "private_cidr_mask"}
 _RULES = (
-    addresses.vpc_size_is_allowed,
-    addresses.addresses_are_private,
-    network.endpoints_are_listed_once,
-    zones.zones_are_of_the_region,
-    zones.zones_are_listed_once,
+    addresses.vpc_size,
+    addresses.public_addresses,
+    network.repeated_endpoint,
+    zones.zone_of_another_region,
+    zones.repeated_zone,
 )
 
 
@@ -57,4 +57,4 @@ def check_peering(construct: Construct, cidrs: Sequence[str], peer_cidrs: Sequen
     arguments = Arguments(construct, ("network", "peerings", 0), names)
     for cidr in cidrs:
         if not unresolved(cidr):
-            arguments.check({"network": {"cidr": cidr, "peerings": [peer]}}, (peering.peer_networks_do_not_overlap,))
+            arguments.check({"network": {"cidr": cidr, "peerings": [peer]}}, (peering.overlapping_peer_networks,))

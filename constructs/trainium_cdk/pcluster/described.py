@@ -14,7 +14,7 @@ from trainium_cdk._cdk.rules import REGION_NAMES, Arguments
 from trainium_cdk._cdk.tags import InheritedTags
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import capacity, network, nodes, overrides, pcluster, pcluster_capacity, shared_storage, zones
-from trainium_cdk.checks.storage import local_storage_is_separate_from_shared, volumes_have_directories_of_their_own
+from trainium_cdk.checks.storage import local_storage_over_shared, shared_mount_directory
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
@@ -26,10 +26,10 @@ _RULES = (
     *overrides.RULES,
     *shared_storage.RULES,
     *nodes.RULES,
-    network.ssh_is_for_own_networks,
-    local_storage_is_separate_from_shared,
-    volumes_have_directories_of_their_own,
-    zones.region_offers_every_type,
+    network.open_ssh,
+    local_storage_over_shared,
+    shared_mount_directory,
+    zones.type_not_in_region,
 )
 _NAMES = {
     **REGION_NAMES,
@@ -84,7 +84,7 @@ def refuse_unknown_system(construct: Construct, environment: Environment) -> Non
     Raises:
         SettingsError: the catalogue does not have it.
     """
-    _arguments(construct).require(environment, pcluster.system_is_known)
+    _arguments(construct).require(environment, pcluster.unknown_system)
 
 
 def refuse_the_stacks_name(environment: Environment, stack_name: str) -> None:

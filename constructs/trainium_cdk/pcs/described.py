@@ -18,7 +18,7 @@ from trainium_cdk.network import TrnNetwork
 from trainium_cdk.settings import Environment
 from trainium_cdk.storage import TrnStorage
 
-_RULES = (*capacity.RULES, *pcs.RULES, shared_storage.homes_are_not_hidden, zones.region_offers_every_type)
+_RULES = (*capacity.RULES, *pcs.RULES, shared_storage.hidden_homes, zones.type_not_in_region)
 _NAMES = {
     **REGION_NAMES,
     "os": "operating_system",
@@ -57,7 +57,7 @@ def environment_of(
     """
     arguments = Arguments(construct, ("pcs",), _NAMES, engine="pcs")
     environment = arguments.of_slurm({m.kind: m.mount_dir for m in storage.file_systems}, queues, catalog, values)
-    arguments.require(environment, pcs.system_has_an_image)
+    arguments.require(environment, pcs.system_without_image)
     if rules:
         arguments.check_environment(environment, _RULES)
     return environment

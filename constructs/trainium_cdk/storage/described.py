@@ -127,7 +127,7 @@ def check_storage(construct: Construct, efs: object, efs_mount_dir: str, lustre:
         if lustre.s3:
             described["fsx"]["s3"] = _described(lustre.s3, 0)
         described["fsx"]["s3_links"] = [_described(link, i) for i, link in enumerate(lustre.s3_links, 1)]
-    rules = [rule for rule in storage.RULES if rule is not storage.kept_data_is_listed]
+    rules = [rule for rule in storage.RULES if rule is not storage.data_kept]
     Arguments(construct, ("storage",), _NAMES).check({"storage": described}, rules)
 
 

@@ -95,7 +95,7 @@ def test_no_connection_is_one_error_and_the_other_checks_run(monkeypatch: pytest
         monkeypatch.setenv(f"AWS_{name}", value)
     report = examine(target("pcluster: {queues: [{compute_resources: [{min_nodes: 1}]}]}"))
     assert [(f.level, f.check) for f in report.findings] == [
-        ("warning", "rule static_nodes_are_paid"), ("error", "credentials"), ("info", "cost"), ("info", "cost"),
+        ("warning", "rule static-nodes"), ("error", "credentials"), ("info", "cost"), ("info", "cost"),
     ]  # fmt: skip
     assert "Could not connect to the endpoint" in report.findings[1].reason
 
