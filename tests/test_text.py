@@ -92,7 +92,7 @@ def test_what_is_refused_says_what_to_write(field: str) -> None:
         adapter = TypeAdapter(kind)
         with pytest.raises(ValidationError) as caught:
             adapter.validate_python(" \n ")
-        [problem] = problems_of(caught.value)
+        [problem] = problems_of(caught.value, Environment)
         assert problem.fix == f"write {text.fix}"
         assert text.regex not in str(caught.value)
         assert not any(mark in text.words for mark in ("^", "[", "\\", "$", "|"))

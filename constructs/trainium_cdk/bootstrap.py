@@ -26,7 +26,7 @@ from trainium_cdk.checks.rule import listed
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import ENTRY, files, own_files, scripts_dir
 from trainium_cdk.settings import ClusterUser, DirectoryService, Environment, OwnScript, Problem
-from trainium_cdk.settings.base import TOKEN
+from trainium_cdk.settings.cdk_types import TOKEN
 from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.settings.observability import metrics_group
 from trainium_cdk.settings.slurm import SlurmSection

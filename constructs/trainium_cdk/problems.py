@@ -61,10 +61,8 @@ class Source:
 
     def describe(self, problem: Problem) -> str:
         """One problem in one paragraph: location, value, reason and fix."""
-        return _printable(
-            f"{self.where(problem.key)}: {problem.level}: {problem.dotted} = {show(problem.value)}: "
-            f"{problem.reason}. Fix: {problem.fix}."
-        )
+        named = f"{problem.dotted} = {show(problem.value)}: " if problem.key else ""
+        return _printable(f"{self.where(problem.key)}: {problem.level}: {named}{problem.reason}. Fix: {problem.fix}.")
 
 
 def show(value: Any, limit: int = 80) -> str:

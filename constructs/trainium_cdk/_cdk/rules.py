@@ -18,7 +18,7 @@ from trainium_cdk.checks.pcluster import reserved_tags
 from trainium_cdk.checks.rule import rule_id
 from trainium_cdk.problems import KeyPath, Source, errors, show
 from trainium_cdk.settings import Problem
-from trainium_cdk.settings.base import LIST_TOKEN, LOOKUP, NUMBER_TOKEN, PLACEHOLDERS
+from trainium_cdk.settings.cdk_types import LIST_TOKEN, LOOKUP, NUMBER_TOKEN, PLACEHOLDERS
 from trainium_cdk.settings.reserved import group_region
 from trainium_cdk.settings.slurm import SlurmQueue
 

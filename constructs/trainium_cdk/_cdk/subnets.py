@@ -11,7 +11,7 @@ from constructs import Construct, IConstruct, IDependable
 
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.permissions import allow
-from trainium_cdk.settings.base import LIST_TOKEN
+from trainium_cdk.settings.cdk_types import LIST_TOKEN
 from trainium_cdk.settings.slurm import SlurmQueue
 
 _KIND = "TrnSubnetChoice"

@@ -29,7 +29,7 @@ from trainium_cdk.eks.rules import check_plugins
 from trainium_cdk.eks.view import AnyCluster, install_once, kubectl_of, refuse_config_map, view_of
 from trainium_cdk.outputs import SERVICE_ACCOUNT
 from trainium_cdk.settings import Environment, Mirror, Plugins, TeamQueue
-from trainium_cdk.settings.base import LIST_TOKEN
+from trainium_cdk.settings.cdk_types import LIST_TOKEN
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import mounts
 

@@ -13,7 +13,7 @@ from trainium_cdk import settings as trn
 from trainium_cdk._cdk.rules import refuse_tokens, unresolved
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.network.rules import check_peering
-from trainium_cdk.settings.base import LIST_TOKEN
+from trainium_cdk.settings.cdk_types import LIST_TOKEN
 
 
 class RoutedNetwork(Protocol):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import posixpath
 import re
-import types
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -17,13 +14,16 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
+    ValidationError,
     model_validator,
 )
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.problems import KeyPath, wrong
+from trainium_cdk.errors import SettingsError
+from trainium_cdk.problems import Source, wrong
+from trainium_cdk.settings.cdk_types import FromName, MaybeToken, is_number_token
+from trainium_cdk.settings.kinds import deferred, numbers, sections
+from trainium_cdk.settings.shape import problems_of
 from trainium_cdk.text import Text
 
 
@@ -36,19 +36,27 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, defer_build=True)
 
+    def __init__(self, /, **values: Any) -> None:
+        """Raises SettingsError for values that are wrong; the message lists each with its fix."""
+        try:
+            super().__init__(**values)
+        except ValidationError as e:
+            raise SettingsError(problems_of(e, type(self)), Source(type(self).__name__)) from None
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # sections of a section need no call of it
+
     @model_validator(mode="before")
     @classmethod
     def _empty_section_is_default(cls, data: Any) -> Any:
         if not isinstance(data, Mapping) or None not in data.values():
             return data
-        sections = _sections(cls)
-        return {k: v for k, v in data.items() if v is not None or k not in sections}
+        return {k: v for k, v in data.items() if v is not None or k not in sections(cls)}
 
     @model_validator(mode="before")
     @classmethod
     def _numbers_are_known(cls, data: Any) -> Any:
         for key, value in data.items() if isinstance(data, Mapping) else ():
-            if isinstance(value, float) and -math.inf < value <= NUMBER_TOKEN:
+            if is_number_token(value) and key not in deferred(cls):
                 raise wrong(f"{key} is a token of the CDK, which has no value before the deployment", "give a number")
         return data
 
@@ -58,66 +66,7 @@ class Settings(BaseModel):
         """As text they are refused; Python takes `true` for 1."""
         if not isinstance(data, Mapping) or not any(isinstance(value, bool) for value in data.values()):
             return data
-        numbers = _numbers(cls)
-        return {k: str(v).lower() if isinstance(v, bool) and k in numbers else v for k, v in data.items()}
-
-
-@cache
-def _numbers(model: type[BaseModel]) -> frozenset[str]:
-    """The keys of a model that hold numbers, and no booleans."""
-    return frozenset(k for k, kinds in _kinds(model) if bool not in kinds and any(map(_is_number, kinds)))
-
-
-def _is_number(kind: Any) -> bool:
-    if get_origin(kind) is Literal:
-        return any(isinstance(value, int) for value in get_args(kind))
-    return kind in (int, float)
-
-
-@cache
-def _sections(model: type[BaseModel]) -> frozenset[str]:
-    """The keys of a model that hold mappings or lists, and may not be null."""
-    return frozenset(k for k, kinds in _kinds(model) if type(None) not in kinds and any(map(_is_section, kinds)))
-
-
-def _kinds(model: type[BaseModel]) -> list[tuple[str, tuple[Any, ...]]]:
-    """The keys of a model, each with the types that it may have."""
-    return [(f.alias or name, tuple(_choices(f.annotation))) for name, f in model.model_fields.items()]
-
-
-def may_be_none(model: type[BaseModel], path: KeyPath) -> Literal["section", "value"] | None:
-    """Whether `null` at this path means something other than the default, and whether the path is a section or a single
-    value."""
-    kinds: list[Any] = [model]
-    default: Any = None
-    for step in path:
-        if isinstance(step, int):
-            kinds = [c for k in kinds if get_origin(k) is tuple for c in _choices(get_args(k)[0])]
-            continue
-        models = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
-        fields = [f for m in models for name, f in m.model_fields.items() if (f.alias or name) == step]
-        kinds = [c for f in fields for c in _choices(f.annotation)]
-        default = fields[0].default if fields else None
-    if type(None) not in kinds:
-        return None
-    if any(map(_is_section, kinds)):
-        return "section"
-    return "value" if default is not None else None
-
-
-def _choices(annotation: Any) -> Iterator[Any]:
-    if get_origin(annotation) in (Union, types.UnionType):
-        for choice in get_args(annotation):
-            yield from _choices(choice)
-    elif get_origin(annotation) is Annotated:
-        yield from _choices(get_args(annotation)[0])
-    else:
-        yield annotation
-
-
-def _is_section(kind: Any) -> bool:
-    origin = get_origin(kind) or kind
-    return isinstance(origin, type) and issubclass(origin, BaseModel | dict | tuple)
+        return {k: str(v).lower() if isinstance(v, bool) and k in numbers(cls) else v for k, v in data.items()}
 
 
 def on_or_off(value: Any) -> Any:
@@ -184,26 +133,6 @@ def _mount_of_nodes(value: str) -> str:
     return _mount(value)
 
 
-def _token_or_checked(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    return value if isinstance(value, str) and is_placeholder(value) else check(value)
-
-
-def is_placeholder(text: str) -> bool:
-    """Whether its value comes later: it is, or contains, a token or the placeholder of a lookup."""
-    return any(mark in text for mark in PLACEHOLDERS)
-
-
-TOKEN = "${Token["  # noqa: S105  not a secret
-"""How the CDK's tokens begin. CloudFormation fills them in at deployment, so that they cannot be checked here."""
-LIST_TOKEN = "#{Token["  # noqa: S105  not a secret
-"""How the one element of a list begins whose elements are not known."""
-LOOKUP = "dummy-value-for-"
-"""What the CDK puts in place of a value that it looks up after the first synthesis (`value_from_lookup`)."""
-PLACEHOLDERS = (TOKEN, LOOKUP)
-"""Marks of values that come later, so that they cannot be checked here. An environment file cannot have them."""
-NUMBER_TOKEN = -1.8e289
-"""Numbers that stand for the CDK's tokens are below it."""
-MaybeToken = WrapValidator(_token_or_checked)
 OnOff = Annotated[Literal["auto", "on", "off"], BeforeValidator(on_or_off)]
 """YAML 1.1 tools turn `on` and `off` into booleans: both forms are accepted."""
 Cidr = Annotated[str, AfterValidator(_cidr)]
@@ -297,6 +226,6 @@ S3Uri = Annotated[
 ]
 Version = Annotated[str, Text(r"^[0-9]+(\.[0-9]+)+$", "a version: numbers with dots between them", "2.33.0")]
 InstanceTypeName = Annotated[
-    str, Text(r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$", "the name of an instance type", "trn2.48xlarge")
+    str, Text(r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$", "the name of an instance type", "trn2.48xlarge"), FromName
 ]
 Days = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653]

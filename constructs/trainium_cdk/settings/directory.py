@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainium_cdk.settings.base import Arn, MaybeToken, Settings
+from trainium_cdk.settings.base import Arn, Settings
+from trainium_cdk.settings.cdk_types import MaybeToken
 from trainium_cdk.text import Text
 
 _PLAIN = r"^[^\x00-\x1f\x7f]+$"

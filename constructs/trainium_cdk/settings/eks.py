@@ -163,8 +163,8 @@ class NodeGroup(Placed, Sized):
     """Name of the node group."""
     min_nodes: int = Field(default=0, ge=0, le=450)
     """Minimum number of nodes. They always run and are always charged."""
-    nodes: int = Field(default=0, ge=0, le=450)
-    """Number of nodes after the first deployment. A later deployment keeps the size that scaling has set."""
+    nodes: int = Field(default_factory=lambda values: values.get("min_nodes", 0), ge=0, le=450)
+    """Number of nodes after the first deployment. A later deployment keeps the size that scaling has set. Default: `min_nodes`."""
     max_nodes: int = Field(default=2, ge=1, le=450)
     """Maximum number of nodes."""
     efa_layout: Literal["efa", "efa-only", "ena-and-efa-only"] = "efa-only"

@@ -30,6 +30,7 @@ from trainium_cdk.settings.observability import Observability
 from trainium_cdk.settings.pcluster import Pcluster
 from trainium_cdk.settings.pcs import Pcs
 from trainium_cdk.settings.section import Section
+from trainium_cdk.settings.shape import CATALOG_ERROR
 from trainium_cdk.settings.slurm import SlurmSection
 from trainium_cdk.settings.storage import Registry, Storage
 from trainium_cdk.text import Text
@@ -38,8 +39,6 @@ SERVICE_NETWORKS = ("172.20.0.0/16", "10.100.0.0/16", "192.168.0.0/16")
 """The first choices for a cluster's service network: EKS's own two (EKS user guide, 2026-11), and one more."""
 ENCRYPTION = ("aws-managed", "customer-key")
 KEY_ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):(?P<account>[0-9]{12}):key/[A-Za-z0-9-]+")
-CATALOG_ERROR = "trn_catalog"
-"""Type of the error that collects all mistakes under `catalog`."""
 
 
 def _requirement(text: str) -> str:

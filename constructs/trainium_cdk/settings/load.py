@@ -16,8 +16,9 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from trainium_cdk.errors import SettingsError, SettingsFileError
 from trainium_cdk.problems import KeyPath, Problem, Source
-from trainium_cdk.settings.base import PLACEHOLDERS, may_be_none
+from trainium_cdk.settings.cdk_types import PLACEHOLDERS
 from trainium_cdk.settings.environment import Environment
+from trainium_cdk.settings.kinds import may_be_none
 from trainium_cdk.settings.shape import problems_of
 
 MAX_BYTES = 250_000
@@ -85,7 +86,7 @@ def validate(data: Mapping[str, Any], source: Source | None = None) -> Environme
     try:
         environment = Environment.model_validate(data)
     except ValidationError as e:
-        raise SettingsError(problems_of(e, source.numbers), source) from None
+        raise SettingsError(problems_of(e, Environment, source.numbers), source) from None
     environment._source = source
     return environment
 

@@ -17,7 +17,6 @@ from trainium_cdk.settings.base import (
     Arn,
     InstanceTypeName,
     KeyArn,
-    MaybeToken,
     MountDir,
     PolicyArn,
     SecurityGroupId,
@@ -28,6 +27,7 @@ from trainium_cdk.settings.base import (
     refuse_duplicates,
     refuse_everywhere,
 )
+from trainium_cdk.settings.cdk_types import MaybeToken
 from trainium_cdk.settings.directory import DirectoryService
 from trainium_cdk.settings.section import Nodes
 from trainium_cdk.settings.slurm import Name, SlurmQueue, SlurmResource, SlurmSection

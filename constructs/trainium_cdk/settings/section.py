@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 from pydantic import Field
 
 from trainium_cdk.catalog import CapacityType, Catalog, Need
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings.base import InstanceTypeName, OnOff, Settings, ZoneId
+from trainium_cdk.settings.cdk_types import FromGibibytes, FromWord, MaybeNumberToken
 from trainium_cdk.settings.reserved import PlacementGroup, Reservation
 
 
@@ -18,14 +20,14 @@ class Placed(Settings):
     """What names the zone and the capacity type of nodes: a queue or a node group."""
 
     name: str
-    capacity_type: CapacityType = "on-demand"
+    capacity_type: Annotated[CapacityType, FromWord] = "on-demand"
     """Capacity type of its nodes."""
     placement_group: PlacementGroup = "auto"
     """`auto`: a new group with EFA, but none for reserved capacity, which is outside a new group. Or the name of an existing cluster
     placement group, as for a reservation that was made in one."""
     zone_id: ZoneId | None = None
     """The one zone its nodes run in. Default: the first zone of the network."""
-    root_volume_gib: int = Field(default=500, ge=40, le=16384)
+    root_volume_gib: Annotated[int, Field(ge=40, le=16384), MaybeNumberToken, FromGibibytes] = 500
     """Size of each node's root volume, GiB."""
 
     @property

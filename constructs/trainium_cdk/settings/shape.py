@@ -17,20 +17,27 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath, Problem, show
-from trainium_cdk.settings.base import may_be_none
-from trainium_cdk.settings.environment import CATALOG_ERROR, Environment
+from trainium_cdk.settings.cdk_types import is_placeholder
+from trainium_cdk.settings.kinds import may_be_none
 
+CATALOG_ERROR = "trn_catalog"
+"""Type of the error that collects all mistakes under `catalog`."""
 _READ_AS = {bool: "true or false", int: "a number", float: "a number", dt.date: "a date", dt.datetime: "a date"}
 
 
-def problems_of(error: ValidationError, numbers: Mapping[KeyPath, str] = types.MappingProxyType({})) -> list[Problem]:
+def problems_of(
+    error: ValidationError,
+    model: type[BaseModel],
+    numbers: Mapping[KeyPath, str] = types.MappingProxyType({}),
+) -> list[Problem]:
     """One problem for each mistake, without errors that only follow from another one.
 
     Args:
+        model: what was validated.
         numbers: as they are written. Default: unknown.
     """
     details = error.errors()
-    problems = [p for e in _roots(details) for p in _problems(e, numbers)]
+    problems = [p for e in _roots(details) for p in _problems(e, numbers, model)]
     hashable = all(p.value is None or isinstance(p.value, str | int | float) for p in problems)
     return list(dict.fromkeys(problems)) if hashable else problems
 
@@ -41,15 +48,15 @@ def _roots(details: list[ErrorDetails]) -> list[ErrorDetails]:
     return [e for e in details if not (e["type"] == "too_short" and e["loc"] in above)]
 
 
-def _problems(error: ErrorDetails, numbers: Mapping[KeyPath, str]) -> list[Problem]:
+def _problems(error: ErrorDetails, numbers: Mapping[KeyPath, str], model: type[BaseModel]) -> list[Problem]:
     if error["type"] == CATALOG_ERROR:
         inner: list[ErrorDetails] = error["ctx"]["errors"]
-        return [p for e in _roots(inner) for p in _problems({**e, "loc": ("catalog", *e["loc"])}, numbers)]
+        return [p for e in _roots(inner) for p in _problems({**e, "loc": ("catalog", *e["loc"])}, numbers, model)]
     key = tuple(k for k in error["loc"] if k not in ("[key]", "int", "str"))
-    return [_problem(error, key, error["input"], numbers.get(key))]
+    return [_problem(error, key, error["input"], numbers.get(key), model)]
 
 
-def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None) -> Problem:
+def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None, model: type[BaseModel]) -> Problem:
     context = error.get("ctx", {})
     last = key[-1] if key else "it"
     if value is None:
@@ -59,7 +66,7 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None) 
         case "trn":
             return Problem(key, _shown(value), str(context["reason"]), str(context["fix"]))
         case "extra_forbidden":
-            known = keys_at(key[:-1])
+            known = keys_at(model, key[:-1])
             close = similar(str(last), known)
             fix = f"write {close}" if close else f"remove it; the known keys are {', '.join(known)}"
             return Problem(key, value, "this key does not exist", fix)
@@ -67,6 +74,13 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None) 
             return Problem(key, "(absent)", "this key is required", f"add `{last}:`")
         case "literal_error":
             return Problem(key, value, "not one of the allowed values", f"write {context['expected']}")
+        case text.MISMATCH if isinstance(value, str) and is_placeholder(value):
+            return Problem(
+                key,
+                value,
+                "a token of the CDK has no value before the deployment, and this must be known",
+                "give the text",
+            )
         case text.MISMATCH:
             return Problem(key, value, "it does not have the required form", f"write {context['fix']}")
         case "string_pattern_mismatch":  # of a type of someone else's
@@ -79,9 +93,9 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None) 
             fix = f'put it in quotes: "{written}"' if written else "put the value in quotes"
             return Problem(key, number or value, f"read as {_READ_AS[type(value)]}, not as text", fix)
         case "model_type" | "dict_type" | "model_attributes_type":
-            known = keys_at(key)
+            known = keys_at(model, key)
             fix = f"write keys under it, for example {known[0]}" if known else "write keys under it"
-            fix += ", or null for none" if may_be_none(Environment, key) else ""
+            fix += ", or null for none" if may_be_none(model, key) else ""
             return Problem(key, value, "this is a section, not a value", fix)
         case "tuple_type":
             return Problem(
@@ -124,13 +138,14 @@ def _within(kind: str, context: Mapping[str, Any]) -> str:
 
 def _shown(value: Any) -> Any:
     """The value; for a section, a placeholder, because the reason then names the values."""
-    return "(this section)" if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return "(this section)"
+    return f"({type(value).__name__})" if repr(value).startswith("<") else value
 
 
 @functools.cache
-def keys_at(at: KeyPath) -> list[str]:
-    """The keys that the environment has at a path."""
-    model: Any = Environment
+def keys_at(model: Any, at: KeyPath) -> list[str]:
+    """The keys that a model has at a path."""
     for i, step in enumerate(at):
         if i == 1 and at[0] == "catalog":
             model = Catalog  # an override's entries have the same shape as the catalogue's

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from trainium_cdk.problems import wrong
-from trainium_cdk.settings.base import MountDir, S3Uri, SecurityGroupId, Settings, SharedDir, is_placeholder
+from trainium_cdk.settings.base import MountDir, S3Uri, SecurityGroupId, Settings, SharedDir
+from trainium_cdk.settings.cdk_types import is_placeholder
 from trainium_cdk.text import Text
 
 EfsId = Annotated[str, Text(r"^fs-[0-9a-f]{8,17}$", "the ID of an EFS file system", "fs-0123456789abcdef0")]

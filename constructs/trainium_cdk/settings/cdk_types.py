@@ -1,0 +1,77 @@
+"""What settings take from the CDK: its tokens, and its own types in place of a number or a word. Nothing here imports the CDK."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from pydantic import BeforeValidator, ValidatorFunctionWrapHandler, WrapValidator
+
+from trainium_cdk.problems import wrong
+
+TOKEN = "${Token["  # noqa: S105  not a secret
+"""How the CDK's tokens begin. CloudFormation fills them in at deployment, so that they cannot be checked here."""
+LIST_TOKEN = "#{Token["  # noqa: S105  not a secret
+"""How the one element of a list begins whose elements are not known."""
+LOOKUP = "dummy-value-for-"
+"""What the CDK puts in place of a value that it looks up after the first synthesis (`value_from_lookup`)."""
+PLACEHOLDERS = (TOKEN, LOOKUP)
+"""Marks of values that come later, so that they cannot be checked here. An environment file cannot have them."""
+NUMBER_TOKEN = -1.8e289
+"""Numbers that stand for the CDK's tokens are below it."""
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether its value comes later: it is, or contains, a token or the placeholder of a lookup."""
+    return any(mark in text for mark in PLACEHOLDERS)
+
+
+def is_number_token(value: object) -> bool:
+    """Whether it is a number that stands for a token."""
+    return isinstance(value, int | float) and -math.inf < value <= NUMBER_TOKEN
+
+
+def _text_or_checked(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    return value if isinstance(value, str) and is_placeholder(value) else check(value)
+
+
+def _number_or_checked(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    return value if is_number_token(value) else check(value)
+
+
+def _by(method: str, whole: str = "") -> Callable[[Any], Any]:
+    """Calls a method of the CDK's value; any other value stays. `whole` is the unit that must come out even."""
+
+    def convert(value: Any) -> Any:
+        own = getattr(value, method, None)
+        if not callable(own):
+            return value
+        try:
+            return own()
+        except RuntimeError as e:  # jsii's errors are RuntimeErrors
+            reason = str(e).partition("\n")[0].partition(": ")[2].rstrip(".")
+            raise wrong(reason or "it cannot be read", f"give whole {whole}") from None
+
+    return convert
+
+
+def _word(value: Any) -> Any:
+    return str(value.value).lower().replace("_", "-") if isinstance(value, Enum) else value
+
+
+MaybeToken = WrapValidator(_text_or_checked)
+"""Outermost on a text: it may be a token, where the template can have one."""
+MaybeNumberToken = WrapValidator(_number_or_checked)
+"""Outermost on a number: it may be a token, where the template can have one. All other numbers refuse tokens."""
+FromName = BeforeValidator(_by("to_string"))
+"""On a text: also an object with `to_string`, such as `ec2.InstanceType`."""
+FromGibibytes = BeforeValidator(_by("to_gibibytes", "GiB"))
+"""On a number of GiB: also a `Size`."""
+FromMinutes = BeforeValidator(_by("to_minutes", "minutes"))
+"""On a number of minutes: also a `Duration`."""
+FromDays = BeforeValidator(_by("to_days", "days"))
+"""On a number of days: also a `Duration`."""
+FromWord = BeforeValidator(_word)
+"""On one of several words: also a member of an enum of the CDK whose value is that word, such as `CapacityType.ON_DEMAND`."""
