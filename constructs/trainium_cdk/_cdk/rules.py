@@ -79,8 +79,7 @@ class Arguments:
         for problem in problems:
             if problem.level == "warning":
                 Annotations.of(self.construct).add_warning_v2(f"trn:{problem.rule}", self.text(problem))
-        if texts := [self.text(problem) for problem in errors(problems)]:
-            self.construct.node.add_validation(_Errors(texts))
+        fail_synthesis(self.construct, [self.text(problem) for problem in errors(problems)])
 
     def of_slurm(
         self,
@@ -156,6 +155,12 @@ class Arguments:
             if part in self.names and isinstance(key[end - 1], str):
                 return (self.names[part], *key[end:])
         return key
+
+
+def fail_synthesis(construct: Construct, texts: list[str]) -> None:
+    """Fail the synthesis with these errors of a construct, if there are any."""
+    if texts:
+        construct.node.add_validation(_Errors(texts))
 
 
 def tag_problems(construct: Construct, tags: Mapping[str, str]) -> list[str]:

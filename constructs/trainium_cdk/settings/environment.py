@@ -153,6 +153,7 @@ class Environment(Settings):
     """Instance types, Neuron releases, prices and package mirrors of your own."""
 
     _source: Source = PrivateAttr(default_factory=Source)
+    _catalog: Catalog | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _catalog_fits(self) -> Environment:
@@ -176,7 +177,13 @@ class Environment(Settings):
     @property
     def catalog(self) -> Catalog:
         """The catalogue with this environment's additions."""
-        return Catalog.load(self.overrides)
+        return self._catalog or Catalog.load(self.overrides)
+
+    def with_catalog(self, catalog: Catalog) -> Environment:
+        """The same environment with another catalogue."""
+        other = self.model_copy()
+        other._catalog = catalog
+        return other
 
     @property
     def engines(self) -> tuple[str, ...]:

@@ -1,0 +1,159 @@
+"""Constructs whose arguments have the types of their annotations, as the CDK's own."""
+
+from __future__ import annotations
+
+import collections.abc
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from constructs import Construct
+from pydantic import BaseModel
+
+from trainium_cdk.errors import SettingsError
+from trainium_cdk.problems import Source
+from trainium_cdk.settings.base import NUMBER_TOKEN
+
+_LISTS = (collections.abc.Sequence, list, tuple)
+_MAPPINGS = (collections.abc.Mapping, dict)
+
+
+class Checked(Construct):
+    """A construct that refuses arguments of another type, and takes a mapping for a struct of the CDK or a settings model."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in cls.__dict__:
+            cls.__init__ = _checked(cls.__init__)  # type: ignore[method-assign]
+
+
+def _checked(init: Callable[..., None]) -> Callable[..., None]:
+    annotations = {
+        p.name: p.annotation for p in inspect.signature(init).parameters.values() if p.kind is p.KEYWORD_ONLY
+    }
+    kinds: dict[str, Any] = {}
+
+    @functools.wraps(init)
+    def checked(self: object, scope: Construct, id: str, **given: Any) -> None:
+        for name in [each for each in given if each in annotations]:
+            if name not in kinds:
+                kinds[name] = _evaluated(annotations[name], init.__module__)
+            try:
+                given[name] = _taken(given[name], kinds[name], name)
+            except TypeError as e:
+                raise TypeError(f"{_path(scope, id)}: {e}") from None
+            except SettingsError as e:
+                raise SettingsError(e.problems, Source(_path(scope, id))) from None
+        init(self, scope, id, **given)
+
+    return checked
+
+
+def _path(scope: Construct, id: str) -> str:
+    return f"{scope.node.path}/{id}".removeprefix("/")
+
+
+def _evaluated(annotation: Any, module: str) -> Any:
+    """The type of an annotation; any type, where it names what only a type checker imports."""
+    try:
+        return eval(annotation, vars(sys.modules[module])) if isinstance(annotation, str) else annotation  # noqa: S307
+    except NameError:
+        return Any
+
+
+def _taken(value: Any, kind: Any, name: str) -> Any:
+    """The value as an argument of a type.
+
+    Raises:
+        TypeError: it has another type.
+        SettingsError: it is a mapping that is not valid as the settings model.
+    """
+    choices = list(_choices(kind))
+    for choice in choices:
+        origin = get_origin(choice)
+        if isinstance(value, dict) and _takes_mapping(choice):
+            return _made(choice, value, name)
+        if origin in _MAPPINGS and isinstance(value, Mapping):
+            of = get_args(choice)[1]
+            return {key: _taken(each, of, f"{name}[{key!r}]") for key, each in value.items()}
+        if origin in _LISTS and isinstance(value, Sequence) and not isinstance(value, str):
+            of = get_args(choice)[0]
+            taken = [_taken(each, of, f"{name}[{i}]") for i, each in enumerate(value)]
+            return tuple(taken) if isinstance(value, tuple) else taken
+    if not any(_fits(value, choice) for choice in choices):
+        raise TypeError(f"type of argument {name} must be {_named(choices)}; got {_name(type(value))} instead")
+    return value
+
+
+def _made(kind: Callable[..., Any], values: Mapping[str, Any], name: str) -> Any:
+    try:
+        return kind(**values)
+    except SettingsError as e:
+        raise SettingsError([replace(each, key=(name, *each.key)) for each in e.problems], e.source) from None
+
+
+def _choices(kind: Any) -> Iterator[Any]:
+    if get_origin(kind) in (Union, types.UnionType):
+        for choice in get_args(kind):
+            yield from _choices(choice)
+    elif get_origin(kind) is Annotated:
+        yield from _choices(get_args(kind)[0])
+    else:
+        yield type(None) if kind is None else kind
+
+
+def _takes_mapping(kind: Any) -> bool:
+    """Whether it is a struct of the CDK, or a settings model."""
+    return isinstance(kind, type) and (issubclass(kind, BaseModel) or "__jsii_struct_bases__" in vars(kind))
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if not isinstance(kind, type):
+        return get_origin(kind) is None  # Any
+    if kind is int and isinstance(value, float):
+        return value <= NUMBER_TOKEN
+    if kind is float:
+        return isinstance(value, int | float)
+    if fqn := _fqn(kind):
+        return fqn in _fqns(value)
+    if getattr(kind, "_is_protocol", False):
+        return all(hasattr(type(value), each) or each in vars(value) for each in vars(kind) if not each.startswith("_"))
+    return isinstance(value, kind)
+
+
+def _fqn(kind: type) -> str | None:
+    """The CDK's name of one of its own types. Those that are made of them have none."""
+    return vars(kind).get("__jsii_declared_type__", vars(kind).get("__jsii_type__"))
+
+
+def _fqns(value: object) -> set[str | None]:
+    """The CDK's names of the classes of a value, and of the interfaces that it implements."""
+    kinds = [kind for each in getattr(value, "_delegates", None) or (value,) for kind in type(each).__mro__]
+    interfaces = [each for kind in kinds for each in vars(kind).get("__jsii_ifaces__", ())]
+    return {_fqn(each) for kind in (*kinds, *interfaces) for each in kind.__mro__}
+
+
+def _named(choices: Sequence[Any]) -> str:
+    names = [_name(choice) for choice in choices]
+    return names[0] if len(names) == 1 else f"one of ({', '.join(names)})"
+
+
+def _name(kind: Any) -> str:
+    origin = get_origin(kind)
+    if origin is Literal:
+        return " or ".join(map(repr, get_args(kind)))
+    if origin:
+        return f"{origin.__name__}[{', '.join(_named(list(_choices(of))) for of in get_args(kind) if of is not ...)}]"
+    if not isinstance(kind, type):
+        return str(kind)
+    home = next(
+        (each for each in ("trainium_cdk.settings", "trainium_cdk") if kind.__module__.startswith(each)),
+        kind.__module__,
+    )
+    return kind.__qualname__ if home == "builtins" else f"{home}.{kind.__qualname__}"

@@ -1,0 +1,91 @@
+"""The offline rules over what the arguments of a construct describe: errors fail the synthesis, warnings are shown by the CDK's command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aws_cdk import Annotations
+from constructs import Construct
+
+from trainium_cdk._cdk.rules import fail_synthesis, region_of
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.checks import Rule
+from trainium_cdk.checks.rule import rule_id
+from trainium_cdk.errors import SettingsError
+from trainium_cdk.problems import KeyPath, Source, errors
+from trainium_cdk.settings import Environment, Problem
+
+
+@dataclass(frozen=True)
+class Described:
+    """What arguments of a construct describe, as a part of an environment.
+
+    Attributes:
+        construct: whose arguments they are.
+        arguments: where an environment has them -> the argument. Problems of other keys are ignored, but not those of the region.
+        engine: problems of other engines are ignored. Default: none is.
+    """
+
+    construct: Construct
+    arguments: Mapping[KeyPath, str]
+    engine: str | None = None
+
+    def environment(
+        self, catalog: Catalog | None = None, *, regions: Sequence[str] = (), **sections: Any
+    ) -> Environment:
+        """The environment of these sections, in the region of the construct's stack.
+
+        Args:
+            regions: which one may be meant in a stack of any region: the first.
+
+        Raises:
+            SettingsError: sections contradict each other.
+        """
+        try:
+            made = Environment(region=region_of(self.construct, regions), **sections)
+        except SettingsError as e:
+            raise self._error(e.problems) from None
+        return made.with_catalog(catalog) if catalog else made
+
+    def check(self, environment: Environment, rules: Iterable[Rule]) -> None:
+        """Register the problems that rules find."""
+        self.register(self.found(environment, rules))
+
+    def require(self, environment: Environment, *rules: Rule) -> None:
+        """Raises SettingsError for problems with which the construct cannot even be built."""
+        if found := errors(self.found(environment, rules)):
+            raise self._error(found)
+
+    def found(self, environment: Environment, rules: Iterable[Rule]) -> list[Problem]:
+        """What rules find, by the rules' names."""
+        found = [replace(problem, rule=rule_id(rule)) for rule in rules for problem in rule(environment)]
+        ours = [p for p in found if self.engine is None or p.engine in {None, self.engine}]
+        return [p for p in ours if p.key == ("region",) or self._at(p.key)]
+
+    def register(self, problems: Iterable[Problem]) -> None:
+        """Warnings for the CDK's command line, and errors that fail the synthesis."""
+        named = [self._named(problem) for problem in problems]
+        for problem in named:
+            if problem.level == "warning":
+                Annotations.of(self.construct).add_warning_v2(f"trn:{problem.rule}", problem.text)
+        fail_synthesis(self.construct, [problem.text for problem in errors(named)])
+
+    def _error(self, problems: Iterable[Problem]) -> SettingsError:
+        return SettingsError([self._named(each) for each in problems], Source(self.construct.node.path))
+
+    def _at(self, key: KeyPath) -> KeyPath | None:
+        """The longest part of a key that is an argument."""
+        return max((at for at in self.arguments if key[: len(at)] == at), key=len, default=None)
+
+    def _named(self, problem: Problem) -> Problem:
+        """The problem with the argument in place of the path in an environment."""
+        at = self._at(problem.key)
+        key = (self.arguments[at], *problem.key[len(at) :]) if at else problem.key
+        return replace(problem, key=key, reason=self._text(problem.reason), fix=self._text(problem.fix))
+
+    def _text(self, text: str) -> str:
+        for at, argument in self.arguments.items():
+            text = text.replace(f"{'.'.join(map(str, at))}.", f"{argument}.")
+        return text
