@@ -42,6 +42,12 @@ class Problem:
         text = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in self.key)
         return text.removeprefix(".") or "(the whole file)"
 
+    @property
+    def text(self) -> str:
+        """Key, value, reason and fix; a problem of all keys together has no key and no value."""
+        what = f"{self.dotted} = {show(self.value)}: " if self.key else ""
+        return f"{what}{self.reason}. Fix: {self.fix}."
+
 
 @dataclass(frozen=True)
 class Source:
@@ -61,8 +67,7 @@ class Source:
 
     def describe(self, problem: Problem) -> str:
         """One problem in one paragraph: location, value, reason and fix."""
-        named = f"{problem.dotted} = {show(problem.value)}: " if problem.key else ""
-        return _printable(f"{self.where(problem.key)}: {problem.level}: {named}{problem.reason}. Fix: {problem.fix}.")
+        return _printable(f"{self.where(problem.key)}: {problem.level}: {problem.text}")
 
 
 def show(value: Any, limit: int = 80) -> str:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.problems import Source
-from trainium_cdk.settings.base import NUMBER_TOKEN
+from trainium_cdk.settings.cdk_types import is_number_token
 
 _LISTS = (collections.abc.Sequence, list, tuple)
 _MAPPINGS = (collections.abc.Mapping, dict)
@@ -117,7 +117,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if not isinstance(kind, type):
         return get_origin(kind) is None  # Any
     if kind is int and isinstance(value, float):
-        return value <= NUMBER_TOKEN
+        return is_number_token(value)
     if kind is float:
         return isinstance(value, int | float)
     if fqn := _fqn(kind):
