@@ -134,7 +134,6 @@ sbom: setup .venvs/sbom/.done  ## bills of materials of every lock file (Cyclone
 	@ls $(SBOM)
 
 docs: setup .venvs/docs/.done  ## the site, in dist/site: docs/, and references made from the code; every link is checked
-	@$(BIN)/python -m reference.tables
 	@$(BIN)/python -m reference .cache/site
 	@NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/mkdocs build --quiet
 	@echo "docs: dist/site/index.html"

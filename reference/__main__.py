@@ -8,14 +8,16 @@ import re
 import shutil
 from pathlib import Path
 
-from reference import commands, constructs, environment, messages
+from reference import commands, constructs, environment, errors, instances
 from sandbox.paths import HOME as ROOT
 
 GENERATED = {
     "reference/environment.md": environment.page,
     "reference/commands.md": commands.page,
     "reference/constructs.md": constructs.page,
-    "reference/messages.md": messages.page,
+    "reference/instances.md": instances.page,
+    "reference/errors.md": errors.page,
+    "reference/messages.md": errors.messages,
 }
 ROOT_PAGES = {"README.md": "index.md", "CHANGELOG.md": "about/CHANGELOG.md", "SECURITY.md": "about/SECURITY.md"}
 """Pages in the folder above docs/, which code hosts look for there -> their names in the site."""

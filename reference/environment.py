@@ -9,7 +9,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from reference.markdown import code, plain, table
+from reference.markdown import code, plain
 from sandbox.paths import HOME as ROOT
 from trainium_cdk import settings
 from trainium_cdk.problems import KeyPath
@@ -121,8 +121,6 @@ def _range(key: Schema) -> str:
 
 def default(section: Section, name: str) -> str:
     """What holds where the key is absent."""
-    if name in section.required:
-        return "required"
     value = section.keys[name].get("default")
     if isinstance(value, Mapping) and value and "$ref" in json.dumps(section.keys[name]):
         return "see the section"
@@ -179,20 +177,23 @@ def page() -> str:
     known = examples()
     parts = [
         "# The environment file\n\n"
-        "Every key, from the models that read the file. A key that is not in the file has its default; a key that does not exist is an "
-        "error that names the nearest one. Examples are of the environments in `tests/environments`, which the tests load and "
-        "synthesise. `trn validate FILE` checks yours; [messages](messages.md) explains what it reports.\n"
+        "Every key of the file. A key that you leave out has its default. An unknown key is an error that names the nearest one. "
+        "`trn check --offline FILE` checks yours; [messages](messages.md) lists what it can report.\n"
     ]
     for section in sections():
-        rows = [
-            [code(name), kind(key), default(section, name), unit(name, key), example(section, name, known), plain(key.get("description", ""))]
-            for name, key in section.keys.items()
-        ]  # fmt: skip
         about = plain(section.about.partition("Read one with")[0])
-        parts.append(
-            f"## {section.title}\n\n{about}\n\n{table(['key', 'type', 'default', 'unit', 'example', 'what it is'], rows)}"
-        )
+        keys = "".join(_key(section, name, known) for name in section.keys)
+        parts.append(f"## {section.title}\n\n{about}\n\n{keys}")
     return "\n".join(parts)
+
+
+def _key(section: Section, name: str, known: Mapping[tuple[str, ...], Any]) -> str:
+    key = section.keys[name]
+    takes = [" ".join(filter(None, (kind(key), unit(name, key))))]
+    takes.append("required" if name in section.required else f"default: {default(section, name)}")
+    shown = example(section, name, known)
+    told = plain(key.get("description", ""))
+    return f"**{code(name)}** ({'; '.join(takes)})\n\n:   {told}{f' Example: {shown}' if shown else ''}\n\n"
 
 
 def keys() -> Iterator[KeyPath]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 
 
@@ -27,3 +28,10 @@ def plain(text: str) -> str:
     """Text of a docstring or a message: angle brackets are no HTML, stars no emphasis."""
     parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
     return "".join(p if p.startswith("`") else re.sub(r"([<>*_\[\]])", r"\\\1", p) for p in parts)
+
+
+def message(text: str) -> str:
+    """A message as a heading; a long one is cut there, and stands below it as it is printed."""
+    text = " ".join(text.split())
+    short = textwrap.shorten(text, 100, placeholder=" ...", break_on_hyphens=False)
+    return f"### {plain(short)}\n" + (f"\n{code(text)}\n" if short != text else "")

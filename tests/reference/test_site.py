@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 import trainium_cdk
-from reference import environment, messages
+from reference import environment, errors
 from reference.__main__ import write
 from sandbox.paths import HOME as ROOT
 from sandbox.paths import environment as venv
+from tests.jobs.report import browser
 from tests.support import completed, need
 from trainium_cdk import checks
 from trainium_cdk.cli.app import _COMMANDS, _HIDDEN
@@ -78,7 +79,7 @@ def test_each_name_has_an_entry(site: Path) -> None:
     ids = {name: Page((site / f"reference/{name}.html").read_text("utf-8")).ids for name in ("commands", "constructs")}
     assert {f"trn-{name}" for name in _COMMANDS.keys() - _HIDDEN} <= ids["commands"]
     assert {f"trainium_cdk.{name}" for name in trainium_cdk.__all__} <= ids["constructs"]
-    shown = {problem.rule for problem in messages.refused()}
+    shown = {problem.rule for problem in errors.refused()}
     assert shown <= {"shape", *(rule.__name__ for rule in checks.RULES)}
     assert len(shown) > 60
 
@@ -91,3 +92,9 @@ def test_each_key_says_what_it_takes() -> None:
             words = name.split("_")
             if words[-1] in environment.UNITS and "number" in environment.kind(key):
                 assert environment.unit(name, key), (section.title, name)
+
+
+def test_the_search_finds_an_error_in_pages_opened_as_files(site: Path, tmp_path: Path) -> None:
+    browser.available()
+    page = browser.text(f"{(site / 'index.html').as_uri()}?q=InsufficientInstanceCapacity", tmp_path, seconds=8)
+    assert "reference/errors.html?h=insufficientinstancecapacity#" in page

@@ -62,6 +62,7 @@ def screenshot(url: str, picture: Path, width: int, height: int, folder: Path) -
     _run(folder, f"--window-size={width},{height}", f"--screenshot={picture}", url)
 
 
-def text(url: str, folder: Path) -> str:
-    """A page's elements, after it is loaded."""
-    return _run(folder, "--dump-dom", url)
+def text(url: str, folder: Path, *, seconds: int = 0) -> str:
+    """A page's elements, after it is loaded, and its programs have run for so long."""
+    wait = [f"--virtual-time-budget={1000 * seconds}"] if seconds else []
+    return _run(folder, *wait, "--dump-dom", url)
