@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator
@@ -17,11 +18,13 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import make_cluster
 from tests.jobs.test_workdir import on_head_node, write
 from trainium_cdk.errors import JobError, TransportError
-from trainium_cdk.jobs import SlurmBackend, copy
+from trainium_cdk.jobs import SlurmBackend, bucket_copy, copy
+from trainium_cdk.jobs.bucket_copy import BucketCopy
 from trainium_cdk.jobs.copy import Copy, Survey
 from trainium_cdk.jobs.shell import copying
 
 BUCKET = "trn-copies"
+MIB = 2**20
 
 
 @pytest.fixture
@@ -30,6 +33,16 @@ def backend(slurm: LocalSlurm, local_aws: LocalAws, monkeypatch: pytest.MonkeyPa
     s3 = local_aws.client("s3")
     assert "Contents" not in s3.list_objects_v2(Bucket=BUCKET), "what has arrived is deleted"
     s3.delete_bucket(Bucket=BUCKET)
+
+
+@contextlib.contextmanager
+def bucket(aws: LocalAws, name: str) -> Iterator[str]:
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket=name)
+    yield name
+    for one in s3.list_objects_v2(Bucket=name).get("Contents", ()):
+        s3.delete_object(Bucket=name, Key=one["Key"])
+    s3.delete_bucket(Bucket=name)
 
 
 def there_and_back(backend: Any, folder: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +82,105 @@ def there_and_back(backend: Any, folder: Path, shared: Path, monkeypatch: pytest
     to.upload(to.plan_upload(data / "run.sh", "/efs/in/named.sh"))
     to.download(to.plan_download("/efs/in/named.sh", folder / "one.sh"))
     assert (folder / "one.sh").read_text() == "#!/bin/sh\n"
+
+
+def to_and_from_a_bucket(backend: Any, aws: LocalAws, shared: Path, monkeypatch: pytest.MonkeyPatch, own: str) -> None:
+    """Objects with names that shells would change, in ranges; then only what has changed; and back, in parts."""
+    for module in (copy, bucket_copy):
+        monkeypatch.setattr(module, "OBJECT", 6 * MIB)  # S3 has no smaller parts than 5 MiB
+    monkeypatch.setattr(bucket_copy, "_MOST_BYTES", 13 * MIB)
+    s3 = aws.client("s3")
+    large = os.urandom(14 * MIB)
+    for key, content in (
+        ("set/it's $(HOME)/b", b"b"),
+        ("set/empty", b""),
+        ("set/large", large),
+        ("set/folder/", b""),
+        ("set2", b"2"),
+    ):
+        s3.put_object(Bucket=own, Key=key, Body=content)
+    done: list[int] = []
+    to = BucketCopy(backend, progress=done.append)
+    plan = to.plan_fetch(f"s3://{own}/set", "/efs/fetched")
+    assert (plan.source, sorted(plan.names)) == (f"s3://{own}/set/", ["empty", "it's $(HOME)/b", "large"])
+    to.fetch(plan)
+    assert sum(done) == plan.size == len(large) + 1
+    there = shared / "fetched"
+    assert (there / "large").read_bytes() == large
+    assert (there / "it's $(HOME)/b").read_text() == "b"
+    assert sorted(f.name for f in there.iterdir()) == ["empty", "it's $(HOME)", "large"], "no part is left"
+    assert to.plan_fetch(f"s3://{own}/set/", "/efs/fetched").complete == 3
+    s3.put_object(Bucket=own, Key="set/it's $(HOME)/b", Body=b"other")
+    again = to.plan_fetch(f"s3://{own}/set/", "/efs/fetched")
+    assert (again.complete, again.todo) == (2, 5)
+    s3.put_object(Bucket=own, Key="set/it's $(HOME)/b", Body=b"third")
+    with pytest.raises(JobError, match=r"PreconditionFailed|It changed while it was copied|412"):
+        to.fetch(again)
+    assert (there / "it's $(HOME)/b").read_text() == "b"
+    to.fetch(to.plan_fetch(f"s3://{own}/set2", "/efs/one.txt"))
+    assert (shared / "one.txt").read_text() == "2"
+
+    (there / "link").symlink_to("large")
+    plan = to.plan_store("/efs/fetched", f"s3://{own}/back/x")
+    assert (plan.left_out, plan.todo) == (["link (a link)"], plan.size)
+    to.store(plan)
+    keys = [one["Key"] for one in s3.list_objects_v2(Bucket=own, Prefix="back/")["Contents"]]
+    assert keys == ["back/x/empty", "back/x/it's $(HOME)/b", "back/x/large"]
+    assert s3.get_object(Bucket=own, Key="back/x/large")["Body"].read() == large
+    assert not s3.list_multipart_uploads(Bucket=own).get("Uploads")
+    assert to.plan_store("/efs/fetched", f"s3://{own}/back/x").complete == 3
+    to.store(to.plan_store("/efs/one.txt", f"s3://{own}/named"))
+    assert s3.get_object(Bucket=own, Key="named")["Body"].read() == b"2"
+
+    refused: list[tuple[Callable[[], Any], type[Exception], str]] = [
+        (lambda: to.plan_fetch(f"s3://{own}/none", "/efs/x"), JobError, "there is nothing at s3://.*/none"),
+        (lambda: to.plan_fetch("s3://x/none", "/efs/x"), JobError, "is no address in S3. Write s3://bucket/prefix"),
+        (lambda: to.plan_fetch("s3://no-such-bucket-of-ours/x", "/efs/x"), TransportError, "no-such-bucket-of-ours"),
+        (lambda: to.plan_fetch(f"s3://{own}/set", "/etc/x"), JobError, "is not on a shared file system"),
+        (lambda: to.plan_fetch(f"s3://{own}/set", "/efs/trn/jobs/x"), JobError, "is among the jobs' own files"),
+    ]
+    for ask, error, message in refused:
+        with pytest.raises(error, match=message):
+            ask()
+
+
+def test_to_and_from_a_bucket(
+    backend: SlurmBackend, local_aws: LocalAws, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bucket(local_aws, "trn-copies-own") as own:
+        to_and_from_a_bucket(backend, local_aws, shared, monkeypatch, own)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 50), max_size=12),
+    size=st.integers(1, 20),
+    most=st.integers(20, 60),
+    begun=st.data(),
+)
+def test_every_byte_of_a_bucket_is_copied_once(sizes: list[int], size: int, most: int, begun: st.DataObject) -> None:
+    """In order, in requests that are no larger than allowed; whole files to S3, the large ones each in a request of its own."""
+    have = [begun.draw(st.integers(-1, n)) for n in sizes]
+    entries = [[str(n), bytes_, 0, 0, ""] for n, bytes_ in enumerate(sizes)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bucket_copy, "OBJECT", size)
+        patch.setattr(bucket_copy, "_MOST_BYTES", most)
+        patch.setattr(bucket_copy, "_MOST_OBJECTS", 5)
+        fetched = list(bucket_copy._batches(Survey("", "", entries, [], have, [], 0), size))
+        stored = list(bucket_copy._batches(Survey("", "", entries, [], [min(n, 0) for n in have], [], 0), sum(sizes)))
+        parts = [part for some in bucket_copy._parts(sum(sizes)) for part in some]
+    for batches in (fetched, stored):
+        assert all(0 < len(batch) <= 5 for batch in batches)
+    assert all(sum(piece[2] for [piece] in batch) <= most for batch in fetched)
+    at = dict(enumerate(have))
+    for index, offset, length in (piece for batch in fetched for [piece] in batch):
+        assert offset == at[index]
+        assert length <= size
+        at[index] += length
+    assert all(at[n] == (-1 if there < 0 else sizes[n]) for n, there in enumerate(have))
+    assert [piece for batch in stored for [piece] in batch] == [[n, 0, sizes[n]] for n in at if have[n] >= 0]
+    assert all(len(batch) == 1 for batch in stored if max(piece[2] for [piece] in batch) > size)
+    assert [number for number, _ in parts] == [*range(1, len(parts) + 1)]
+    assert sum(piece[2] for _, piece in parts) == sum(sizes)
 
 
 def test_there_and_back(backend: SlurmBackend, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,6 +351,7 @@ def test_paths_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
         "sweep-1/12:x",
         "a/1/2:x",
         "./1:x",
+        "s3://bucket/x",
     )
     assert [_remote(text) for text in texts] == [
         ("cluster", "/efs/x"),
@@ -246,7 +359,7 @@ def test_paths_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
         ("job-1", ""),
         *[None] * 5,
         ("sweep-1/12", "x"),
-        *[None] * 2,
+        *[None] * 3,
     ]
 
 

@@ -59,7 +59,6 @@ _COMMANDS = {
     "tensorboard": "inside:tensorboard",
     "kubeconfig": "access:kubeconfig",
     "image": "images:image",
-    "data": "images:data",
     "token": "access:token",
 }
 """Where each command is: a module of this folder, and the function, or an app of subcommands. In the order of `trn --help`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.copy import Survey
 
 CLUSTER = "cluster"
+SCHEME = "s3://"
 CHECKPOINTS = "checkpoints"
 
 
 @on_cluster()
 def cp(
     on: Target,
-    source: Annotated[str, typer.Argument(metavar="SRC", help="A file, or a folder, whose content is copied.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SRC", help="A file, or a folder, whose content is copied; or s3://bucket/prefix.")
+    ],
     target: Annotated[
         str, typer.Argument(metavar="DST", help="A folder; for a file also its new name, if no folder has it.")
     ],
@@ -46,31 +50,45 @@ def cp(
     checkpoints, whatever its kind calls it. Files with the same size and time are there
     already. After an interruption, the same command copies the rest. The files go through the stack's bucket, and are compared with
     their SHA-256.
-    """
-    from trainium_cdk.jobs.copy import Copy
 
+    With `trn cp s3://bucket/prefix cluster:/fsx/data`, or back, the cluster reads and writes your bucket itself, as `aws s3 sync` does.
+    """
     there, here = _remote(source), _remote(target)
     if (there is None) == (here is None):
         raise JobError(
-            f"one of {source[:80]} and {target[:80]} is on the cluster, and the other one on this machine. Write cluster:/PATH for a shared "
+            f"one of {source[:80]} and {target[:80]} is on the cluster, and the other one on this machine or in S3. Write cluster:/PATH for a shared "
             "file system, JOB:PATH for a job's directory, and ./PATH for a file of this machine with a colon in its name"
         )
     jobs = backend(on)
     bar = Progress("copying", unit="bytes")
-    copy = Copy(jobs, image=image, progress=bar.add)
-    if here:
-        if here[0] != CLUSTER:
-            raise JobError("a job's directory belongs to the job. Copy to cluster:/PATH, on a shared file system")
-        plan = copy.plan_upload(Path(source).expanduser(), here[1])
-    elif there:
-        plan = copy.plan_download(_path(jobs, *there), os.path.expanduser(target))  # noqa: PTH111  a Path has no slash at its end
+    if here and here[0] != CLUSTER:
+        raise JobError("a job's directory belongs to the job. Copy to cluster:/PATH, on a shared file system")
+    plan, copy = _planned(jobs, source, target, image, bar)
     told(plan)
     if dry_run:
         return
     again = printed("trn", "cp", source, target, *(["--image", image] if image else [])) + at(on)
     with status_when_interrupted(lambda: f"what has arrived stays there. To copy the rest: {again}"), bar(plan.todo):
-        (copy.upload if here else copy.download)(plan)
+        copy(plan)
     say(f"{plan.target} is complete")
+
+
+def _planned(
+    jobs: Backend[Submission], source: str, target: str, image: str | None, bar: Progress
+) -> tuple[Survey, Callable[[Survey], None]]:
+    """What is to be copied, and what copies it."""
+    from trainium_cdk.jobs.bucket_copy import BucketCopy
+
+    copy = BucketCopy(jobs, image=image, progress=bar.add)
+    if there := _remote(source):
+        path = _path(jobs, *there)
+        if target.startswith(SCHEME):
+            return copy.plan_store(path, target), copy.store
+        return copy.plan_download(path, os.path.expanduser(target)), copy.download  # noqa: PTH111  a Path has no slash at its end
+    _, path = _remote(target) or ("", "")
+    if source.startswith(SCHEME):
+        return copy.plan_fetch(source, path), copy.fetch
+    return copy.plan_upload(Path(source).expanduser(), path), copy.upload
 
 
 def told(plan: Survey) -> None:
@@ -95,6 +113,8 @@ def told(plan: Survey) -> None:
 def _remote(text: str) -> tuple[str, str] | None:
     """What is before and after the colon of a path on the cluster; None for a path of this machine."""
     place, colon, path = text.partition(":")
+    if text.startswith(SCHEME):
+        return None
     job, slash, member = place.partition("/")  # a/b:c is a file of this machine, JOB/3:c one of a member of an array
     ours = job and not job.startswith(".") and (not slash or member.isdecimal())
     return (place, path) if colon and ours else None

@@ -222,5 +222,5 @@ def _too_large(folder: Path, by_top: Counter[str]) -> str:
     most = ", ".join(f"{name} ({size:,} bytes)" for name, size in by_top.most_common(3))
     return (
         f"{folder} has more than {MAX_BYTES:,} bytes; most are in {most}. Name what the image does not need in "
-        f"{folder / IGNORE}, and put data on the shared file system (trn data stage)"
+        f"{folder / IGNORE}, and put data on the shared file system (trn cp)"
     )

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainium_cdk._aws import aws_errors_as, failures
 from trainium_cdk.errors import JobError, TransportError
-from trainium_cdk.jobs import presigned, quote, shell
+from trainium_cdk.jobs import buckets, presigned, quote, shell
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.jobs.shell import copying
 from trainium_cdk.outputs.contract import COPIES
@@ -144,10 +144,14 @@ class Copy:
             JobError: it cannot be copied.
             TransportError: the cluster, or the bucket, cannot be reached.
         """
-        path = self._shared(target)
+        self._shared(target)
         with _refusals():
             found = copying.listed(source, MOST_FILES)
-        entries = found["entries"]
+        return self._arriving(found, target)
+
+    def _arriving(self, found: dict[str, Any], target: str) -> Survey:
+        """What is to be copied to the cluster, of what was found elsewhere (as `copying.listed` has it)."""
+        path, entries = self._shared(target), found["entries"]
         name = "" if found["folder"] else entries[0][0]
         into = target.endswith("/")
         folder = path if found["folder"] or into else posixpath.dirname(path)
@@ -249,13 +253,18 @@ class Copy:
 
         Args:
             folder: is created for the jobs' user, where it takes more permissions.
+            fields: of the request. With `of`, the address of another bucket, the objects are there.
         """
         cluster = self._backend.cluster
         closed = (
             [f"{cluster.shared_dir}/{cluster.folder}/{name}" for name in _CLOSED] if what in ("have", "take") else []
         )
-        reply, keys = secrets.token_hex(8), [str(one["key"]) for one in fields.get("objects", ())]
+        objects_here = () if "of" in fields else fields.get("objects", ())
+        reply, keys = secrets.token_hex(8), [str(one["key"]) for one in objects_here]
         read, written = (keys, [reply]) if what == "take" else ([], [*keys, reply])
+        theirs: Callable[[], dict[str, str]] = dict
+        if "of" in fields:
+            theirs = partial(buckets.addresses, fields["of"], what, fields["objects"], cluster.region)
         asked = {"do": what, "path": path, "places": cluster.mount_dirs, "not_in": closed, "reply": reply, **fields}
         request = json.dumps(asked)
         with self._reaching_bucket(), self._objects() as objects:
@@ -268,7 +277,7 @@ class Copy:
                 request = json.dumps({"at": one["key"], "sha256": digest, "reply": reply})
                 read.append(one["key"])
             printed = Patience(ONE_QUESTION, sleep=self._backend.sleep).ask(
-                lambda: self._run(request, read, written, folder)
+                lambda: self._run(request, read, written, folder, theirs)
             )
             found: dict[str, Any] = json.loads(printed.rpartition(copying.PRINTED)[2])
             if "at" in found:
@@ -278,14 +287,21 @@ class Copy:
             raise JobError(found["refused"])
         return found
 
-    def _run(self, request: str, read: Sequence[str], written: Sequence[str], folder: str) -> str:
+    def _run(
+        self,
+        request: str,
+        read: Sequence[str],
+        written: Sequence[str],
+        folder: str,
+        theirs: Callable[[], dict[str, str]],
+    ) -> str:
         """The cluster's side, which may read and write these objects: by presigned addresses where a script can be private, and else (in a pod)
         with its own identity."""
         program = quote.words((shell.read("copying.py").decode(), f"s3://{self._bucket}/{self._prefix}"))
         if not self._backend.private_scripts:
             script = f"exec python3 -c {program} {quote.word(request)}"
             return self._backend.run_shared(script, image=self._image, folder=folder)
-        addresses: dict[str, str] = {}
+        addresses = theirs()
         for key in read:
             addresses[key] = presigned.presigned(self._s3, "get_object", self._bucket, f"{self._prefix}/{key}")
         for key in written:

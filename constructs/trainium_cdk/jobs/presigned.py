@@ -22,14 +22,17 @@ def presigning(region: str) -> Any:
     return boto3.client("s3", region_name=region, config=config)
 
 
-def presigned(s3: Any, action: Literal["get_object", "put_object"], bucket: str, key: str) -> str:
+def presigned(
+    s3: Any, action: Literal["get_object", "put_object", "upload_part"], bucket: str, key: str, **more: str | int
+) -> str:
     """The address of one object.
 
     Args:
         s3: of `presigning`.
+        more: other parameters of the action.
 
     Raises:
         botocore.exceptions.NoCredentialsError: there are no credentials to sign with.
     """
-    address: str = s3.generate_presigned_url(action, Params={"Bucket": bucket, "Key": key}, ExpiresIn=SECONDS)
+    address: str = s3.generate_presigned_url(action, Params={"Bucket": bucket, "Key": key, **more}, ExpiresIn=SECONDS)
     return address

@@ -105,7 +105,7 @@ def read(folder: Path) -> Workdir:
             most = ", ".join(f"{top} ({size:,} bytes)" for top, size in by_top.most_common(3))
             raise JobError(
                 f"workdir {folder} has more than {MAX_BYTES:,} bytes, or more than {MAX_FILES:,} files; most so far are in {most}. Name what "
-                "the job does not need in .trnignore, and put data on the shared file system (trn data stage)"
+                "the job does not need in .trnignore, and put data on the shared file system (trn cp)"
             )
     if not entries:
         raise JobError(f"workdir {folder} has no files that are sent. Check its .gitignore and .trnignore")

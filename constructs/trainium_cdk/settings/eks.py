@@ -303,7 +303,7 @@ class Eks(Section):
     anything. Default: every principal of the account whose own policies allow it to assume roles."""
     system: SystemNodes = SystemNodes()
     prepare_memory_gib: int | None = Field(default=None, ge=1, le=200)
-    """Memory of a pod that fetches data, packages or models on a system node (`prepare` of a job, trn data stage), and the most of one that
+    """Memory of a pod that fetches data, packages or models on a system node (`prepare` of a job), and the most of one that
     reads files there, GiB. A pod that needs more is killed. Default: 4, 8 for jobs that build packages, 10 for jobs that download models from
     Hugging Face; 2 for readers."""
     node_groups: tuple[NodeGroup, ...] = Field(default=(NodeGroup(),), min_length=1)

@@ -3,6 +3,8 @@
 copying.py ADDRESS REQUEST: the request is JSON, the objects are below that s3:// address. The response is printed. A large request or
 response is such an object: {"at": its name, "sha256": ...}. Runs with the Python of nodes and images (3.8 and newer).
 
+A request with "of", the address of a bucket of the user's, reads or writes that bucket's objects: "at" is the key of one there.
+
 copying.py ADDRESS: the request is the first line of the input. The rest is JSON: the objects' names, each with a presigned address, which is used
 instead of an identity of the node. Addresses are secrets: no message has one.
 
@@ -21,6 +23,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -38,6 +41,12 @@ AT_ONCE = 4
 """Objects in memory."""
 TRIES, SECONDS = 4, 60.0
 """Of a request to a presigned address, and the longest time without an answer."""
+
+
+_WHY = {
+    403: ". Your credentials may have ended, or lack a permission there",
+    412: ". It changed while it was copied: copy it again",
+}
 
 
 class Refused(Exception):
@@ -249,12 +258,52 @@ class Bucket:
             self._ask("PUT", name, self._presigned.get(name, ""), content)
         return hashlib.sha256(content).hexdigest()
 
-    def _ask(self, method: str, name: str, url: str, content: bytes | None = None) -> bytes:
+    def part(self, one: dict[str, Any]) -> bytes:
+        """A range of an object, as long as the object is the one that was listed."""
+        _, offset, length = one["pieces"][0]
+        if not length:
+            return b""
+        span = {"Range": f"bytes={offset}-{offset + length - 1}", "If-Match": one["etag"]}
+        if self._presigned is None:
+            with tempfile.TemporaryDirectory() as folder:
+                file = os.path.join(folder, "part")
+                aws(*self._of("get-object", one), "--range", span["Range"], "--if-match", one["etag"], file)
+                content = Path(file).read_bytes()
+        else:
+            content = self._ask("GET", one["at"], self._presigned.get(one["key"], ""), headers=span)
+        if len(content) != length:
+            raise Refused(f"{self._address}/{one['at']} is not as long as it was. Copy it again")
+        return content
+
+    def put(self, one: dict[str, Any], content: bytes) -> str:
+        """Store an object, or a part of one; its SHA-256."""
+        if self._presigned is None:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder, "part")
+                file.write_bytes(content)
+                more = ["--upload-id", one["upload"], "--part-number", str(one["part"])] if "upload" in one else []
+                aws(*self._of("upload-part" if more else "put-object", one), *more, "--body", str(file))
+        else:
+            kind = {"Content-Type": "binary/octet-stream"}
+            self._ask("PUT", one["at"], self._presigned.get(one["key"], ""), content, kind)
+        return hashlib.sha256(content).hexdigest()
+
+    def _of(self, action: str, one: dict[str, Any]) -> list[str]:
+        bucket = self._address[len("s3://") :]
+        return ["s3api", action, f"--bucket={bucket}", f"--key={one['at']}"]
+
+    def elsewhere(self, address: str) -> Bucket:
+        """Another bucket, with the presigned addresses of the same request."""
+        return Bucket(address, self._presigned)
+
+    def _ask(
+        self, method: str, name: str, url: str, content: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> bytes:
         """One request, which is repeated where S3 does not answer. No error has the address."""
         if not url.startswith(("https://", "http://")):
             raise Refused(f"there is no presigned address of {self._address}/{name}")
         for attempt in range(TRIES):
-            request = urllib.request.Request(url, data=content, method=method)  # noqa: S310  checked above
+            request = urllib.request.Request(url, content, headers or {}, method=method)  # noqa: S310  checked above
             try:
                 with urllib.request.urlopen(request, timeout=SECONDS) as found:  # noqa: S310
                     answer: bytes = found.read()
@@ -262,7 +311,7 @@ class Bucket:
             except (OSError, http.client.HTTPException) as e:
                 code = e.code if isinstance(e, urllib.error.HTTPError) else 500
                 if code < 500 or attempt + 1 == TRIES:
-                    late = ". Your credentials may have ended, or lack a permission there" if code == 403 else ""
+                    late = _WHY.get(code, "")
                     why = e if isinstance(e, OSError) else type(e).__name__
                     raise Refused(f"{method} {self._address}/{name}: {why}{late}") from None
             time.sleep(2**attempt)
@@ -288,15 +337,24 @@ def respond(request: dict[str, Any], bucket: Bucket, root: str = "") -> dict[str
             entries[0][0] = request["name"] if into else path.name
         return {"into": into, "have": have(folder, entries), "free": free(folder)}
     digests: list[str] = []
+    theirs = bucket.elsewhere(request["of"]) if "of" in request else None
+
+    def fetched(one: dict[str, Any]) -> bytes:
+        return theirs.part(one) if theirs else bucket.fetch(one["key"], one["sha256"])
+
+    def stored(one: dict[str, Any]) -> str:
+        content = read(path, entries, one["pieces"])
+        return theirs.put(one, content) if theirs else bucket.store(one["key"], content)
+
     if what == "take":
         link(path, entries)
     for group in _groups(request["objects"]):
         with ThreadPoolExecutor(AT_ONCE) as pool:
             if what == "take":
-                for one, content in zip(group, pool.map(lambda o: bucket.fetch(o["key"], o["sha256"]), group)):
+                for one, content in zip(group, pool.map(fetched, group)):
                     append(path, entries, one["pieces"], content)
             else:
-                digests += pool.map(lambda o: bucket.store(o["key"], read(path, entries, o["pieces"])), group)
+                digests += pool.map(stored, group)
     return {"sha256": digests}
 
 

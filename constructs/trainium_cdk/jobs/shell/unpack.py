@@ -1,7 +1,6 @@
-"""Unpacking an untrusted archive, and moving files into a folder that may contain hostile links.
+"""Unpacking an untrusted archive.
 
 unpack FOLDER BYTES: the tar archive on standard input, whose compressed size is BYTES, into a folder, whose old content is deleted.
-move FOLDER TARGET: the content of a folder into the folder TARGET; existing folders are merged.
 
 Runs with the Python of nodes and images (3.8 and newer). A failure ends it with code 1 and one line, a permanent
 one (Refused) with code 4.
@@ -145,43 +144,11 @@ def remove(folder: str) -> None:
         shutil.rmtree(folder)
 
 
-def move(folder: str, target: str) -> None:
-    conflicts(folder, target, "")
-    merge(folder, target)
-
-
-def conflicts(folder: str, target: str, below: str) -> None:
-    """Raise Refused for an existing file in the target, before anything is moved."""
-    for entry in os.scandir(folder):
-        there, name = os.path.join(target, entry.name), posixpath.join(below, entry.name)
-        if not os.path.lexists(there):
-            continue
-        is_folder = os.path.isdir(there) and not os.path.islink(there)
-        if entry.is_dir(follow_symlinks=False) != is_folder:
-            kind = "link" if os.path.islink(there) else "folder" if is_folder else "file"
-            raise Refused(f"{kind} {name!r} already exists. Remove it, or choose another directory")
-        if is_folder:
-            conflicts(entry.path, there, name)
-
-
-def merge(folder: str, target: str) -> None:
-    for entry in list(os.scandir(folder)):
-        there = os.path.join(target, entry.name)
-        if entry.is_dir(follow_symlinks=False) and os.path.lexists(there):
-            merge(entry.path, there)
-        else:
-            os.replace(entry.path, there)
-    os.rmdir(folder)
-
-
-def main(how: str, folder: str, last: str) -> None:
+def main(_unpack: str, folder: str, compressed: str) -> None:
     try:
-        if how == "move":
-            move(folder, last)
-            return
         done = False
         try:
-            unpack(sys.stdin.buffer, folder, int(last))
+            unpack(sys.stdin.buffer, folder, int(compressed))
             done = True
         finally:
             if not done:
