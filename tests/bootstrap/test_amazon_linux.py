@@ -9,6 +9,8 @@ from tests.bootstrap.fake_vendor import AMAZON_KERNEL, EFA_VERSION, NEURON_DEBS
 from tests.bootstrap.node import SERVER, Node
 from tests.support import swept
 
+pytestmark = pytest.mark.sweep
+
 COMPUTE = ("TRN_NEURON_DEVICES_EXPECTED=16", "TRN_EFA_EXPECTED=8")
 WANTED = {name: f"{versions[0].replace('-', '_')}-1" for name, versions in NEURON_DEBS.items()}
 

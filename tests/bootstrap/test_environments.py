@@ -12,6 +12,8 @@ from tests.bootstrap.fake_vendor import SUFFIX
 from tests.bootstrap.node import SERVER
 from tests.bootstrap.test_ubuntu import COMPUTE, FRAMEWORK, VENV, compute_node, linked, share
 
+pytestmark = pytest.mark.sweep
+
 JOB = """
 . "$0/bin/activate"
 exec python -c 'import sys, time

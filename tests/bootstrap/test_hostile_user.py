@@ -37,7 +37,8 @@ VARIABLES = {
 }
 
 
-@pytest.mark.parametrize("shared", swept(["yes", "no"], "yes"))
+@pytest.mark.parametrize("shared", ["yes", "no"])
+@pytest.mark.sweep
 def test_root_runs_nothing_that_a_job_can_write(new_node: NewNode, shared: str) -> None:
     node = new_node(**SETTINGS, TRN_VENV_SHARED=shared)
     assert node.configure("TRN_NODE_ROLE=head").code == 0
@@ -86,14 +87,19 @@ def plant(node: Node) -> None:
 @pytest.mark.parametrize(
     ("link", "settings"),
     [
-        ("/efs/trn-users", {"TRN_VENV": ""}),
         ("/efs/trn", {"TRN_VENV": ""}),
-        ("/efs/trn", {"TRN_VENV": "/efs/trn/venv"}),
-        ("/home/ubuntu/below", {"TRN_VENV": "below/venv"}),
-        ("/efs/below", {"TRN_VENV": "/efs/below/venv"}),
+        *(
+            pytest.param(link, {"TRN_VENV": venv}, marks=pytest.mark.sweep)
+            for link, venv in (
+                ("/efs/trn-users", ""),
+                ("/efs/trn", "/efs/trn/venv"),
+                ("/home/ubuntu/below", "below/venv"),
+                ("/efs/below", "/efs/below/venv"),
+            )
+        ),
     ],
 )
-@pytest.mark.parametrize("there", ["/root/there", "/root/new"])
+@pytest.mark.parametrize("there", swept(["/root/there", "/root/new"], "/root/new"))
 def test_root_writes_through_no_link_of_a_user(
     new_node: NewNode, link: str, settings: dict[str, str], there: str
 ) -> None:

@@ -8,6 +8,7 @@ from tests.bootstrap.test_ubuntu import COMPUTE, FRAMEWORK, VENV, installed
 from trainium_cdk.cluster_configuration.image import script
 
 
+@pytest.mark.sweep
 def test_a_node_from_a_baked_image_installs_nothing(new_node: NewNode) -> None:
     node = new_node(TRN_OS_PACKAGES="jq", TRN_VENV_SHARED="no", **FRAMEWORK)
     node.write("/opt/amazon/efa/bin/fi_info", FI_INFO, 0o755)  # ParallelCluster's own images carry EFA

@@ -50,6 +50,7 @@ def test_a_head_node_sends_the_metrics_of_the_queue(new_node: NewNode, vendor: V
         ({"TRN_AGENT_SHA": "0" * 64}, f"expected {'0' * 64}"),
     ],
 )
+@pytest.mark.sweep
 def test_without_an_agent_a_node_works_and_says_so(new_node: NewNode, wrong: dict[str, str], reason: str) -> None:
     node = new_node(**GROUP | wrong)
     node.become("HeadNode")

@@ -39,6 +39,7 @@ def test_the_environment_is_made_with_the_systems_own_python(new_node: NewNode, 
     assert f"Tag: {tag}-{tag}-linux_x86_64" in wheel
 
 
+@pytest.mark.sweep
 def test_versions_are_compared_as_pip_does(new_node: NewNode) -> None:
     head = new_node(
         **BARE,
@@ -57,6 +58,7 @@ def test_versions_are_compared_as_pip_does(new_node: NewNode) -> None:
     assert head.status()["changes"][0].startswith("installed neuronx-cc==2.26.6360 torch-neuronx==2.9.0.2.15.*")
 
 
+@pytest.mark.sweep
 def test_packages_with_conditions_and_addresses(new_node: NewNode) -> None:
     """Each is one word for pip, whatever is in it."""
     wheel = f"torch_neuronx-2.9.0.2.15.32035{SUFFIX.replace('+', '%2B')}-py3-none-any.whl"

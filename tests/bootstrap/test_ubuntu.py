@@ -209,6 +209,7 @@ def test_a_login_node_gets_limits_and_path_only(new_node: NewNode) -> None:
     assert node.path("/etc/profile.d/trn-neuron.sh").exists()
 
 
+@pytest.mark.sweep
 def test_a_node_of_the_cpu_queue_gets_the_framework_and_no_neuron_packages(new_node: NewNode) -> None:
     own = OwnScript(name="role", script="#!/bin/sh\necho $TRN_NODE_ROLE > /root/own\n", nodes=("compute",))
     node = new_node(TRN_VENV_SHARED="no", **FRAMEWORK)
@@ -264,6 +265,7 @@ def test_another_release_replaces_the_first(new_node: NewNode) -> None:
     assert installed(node) == {name: f"{versions[0]} hold" for name, versions in NEURON_DEBS.items()}
 
 
+@pytest.mark.sweep
 def test_the_later_json_of_neuron_ls_is_read_too(new_node: NewNode) -> None:
     node = compute_node(new_node)
     node.devices(16, later=True)
@@ -271,6 +273,7 @@ def test_the_later_json_of_neuron_ls_is_read_too(new_node: NewNode) -> None:
     assert done.code == 0, done.err
 
 
+@pytest.mark.sweep
 def test_a_mirror_that_answers_late_is_waited_for(new_node: NewNode, vendor: Vendor) -> None:
     """apt-get update succeeds without it, and leaves no lists."""
     node = new_node(TRN_OS_PACKAGES="jq", TRN_RETRY_DELAY="1")
@@ -358,6 +361,7 @@ def test_errors_are_logged_with_their_reason(new_node: NewNode, name: str) -> No
         assert not node.path("/opt/amazon/efa/bin/fi_info").exists()
 
 
+@pytest.mark.sweep
 def test_a_node_killed_half_way_recovers(new_node: NewNode) -> None:
     node = compute_node(new_node)
     node.write("/etc/standin/driver-does-not-build", "")
@@ -381,6 +385,7 @@ def hold(node: Node, path: str, how: str) -> subprocess.Popen[str]:
     return holder
 
 
+@pytest.mark.sweep
 def test_two_runs_do_not_interleave(new_node: NewNode) -> None:
     node = new_node()
     node.become("LoginNode")
@@ -395,6 +400,7 @@ def test_two_runs_do_not_interleave(new_node: NewNode) -> None:
     assert node.configure("TRN_LOCK_WAIT=30").code == 0
 
 
+@pytest.mark.sweep
 def test_it_waits_for_unattended_upgrades(new_node: NewNode) -> None:
     node = compute_node(new_node)
     holder = hold(node, "/var/lib/apt/lists/lock", "lockf")

@@ -56,6 +56,7 @@ def test_users_are_the_same_on_every_node(new_node: NewNode, system: str) -> Non
     assert head.run("id", "bob").code == 1
 
 
+@pytest.mark.sweep
 def test_homes_on_a_shared_file_system_keep_what_is_there(new_node: NewNode) -> None:
     """On AWS PCS, where the node mounts it: /home of the image moves there once. The `mount` of the test binds a folder."""
     users = {"TRN_SEVERAL_USERS": "yes", "TRN_USERS": "alice:2001", "TRN_MOUNTS": "/home", "TRN_USER": "ubuntu"}
@@ -79,6 +80,7 @@ def test_homes_on_a_shared_file_system_keep_what_is_there(new_node: NewNode) -> 
     assert not [name for name in node.run("ls", "-A", "/home").out.split() if name.startswith(".")]
 
 
+@pytest.mark.sweep
 def test_a_user_who_is_removed_while_a_program_runs_can_come_back(new_node: NewNode) -> None:
     node = new_node(**BARE, TRN_USERS="alice:2001")
     node.become("HeadNode")

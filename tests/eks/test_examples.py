@@ -10,6 +10,8 @@ from sandbox.kubernetes import LocalKubernetes
 from tests.eks.conftest import Open
 from tests.support import until
 
+pytestmark = pytest.mark.sweep
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "kubernetes"
 
 

@@ -61,7 +61,7 @@ PAIRS = {
     "networks of jobs": (with_(), with_(job_networks=["10.1.0.0/16"])),
 }  # fmt: skip
 """Two environments each: without something, and with it."""
-SHORT = ("the first of two teams", "a node group", "another file system", "a team's namespace for all", "the scaler")
+SHORT = ("the first of two teams", "another file system")
 
 
 def objects(of: tuple[dict[str, Any], Mounts]) -> list[Manifest]:
@@ -192,6 +192,7 @@ def test_a_team_that_leaves_gives_its_nodes_back_and_its_jobs_go_on(cluster: Clu
     assert cluster.names() == names_of(one)
 
 
+@pytest.mark.sweep
 def test_a_team_that_comes_back_while_its_jobs_run_has_its_quota_again(cluster: Cluster) -> None:
     """As a rollback of the deployment that took it out does."""
     both, one = with_(queues=[SPEECH, VISION], plugins=AT_ONCE), with_(plugins=AT_ONCE)
@@ -207,6 +208,7 @@ def test_a_team_that_comes_back_while_its_jobs_run_has_its_quota_again(cluster: 
     cluster.end("seen", "vision")
 
 
+@pytest.mark.sweep
 def test_a_claim_stays_as_long_as_a_job_uses_it(cluster: Cluster) -> None:
     other = with_([FileSystemMount("fsx", "fs-0bbbbbbbbbbbbbbb0", "/fsx", dns_name="b", mount_name="abcdef34")])
     cluster.deploy(with_([LUSTRE]))

@@ -128,6 +128,7 @@ def test_a_large_job_is_not_overtaken_and_a_priority_goes_first(api: Api) -> Non
 
 
 @pytest.mark.parametrize("api", [ALONE], indirect=True)
+@pytest.mark.sweep
 def test_a_pod_set_without_devices_is_bound_to_no_node_and_asks_for_none(api: Api) -> None:
     """The usual shape of MPI and PyTorch: a launcher that needs no device."""
     body = jobset("launched", 2)
@@ -200,6 +201,7 @@ def told(client: Api, name: str, namespace: str) -> str:
 
 
 @pytest.mark.parametrize("api", [RIVALS], indirect=True)
+@pytest.mark.sweep
 def test_a_teams_own_node_is_its_first_jobs_and_a_higher_priority_goes_before_it(api: Api) -> None:
     """docs/guides/several-users.md: a small job does not overtake a large one of its team. It would otherwise never get its nodes."""
     api.create(jobset("wide", 3, "vision"))
@@ -235,6 +237,7 @@ def test_a_teams_own_node_is_its_first_jobs_and_a_higher_priority_goes_before_it
 
 
 @pytest.mark.parametrize("api", [ALONE], indirect=True)
+@pytest.mark.sweep
 def test_who_took_a_jobs_nodes_by_its_priority_is_named(api: Api) -> None:
     api.create(jobset("first", 4))
     assert _until(lambda: has(api, "first"))

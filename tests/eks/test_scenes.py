@@ -85,6 +85,7 @@ def test_a_job_that_lost_a_node_keeps_the_others(opened: Open) -> None:
     assert scene.runs("b", 3) == set(scene.nodes)
 
 
+@pytest.mark.sweep
 def test_a_job_that_waits_is_not_overtaken(opened: Open) -> None:
     """order"""
     scene = opened("order", 4)
@@ -114,6 +115,7 @@ def test_a_higher_priority_takes_the_nodes_of_a_lower_one(opened: Open) -> None:
     assert scene.most == 2
 
 
+@pytest.mark.sweep
 def test_a_smaller_size_never_ends_a_busy_node(opened: Open) -> None:
     """shrink: AWS ends the oldest instances; the job runs on them."""
     scene = opened("shrink", 8)
@@ -135,6 +137,7 @@ AFFINE = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"n
     {"matchExpressions": [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["trn2.48xlarge"]}]}]}}}  # fmt: skip
 
 
+@pytest.mark.sweep
 def test_nodes_are_counted_for_pods_with_devices_only(opened: Open) -> None:
     """mixed: a master without devices, and two workers that share a node."""
     scene = opened("mixed", 4)
@@ -148,6 +151,7 @@ def test_nodes_are_counted_for_pods_with_devices_only(opened: Open) -> None:
     assert scene.desired in (2, 3)
 
 
+@pytest.mark.sweep
 def test_a_job_for_other_nodes_starts_none(opened: Open) -> None:
     """mixed: required node affinity. The reason is told."""
     scene = opened("affinity", 4)
@@ -174,6 +178,7 @@ def test_a_plain_job_of_kubernetes_gets_nodes(opened: Open) -> None:
     assert scene.desired == 3, "the other pod has taken one of the job's nodes"
 
 
+@pytest.mark.sweep
 def test_a_larger_job_after_a_smaller_one(opened: Open) -> None:
     """grow"""
     scene = opened("grow", 4)
@@ -187,6 +192,7 @@ def test_a_larger_job_after_a_smaller_one(opened: Open) -> None:
     assert (scene.desired, scene.most) == (4, 4)
 
 
+@pytest.mark.sweep
 def test_devices_that_are_announced_late(opened: Open) -> None:
     """late: no second set of nodes, and the job starts only when all devices are there."""
     scene = opened("late", 8)
@@ -201,6 +207,7 @@ def test_devices_that_are_announced_late(opened: Open) -> None:
     assert (scene.desired, scene.most) == (4, 4)
 
 
+@pytest.mark.sweep
 def test_a_job_that_fails_starts_again_on_its_nodes(opened: Open) -> None:
     scene = opened("restart", 4)
     scene.submit("gang", 2)

@@ -23,6 +23,7 @@ from trainium_cdk.eks.scaler.model import Change, Group
 from trainium_cdk.operations.why_kubernetes import waits
 
 
+@pytest.mark.sweep
 def test_instances_that_come_while_a_size_is_lowered_are_the_ones_that_end(opened: Open) -> None:
     """shrink: the job was cancelled, and AWS launches its nodes between the function's look and its change."""
     scene = opened("race", 8)
@@ -104,6 +105,7 @@ def test_no_node_is_started_while_one_is_unavailable(some: int, size: int, opene
     assert (scene.desired, scene.most) == (size, size)
 
 
+@pytest.mark.sweep
 def test_a_small_job_does_not_wait_for_the_nodes_of_a_large_one(opened: Open) -> None:
     """part: of three jobs, AWS has the nodes of the second and the third one alone."""
     scene = opened("small", 8)
@@ -121,6 +123,7 @@ def test_a_small_job_does_not_wait_for_the_nodes_of_a_large_one(opened: Open) ->
     assert (scene.desired, scene.most) == (8, 8)
 
 
+@pytest.mark.sweep
 def test_two_node_groups_in_one_second(opened: Open, local_aws: LocalAws) -> None:
     """Each has client tokens of its own, which EC2 binds to their first request."""
     groups, now = NodeGroups(NAME, local_aws.client), time.time()
@@ -133,6 +136,7 @@ def test_two_node_groups_in_one_second(opened: Open, local_aws: LocalAws) -> Non
         groups.change(group, found, Change(cancel=(made["CapacityReservationId"],)), now, now)
 
 
+@pytest.mark.sweep
 def test_without_a_reservation_a_part_is_released(opened: Open) -> None:
     """part: EC2 makes no reservation for the type."""
     scene = opened("refused", 4)
@@ -156,6 +160,7 @@ def test_without_a_reservation_a_part_is_released(opened: Open) -> None:
     assert scene.until_gone() <= LIMITS.idle + SLACK
 
 
+@pytest.mark.sweep
 def test_a_reservation_does_not_stay(opened: Open) -> None:
     """Its job is cancelled before the nodes have started; or the function did not run for a while."""
     scene = opened("forgotten", 4)
@@ -221,6 +226,7 @@ def test_bad_input_of_one_group_stops_nothing_else(opened: Open) -> None:
     assert scene.until_gone() <= LIMITS.idle + SLACK
 
 
+@pytest.mark.sweep
 def test_a_group_that_is_updated_is_left_alone(opened: Open) -> None:
     """update"""
     scene = opened("update", 4)

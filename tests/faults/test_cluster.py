@@ -120,6 +120,7 @@ def test_a_duplicate_name_does_not_delete_the_existing_cluster(
     assert log_groups(local_aws) == []
 
 
+@pytest.mark.sweep
 def test_a_cluster_of_this_name_in_another_region_is_not_touched(
     local_aws: LocalAws, drivers: list[Driver], template: Template
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_cluster_of_this_name_in_another_region_is_not_touched(
     record.parent.rmdir()
 
 
+@pytest.mark.sweep
 def test_a_failed_creation_keeps_its_logs(local_aws: LocalAws, drivers: list[Driver], template: Template) -> None:
     driver, _ = drivers
     before = inventory(local_aws.client)

@@ -158,6 +158,7 @@ def test_every_type_of_each_stack_is_tried(slurm: Stack, eks: Stack, pcs: Stack)
 
 
 @pytest.mark.parametrize(("which", "kind"), [*cases()])
+@pytest.mark.sweep
 def test_a_creation_that_fails_leaves_nothing(
     which: str, kind: str, local_aws: LocalAws, driver: Driver, request: pytest.FixtureRequest
 ) -> None:
@@ -173,6 +174,7 @@ def test_a_creation_that_fails_leaves_nothing(
 
 
 @pytest.mark.parametrize(("which", "kind"), [*cases(NEVER_DELETED)])
+@pytest.mark.sweep
 def test_a_deletion_that_fails_is_finished_by_the_next(
     which: str, kind: str, local_aws: LocalAws, driver: Driver, request: pytest.FixtureRequest
 ) -> None:

@@ -95,12 +95,14 @@ def test_arguments_through_sbatch_and_srun(
     check(backend, jobs_dir, [*NASTY, *args], given_env(env))
 
 
+@pytest.mark.sweep
 def test_arguments_through_ssm(over_ssm: Callable[..., SlurmBackend], jobs_dir: Path) -> None:
     env = {f"NASTY_{i}": word for i, word in enumerate(NASTY)}
     check(over_ssm(), jobs_dir, NASTY, env)
     assert not Path("/tmp/pwned").exists()
 
 
+@pytest.mark.sweep
 def test_every_name_that_bash_knows_arrives_or_is_refused(backend: SlurmBackend, jobs_dir: Path) -> None:
     names = ["LC_ALL", "LANG", "TZ", "BASH_ENV", "ENV", "PS1", "PS4", "CDPATH", "GLOBIGNORE", "EXECIGNORE", "TMOUT", "LD_PRELOAD",
              "PYTHONPATH", "HOSTNAME", "NAME", "http_proxy", "no_proxy", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"]  # fmt: skip
@@ -136,6 +138,7 @@ def test_the_launch_scripts_use_no_name_that_a_user_may_set(engine: str) -> None
     assert given_env(dict.fromkeys(assigned, "x")) == {}
 
 
+@pytest.mark.sweep
 def test_the_longest_arguments(backend: SlurmBackend, jobs_dir: Path) -> None:
     longest = "x" * MAX_WORD_BYTES
     check(backend, jobs_dir, [longest, "é" * (MAX_WORD_BYTES // 2)] * 3, {"LONG": longest[5:]})
@@ -180,6 +183,7 @@ def test_names_and_paths_are_refused_or_safe(name: str, token: str, path: str, q
             )
 
 
+@pytest.mark.sweep
 def test_a_data_directory_of_any_name(backend: SlurmBackend, jobs_dir: Path) -> None:
     name = """it's "$(touch pwned)" `id` ü\\ *"""
     folder = jobs_dir.parents[1] / name

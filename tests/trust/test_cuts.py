@@ -124,6 +124,7 @@ def test_user_variables_are_not_kept_in_aws(local_aws: LocalAws, over_ssm: Make)
     assert versions(local_aws) == before
 
 
+@pytest.mark.sweep
 def test_without_permission_to_delete_versions_the_payload_gets_a_delete_marker(
     local_aws: LocalAws, over_ssm: Make
 ) -> None:
@@ -187,6 +188,7 @@ def throttled(client: Any, operation: str, times: int = 10**6) -> None:
     client.meta.events.register(f"before-send.{operation}", refuse)
 
 
+@pytest.mark.sweep
 def test_a_response_that_is_refused_for_long_is_reported(over_ssm: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command continues; if AWS does not return its result, that is an error in the end."""
     monkeypatch.setattr(run_command, "TELL_SECONDS", 0.2)
@@ -207,6 +209,7 @@ def test_a_response_that_is_refused_for_long_is_reported(over_ssm: Make, monkeyp
 
 
 @pytest.mark.parametrize("times", [3, 10**6])
+@pytest.mark.sweep
 def test_a_payload_whose_deletion_is_throttled_is_deleted_or_reported(
     times: int, over_ssm: Make, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:

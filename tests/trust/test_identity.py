@@ -66,7 +66,7 @@ def until_empty(world: World) -> None:
     world.until(lambda: world.slurm.run(["squeue", "-h", "-o", "%A"]).stdout == "")
 
 
-@pytest.mark.parametrize("way", ["cancel", "destroy"])
+@pytest.mark.parametrize("way", swept(["cancel", "destroy"], "cancel"))
 def test_a_job_number_reassigned_to_another_job_is_ignored(world: World, way: str) -> None:
     """After a crash: status reports that the job is lost, cancel cancels nothing, and the same token submits it again."""
     backend, token = world.backend, f"crash-{way}-{world.number}"
@@ -118,7 +118,8 @@ def test_a_new_cluster_does_not_own_the_job_numbers_of_the_old_one(world: World)
     assert backend.cancel(theirs.id).state == "CANCELLED"
 
 
-@pytest.mark.parametrize("seconds", swept([0, 1.5, 3], 1.5))
+@pytest.mark.parametrize("seconds", [0, 1.5, 3])
+@pytest.mark.sweep
 def test_a_job_is_not_held_after_a_crash(world: World, seconds: float) -> None:
     """A client that waits for it sees it run; if Slurm has lost it, that is reported, and the same token submits it again."""
     backend, token = world.backend, f"held-{world.number}-{seconds}".replace(".", "-")
@@ -134,6 +135,7 @@ def test_a_job_is_not_held_after_a_crash(world: World, seconds: float) -> None:
     assert ended.ok, ended
 
 
+@pytest.mark.sweep
 def test_a_stage_waits_for_a_controller_that_is_being_restarted(world: World, tmp_path: Path) -> None:
     """It queries Slurm for the address of its first node as it begins, and the controller dies just then."""
     asked, killed = tmp_path / "asked", tmp_path / "killed"
@@ -149,7 +151,7 @@ def test_a_stage_waits_for_a_controller_that_is_being_restarted(world: World, tm
     assert world.wait(sent.id).ok
 
 
-@pytest.mark.parametrize("helped", ["status", "list", "submit"])
+@pytest.mark.parametrize("helped", swept(["status", "list", "submit"], "status"))
 def test_a_lost_release_is_sent_again(world: World, helped: str) -> None:
     """As after a crash between the two: Slurm has the job, but not that it may begin. Only jobs of several stages are released."""
     backend, token = world.backend, f"begin-{world.number}-{helped}"
@@ -209,6 +211,7 @@ def test_a_cancelled_job_stays_cancelled_after_a_crash(world: World) -> None:
     assert not (Path(world.slurm.node_env()["HOME"]) / "gone-ran").exists()
 
 
+@pytest.mark.sweep
 def test_a_stage_that_has_completed_is_not_run_again_after_a_crash(world: World) -> None:
     """Slurm has forgotten that it ended, misses it on its node, and starts it again: in the second in which it ended, the node
     may refuse that (Job credential revoked), and Slurm reports that it failed."""
@@ -225,6 +228,7 @@ def test_a_stage_that_has_completed_is_not_run_again_after_a_crash(world: World)
     assert (Path(world.slurm.node_env()["HOME"]) / "done-ran").read_text() == "ran\n" * 2  # to compile, and to train
 
 
+@pytest.mark.sweep
 def test_a_stage_after_one_that_has_completed_is_submitted_again(world: World) -> None:
     """Slurm has forgotten that the first one completed, cannot start it again, and so cancels the next one."""
     backend, token = world.backend, f"after-{world.number}"
@@ -242,6 +246,7 @@ def test_a_stage_after_one_that_has_completed_is_submitted_again(world: World) -
     assert (Path(world.slurm.node_env()["HOME"]) / "after-ran").read_text() == "ran\n"
 
 
+@pytest.mark.sweep
 def test_a_stage_that_slurm_shows_as_running_for_ever_ends(world: World) -> None:
     """A crash as it ends, and its node's last message comes after the crash: Slurm then has the job without a node, misses it nowhere,
     and lets the next stage wait for ever. Here a step that a user attached to it delays that message, by KillWait."""
@@ -278,6 +283,7 @@ def test_a_stage_that_slurm_shows_as_running_for_ever_ends(world: World) -> None
     assert list(restarted.values()) == [True, True, False], "one must not run again"
 
 
+@pytest.mark.sweep
 def test_leftovers_of_an_interrupted_submission_do_not_run(world: World) -> None:
     """A Slurm job that the job's record does not name: for example because its cancellation was lost."""
     backend = world.backend

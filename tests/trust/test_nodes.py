@@ -79,6 +79,7 @@ def test_training_resumes_from_its_checkpoint_when_a_node_dies(
     assert running.nodes == ended.stages[-1].nodes  # where its graphs are
 
 
+@pytest.mark.sweep
 def test_training_does_not_start_if_compilation_fails(backend: SlurmBackend, jobs_dir: Path, data: str) -> None:
     job = backend.submit(
         BertLarge(nodes=2, optimizer="adamw", data=data, cache="empty", env={"TRN_SANDBOX_FAIL": "precompile"})
@@ -91,6 +92,7 @@ def test_training_does_not_start_if_compilation_fails(backend: SlurmBackend, job
     assert not (jobs_dir / job.id / "output" / "results.json").exists()
 
 
+@pytest.mark.sweep
 def test_a_stopped_job_is_distinguished_from_a_failed_one(
     backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
 ) -> None:
@@ -116,6 +118,7 @@ def forgetful(slurm: LocalSlurm, folder: Path, printed: str = "Invalid job id sp
     return {**env, "PATH": f"{folder}:{env['PATH']}"}
 
 
+@pytest.mark.sweep
 def test_an_unreachable_controller_ends_no_job(
     backend: SlurmBackend, slurm: LocalSlurm, jobs_dir: Path, tmp_path: Path
 ) -> None:

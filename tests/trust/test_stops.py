@@ -175,6 +175,7 @@ def test_a_stopped_follower_prints_how_to_continue(
 
 
 @both
+@pytest.mark.sweep
 def test_a_stopped_wait_does_not_affect_the_job(
     number: signal.Signals, backend: SlurmBackend, env: dict[str, str], talking: str, tmp_path: Path
 ) -> None:
@@ -188,17 +189,21 @@ def test_a_stopped_wait_does_not_affect_the_job(
 
 @pytest.mark.parametrize(
     "line",
-    [
+    swept(
+        [
+            "trn logs -f JOB --local | head -n 3",
+            "trn logs JOB --local --metrics | true",
+            "trn list --local | true",
+            "trn list --local --json | head -c 1",
+            "trn status JOB --local | true",
+            "trn submit bert-large --dry-run | head -n 1",
+            "trn catalog | true",
+            "trn schema | head -n 1",
+            "trn validate ENVIRONMENT --json | true",
+        ],
         "trn logs -f JOB --local | head -n 3",
-        "trn logs JOB --local --metrics | true",
         "trn list --local | true",
-        "trn list --local --json | head -c 1",
-        "trn status JOB --local | true",
-        "trn submit bert-large --dry-run | head -n 1",
-        "trn catalog | true",
-        "trn schema | head -n 1",
-        "trn validate ENVIRONMENT --json | true",
-    ],
+    ),
 )
 def test_a_closed_pipe_ends_the_command(
     line: str, env: dict[str, str], talking: str, backend: SlurmBackend, tmp_path: Path
@@ -305,6 +310,7 @@ def deployed(aws: LocalAws, template: dict[str, object]) -> Iterator[str]:
 
 
 @both
+@pytest.mark.sweep
 def test_a_stopped_destroy_can_be_continued(
     number: signal.Signals, local_aws: LocalAws, stack: str, tmp_path: Path
 ) -> None:
@@ -322,6 +328,7 @@ def test_a_stopped_destroy_can_be_continued(
 
 
 @both
+@pytest.mark.sweep
 def test_a_destroy_stopped_while_it_waits_for_jobs_deletes_nothing(
     number: signal.Signals, local_aws: LocalAws, with_jobs: str, backend: SlurmBackend, talking: str, jobs_dir: Path,
     tmp_path: Path,
@@ -338,6 +345,7 @@ def test_a_destroy_stopped_while_it_waits_for_jobs_deletes_nothing(
 
 
 @both
+@pytest.mark.sweep
 def test_an_unanswered_confirmation_deletes_nothing(
     number: signal.Signals, local_aws: LocalAws, stack: str, tmp_path: Path
 ) -> None:

@@ -84,6 +84,7 @@ def test_expired_credentials_are_reported(running: Running, local_aws: LocalAws)
             api.close()
 
 
+@pytest.mark.sweep
 def test_a_token_whose_credentials_were_renewed_is_renewed(running: Running) -> None:
     """boto3 renews credentials automatically; a token signed with the old ones is refused once."""
     api = kubernetes_api(running.cluster)

@@ -99,6 +99,7 @@ def test_members_have_ids_states_and_logs_and_are_prepared_once(
 
 
 @pytest.mark.usefixtures("gone")
+@pytest.mark.sweep
 def test_the_whole_array_is_cancelled(backend: KubernetesBackend) -> None:
     id = backend.submit(array("array-never", "stops"), "b1").id
     assert until(lambda: any(m.state == "RUNNING" for m in backend.status(id).members))
@@ -108,6 +109,7 @@ def test_the_whole_array_is_cancelled(backend: KubernetesBackend) -> None:
     assert backend.cancel(id).state == "CANCELLED"
 
 
+@pytest.mark.sweep
 def test_it_is_submitted_whole_or_not_at_all(backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     create, refusals = (
         backend.api.create,

@@ -168,6 +168,7 @@ def test_the_same_token_twice_is_one_job(backend: KubernetesBackend) -> None:
     assert backend.wait(first.id, 600).ok
 
 
+@pytest.mark.sweep
 def test_an_interrupted_submission_is_completed(backend: KubernetesBackend) -> None:
     submission = backend.render(script(cache="broken"), "broken")
     backend.api.create("ConfigMap", submission.guard)
@@ -178,6 +179,7 @@ def test_an_interrupted_submission_is_completed(backend: KubernetesBackend) -> N
     assert [o["name"] for o in owned] == ["run-broken"]
 
 
+@pytest.mark.sweep
 def test_two_running_jobs_do_not_share_a_compile_cache(backend: KubernetesBackend) -> None:
     first = backend.submit(script(b"sleep 3600", nodes=1, cache="shared"), "one")
     others = [script(b"true", nodes=1, cache="Shared"), script(b"sleep 1", nodes=1, cache="shared")]
@@ -273,6 +275,7 @@ def test_without_restarts_a_lost_node_ends_the_job(backend: KubernetesBackend) -
     assert (done.state, done.current.reason) == ("FAILED", "failed in its only attempt: see its log")
 
 
+@pytest.mark.sweep
 def test_graphs_that_do_not_compile_never_become_a_training(backend: KubernetesBackend, running: Running) -> None:
     """Its nodes are in use while it compiles, although Kubernetes calls such a pod Pending."""
     hold = b"echo compiling; until [ -e /efs/compiled ]; do sleep 0.1; done; exit 3"
@@ -298,6 +301,7 @@ def test_copies_of_a_script_have_ranks(backend: KubernetesBackend) -> None:
     assert backend.node_of_rank(done.id, 4) == 1
 
 
+@pytest.mark.sweep
 def test_a_job_that_the_cluster_refuses_leaves_nothing(backend: KubernetesBackend) -> None:
     closed = backend.cluster.fleets[0].model_copy(update={"queue": "nobodys"})
     backend.cluster = backend.cluster.model_copy(update={"fleets": (closed,)})
@@ -312,6 +316,7 @@ def test_a_job_that_the_cluster_refuses_leaves_nothing(backend: KubernetesBacken
         assert caught.value.status == 404
 
 
+@pytest.mark.sweep
 def test_resources_deleted_with_a_job(backend: KubernetesBackend, running: Running) -> None:
     sent = backend.submit(script(b"sleep 3600", cache="goes"), "goes")
     backend.api.delete("JobSet", sent.id)
@@ -361,6 +366,7 @@ def test_jobs_of_other_clients_are_ignored(backend: KubernetesBackend) -> None:
             assert until(lambda: name not in {j["metadata"]["name"] for j in backend.api.list("JobSet")})
 
 
+@pytest.mark.sweep
 def test_pods_that_only_resemble_a_jobs_are_ignored(backend: KubernetesBackend) -> None:
     """Any client can write a label; the owner of a pod is known by its uid."""
     sent = backend.submit(script(b"sleep 3600", nodes=1), "honest")
@@ -381,6 +387,7 @@ def test_pods_that_only_resemble_a_jobs_are_ignored(backend: KubernetesBackend) 
         backend.api.delete("Pod", "forged")
 
 
+@pytest.mark.sweep
 def test_another_clients_secret_is_not_changed(backend: KubernetesBackend) -> None:
     submission = backend.render(script(), "theirs")
     theirs = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": submission.id}, "stringData": {"key": "value"}}

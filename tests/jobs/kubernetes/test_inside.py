@@ -15,7 +15,7 @@ from websocket import WebSocketConnectionClosedException
 from sandbox.kubernetes.kwok_config import OPEN_PORTS
 from sandbox.training.fakes import neuron_tools
 from tests.jobs.kubernetes.conftest import Running, script, text
-from tests.support import completed, until
+from tests.support import completed, swept, until
 from trainium_cdk.jobs import JobError, TransportError, UnknownJob, use
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, inside
 from trainium_cdk.jobs.kubernetes.tensorboard import serve
@@ -87,7 +87,7 @@ class Closing:
     def shutdown(self) -> None: ...
 
 
-@pytest.mark.parametrize("during", ["update", "write", "end of input"])
+@pytest.mark.parametrize("during", swept(["update", "write", "end of input"], "write"))
 def test_a_connection_that_the_server_closes_first_is_no_error(
     during: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> None:
@@ -172,6 +172,7 @@ def test_a_port_of_a_job(backend: KubernetesBackend) -> None:
             tunnel.wait()
 
 
+@pytest.mark.sweep
 def test_an_image_without_tensorboard_is_reported(backend: KubernetesBackend, running: Running) -> None:
     (running.tools / "tensorboard").unlink(missing_ok=True)
     sent = backend.submit(script(b"true", nodes=1), "boardless")

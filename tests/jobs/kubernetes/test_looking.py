@@ -42,6 +42,7 @@ def test_a_job_is_looked_at(backend: KubernetesBackend, running: Running, tmp_pa
     assert [(row["step"], row["loss"]) for row in rows] == [(str(n), f"1{9 - n}.5") for n in range(1, 7)]
 
 
+@pytest.mark.sweep
 def test_an_array_is_looked_at(backend: KubernetesBackend, running: Running, tmp_path: Path) -> None:
     steps = STEPS.replace(b".5 ", b".$TRN_ARRAY_INDEX ").replace(b"exit 3", b"exit 0")
     id = backend.submit(script(steps, nodes=1, args=("/efs/array-goes-on",), array="0,7"), "array-looked-at").id

@@ -112,6 +112,7 @@ def patch(api: Any, path: str, body: Object) -> None:
 
 
 @pytest.mark.parametrize("prepares", [False, True])
+@pytest.mark.sweep
 def test_pods_that_cannot_be_created(backend: KubernetesBackend, running: Running, prepares: bool) -> None:
     """Here a quota of the namespace; a webhook that does not answer is told in the same way."""
     kubectl = running.kubernetes.kubectl
@@ -131,6 +132,7 @@ def test_pods_that_cannot_be_created(backend: KubernetesBackend, running: Runnin
     assert backend.cancel(sent).state == "CANCELLED"
 
 
+@pytest.mark.sweep
 def test_a_volume_that_cannot_be_mounted(backend: KubernetesBackend, running: Running) -> None:
     """The pod is as the kubelet leaves it until its volumes are there, and the warning is the kubelet's."""
     sent, api = backend.submit(script(b"sleep 3600", nodes=1, cache="mount"), "no-mount").id, running.kubernetes.api()

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox.kubernetes.api import Object, path_of
 from tests.jobs.kubernetes.conftest import Running, script
-from tests.support import until
+from tests.support import swept, until
 from trainium_cdk.jobs import BertLarge, TransportError, shell
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, reader, status
 
@@ -55,6 +55,7 @@ def pods_of(backend: KubernetesBackend, id: str) -> list[Object]:
     return backend.api.list("Pod", labels=f"trainium-cdk/job={id}")
 
 
+@pytest.mark.sweep
 def test_what_prepares(small: KubernetesBackend, git: Any) -> None:
     git(f"#!/usr/bin/env python3\n{EATS}\nimport time; time.sleep(60)\n")
     id = small.submit(BertLarge(nodes=1, steps=2, cache="fetches"), "memory").id
@@ -70,6 +71,7 @@ def test_what_prepares(small: KubernetesBackend, git: Any) -> None:
     assert status.container_state(pod, "prepare")["terminated"]["reason"] == "OOMKilled"
 
 
+@pytest.mark.sweep
 def test_what_prepares_and_is_evicted(small: KubernetesBackend, running: Running, git: Any) -> None:
     git("#!/bin/bash\nsleep 600\n")
     id = small.submit(BertLarge(nodes=1, steps=2, cache="evicted"), "evicted").id
@@ -82,7 +84,7 @@ def test_what_prepares_and_is_evicted(small: KubernetesBackend, running: Running
     assert small.cancel(id).state == "CANCELLED"
 
 
-@pytest.mark.parametrize("evicted", [False, True])
+@pytest.mark.parametrize("evicted", swept([False, True], False))
 def test_what_trains(backend: KubernetesBackend, running: Running, evicted: bool) -> None:
     """As the kubelet reports it: no machine here has the memory of a node."""
     id = backend.submit(script(b"sleep 3600", nodes=1, cache="memory", restarts=2), f"train-{evicted}".lower()).id
@@ -108,6 +110,7 @@ def test_what_trains(backend: KubernetesBackend, running: Running, evicted: bool
     assert not backend.seen(id).job["status"].get("restarts")
 
 
+@pytest.mark.sweep
 def test_what_reads(small: KubernetesBackend) -> None:
     with pytest.raises(TransportError, match=rf"pod trn-read-\w+ was killed: it needed more than its 1 GiB {RAISE}"):
         reader.run(small.api, small.cluster, f'python3 -c "{EATS}; import time; time.sleep(60)"')

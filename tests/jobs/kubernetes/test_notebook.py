@@ -14,6 +14,8 @@ from tests.support import swept, until
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
+pytestmark = pytest.mark.sweep
+
 
 @pytest.mark.parametrize("ends", swept(["by itself", "cancelled"], "by itself"))
 def test_a_notebook(backend: KubernetesBackend, running: Running, ends: str) -> None:

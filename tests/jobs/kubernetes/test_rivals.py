@@ -35,6 +35,7 @@ def cores(backend: KubernetesBackend, running: Running) -> Iterator[str]:
     assert until(lambda: backend.foreign() == ())
 
 
+@pytest.mark.sweep
 def test_what_can_never_start_is_told_and_does_not_block(
     backend: KubernetesBackend, cores: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,6 +22,8 @@ from trainium_cdk.eks.access import EDITORS
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, names, render, status
 
+pytestmark = pytest.mark.sweep
+
 _WITH_PODS = 100
 """Ended jobs with pods: those of the others are never requested."""
 _MEASURED = """

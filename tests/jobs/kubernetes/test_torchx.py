@@ -128,6 +128,7 @@ def test_it_refuses_invalid_jobs(write: Any, cluster: dict[str, Any], arguments:
     assert message in torchx(write(make_cluster(**cluster)), "--script", "x.py", *arguments, good=False)
 
 
+@pytest.mark.sweep
 def test_it_runs(backend: KubernetesBackend, running: Running, write: Any) -> None:
     """All or none, on tainted nodes: Volcano's admission makes it a gang, and the API server's tolerates the devices' taint."""
     running.shared.mkdir(parents=True, exist_ok=True)
