@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.fake_vendor import FI_INFO, KERNEL, NEURON_DEBS
 from tests.bootstrap.test_ubuntu import COMPUTE, FRAMEWORK, VENV, installed

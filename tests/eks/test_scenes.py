@@ -3,6 +3,8 @@ as the job has, no job loses one, and none stays for longer than is stated. The 
 
 from __future__ import annotations
 
+import pytest
+
 from sandbox.kubernetes.api import path_of
 from tests.eks.conftest import Open
 from tests.eks.scenes import (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import pytest
+
 from tests.jobs.kubernetes.conftest import Running, script, text
 from tests.support import until
 from trainium_cdk.cli.app import app
