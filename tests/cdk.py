@@ -25,7 +25,7 @@ IN_US_EAST_1 = Environment(account="111122223333", region="us-east-1")
 
 
 @functools.cache
-def _assemblies() -> str:
+def assemblies() -> str:
     """Where apps write; the CDK's own choice is a folder that stays."""
     folder = tempfile.mkdtemp(prefix="trn-tests-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -34,7 +34,7 @@ def _assemblies() -> str:
 
 def app(context: Mapping[str, Any] | None = None) -> App:
     """An app without the CDK's own validation (slow)."""
-    outdir = tempfile.mkdtemp(dir=_assemblies())
+    outdir = tempfile.mkdtemp(dir=assemblies())
     return App(outdir=outdir, builtin_cloud_formation_validation=False, context=context)
 
 

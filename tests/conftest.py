@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -85,12 +86,17 @@ class _EndsWithShare:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # the workers of a run share its templates
+    if not hasattr(config, "workerinput"):
+        os.environ["TRN_TEST_TEMPLATES"] = tempfile.mkdtemp(prefix="trn-tests-templates-")
     # a class: the hooks of this file are not called for fixtures of the session
     config.pluginmanager.register(_EndsWithShare())
 
 
-def pytest_unconfigure() -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
     _CONFIG.cleanup()
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ["TRN_TEST_TEMPLATES"], ignore_errors=True)
 
 
 def pytest_collection_finish() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import aws_cdk as cdk
 from aws_cdk.assertions import Template
 
-from tests.cdk import app, resources
+from tests.cdk import app, assemblies, resources
 from trainium_cdk import checks, settings
 from trainium_cdk.settings import Environment
 from trainium_cdk.stacks.eks import TrnEksStack
@@ -48,13 +50,22 @@ class Stacks:
         return {TrnPclusterStack: "slurm", TrnEksStack: "eks", TrnPcsStack: "pcs"}[self.kind]
 
     def template(self, name: str) -> Template:
-        """That of an environment; synthesised once."""
+        """That of an environment; synthesised once in a run of the tests."""
         if name not in self._made:
-            self._made[name] = self.template_of(environment(name))
+            self._made[name] = Template.from_json(self.document(name))
         return self._made[name]
 
     def document(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.template(name).to_json()
+        file = Path(
+            os.environ.get("TRN_TEST_TEMPLATES") or assemblies(), f"{self.engine}-{name.replace('/', '-')}.json"
+        )
+        if not file.exists():
+            with tempfile.NamedTemporaryFile(
+                "w", dir=file.parent, delete=False
+            ) as made:  # other workers see all of it or nothing
+                json.dump(self.template_of(environment(name)).to_json(), made)
+            Path(made.name).rename(file)
+        found: dict[str, Any] = json.loads(file.read_text("utf-8"))
         return found
 
     def template_of(self, env: Environment, id: str = "", **context: Any) -> Template:
