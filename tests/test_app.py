@@ -179,12 +179,11 @@ def _use(file: Path) -> None:
 def test_the_command_line_names_the_environment_and_stops_without_a_traceback(tmp_path: Path) -> None:
     """What `trn use` remembers counts for each command of `cdk`."""
     _use(tmp_path / "elsewhere.yaml")
-    for verb in "ls", "diff", "destroy":
-        done = run_cdk(verb, "--output", tmp_path / "out")
-        assert done.returncode == 1
-        assert f"`trn use` names {tmp_path}/elsewhere.yaml" in done.stderr
-        assert str(ROOT) in done.stderr
-        assert "Traceback" not in done.stderr
+    done = run_cdk("diff", "--output", tmp_path / "out")
+    assert done.returncode == 1
+    assert f"`trn use` names {tmp_path}/elsewhere.yaml" in done.stderr
+    assert str(ROOT) in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(("text", "account"), [("", "111122223333"), ("account: '444455556666'", "444455556666")])
@@ -209,6 +208,7 @@ def test_the_command_line_needs_no_credentials_and_no_active_environment(tmp_pat
     ]
 
 
+@pytest.mark.sweep
 def test_errors_of_one_engine_do_not_stop_the_other_and_warnings_are_shown(tmp_path: Path) -> None:
     """An engine with errors gives an empty stack with the reason: only commands that select it fail."""
     file = tmp_path / "halves.yaml"
@@ -321,6 +321,7 @@ def test_a_selected_engine_must_be_right(tmp_path: Path, capsys: pytest.CaptureF
     assert f"{file}:2: error: network.zone_ids" in capsys.readouterr().err
 
 
+@pytest.mark.sweep
 def test_the_command_line_ends_with_the_reason(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("on_destroy: maybe\n")

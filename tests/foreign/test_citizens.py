@@ -197,6 +197,7 @@ def test_a_whole_stack_moves_too(name: str) -> None:
     assert first == second
 
 
+@pytest.mark.sweep
 def test_a_stack_moves_below_a_stage_in_aws(local_aws: LocalAws, tmp_path: Path) -> None:
     before = local_aws.leftovers()
     script = ("--app", f"{sys.executable} {ROOT / 'tests/apps/moved.py'}", "-o", str(tmp_path / "cdk.out"))

@@ -14,6 +14,8 @@ from tests.foreign.test_trn import HELLO, attached
 from tests.support import completed, need
 from tests.wheels import ROOT
 
+pytestmark = pytest.mark.sweep
+
 CDK = ROOT / "node_modules/.bin/cdk"
 
 

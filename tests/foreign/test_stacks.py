@@ -83,6 +83,7 @@ def test_a_region_without_trainium_is_refused() -> None:
         TrnPclusterStack(app(), "Training", env=cdk.Environment(region="eu-west-1"))
 
 
+@pytest.mark.sweep
 def test_the_wheel_holds_the_stacks(installed: Path, tmp_path: Path) -> None:
     program = "from trainium_cdk.stacks import TrnEksStack, TrnPclusterStack, TrnPcsStack; import trainium_cdk.stacks as s; print(s.__file__)"
     place = run(installed, "-c", program, cwd=tmp_path)

@@ -12,7 +12,7 @@ import pytest
 
 import trainium_cdk
 from tests.foreign.test_examples import EXAMPLES as NAMES
-from tests.support import ROOT, need, swept
+from tests.support import ROOT, need
 from tests.wheels import run
 
 APP, EXAMPLES = ROOT / "tests/apps/every_export.py", ROOT / "examples"
@@ -41,9 +41,10 @@ def test_pyright_reports_nothing(installed: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "app",
-    swept([APP, *(EXAMPLES / f"{name}.py" for name in NAMES)], APP, *(EXAMPLES / f"{name}.py" for name in ("eks_jobs", "imported_cluster", "pcs_cluster"))),
+    [APP, *(EXAMPLES / f"{name}.py" for name in NAMES)],
     ids=lambda app: app.stem,
-)  # fmt: skip
+)
+@pytest.mark.sweep
 def test_the_wheel_alone_synthesises_it(app: Path, installed: Path, tmp_path: Path) -> None:
     shutil.copy(app, tmp_path / "app.py")
     node = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
