@@ -5,12 +5,11 @@ constructs have these types, so that a `Role` can be given where an `IRole` is e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from aws_cdk import aws_iam as iam
-    from aws_cdk import aws_kms as kms
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 
-AnyKey: TypeAlias = "kms.IKey | kms.Key"
-AnyPrincipal: TypeAlias = "iam.IPrincipal | iam.PrincipalBase"
-AnyRole: TypeAlias = "iam.IRole | iam.Role"
+AnyKey: TypeAlias = kms.IKey | kms.Key
+AnyPrincipal: TypeAlias = iam.IPrincipal | iam.PrincipalBase
+AnyRole: TypeAlias = iam.IRole | iam.Role

@@ -21,7 +21,7 @@ from trainium_cdk.storage.fsx import existing as existing_lustre
 from trainium_cdk.storage.options import FileSystemMount
 from trainium_cdk.storage.shared import TrnStorage
 
-AnyStorage: TypeAlias = "TrnStorage | efs.IFileSystem | fsx.LustreFileSystem"
+AnyStorage: TypeAlias = TrnStorage | efs.IFileSystem | fsx.LustreFileSystem
 
 
 def storage_in(scope: Construct, vpc: ec2.IVpc, given: AnyStorage) -> TrnStorage:
