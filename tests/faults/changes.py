@@ -46,5 +46,3 @@ NEVER_DELETED = {
     "Custom::AWSCDK-EKS-HelmChart",
     "Custom::AWSCDK-EKS-KubernetesResource",
 }
-ONLY_EKS = sorted(EKS.keys() - SLURM.keys())
-ONLY_PCS = sorted(PCS.keys() - SLURM.keys() - EKS.keys())

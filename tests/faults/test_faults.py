@@ -3,15 +3,13 @@
 For each resource type of the three stacks: its creation fails, its deletion fails, its update fails. The stacks' own templates, deployed
 by the emulated CloudFormation, with one failure injected.
 
-Types that stacks share are tried in ParallelCluster's; with FAULTS=all in each. What comes before the cluster is tried without
-what takes longest: the Slurm cluster, the charts and the Kubernetes objects, which have tests of their own.
+What comes before the cluster is tried without what takes longest: the Slurm cluster, the charts and the Kubernetes objects, which have tests of their own.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-import os
 import uuid
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -21,21 +19,14 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
-from tests.faults.changes import EKS, NEVER_DELETED, ONLY_EKS, ONLY_PCS, PCS, SLURM, Edits, edit
+from tests.faults.changes import EKS, NEVER_DELETED, PCS, SLURM, Edits, edit
 from tests.faults.driver import Driver, Template, assemble, publish
 from trainium_cdk import settings
 
-ALL = os.environ.get("FAULTS") == "all"
+pytestmark = pytest.mark.sweep
+
 REASON = "no such luck (injected)"
 HEAVY = {"Custom::PclusterCluster", "Custom::AWSCDK-EKS-HelmChart", "Custom::AWSCDK-EKS-KubernetesResource"}
-SHORT = {
-    "AWS::EC2::NatGateway",
-    "AWS::EKS::Nodegroup",
-    "AWS::FSx::FileSystem",
-    "AWS::PCS::ComputeNodeGroup",
-    "Custom::PclusterCluster",
-}
-"""What `make test` tries; `make trust` tries every type."""
 
 
 @dataclass
@@ -131,10 +122,9 @@ def environment(around: dict[str, str]) -> dict[str, Any]:
 
 
 def cases(but: Collection[str] = ()) -> Iterator[Any]:
-    for which, kinds in (("slurm", SLURM), ("eks", EKS if ALL else ONLY_EKS), ("pcs", PCS if ALL else ONLY_PCS)):
+    for which, kinds in (("slurm", SLURM), ("eks", EKS), ("pcs", PCS)):
         for kind in sorted(set(kinds) - set(but)):
-            marks = () if kind in SHORT else pytest.mark.sweep
-            yield pytest.param(which, kind, id=f"{which}-{kind}", marks=marks)
+            yield pytest.param(which, kind, id=f"{which}-{kind}")
 
 
 @pytest.fixture
@@ -158,7 +148,6 @@ def test_every_type_of_each_stack_is_tried(slurm: Stack, eks: Stack, pcs: Stack)
 
 
 @pytest.mark.parametrize(("which", "kind"), [*cases()])
-@pytest.mark.sweep
 def test_a_creation_that_fails_leaves_nothing(
     which: str, kind: str, local_aws: LocalAws, driver: Driver, request: pytest.FixtureRequest
 ) -> None:
@@ -174,7 +163,6 @@ def test_a_creation_that_fails_leaves_nothing(
 
 
 @pytest.mark.parametrize(("which", "kind"), [*cases(NEVER_DELETED)])
-@pytest.mark.sweep
 def test_a_deletion_that_fails_is_finished_by_the_next(
     which: str, kind: str, local_aws: LocalAws, driver: Driver, request: pytest.FixtureRequest
 ) -> None:
@@ -188,7 +176,6 @@ def test_a_deletion_that_fails_is_finished_by_the_next(
     nothing_left(local_aws, before)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("which", ["slurm", "eks", "pcs"])
 def test_an_update_that_fails_changes_nothing(
     which: str, local_aws: LocalAws, driver: Driver, request: pytest.FixtureRequest
@@ -196,14 +183,11 @@ def test_an_update_that_fails_changes_nothing(
     """All types one after another on one stack, whose state is the same after each: the last still finds what the first found."""
     stack: Stack = request.getfixturevalue(which)
     before = inventory(local_aws.client)
-    kinds = sorted(stack.edits)
-    if which != "slurm" and not ALL:
-        kinds = [kind for kind in (ONLY_EKS if which == "eks" else ONLY_PCS) if kind not in HEAVY]
-    base = stack.lean if which == "eks" and not ALL else stack.whole
+    base = stack.whole
     assert driver.create(base) == "CREATE_COMPLETE", driver.failures()
     made, serving = driver.physical(), state(local_aws, driver)
     wrong = {}
-    for kind in kinds:
+    for kind in sorted(stack.edits):
         local_aws.set_faults(
             [{"type": kind, "phase": p, "reason": f"{REASON} {kind}", "times": 1} for p in ("create", "update")]
         )
