@@ -133,7 +133,7 @@ docs: setup .venvs/docs/.done  ## the site, in dist/site: docs/, and references 
 	@echo "docs: dist/site/index.html"
 
 schema: setup  ## environment.schema.json: editors complete the environment file with it
-	@$(BIN)/trn schema > environment.schema.json
+	@$(BIN)/trn show schema > environment.schema.json
 
 pictures: setup  ## of the docs: the stacks as flowcharts, and a report in a browser
 	@$(BIN)/python -m tests.pictures

@@ -87,12 +87,14 @@ CASES = (
     Case("python: nothing", (PYTHON, "-c", "pass"), "python: nothing"),
     Case(IMPORTS, (PYTHON, "-c", "import boto3, pydantic"), "python: nothing"),
     Case("trn --help", (TRN, "--help"), IMPORTS),
-    Case("trn kinds", (TRN, "kinds"), IMPORTS, most=1.5),
+    Case("trn submit --list", (TRN, "submit", "--list"), IMPORTS, most=1.5),
     Case("trn submit --dry-run", (TRN, *SUBMIT, "--dry-run", "--cluster", "{cluster}"), IMPORTS, most=2.0),
     Case("trn submit", (TRN, *SUBMIT), IMPORTS, most=3.0),
     Case("trn list", (TRN, "list"), IMPORTS, most=2.7),
     Case("trn status", (TRN, "status", answers.JOB), IMPORTS, most=2.7),
-    Case("trn validate", (TRN, "validate", "tests/environments/tutorial.yaml"), IMPORTS),
+    Case(
+        "trn check --offline", (TRN, "check", "--offline", "--environment", "tests/environments/tutorial.yaml"), IMPORTS
+    ),
     Case(EMPTY, (PYTHON, "-c", EMPTY_APP), EMPTY),
     Case("cdk app: a naive Slurm stack", (*NAIVE, "slurm", os.devnull), EMPTY),
     Case("cdk app: one queue", OURS, EMPTY, {"engine": "slurm", "env": "one queue"}),

@@ -1,6 +1,6 @@
 """A TorchX component for the cluster of TrnEksStack, with Volcano: data parallel over every NeuronCore of whole Trainium nodes.
 
-    trn cluster --stack TrnEksStack > cluster.json
+    trn show cluster --stack TrnEksStack > cluster.json
     torchx run -s kubernetes --workspace="" -cfg queue=trn,namespace=training,service_account=trn-job \
         examples/torchx_component.py:train --cluster cluster.json --script train.py --nnodes 2
 
@@ -34,7 +34,7 @@ def train(
     """Train on whole Trainium nodes, with one process for each NeuronCore.
 
     Args:
-        cluster: file with the output of `trn cluster`.
+        cluster: file with the output of `trn show cluster`.
         script: training script, as the image has it.
         script_args: its arguments, in one string.
         name: of the job.

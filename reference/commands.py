@@ -10,6 +10,7 @@ import typer
 
 from reference.markdown import code, plain, table
 from trainium_cdk.cli.app import app
+from trainium_cdk.jobs.kinds import kinds
 
 
 def every() -> Iterator[tuple[typer.Context, Any]]:
@@ -27,14 +28,19 @@ def _below(group: Any, above: typer.Context) -> Iterator[tuple[typer.Context, An
         yield context, command
         if hasattr(command, "list_commands"):
             yield from _below(command, context)
+        for kind in kinds() if name == "submit" else ():
+            if kind != "script":
+                one = group.resolve_command(above, [name, kind])[1]
+                yield typer.Context(one, info_name=f"submit {kind}", parent=above), one
 
 
 def page() -> str:
     """The page."""
     parts = [
         "# The commands\n\n`trn`, from its own parsers: what `--help` prints. Exit codes: "
-        "[of all commands](../guides/jobs.md#exit-codes). `--json` prints data for scripts.\n"
+        "[of all commands](../guides/jobs.md#exit-codes). `--json` prints data for scripts. A kind has the options of `trn submit` and its own.\n"
     ]
+    shared: list[list[str]] = []
     for context, command in every():
         usage = " ".join(command.get_usage(context).split()).removeprefix("Usage: ")
         rows = [
@@ -42,6 +48,10 @@ def page() -> str:
             for parameter in command.get_params(context)
             if parameter.name != "help" and (record := parameter.get_help_record(context))
         ]
+        if context.info_name == "submit":
+            shared = rows
+        elif str(context.info_name).startswith("submit "):
+            rows = [row for row in rows if row not in shared]
         text = inspect.cleandoc(command.help or "").replace("\b", "")
         paragraphs = "\n\n".join(map(plain, text.split("\n\n")))
         parts.append(

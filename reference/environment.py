@@ -178,7 +178,7 @@ def page() -> str:
     parts = [
         "# The environment file\n\n"
         "Every key of the file. A key that you leave out has its default. An unknown key is an error that names the nearest one. "
-        "`trn check --offline FILE` checks yours; [messages](messages.md) lists what it can report.\n"
+        "`trn check --offline --environment FILE` checks yours; [messages](messages.md) lists what it can report.\n"
     ]
     for section in sections():
         about = plain(section.about.partition("Read one with")[0])

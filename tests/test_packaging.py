@@ -121,8 +121,8 @@ def test_the_job_client_alone(wheel: Path, tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text(make_cluster().model_dump_json())
     (tmp_path / "environment.yaml").write_text("region: us-west-2\n")
     trn = python.parent / "trn"
-    assert "bert-large" in run(trn, "kinds", cwd=tmp_path)
-    run(trn, "validate", "environment.yaml", cwd=tmp_path)
+    assert "bert-large" in run(trn, "submit", "--list", cwd=tmp_path)
+    run(trn, "check", "--offline", "--environment", "environment.yaml", cwd=tmp_path)
     dry = run(trn, "submit", "bert-large", "--nodes", "2", "--cluster", "cluster.json", "--dry-run", cwd=tmp_path)
     assert "#SBATCH --nodes=2" in dry
     found = (

@@ -70,7 +70,7 @@ class TrnBootstrap(Construct):
             Default: they send none.
         parameter_name: Name of the SSM parameter, as text. Default: CloudFormation gives one.
         catalog: The catalogue with the instance types. Default: this release's.
-        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
+        rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 
     Raises:
         SettingsError: a value is wrong.

@@ -17,7 +17,7 @@ TrnError
 |- ScaleError               a node group cannot have that many nodes
 |- TeardownError            a stack cannot be deleted
 |- UpdateError              a template that `trn diff` compares cannot be read
-'- AwsError                 AWS did not perform a call of `trn preflight`
+'- AwsError                 AWS did not perform a call of `trn check`
    |- Denied                the credentials do not allow it
    |- NoCredentials         there are none, or AWS does not accept them
    |- Absent                what was requested does not exist

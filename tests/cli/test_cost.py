@@ -15,7 +15,7 @@ from trainium_cdk.catalog.offers import offer
 from trainium_cdk.cli import app as cli
 from trainium_cdk.errors import TrnError
 
-TUTORIAL = ("--env", "tests/environments/tutorial.yaml")
+TUTORIAL = ("--environment", "tests/environments/tutorial.yaml")
 CATALOG = Catalog.load()
 ENGINES = list(engines.ENGINES)
 
@@ -87,9 +87,9 @@ def of_init(
         return None
     capsys.readouterr()
     stack = engines.get(engine).stack
-    cli.app(["cost", stack, "--env", str(file)], standalone_mode=False)
+    cli.app(["cost", stack, "--environment", str(file)], standalone_mode=False)
     lines = capsys.readouterr().out.splitlines()
-    cli.app(["cost", stack, "--env", str(file), "--json"], standalone_mode=False)
+    cli.app(["cost", stack, "--environment", str(file), "--json"], standalone_mode=False)
     return lines, json.loads(capsys.readouterr().out)
 
 

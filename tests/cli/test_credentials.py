@@ -44,10 +44,10 @@ def error_line(arguments: str, folder: Path, **env: str) -> str:
     return " ".join((done.stdout + done.stderr).split())
 
 
-@pytest.mark.parametrize("name", swept(COMMANDS, "list", "submit to Kubernetes", "preflight"))
+@pytest.mark.parametrize("name", swept(COMMANDS, "list", "submit to Kubernetes", "check"))
 def test_expired_credentials(name: str, expired: dict[str, str], folder: Path) -> None:
     line = error_line(COMMANDS[name], folder, **expired)
-    if name == "preflight":
+    if name == "check":
         assert "error credentials = " in line
         assert "ExpiredToken" in line
         assert "Fix: sign in (aws sso login)" in line

@@ -1,4 +1,4 @@
-"""`--env` and TRN_ENV: every command finds stack and region by the environment file; and the message if a stack does not exist."""
+"""`--environment` and TRN_ENV: every command finds stack and region by the environment file; and the message if a stack does not exist."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def deployed(local_aws: LocalAws) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("arguments", "variables"),
     [
-        (["--env", "bert.yaml"], {}),
+        (["--environment", "bert.yaml"], {}),
         (["--environment", "bert.yaml", "--stack", "TrnEksStack"], {}),
         (["--stack", "TrnEksStack-file-test"], {"TRN_ENV": "bert.yaml"}),
         ([], {"TRN_ENV": "bert.yaml", "TRN_STACK": "TrnEksStack"}),
@@ -54,7 +54,7 @@ def test_the_file_names_stack_and_region(
     arguments: list[str], variables: dict[str, str], deployed: str, local_aws: LocalAws, tmp_path: Path
 ) -> None:
     (tmp_path / "bert.yaml").write_text(ENVIRONMENT.format(name=deployed))
-    done = trn(local_aws, tmp_path, "cluster", *arguments, **variables)
+    done = trn(local_aws, tmp_path, "show", "cluster", *arguments, **variables)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["stack"], found["region"]) == ("TrnEksStack-file-test", "us-west-2")
@@ -80,7 +80,7 @@ def test_a_stack_that_is_given_comes_before_a_cluster_that_is_set(
         (["cost"], "", "\ntrn: 0 to "),
         (["cost"], "TrnPclusterStack", "\ncompute1/trn: 0 to "),
         (["cost", "TrnPclusterStack"], "", "compute1/trn: 0 to "),
-        (["preflight"], "", "TrnEksStack-file-test in "),
+        (["check"], "", "TrnEksStack-file-test in "),
         (["why"], "", "stack TrnEksStack-file-test is CREATE_COMPLETE"),
         (["destroy", "--dry-run"], "", "TrnEksStack-file-test"),
     ],
@@ -91,12 +91,12 @@ def test_the_file_names_the_stack_of_an_argument(
     """Of an environment with `eks` alone: the costs of a Slurm cluster that it does not describe were printed."""
     (tmp_path / "bert.yaml").write_text(ENVIRONMENT.format(name=deployed))
     variables = {"TRN_STACK": stack} if stack else {}
-    done = trn(local_aws, tmp_path, *words, "--env", "bert.yaml", **variables)
+    done = trn(local_aws, tmp_path, *words, "--environment", "bert.yaml", **variables)
     assert told in done.stdout + done.stderr
 
 
 def test_trn_use(deployed: str, local_aws: LocalAws, tmp_path: Path) -> None:
-    """The remembered file, named in each answer; --env and TRN_ENV come before it."""
+    """The remembered file, named in each answer; --environment and TRN_ENV come before it."""
     config = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
     bert, slurm = tmp_path / "bert.yaml", tmp_path / "slurm.yaml"
     bert.write_text(ENVIRONMENT.format(name=deployed))
@@ -106,21 +106,21 @@ def test_trn_use(deployed: str, local_aws: LocalAws, tmp_path: Path) -> None:
     assert f". In use before: {bert}\n" in trn(local_aws, tmp_path, "use", "slurm.yaml", **config).stderr
     assert f". In use before: {slurm}\n" in trn(local_aws, tmp_path, "use", "bert.yaml", **config).stderr
     assert trn(local_aws, tmp_path, "use", **config).stdout == f"{bert}\n"
-    done = trn(local_aws, tmp_path, "cluster", **config)
+    done = trn(local_aws, tmp_path, "show", "cluster", **config)
     assert json.loads(done.stdout)["stack"] == f"TrnEksStack-{deployed}"
     assert f"using {bert} (trn use)" in done.stderr
-    for arguments, variables in (["--env", "slurm.yaml"], {}), ([], {"TRN_ENV": "slurm.yaml"}):
-        done = trn(local_aws, tmp_path, "cluster", *arguments, **config, **variables)
+    for arguments, variables in (["--environment", "slurm.yaml"], {}), ([], {"TRN_ENV": "slurm.yaml"}):
+        done = trn(local_aws, tmp_path, "show", "cluster", *arguments, **config, **variables)
         assert "there is no stack TrnPclusterStack-slurm in eu-west-1" in done.stderr
         assert "trn use" not in done.stderr
-    done = trn(local_aws, tmp_path, "submit", str(TRN), "--env", "slurm.yaml", **config)
+    done = trn(local_aws, tmp_path, "submit", str(TRN), "--environment", "slurm.yaml", **config)
     assert "there is no stack TrnPclusterStack-slurm in eu-west-1" in done.stderr
     (tmp_path / "bad.yaml").write_text("nmae: x\n")
     assert trn(local_aws, tmp_path, "use", "bad.yaml", **config).returncode == 1
     bert.unlink()
-    assert "(trn use FILE), or none (trn use --none)" in trn(local_aws, tmp_path, "cluster", **config).stderr
+    assert "(trn use FILE), or none (trn use --none)" in trn(local_aws, tmp_path, "show", "cluster", **config).stderr
     assert trn(local_aws, tmp_path, "use", "--none", **config).returncode == 0
-    assert "trn use" not in trn(local_aws, tmp_path, "kinds", **config).stderr
+    assert "trn use" not in trn(local_aws, tmp_path, "submit", "--list", **config).stderr
 
 
 TEAMS = """region: us-west-2
@@ -175,14 +175,14 @@ def test_trn_use_as_a_team_and_as_a_user(
         (["--user", "bob"], {}, set()),
         ([], {"TRN_CLUSTER_USER": "bob"}, set()),
         (["--stack", "TrnEksStack"], {"TRN_TEAM": "vision"}, set()),
-        (["--env", "other.yaml"], {}, set()),
+        (["--environment", "other.yaml"], {}, set()),
         (["--cluster", "cluster.json", "--local"], {}, set()),
     ):
         with monkeypatch.context() as patch:
             for name, value in variables.items():
                 patch.setenv(name, value)
             said = told("list", *words)[1]
-        assert (f"using {tmp_path}/both.yaml (trn use)" in said) is ("--env" not in words)
+        assert (f"using {tmp_path}/both.yaml (trn use)" in said) is ("--environment" not in words)
         assert {line for line in (as_alice, as_speech) if line in said} == used, (words, said)
     assert "user" not in told("use", "both.yaml")[1].partition("in use")[2]
     assert told("use")[1] == ""
@@ -191,11 +191,8 @@ def test_trn_use_as_a_team_and_as_a_user(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--env", "slurm.yaml"], "there is no stack TrnPclusterStack-slurm in eu-west-1"),
         (["--environment", "slurm.yaml"], "there is no stack TrnPclusterStack-slurm in eu-west-1"),
-        (["--env", "nowhere.yaml"], "nowhere.yaml: the file does not exist"),
-        (["--env", "slurm.yaml", "--environment", "bert.yaml"], "two environment files are given"),
-        (["--env", "slurm.yaml", "--env", "bert.yaml"], "two environment files are given"),
+        (["--environment", "nowhere.yaml"], "nowhere.yaml: the file does not exist"),
         ([], "there is no stack TrnEksStack-bert in us-west-2"),
     ],
 )
@@ -217,7 +214,7 @@ def test_a_missing_stack(
     arguments: list[str], messages: list[str], deployed: str, local_aws: LocalAws, tmp_path: Path
 ) -> None:
     assert deployed
-    done = trn(local_aws, tmp_path, "cluster", *arguments)
+    done = trn(local_aws, tmp_path, "show", "cluster", *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     for message in messages:
         assert message in done.stderr
@@ -250,13 +247,13 @@ def test_a_command_for_one_engine_suggests_no_stack_of_another(
         (["slurm.yaml", "Trn"], 1, ["there is no stack 'Trn'. Use TrnPclusterStack, "]),
     ],
 )
-def test_validate_refuses_what_is_described_and_says_nothing_of_the_rest(
+def test_an_offline_check_refuses_what_is_described_and_says_nothing_of_the_rest(
     arguments: list[str], code: int, messages: list[str], tmp_path: Path, local_aws: LocalAws
 ) -> None:
     """Where nothing reaches the internet, a Slurm cluster can be, and an EKS cluster's plug-ins cannot."""
     (tmp_path / "slurm.yaml").write_text((ROOT / "tests/environments/no-internet.yaml").read_text())
     (tmp_path / "empty.yaml").write_text("# nothing yet\n")
-    done = trn(local_aws, tmp_path, "validate", *arguments)
+    done = trn(local_aws, tmp_path, "check", "--offline", "--environment", *arguments)
     assert done.returncode == code, done.stderr
     for message in messages:
         assert message in done.stderr

@@ -33,7 +33,7 @@ COMMANDS = [
     (f"status {JOB} {WAITS} --local", [JOB, WAITS, "COMPLETED", "PENDING"]),
     (f"status {JOB} --local --json", [f'"{JOB}"', '"COMPLETED"']),
     (f"logs {JOB} --local", ["trn: train: Slurm job 1 on compute1-dy-trn-1"]),
-    (f"wait {JOB} --local", [JOB]),
+    (f"status --wait {JOB} --local", [JOB]),
     (f"cancel {JOB} --local", [JOB]),
     (f"report {JOB} --local", [f"report-{JOB}.html"]),
     (f"report {JOB} -o {NAME}-and-its-loss.csv --local", []),
@@ -41,15 +41,15 @@ COMMANDS = [
     ("environments --local", []),
     ("submit job.sh --nodes 1 --dry-run --cluster cluster.json", ["#SBATCH --nodes=1"]),
     ("submit bert-large --nodes 4 --dry-run --environment environment.yaml", ["4 nodes of trn1.32xlarge", "65536 = 16 sequences x ", "86.00 USD an hour"]),
-    ("cost --env environment.yaml", ["compute1/trn: 0 to 16 x trn1.32xlarge"]),
-    ("validate environment.yaml", []),
-    ("kinds", ["gpt-6.7b", "trn submit KIND"]),
-    ("kinds bert-large", ["bert-large", "--batch-size"]),
-    ("catalog", ["trn1.32xlarge", "trn2.48xlarge"]),
-    ("schema", ['"$defs"']),
+    ("cost --environment environment.yaml", ["compute1/trn: 0 to 16 x trn1.32xlarge"]),
+    ("check --offline --environment environment.yaml", []),
+    ("submit --list", ["gpt-6.7b", "trn submit KIND"]),
+    ("submit bert-large --help", ["bert-large", "--batch-size"]),
+    ("show catalog", ["trn1.32xlarge", "trn2.48xlarge"]),
+    ("show schema", ['"$defs"']),
     ("use", []),
     ("cancel no-such-job-20261124-0123ab --local", ["no-such-job-20261124-0123ab"]),
-    ("submit --help", ["--global-batch-size <int>", "--environment <path>"]),
+    ("submit finetune --help", ["--global-batch-size <int>", "--environment <path>"]),
     ("--help", ["trn [OPTIONS] COMMAND [ARGS]...", "environments"]),
 ]  # fmt: skip
 """A command line, and what must be in one piece in its answer."""
@@ -83,7 +83,7 @@ def folder(slurm: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> Itera
             said = run(f"submit {words} --local", terminal=False)
             assert re.search(r"-20261124-0123a[bcde]", said), said
             if "--array" in words:
-                run(f"wait {ARRAY} --local", terminal=False)
+                run(f"status --wait {ARRAY} --local", terminal=False)
         yield made
 
 
@@ -140,7 +140,7 @@ def test_a_terminal_has_colours(folder: Path) -> None:
 def of_the_docs() -> list[str]:
     """Each printed command that a Slurm cluster alone can answer: without AWS, Session Manager, a browser, a framework or an index
     of packages."""
-    verbs = ("list", "status", "logs", "wait", "cancel", "nodes", "report", "submit")
+    verbs = ("list", "status", "logs", "cancel", "nodes", "report", "submit")
     lines = []
     for _, words in commands():
         if (

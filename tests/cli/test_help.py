@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from reference.commands import every
 from trainium_cdk.cli.app import app
 
-GROUPS = ("", "fleet", "image")
+GROUPS = ("image", "nodes", "show")
 COMMANDS = [context.command_path.removeprefix("trn ") for context, _ in every()]
 
 

@@ -116,8 +116,8 @@ def test_the_next_command_can_be_copied(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run("my file.yaml")
-    assert "Next: trn preflight TrnPclusterStack; cdk deploy TrnPclusterStack\n" in capsys.readouterr().err
-    assert "# Check it: trn validate 'my file.yaml'." in Path("my file.yaml").read_text()
+    assert "Next: trn check TrnPclusterStack; cdk deploy TrnPclusterStack\n" in capsys.readouterr().err
+    assert "# Check it: trn check --offline --environment 'my file.yaml'." in Path("my file.yaml").read_text()
 
 
 def test_by_questions(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`trn kinds`, and presets of an environment file in `trn submit`."""
+"""`trn submit --list`, and presets of an environment file in `trn submit`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def trn2(tmp_path: Path) -> str:
 
 
 def test_each_kind_says_what_it_needs_and_whether_the_cluster_has_it(trn2: str) -> None:
-    done = RUN.invoke(app, ["kinds", "--here", "--cluster", trn2, "--json"])
+    done = RUN.invoke(app, ["submit", "--list", "--here", "--cluster", trn2, "--json"])
     assert done.exit_code == 0, done.output
     found = {one["kind"]: one for one in json.loads(done.stdout)}
     assert {kind for kind, one in found.items() if one["here"] == "yes"} == {
@@ -42,19 +42,19 @@ def test_each_kind_says_what_it_needs_and_whether_the_cluster_has_it(trn2: str) 
 
 
 def test_kinds_of_what_aws_no_longer_supports_are_named() -> None:
-    done = RUN.invoke(app, ["kinds"])
+    done = RUN.invoke(app, ["submit", "--list"])
     assert "bert-large, gpt-6.7b: AWS ended PyTorch/XLA for training with Neuron SDK 2.30.0" in done.stderr
     assert "release to stay on. For new work use a kind that is recommended for trn2" in done.stderr
-    assert "For new work" not in RUN.invoke(app, ["kinds", "torchtitan"]).stderr
+    assert "For new work" not in RUN.invoke(app, ["submit", "torchtitan", "--help"]).stderr
 
 
 def test_what_is_recommended_comes_first() -> None:
-    done = RUN.invoke(app, ["kinds"])
+    done = RUN.invoke(app, ["submit", "--list"])
     named = [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
     assert named == ["finetune", "torchtitan", "script", "nccom", "bert-large", "gpt-6.7b"]
     assert "recommended for trn2, trn2u, trn3, trn2.3xlarge: trn submit finetune --model Qwen/Qwen3-8B\n" in done.stdout
     assert "recommended for trn1, trn1n: trn submit gpt-6.7b\n" in done.stdout
-    found = {one["kind"]: one for one in json.loads(RUN.invoke(app, ["kinds", "--json"]).stdout)}
+    found = {one["kind"]: one for one in json.loads(RUN.invoke(app, ["submit", "--list", "--json"]).stdout)}
     assert found["torchtitan"]["recommended_for"] == ["trn2", "trn2u", "trn3"]
 
 

@@ -81,12 +81,12 @@ def test_deploys_submits_follows_and_removes(
         f"deploy -e TrnPclusterStack -c env={folder}/env.yaml --require-approval never".split()
     )
     assert f"{STACK} is not deployed in us-east-1. It will cost" in err
-    assert "USD an hour at list prices (trn cost TrnPclusterStack --env env.yaml)" in err
+    assert "USD an hour at list prices (trn cost TrnPclusterStack --environment env.yaml)" in err
     if remove:
-        assert ended == [("destroy", STACK, "--env", "env.yaml", "--yes")]
+        assert ended == [("destroy", STACK, "--environment", "env.yaml", "--yes")]
     else:
         assert ended == []
-        assert f"{STACK} stays. To remove it: trn destroy {STACK} --env env.yaml" in err
+        assert f"{STACK} stays. To remove it: trn destroy {STACK} --environment env.yaml" in err
 
 
 def test_a_cluster_with_other_jobs_stays(
@@ -108,7 +108,7 @@ def test_a_cluster_with_other_jobs_stays(
     err = capfd.readouterr().err
     assert ended == []
     assert (
-        f"{STACK} is deployed in us-east-1. What a deployment of the file would change: trn diff {STACK} --env env.yaml"
+        f"{STACK} is deployed in us-east-1. What a deployment of the file would change: trn diff {STACK} --environment env.yaml"
         in err
     )
     assert f"{STACK} stays: {other.id} runs or waits there" in err
@@ -152,7 +152,7 @@ def test_a_job_that_the_scheduler_refuses_leaves_no_cluster_unnoticed(
 ) -> None:
     with pytest.raises(SubmitError, match="this cluster keeps no accounts"):
         run("--yes", "env.yaml", "job.sh", "--account", "vision", "--", "x", "0")
-    assert f"{STACK} stays. To remove it: trn destroy {STACK} --env env.yaml\n" in capfd.readouterr().err
+    assert f"{STACK} stays. To remove it: trn destroy {STACK} --environment env.yaml\n" in capfd.readouterr().err
     assert (folder / "called").exists()
 
 
@@ -187,7 +187,7 @@ def test_a_cluster_with_jobs_of_another_team_stays(
     monkeypatch.setattr(launch, "_trn", lambda *a: calls.append(a) or 0)
     assert launch._finish("S", Path("env.yaml"), "us-east-1", remove=True) == 0
     assert told in capfd.readouterr().err
-    assert calls == ([] if told else [("destroy", "S", "--env", "env.yaml", "--yes")])
+    assert calls == ([] if told else [("destroy", "S", "--environment", "env.yaml", "--yes")])
 
 
 def test_nothing_is_deployed_for_what_cannot_run(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -204,7 +204,8 @@ def test_nothing_is_deployed_for_what_cannot_run(folder: Path, capfd: pytest.Cap
     assert not (folder / "called").exists()
     (folder / "code").write_text("1")
     with pytest.raises(
-        UpdateError, match=f"{STACK} was not deployed: see above. What failed in it: trn why {STACK} --env env.yaml"
+        UpdateError,
+        match=f"{STACK} was not deployed: see above. What failed in it: trn why {STACK} --environment env.yaml",
     ):
         run("--yes", "env.yaml", "job.sh")
     (folder / "cdk.json").unlink()

@@ -16,7 +16,7 @@ from trainium_cdk.checks.live import aws as connection
 from trainium_cdk.cli import app as cli
 
 Run = Callable[..., tuple[int, list[str]]]
-TUTORIAL = ("--env", "tests/environments/tutorial.yaml")
+TUTORIAL = ("--environment", "tests/environments/tutorial.yaml")
 EKS = ("TrnEksStack",)
 PCS = {"service": "AWSParallelComputingService", "unit": "Hrs"}
 PCS_LOOKED_FOR = next(u for u in Catalog.load().unknown_prices if u.covers("pcs-node-hour", "us-east-1"))
@@ -86,7 +86,7 @@ def test_the_product_that_is_meant(text: str, item: str, hour: float, cost: Run,
     """Not its neighbours in the list; a surcharge is added; an own price is kept."""
     file = tmp_path / "environment.yaml"
     file.write_text(text)
-    found = json.loads("\n".join(cost(*EKS, "--json", "--env", str(file))[1]))
+    found = json.loads("\n".join(cost(*EKS, "--json", "--environment", str(file))[1]))
     items = {one["what"]: one for one in found["items"]}
     assert items[item]["full"] == pytest.approx(hour)
     assert found["quotes"][items[item]["price"]]["source"] == ("environment file" if hour == 0.01 else "Price List")
@@ -119,7 +119,7 @@ def test_a_type_that_is_sold_in_blocks_only(cost: Run, tmp_path: Any) -> None:
     """The Price List has it at 0 USD, as the block is paid for: no on-demand price."""
     file = tmp_path / "environment.yaml"
     file.write_text("region: us-west-2\neks: {node_groups: [{instance_type: trn2.48xlarge}]}\n")
-    found = json.loads("\n".join(cost(*EKS, "--json", "--env", str(file))[1]))
+    found = json.loads("\n".join(cost(*EKS, "--json", "--environment", str(file))[1]))
     assert found["quotes"]["trn2.48xlarge"]["usd"] is None
     assert "no such product" in found["quotes"]["trn2.48xlarge"]["why"]
     assert found["full_hour"] is None

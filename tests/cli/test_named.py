@@ -55,6 +55,9 @@ class Jobs:
     def wait(self, id: str, timeout: float | None, _: Any) -> JobStatus:
         return self.found[id]
 
+    def log_end(self, *_: Any) -> bytes:
+        return b""
+
 
 JOBS = (
     job("bert-3", user="me", submitted=NOW - 60),
@@ -181,8 +184,8 @@ def test_several_jobs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     assert run(monkeypatch, jobs, "cancel", "bert", "bert-3", "b-2", "a-1") == 1
     assert jobs.cancelled == ["bert-3", "a-1"], "one that fails does not keep the others"
     assert "the head node does not answer" in capsys.readouterr().err
-    assert run(monkeypatch, jobs, "wait", "b-2") == 0
-    assert run(monkeypatch, jobs, "wait", "b-2", "a-1") == 1
+    assert run(monkeypatch, jobs, "status", "--wait", "b-2") == 0
+    assert run(monkeypatch, jobs, "status", "--wait", "b-2", "a-1") == 1
 
 
 def test_nothing_is_cancelled_if_one_of_the_names_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

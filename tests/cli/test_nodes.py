@@ -1,4 +1,4 @@
-"""`trn nodes` and `trn ssh`: with a real Slurm, and the EC2 of the local AWS."""
+"""`trn nodes` and `trn shell`: with a real Slurm, and the EC2 of the local AWS."""
 
 from __future__ import annotations
 
@@ -109,11 +109,11 @@ def test_a_node_has_a_job_that_is_suspended_or_has_a_name_of_several_words(slurm
     ("words", "cluster", "message"),
     [
         (
-            ["ssh", "compute1-dy-trn-99"],
+            ["shell", "compute1-dy-trn-99"],
             "cluster.json",
             "there is no node 'compute1-dy-trn-99'. Did you mean compute1-",
         ),
-        (["ssh"], "cluster.json", "session-manager-plugin is not installed"),
+        (["shell"], "cluster.json", "session-manager-plugin is not installed"),
         (["nodes"], "eks.json", "has no head node. Remove --local"),
     ],
 )
@@ -129,7 +129,7 @@ def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  #
         attached = slurm.attach(local_aws.directory / "clusters/of-ssh")
         cluster = CLUSTER.model_copy(update={"head_node_id": head})
         (tmp_path / "cluster.json").write_text(cluster.model_dump_json())
-        words = [TRN, "ssh", "--cluster", "cluster.json"]
+        words = [TRN, "shell", "--cluster", "cluster.json"]
         done = completed(words, env=env, cwd=tmp_path, input="sinfo --noheader\n", timeout=300)
         # input that ends while a command runs there
         late = subprocess.Popen(words, env=env, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

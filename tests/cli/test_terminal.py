@@ -90,7 +90,7 @@ def env(slurm: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     made = {**slurm.node_env(), "TRN_CLUSTER": str(folder / "cluster.json"), "LC_ALL": "C.UTF-8"}
     octal = "".join(f"\\0{byte:o}" for byte in HOSTILE.encode())
     (folder / "hostile.sh").write_text(f"printf '%b\\n' '{octal}'; echo end\n")
-    for arguments in (["submit", "hostile.sh", "--nodes", "1", "--token", "t"], ["wait", "hostile-t"]):
+    for arguments in (["submit", "hostile.sh", "--nodes", "1", "--token", "t"], ["status", "--wait", "hostile-t"]):
         done = subprocess.run(
             [TRN, *arguments, "--local"], env=made, cwd=folder, capture_output=True, timeout=600, check=False
         )

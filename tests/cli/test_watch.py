@@ -170,7 +170,7 @@ def test_what_a_job_wrote_cannot_control_the_terminal() -> None:
 @pytest.mark.parametrize("words", [("list", "--watch"), ("status", "a-1", "--watch")])
 def test_a_terminal_is_needed(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "backend", lambda *_: Jobs())
-    with pytest.raises(TrnError, match=r"--watch needs a terminal\. Leave it out; `trn wait JOB`"):
+    with pytest.raises(TrnError, match=r"--watch needs a terminal\. Leave it out; `trn status --wait JOB`"):
         cli.app([*words], standalone_mode=False)
     with pytest.raises(TrnError, match="--json is of one moment"):
         cli.app([*words, "--json"], standalone_mode=False)

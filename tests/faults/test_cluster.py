@@ -194,7 +194,7 @@ def resumed(driver: Driver, *skipped: str) -> str:
 
 
 def advice(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The command that `trn diff` prints, and `trn preflight` for a stack of the environment."""
+    """The command that `trn diff` prints, and `trn check` for a stack of the environment."""
     for key, value in driver.aws.env.items():
         monkeypatch.setenv(key, value)
     with pytest.raises(UpdateError) as refused:

@@ -77,7 +77,7 @@ def jobs_are_followed(trn: Trn, folder: Path) -> None:
     assert (status["state"], status["ok"], status["nodes"]) == ("COMPLETED", True, 2)
     trn("submit", "long.sh", "--token", "two")
     assert json.loads(trn("cancel", "long-two", "--json").stdout)["state"] == "CANCELLED"
-    trn("wait", "long-two", code=1)
+    trn("status", "--wait", "long-two", code=1)
     listed = {line.split("\t")[0]: line for line in trn("list").stdout.splitlines()}
     assert "COMPLETED" in listed["hello-one"]
     assert "CANCELLED" in listed["long-two"]
@@ -99,5 +99,5 @@ def test_on_a_kubernetes_cluster_of_the_users(local_aws: LocalAws, installed: Pa
         with session(local_aws, 900, "cloudformation:DescribeStacks", "eks:DescribeCluster") as keys:
             refused = trn("list", code=1, **keys)
         assert "access entry" in refused.stderr, "of a user to whom the app grants nothing"
-        trn("scale", "trn", "--nodes", "2")
+        trn("nodes", "scale", "trn", "--nodes", "2")
         jobs_are_followed(trn, tmp_path)

@@ -1,4 +1,4 @@
-"""`trn fleet`: the fleet of a real Slurm is stopped and started with (fakes of) ParallelCluster's own scripts on its head node."""
+"""`trn nodes stop`: the fleet of a real Slurm is stopped and started with (fakes of) ParallelCluster's own scripts on its head node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_fleet_is_stopped_and_started(backend: SlurmBackend, slurm: LocalSlu
 
     def trn(*words: str, code: int = 0) -> str:
         done = completed(
-            [TRN, "fleet", *words, "--cluster", str(file), "--local"], env={**slurm.node_env(), "TZ": "UTC"}
+            [TRN, "nodes", *words, "--cluster", str(file), "--local"], env={**slurm.node_env(), "TZ": "UTC"}
         )
         assert done.returncode == code, done.stderr
         return done.stderr

@@ -25,7 +25,6 @@ from tests.jobs.test_prepare import cluster, recorded
 from tests.jobs.vendor import REPOSITORIES, Site
 from tests.support import completed
 from trainium_cdk.cli import app
-from trainium_cdk.cli.submit import make
 from trainium_cdk.jobs import JobError, Script, SlurmBackend, prepared, workdir
 from trainium_cdk.jobs.own_packages import offer
 from trainium_cdk.jobs.plan import plan
@@ -194,11 +193,6 @@ def test_the_command(
     out, err = capfd.readouterr()
     assert ("einops==0.8.1" in out) == bool(words)
     assert ("submit with --requirements" in err) != bool(words)
-
-
-def test_kinds_have_their_own() -> None:
-    with pytest.raises(JobError, match=r"bert-large has its own packages, and takes no --requirements. Remove it"):
-        make("bert-large", (), {"requirements": "requirements.txt"})
 
 
 SECOND = {"einops.py": "V = 2\n"}

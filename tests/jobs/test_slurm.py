@@ -135,7 +135,7 @@ def test_a_node_has_as_many_ranks_as_neuroncores(
 def test_a_queue_that_parallelcluster_stopped_is_reported_with_the_fix(
     backend: SlurmBackend, slurm: LocalSlurm
 ) -> None:
-    restart = f"trn fleet start --stack {backend.cluster.stack} --region us-east-1"
+    restart = f"trn nodes start --stack {backend.cluster.stack} --region us-east-1"
     slurm.run(["scontrol", "update", "partitionname=compute1", "state=INACTIVE"])
     try:
         with pytest.raises(SubmitError, match="Required partition not available") as refused:

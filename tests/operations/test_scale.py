@@ -177,7 +177,7 @@ def test_a_group_is_scaled_within_its_bounds(group: str, nodes: int) -> None:
         ("ACTIVE", "tnr", 1, "has no node group tnr; it has other, trn"),
         *((status, "trn", 3, f"node group trn is {status}. Wait until it is ACTIVE")
           for status in ("CREATING", "DELETING", "CREATE_FAILED", "DELETE_FAILED")),
-        ("UPDATING", "trn", 1, "EKS is changing node group trn, as a deployment or another `trn scale` requested"),
+        ("UPDATING", "trn", 1, "EKS is changing node group trn, as a deployment or another `trn nodes scale` requested"),
         ("UPDATING", "trn", 4, "the group has 2 nodes, or gets them"),
     ],
 )  # fmt: skip

@@ -16,7 +16,7 @@ from sandbox.paths import HOME as ROOT
 from sandbox.paths import environment as venv
 from tests.jobs.report import browser
 from tests.support import completed, need
-from trainium_cdk.cli.app import _COMMANDS, _HIDDEN
+from trainium_cdk.cli.app import _HIDDEN, COMMANDS
 
 CONFIG = """
 INHERIT: {root}/mkdocs.yml
@@ -76,7 +76,7 @@ def test_nothing_of_another_host(site: Path) -> None:
 def test_each_name_has_an_entry(site: Path) -> None:
     """Commands and constructs that are added later are there without a change of the pages."""
     ids = {name: Page((site / f"reference/{name}.html").read_text("utf-8")).ids for name in ("commands", "constructs")}
-    assert {f"trn-{name}" for name in _COMMANDS.keys() - _HIDDEN} <= ids["commands"]
+    assert {f"trn-{name}" for name in COMMANDS.keys() - _HIDDEN.keys()} <= ids["commands"]
     assert {f"trainium_cdk.{name}" for name in trainium_cdk.__all__} <= ids["constructs"]
     assert len(errors.refused()) > 60
 

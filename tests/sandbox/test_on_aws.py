@@ -22,13 +22,13 @@ NOT_RUN = {
     "python -m sandbox shell": "every command runs in it",
     "python -m sandbox down": "the fixture runs it",
     "trn status finetune-... --watch": "it ends with the job: tests/cli/test_watch.py",
-    "trn top JOB": "it needs the vendor's neuron-top",
-    "trn ssh": "it needs the vendor's session-manager-plugin: tests/jobs/test_slurm_inside.py",
-    "trn tensorboard JOB": "it needs TensorBoard in the image",
+    "trn nodes top JOB": "it needs the vendor's neuron-top",
+    "trn shell": "it needs the vendor's session-manager-plugin: tests/jobs/test_slurm_inside.py",
+    "trn forward JOB --tensorboard": "it needs TensorBoard in the image",
     "cdk destroy": "named beside trn destroy, which does that too",
     "trn submit": "named alone",
-    **dict.fromkeys(("trn --env", "cdk -c env="), "options"),
-    "trn scale": "named alone",
+    **dict.fromkeys(("trn --environment", "cdk -c env="), "options"),
+    "trn nodes scale": "named alone",
     "trn logs --raw": "named alone",
 }
 

@@ -48,13 +48,13 @@ def test_every_command(tmp_path: Path) -> None:
         for command in commands():
             printed = shell.run(command)
             if command.startswith("trn submit"):
-                env = re.findall(r"--env \S+", command)[0]
+                env = re.findall(r"--environment \S+", command)[0]
                 logs.append(shell.run(f"trn logs -f {printed.strip()} {env}"))
             if command.startswith("trn capacity"):
                 assert "us-east-2\ton-demand\tnow" in printed
         assert ["steps 0 to 10" in logs[0], "steps 10 to 20" in logs[1]] == [True, True], logs
         assert {file.name for file in (folder / "run7").iterdir()} == {"10.step"}
-        shell.run("trn destroy TrnPclusterStack --env east.yaml")
+        shell.run("trn destroy TrnPclusterStack --environment east.yaml")
         aws = LocalAws.attach(directory)
         assert aws is not None
         assert {kind for kind in aws.leftovers() if not kind.startswith("log groups")} == set()

@@ -82,7 +82,7 @@ def test_outputs_are_what_the_jobs_read(name: str) -> None:
     assert read.fleets == outputs.fleets(env)
     assert (read.cluster_name, read.mount_dirs) == (env.cluster_name, env.storage.mount_dirs + env.pcluster.mount_dirs)
     assert all(len(json.dumps(v).encode()) <= 1024 for v in found.values())
-    assert values["NextStep"] == f"trn kinds --here --stack TrnPclusterStack --region {env.region}"
+    assert values["NextStep"] == f"trn submit --list --here --stack TrnPclusterStack --region {env.region}"
 
 
 def test_tags_are_the_stacks(name: str) -> None:

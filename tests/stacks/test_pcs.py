@@ -154,7 +154,7 @@ def test_life_of_a_cluster(
 
     first = {**small(), "encryption": "customer-key"}
     YAML().dump({"name": name, **small()}, file)
-    shown = trn("preflight", "TrnPcsStack")
+    shown = trn("check", "TrnPcsStack")
     assert "PCS-ready image" in shown
     assert "no price of Slurm controller: small" in " ".join(shown.split())
     code, output = cdk("deploy", first)
@@ -256,4 +256,4 @@ def test_job_scripts_name_the_cluster_and_the_shared_environment(tmp_path: Path)
     assert cluster.login_group_id == "pcs_def"
     (tmp_path / "cluster.json").write_text(cluster.model_dump_json())
     with pytest.raises(ScaleError, match=r"TrnPcsStack has no ParallelCluster.*Nodes without a job stop by themselves"):
-        cli.app(["fleet", "stop", "--cluster", str(tmp_path / "cluster.json")], standalone_mode=False)
+        cli.app(["nodes", "stop", "--cluster", str(tmp_path / "cluster.json")], standalone_mode=False)

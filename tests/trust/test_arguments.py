@@ -200,15 +200,16 @@ VERBS = [
     "status",
     "logs",
     "cancel",
-    "wait",
     "list",
-    "validate",
+    "check",
+    "show",
+    "nodes",
     "schema",
     "catalog",
     "bert-large",
     "gpt-6.7b",
 ]
-FLAGS = ["--nodes", "-N", "--env", "--json", "--token", "--dry-run", "--data", "--name", "-f", "--stage", "--offset", "--limit", "--timeout",
+FLAGS = ["--nodes", "-N", "--env", "--environment", "--wait", "--list", "--offline", "--json", "--token", "--dry-run", "--data", "--name", "-f", "--stage", "--offset", "--limit", "--timeout",
          "--queue", "--time-limit", "--cluster", "--steps", "--learning-rate", "--", "-h", "--phase", "--checkpoint", "--cache"]  # fmt: skip
 ARGV = st.lists(
     st.sampled_from(VERBS)
@@ -228,7 +229,7 @@ def test_no_command_line_ends_in_a_traceback(
     (tmp_path / "cluster.json").write_text(make_cluster(shared_dir=str(tmp_path / "none")).model_dump_json())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRN_CLUSTER", str(tmp_path / "cluster.json"))
-    local = ["--local"] if verb in ("submit", "status", "logs", "cancel", "wait", "list") else []
+    local = ["--local"] if verb in ("submit", "status", "logs", "cancel", "list") else []
     monkeypatch.setattr(sys, "argv", ["trn", verb, *local, *argv])
     monkeypatch.setattr("signal.signal", lambda *_: None)  # this process keeps its own
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()

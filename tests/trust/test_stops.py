@@ -179,11 +179,11 @@ def test_a_stopped_follower_prints_how_to_continue(
 def test_a_stopped_wait_does_not_affect_the_job(
     number: signal.Signals, backend: SlurmBackend, env: dict[str, str], talking: str, tmp_path: Path
 ) -> None:
-    trn = Command(["wait", talking, "--local"], env, tmp_path)
+    trn = Command(["status", "--wait", talking, "--local"], env, tmp_path)
     trn.wait_for_output(b"train RUNNING")
     code, _, lines = trn.end(number)
     assert code == STOPS[number]
-    assert lines[-1] == f"{SAYS[number]}{talking} continues to run. To wait again: trn wait {talking}"
+    assert lines[-1] == f"{SAYS[number]}{talking} continues to run. To wait again: trn status --wait {talking}"
     assert backend.status(talking).state == "RUNNING"
 
 
@@ -197,9 +197,9 @@ def test_a_stopped_wait_does_not_affect_the_job(
             "trn list --local --json | head -c 1",
             "trn status JOB --local | true",
             "trn submit bert-large --dry-run | head -n 1",
-            "trn catalog | true",
-            "trn schema | head -n 1",
-            "trn validate ENVIRONMENT --json | true",
+            "trn show catalog | true",
+            "trn show schema | head -n 1",
+            "trn check --offline --environment ENVIRONMENT --json | true",
         ],
         "trn logs -f JOB --local | head -n 3",
         "trn list --local | true",

@@ -50,7 +50,7 @@ class Arguments:
     engine: str | None = None
 
     def check(self, data: Mapping[str, Any], rules: Iterable[Rule]) -> None:
-        """Register problems of the arguments, with the text of `trn validate`.
+        """Register problems of the arguments, with the text of `trn check`.
 
         Args:
             data: the environment that describes the construct, as plain data without tokens (see `known`).

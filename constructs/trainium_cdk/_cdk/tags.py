@@ -20,7 +20,7 @@ class InheritedTags(Construct):
         kind: resource type of what they are for, by which `Tags.of` may choose.
         default: tags that any other of the same name replaces.
         fixed: tags that others do not replace.
-        rules: whether to check them at synthesis, with the rules of `trn validate`.
+        rules: whether to check them at synthesis, with the rules of `trn check`.
     """
 
     def __init__(

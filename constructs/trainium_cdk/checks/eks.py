@@ -304,7 +304,7 @@ def incompatible_plugins(env: Environment) -> Iterator[Problem]:
         text = "jobs of `trn submit` use whole nodes and do not need it. It is only for your own pods that use a part of a node"
         yield info((*_AT, "plugins", "neuron_scheduler"), text, "remove it if you have no such pods")
     if not plugins.autoscaler:
-        text = "a job in the queue does not wait for its nodes: its pods wait, until `trn scale` has started nodes for all of them"
+        text = "a job in the queue does not wait for its nodes: its pods wait, until `trn nodes scale` has started nodes for all of them"
         yield info((*_AT, "plugins", "autoscaler"), text, "write autoscaler: true")
 
 

@@ -20,7 +20,7 @@ def root_volume_key(env: Environment) -> Iterator[Problem]:
             ("encryption",),
             "the root volumes of nodes, with /home on the head node, are encrypted with the account's default key of EBS: ParallelCluster has no "
             "setting for it",
-            "if they need your key, make it the account's default key of EBS: the cluster may use it. `trn preflight` then asks for the rest",
+            "if they need your key, make it the account's default key of EBS: the cluster may use it. `trn check` then asks for the rest",
             engine="slurm",
         )
 

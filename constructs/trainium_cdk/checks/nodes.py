@@ -101,7 +101,7 @@ def custom_image_of_another_maker(env: Environment) -> Iterator[Problem]:
             yield info(
                 key,
                 f"nodes can only use an image that ParallelCluster {env.parallelcluster_version} has built for {p.os}",
-                "build it with `trn image bake`; `trn preflight` reads the image's tags",
+                "build it with `trn image bake`; `trn check` reads the image's tags",
             )
 
 

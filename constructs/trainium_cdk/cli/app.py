@@ -24,45 +24,44 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
-_COMMANDS = {
-    "submit": "submit:listed",
-    "launch": "launch:launch_",
-    "kinds": "kinds:kinds",
-    "status": "follow:status",
-    "logs": "follow:logs",
-    "cancel": "follow:cancel",
-    "wait": "follow:wait",
-    "list": "follow:list_",
-    "cp": "copy:cp",
-    "report": "report:report",
-    "cost": "cost:cost",
-    "capacity": "capacity:capacity",
-    "init": "init:init",
-    "use": "use:use",
-    "environments": "prepared:environments",
-    "cluster": "environment:cluster",
-    "clusters": "clusters:clusters",
-    "validate": "environment:validate",
-    "schema": "environment:schema",
-    "catalog": "environment:catalog",
-    "diff": "diff:diff",
-    "destroy": "destroy:destroy",
-    "scale": "scale:scale",
-    "why": "why:why",
-    "fleet": "fleet:fleet",
-    "preflight": "preflight:preflight",
-    "nodes": "nodes:nodes",
-    "ssh": "nodes:ssh",
-    "shell": "inside:shell",
-    "top": "inside:top",
-    "forward": "inside:forward",
-    "tensorboard": "inside:tensorboard",
-    "kubeconfig": "access:kubeconfig",
-    "image": "images:image",
-    "token": "access:token",
-}
-"""Where each command is: a module of this folder, and the function, or an app of subcommands. In the order of `trn --help`."""
-_HIDDEN = frozenset({"token"})
+_GROUPS = {
+    "Set up": {
+        "init": ("init:init", "Write environment.yaml and its CDK app, by questions or options."),
+        "use": ("use:use", "Remember an environment, a team or a user for later commands."),
+        "check": ("check:check", "Check file, account, quotas and cost (--offline: the file alone)."),
+        "diff": ("diff:diff", "Show what `cdk deploy` would lose, replace or interrupt."),
+        "image": ("images:image", "Build a training container, or an image for faster Slurm nodes."),
+        "show": ("show:show", "Show the file's schema, the catalogue, or a deployed cluster."),
+    },
+    "Run": {
+        "submit": ("submit:submit", "Submit a script or a kind of job; --list shows the kinds."),
+        "launch": ("launch:launch_", "Deploy a cluster, run a job there, and remove it if wanted."),
+        "list": ("follow:list_", "List jobs, newest first; --watch stays."),
+        "status": ("follow:status", "Show stages, and why a job waits or failed; --wait, --watch."),
+        "logs": ("follow:logs", "Print a job's log; -f follows it, --metrics prints the numbers."),
+        "report": ("report:report", "Write a page about jobs, or a CSV; --live serves it."),
+        "cancel": ("follow:cancel", "Cancel jobs."),
+        "cp": ("copy:cp", "Copy files between here, a job and the cluster."),
+        "shell": ("inside:shell", "Open a shell, or run a command, on a node of a job or the cluster."),
+        "forward": ("inside:forward", "Open a job's TensorBoard, notebook or port on this machine."),
+    },
+    "Cluster": {
+        "clusters": ("clusters:clusters", "List your clusters in all regions: nodes, jobs, USD an hour."),
+        "nodes": ("nodes:nodes", "List nodes and their use; scale, stop or start them."),
+        "why": ("why:why", "Explain a failed stack or job, or nodes that do not start."),
+        "kubeconfig": ("access:kubeconfig", "Print a kubeconfig for kubectl (EKS)."),
+        "environments": ("prepared:environments", "List or remove the Python environments of jobs."),
+    },
+    "Pay and remove": {
+        "capacity": ("capacity:capacity", "Find where and when nodes can be had, and at what price."),
+        "cost": ("cost:cost", "Print what an environment costs an hour, idle and full."),
+        "destroy": ("destroy:destroy", "Delete a stack and its jobs, and list what stays."),
+    },
+}  # fmt: skip
+"""The commands, as `trn --help` shows them: where each is (a module of this folder, and a function or an app of subcommands), and its line."""
+_HIDDEN = {"token": "access:token"}
+COMMANDS = {name: place for group in _GROUPS.values() for name, (place, _) in group.items()} | _HIDDEN
+_USAGE = "Usage: trn COMMAND [OPTIONS] (trn COMMAND --help), trn --version, --install-completion"
 
 
 class _OfScript(TyperCommand):
@@ -81,18 +80,24 @@ class _OfScript(TyperCommand):
 class _Commands(TyperGroup):
     """Commands whose modules are imported when they are called."""
 
-    def __init__(self, **attributes: Any):
-        super().__init__(**attributes)
-        loaded: dict[str, Any] = dict.fromkeys(_COMMANDS)
-        self.commands = {**loaded, **self.commands}
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*COMMANDS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        found = super().get_command(ctx, name)
-        return self._load(name, _COMMANDS[name]) if found is None and name in _COMMANDS else found
+        return _load(name, COMMANDS[name]) if name in COMMANDS else super().get_command(ctx, name)
+
+    def get_help(self, ctx: Any) -> str:  # noqa: ARG002
+        """One screen, for which no command is imported."""
+        lines = [_USAGE]
+        for title, group in _GROUPS.items():
+            lines += [title, *(f"  {name:<14}{about}" for name, (_, about) in group.items())]
+        return "\n".join(lines)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[:1] == ["submit"]:
-            return args[0], self._load("submit", "submit:with_options"), args[1:]
+            from trainium_cdk.cli.submit import command_of
+
+            return args[0], _command(args[0], command_of(args[1:])), args[1:]
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -109,18 +114,18 @@ class _Commands(TyperGroup):
                 e.message = f"{e.__cause__.errors()[0]['input']!r}: {e.message}"
             raise TrnError(e.format_message()) from None
 
-    def _load(self, name: str, place: str) -> Any:
-        module, _, attribute = place.partition(":")
-        found = getattr(import_module(f"trainium_cdk.cli.{module}"), attribute)
-        if attribute == "with_options":
-            found = found()
-        return typer.main.get_command(found if isinstance(found, typer.Typer) else _single(name, found))
+
+def _load(name: str, place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return _command(name, getattr(import_module(f"trainium_cdk.cli.{module}"), attribute))
 
 
-def _single(name: str, function: Callable[..., None]) -> typer.Typer:
-    one = typer.Typer(**SETTINGS)
-    one.command(name, cls=_OfScript, hidden=name in _HIDDEN)(function)
-    return one
+def _command(name: str, found: Callable[..., None] | typer.Typer) -> Any:
+    if not isinstance(found, typer.Typer):
+        one = typer.Typer(**SETTINGS)
+        one.command(name, cls=_OfScript, hidden=name in _HIDDEN)(found)
+        found = one
+    return typer.main.get_command(found)
 
 
 _ABOUT_COMPLETION = frozenset({"--install-completion", "--show-completion", "-h", "--help"})

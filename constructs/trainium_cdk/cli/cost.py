@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk.catalog.prices import ASK
+from trainium_cdk.cli.check import engine_of
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Live, stack_argument
 from trainium_cdk.cli.output import marked, put, say, say_if_sandbox, table
-from trainium_cdk.cli.preflight import engine_of
 
 if TYPE_CHECKING:
     from trainium_cdk.checks.live import Target

@@ -40,7 +40,7 @@ def described_cluster(environment: Environment, stack: str) -> Cluster:
         OutputsError: no engine has such a stack.
     """
     from trainium_cdk import outputs
-    from trainium_cdk.cli.preflight import engine_of
+    from trainium_cdk.cli.check import engine_of
     from trainium_cdk.outputs.pcs import pcs_outputs
 
     engine, unknown = engine_of(stack, environment), NOT_DEPLOYED

@@ -1,4 +1,4 @@
-"""`trn fleet status`, `stop`, `start`: the compute nodes of a Slurm cluster."""
+"""`trn nodes status`, `stop`, `start`: the compute nodes of a Slurm cluster together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import typer
 
 from trainium_cdk.cli.options import Json, Target, backend, on_cluster, only
 from trainium_cdk.cli.output import put, say
-from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import ScaleError
 
@@ -16,14 +15,10 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.slurm.backend import SlurmBackend
     from trainium_cdk.jobs.slurm.fleet import Wanted
 
-fleet = typer.Typer(
-    help="Show, stop or start the compute fleet of a ParallelCluster.", no_args_is_help=True, **SETTINGS
-)
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done.")]
 Timeout = Annotated[float | None, typer.Option(min=0, help="Seconds. Default: no limit.")]
 
 
-@fleet.command()
 @on_cluster(team=False)
 def status(
     on: Target,
@@ -50,10 +45,9 @@ def status(
         since = clock(datetime.fromisoformat(since).timestamp())
     say(f"the fleet of {jobs.cluster.cluster_name} is {found.status}" + (f" since {since}" if since else ""))
     if found.status == "PROTECTED":
-        say(f"`trn why {jobs.cluster.stack}` has the reason; `trn fleet start` starts it again")
+        say(f"`trn why {jobs.cluster.stack}` has the reason; `trn nodes start` starts it again")
 
 
-@fleet.command()
 @on_cluster(team=False)
 def stop(
     on: Target,
@@ -67,7 +61,6 @@ def stop(
     _change(_slurm(on), "STOPPED", force=force, wait=wait, timeout=timeout)
 
 
-@fleet.command()
 @on_cluster(team=False)
 def start(
     on: Target,

@@ -1,4 +1,4 @@
-"""`trn status`, `logs`, `cancel`, `list`, `wait`."""
+"""`trn status`, `logs`, `cancel`, `list`."""
 
 from __future__ import annotations
 
@@ -44,12 +44,22 @@ def status(
         bool,
         typer.Option("--watch", "-w", help="Stay until they have ended, also with step, loss, time left and cost."),
     ] = False,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Wait until they have ended, with a line for each change, and then show them."),
+    ] = False,
+    timeout: Annotated[float | None, typer.Option(min=0, help="With --wait: seconds. Default: no limit.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show the status of jobs.
 
-    Each stage with its state, and why it waits or failed. With --watch, exit code 1 if one failed; Ctrl-C ends no job.
+    Each stage with its state, and why it waits or failed. With --watch or --wait, exit code 1 if one failed, was cancelled, or has not
+    ended within --timeout; Ctrl-C ends no job.
     """
+    if (watch and wait) or (timeout is not None and not wait):
+        raise JobError(
+            "--watch stays on the screen, --wait prints lines and takes --timeout. Give --wait, or leave the others out"
+        )
     jobs = backend(on)
     if watch:
         from trainium_cdk.cli import watch as watching
@@ -71,13 +81,26 @@ def status(
         if not ok:
             raise typer.Exit(1)
         return
-    found = [named.status(jobs, id) for id in ids]
+    found = _wait(on, jobs, ids, timeout) if wait else [named.status(jobs, id) for id in ids]
     if as_json:
         put_jobs(found)
-        return
-    for job in found:
-        show(job)
-        say_why(jobs, job)
+    else:
+        for job in found:
+            show(job)
+            say_why(jobs, job)
+    if wait and not all(job.ok for job in found):
+        raise typer.Exit(1)
+
+
+def _wait(on: Target, jobs: Backend[Any], ids: Iterable[str], timeout: float | None) -> list[JobStatus]:
+    ids = list(dict.fromkeys(whole(jobs, id) for id in ids))
+    end = None if timeout is None else time.monotonic() + timeout
+    every, found = " ".join(ids), []
+    with status_when_interrupted(lambda: f"{goes_on(every)}. To wait again: trn status --wait {every}{at(on)}"):
+        for id in ids:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            found.append(jobs.wait(id, left, lambda s: say(one_line(s))))
+    return found
 
 
 def say_why(jobs: Backend[Any], job: JobStatus) -> None:
@@ -262,34 +285,6 @@ def cancel(
     if as_json:
         put_jobs(found)
     if failed:
-        raise typer.Exit(1)
-
-
-@on_cluster()
-def wait(
-    on: Target,
-    ids: JobIds,
-    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds. Default: no limit.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Wait until jobs have ended.
-
-    Exit code 0: all completed; 1: one failed, was cancelled, or has not ended within --timeout.
-    """
-    jobs, found = backend(on), []
-    ids = list(dict.fromkeys(whole(jobs, id) for id in ids))
-    end = None if timeout is None else time.monotonic() + timeout
-    every = " ".join(ids)
-    with status_when_interrupted(lambda: f"{goes_on(every)}. To wait again: trn wait {every}{at(on)}"):
-        for id in ids:
-            left = None if end is None else max(0.0, end - time.monotonic())
-            found.append(jobs.wait(id, left, lambda s: say(one_line(s))))
-    if as_json:
-        put_jobs(found)
-    else:
-        for job in found:
-            show(job)
-    if not all(job.ok for job in found):
         raise typer.Exit(1)
 
 

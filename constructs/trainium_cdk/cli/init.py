@@ -28,7 +28,7 @@ _REGIONS = ("us-west-2", "us-east-1", "us-east-2")
 """Regions that are suggested first."""
 _HEAD = """# yaml-language-server: $schema=environment.schema.json
 # An environment: one {title} cluster with its network and storage. Every key that is not here has its default.
-# Check it: trn validate {file}. Use it: trn use {file}
+# Check it: trn check --offline --environment {file}. Use it: trn use {file}
 
 # Lower-case letters, digits and hyphens. The stacks of another environment than `trn` have its name in theirs.
 name: {name}
@@ -95,7 +95,9 @@ def init(
     engine: Annotated[
         str, typer.Option(help="slurm (ParallelCluster), pcs (AWS PCS) or eks (Kubernetes).")
     ] = SLURM.name,
-    instance_type: Annotated[str, typer.Option(help="Type of the nodes (`trn catalog` lists them).")] = "trn2.48xlarge",
+    instance_type: Annotated[
+        str, typer.Option(help="Type of the nodes (`trn show catalog` lists them).")
+    ] = "trn2.48xlarge",
     nodes: Annotated[
         int | None,
         typer.Option(
@@ -179,7 +181,7 @@ def init(
     write_file(file, text + _STORAGE, 0o644)
     say(
         f"{file}: {title} in {place}, at most {nodes} x {instance_type}, with {TITLES.get(env.framework, env.framework)} of Neuron SDK "
-        f"{env.release.version}. Next: {printed('trn', 'preflight', chosen.stack)}; {printed('cdk', 'deploy', chosen.stack)}"
+        f"{env.release.version}. Next: {printed('trn', 'check', chosen.stack)}; {printed('cdk', 'deploy', chosen.stack)}"
     )
     remember(InUse(file.resolve()), place)
     if file.resolve().is_relative_to(Path.cwd()):
@@ -228,7 +230,7 @@ def _software(known: Catalog, instance_type: str) -> str:
     ended = f"# {known.ended(recommended.framework)}.\n" if known.ended(recommended.framework) else ""
     return f"""
 # AWS recommends for {instance_type}, and the nodes get: {TITLES[recommended.framework]} {framework.version}{beta}, of Neuron SDK {recommended.release}.
-{ended}# Kinds of jobs to run: {", ".join(recommended.kinds)} (`trn kinds` describes them). The default, written out:
+{ended}# Kinds of jobs to run: {", ".join(recommended.kinds)} (`trn submit --list` describes them). The default, written out:
 # bootstrap: {{framework: {recommended.framework}, neuron_release: {recommended.release}}}
 """
 

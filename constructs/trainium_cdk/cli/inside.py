@@ -1,4 +1,4 @@
-"""`trn shell`, `top`, `forward`, `tensorboard`: access to a running job."""
+"""`trn shell` and `trn forward`: a shell on a node, and ports of a running job."""
 
 from __future__ import annotations
 
@@ -10,74 +10,49 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk.cli.named import whole
-from trainium_cdk.cli.options import ID_HELP, JobId, Json, Target, backend, on_cluster
-from trainium_cdk.cli.output import answer, marked, put, say, say_if_sandbox, table
-from trainium_cdk.cli.progress import size
+from trainium_cdk.cli.options import ID_HELP, Target, backend, on_cluster
+from trainium_cdk.cli.output import answer, say
 from trainium_cdk.errors import JobError, UnknownJob
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, JobStatus, Submission, Tunnel
 
-Node = Annotated[int, typer.Option(min=0, help="The job's node: 0, 1, ...")]
+LOGIN = "login"
+"""Stands for the machine from which the cluster is used."""
 
 
 @on_cluster()
 def shell(
     on: Target,
-    id: JobId,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help=f"{ID_HELP} Or the name of a node (`trn nodes`); or `login`, the machine from which the cluster is used: the head node, the "
+            "login node, on Kubernetes the bastion host. Default: login.",
+        ),
+    ] = LOGIN,
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="COMMAND", help="Command to run instead of a shell; put -- before it.")
+        list[str] | None,
+        typer.Argument(metavar="COMMAND", help="Command to run on a job's node instead of a shell; put -- before it."),
     ] = None,
-    node: Node = 0,
+    node: Annotated[int | None, typer.Option(min=0, help="The job's node: 0, 1, ... Default: 0.")] = None,
 ) -> None:
-    """Open a shell on a node of a job, or run a command there.
+    """Open a shell on a node of a job or of the cluster, or run a command in a job.
 
-    The exit code is the command's.
+    A job's shell sees what the job sees; the exit code of a command is its own. Other shells go through Session Manager: no port is
+    open, and no key is needed.
     """
-    _run(id, node, command or ["bash"], backend(on))
-
-
-@on_cluster()
-def top(
-    on: Target,
-    id: JobId,
-    node: Annotated[int | None, typer.Option(min=0, help="Open neuron-top on this node of the job: 0, 1, ...")] = None,
-    as_json: Json = False,
-) -> None:
-    """Print the use of NeuronCores and memory on a job's nodes.
-
-    As neuron-monitor reports it; with --node, neuron-top is opened there.
-    """
-    from dataclasses import asdict
-
-    from trainium_cdk.jobs.use import SCRIPT, parse
-
     jobs = backend(on)
-    if node is not None:
-        _run(id, node, ["neuron-top"], jobs)
-        return
-    id = whole(jobs, id)
-    said = jobs.on_nodes(id, SCRIPT)
-    found = [use for number, text in sorted(said.items()) if (use := parse(number, text))]
-    if not found:
-        reason = next((text.strip().splitlines()[-1] for text in said.values() if text.strip()), "no node answered")
-        raise JobError(f"neuron-monitor reported nothing on the nodes of {id}: {reason[:200]}")
-    if as_json:
-        put(marked([asdict(use) for use in found]))
-        return
-    say_if_sandbox()
-    rows = [
-        [
-            str(use.node),
-            str(use.cores),
-            *("" if value is None else f"{value:.0f} %" for value in (use.used, use.least)),
-            "" if use.device_bytes is None else size(use.device_bytes),
-            "" if use.host_bytes is None else f"{size(use.host_bytes)} of {size(use.host_total or 0)}",
-        ]
-        for use in found
-    ]
-    table("", ["node", "cores in use", "mean", "idlest", "device memory", "host memory"], rows)
-    say(f"of one second. The processes of a node: trn top {id} --node 0")
+    id, named = ("", None) if target == LOGIN else _job_or_node(jobs, target)
+    if id:
+        raise typer.Exit(jobs.execute(id, node or 0, command or ["bash"]))
+    if command or node is not None:
+        raise typer.BadParameter(f"{target} is no job: leave out {'--node' if node is not None else 'the command'}")
+    from trainium_cdk.jobs.sessions import terminal
+
+    instance, there = jobs.session(named)
+    raise typer.Exit(terminal(instance, jobs.cluster.region, there))
 
 
 @on_cluster()
@@ -92,20 +67,40 @@ def forward(
         typer.Argument(
             metavar="PORT[:LOCAL]",
             help="Port of the node's 127.0.0.1, and port of this machine. Default: the port that the job offers in the file `forward` "
-            "of its directory, as examples/notebook.sh does; here the same one, or any if that is taken.",
+            "of its directory, as examples/notebook.sh does; here the same one, or any if that is taken. With --tensorboard: the port of this machine.",
         ),
     ] = None,
     node: Annotated[int | None, typer.Option(min=0, help="The job's node: 0, 1, ... Default: 0.")] = None,
     rank: Annotated[int | None, typer.Option(min=0, help="The node of this process.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the job runs and its port answers.")] = False,
+    tensorboard: Annotated[
+        bool,
+        typer.Option(
+            "--tensorboard", help="Start TensorBoard on the job's curves, also of one that has ended, and open it."
+        ),
+    ] = False,
+    image: Annotated[
+        str | None, typer.Option(help="With --tensorboard, on Kubernetes: image with TensorBoard. Default: the job's.")
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="With --tensorboard: open it in a browser.")
+    ] = True,
 ) -> None:
-    """Forward a port of a running job's node to this machine.
+    """Open a job's notebook, TensorBoard or port on this machine.
 
-    Until Ctrl-C, for a notebook, a dashboard, a debugger. Only this machine reaches it.
+    Until Ctrl-C. Only this machine reaches it.
     """
     there, local = _ports(ports)
     jobs = backend(on)
-    id, named = _job_or_node(jobs, id)
+    if tensorboard:
+        with jobs.tensorboard(whole(jobs, id), image=image, port=local or there, say=say) as board:
+            answer(board.url)
+            say("Ctrl-C ends it")
+            if browser and sys.stdout.isatty():
+                webbrowser.open(board.url)
+            _until_interrupted(board, "TensorBoard ends")
+        return
+    id, named = _job_on(jobs, id)
     if named and (node is not None or rank is not None):
         raise typer.BadParameter(f"{named} is a node: leave out --node and --rank")
     if wait:
@@ -124,21 +119,31 @@ def forward(
 
 
 def _job_or_node(jobs: Backend[Submission], given: str) -> tuple[str, str]:
+    """The id of a job, or the name of a node; the other one is empty.
+
+    Raises:
+        JobError: there is neither.
+    """
+    try:
+        return whole(jobs, given), ""
+    except UnknownJob as e:
+        if all(node.name != given for node in jobs.nodes()):
+            raise JobError(f"there is no node {given[:80]!r} (`trn nodes` lists them), and {e}") from None
+    return "", given
+
+
+def _job_on(jobs: Backend[Submission], given: str) -> tuple[str, str]:
     """The id of a job, and the node's name where it is given by that.
 
     Raises:
         JobError: there is neither, or no job of `trn` runs on the node.
     """
-    try:
-        return whole(jobs, given), ""
-    except UnknownJob as e:
-        unknown = e
+    id, named = _job_or_node(jobs, given)
+    if id:
+        return id, ""
     from trainium_cdk.jobs.backend import named_node
 
-    nodes = jobs.nodes()
-    if all(node.name != given for node in nodes):
-        raise JobError(f"there is no node {given[:80]!r} (`trn nodes` lists them), and {unknown}") from None
-    runs = named_node(nodes, given).job
+    runs = named_node(jobs.nodes(), named).job
     id, _, stage = runs.rpartition(":")
     if not id or stage not in _STAGES:
         why = f"it is used by {runs}, which is none" if runs else "none runs there"
@@ -188,31 +193,3 @@ def _until_interrupted(tunnel: Tunnel, then: str) -> None:
         tunnel.wait()
     except KeyboardInterrupt:
         say(f"\n{then}")
-
-
-@on_cluster()
-def tensorboard(
-    on: Target,
-    id: JobId,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, show_default=False, help="Port of this machine. Default: a free one.")
-    ] = 0,
-    image: Annotated[str | None, typer.Option(help="Kubernetes: image with TensorBoard. Default: the job's.")] = None,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")] = True,
-) -> None:
-    """Show a job's TensorBoard at a port of this machine.
-
-    Until Ctrl-C. Only this machine reaches it.
-    """
-    jobs = backend(on)
-    with jobs.tensorboard(whole(jobs, id), image=image, port=port, say=say) as board:
-        answer(board.url)
-        say("Ctrl-C ends it")
-        if browser and sys.stdout.isatty():
-            webbrowser.open(board.url)
-        _until_interrupted(board, "TensorBoard ends")
-
-
-def _run(id: str, node: int, command: list[str], jobs: Backend[Submission]) -> None:
-    if code := jobs.execute(whole(jobs, id), node, command):
-        raise typer.Exit(code)

@@ -1,4 +1,4 @@
-"""`trn kinds`: the kinds of jobs that can be submitted."""
+"""`trn submit --list`: the kinds of jobs that can be submitted."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.named import unknown
 from trainium_cdk.cli.options import Json, Target, deployed, on_cluster
 from trainium_cdk.cli.output import answer, put, say
-from trainium_cdk.errors import JobError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import Job
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 @on_cluster(local=False)
 def kinds(
     on: Target,
-    name: Annotated[str | None, typer.Argument(metavar="KIND", help="Only this one, with its options.")] = None,
+    _list: Annotated[bool, typer.Option("--list", help="List the kinds of jobs.")] = True,
     here: Annotated[
         bool, typer.Option("--here", help="Say for each whether the cluster (--stack or --cluster) can run it.")
     ] = False,
@@ -27,20 +25,13 @@ def kinds(
 ) -> None:
     """List the kinds of jobs, those that are recommended first.
 
-    What each trains, on which instances, with which Neuron SDK, and where its program comes from.
+    What each trains, on which instances, with which Neuron SDK, and where its program comes from. With --json also its options.
     """
     from trainium_cdk.jobs.kinds import kinds as known
 
-    every = known()
-    if name is not None and name not in every:
-        raise JobError(unknown("there is no kind of job", name, every))
-    details = bool(name) or as_json
-    recommended = _recommended()
+    every, recommended = known(), _recommended()
     order = [*(kind for kind in recommended if kind in every), *(kind for kind in every if kind not in recommended)]
-    described = [
-        _describe(kind, every[kind], recommended.get(kind, ([], "")), details=details)
-        for kind in ([name] if name else order)
-    ]
+    described = [_describe(kind, every[kind], recommended.get(kind, ([], "")), details=as_json) for kind in order]
     if here:
         from trainium_cdk.jobs.plan import obstacle
 
@@ -60,12 +51,11 @@ def kinds(
         lines += [f"on {cluster.stack}: {one['here']}"] if here else []
         for label, text in zip((one["kind"], *[""] * len(lines)), lines, strict=False):
             answer(f"{label:{width}}{text}")
-        for option, help in one["options"].items() if name else ():
-            answer(f"  --{option.replace('_', '-')}\n      {help}")
     for line in _ended(described):
         say(line)
-    if name is None:
-        say("options of a kind: trn kinds KIND. Submit it: trn submit KIND. Submit your own script: trn submit FILE")
+    say(
+        "options of a kind: trn submit KIND --help. Submit it: trn submit KIND. Submit your own script: trn submit FILE"
+    )
 
 
 def _ended(described: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -107,11 +97,11 @@ def _describe(
         "releases": ", ".join(bounds),
         "upstream": str(kind.UPSTREAM or "your own"),
         "packages": kind.PACKAGES.describe() if kind.PACKAGES else "",
-        "options": {n: _help(kind, n) for n in kind.model_fields if details and n not in hidden},
+        "options": {n: help_of(kind, n) for n in kind.model_fields if details and n not in hidden},
     }
 
 
-def _help(kind: type[Job], name: str) -> str:
+def help_of(kind: type[Job], name: str) -> str:
     """The help text of an option, with its choices and its default."""
     from trainium_cdk.cli.submit import choices_of
 

@@ -66,7 +66,7 @@ def launch(
         say(_price(id, name, env, environment))
         _ask(name, yes=yes)
         _deploy(id, name, env, environment, folder)
-    stays = f"{name} stays. To remove it: {printed('trn', 'destroy', name, '--env', environment)}"
+    stays = f"{name} stays. To remove it: {printed('trn', 'destroy', name, '--environment', environment)}"
     try:
         with status_when_interrupted(lambda: stays):
             _reach(name, env)
@@ -119,7 +119,7 @@ def _is_deployed(name: str, env: Environment, file: Path) -> bool:
     _wait_for_deployment(name, env.region)
     if deployed(name, env.region) is None:
         return False
-    diff = printed("trn", "diff", name, "--env", file)
+    diff = printed("trn", "diff", name, "--environment", file)
     say(f"{name} is deployed in {env.region}. What a deployment of the file would change: {diff}")
     return True
 
@@ -168,7 +168,7 @@ def _price(id: str, name: str, env: Environment, file: Path) -> str:
         return f"{name} is not deployed in {env.region}"
     made = cost(Described(env, engine.name))
     prices = [f"{when} {total(made, part)}" for part, when in _WHEN.items()]
-    more = printed("trn", "cost", id, "--env", file)
+    more = printed("trn", "cost", id, "--environment", file)
     return f"{name} is not deployed in {env.region}. It will cost {', '.join(prices)} at list prices ({more})"
 
 
@@ -187,7 +187,7 @@ def _deploy(id: str, name: str, env: Environment, file: Path, folder: Path) -> N
     from trainium_cdk.operations.updates.spec import command
 
     cdk = [str(command().absolute()), "deploy", "-e", id, "-c", f"env={file.resolve()}", "--require-approval", "never"]
-    remove = printed("trn", "destroy", name, "--env", file)
+    remove = printed("trn", "destroy", name, "--environment", file)
     goes_on = f"CloudFormation goes on with {name}. Run the same command again to go on, or delete it: {remove}"
     with (
         status_when_interrupted(lambda: goes_on),
@@ -196,7 +196,7 @@ def _deploy(id: str, name: str, env: Environment, file: Path, folder: Path) -> N
         done = subprocess.run(cdk, cwd=folder, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
         if done.returncode:
             raise UpdateError(
-                f"{name} was not deployed: see above. What failed in it: {printed('trn', 'why', name, '--env', file)}. Then run this again"
+                f"{name} was not deployed: see above. What failed in it: {printed('trn', 'why', name, '--environment', file)}. Then run this again"
             )
 
 
@@ -227,7 +227,7 @@ def _finish(name: str, environment: Path, region: str, *, remove: bool) -> int:
     """Remove a cluster on which nothing of anyone runs or waits, if that is wanted; the exit code of that."""
     from trainium_cdk.cli.destroy import used
 
-    end = printed("trn", "destroy", name, "--env", environment)
+    end = printed("trn", "destroy", name, "--environment", environment)
     if not (remove or sys.stdin.isatty()):
         say(f"{name} stays. To remove it: {end}")
         return 0
@@ -244,7 +244,7 @@ def _finish(name: str, environment: Path, region: str, *, remove: bool) -> int:
         say(f"{name} stays, as others may use it. To remove it: {end}")
     else:
         with contextlib.suppress(typer.Abort):  # the answer is no
-            return _trn("destroy", name, "--env", str(environment), *(["--yes"] if remove else []))
+            return _trn("destroy", name, "--environment", str(environment), *(["--yes"] if remove else []))
     return 0
 
 

@@ -1,23 +1,46 @@
-"""`trn nodes` and `trn ssh`: the nodes of a cluster, and a shell on one of them."""
+"""`trn nodes`: lists the nodes of a cluster, shows their use, and sets how many there are."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.catalog.prices import describe_sum
-from trainium_cdk.cli.named import length
-from trainium_cdk.cli.options import Json, Target, backend, on_cluster
+from trainium_cdk.cli.fleet import start, status, stop
+from trainium_cdk.cli.named import length, whole
+from trainium_cdk.cli.options import JobId, Json, Target, backend, on_cluster
 from trainium_cdk.cli.output import marked, put, say, say_if_sandbox, table
+from trainium_cdk.cli.progress import size
+from trainium_cdk.cli.scale import scale
+from trainium_cdk.cli.settings import SETTINGS
+from trainium_cdk.errors import JobError
 
 
+class _Listing(TyperGroup):
+    """Without a command, it lists."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+nodes = typer.Typer(
+    cls=_Listing,
+    help="List the nodes of a cluster, show their use, or set how many there are.\n\n`trn nodes` is `trn nodes list`.",
+    **SETTINGS,
+)
+
+
+@nodes.command("list")
 @on_cluster()
-def nodes(
+def list_(
     on: Target,
     every: Annotated[bool, typer.Option("--all", help="Also nodes that are powered down, and cost nothing.")] = False,
     as_json: Json = False,
@@ -72,23 +95,50 @@ def together(prices: Sequence[float | None]) -> str:
     return describe_sum(sum(known), missing, "USD an hour at list prices")
 
 
+@nodes.command()
 @on_cluster()
-def ssh(
+def top(
     on: Target,
-    node: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NODE",
-            help="Name of the node, as `trn nodes` prints it. Default: the head node; on Kubernetes the bastion host.",
-        ),
-    ] = None,
+    id: JobId,
+    node: Annotated[int | None, typer.Option(min=0, help="Open neuron-top on this node of the job: 0, 1, ...")] = None,
+    as_json: Json = False,
 ) -> None:
-    """Open a shell on a node of a cluster.
+    """Print the use of NeuronCores and memory on a job's nodes.
 
-    Through Session Manager: no port is open, and no key is needed.
+    As neuron-monitor reports it; with --node, neuron-top is opened there.
     """
-    jobs = backend(on)
-    from trainium_cdk.jobs.sessions import terminal
+    from dataclasses import asdict
 
-    target, there = jobs.session(node)
-    raise typer.Exit(terminal(target, jobs.cluster.region, there))
+    from trainium_cdk.jobs.use import SCRIPT, parse
+
+    jobs = backend(on)
+    if node is not None:
+        raise typer.Exit(jobs.execute(whole(jobs, id), node, ["neuron-top"]))
+    id = whole(jobs, id)
+    said = jobs.on_nodes(id, SCRIPT)
+    found = [use for number, text in sorted(said.items()) if (use := parse(number, text))]
+    if not found:
+        reason = next((text.strip().splitlines()[-1] for text in said.values() if text.strip()), "no node answered")
+        raise JobError(f"neuron-monitor reported nothing on the nodes of {id}: {reason[:200]}")
+    if as_json:
+        put(marked([asdict(use) for use in found]))
+        return
+    say_if_sandbox()
+    rows = [
+        [
+            str(use.node),
+            str(use.cores),
+            *("" if value is None else f"{value:.0f} %" for value in (use.used, use.least)),
+            "" if use.device_bytes is None else size(use.device_bytes),
+            "" if use.host_bytes is None else f"{size(use.host_bytes)} of {size(use.host_total or 0)}",
+        ]
+        for use in found
+    ]
+    table("", ["node", "cores in use", "mean", "idlest", "device memory", "host memory"], rows)
+    say(f"of one second. The processes of a node: trn nodes top {id} --node 0")
+
+
+nodes.command()(scale)
+nodes.command()(status)
+nodes.command()(stop)
+nodes.command()(start)

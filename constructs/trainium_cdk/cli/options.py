@@ -38,30 +38,14 @@ P = ParamSpec("P")
 _FILE, _READ, _IN_USE = "trn.environment.file", "trn.environment", "trn.environment.in-use"
 
 
-def _remember(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
+def _remember(ctx: typer.Context, value: Path | None) -> Path | None:
     """Runs before the other options are read: their defaults come from the file. An option comes before TRN_ENV."""
-    source = ctx.get_parameter_source(param.name or "")
-    if value is None and _FILE not in ctx.meta and not ctx.resilient_parsing and (found := in_use()):
+    if value is None and not ctx.resilient_parsing and (found := in_use()):
         say(f"using {found.file} (trn use)")
-        ctx.meta[_FILE], ctx.meta[_IN_USE] = found.file, found
-        return found.file
-    if value is not None and (_FILE not in ctx.meta or (source is not None and source.name == "COMMANDLINE")):
-        _use_file(ctx, value)
+        ctx.meta[_IN_USE], value = found, found.file
+    if value is not None:
+        ctx.meta[_FILE] = value
     return value
-
-
-def _use_file(ctx: typer.Context, file: Path) -> None:
-    if ctx.meta.get(_FILE, file) != file:
-        raise typer.BadParameter(f"two environment files are given, {ctx.meta[_FILE]} and {file}: give one")
-    ctx.meta[_FILE] = file
-
-
-def file_among_variables(ctx: typer.Context, values: list[str] | None) -> list[str]:
-    """`--env` of submit sets variables of the job; `--env FILE.yaml`, which cannot be a variable, is the environment file."""
-    files = [v for v in values or [] if "=" not in v and v.endswith((".yaml", ".yml"))]
-    for file in files:
-        _use_file(ctx, Path(file))
-    return [v for v in values or [] if v not in files]
 
 
 def _not_empty(value: str) -> str:
@@ -126,10 +110,16 @@ Region = Annotated[
     str | None,
     typer.Option(callback=_region, help="AWS region. Default: the environment file's, else your AWS configuration's."),
 ]
-_ENV_HELP = "Environment file, as in `cdk deploy -c env=FILE`: it names stack and region."
-_env_file = partial(typer.Option, envvar="TRN_ENV", is_eager=True, callback=_remember)
-EnvFile = Annotated[Path | None, _env_file("--env", "--environment", help=_ENV_HELP)]
-SubmitEnvFile = Annotated[Path | None, _env_file("--environment", help=f"{_ENV_HELP} `--env FILE.yaml` is the same.")]
+EnvFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--environment",
+        envvar="TRN_ENV",
+        is_eager=True,
+        callback=_remember,
+        help="Environment file, as in `cdk deploy -c env=FILE`: it names stack and region.",
+    ),
+]
 Local = Annotated[
     bool | None,
     typer.Option(
@@ -143,7 +133,7 @@ ClusterFile = Annotated[
         "--cluster",
         envvar="TRN_CLUSTER",
         callback=_cluster_file,
-        help="File with the output of `trn cluster`, used instead of the stack's outputs. --stack comes before TRN_CLUSTER.",
+        help="File with the output of `trn show cluster`, used instead of the stack's outputs. --stack comes before TRN_CLUSTER.",
     ),
 ]
 _Team = Annotated[
@@ -191,7 +181,7 @@ def id_in_app(stack: str, env: Environment) -> str:
 
 
 def described(ctx: typer.Context) -> Environment | None:
-    """The environment of --env or TRN_ENV; None without one. Read once per command.
+    """The environment of --environment or TRN_ENV; None without one. Read once per command.
 
     Raises:
         trainium_cdk.settings.SettingsFileError, SettingsError: it is not valid.
@@ -223,7 +213,7 @@ def catalog_of(environment: Environment | None) -> Catalog:
 class Target:
     """The cluster that the options of a command select: of a stack, or in a file.
 
-    `file` is the environment file of --env, where another one is in TRN_ENV or in use. `implied` has the names of the options that the
+    `file` is the environment file of --environment, where another one is in TRN_ENV or in use. `implied` has the names of the options that the
     next command has without them, from such a file. None: it is not known; only the default stack is implied.
     """
 
@@ -259,7 +249,7 @@ def _option(annotation: Any, default: Any = None) -> inspect.Parameter:
 
 
 def on_cluster(
-    *, stack: str = DEFAULT_STACK, local: bool = True, team: bool = True, environment: Any = EnvFile
+    *, stack: str = DEFAULT_STACK, local: bool = True, team: bool = True
 ) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """A command with the options that select a cluster, in the place of its argument `on`.
 
@@ -267,9 +257,8 @@ def on_cluster(
         stack: the default of --stack.
         local: with --local and --ssm.
         team: with --team and --user.
-        environment: the option for the environment file.
     """
-    options = {"stack": _option(Stack, stack), "region": _option(Region), "_env": _option(environment)}
+    options = {"stack": _option(Stack, stack), "region": _option(Region), "_env": _option(EnvFile)}
     options |= {"local": _option(Local)} if local else {}
     options |= {"cluster_file": _option(ClusterFile)} | (
         {"team": _option(_Team), "user": _option(_User)} if team else {}
@@ -343,7 +332,7 @@ def only(kind: type[T], found: Any, title: str, stack: str) -> T:
 
 
 def read_cluster(file: Path) -> Cluster:
-    """The cluster in a file with the output of `trn cluster`.
+    """The cluster in a file with the output of `trn show cluster`.
 
     Raises:
         OutputsError: it cannot be read, or is not such a file.
@@ -352,7 +341,7 @@ def read_cluster(file: Path) -> Cluster:
 
     from trainium_cdk.outputs import from_json
 
-    write = f"Write it with `trn cluster > {printed(file)}`"
+    write = f"Write it with `trn show cluster > {printed(file)}`"
     try:
         return from_json(file.read_text("utf-8"))
     except OSError as e:
@@ -372,7 +361,7 @@ def at(on: Target) -> str:
         set_already = str(on.cluster_file) == os.environ.get("TRN_CLUSTER")
         place: dict[str, object] = {} if set_already else {"cluster": on.cluster_file}
     else:
-        place = {"env": on.file, "stack": on.stack, "region": on.region}
+        place = {"environment": on.file, "stack": on.stack, "region": on.region}
     default = {"stack"} if on.stack == DEFAULT_STACK else set()
     implied = default if on.implied is None else on.implied
     given = place | {"team": on.team, "user": on.user}

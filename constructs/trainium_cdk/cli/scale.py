@@ -1,4 +1,4 @@
-"""`trn scale`: sets the number of nodes of an EKS node group."""
+"""`trn nodes scale`: sets the number of nodes of an EKS node group."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
@@ -17,13 +17,11 @@ from trainium_cdk.cli.described import planned
 from trainium_cdk.cli.named import did_you_mean, is_whole, then, user, whole
 from trainium_cdk.cli.options import (
     Json,
-    SubmitEnvFile,
     Target,
     at,
     backend,
     catalog_of,
     described,
-    file_among_variables,
     on_cluster,
 )
 from trainium_cdk.cli.output import answer, hand_out, one_line, put, say, shown, status_when_interrupted
@@ -44,70 +42,57 @@ _GIVEN_OTHERWISE = frozenset(
 """Fields without a generated option: they are arguments, or options defined below."""
 
 
-def listed() -> None:
-    """Submit a training job.
-
-    It prepares, precompiles and trains: each of these stages begins when the one before has completed.
-
-    Prints the job's id. Running it again with the same --token changes nothing.
-    """
+_OF_SCRIPTS = frozenset({"args", "workdir", "requirements"})
+"""Parameters that only a script has."""
 
 
-def with_options() -> Callable[..., None]:
-    """The command with the options of every kind. The kinds are loaded only for this command."""
-    return of_kinds(submit, listed.__doc__)
+def command_of(words: Sequence[str]) -> Callable[..., None]:
+    """The command for a command line: of the kind that it names, else of a script. With --list, the list of the kinds."""
+    from trainium_cdk.jobs.kinds import kinds
+
+    own = words[: words.index("--")] if "--" in words else words
+    if "--list" in own:
+        from trainium_cdk.cli import kinds as listing
+
+        return listing.kinds
+    return of_kind(submit, next((word for word in own if word in kinds()), "script"), submit.__doc__)
 
 
-def of_kinds(function: Callable[..., None], doc: str | None) -> Callable[..., None]:
-    """A command whose parameter `fields` is made of the options of every kind."""
+def of_kind(function: Callable[..., None], name: str, doc: str | None) -> Callable[..., None]:
+    """A command whose parameter `fields` is made of the options of a kind."""
 
     def run(**values: Any) -> None:
         fields = {name: value for name, value in values.items() if name not in fixed}
-        function(**{name: values[name] for name in fixed}, fields=fields)
+        function(**{name: values.get(name) for name in fixed}, fields=fields)
 
     signature = inspect.signature(function, eval_str=True)
     fixed = {name: p for name, p in signature.parameters.items() if name != "fields"}
-    parameters = [*fixed.values(), *(p for p in options() if p.name not in fixed)]
+    shown = fixed.values() if name == "script" else [p for p in fixed.values() if p.name not in _OF_SCRIPTS]
+    parameters = [*shown, *(p for p in options(name) if p.name not in fixed)]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__doc__ = doc
     return run
 
 
-def options() -> Iterator[inspect.Parameter]:
-    """An option for each field of the kinds; kinds share options of the same name."""
+def options(name: str) -> Iterator[inspect.Parameter]:
+    """An option for each field of a kind."""
+    from trainium_cdk.cli.kinds import help_of
     from trainium_cdk.jobs.kinds import kinds
-    from trainium_cdk.jobs.models import Job
 
-    known = kinds()
-    names = dict.fromkeys(n for kind in known.values() for n in kind.model_fields if n not in _GIVEN_OTHERWISE)
-    for name in names:
-        of = {kind: known[kind].model_fields[name] for kind in known if name in known[kind].model_fields}
-        description = Job.model_fields[name].description if name in Job.model_fields else _of_each(of)
-        if name == "restarts":
-            description = (
-                f"{description} Kinds that resume: {', '.join(kind for kind in known if known[kind].RESTARTS)}."
-            )
-        if name == "resume_from":
-            description = f"{description} Kinds: {', '.join(kind for kind in known if known[kind].goes_on())}."
-        types = {_type(field) for field in of.values()}
-        kind_of_value = types.pop() if len(types) == 1 else str
-        choices = "|".join(dict.fromkeys(c for field in of.values() for c in choices_of(field)))
-        dashed = name.replace("_", "-")
-        flags = [f"--{dashed}/--no-{dashed}" if kind_of_value is bool else f"--{dashed}"]
-        option = _Of(*flags, help=description, metavar=(choices or None) if kind_of_value is not bool else None)
-        lists = all(any(get_origin(part) is tuple for part in _parts(field.annotation)) for field in of.values())
-        value = list[str] if lists else kind_of_value
-        annotation = Annotated[value | None, option]  # type: ignore[valid-type]
-        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-
-
-def _of_each(fields: Mapping[str, FieldInfo]) -> str:
-    """The help of an option that differs by kind; kinds with the same text are listed together."""
-    kinds: dict[str, list[str]] = {}
-    for kind, field in fields.items():
-        kinds.setdefault((field.description or "").removesuffix("."), []).append(kind)
-    return ". ".join(f"{', '.join(of)}: {description}" for description, of in kinds.items()) + "."
+    kind = kinds()[name]
+    for field_name, field in kind.model_fields.items():
+        if field_name in _GIVEN_OTHERWISE:
+            continue
+        value: Any = _type(field)
+        dashed = field_name.replace("_", "-")
+        flags = [f"--{dashed}/--no-{dashed}" if value is bool else f"--{dashed}"]
+        if any(get_origin(part) is tuple for part in _parts(field.annotation)):
+            value = list[str]
+        option = _Of(*flags, help=help_of(kind, field_name))
+        yield inspect.Parameter(
+            field_name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[value | None, option]
+        )
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
@@ -138,12 +123,13 @@ def _type_of_values(part: Any) -> Any:
     return types.pop() if len(types) == 1 else part
 
 
-@on_cluster(environment=SubmitEnvFile)
+@on_cluster()
 def submit(
     ctx: typer.Context,
     on: Target,
     job: Annotated[
-        str, typer.Argument(metavar="JOB", help="A kind of job (`trn kinds` lists them), or your own script file.")
+        str,
+        typer.Argument(metavar="JOB", help="A kind of job (`trn submit --list` lists them), or your own script file."),
     ],
     args: Annotated[
         list[str] | None,
@@ -159,8 +145,6 @@ def submit(
         _Of(
             "--env",
             metavar="NAME[=VALUE]",
-            is_eager=True,
-            callback=file_among_variables,
             help="Variable of the job's environment; NAME alone takes its value from yours.",
         ),
     ] = None,
@@ -203,7 +187,12 @@ def submit(
     as_json: Json = False,
     fields: dict[str, Any],
 ) -> None:
-    """See `listed`. `fields` are the options of the kinds; None if not given."""
+    """Submit a training job.
+
+    It prepares, precompiles and trains: each of these stages begins when the one before has completed.
+
+    Prints the job's id. Running it again with the same --token changes nothing.
+    """
     from trainium_cdk.jobs import new_token
     from trainium_cdk.jobs.connection import connect
     from trainium_cdk.jobs.own_packages import offer
@@ -356,16 +345,6 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
     from trainium_cdk.jobs.kinds.script import Script
 
     if kind := by_name(job):
-        if "workdir" in fields:
-            raise JobError(f"{job} has its own program, and takes no --workdir. Remove it, or submit your own script")
-        if "requirements" in fields:
-            raise JobError(
-                f"{job} has its own packages, and takes no --requirements. Remove it, or submit your own script"
-            )
-        if args:
-            raise JobError(
-                f"{job} takes no arguments, but was given {args[0][:80]!r}. Remove it, or submit your own script"
-            )
         return kind(**fields)
     if "workdir" in fields:
         return Script.from_workdir(fields.pop("workdir"), job, args=args, **fields)

@@ -32,7 +32,7 @@ def use(
 ) -> None:
     """Remember an environment file for all later commands.
 
-    It names stack and region. --env and TRN_ENV come before it. What is in use stands in the answer of each command. A team or a user is remembered until
+    It names stack and region. --environment and TRN_ENV come before it. What is in use stands in the answer of each command. A team or a user is remembered until
     the next `trn use FILE`, for commands that use this file.
     """
     if none and (file is not None or team or user):

@@ -30,7 +30,7 @@ def check(as_json: bool) -> None:
     if as_json:
         raise TrnError("--json is of one moment. Leave out --watch")
     if not draws(sys.stdout):
-        raise TrnError("--watch needs a terminal. Leave it out; `trn wait JOB` prints a line for each change")
+        raise TrnError("--watch needs a terminal. Leave it out; `trn status --wait JOB` prints a line for each change")
 
 
 def rows(columns: Sequence[str], ask: Callable[[], Sequence[Sequence[str]]]) -> None:

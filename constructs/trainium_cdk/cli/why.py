@@ -37,7 +37,9 @@ def why(
     cluster_file: Annotated[
         Path | None,
         typer.Option(
-            "--cluster", envvar="TRN_CLUSTER", help="File with the output of `trn cluster`: where a job is looked for."
+            "--cluster",
+            envvar="TRN_CLUSTER",
+            help="File with the output of `trn show cluster`: where a job is looked for.",
         ),
     ] = None,
     as_json: Json = False,

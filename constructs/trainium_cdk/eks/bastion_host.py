@@ -35,7 +35,7 @@ class TrnBastionHost(Construct):
         security_group: A group whose members reach the API. Default: a new one with HTTPS egress and no ingress.
         instance_type: A general-purpose x86_64 type. Default: t3.micro.
         name: Name tag. Default: trn-bastion-host.
-        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
+        rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 
     Raises:
         ValueError: the VPC has no such subnet.

@@ -60,7 +60,7 @@ class TrnEksCluster(OwnCluster):
         chart_repository_arns: ECR repositories that charts are pulled from. Default: none: charts come from public registries.
         log_retention: How long the control plane's logs are kept. Default: a year.
         removal_policy: For logs and key on `cdk destroy`. Default: DESTROY.
-        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
+        rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 
     Raises:
         ValueError: fewer than two subnets.

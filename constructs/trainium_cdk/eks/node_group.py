@@ -101,7 +101,7 @@ class TrnNodeGroup(Construct):
         taints: Default: `aws.amazon.com/neuron`, NoSchedule, which keeps other pods away.
         name: The group's name in the label, and of its queue for `trn`. Default: from the construct's path.
         catalog: The catalogue with the instance types. Default: this release's.
-        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
+        rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 
     Raises:
         UnknownCatalogEntry: the catalogue does not have the instance type.

@@ -91,7 +91,7 @@ class TrnPlugins(Construct):
         vpc_subnets: Subnets of the function that removes objects; they must reach AWS's endpoints and the Kubernetes API. Default: the
             cluster's own, or the private subnets of its VPC; without any, objects that leave stay.
         catalog: The catalogue with the charts' versions. Default: this release's.
-        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
+        rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 
     Raises:
         ValueError: the cluster has no kubectl provider or role, has IPv6 pods, or has a `TrnPlugins` already; or two node groups have

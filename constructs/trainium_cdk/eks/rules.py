@@ -1,4 +1,4 @@
-"""The rules of `trn validate` for the arguments of an EKS cluster, its plug-ins and its nodes."""
+"""The rules of `trn check` for the arguments of an EKS cluster, its plug-ins and its nodes."""
 
 from __future__ import annotations
 

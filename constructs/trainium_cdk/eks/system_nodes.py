@@ -54,7 +54,7 @@ class TrnSystemNodes(Construct):
         root_volume_size: Default: 80 GiB.
         version: Kubernetes version of the nodes. Default: the cluster's.
         name: The value of the label `trainium-cdk/node-group` on its nodes, unique in the cluster. Default: from the construct's path.
-        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
+        rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 
     Raises:
         ValueError: the sizes are not in order or not known, or `name` cannot be the value of a label.

@@ -59,7 +59,7 @@ def others(cluster: ClusterOutputs, instance_type: str) -> str:
     of = Catalog.load().recommended(instance_type)
     if of and (of.framework, of.release) == (cluster.framework, cluster.neuron_release):
         return f"submit what runs there ({', '.join(of.kinds)})"
-    return "choose another kind of job (`trn kinds --here` says which run)"
+    return "choose another kind of job (`trn submit --list --here` says which run)"
 
 
 def with_efa(kind: Needs, cluster: ClusterOutputs, fleet: Fleet) -> str:

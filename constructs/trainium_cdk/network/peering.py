@@ -46,7 +46,7 @@ class TrnPeering(Construct):
         peer_route_table_ids: Route tables on the other side that get a route back (same account and region; else see
             the outputs). Default: none.
         accepter_role: IAM role in the other account that lets CloudFormation accept the connection. Default: none.
-        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
+        rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 
     Raises:
         ValueError: the other VPC is in another account, and `accepter_role` is not given; or the network of an imported VPC is not known.

@@ -1,4 +1,4 @@
-"""The rules of `trn validate` for the arguments of a `TrnNetwork`."""
+"""The rules of `trn check` for the arguments of a `TrnNetwork`."""
 
 from __future__ import annotations
 

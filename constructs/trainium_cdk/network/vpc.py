@@ -51,7 +51,7 @@ class TrnNetwork(Construct):
         flow_log_retention: Default: a year.
         name: Prefix of the Name tags. Default: trn.
         removal_policy: For the flow logs on `cdk destroy`. Default: DESTROY.
-        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
+        rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 
     Raises:
         ValueError: the subnets do not fit the network, a zone is given twice, or an argument that is needed now is a token.

@@ -75,7 +75,7 @@ def scale(
         )
     if found["status"] == "UPDATING" and nodes != bounds["desiredSize"]:
         raise ScaleError(
-            f"EKS is changing node group {group}, as a deployment or another `trn scale` requested, and takes no further change meanwhile. Try "
+            f"EKS is changing node group {group}, as a deployment or another `trn nodes scale` requested, and takes no further change meanwhile. Try "
             f"again in some minutes; the group has {bounds['desiredSize']} nodes, or gets them"
         )
     if nodes < bounds["desiredSize"]:

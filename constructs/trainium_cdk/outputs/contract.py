@@ -95,7 +95,7 @@ class ClusterOutputs(BaseModel):
     socket_interface: ClassVar[str] = ""
     """Network interface over which the collectives set up; empty for the default."""
     scales_itself: ClassVar[str] = ""
-    """How the number of nodes is changed, where `trn scale` does not do it."""
+    """How the number of nodes is changed, where `trn nodes scale` does not do it."""
     version_fix: ClassVar[str] = "Deploy with another bootstrap: {neuron_release: ...}"
     """What to do where the driver of a node and a job's runtime do not go together."""
 
@@ -196,7 +196,7 @@ NEXT_STEP = "NextStep"
 
 def next_step(stack: str, region: str) -> Exports:
     """The output that says what to type once the stack is deployed. The arguments may be CDK tokens."""
-    command = f"trn kinds --here --stack {stack} --region {region}"
+    command = f"trn submit --list --here --stack {stack} --region {region}"
     return {NEXT_STEP: (command, "Type this next: it lists the kinds of jobs, and whether this cluster can run each")}
 
 

@@ -182,12 +182,16 @@ def missing(
     needed = f", and this command is for {engines.get(engine).title} only" if engine else ""
     sentences = [f"there is no stack {stack} in {region}{needed}."]
     if others:
-        sentences.append(f"It is in {' and in '.join(others)}: give --region, or --env with the environment's file.")
+        sentences.append(
+            f"It is in {' and in '.join(others)}: give --region, or --environment with the environment's file."
+        )
     if found := stacks(region, engine):
         verb, use = ("is", "that name") if len(found) == 1 else ("are", "one of these names")
         sentences.append(f"In {region} there {verb} {', '.join(found)}: use {use}.")
     elif not deployable and not others:
-        sentences.append("No other stack of trainium-cdk is there: give another region (--region), or file (--env).")
+        sentences.append(
+            "No other stack of trainium-cdk is there: give another region (--region), or file (--environment)."
+        )
     ours = engines.of_stack(id_in_app(stack) or "")
     if deployable and ours and not others and engine in (None, ours.name):
         sentences.append(f"To deploy {stack}: {deployment(stack)}.")

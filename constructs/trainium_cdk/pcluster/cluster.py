@@ -104,7 +104,7 @@ class TrnPcluster(Construct):
             `{"Iam": {"PermissionsBoundary": arn}}`: the CDK's permissions boundaries do not reach ParallelCluster's own roles. Default: none.
         removal_policy: For the cluster's logs on `cdk destroy`. Default: DESTROY.
         catalog: The catalogue with the instance types of the queues. Default: this release's.
-        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
+        rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 
     Raises:
         SettingsError: a value is not valid, or the cluster has the stack's name.

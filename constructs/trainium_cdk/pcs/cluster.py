@@ -58,7 +58,7 @@ class TrnPcsCluster(Construct):
         scale_down_idle_time: A dynamic node without work is stopped after this time. Default: 10 minutes.
         slurm_settings: Settings of slurm.conf that PCS lets a cluster set. Default: none.
         catalog: The catalogue with the instance types of the queues. Default: this release's.
-        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
+        rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 
     Raises:
         SettingsError: a value is not valid.

@@ -215,7 +215,7 @@ class Plugins(Settings):
     `trn submit` do not need it."""
     autoscaler: bool = True
     """Start nodes, from zero, for the jobs in the queues, and stop idle nodes (see `eks.scaling`). Without it, jobs start on nodes that
-    `trn scale` has started."""
+    `trn nodes scale` has started."""
 
 
 class Scaling(Settings):

@@ -262,7 +262,7 @@ class Pcluster(SlurmSection):
     """Image of every node without a custom_ami of its own."""
     volume_keys: tuple[KeyArn, ...] = ()
     """KMS keys of volumes, which the head node and AWS's function that creates the cluster may use, only through EC2: the account's default
-    key of EBS, if it is not AWS's own, and the keys of encrypted images and of EBS volumes in `shared_storage`. `trn preflight` names
+    key of EBS, if it is not AWS's own, and the keys of encrypted images and of EBS volumes in `shared_storage`. `trn check` names
     those that are missing. The key of `encryption` is always among them."""
     scale_down_idle_minutes: Annotated[int, AfterValidator(_minutes_or_never), Field(ge=-1)] = 10
     """A dynamic node without work is stopped after this time; -1: never."""

@@ -85,7 +85,7 @@ def _problem(error: ErrorDetails, key: KeyPath, value: Any, number: str | None, 
             return Problem(key, value, "it does not have the required form", f"write {context['fix']}")
         case "string_pattern_mismatch":  # of a type of someone else's
             return Problem(
-                key, value, "it does not have the required form", "see the key's description in `trn schema`"
+                key, value, "it does not have the required form", "see the key's description in `trn show schema`"
             )
         case "string_type" if type(value) in _READ_AS:
             # as it is written: 2.30 was read as 2.3, and 012 as 12

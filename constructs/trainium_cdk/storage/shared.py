@@ -47,7 +47,7 @@ class TrnStorage(Construct):
         encryption_key: Default: the key AWS manages for the service. Lustre's SCRATCH_2 always uses FSx's own.
         removal_policy: For new file systems and their data on `cdk destroy`. Default: DESTROY. A retained Lustre file
             system also retains its subnet, its security group and the VPC; a retained EFS only itself.
-        rules: Whether to check the arguments with the rules of `trn validate`. Default: True: errors fail the synthesis.
+        rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 
     Raises:
         ValueError: an existing Lustre file system without its mount name.

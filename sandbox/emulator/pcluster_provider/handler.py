@@ -317,7 +317,7 @@ def _create(event: Event, name: str) -> dict[str, Any]:
 
 
 def _fleet_status(name: str, record: Mapping[str, Any]) -> str:
-    """As `trn fleet` has set it on the head node of the cluster's Slurm, else as `LocalAws.set_compute_fleet` has."""
+    """As `trn nodes stop` has set it on the head node of the cluster's Slurm, else as `LocalAws.set_compute_fleet` has."""
     node = _folder(name) / "node.json"
     if node.is_file():
         status = Path(json.loads(node.read_text())["env"]["TRN_SHARED_ROOT"]) / "fleet-status"

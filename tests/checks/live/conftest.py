@@ -1,4 +1,4 @@
-"""`trn preflight` against the local AWS."""
+"""`trn check` against the local AWS."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def trn(local_aws: LocalAws, tmp_path: Path) -> Trn:
     def run(text: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         file = tmp_path / "environment.yaml"
         file.write_text(text)
-        return completed([TRN, "preflight", *words, "--env", str(file)], env={**local_aws.env, **env}, timeout=900)
+        return completed([TRN, "check", *words, "--environment", str(file)], env={**local_aws.env, **env}, timeout=900)
 
     return run
 

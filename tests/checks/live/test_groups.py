@@ -1,4 +1,4 @@
-"""`trn preflight` with groups of reservations and with placement groups, against the local AWS."""
+"""`trn check` with groups of reservations and with placement groups, against the local AWS."""
 
 from __future__ import annotations
 

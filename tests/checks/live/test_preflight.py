@@ -1,4 +1,4 @@
-"""`trn preflight` against the local AWS: every check over HTTP, each failing condition separately, and the requests that it may send."""
+"""`trn check` against the local AWS: every check over HTTP, each failing condition separately, and the requests that it may send."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_quotas(aws: LocalAws, code: str, engine: str, text: str, check: str) ->
 def test_an_update_may_add_servers(
     aws: LocalAws, limit: int, text: str, engine: str, tags: dict[str, str], expected: tuple[str, ...]
 ) -> None:
-    """What `trn preflight` and `trn diff` report of a deployed stack whose head node (16 vCPUs) runs, in an account of its own."""
+    """What `trn check` and `trn diff` report of a deployed stack whose head node (16 vCPUs) runs, in an account of its own."""
     aws.set_answers("quotas", {STANDARD: limit})
     keys = {"aws_access_key_id": "555555555555", "aws_secret_access_key": "x"}
     ec2 = session(**keys).client("ec2", region_name="us-east-1")

@@ -124,7 +124,7 @@ def test_one_region_has_every_block(run: Run, aws: LocalAws) -> None:
 def test_a_copy_with_what_it_says_is_valid(run: Run, tmp_path: Path) -> None:
     file, copy = tmp_path / "a.yaml", tmp_path / "b.yaml"
     file.write_text("name: west\nregion: us-east-1\nnetwork: {zone_ids: [use1-az6]}\npcluster: {}\n")
-    _, _, err = run("--regions", "us-east-2", "--env", str(file), **EVERYWHERE)
+    _, _, err = run("--regions", "us-east-2", "--environment", str(file), **EVERYWHERE)
     said = re.search(r"to use us-east-2: copy (.*), and write another name, (.*) and (.*) into the copy\. Leave", err)
     assert said
     assert said[1] == str(file)

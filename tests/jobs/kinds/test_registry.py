@@ -69,7 +69,7 @@ def test_a_kind_of_another_package_is_like_ours(package: Path) -> None:
     assert "#SBATCH --job-name=hello-t:train" in shown.stdout
     refused = trn(package, "submit", "hello", "--greeting", "SALUT", "--dry-run", *cluster)
     assert (refused.returncode, "greeting is 'SALUT'" in refused.stderr) == (1, True), refused.stderr
-    listed = json.loads(trn(package, "kinds", "hello", "--json").stdout)
+    listed = json.loads(trn(package, "submit", "--list", "--json").stdout)
     assert [(k["kind"], k["families"], k["options"]["greeting"]) for k in listed] == [
         ("hello", ["trn1"], "What it prints. Default: hi.")
     ]
@@ -89,13 +89,13 @@ def test_a_kind_of_another_package_is_like_ours(package: Path) -> None:
 )  # fmt: skip
 def test_a_package_with_an_invalid_kind(package: Path, module: str, message: str) -> None:
     (package / "hello_kind.py").write_text(module)
-    done = trn(package, "kinds")
+    done = trn(package, "submit", "--list")
     assert (done.returncode, message in done.stderr) == (1, True), done.stderr
 
 
 def test_the_command_line_shows_every_kind_and_option() -> None:
     shown = trn(None, "submit", "--help").stdout
-    listed = json.loads(trn(None, "kinds", "--json").stdout)
+    listed = json.loads(trn(None, "submit", "--list", "--json").stdout)
     assert sorted(k["kind"] for k in listed) == sorted(kinds())
     assert [k["recommended_for"] != [] for k in listed] == sorted(
         (k["recommended_for"] != [] for k in listed), reverse=True
@@ -112,7 +112,7 @@ def test_the_command_line_shows_every_kind_and_option() -> None:
 
 def test_the_help_of_restarts_is_true_for_each_kind() -> None:
     """On Kubernetes, a kind without checkpoints fails for good when its program fails."""
-    listed = json.loads(trn(None, "kinds", "--json").stdout)
+    listed = json.loads(trn(None, "submit", "--list", "--json").stdout)
     resumes = {kind["kind"]: kind["options"]["restarts"].endswith(" This kind resumes.") for kind in listed}
     assert resumes == {name: kind.RESTARTS for name, kind in kinds().items()}
     assert {name for name, does in resumes.items() if not does} == {"nccom", "script"}

@@ -69,7 +69,7 @@ def test_the_role_is_assumed_where_that_is_allowed(allowed: bool, key: str, agai
     ],
 )
 def test_a_minute_without_sts_does_not_change_who_asks(trouble: Exception, again: bool) -> None:
-    """A `trn wait` of a day renews the role each hour. With the caller's own credentials instead, the cluster would refuse it."""
+    """A `trn status --wait` of a day renews the role each hour. With the caller's own credentials instead, the cluster would refuse it."""
     session = Session(allowed=True)
     who = access.Identity("c", "us-east-1", role="arn:role", session=session)
     who._credentials(NOW)

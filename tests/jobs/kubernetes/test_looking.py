@@ -34,7 +34,7 @@ def test_a_job_is_looked_at(backend: KubernetesBackend, running: Running, tmp_pa
     assert run(running, tmp_path, "report", sent.id, "-o", str(page)) == 0
     assert "RUNNING" in page.read_text()
     (running.shared / "go-on").touch()
-    assert run(running, tmp_path, "wait", sent.id) == 1
+    assert run(running, tmp_path, "status", "--wait", sent.id) == 1
 
     assert run(running, tmp_path, "report", sent.id, "-o", str(page)) == 0
     found = page.read_text()
@@ -53,7 +53,7 @@ def test_an_array_is_looked_at(backend: KubernetesBackend, running: Running, tmp
     assert run(running, tmp_path, "report", id, "-o", str(page)) == 0
     assert page.read_text().count("RUNNING") == 4, "each as a figure, and in the table"
     (running.shared / "array-goes-on").touch()
-    assert run(running, tmp_path, "wait", id) == 0
+    assert run(running, tmp_path, "status", "--wait", id) == 0
     assert run(running, tmp_path, "report", id, "-o", str(table)) == 0
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert [(row["job"], row["loss"]) for row in rows if row["step"] == "6"] == [

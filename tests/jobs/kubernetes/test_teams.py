@@ -107,7 +107,7 @@ def test_a_member_submits_follows_and_cancels(
     assert sent.returncode == 0, sent.stderr
     [id] = sent.stdout.split()
     assert f"trn logs -f {id} --team speech" in sent.stderr
-    done = trn("wait", id)
+    done = trn("status", "--wait", id)
     assert done.returncode == 0, done.stderr
     assert f"from {id}-train-0-0" in trn("logs", id).stdout
     assert [json.loads(line)["step"] for line in trn("logs", id, "--metrics", "--tail", "1").stdout.splitlines()] == [7]
@@ -130,7 +130,7 @@ def test_a_member_submits_follows_and_cancels(
     tool.write_text(SERVER.replace('"$PYTHON"', sys.executable))
     tool.chmod(0o755)
     with subprocess.Popen(
-        ["trn", "tensorboard", id, "--team", "speech"],
+        ["trn", "forward", id, "--tensorboard", "--team", "speech"],
         env={**member, "TRN_CLUSTER": str(file)},
         stdout=subprocess.PIPE,
         text=True,

@@ -24,11 +24,11 @@ TORCHX, COMPONENT = ROOT / ".venvs/torchx/bin/torchx", ROOT / "examples/torchx_c
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Writes cluster.json, as `trn cluster` prints it."""
+    """Writes cluster.json, as `trn show cluster` prints it."""
 
     def written(cluster: EksCluster) -> Path:
         monkeypatch.setattr(outputs, "read", lambda *_: cluster)
-        app(["cluster", "--stack", cluster.stack], standalone_mode=False)
+        app(["show", "cluster", "--stack", cluster.stack], standalone_mode=False)
         file = tmp_path / "cluster.json"
         file.write_text(capsys.readouterr().out)
         assert outputs.from_json(file.read_text()) == cluster, "other commands take it as --cluster"

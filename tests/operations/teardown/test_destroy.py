@@ -215,7 +215,7 @@ def test_an_unknown_stack(local_aws: LocalAws) -> None:
     done = trn(local_aws, name, "--yes")
     there.delete_stack(StackName=name)
     assert done.returncode == 1
-    assert "It is in us-west-2: give --region, or --env with the environment's file" in done.stderr
+    assert "It is in us-west-2: give --region, or --environment with the environment's file" in done.stderr
 
 
 THEIRS = {

@@ -98,7 +98,7 @@ def evaluate_reserving(target: Target, decision: dict[str, Any] | None) -> Found
         yield reserving.info(
             "not checked",
             "the CDK's bootstrap, whose role is asked about, is missing",
-            "bootstrap, and run preflight again",
+            "bootstrap, and run trn check again",
         )
     elif not decision.get("OrganizationsDecisionDetail", {}).get("AllowedByOrganizations", True):
         why = "a policy of the organization (SCP) forbids it: no node would start, because all nodes of a job are reserved first"

@@ -54,16 +54,16 @@ def _findings(jobs: Iterable[_Running], seconds: float) -> list[Finding]:
             case None if job.findings is not None:
                 findings += [replace(f, check=name) for f in job.findings]
             case None:
-                findings.append(_unchecked(name, f"no answer within {seconds:.0f} s", "run preflight again"))
+                findings.append(_unchecked(name, f"no answer within {seconds:.0f} s", "run trn check again"))
             case Denied(action=action):
                 findings.append(denied(name, action))
             case Unreachable(service=service) as e:
                 unreachable.setdefault(service, []).append(name)
                 reasons.setdefault(service, str(e))
             case NoCredentials() as e:
-                findings.append(_unchecked(name, str(e), "renew the credentials and run preflight again"))
+                findings.append(_unchecked(name, str(e), "renew the credentials and run trn check again"))
             case AwsError() as e:
-                findings.append(_unchecked(name, str(e), "fix this and run preflight again"))
+                findings.append(_unchecked(name, str(e), "fix this and run trn check again"))
             case e:
                 bug = f"this is a bug in trn: {type(e).__name__}: {e}"
                 findings.append(replace(_unchecked(name, bug, "report it; the other checks are valid"), level="error"))
@@ -74,7 +74,7 @@ def _findings(jobs: Iterable[_Running], seconds: float) -> list[Finding]:
                 f"connection to {service}",
                 "none",
                 f"{reasons[service]}. These checks could not run: {listed(names)}",
-                "check this machine's connection to AWS (network, proxy, AWS_ENDPOINT_URL), and run preflight again",
+                "check this machine's connection to AWS (network, proxy, AWS_ENDPOINT_URL), and run trn check again",
                 check="connection",
             )
         )
@@ -88,7 +88,7 @@ def denied(check: str, action: str) -> Finding:
         check,
         "unknown",
         f"could not be checked: needs {action}",
-        f"allow {action} for these credentials (trn preflight --print-policy prints the policy that preflight needs)",
+        f"allow {action} for these credentials (trn check --print-policy prints the policy that these checks need)",
         check=check,
     )
 

@@ -310,7 +310,7 @@ resume=(--resume_ckpt --resume_ckpt_path "${TRN_CHECKPOINT:-$TRN_PHASE1}" --phas
 
 def _written_by(job: str) -> str:
     return f"""if ! compgen -G "$trn/jobs/{job}/output/ckpt_*.pt" > /dev/null; then
-  die "job {job} has written no checkpoint yet. Wait for it (trn wait {job}), or name a file"
+  die "job {job} has written no checkpoint yet. Wait for it (trn status --wait {job}), or name a file"
 fi
 """
 

@@ -145,7 +145,7 @@ class Submitter:
             if self._still_has(holder, there):
                 raise SubmitError(
                     f"{submission.id} was not submitted: job {holder} uses the compile cache {submission.plan.job.cache_set}, and two "
-                    f"jobs would corrupt it. Wait for it (trn wait {holder}), cancel it, or give --cache another name"
+                    f"jobs would corrupt it. Wait for it (trn status --wait {holder}), cancel it, or give --cache another name"
                 )
             # a new object, and not a changed one, whose age would not be that of this submission
             try:

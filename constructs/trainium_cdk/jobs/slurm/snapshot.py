@@ -314,7 +314,7 @@ def inactive_queue(cluster: SlurmCluster) -> str:
     return (
         "the queue is inactive: ParallelCluster stops a queue (fleet status PROTECTED) after 10 nodes that failed to start. "
         f"Find the reason (trn why {cluster.stack} --region {cluster.region}), fix it, then start the fleet again "
-        f"(trn fleet start --stack {cluster.stack} --region {cluster.region})"
+        f"(trn nodes start --stack {cluster.stack} --region {cluster.region})"
     )
 
 

@@ -17,7 +17,7 @@ _ANOTHER = (
     "leave it as it was; or give the cluster another name (pcluster.cluster_name): a new cluster is created on "
     "the same file systems, and this one is deleted after it"
 )
-_STOP = "stop the fleet first (trn fleet stop), compare again with --fleet-stopped, deploy, and start it again (trn fleet start)"
+_STOP = "stop the fleet first (trn nodes stop), compare again with --fleet-stopped, deploy, and start it again (trn nodes start)"
 _STOP_LOGIN = (
     "set pcluster.overrides: {LoginNodes: {Pools: [{Name: login, Count: 0}]}} and deploy, then deploy this without it. If that deployment "
     "does not go on, end the lifecycle hook of the login nodes, which ParallelCluster leaves open (its issue 7172): "

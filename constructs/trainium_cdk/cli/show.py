@@ -1,16 +1,19 @@
-"""`trn cluster`, `validate`, `schema`, `catalog`: the deployed cluster, the environment file, and the catalogue."""
+"""`trn show`: a deployed cluster, the schema of the environment file, and the catalogue."""
 
 from __future__ import annotations
-
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Region, Stack
-from trainium_cdk.cli.output import put, say, table
+from trainium_cdk.cli.output import put, table
+from trainium_cdk.cli.settings import SETTINGS
+
+show = typer.Typer(
+    help="Show the environment file's schema, the catalogue, or a deployed cluster.", no_args_is_help=True, **SETTINGS
+)
 
 
+@show.command()
 def cluster(stack: Stack = DEFAULT_STACK, region: Region = None, _env: EnvFile = None) -> None:
     """Print what jobs need to know of a deployed stack.
 
@@ -28,35 +31,7 @@ def cluster(stack: Stack = DEFAULT_STACK, region: Region = None, _env: EnvFile =
     put(known)
 
 
-def validate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", envvar="TRN_ENV", help="Environment file, YAML.")],
-    stack: Annotated[
-        str | None, typer.Argument(metavar="STACK", help="Only this stack. Default: those that the file describes.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Check an environment file as `cdk synth` does.
-
-    Exit code 1 if a stack that it describes would be rejected. Stacks that it does not describe are not checked: name one as STACK.
-    """
-    from trainium_cdk import checks, settings
-    from trainium_cdk.cli.preflight import engine_of
-    from trainium_cdk.problems import errors
-
-    env = settings.load(file)
-    described = (engine_of(stack, env),) if stack else env.engines
-    problems = checks.check(env, *described)
-    if as_json:
-        put([{"key": p.dotted, "level": p.level, "reason": p.reason, "fix": p.fix, "rule": p.rule} for p in problems])
-    for problem in problems:
-        say(env.source.describe(problem))
-    if errors(problems):
-        raise typer.Exit(1)
-    if not env.model_fields_set:
-        say(f"{file}: it has no settings, and describes the default environment, in {env.region}")
-    say(f"{file}: valid, can be deployed")
-
-
+@show.command()
 def schema() -> None:
     """Print the JSON schema of the environment file.
 
@@ -67,6 +42,7 @@ def schema() -> None:
     put(settings.json_schema())
 
 
+@show.command()
 def catalog(as_json: Json = False) -> None:
     """List the known instance types and Neuron SDK releases."""
     from trainium_cdk.catalog import Catalog

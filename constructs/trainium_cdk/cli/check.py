@@ -1,14 +1,15 @@
-"""`trn preflight`: reports what would fail, or cost more than expected, before a deployment."""
+"""`trn check`: reports what would fail, or cost more than expected, before a deployment."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trainium_cdk.cli.named import unknown
-from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, id_in_app, stack_argument
+from trainium_cdk.cli.options import EnvFile, Json, id_in_app
 from trainium_cdk.cli.output import answer, marked, put, say, say_if_sandbox
 from trainium_cdk.errors import OutputsError
 
@@ -19,9 +20,19 @@ if TYPE_CHECKING:
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan", "ok": "green"}
 
 
-def preflight(
-    stack: Annotated[str, stack_argument(help="TrnPclusterStack, TrnEksStack or TrnPcsStack.")] = DEFAULT_STACK,
+def check(
+    stack: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STACK",
+            envvar="TRN_STACK",
+            help="TrnPclusterStack, TrnEksStack or TrnPcsStack. Default: those that the file describes.",
+        ),
+    ] = None,
     env: EnvFile = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Check the file alone, as `cdk synth` does. AWS is not asked.")
+    ] = False,
     as_json: Json = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 2 if there are warnings.")] = False,
     print_policy: Annotated[
@@ -29,27 +40,74 @@ def preflight(
     ] = False,
     qualifier: Annotated[str | None, typer.Option(help="The CDK's bootstrap qualifier, if not the default.")] = None,
 ) -> None:
-    """Check an environment against the account.
+    """Check an environment before you deploy it.
 
-    With requests that only read. Exit code 0; 1 with errors; 2 with warnings and --strict.
+    The file, and in the account: quotas, capacity, permissions, cost. It only reads, and spends nothing. Exit code 0; 1 with errors; 2
+    with warnings and --strict.
     """
     from trainium_cdk import settings
+
+    environment = settings.load(env)
+    engines = (engine_of(stack, environment),) if stack is not None else environment.engines
+    if offline:
+        code = _check_file(environment, engines, as_json=as_json, strict=strict)
+    else:
+        code = _check_account(
+            environment, engines, qualifier, print_policy=print_policy, as_json=as_json, strict=strict
+        )
+    if code:
+        raise typer.Exit(code)
+
+
+def _check_file(environment: Environment, engines: Sequence[str], *, as_json: bool, strict: bool) -> int:
+    """Print the problems of the file; the exit code."""
+    from trainium_cdk import checks
+    from trainium_cdk.problems import errors
+
+    file, problems = environment.source.file, checks.check(environment, *engines)
+    if as_json:
+        put([{"key": p.dotted, "level": p.level, "reason": p.reason, "fix": p.fix, "rule": p.rule} for p in problems])
+    for problem in problems:
+        say(environment.source.describe(problem))
+    if errors(problems):
+        return 1
+    if not environment.model_fields_set:
+        say(f"{file}: it has no settings, and describes the default environment, in {environment.region}")
+    say(f"{file}: valid, can be deployed")
+    return 2 if strict and problems else 0
+
+
+def _check_account(
+    environment: Environment,
+    engines: Sequence[str],
+    qualifier: str | None,
+    *,
+    print_policy: bool,
+    as_json: bool,
+    strict: bool,
+) -> int:
+    """Print a report for each stack, or the policy that its checks need; the exit code."""
     from trainium_cdk.checks.live import Target, checks_of, examine, policy
     from trainium_cdk.checks.live.model import QUALIFIER
 
-    environment = settings.load(env)
-    target = Target(environment, engine_of(stack, environment), qualifier=qualifier or QUALIFIER)
+    targets = [Target(environment, engine, qualifier=qualifier or QUALIFIER) for engine in engines]
     if print_policy:
-        put(policy(target, checks_of(target.engine)))
-        return
-    report = examine(target)
+        _put([policy(target, checks_of(target.engine)) for target in targets])
+        return 0
+    reports = [examine(target) for target in targets]
     if as_json:
-        put(marked(report.as_json()))
+        _put([marked(report.as_json()) for report in reports])
     else:
         say_if_sandbox()
-        _show(report, target)
-    if code := report.exit_code(strict=strict):
-        raise typer.Exit(code)
+        for report, target in zip(reports, targets, strict=True):
+            _show(report, target)
+    codes = {report.exit_code(strict=strict) for report in reports}
+    return min(codes - {0}, default=0)  # an error before warnings
+
+
+def _put(found: list[Any]) -> None:
+    """One stack's as an object, several as a list."""
+    put(found[0] if len(found) == 1 else found)
 
 
 def engine_of(stack: str, environment: Environment) -> str:
