@@ -65,7 +65,7 @@ def _gone(client: Api, path: str) -> bool:
 
 
 def _until(done: Callable[[], bool]) -> bool:
-    return processes.wait_until(done, 120, pause=0.1)
+    return processes.wait_until(done, 600, pause=0.1)  # garbage collection of a new cluster may begin after minutes
 
 
 def jobset(name: str, nodes: int, namespace: str = "training", *, priority: str = "", queue: str = "trn") -> Object:
