@@ -101,6 +101,7 @@ def test_a_change_in_place_keeps_the_resource(local_aws: LocalAws, run: Run, nam
     assert {"Key": "Name", "Value": "second"} in nat["Tags"]
 
 
+@pytest.mark.sweep
 def test_a_change_that_replaces_leaves_only_the_successor(local_aws: LocalAws, run: Run, name: str) -> None:
     assert run(NETWORK) == "CREATE_COMPLETE"
     before, existing = physical(local_aws, name), inventory(local_aws.client)
@@ -111,6 +112,7 @@ def test_a_change_that_replaces_leaves_only_the_successor(local_aws: LocalAws, r
     assert {kind: len(names) for kind, names in inventory(local_aws.client).items()} == sizes
 
 
+@pytest.mark.sweep
 def test_a_change_deep_in_a_property_replaces_too(local_aws: LocalAws, run: Run, name: str) -> None:
     assert run(NETWORK) == "CREATE_COMPLETE"
     before = physical(local_aws, name)
@@ -122,6 +124,7 @@ def test_a_change_deep_in_a_property_replaces_too(local_aws: LocalAws, run: Run,
     assert before["Lustre"] not in {system["FileSystemId"] for system in systems}
 
 
+@pytest.mark.sweep
 def test_the_subnet_of_a_replacement_has_addresses_of_its_own(local_aws: LocalAws, run: Run, name: str) -> None:
     assert run(NETWORK) == "CREATE_COMPLETE"
     before = physical(local_aws, name)
@@ -130,6 +133,7 @@ def test_the_subnet_of_a_replacement_has_addresses_of_its_own(local_aws: LocalAw
     assert physical(local_aws, name) == before
 
 
+@pytest.mark.sweep
 def test_a_directory_is_linked_once(local_aws: LocalAws, run: Run, name: str) -> None:
     """The new link of a replacement is created while the old one is there."""
     template = copy.deepcopy(NETWORK)
@@ -148,6 +152,7 @@ def test_a_directory_is_linked_once(local_aws: LocalAws, run: Run, name: str) ->
         assert f"The {what}" in failures(local_aws, name)
 
 
+@pytest.mark.sweep
 def test_a_nested_stack_names_its_parent(local_aws: LocalAws, run: Run, name: str) -> None:
     s3 = local_aws.client("s3")
     s3.create_bucket(Bucket=name)
@@ -166,6 +171,7 @@ def test_a_nested_stack_names_its_parent(local_aws: LocalAws, run: Run, name: st
     }
 
 
+@pytest.mark.sweep
 def test_a_prefix_list_changes_by_entries(local_aws: LocalAws, run: Run, name: str) -> None:
     def template(*blocks: str) -> Template:
         entries = [{"Cidr": block} for block in blocks]
@@ -206,6 +212,7 @@ def test_resources_in_use_are_not_deleted(local_aws: LocalAws, run: Run, name: s
     assert settle(local_aws, name) == "DELETE_COMPLETE"
 
 
+@pytest.mark.sweep
 def test_rules_are_created_and_deleted_with_their_resource(local_aws: LocalAws, run: Run, name: str) -> None:
     def ports() -> list[int]:
         group = physical(local_aws, name)["Group"]
@@ -233,6 +240,7 @@ REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text("utf
 
 
 @pytest.mark.parametrize(("base", "message"), [(base, message) for base, rows in REFUSED.items() for message in rows])
+@pytest.mark.sweep
 def test_properties_that_aws_refuses_are_refused_and_rolled_back(
     base: str, message: str, local_aws: LocalAws, run: Run, name: str
 ) -> None:
@@ -247,6 +255,7 @@ def test_properties_that_aws_refuses_are_refused_and_rolled_back(
     }
 
 
+@pytest.mark.sweep
 def test_the_quotas_of_a_role_and_a_group_hold_for_what_is_added_later(
     local_aws: LocalAws, run: Run, name: str
 ) -> None:
@@ -267,6 +276,7 @@ def test_the_quotas_of_a_role_and_a_group_hold_for_what_is_added_later(
     assert "RulesPerSecurityGroupLimitExceeded" in failures(local_aws, name)
 
 
+@pytest.mark.sweep
 def test_faults_fail_a_create_an_update_and_a_delete(local_aws: LocalAws, run: Run, name: str) -> None:
     client = local_aws.client("cloudformation")
     local_aws.set_faults([{"type": "AWS::FSx::FileSystem", "reason": "no capacity today"}])
@@ -286,6 +296,7 @@ def test_faults_fail_a_create_an_update_and_a_delete(local_aws: LocalAws, run: R
     assert settle(local_aws, name) == "DELETE_COMPLETE"
 
 
+@pytest.mark.sweep
 def test_static_nodes_of_pcs_follow_their_group_and_queues_hold_it(run: Run, local_aws: LocalAws) -> None:
     template = copy.deepcopy(PCS)
     template["Resources"]["Nodes"]["Properties"]["ScalingConfiguration"]["MinInstanceCount"] = 2

@@ -14,6 +14,8 @@ from sandbox.training.fakes.nxdt import IndexedText
 from sandbox.training.fakes.trainer import TrainingFailed
 from tests.support import need_slurm
 
+pytestmark = pytest.mark.sweep
+
 BERT_KEY = (
     "training_datasets/bert_pretrain_wikicorpus_tokenized_hdf5/bert_pretrain_wikicorpus_tokenized_hdf5_seqlen128.tar"
 )

@@ -11,6 +11,8 @@ from botocore.exceptions import ClientError
 
 from sandbox import LocalAws
 
+pytestmark = pytest.mark.sweep
+
 KIND = "trn1.32xlarge"
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from sandbox import head_node
 
+pytestmark = pytest.mark.sweep
+
 
 @pytest.fixture
 def download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:

@@ -15,6 +15,8 @@ from trainium_cdk.catalog.pods import pods
 from trainium_cdk.jobs.kubernetes.pods import Resources
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
 
+pytestmark = pytest.mark.sweep
+
 PARTS = settings.parse("eks: {observability: {}}\nstorage: {efs: {}, fsx: {}}").eks_parts
 BEFORE = Resources.exactly({"cpu": "1", "memory": "2Gi"})
 

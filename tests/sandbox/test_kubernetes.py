@@ -45,6 +45,7 @@ def remove(cluster: LocalKubernetes, name: str) -> None:
     assert until(lambda: not pods(cluster, name)) is True
 
 
+@pytest.mark.sweep
 def test_a_gang_that_fits_only_in_total_waits_as_a_whole(cluster: LocalKubernetes) -> None:
     """Three pods of 10 devices: 30 of 32 are there, but each node takes one pod. None may start."""
     body = job("sum", 3, "true")
@@ -63,6 +64,7 @@ def test_a_gang_that_fits_only_in_total_waits_as_a_whole(cluster: LocalKubernete
     remove(cluster, "sum")
 
 
+@pytest.mark.sweep
 def test_failure_and_exit_code_are_those_of_the_command(cluster: LocalKubernetes) -> None:
     cluster.api().create(job("fails", 1, "echo to no avail >&2; exit 3"))
     assert until(lambda: phase(cluster, "fails") == "Failed")
@@ -73,6 +75,7 @@ def test_failure_and_exit_code_are_those_of_the_command(cluster: LocalKubernetes
     remove(cluster, "fails")
 
 
+@pytest.mark.sweep
 def test_deleting_a_job_ends_its_processes(cluster: LocalKubernetes) -> None:
     marker = f"sleep 9{os.getpid()}"
     cluster.api().create(job("cancel", 2, f"echo began; {marker} & {marker}; wait"))
@@ -88,6 +91,7 @@ def test_deleting_a_job_ends_its_processes(cluster: LocalKubernetes) -> None:
     assert until(lambda: not running()) is True
 
 
+@pytest.mark.sweep
 def test_other_pods_follow_their_annotations(cluster: LocalKubernetes) -> None:
     api = cluster.api()
     for name, extra in (("ends", {}), ("breaks", {"sandbox/exit-code": "7"})):
@@ -132,6 +136,7 @@ def _set(body: Object, place: str, value: Any) -> Object:
         ("spec/tasks/0/template/spec/containers/0/name", "", "name"),
     ],
 )
+@pytest.mark.sweep
 def test_wrong_jobs_are_refused(cluster: LocalKubernetes, place: str, value: Any, output: str) -> None:
     with pytest.raises(ApiError) as refused:
         cluster.api().create(_set(job("wrong", 2, "true"), place, value))

@@ -19,6 +19,8 @@ from sandbox.kubernetes.api import ApiError, path_of
 from sandbox.local_aws import SHIMS
 from tests.support import completed
 
+pytestmark = pytest.mark.sweep
+
 GROUPS = "scheduling.volcano.sh/v1beta1"
 NAME = "kubernetes-test"
 SEE = {

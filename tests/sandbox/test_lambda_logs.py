@@ -12,6 +12,8 @@ import pytest
 
 from sandbox import LocalAws
 
+pytestmark = pytest.mark.sweep
+
 BASIC = "arn:aws:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole"
 STREAMS = {"Effect": "Allow", "Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": "*"}
 HANDLER = "def handler(event, context):\n    print(event)\n"

@@ -14,6 +14,7 @@ from sandbox.paths import HOME
 from tests.support import completed, need_local_aws, until
 
 
+@pytest.mark.sweep
 def test_the_command_line_gives_a_shell_its_aws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     need_local_aws()
     where = ["--dir", str(tmp_path / "aws")]

@@ -84,6 +84,7 @@ def test_reservations_are_looked_up(
 
 
 @pytest.mark.parametrize("case", WRONG)
+@pytest.mark.sweep
 def test_a_wrong_configuration_gets_pclusters_own_message(
     case: str, validator: PclusterValidator, good: Config, seeded: Seeded
 ) -> None:

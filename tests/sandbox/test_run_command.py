@@ -12,6 +12,8 @@ import pytest
 from sandbox import LocalAws
 from tests.support import head_node
 
+pytestmark = pytest.mark.sweep
+
 Invocation = dict[str, Any]
 FINAL = ("Success", "Failed", "Cancelled", "TimedOut")
 

@@ -24,6 +24,8 @@ from sandbox.local_aws import LocalAws
 from tests.support import completed, head_node, session_manager_plugin, until
 from trainium_cdk.jobs.sessions import TO_HOST, forward, free_port
 
+pytestmark = pytest.mark.sweep
+
 TERMINAL = "from trainium_cdk.jobs.sessions import terminal; import sys; print(terminal(*sys.argv[1:]))"
 
 

@@ -14,6 +14,8 @@ from sandbox.training.fakes import sft
 from trainium_cdk.jobs import read_log
 from trainium_cdk.jobs.readers.records import Step
 
+pytestmark = pytest.mark.sweep
+
 LINES = [
     {"text": "a job waits for its nodes."},
     {"prompt": "who waits", "completion": "a job."},

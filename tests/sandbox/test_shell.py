@@ -100,6 +100,7 @@ def test_after_a_failed_eval_nothing_reaches_the_account(account: Account, home:
 @pytest.mark.parametrize(
     "options", ["--dri {running}", "--dir {dead}", "--dir", "--region", "more words", "--dir {broken}"]
 )
+@pytest.mark.sweep
 def test_if_env_fails_the_shell_has_no_account(options: str, account: Account, home: Path, tmp_path: Path) -> None:
     for name, state in (("dead", '{"endpoint": "http://127.0.0.1:1", "region": "r", "pid": 4194305}'), ("broken", "{")):
         (tmp_path / name).mkdir()
@@ -116,6 +117,7 @@ def test_if_env_fails_the_shell_has_no_account(options: str, account: Account, h
     assert {"AWS_ENDPOINT_URL=http://127.0.0.1:1", "AWS_ACCESS_KEY_ID=none"} <= ours
 
 
+@pytest.mark.sweep
 def test_each_sandbox_gives_its_own_shell(account: Account, home: Path, local_aws: LocalAws, tmp_path: Path) -> None:
     """Two of them: the emulator is the same, the folder and the region are not."""
     state = json.loads((local_aws.directory / "state.json").read_text())
@@ -135,6 +137,7 @@ def test_each_sandbox_gives_its_own_shell(account: Account, home: Path, local_aw
     assert account.requests == 0
 
 
+@pytest.mark.sweep
 def test_an_interactive_shell_shows_where_it_is(account: Account, home: Path, local_aws: LocalAws) -> None:
     done = bash(
         f"echo 'echo \"<$PS1> $AWS_ENDPOINT_URL ${{AWS_PROFILE-none}} $AWS_ACCESS_KEY_ID $TRN_ENV ${{TRN_STACK-none}}\"' "

@@ -133,6 +133,7 @@ def test_the_configuration_file() -> None:
 # --- the real thing ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep
 def test_sixteen_nodes_report_their_own_names(slurm: LocalSlurm) -> None:
     result = slurm.run(["srun", "-N16", "hostname"])
     assert sorted(result.stdout.split()) == sorted(slurm.node_names), result.stderr
@@ -140,17 +141,20 @@ def test_sixteen_nodes_report_their_own_names(slurm: LocalSlurm) -> None:
     assert slurm.notices == ()
 
 
+@pytest.mark.sweep
 def test_more_nodes_than_the_partition_has_are_refused_at_once(slurm: LocalSlurm) -> None:
     done = slurm.run(["sbatch", "-N17", "--wrap=true"])
     assert done.returncode != 0
     assert "Node count specification invalid" in done.stderr or "More processors" in done.stderr
 
 
+@pytest.mark.sweep
 def test_a_failing_job_ends_failed_with_its_exit_code(slurm: LocalSlurm) -> None:
     job = submit(slurm, "exit 7")
     assert wait_for(slurm, job, "JobState", "FAILED")["ExitCode"] == "7:0"
 
 
+@pytest.mark.sweep
 def test_a_dependency_that_cannot_be_satisfied(slurm: LocalSlurm) -> None:
     first = submit(slurm, "exit 1", "--hold")
     ends = submit(slurm, "true", f"--dependency=afterok:{first}", "--kill-on-invalid-dep=yes")
@@ -196,18 +200,21 @@ def test_a_job_on_a_lost_node_is_started_again_elsewhere(slurm: LocalSlurm) -> N
         ("aws --version | cut -d/ -f1", "aws-cli"),
     ],
 )  # fmt: skip
+@pytest.mark.sweep
 def test_a_shell_on_the_head_node(slurm: LocalSlurm, command: str, expected: str) -> None:
     done = slurm.run(["bash", "-c", command])
     home = slurm.node_env()["HOME"]
     assert done.stdout.strip() == expected.format(home=home, bin=slurm.directory / "bin"), done.stderr
 
 
+@pytest.mark.sweep
 def test_the_machine_is_not_touched(slurm: LocalSlurm) -> None:
     before = Path("/proc/sys/net/ipv4/ip_local_reserved_ports").read_text()
     slurm.run(["bash", "-c", "sudo sysctl -w net.ipv4.ip_local_reserved_ports=48620; sudo modprobe -r neuron"])
     assert Path("/proc/sys/net/ipv4/ip_local_reserved_ports").read_text() == before
 
 
+@pytest.mark.sweep
 def test_attached_clusters_know_their_head_node(slurm: LocalSlurm, tmp_path: Path) -> None:
     result = json.loads(slurm.attach(tmp_path / "clusters" / "trn").read_text())
     done = completed(["squeue", "-h"], env=result["env"], cwd=result["cwd"])
@@ -223,6 +230,7 @@ def ours(directory: Path) -> list[str]:
     return [name for _, name, _ in found]
 
 
+@pytest.mark.sweep
 def test_stop_ends_running_jobs_and_a_new_start_keeps_the_files(tmp_path: Path) -> None:
     need_slurm()
     small = config(resource(most=2))
@@ -244,6 +252,7 @@ def test_stop_ends_running_jobs_and_a_new_start_keeps_the_files(tmp_path: Path) 
     assert not tmp_path.exists()
 
 
+@pytest.mark.sweep
 def test_up_and_down_from_different_processes(tmp_path: Path) -> None:
     """Also: names and a path so long that a socket under them would not fit, and more nodes than the cap."""
     need_slurm()
@@ -268,6 +277,7 @@ def test_up_and_down_from_different_processes(tmp_path: Path) -> None:
     assert not directory.exists()
 
 
+@pytest.mark.sweep
 def test_a_slurm_that_cannot_start_reports_the_reason_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

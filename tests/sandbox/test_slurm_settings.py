@@ -40,6 +40,7 @@ def refused_by_slurm(lines: list[tuple[str, str]], folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("values", [SAMPLES, BAD], ids=["right", "wrong"])
+@pytest.mark.sweep
 def test_slurms_own_parser_agrees_with_the_names_and_types(values: dict[str, str], tmp_path: Path) -> None:
     need_slurm()
     known = parameters(RELEASE)
@@ -70,6 +71,7 @@ def test_lines(line: dict[str, Any], given: tuple[str, ...], not_run: tuple[str,
     assert (own_settings([line]), lines_not_run([line])) == (given, not_run)
 
 
+@pytest.mark.sweep
 def test_a_wrong_line_stops_the_local_slurm_as_on_aws(tmp_path: Path) -> None:
     need_slurm()
     made = config(resource(most=1))
@@ -78,6 +80,7 @@ def test_a_wrong_line_stops_the_local_slurm_as_on_aws(tmp_path: Path) -> None:
         LocalSlurm.start(tmp_path, made)
 
 
+@pytest.mark.sweep
 def test_a_line_reaches_slurm_and_one_that_does_not_is_said(tmp_path: Path) -> None:
     need_slurm()
     made = config(resource(most=1))

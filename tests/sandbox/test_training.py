@@ -44,6 +44,7 @@ torchrun --nproc_per_node 32 --nnodes $SLURM_NTASKS --node_rank $SLURM_NODEID --
 # --- the parts ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep
 def test_the_gradient_is_the_slope_of_the_loss() -> None:
     batch, model = Batch(), Model()
     batch.add(datasets.text(4000, seed=5))
@@ -81,6 +82,7 @@ def together(world: int, work: Callable[[Collective], Any]) -> list[Any]:
     return results
 
 
+@pytest.mark.sweep
 def test_all_workers_get_the_same_sum_bit_for_bit() -> None:
     def work(star: Collective) -> tuple[bytes, list[bytes]]:
         mine = array("d", (0.1 * star.rank + i for i in range(500)))
@@ -92,6 +94,7 @@ def test_all_workers_get_the_same_sum_bit_for_bit() -> None:
     assert all(words == [b"rank %d" % rank for rank in range(7)] for _, words in results)
 
 
+@pytest.mark.sweep
 def test_all_processes_notice_a_lost_one() -> None:
     def work(star: Collective) -> str:
         if star.rank == 2:
@@ -234,6 +237,7 @@ def checksums(lines: list[str]) -> set[str]:
     return set(found)
 
 
+@pytest.mark.sweep
 def test_precompile_then_train(slurm: LocalSlurm) -> None:
     home = Path(slurm.node_env()["HOME"])
     _, lines = run(slurm, "neuron_parallel_compile " + bert_line("trial", 5))
@@ -262,6 +266,7 @@ def test_precompile_then_train(slurm: LocalSlurm) -> None:
     assert [file.name for file in (home / "out").iterdir()] == ["ckpt_20.pt"]
 
 
+@pytest.mark.sweep
 def test_resuming_gives_the_same_parameters_as_never_stopping(slurm: LocalSlurm) -> None:
     _, straight = run(slurm, bert_line("straight", 25))
     run(slurm, bert_line("parts", 10))
@@ -272,6 +277,7 @@ def test_resuming_gives_the_same_parameters_as_never_stopping(slurm: LocalSlurm)
     assert kept == {"ckpt_10.pt", "ckpt_20.pt", "ckpt_25.pt"}
 
 
+@pytest.mark.sweep
 def test_another_number_of_nodes_is_another_graph(slurm: LocalSlurm) -> None:
     # The caches are the nodes' own: only the same nodes find them again.
     same = f"-w {','.join(slurm.node_names[:2])} "
@@ -293,6 +299,7 @@ def test_another_number_of_nodes_is_another_graph(slurm: LocalSlurm) -> None:
     ],
     ids=["precompile", "train", "data", "resume", "flag", "command"],
 )  # fmt: skip
+@pytest.mark.sweep
 def test_errors_end_with_an_exit_code_and_a_reason(
     slurm: LocalSlurm, command: str, env: dict[str, str], message: str
 ) -> None:
@@ -304,6 +311,7 @@ def test_errors_end_with_an_exit_code_and_a_reason(
     assert list(Path(slurm.node_env()["HOME"]).glob("f/*")) == []
 
 
+@pytest.mark.sweep
 def test_two_jobs_may_use_the_same_port_at_once_and_cancelling_ends_one(slurm: LocalSlurm) -> None:
     home = Path(slurm.node_env()["HOME"])
     for name, steps, hold in (("long", 5000, f"100:{home / 'never'}"), ("short", 5, "")):
