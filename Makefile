@@ -107,8 +107,8 @@ LOCK := $(UV) pip compile --quiet --python-version 3.11 --universal --generate-h
 LOCKS := $(wildcard sandbox/requirements-*.in conformance/requirements-*.in)
 
 lock:  ## pin again, with hashes, what pyproject.toml and the .in files ask for
-	@$(LOCK) pyproject.toml --extra cdk --extra dev --extra node -o requirements-dev.txt
-	@$(LOCK) pyproject.toml --extra cdk --extra node --constraints requirements-dev.txt -o requirements.txt
+	@$(LOCK) pyproject.toml --extra cdk --extra jobs --extra dev --extra node -o requirements-dev.txt
+	@$(LOCK) pyproject.toml --extra cdk --extra jobs --extra node --constraints requirements-dev.txt -o requirements.txt
 	@for f in $(LOCKS:.in=); do $(LOCK) $$f.in -o $$f.txt; done
 
 dist: setup .venvs/dist/.done  ## wheel and source distribution, in dist, checked as a package index would

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.jobs.conftest import make_cluster
-from tests.support import ROOT, need
+from tests.support import ROOT, completed, need
 from tests.wheels import fresh_environment, run
 
 FOREIGN_APP = """
@@ -24,9 +24,12 @@ import aws_cdk as cdk
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.network import TrnNetwork
+from trainium_cdk.stacks import TrnEksStack, TrnPclusterStack, TrnPcsStack
 from trainium_cdk.storage import TrnStorage
 
 app = cdk.App()
+for stack in (TrnEksStack, TrnPclusterStack, TrnPcsStack):
+    stack(app, stack.__name__)
 stack = cdk.Stack(app, "Foreign")
 network = TrnNetwork(stack, "Net")
 TrnStorage(stack, "Disk", vpc=network.vpc)
@@ -96,7 +99,11 @@ def relative(markdown: str) -> list[str]:
 
 
 def test_a_foreign_app_synthesises_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
-    python = fresh_environment(tmp_path, wheel)
+    """The constructs and stacks alone: nothing of the job client is there, and `trn` says so."""
+    python = fresh_environment(tmp_path, wheel, extras=("cdk",))
+    packages = next(tmp_path.glob("fresh/lib/python3*/site-packages"))
+    theirs = ("boto3", "botocore", "kubernetes", "pathspec", "rich", "typer", "urllib3")
+    assert [name for name in theirs if (packages / name).exists()] == []
     (tmp_path / "app.py").write_text(FOREIGN_APP)
     node = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     run(python, "app.py", cwd=tmp_path, PATH=node, CDK_OUTDIR=str(tmp_path / "out"), CDK_VALIDATION="false")
@@ -109,11 +116,14 @@ def test_a_foreign_app_synthesises_from_the_wheel(wheel: Path, tmp_path: Path) -
         p.name.startswith("asset.") and b"trn-bootstrap" in p.read_bytes()
         for p in (tmp_path / "out").glob("asset.*.sh")
     )
+    said = completed([python.parent / "trn", "--help"], cwd=tmp_path)
+    told = "trn: typer is not installed. Install trainium-cdk with its extra: trainium-cdk[jobs]\n"
+    assert (said.returncode, said.stderr) == (1, told)
 
 
 def test_the_job_client_alone(wheel: Path, tmp_path: Path) -> None:
     """Without the extra `cdk`: small, and everything about jobs and settings works; constructs say what is missing."""
-    python = fresh_environment(tmp_path, wheel, extras=())
+    python = fresh_environment(tmp_path, wheel, extras=("jobs",))
     packages = next(tmp_path.glob("fresh/lib/python3*/site-packages"))
     megabytes = sum(f.stat().st_size for f in packages.rglob("*") if f.suffix != ".pyc" and f.is_file()) / 1e6
     assert megabytes < 160  # of it kubernetes and botocore more than 100

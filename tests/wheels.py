@@ -57,7 +57,7 @@ def closure(lines: Iterable[str], *extras: str) -> set[tuple[str, frozenset[str]
 
 
 def fresh_environment(
-    folder: Path, *wheels: Path, extra: tuple[str, ...] = (), extras: tuple[str, ...] = ("cdk",)
+    folder: Path, *wheels: Path, extra: tuple[str, ...] = (), extras: tuple[str, ...] = ("cdk", "jobs")
 ) -> Path:
     """The Python of a new environment with these wheels, what they and their `extras` require, and `extra` packages.
 

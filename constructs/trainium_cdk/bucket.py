@@ -14,9 +14,10 @@ from trainium_cdk._cdk.custom_resources import custom_resource, deployment_funct
 from trainium_cdk._cdk.functions import l1
 from trainium_cdk._cdk.permissions import allow, service_of_account
 from trainium_cdk._cdk.types import AnyKey
-from trainium_cdk.deployment.emptied_bucket import EMPTIED, TAG
 
 ACCESS_LOG_DAYS = 90
+TAG, EMPTIED = "trainium-cdk:empty-on-delete", "yes"
+"""As in `deployment/emptied_bucket.py`, which runs where boto3 is."""
 _OLD_VERSION_DAYS = 30
 _EMPTYING_MINUTES = 60
 _OBJECTS, _OWN = "objects/", "access-logs/"

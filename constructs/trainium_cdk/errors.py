@@ -8,15 +8,9 @@ TrnError
 |- OutputsError             the stack does not exist, or its outputs cannot be read
 |- JobError                 the job cannot be run as requested; nothing was sent
 |- SubmitError              the cluster refused the job; nothing of it is left there
-|  '- SomeRefused           it refused some of several jobs
 |- UnknownJob               the cluster has no job of that id
-|- JobTimeout               the job has not ended in time
 |- TransportError           the cluster cannot be reached, or does not respond
-|  |- Unanswered            Slurm's controller does not answer
 |  '- ApiError              the Kubernetes API refused a request
-|- ScaleError               a node group cannot have that many nodes
-|- TeardownError            a stack cannot be deleted
-|- UpdateError              a template that `trn diff` compares cannot be read
 '- AwsError                 AWS did not perform a call of `trn check`
    |- Denied                the credentials do not allow it
    |- NoCredentials         there are none, or AWS does not accept them
@@ -108,29 +102,20 @@ class JobError(TrnError):
 
 
 class SubmitError(TrnError):
-    """The cluster refused the job."""
-
-
-class SomeRefused(SubmitError):
-    """The cluster refused some of several jobs.
+    """The cluster refused the job, or some of several jobs.
 
     Attributes:
-        submitted: the others, which are submitted (`Submitted` each).
-        refused: an error for each refused job; nothing of those is left.
+        submitted: of several jobs, those that are submitted (`Submitted` each).
+        refused: of several jobs, an error for each refused one; nothing of those is left.
     """
 
-    def __init__(self, submitted: Sequence[Any], refused: Sequence[SubmitError]):
+    def __init__(self, message: str, submitted: Sequence[Any] = (), refused: Sequence[SubmitError] = ()):
+        super().__init__(message)
         self.submitted, self.refused = tuple(submitted), tuple(refused)
-        count = f"{len(self.refused)} of {len(self.refused) + len(self.submitted)} jobs were refused; the others are submitted"
-        super().__init__("\n".join([count, *map(str, self.refused)]))
 
 
 class UnknownJob(TrnError):
     """This cluster has no job with the given id."""
-
-
-class JobTimeout(TrnError, TimeoutError):
-    """A job has not ended within the time that the caller waits for it."""
 
 
 class TransportError(TrnError):
@@ -138,15 +123,12 @@ class TransportError(TrnError):
 
     Attributes:
         again: whether the same request may succeed a little later: not where credentials have expired, for example.
+        restarting: whether Slurm's controller does not answer on a head node that was reached; it may be restarting.
     """
 
-    def __init__(self, message: str, *, again: bool = True):
+    def __init__(self, message: str, *, again: bool = True, restarting: bool = False):
         super().__init__(message)
-        self.again = again
-
-
-class Unanswered(TransportError):
-    """The head node was reached, and Slurm's controller does not answer: it is being restarted, or slow."""
+        self.again, self.restarting = again, restarting
 
 
 class ApiError(TransportError):
@@ -155,18 +137,6 @@ class ApiError(TransportError):
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message, again=status in (0, 429) or status >= 500)
         self.status, self.reason = status, reason
-
-
-class ScaleError(TrnError):
-    """A node group cannot have that many nodes. The message says why, and what to do."""
-
-
-class TeardownError(TrnError):
-    """A stack cannot be deleted. The message says why, and what to do."""
-
-
-class UpdateError(TrnError):
-    """A template cannot be read. The message says which, why, and what to do."""
 
 
 class AwsError(TrnError):

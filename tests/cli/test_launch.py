@@ -13,7 +13,7 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import backend, slurm  # noqa: F401  fixtures
 from trainium_cdk.cli import launch
 from trainium_cdk.cli.app import app
-from trainium_cdk.errors import JobError, SubmitError, TransportError, UpdateError
+from trainium_cdk.errors import JobError, SubmitError, TransportError, TrnError
 from trainium_cdk.jobs import Script, SlurmBackend
 
 FILE = """name: launched
@@ -204,10 +204,10 @@ def test_nothing_is_deployed_for_what_cannot_run(folder: Path, capfd: pytest.Cap
     assert not (folder / "called").exists()
     (folder / "code").write_text("1")
     with pytest.raises(
-        UpdateError,
+        TrnError,
         match=f"{STACK} was not deployed: see above. What failed in it: trn why {STACK} --environment env.yaml",
     ):
         run("--yes", "env.yaml", "job.sh")
     (folder / "cdk.json").unlink()
-    with pytest.raises(UpdateError, match=r"no cdk\.json"):
+    with pytest.raises(TrnError, match=r"no cdk\.json"):
         run("--yes", "env.yaml", "job.sh")

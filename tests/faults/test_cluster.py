@@ -21,7 +21,7 @@ from tests.faults.driver import Driver, Template, assemble, publish
 from tests.support import TRN, completed
 from tests.told import told
 from trainium_cdk import settings
-from trainium_cdk.errors import UpdateError
+from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.updates.live import deployed
 from trainium_cdk.stacks.pcluster import TrnPclusterStack
 
@@ -197,7 +197,7 @@ def advice(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The command that `trn diff` prints, and `trn check` for a stack of the environment."""
     for key, value in driver.aws.env.items():
         monkeypatch.setenv(key, value)
-    with pytest.raises(UpdateError) as refused:
+    with pytest.raises(TrnError) as refused:
         deployed(driver.name)
     found = re.search(r"\((aws cloudformation continue-update-rollback [^)]*)\)", str(refused.value))
     assert found, str(refused.value)

@@ -14,7 +14,7 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet as nodes
 from tests.jobs.conftest import make_cluster, with_program
 from tests.support import TRN, completed, until
-from trainium_cdk.errors import ScaleError, TransportError
+from trainium_cdk.errors import TransportError, TrnError
 from trainium_cdk.jobs import Script, SlurmBackend
 from trainium_cdk.jobs.slurm import fleet
 
@@ -83,7 +83,7 @@ def test_a_response_that_cannot_be_read(
     answer: str, error: str, backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
 ) -> None:
     odd = SlurmBackend(backend.cluster, with_program(slurm, tmp_path, "get-compute-fleet-status.sh", answer))
-    with pytest.raises((ScaleError, TransportError)) as refused:
+    with pytest.raises((TrnError, TransportError)) as refused:
         fleet.status(odd)
     assert error in str(refused.value)
 
@@ -94,8 +94,8 @@ def test_a_protected_fleet_is_told_with_the_command_that_explains_it(monkeypatch
         sleep: Any = staticmethod(lambda _: None)
 
     monkeypatch.setattr(fleet, "status", lambda _: fleet.FleetStatus("PROTECTED"))
-    with pytest.raises(ScaleError, match=r"nodes failed to start\. `trn why TrnPclusterStack` has the reason"):
+    with pytest.raises(TrnError, match=r"nodes failed to start\. `trn why TrnPclusterStack` has the reason"):
         fleet.wait(Protected(), "RUNNING", lambda _: None)  # type: ignore[arg-type]
     monkeypatch.setattr(fleet, "status", lambda _: fleet.FleetStatus("STARTING"))
-    with pytest.raises(ScaleError, match="the fleet is STARTING, not RUNNING, after 0 s"):
+    with pytest.raises(TrnError, match="the fleet is STARTING, not RUNNING, after 0 s"):
         fleet.wait(Protected(), "RUNNING", lambda _: None, timeout=0)  # type: ignore[arg-type]

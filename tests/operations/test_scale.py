@@ -14,7 +14,7 @@ from trainium_cdk import outputs, settings
 from trainium_cdk.cli.scale import _busy
 from trainium_cdk.deployment.node_group_size import respond
 from trainium_cdk.deployment.request import Request
-from trainium_cdk.errors import ApiError, ScaleError
+from trainium_cdk.errors import ApiError, TrnError
 from trainium_cdk.operations.scale import Progress, advice, busy, progress, scale, wait
 
 SHORTAGE = (
@@ -106,7 +106,7 @@ def test_a_smaller_size_ends_idle_nodes_only(protected: str, pods: str, nodes: i
     aws.groups["S-Grouptrn-x"]["scalingConfig"] = {"minSize": 1, "maxSize": 4, "desiredSize": 4}
     aws.instances = {each: each in protected for each in "abcd"}
     if " " in kept:
-        with pytest.raises(ScaleError, match=re.escape(kept)):
+        with pytest.raises(TrnError, match=re.escape(kept)):
             scale(CLUSTER, "trn", nodes, aws, busy=lambda _: set(pods), force=force)
         assert aws.groups["S-Grouptrn-x"]["scalingConfig"]["desiredSize"] == 4
     else:
@@ -153,7 +153,7 @@ def test_nodes_are_in_use_by_the_pods_of_each_team(monkeypatch: pytest.MonkeyPat
     shared = CLUSTER.model_copy(update={"teams": teams})
     assert _busy(CLUSTER, "n", False) == {"i-training"}
     assert _busy(shared, "n", True) == {"i-training", "i-speech"}
-    with pytest.raises(ScaleError, match=r"in use by team vision: pods is forbidden\. .* with --force$"):
+    with pytest.raises(TrnError, match=r"in use by team vision: pods is forbidden\. .* with --force$"):
         _busy(shared, "n", False)
     denied.clear()
     assert _busy(shared, "n", False) == {"i-training", "i-speech", "i-vision"}
@@ -183,7 +183,7 @@ def test_a_group_is_scaled_within_its_bounds(group: str, nodes: int) -> None:
 )  # fmt: skip
 def test_it_is_refused(status: str, group: str, nodes: int, message: str) -> None:
     aws = Aws(status)
-    with pytest.raises(ScaleError) as refused:
+    with pytest.raises(TrnError) as refused:
         scale(CLUSTER, group, nodes, aws, busy=idle)
     assert message in str(refused.value)
     assert aws.groups["S-Grouptrn-x"]["scalingConfig"]["desiredSize"] == 2
@@ -233,7 +233,7 @@ def test_a_shortage_is_reported_once_and_waited_for() -> None:
 def test_after_the_timeout_the_next_command_is_printed() -> None:
     seconds: Any = iter([100.0, 110.0, 700.0])
     short = Progress(4, 2, SHORTAGE)
-    with pytest.raises(ScaleError, match="keep the running nodes: --nodes 2"):
+    with pytest.raises(TrnError, match="keep the running nodes: --nodes 2"):
         wait(looks(short, short, short), lambda _: None, timeout=600, sleep=lambda _: None, clock=lambda: next(seconds))
 
 

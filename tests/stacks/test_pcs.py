@@ -22,7 +22,7 @@ from tests.support import completed, need_slurm
 from tests.told import told
 from trainium_cdk import outputs, settings
 from trainium_cdk.cli import app as cli
-from trainium_cdk.errors import ScaleError, TransportError
+from trainium_cdk.errors import TransportError, TrnError
 from trainium_cdk.jobs import LocalTransport, SlurmBackend
 from trainium_cdk.jobs.slurm.pcs import login_node
 from trainium_cdk.outputs.pcs import GROUP_TAG
@@ -255,5 +255,5 @@ def test_job_scripts_name_the_cluster_and_the_shared_environment(tmp_path: Path)
     assert outputs.from_json(cluster.model_dump_json()) == cluster
     assert cluster.login_group_id == "pcs_def"
     (tmp_path / "cluster.json").write_text(cluster.model_dump_json())
-    with pytest.raises(ScaleError, match=r"TrnPcsStack has no ParallelCluster.*Nodes without a job stop by themselves"):
+    with pytest.raises(TrnError, match=r"TrnPcsStack has no ParallelCluster.*Nodes without a job stop by themselves"):
         cli.app(["nodes", "stop", "--cluster", str(tmp_path / "cluster.json")], standalone_mode=False)

@@ -11,7 +11,14 @@ def main() -> None:
     is done."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would read the files of all packages to find one
-    from trainium_cdk.cli import app
+    try:
+        from trainium_cdk.cli import app
+    except ModuleNotFoundError as e:
+        if str(e.name).startswith("trainium_cdk"):
+            raise
+        raise SystemExit(
+            f"trn: {e.name} is not installed. Install trainium-cdk with its extra: trainium-cdk[jobs]"
+        ) from None
 
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -26,7 +26,7 @@ from trainium_cdk.cli.options import (
 )
 from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.cli.working import working
-from trainium_cdk.errors import OutputsError, TeardownError, TrnError
+from trainium_cdk.errors import OutputsError, TrnError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend
@@ -150,11 +150,11 @@ def used(backend: Backend[Any], me: str, *, waits: bool = False, unlisted: str =
     return busy
 
 
-def _nothing_there(stack: str, region: str) -> TeardownError:
+def _nothing_there(stack: str, region: str) -> TrnError:
     """That there is no such stack, and which ones there are: a wrong name or region must not look like a deletion."""
     from trainium_cdk.outputs.read import elsewhere, missing
 
-    return TeardownError(f"nothing was deleted: {missing(stack, region, elsewhere(stack, region), deployable=False)}")
+    return TrnError(f"nothing was deleted: {missing(stack, region, elsewhere(stack, region), deployable=False)}")
 
 
 @contextlib.contextmanager
@@ -262,10 +262,10 @@ def _end_jobs(jobs: Backend[Any], fate: Fate) -> None:
 
 
 def _in_plain_words(stack: str) -> AbstractContextManager[None]:
-    """Errors of AWS as TeardownError."""
+    """Errors of AWS as TrnError."""
     from trainium_cdk._aws import aws_errors_as
 
-    return aws_errors_as(TeardownError, f"a request to AWS about {stack} or its resources failed")
+    return aws_errors_as(TrnError, f"a request to AWS about {stack} or its resources failed")
 
 
 def clients(region: str | None) -> Any:

@@ -9,7 +9,7 @@ import typer
 from trainium_cdk.cli.options import Json, Target, backend, on_cluster, only
 from trainium_cdk.cli.output import put, say
 from trainium_cdk.engines import SLURM
-from trainium_cdk.errors import ScaleError
+from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.slurm.backend import SlurmBackend
@@ -86,7 +86,7 @@ def _slurm(on: Target) -> SlurmBackend:
 
     found = only(SlurmBackend, backend(on), SLURM.title, SLURM.stack)
     if found.cluster.engine != SLURM.name:
-        raise ScaleError(
+        raise TrnError(
             f"stack {found.cluster.stack} has no ParallelCluster: its nodes are not stopped and started as a fleet. Nodes without a job stop "
             "by themselves; cancel the jobs (trn cancel), and set min_nodes: 0 for nodes that always run"
         )

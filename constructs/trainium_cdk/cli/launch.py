@@ -21,7 +21,7 @@ from trainium_cdk.cli.options import Target, backend, name_in_account
 from trainium_cdk.cli.output import say, status_when_interrupted
 from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.cli.working import working
-from trainium_cdk.errors import JobError, TransportError, TrnError, UpdateError
+from trainium_cdk.errors import JobError, TransportError, TrnError
 from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
@@ -125,14 +125,14 @@ def _is_deployed(name: str, env: Environment, file: Path) -> bool:
 
 
 def _wait_for_deployment(name: str, region: str) -> None:
-    """Raises UpdateError: the stack cannot be read."""
+    """Raises TrnError: the stack cannot be read."""
     from botocore.exceptions import ClientError
 
     from trainium_cdk._aws import aws_errors_as, client
 
     told = False
     while True:
-        with aws_errors_as(UpdateError, f"cannot read stack {name}"):
+        with aws_errors_as(TrnError, f"cannot read stack {name}"):
             try:
                 stacks = client("cloudformation", region).describe_stacks(StackName=name)["Stacks"]
             except ClientError as e:
@@ -149,10 +149,10 @@ def _wait_for_deployment(name: str, region: str) -> None:
 
 
 def _app_in(app: Path | None) -> Path:
-    """The folder of the CDK app. Raises UpdateError: there is none."""
+    """The folder of the CDK app. Raises TrnError: there is none."""
     folder = app or Path()
     if not (folder / "cdk.json").is_file():
-        raise UpdateError(
+        raise TrnError(
             f"there is no CDK app in {folder.resolve()} (no cdk.json): run this in the app's folder, or give --app FOLDER"
         )
     return folder
@@ -183,7 +183,7 @@ def _ask(name: str, *, yes: bool) -> None:
 
 
 def _deploy(id: str, name: str, env: Environment, file: Path, folder: Path) -> None:
-    """Deploy the stack with the CDK's command line, which reports its progress. Raises UpdateError: the deployment failed."""
+    """Deploy the stack with the CDK's command line, which reports its progress. Raises TrnError: the deployment failed."""
     from trainium_cdk.operations.updates.spec import command
 
     cdk = [str(command().absolute()), "deploy", "-e", id, "-c", f"env={file.resolve()}", "--require-approval", "never"]
@@ -195,7 +195,7 @@ def _deploy(id: str, name: str, env: Environment, file: Path, folder: Path) -> N
     ):
         done = subprocess.run(cdk, cwd=folder, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
         if done.returncode:
-            raise UpdateError(
+            raise TrnError(
                 f"{name} was not deployed: see above. What failed in it: {printed('trn', 'why', name, '--environment', file)}. Then run this again"
             )
 

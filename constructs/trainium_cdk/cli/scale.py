@@ -11,7 +11,7 @@ from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.options import EKS_STACK, EnvFile, Region, Stack, only
 from trainium_cdk.cli.output import say
 from trainium_cdk.engines import EKS
-from trainium_cdk.errors import ScaleError, TransportError
+from trainium_cdk.errors import TransportError, TrnError
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import EksCluster
@@ -41,10 +41,10 @@ def scale(
 
     found = outputs.read(stack, region, EKS.name)
     if found.scales_itself:
-        raise ScaleError(f"stack {stack} runs {engines.get(found.engine).title}, which {found.scales_itself}")
+        raise TrnError(f"stack {stack} runs {engines.get(found.engine).title}, which {found.scales_itself}")
     cluster = only(outputs.EksCluster, found, EKS.title, EKS_STACK)
     client: Any = clients(cluster.region)
-    with aws_errors_as(ScaleError, f"cannot scale {group}"):
+    with aws_errors_as(TrnError, f"cannot scale {group}"):
         name = scaling.scale(cluster, group, nodes, client, busy=lambda name: _busy(cluster, name, force), force=force)
         say(f"node group {group}: requested {counted(nodes, 'node')}")
         if wait:
@@ -64,7 +64,7 @@ def _busy(cluster: EksCluster, nodegroup: str, force: bool) -> set[str]:
         except TransportError as error:
             if not force:
                 whose = f" by team {team}" if team else ""
-                raise ScaleError(
+                raise TrnError(
                     f"cannot see which nodes are in use{whose}: {error}. Connect, use credentials that may list the pods, or end any node "
                     "with --force"
                 ) from None

@@ -51,7 +51,7 @@ def why(
     """
     from trainium_cdk._aws import aws_errors_as
     from trainium_cdk.cli.destroy import clients
-    from trainium_cdk.errors import TeardownError, TrnError
+    from trainium_cdk.errors import OutputsError, TrnError
     from trainium_cdk.operations import why as reasons
 
     env = described(ctx)
@@ -63,7 +63,7 @@ def why(
     try:
         with aws_errors_as(TrnError, f"cannot read stack {name}"):
             report = reasons.why(name, clients(region))
-    except TeardownError:
+    except OutputsError:
         if cluster_file or name == on.stack or not _of_job(ctx, on, stack, as_json):
             raise
         return

@@ -33,7 +33,6 @@ _HOMES = {
     "Result": "jobs.slurm.transport",
     "Script": "jobs.kinds.script",
     "SlurmBackend": "jobs.slurm.backend",
-    "SomeRefused": "errors",
     "SsmTransport": "jobs.slurm.ssm",
     "Stage": "jobs.status",
     "Submission": "jobs.submission",
@@ -58,7 +57,6 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from trainium_cdk.errors import JobError as JobError
-    from trainium_cdk.errors import SomeRefused as SomeRefused
     from trainium_cdk.errors import SubmitError as SubmitError
     from trainium_cdk.errors import TransportError as TransportError
     from trainium_cdk.errors import TrnError as TrnError

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from trainium_cdk.errors import JobError, JobTimeout, SomeRefused, SubmitError, TransportError, UnknownJob, similar
+from trainium_cdk.errors import JobError, SubmitError, TransportError, TrnError, UnknownJob, similar
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.patience import FOLLOWING, Patience
 from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, Whole
@@ -100,7 +100,7 @@ class Backend(ABC, Generic[S]):
 
         Raises:
             JobError: a job does not fit the cluster; nothing was sent.
-            SomeRefused: the cluster rejected some; the others are submitted.
+            SubmitError: the cluster rejected some; the others are submitted.
             TransportError: the cluster cannot be reached, or did not respond. Some jobs may exist: submit all again with the same token.
         """
         from trainium_cdk.jobs.submission import new_token
@@ -185,7 +185,7 @@ class Backend(ABC, Generic[S]):
             changed: called with the status whenever it has changed.
 
         Raises:
-            JobTimeout: it has not ended within `timeout`.
+            TrnError: it has not ended within `timeout`.
         """
         patience = Patience(FOLLOWING, first=self.interval, sleep=self.sleep)
         end = None if timeout is None else time.monotonic() + timeout
@@ -203,7 +203,7 @@ class Backend(ABC, Generic[S]):
             if status.done:
                 return status
             if end is not None and time.monotonic() + pause > end:
-                raise JobTimeout(f"{id} has not ended within {timeout:.0f} s; it is {status.state}")
+                raise TrnError(f"{id} has not ended within {timeout:.0f} s; it is {status.state}")
             self.sleep(pause)
 
     @abstractmethod
@@ -302,11 +302,12 @@ def all_submitted(outcomes: Sequence[Submitted | SubmitError]) -> tuple[Submitte
     """The submitted jobs.
 
     Raises:
-        SomeRefused: some are errors.
+        SubmitError: some are errors.
     """
     submitted = tuple(one for one in outcomes if not isinstance(one, SubmitError))
     if refused := [one for one in outcomes if isinstance(one, SubmitError)]:
-        raise SomeRefused(submitted, refused)
+        count = f"{len(refused)} of {len(outcomes)} jobs were refused; the others are submitted"
+        raise SubmitError("\n".join([count, *map(str, refused)]), submitted, refused)
     return submitted
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from trainium_cdk.errors import TransportError, Unanswered
+from trainium_cdk.errors import TransportError
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class Patience:
 
     def failed(self, error: TransportError) -> None:
         """Pause before the next attempt. Raises the error if it is permanent, or the time is over."""
-        seconds = max(self._seconds, CONTROLLER) if isinstance(error, Unanswered) else self._seconds
+        seconds = max(self._seconds, CONTROLLER) if error.restarting else self._seconds
         if not error.again or time.monotonic() - self._since + self._pause > seconds:
             raise error
         self._sleep(self._pause * random.uniform(0.75, 1.25))  # noqa: S311  so that clients do not retry all at once

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from trainium_cdk.errors import ScaleError
+from trainium_cdk.errors import TrnError
 from trainium_cdk.outputs import GROUP_LABEL, EksCluster
 
 Client = Callable[[str], Any]
@@ -57,7 +57,7 @@ def scale(
         force: end nodes in use, too, if there are not enough idle ones.
 
     Raises:
-        ScaleError: the group does not exist, the number is outside its limits, another change of it is in progress, or nodes in use
+        TrnError: the group does not exist, the number is outside its limits, another change of it is in progress, or nodes in use
             would end.
         botocore.exceptions.ClientError: AWS rejected a request.
     """
@@ -65,16 +65,14 @@ def scale(
     bounds = found["scalingConfig"]
     if not bounds["minSize"] <= nodes <= bounds["maxSize"]:
         bound = "max_nodes" if nodes > bounds["maxSize"] else "min_nodes"
-        raise ScaleError(
+        raise TrnError(
             f"node group {group} has between {bounds['minSize']} and {bounds['maxSize']} nodes, but {nodes} were requested. Change "
             f"{bound} of the group in the environment and deploy it, or request another number"
         )
     if found["status"] in ("CREATING", "DELETING", "CREATE_FAILED", "DELETE_FAILED"):
-        raise ScaleError(
-            f"node group {group} is {found['status']}. Wait until it is ACTIVE, or fix it with a deployment"
-        )
+        raise TrnError(f"node group {group} is {found['status']}. Wait until it is ACTIVE, or fix it with a deployment")
     if found["status"] == "UPDATING" and nodes != bounds["desiredSize"]:
-        raise ScaleError(
+        raise TrnError(
             f"EKS is changing node group {group}, as a deployment or another `trn nodes scale` requested, and takes no further change meanwhile. Try "
             f"again in some minutes; the group has {bounds['desiredSize']} nodes, or gets them"
         )
@@ -96,7 +94,7 @@ def _spare(found: dict[str, Any], group: str, nodes: int, scaling: Any, busy: Co
     }
     used = sorted(id for id, protected in there.items() if protected or id in busy)
     if len(used) > nodes and not force:
-        raise ScaleError(
+        raise TrnError(
             f"{len(used)} of the {len(there)} nodes of {group} are in use, and {nodes} were requested. Request at least {len(used)} "
             "(idle nodes end first), cancel the jobs first, or end nodes with running jobs with --force"
         )
@@ -150,7 +148,7 @@ def wait(
     timeout: seconds. Default: no limit.
 
     Raises:
-        ScaleError: the time is over. The group keeps trying; the message says how to stop it.
+        TrnError: the time is over. The group keeps trying; the message says how to stop it.
     """
     begun, reported = clock(), ""
     while True:
@@ -162,7 +160,7 @@ def wait(
         if now.done:
             return now
         if timeout is not None and clock() - begun >= timeout:
-            raise ScaleError(
+            raise TrnError(
                 f"{text}. AWS keeps trying. Run the same command again, or keep the running nodes: --nodes {now.running}"
             )
         sleep(_INTERVAL)
@@ -187,6 +185,6 @@ def _find(cluster: EksCluster, group: str, eks: Any) -> tuple[str, dict[str, Any
         known.append(label or name)
         if group in (label, name):
             return name, found
-    raise ScaleError(
+    raise TrnError(
         f"cluster {cluster.cluster_name} has no node group {group}; it has {', '.join(sorted(known)) or 'none'}"
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 from trainium_cdk._aws import code_and_message, failures
 from trainium_cdk.catalog.known_errors import KnownError, explain
-from trainium_cdk.errors import TeardownError
+from trainium_cdk.errors import OutputsError
 from trainium_cdk.operations.functions import Custom, is_custom, log_groups
 from trainium_cdk.operations.supply import closed, pcs_errors
 from trainium_cdk.operations.teardown.survey import cluster_name_in, find_stack, template_of
@@ -76,13 +76,13 @@ def why(stack: str, client: Client) -> Report:
     """Read what AWS has recorded about a stack.
 
     Raises:
-        TeardownError: there is no such stack, and CloudFormation has no record of one.
+        OutputsError: there is no such stack, and CloudFormation has no record of one.
         botocore.exceptions.ClientError: AWS rejected the requests about the stack itself.
     """
     cloudformation = client("cloudformation")
     found = find_stack(cloudformation, stack)
     if found is None:
-        raise TeardownError(
+        raise OutputsError(
             f"there is no stack {stack} in this region, CloudFormation has no record of one, and no job of this name was found"
         )
     stack_id = found["StackId"]

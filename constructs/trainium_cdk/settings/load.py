@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from ruamel.yaml import YAML
+from ruamel.yaml import YAML, composer
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.composer import MaxDepthExceededError
 from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -22,6 +21,7 @@ from trainium_cdk.settings.kinds import may_be_none
 from trainium_cdk.settings.shape import problems_of
 
 MAX_BYTES = 250_000
+_TOO_DEEP = getattr(composer, "MaxDepthExceededError", RecursionError)  # since 0.19
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _NUMBER = re.compile(r"[-+.]?\d[-+.\w]*")
 
@@ -42,7 +42,7 @@ def parse(text: str, file: str = "(text)") -> Environment:
     """The environment that a YAML text describes. `file` is only used in messages. Raises the same errors as `load`."""
     try:
         document = _document(text)
-    except (RecursionError, MaxDepthExceededError):
+    except (RecursionError, _TOO_DEEP):
         raise SettingsFileError(file, "nested too deeply", "Give an environment file") from None
     except MarkedYAMLError as e:
         line = f"line {e.problem_mark.line + 1}: " if e.problem_mark else ""

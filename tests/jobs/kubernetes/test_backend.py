@@ -10,7 +10,7 @@ import pytest
 from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, script, text
 from tests.support import until
-from trainium_cdk.jobs import JobError, JobStatus, Script, SomeRefused, SubmitError, UnknownJob
+from trainium_cdk.jobs import JobError, JobStatus, Script, SubmitError, UnknownJob
 from trainium_cdk.jobs.ending import ending
 from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, status, submit
 from trainium_cdk.jobs.kubernetes.names import INDEX_LABEL, JOB_LABEL
@@ -184,7 +184,7 @@ def test_two_running_jobs_do_not_share_a_compile_cache(backend: KubernetesBacken
     first = backend.submit(script(b"sleep 3600", nodes=1, cache="shared"), "one")
     others = [script(b"true", nodes=1, cache="Shared"), script(b"sleep 1", nodes=1, cache="shared")]
     with pytest.raises(
-        SomeRefused, match=r"job run-one uses the compile cache shared.*trn status --wait run-one.*--cache"
+        SubmitError, match=r"job run-one uses the compile cache shared.*trn status --wait run-one.*--cache"
     ) as some:
         backend.submit_many(others, "many")
     assert [one.id for one in some.value.submitted] == ["run-many-0"]

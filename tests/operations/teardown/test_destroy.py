@@ -18,7 +18,7 @@ from sandbox.leftovers import beyond, inventory
 from tests.support import TRN, completed
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli.destroy import Busy, confirm
-from trainium_cdk.errors import JobError, TeardownError, TransportError, TrnError
+from trainium_cdk.errors import JobError, TransportError, TrnError
 from trainium_cdk.jobs.status import JobStatus, Stage
 from trainium_cdk.operations.teardown import destroy, survey
 from trainium_cdk.operations.teardown.jobs import end
@@ -247,7 +247,7 @@ def test_a_busy_stack_is_not_deleted(account: Account) -> None:
     found = survey(STACK, account.client)
     assert found is not None
     busy = type(found)(**{**vars(found), "status": "UPDATE_IN_PROGRESS"})
-    with pytest.raises(TeardownError, match="is UPDATE_IN_PROGRESS"):
+    with pytest.raises(TrnError, match="is UPDATE_IN_PROGRESS"):
         destroy(busy, account.client, print)
     assert destroy(found, account.client, print).deleted
 

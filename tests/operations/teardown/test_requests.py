@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from trainium_cdk.errors import TeardownError
+from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.teardown import Owner, Survey, destroy, survey
 from trainium_cdk.operations.teardown.survey import Kept
 from trainium_cdk.operations.teardown.sweep import Leftover, delete, find
@@ -300,7 +300,7 @@ def test_a_stack_that_fails_without_a_resource() -> None:
 def test_other_operations_are_not_disturbed(status: str) -> None:
     aws, run, _, _ = deleting("DELETE_COMPLETE")
     if status == "UPDATE_IN_PROGRESS":
-        with pytest.raises(TeardownError, match=r"stack S is UPDATE_IN_PROGRESS. Wait until that has ended"):
+        with pytest.raises(TrnError, match=r"stack S is UPDATE_IN_PROGRESS. Wait until that has ended"):
             run(replace(FOUND, status=status))
     else:
         assert run(replace(FOUND, status=status)).deleted
@@ -379,9 +379,7 @@ def test_a_deleted_stack_is_read_from_its_events() -> None:
 
 def test_a_stack_whose_creation_was_never_started_is_not_waited_for() -> None:
     prepared = {"StackName": "S", "StackId": ID, "StackStatus": "REVIEW_IN_PROGRESS", "CreationTime": "2026-01-01"}
-    with pytest.raises(
-        TeardownError, match=r"not started, and it has no resources\. Deploy it, or remove it: aws cloud"
-    ):
+    with pytest.raises(TrnError, match=r"not started, and it has no resources\. Deploy it, or remove it: aws cloud"):
         survey("S", account({}, [], [], prepared))
 
 
@@ -397,7 +395,7 @@ def test_a_slurm_cluster_has_the_name_that_the_template_gives_it(name: object) -
 @pytest.mark.parametrize("template", ["Resources: {}", "[]", {"Outputs": {"Contract": {}}}, {}])
 def test_a_stack_of_others(template: object) -> None:
     with pytest.raises(
-        TeardownError,
+        TrnError,
         match="nothing was deleted: stack S is not one of trainium-cdk, as its template has no output TrnContract",
     ):
         survey("S", account(template))

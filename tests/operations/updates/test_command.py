@@ -17,7 +17,7 @@ from botocore.stub import Stubber
 from sandbox import LocalAws
 from tests.support import TRN, completed, table
 from trainium_cdk.cli.diff import _staying
-from trainium_cdk.errors import UpdateError
+from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.updates.live import assemble, deployed
 
 APP = """
@@ -121,7 +121,7 @@ def test_a_stack_that_no_deployment_can_follow(status: str, message: str, monkey
     with Stubber(client) as answers:
         answers.add_response("describe_stacks", {"Stacks": [stack]})
         answers.add_response("list_stack_resources", {"StackResourceSummaries": summaries})
-        with pytest.raises(UpdateError) as refused:
+        with pytest.raises(TrnError) as refused:
             deployed("small")
     assert f"stack small is {status}: " in str(refused.value)
     assert message in str(refused.value)
@@ -157,11 +157,11 @@ def test_a_new_stack_does_not_hide_the_old_one(
 def test_errors_are_reported_in_one_paragraph(local_aws: LocalAws, app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in {**local_aws.env, "SMALL_NAME": "small", "SMALL_MODE": "generalPurpose"}.items():
         monkeypatch.setenv(key, value)
-    with pytest.raises(UpdateError, match="the app has no stack Other: `cdk ls` in its folder lists them"):
+    with pytest.raises(TrnError, match="the app has no stack Other: `cdk ls` in its folder lists them"):
         assemble("Other", app=app)
     (app / "nothing").mkdir()
     with pytest.raises(
-        UpdateError, match=r"there is no CDK app in .*/nothing .*: run it in the app's folder, or give --app FOLDER"
+        TrnError, match=r"there is no CDK app in .*/nothing .*: run it in the app's folder, or give --app FOLDER"
     ):
         assemble("Other", app=app / "nothing")
     (app / "app.py").write_text("raise SystemExit('no settings today')")

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from trainium_cdk.errors import UpdateError
+from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.updates import Spec, compare
 from trainium_cdk.operations.updates.leaves import marked, references
 from trainium_cdk.operations.updates.live import Assembled, _pick, _reason, assemble, deployed
@@ -151,10 +151,10 @@ def test_a_stack_of_the_app_is_found_by_each_of_its_names(
 
 def test_a_stack_without_a_name_has_its_id(tmp_path: Path) -> None:
     assert _pick("S", assembled(tmp_path)).name == "S"
-    with pytest.raises(UpdateError, match=r"^the app has no stack T; it has S$"):
+    with pytest.raises(TrnError, match=r"^the app has no stack T; it has S$"):
         _pick("T", tmp_path)
     (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(UpdateError, match=r"^the app has no stack S; it has none$"):
+    with pytest.raises(TrnError, match=r"^the app has no stack S; it has none$"):
         _pick("S", tmp_path)
 
 
@@ -163,7 +163,7 @@ def test_a_synthesis_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     cdk.write_text('#!/bin/sh\necho "$@"\necho broken >&2\nexit 3\n')
     cdk.chmod(0o755)
     monkeypatch.setenv("TRN_CDK", str(cdk))
-    with pytest.raises(UpdateError, match=r"^the app does not synthesise:\nbroken$"):
+    with pytest.raises(TrnError, match=r"^the app does not synthesise:\nbroken$"):
         assemble("S", app=tmp_path)
 
 
@@ -209,7 +209,7 @@ class CloudFormation:
 def test_the_deployed_template(status: str, body: object, found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boto3, "client", lambda service, **_: {"cloudformation": CloudFormation(status, body)}[service])
     if isinstance(found, str):
-        with pytest.raises(UpdateError) as refused:
+        with pytest.raises(TrnError) as refused:
             deployed("S", "us-east-1")
         assert str(refused.value) == found
     else:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.errors import JobError, SubmitError, TransportError, Unanswered, UnknownJob
+from trainium_cdk.errors import JobError, SubmitError, TransportError, UnknownJob
 from trainium_cdk.jobs.backend import Backend, all_submitted, named_node, unknown_job
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
@@ -91,9 +91,10 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         result = self._run([submission], submission.text)
         if _unfinished(result):
             token = submission.id.removeprefix(f"{submission.plan.job.label}-")
-            raise _no_end(result)(
+            raise TransportError(
                 f"the submission of {submission.id} to {self.cluster.cluster_name} has not finished: "
-                f"{_last_words(result)}. Submit it again with token {token}: it is submitted only once"
+                f"{_last_words(result)}. Submit it again with token {token}: it is submitted only once",
+                restarting=result.code == LATER,
             )
         return result
 
@@ -128,9 +129,10 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         missing = [one for one in part if one.id not in outcomes]
         if missing:
             last = ended.get(missing[0].id, result)
-            raise _no_end(last)(
+            raise TransportError(
                 f"{len(missing)} of {len(part)} jobs are not submitted to {self.cluster.cluster_name} yet ({missing[0].id} is the first): "
-                f"{_last_words(last)}. Submit them all again with the same token: each is submitted only once"
+                f"{_last_words(last)}. Submit them all again with the same token: each is submitted only once",
+                restarting=last.code == LATER,
             )
 
     def _run(self, submissions: Sequence[SlurmSubmission], text: str) -> Result:
@@ -366,8 +368,8 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         if result.code == NOT_THEIRS:
             raise TransportError(_last_words(result), again=False)
         if result.code not in (0, 4):
-            error = Unanswered if result.code == _NO_ANSWER else TransportError
-            raise error(f"the query on the head node failed: {_last_words(result)}")
+            failed = f"the query on the head node failed: {_last_words(result)}"
+            raise TransportError(failed, restarting=result.code == _NO_ANSWER)
         return result.stdout
 
 
@@ -381,10 +383,6 @@ _INACTIVE = "Required partition not available (inactive or drain)"
 def _unfinished(result: Result) -> bool:
     """Whether it said so, or was killed before it could clean up."""
     return result.code == LATER or result.code < 0 or result.code > 128
-
-
-def _no_end(result: Result) -> type[TransportError]:
-    return Unanswered if result.code == LATER else TransportError
 
 
 def _last_words(result: Result) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from trainium_cdk.catalog.plain import counted
-from trainium_cdk.errors import ScaleError
+from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.slurm.backend import SlurmBackend
@@ -40,7 +40,7 @@ def status(backend: SlurmBackend) -> FleetStatus:
     """The fleet's status.
 
     Raises:
-        ScaleError: the head node's response cannot be read.
+        TrnError: the head node's response cannot be read.
         TransportError: it cannot be reached, or this is a shell on it whose user may not use sudo.
     """
     out = backend.run_as_root(f"{_RUN}\ntool get-compute-fleet-status.sh")
@@ -48,7 +48,7 @@ def status(backend: SlurmBackend) -> FleetStatus:
         found = json.loads(out.strip().splitlines()[-1])
         return FleetStatus(str(found["status"]), str(found.get("lastStatusUpdatedTime", "")))
     except (ValueError, IndexError, KeyError, TypeError):
-        raise ScaleError(f"the head node's response is not a fleet status: {out[:200]!r}") from None
+        raise TrnError(f"the head node's response is not a fleet status: {out[:200]!r}") from None
 
 
 def change(backend: SlurmBackend, wanted: Wanted, *, force: bool = False) -> FleetStatus:
@@ -59,7 +59,7 @@ def change(backend: SlurmBackend, wanted: Wanted, *, force: bool = False) -> Fle
             `srun` and `salloc` started.
 
     Raises:
-        ScaleError: jobs run or wait.
+        TrnError: jobs run or wait.
         TransportError: see `status`.
     """
     before = status(backend)
@@ -73,7 +73,7 @@ def change(backend: SlurmBackend, wanted: Wanted, *, force: bool = False) -> Fle
             but = (
                 ". Those of sbatch start from their beginning, and those of srun and salloc are lost" if others else ""
             )
-            raise ScaleError(
+            raise TrnError(
                 f"{counted(len(jobs), 'job runs or waits', 'jobs run or wait')} ({names}), and stopping the fleet ends their nodes. Wait for them, cancel them, or give --force: "
                 f"they start again, from their last checkpoint, when the fleet runs{but}"
             )
@@ -85,7 +85,7 @@ def wait(backend: SlurmBackend, wanted: Wanted, say: Callable[[str], None], *, t
     """Wait until the fleet is stopped or running; `say` is called with each status.
 
     Raises:
-        ScaleError: it is PROTECTED, or not as wanted within `timeout` seconds.
+        TrnError: it is PROTECTED, or not as wanted within `timeout` seconds.
     """
     end = None if timeout is None else time.monotonic() + timeout
     last = ""
@@ -97,9 +97,9 @@ def wait(backend: SlurmBackend, wanted: Wanted, say: Callable[[str], None], *, t
         if now == wanted:
             return
         if now == "PROTECTED":
-            raise ScaleError(
+            raise TrnError(
                 f"ParallelCluster has stopped the fleet: nodes failed to start. `trn why {backend.cluster.stack}` has the reason"
             )
         if end is not None and time.monotonic() > end:
-            raise ScaleError(f"the fleet is {now}, not {wanted}, after {timeout:.0f} s. ParallelCluster continues")
+            raise TrnError(f"the fleet is {now}, not {wanted}, after {timeout:.0f} s. ParallelCluster continues")
         backend.sleep(backend.interval)

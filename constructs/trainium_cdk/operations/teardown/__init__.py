@@ -5,9 +5,8 @@
 'it is tagged kubernetes.io/cluster/c = owned'
 """
 
-from trainium_cdk.errors import TeardownError
 from trainium_cdk.operations.teardown.destroy import Report, destroy
 from trainium_cdk.operations.teardown.owner import Owner
 from trainium_cdk.operations.teardown.survey import Survey, survey
 
-__all__ = ["Owner", "Report", "Survey", "TeardownError", "destroy", "survey"]
+__all__ = ["Owner", "Report", "Survey", "destroy", "survey"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainium_cdk._aws import code_and_message, describe_error
 from trainium_cdk.catalog.plain import counted, listed
-from trainium_cdk.errors import TeardownError
+from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.teardown import sweep
 from trainium_cdk.operations.teardown.survey import Client, Kept, Survey, events
 
@@ -62,11 +62,11 @@ def destroy(
         interval: seconds between two requests while the deletion runs.
 
     Raises:
-        TeardownError: another operation on the stack is in progress.
+        TrnError: another operation on the stack is in progress.
         botocore.exceptions.ClientError: AWS rejected a request.
     """
     if found.status.endswith("_IN_PROGRESS") and found.status != "DELETE_IN_PROGRESS":
-        raise TeardownError(f"stack {found.owner.stack} is {found.status}. Wait until that has ended, then try again")
+        raise TrnError(f"stack {found.owner.stack} is {found.status}. Wait until that has ended, then try again")
     report = Report(deleted=found.deleted, kept=list(found.kept))
     failed: list[tuple[str, str]] = []
     for attempt in range(ATTEMPTS):

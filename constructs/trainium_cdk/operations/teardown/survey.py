@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainium_cdk.errors import TeardownError
+from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.teardown.owner import Owner
 from trainium_cdk.operations.teardown.traces import TRACES
 from trainium_cdk.outputs.contract import CONTRACT_KEY
@@ -51,7 +51,7 @@ def survey(stack: str, client: Client) -> Survey | None:
     """The stack of this name, or the last deleted one; None if there never was one.
 
     Raises:
-        TeardownError: it is not a stack of trainium-cdk (its template says so, as a stack whose creation failed has no outputs), or its
+        TrnError: it is not a stack of trainium-cdk (its template says so, as a stack whose creation failed has no outputs), or its
             creation was never started.
         botocore.exceptions.ClientError: AWS rejected a request.
     """
@@ -61,13 +61,13 @@ def survey(stack: str, client: Client) -> Survey | None:
         return None
     stack_id, status = found["StackId"], found["StackStatus"]
     if status == "REVIEW_IN_PROGRESS":  # until a change set is executed, CloudFormation has no template of it
-        raise TeardownError(
+        raise TrnError(
             f"nothing was deleted: stack {stack} is {status}: its creation was prepared and not started, and it has no resources. Deploy "
             f"it, or remove it: aws cloudformation delete-stack --stack-name {stack} --region {stack_id.split(':')[3]}"
         )
     template = template_of(cloudformation, stack_id)
     if CONTRACT_KEY not in template.get("Outputs", {}):
-        raise TeardownError(
+        raise TrnError(
             f"nothing was deleted: stack {stack} is not one of trainium-cdk, as its template has no output {CONTRACT_KEY}. Name "
             "another stack, or delete it with the tool that deployed it"
         )

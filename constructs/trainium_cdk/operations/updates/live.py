@@ -14,7 +14,7 @@ from typing import Any
 from trainium_cdk._aws import aws_errors_as, failures
 from trainium_cdk._aws import region as aws_region
 from trainium_cdk.checks.live.account import resume_rollback
-from trainium_cdk.errors import UpdateError, similar
+from trainium_cdk.errors import TrnError, similar
 from trainium_cdk.operations.updates.spec import command
 
 Template = dict[str, Any]
@@ -44,7 +44,7 @@ def assemble(stack: str, environment: Path | None = None, app: Path | None = Non
 
     Raises:
         TrnError: `cdk` is not found.
-        UpdateError: the synthesis fails (the message has its last lines), or has no such stack.
+        TrnError: the synthesis fails (the message has its last lines), or has no such stack.
     """
     context = ["-c", f"env={environment.resolve()}"] if environment else []
     with tempfile.TemporaryDirectory(prefix="trn-diff-") as folder:
@@ -54,7 +54,7 @@ def assemble(stack: str, environment: Path | None = None, app: Path | None = Non
             env={**os.environ, "CDK_VALIDATION": "false", "CI": "true", "NO_COLOR": "1", "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1"},
         )  # fmt: skip
         if done.returncode:
-            raise UpdateError(_reason((done.stderr or done.stdout).strip(), stack, app))
+            raise TrnError(_reason((done.stderr or done.stdout).strip(), stack, app))
         return _pick(stack, Path(folder))
 
 
@@ -85,7 +85,7 @@ def _pick(stack: str, folder: Path) -> Assembled:
             region = str(artifact.get("environment", "")).rpartition("/")[2]
             template = json.loads((folder / properties["templateFile"]).read_text("utf-8"))
             return Assembled(name, None if "unknown" in region else region or None, template)
-    raise UpdateError(f"the app has no stack {stack}; it has {', '.join(names) or 'none'}")
+    raise TrnError(f"the app has no stack {stack}; it has {', '.join(names) or 'none'}")
 
 
 def _refuse_state(client: Any, name: str, status: str) -> None:
@@ -93,17 +93,17 @@ def _refuse_state(client: Any, name: str, status: str) -> None:
     region = client.meta.region_name
     destroy = f"trn destroy {name} --region {region}"
     if status.endswith("_IN_PROGRESS"):
-        raise UpdateError(f"stack {name} is {status}: wait until that has ended, and run this again")
+        raise TrnError(f"stack {name} is {status}: wait until that has ended, and run this again")
     if status in ("CREATE_FAILED", "ROLLBACK_COMPLETE", "ROLLBACK_FAILED"):
-        raise UpdateError(f"stack {name} is {status}: its creation failed. Delete it ({destroy}), and deploy it again")
+        raise TrnError(f"stack {name} is {status}: its creation failed. Delete it ({destroy}), and deploy it again")
     if status == "DELETE_FAILED":
-        raise UpdateError(f"stack {name} is {status}: its deletion failed. Delete the rest of it ({destroy})")
+        raise TrnError(f"stack {name} is {status}: its deletion failed. Delete the rest of it ({destroy})")
     if status.endswith("_FAILED"):
         again = f"aws cloudformation rollback-stack --stack-name {name} --region {region}"
         if status != "UPDATE_FAILED":
             pages = client.get_paginator("list_stack_resources").paginate(StackName=name)
             again = resume_rollback(name, region, [r for page in pages for r in page["StackResourceSummaries"]])
-        raise UpdateError(
+        raise TrnError(
             f"stack {name} is {status}: its last deployment failed. Correct what its events name, and roll it back "
             f"({again}), then run this again"
         )
@@ -113,11 +113,11 @@ def deployed(name: str, region: str | None = None) -> Template | None:
     """The template that a stack was last deployed with; None if it does not exist.
 
     Raises:
-        UpdateError: AWS does not respond, or rejects the request; or the stack cannot be deployed to in its state.
+        TrnError: AWS does not respond, or rejects the request; or the stack cannot be deployed to in its state.
     """
     import boto3
 
-    with aws_errors_as(UpdateError, f"cannot read stack {name}"):
+    with aws_errors_as(TrnError, f"cannot read stack {name}"):
         try:
             client = boto3.client("cloudformation", region_name=aws_region(region))
             stack = client.describe_stacks(StackName=name)["Stacks"][0]
