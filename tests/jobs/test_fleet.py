@@ -57,6 +57,7 @@ def test_the_fleet_is_stopped_and_started(backend: SlurmBackend, slurm: LocalSlu
     assert backend.wait(backend.submit(script("true")).id, 600).ok
 
 
+@pytest.mark.sweep
 def test_a_job_goes_on_after_a_stop_with_force(backend: SlurmBackend, slurm: LocalSlurm) -> None:
     job = backend.submit(script("if [ -e mark ]; then exit 0; fi; touch mark; sleep 3600"))
     mark = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / f"efs/trn/jobs/{job.id}/work/mark"

@@ -139,6 +139,7 @@ def small(nodes: int = 2, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("datasets")
+@pytest.mark.sweep
 def test_life_of_a_cluster(
     cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
