@@ -46,3 +46,25 @@ def test_a_help_can_be_read(command: str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_there_are_all() -> None:
     root = typer.main.get_command(app)
     assert {name for name in root.commands if name != "token"} <= set(COMMANDS)  # type: ignore[attr-defined]
+
+
+def test_the_first_help_is_one_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown("", monkeypatch).splitlines()
+    commands = [line.split()[0] for line in lines if line.startswith("  ")]
+    assert [line for line in lines if re.fullmatch("[A-Z][a-z ]+", line)] == [
+        "Set up",
+        "Run",
+        "Cluster",
+        "Pay and remove",
+    ]
+    assert sorted(commands) == sorted({name.split()[0] for name in COMMANDS})
+    assert (len(commands) <= 24, len(lines) <= 30, max(map(len, lines)) <= 80) == (True, True, True)
+
+
+def test_options_of_a_kind_are_under_that_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    common = shown("submit", monkeypatch)
+    assert len(common.splitlines()) <= 70
+    assert ("--tensor-parallel" in common, "--array" in common) == (False, True)
+    assert "--tensor-parallel" in shown("submit torchtitan", monkeypatch)
+    assert "--workdir" not in shown("submit torchtitan", monkeypatch)
+    assert "0-99%8" in shown("submit script", monkeypatch)

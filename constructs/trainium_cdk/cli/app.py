@@ -28,7 +28,7 @@ _GROUPS = {
     "Set up": {
         "init": ("init:init", "Write environment.yaml and its CDK app, by questions or options."),
         "use": ("use:use", "Remember an environment, a team or a user for later commands."),
-        "check": ("check:check", "Check file, account, quotas and cost (--offline: the file alone)."),
+        "check": ("check:check", "Check file, quotas, permissions, cost (--offline: the file)."),
         "diff": ("diff:diff", "Show what `cdk deploy` would lose, replace or interrupt."),
         "image": ("images:image", "Build a training container, or an image for faster Slurm nodes."),
         "show": ("show:show", "Show the file's schema, the catalogue, or a deployed cluster."),
@@ -42,7 +42,7 @@ _GROUPS = {
         "report": ("report:report", "Write a page about jobs, or a CSV; --live serves it."),
         "cancel": ("follow:cancel", "Cancel jobs."),
         "cp": ("copy:cp", "Copy files between here, a job and the cluster."),
-        "shell": ("inside:shell", "Open a shell, or run a command, on a node of a job or the cluster."),
+        "shell": ("inside:shell", "Open a shell, or run a command, on a node of a job or cluster."),
         "forward": ("inside:forward", "Open a job's TensorBoard, notebook or port on this machine."),
     },
     "Cluster": {
@@ -61,7 +61,8 @@ _GROUPS = {
 """The commands, as `trn --help` shows them: where each is (a module of this folder, and a function or an app of subcommands), and its line."""
 _HIDDEN = {"token": "access:token"}
 COMMANDS = {name: place for group in _GROUPS.values() for name, (place, _) in group.items()} | _HIDDEN
-_USAGE = "Usage: trn COMMAND [OPTIONS] (trn COMMAND --help), trn --version, --install-completion"
+_USAGE = "Usage: trn COMMAND [OPTIONS]. The options of a command: trn COMMAND --help"
+_ALSO = "Also: trn --version, trn --install-completion"
 
 
 class _OfScript(TyperCommand):
@@ -91,7 +92,7 @@ class _Commands(TyperGroup):
         lines = [_USAGE]
         for title, group in _GROUPS.items():
             lines += [title, *(f"  {name:<14}{about}" for name, (_, about) in group.items())]
-        return "\n".join(lines)
+        return "\n".join([*lines, _ALSO])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[:1] == ["submit"]:

@@ -117,7 +117,7 @@ EnvFile = Annotated[
         envvar="TRN_ENV",
         is_eager=True,
         callback=_remember,
-        help="Environment file, as in `cdk deploy -c env=FILE`: it names stack and region.",
+        help="Environment file: it names stack and region. The same as of `cdk deploy -c env=FILE`.",
     ),
 ]
 Local = Annotated[
@@ -242,6 +242,10 @@ def _target(ctx: typer.Context, given: dict[str, Any]) -> Target:
     if given["stack"] == DEFAULT_STACK and not another and not os.environ.get("TRN_STACK"):
         found.add("stack")
     return Target(**given, file=file, implied=frozenset(found))
+
+
+CLUSTER_OPTIONS = ("stack", "region", "_env", "local", "cluster_file", "team", "user")
+"""Names of the parameters that `on_cluster` adds."""
 
 
 def _option(annotation: Any, default: Any = None) -> inspect.Parameter:

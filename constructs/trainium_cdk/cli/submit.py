@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
@@ -16,6 +18,7 @@ from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.described import planned
 from trainium_cdk.cli.named import did_you_mean, is_whole, then, user, whole
 from trainium_cdk.cli.options import (
+    CLUSTER_OPTIONS,
     Json,
     Target,
     at,
@@ -44,6 +47,10 @@ _GIVEN_OTHERWISE = frozenset(
 
 _OF_SCRIPTS = frozenset({"args", "workdir", "requirements"})
 """Parameters that only a script has."""
+SCRIPT = "script"
+_OF_KIND = """It prepares, precompiles and trains: each of these stages begins when the one before has completed.
+
+`trn submit script --help` has more about the options that all kinds have."""
 
 
 def command_of(words: Sequence[str]) -> Callable[..., None]:
@@ -55,44 +62,62 @@ def command_of(words: Sequence[str]) -> Callable[..., None]:
         from trainium_cdk.cli import kinds as listing
 
         return listing.kinds
-    return of_kind(submit, next((word for word in own if word in kinds()), "script"), submit.__doc__)
+    return of_kind(next((word for word in own if word in kinds()), ""))
 
 
-def of_kind(function: Callable[..., None], name: str, doc: str | None) -> Callable[..., None]:
-    """A command whose parameter `fields` is made of the options of a kind."""
+def of_kind(name: str) -> Callable[..., None]:
+    """`submit` with the options of a kind: its own first. The others are described by one sentence, but of a script that is named."""
+    from trainium_cdk.jobs.kinds import kinds
+
+    kind = kinds()[name or SCRIPT]
+    signature = inspect.signature(submit, eval_str=True)
+    fixed = {n: p for n, p in signature.parameters.items() if n != "fields"}
+    fields = {n: _option(kind, n) for n in kind.model_fields if n not in _GIVEN_OTHERWISE}
+    own = {n for n in fields if name != SCRIPT and is_own(kind, n)}
+    shared = {n: p for n, p in fixed.items() if name in ("", SCRIPT) or n not in _OF_SCRIPTS} | fields
 
     def run(**values: Any) -> None:
-        fields = {name: value for name, value in values.items() if name not in fixed}
-        function(**{name: values.get(name) for name in fixed}, fields=fields)
+        submit(**{n: values.pop(n, None) for n in fixed}, fields=values)
 
-    signature = inspect.signature(function, eval_str=True)
-    fixed = {name: p for name, p in signature.parameters.items() if name != "fields"}
-    shown = fixed.values() if name == "script" else [p for p in fixed.values() if p.name not in _OF_SCRIPTS]
-    parameters = [*shown, *(p for p in options(name) if p.name not in fixed)]
+    def place(n: str) -> int:
+        return 0 if n in own else 3 if n in CLUSTER_OPTIONS else 2 if n in fields else 1
+
+    parameters = [shared[n] if n in own or name == SCRIPT else _in_brief(shared[n]) for n in sorted(shared, key=place)]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
-    run.__doc__ = doc
+    run.__doc__ = f"Submit {name}: {kind.TITLE}.\n\n{_OF_KIND}" if name else submit.__doc__
     return run
 
 
-def options(name: str) -> Iterator[inspect.Parameter]:
-    """An option for each field of a kind."""
+def is_own(kind: type[Job], name: str) -> bool:
+    """Whether a field is one that a script does not have, or has with another meaning."""
     from trainium_cdk.cli.kinds import help_of
-    from trainium_cdk.jobs.kinds import kinds
+    from trainium_cdk.jobs.kinds.script import Script
 
-    kind = kinds()[name]
-    for field_name, field in kind.model_fields.items():
-        if field_name in _GIVEN_OTHERWISE:
-            continue
-        value: Any = _type(field)
-        dashed = field_name.replace("_", "-")
-        flags = [f"--{dashed}/--no-{dashed}" if value is bool else f"--{dashed}"]
-        if any(get_origin(part) is tuple for part in _parts(field.annotation)):
-            value = list[str]
-        option = _Of(*flags, help=help_of(kind, field_name))
-        yield inspect.Parameter(
-            field_name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[value | None, option]
-        )
+    return name not in Script.model_fields or help_of(kind, name) != help_of(Script, name)
+
+
+def _option(kind: type[Job], name: str) -> inspect.Parameter:
+    """The option of a field."""
+    from trainium_cdk.cli.kinds import help_of
+
+    field, dashed = kind.model_fields[name], name.replace("_", "-")
+    value: Any = _type(field)
+    flags = f"--{dashed}/--no-{dashed}" if value is bool else f"--{dashed}"
+    if any(get_origin(part) is tuple for part in _parts(field.annotation)):
+        value = list[str]
+    annotation = Annotated[value | None, _Of(flags, help=help_of(kind, name))]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _in_brief(parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parameter that is described by the first sentence of its help."""
+    if get_origin(parameter.annotation) is not Annotated:
+        return parameter
+    value, described = get_args(parameter.annotation)
+    short = copy(described)
+    short.help, short.show_envvar = re.split(r"(?<=\.) ", described.help)[0], False
+    return parameter.replace(annotation=Annotated[value, short])
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
@@ -129,7 +154,7 @@ def submit(
     on: Target,
     job: Annotated[
         str,
-        typer.Argument(metavar="JOB", help="A kind of job (`trn submit --list` lists them), or your own script file."),
+        typer.Argument(metavar="JOB", help="A kind of job, or your own script file."),
     ],
     args: Annotated[
         list[str] | None,
@@ -145,14 +170,14 @@ def submit(
         _Of(
             "--env",
             metavar="NAME[=VALUE]",
-            help="Variable of the job's environment; NAME alone takes its value from yours.",
+            help="Variable of the job. NAME alone takes its value from your environment.",
         ),
     ] = None,
     workdir: Annotated[
         Path | None,
         _Of(
             metavar="DIR",
-            help="Folder of your code, in which the script runs, without what its .gitignore and .trnignore name. It is sent once, later "
+            help="Folder of your code, in which the script runs. What its .gitignore and .trnignore name stays here. It is sent once, later "
             "only what has changed.",
         ),
     ] = None,
@@ -160,7 +185,7 @@ def submit(
         Path | None,
         _Of(
             metavar="FILE",
-            help="Packages of your script: a requirements file, as pip takes it. They are installed once, on top of the cluster's environment or "
+            help="Packages of your script: a requirements file. They are installed once, on top of the cluster's environment or "
             "the image, and shared by all jobs with the same ones.",
         ),
     ] = None,
@@ -180,18 +205,16 @@ def submit(
         bool,
         _Of(
             "--dry-run",
-            help="Print what would be sent, and what the job needs and costs; send nothing. With an environment file, AWS is not asked, and the "
+            help="Print what would be sent, and what it needs and costs. Nothing is sent. With an environment file, AWS is not asked, and the "
             "stack may be not deployed yet: its bucket and head node are then written as not-deployed.",
         ),
     ] = False,
     as_json: Json = False,
     fields: dict[str, Any],
 ) -> None:
-    """Submit a training job.
+    """Submit a script, or a kind of job, and print the job's id.
 
-    It prepares, precompiles and trains: each of these stages begins when the one before has completed.
-
-    Prints the job's id. Running it again with the same --token changes nothing.
+    `trn submit --list` lists the kinds, `trn submit KIND --help` has a kind's options, `trn submit script --help` more about these.
     """
     from trainium_cdk.jobs import new_token
     from trainium_cdk.jobs.connection import connect

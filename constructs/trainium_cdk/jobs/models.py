@@ -177,7 +177,7 @@ class Job(BaseModel):
         | None
     ) = Field(
         default=None,
-        description="Id of a job that must have completed before this one begins; it is cancelled if that one fails. ARRAY: all of its "
+        description="Id of a job that must have completed before this one begins. It is cancelled if that one fails. ARRAY: all of its "
         "members; ARRAY/INDEX: that one.",
     )
     account: Word | None = Field(
@@ -188,8 +188,8 @@ class Job(BaseModel):
     )
     array: Array | None = Field(
         default=None,
-        description="Run it once for each of these indices, for example 0-99: 100 members, each with its index in TRN_ARRAY_INDEX, and the "
-        "id JOB/INDEX. It is prepared once. Slurm: 0-99%8 runs at most 8 at a time, and members compile at their first steps.",
+        description="Run it once for each of these indices, for example 0-99. A member has its index in TRN_ARRAY_INDEX, and the id "
+        "JOB/INDEX. The job is prepared once. Slurm: 0-99%8 runs at most 8 at a time, and members compile at their first steps.",
     )
     resume_from: (
         Annotated[
@@ -203,8 +203,8 @@ class Job(BaseModel):
         | None
     ) = Field(
         default=None,
-        description="Go on from the newest checkpoint of an earlier job: a folder on the cluster's shared file system with what that job's checkpoint "
-        "directory had, or the job's id. It is copied once, before the job trains.",
+        description="Go on from the newest checkpoint of an earlier job. Give the job's id, or a folder on the cluster's shared file system "
+        "with what its checkpoint directory had. It is copied once, before the job trains.",
     )
     user: Annotated[str, Text(r"^[A-Za-z0-9_.-]{0,40}$", "at most 40 letters, digits and . _ -", "alice")] = ""
     """Who submits it, for `trn list`."""
@@ -212,7 +212,7 @@ class Job(BaseModel):
         default=None,
         ge=0,
         le=1000,
-        description="Maximum restarts of the job after a node was lost; on Kubernetes, kinds that resume from a checkpoint are also "
+        description="Maximum restarts of the job after a node was lost. On Kubernetes, kinds that resume from a checkpoint are also "
         "restarted after a failure of their program. Default: 3, or 20 on spot nodes; on Slurm no limit.",
     )
 

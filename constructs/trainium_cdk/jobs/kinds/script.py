@@ -62,7 +62,7 @@ class Script(Job):
         default=None,
         repr=False,
         exclude=True,
-        description="Folder of your code, in which the script runs, without what its .gitignore and .trnignore name. It is sent once, and "
+        description="Folder of your code, in which the script runs. What its .gitignore and .trnignore name stays here. It is sent once, and "
         "later only what has changed.",
     )
     """A `jobs.workdir.Workdir`; None: the script alone."""
@@ -81,12 +81,12 @@ class Script(Job):
     tasks_per_node: int = Field(default=1, ge=1, le=256, description="Copies of the script on each node.")
     launcher: Literal["none", "torchrun", "accelerate"] = Field(
         default="none",
-        description="Start a Python script once for each NeuronCore: with PyTorch's torchrun, or with Hugging Face's accelerate, which "
+        description="Start a Python script once for each NeuronCore. With PyTorch's torchrun, or with Hugging Face's accelerate, which "
         "must be installed. none: the script is started as it is, and starts its processes itself.",
     )
     framework: Literal["torch-xla", "torch-native"] | None = Field(
         default=None,
-        description="torch-xla or torch-native (TorchNeuron): decides which variables set the compile cache. Default: the cluster's.",
+        description="torch-xla or torch-native (TorchNeuron). It decides which variables set the compile cache. Default: the cluster's.",
     )
     precompile: bool = Field(
         default=False, description="Run it under neuron_parallel_compile first (PyTorch/XLA only)."
