@@ -23,7 +23,7 @@ demo: setup  ## deploy, submit, train, destroy: all of it in a local AWS and a l
 	@$(BIN)/python -m sandbox.slurm_packages --optional
 	@$(BIN)/python -m sandbox.demo $(if $(PCS),--path pcs --nodes 2)
 
-test: setup .venvs/docs/.done .venvs/audit/.done .venvs/mutation/.done .venvs/torchx/.done .venvs/sbom/.done .venvs/dist/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
+test: setup .venvs/docs/.done .venvs/audit/.done .venvs/torchx/.done .venvs/sbom/.done .venvs/dist/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
 	@if [ "$$CI" = true ]; then $(MAKE) --no-print-directory test-system kubernetes slurm; else \
 	  $(BIN)/python -m sandbox.slurm_packages --optional; \
 	  if command -v go >/dev/null; then $(MAKE) --no-print-directory kubernetes || true; fi; fi
@@ -61,8 +61,19 @@ conformance: setup kubernetes slurm  ## the job kinds against the vendors' own p
 	@VIRTUAL_ENV=.venvs/$* $(SYNC) $<
 	@touch $@
 
-mutation: setup .venvs/mutation/.done  ## small faults in the code, one at a time: which of them the tests find; ROOM=catalog, default all: hours
-	$(BIN)/python -m mutation $(ROOM)
+ROOM ?= catalog
+FAULTS ?= 40
+MUTATION := .cache/mutation
+CR := $(CURDIR)/.venvs/mutation/bin
+
+mutation: setup .venvs/mutation/.done  ## small faults in what is committed, one at a time: which of them the tests miss; ROOM=catalog FAULTS=40
+	@rm -rf $(MUTATION) && git clone -q . $(MUTATION) && ln -s $(CURDIR)/.venv $(CURDIR)/.venvs $(CURDIR)/node_modules $(MUTATION)
+	@cd $(MUTATION) && export PARTS=none PYTHONPATH=$$PWD/constructs && \
+	sed 's,@ROOM@,$(ROOM),; s,@TESTS@,$(wildcard tests/$(ROOM) tests/test_$(ROOM).py),' mutation/cosmic-ray.toml > room.toml && \
+	$(CR)/cosmic-ray init room.toml room.sqlite && $(CR)/cr-filter-operators room.sqlite room.toml && \
+	$(CR)/python mutation/sample.py room.sqlite $(FAULTS) && \
+	$(CR)/cosmic-ray baseline room.toml && $(CR)/cosmic-ray exec room.toml room.sqlite && \
+	$(CR)/cr-report --surviving-only --show-diff room.sqlite
 
 audit: setup .venvs/audit/.done  ## every security scanner over every template, script and job: one table
 	@$(BIN)/python -m audit
