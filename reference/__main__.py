@@ -19,7 +19,7 @@ GENERATED = {
     "reference/errors.md": errors.page,
     "reference/messages.md": errors.messages,
 }
-ROOT_PAGES = {"README.md": "index.md", "CHANGELOG.md": "about/CHANGELOG.md", "SECURITY.md": "about/SECURITY.md"}
+ROOT_PAGES = {"README.md": "index.md", "CHANGELOG.md": "about/changes.md", "SECURITY.md": "about/reporting.md"}
 """Pages in the folder above docs/, which code hosts look for there -> their names in the site."""
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 

@@ -17,7 +17,7 @@ from trainium_cdk.problems import Problem
 WITHOUT_CONTENTS = "---\nhide: [toc]\n---\n\n"
 TO_DO = {
     "no capacity": "EC2 has no free instance. Wait, ask for fewer nodes, or look elsewhere: `trn capacity --regions all`.",
-    "failed update": "Correct the cause, and deploy again. On ParallelCluster, end the rollback first: [how](../guides/updates-and-destroy.md#an-update-of-the-cluster-that-fails).",
+    "failed update": "Correct the cause, and deploy again. On ParallelCluster, end the rollback first: [how](../guides/change.md#an-update-that-fails).",
     "lost node": "Nothing. The job starts again from its last checkpoint.",
     "full disk": "Delete old checkpoints and caches, or enlarge the file system. Then submit the job again with the same token.",
     "expired block": "Buy another block (`trn capacity`), write its id as `reservation`, and deploy.",

@@ -36,7 +36,7 @@ PAGES = [
     ROOT / "sandbox/README.md",
     ROOT / "sandbox/STAND-INS.md",
 ]
-TUTORIALS = sorted((ROOT / "docs/start").glob("tutorial-*.md"))
+TUTORIALS = ROOT / "docs/start/tutorials.md"
 LANGUAGES = {"bash", "json", "mermaid", "python", "yaml", "toml", "text"}
 OF_THE_SHELL = {"source", "export", "eval", "mkdir", "printf", "echo", "tensorboard", "pip", "sudo", "ls", "torchx"}
 """Programs that are not ours, or that are there where the page says so."""
@@ -162,33 +162,26 @@ def test_each_command_is_one(block: Block, words: list[str], folder: Path) -> No
             assert words[0] in OF_THE_SHELL
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_each_tutorial_is_counted(page: Path) -> None:
-    """The commands of its steps add up to the sum; those beside them are ours, as many as the block has; the list of pages agrees."""
-    text = page.read_text("utf-8")
-    steps = [int(n) for n in re.findall(r"^\| [^|*]+ \| (\d+) \|", text, re.MULTILINE)]
-    [(there, here)] = re.findall(r"^\| \*\*all\*\* \| \*\*(\d+)\*\* \| \*\*(\d+)\*\* \|$", text, re.MULTILINE)
-    assert (sum(steps), len(steps) > 4) == (int(there), True)
-    assert int(here) == sum(block.page.endswith(page.name) for block, _ in commands())
-    [row] = [line for line in page.with_name("tutorials.md").read_text("utf-8").splitlines() if page.name in line]
-    assert re.findall(r"\| (\d+)", row) == [there, here]
-    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    for command in re.findall(r"`(trn [^`]*)`", prose.replace("\n", " ")):
-        _trn(shlex.split(command)[1:])
-
-
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_what_a_tutorial_submits_is_accepted(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the environment that the page's own first command writes; without one, by that of another page for the same cluster."""
+@pytest.mark.parametrize("engine", ["slurm", "kubernetes"])
+def test_what_the_tutorials_submit_is_accepted(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the environment that the page's own first command for that engine writes; also what stands in its tables."""
     monkeypatch.chdir(tmp_path)
-    mine = [words for block, words in commands() if block.page.endswith(page.name) and words[0] == "trn"]
-    infrastructure = "tutorial-pcluster-infrastructure.md"
-    first = [w for block, w in commands() if block.page.endswith(infrastructure) and w[:2] == ["trn", "init"]]
-    [init] = [words for words in mine if words[1] == "init"] or first
+    slurm, eks = TUTORIALS.read_text("utf-8").split("## BERT-Large on EKS")
+    part = slurm if engine == "slurm" else eks
+    lines = re.findall(r"^(trn [^#\n]*)|`(trn [^`\n]*)`", part, re.MULTILINE)
+    words = [shlex.split("".join(line)) for line in lines]
+    [init] = [line for line in words if line[1] == "init"]
     app(init[1:], standalone_mode=False)
-    for words in (words for words in mine if words[1] == "submit"):
-        options = [word for word in words[1:] if word != "--follow"]
-        assert app([*options, "--dry-run", "--environment", "environment.yaml"], standalone_mode=False) in (None, 0)
+    file = "environment.yaml" if engine == "slurm" else "eks.yaml"
+    submitted = [line for line in words if line[1] == "submit"]
+    assert submitted
+    for line in submitted:
+        options = (
+            " ".join(line[1:]).replace(" --follow", "").replace(" --dry-run", "").replace(f" --environment {file}", "")
+        )
+        assert app([*options.split(), "--dry-run", "--environment", file], standalone_mode=False) in (None, 0)
+    for line in words:
+        _trn(line[1:])
 
 
 def _heading_ids(page: Path) -> set[str]:

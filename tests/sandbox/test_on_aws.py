@@ -26,9 +26,7 @@ NOT_RUN = {
     "trn shell": "it needs the vendor's session-manager-plugin: tests/jobs/test_slurm_inside.py",
     "trn forward JOB --tensorboard": "it needs TensorBoard in the image",
     "cdk destroy": "named beside trn destroy, which does that too",
-    "trn submit": "named alone",
     **dict.fromkeys(("trn --environment", "cdk -c env="), "options"),
-    "trn nodes scale": "named alone",
     "trn logs --raw": "named alone",
 }
 

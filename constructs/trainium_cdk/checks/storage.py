@@ -83,7 +83,7 @@ def lustre_efa_clients(env: Environment) -> Iterator[Problem]:
         yield info(
             key,
             f"nodes of {listed(able)} use it by TCP until AWS's set-up of EFA for the Lustre client has run on them",
-            "run it at their start, in bootstrap.scripts or user_data; see docs/guides/data-and-images.md",
+            "run it at their start, in bootstrap.scripts or user_data; see docs/guides/data.md",
         )
 
 
