@@ -123,7 +123,8 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
         Path(name).write_text(on_aws.example())
     words = shlex.split(line.partition(" > ")[0].replace("COMMIT", "a" * 40).replace("IMAGE", "an/image:1"))[2:]
     if "--environment" in words:  # no cluster is asked
-        assert app.app(["submit", *words], standalone_mode=False) in (None, 0)
+        dry = [] if "--dry-run" in words else ["--dry-run"]
+        assert app.app(["submit", *words, *dry], standalone_mode=False) in (None, 0)
         return
     job, _ = made(monkeypatch, words)
     assert job.kind in (words[0], "script")
