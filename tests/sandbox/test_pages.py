@@ -67,7 +67,7 @@ def test_the_readme_on_slurm(sandbox: Path, tmp_path: Path) -> None:
 
 @pytest.mark.sweep
 def test_the_readme_on_kubernetes(sandbox: Path, tmp_path: Path) -> None:
-    found = pages.steps(section("The same on Kubernetes"))
+    found = pages.steps(section("Which stack"))
     assert len(found) == 1
     [printed] = pages.run(found, pages.folder_like_a_checkout(tmp_path / "k"), sandbox)
     assert "train COMPLETED" in printed
