@@ -28,6 +28,7 @@ test: setup .venvs/docs/.done .venvs/audit/.done .venvs/torchx/.done .venvs/sbom
 	  $(BIN)/python -m sandbox.slurm_packages --optional; \
 	  if command -v go >/dev/null; then $(MAKE) --no-print-directory kubernetes || true; fi; fi
 	@mkdir -p .cache; $(MAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
+	trap "kill $$lint 2>/dev/null" EXIT; trap "exit 130" INT TERM; \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(PYTEST_OPTIONS); code=$$?; \
 	wait $$lint || { cat .cache/lint.log; code=1; }; exit $$code
 
@@ -84,7 +85,9 @@ trust: setup kubernetes slurm .venvs/audit/.done .venvs/types/.done  ## every lo
 	CI=true EXAMPLES=many $(BIN)/python -m pytest -n $(WORKERS) $$(grep -rl --include='test_*.py' 'many(' tests)
 
 lint: setup  ## style and types, without the tests
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 setup: $(VENV)/.done .venvs/aws/.done .venvs/pcluster/.done node_modules/.done  ## the environments, from pinned versions
 

@@ -5,6 +5,7 @@ A guard is a process beside it, which reads a pipe. It acts when the pipe is clo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from sandbox import paths
+from sandbox import paths, processes
 
 Kind = Literal["slurm", "kubernetes"]
 
@@ -56,11 +57,19 @@ def main() -> None:
     from sandbox.slurm_layout import SlurmFailed
 
     for (kind, directory), wanted in watched.items():
-        try:
-            if wanted:
+        if wanted:
+            with contextlib.suppress(
+                SlurmFailed, KubernetesFailed, OSError, ValueError
+            ):  # it was stopped, or half of it is gone
                 (LocalSlurm if kind == "slurm" else LocalKubernetes).open(Path(directory)).stop()
-        except (SlurmFailed, KubernetesFailed):
-            continue  # it was stopped
+            processes.stop_all(marked(directory))
+
+
+def marked(directory: str) -> list[processes.Started]:
+    """What still runs of a cluster, by the mark in its environment: its folder may be gone already."""
+    marks = ("TRN_SANDBOX", "TRN_SANDBOX_KUBERNETES")
+    found = processes.with_environment(lambda env: directory in map(env.get, marks))
+    return [process for process, _, _ in found]
 
 
 if __name__ == "__main__":

@@ -293,12 +293,16 @@ import json, os, signal, sys
 from pathlib import Path
 from sandbox.slurm import LocalSlurm
 LocalSlurm.start(Path(sys.argv[1]), json.loads(sys.argv[2]))
+for name in sys.argv[3:]:
+    Path(sys.argv[1], name).unlink()
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_slurm_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("removed", [[], ["local-slurm.json"]])
+def test_a_slurm_ends_with_the_process_that_started_it(tmp_path: Path, removed: list[str]) -> None:
+    """Also after an interrupted clean-up, which has removed its state first."""
     need_slurm()
-    command = [sys.executable, "-c", STARTS, str(tmp_path), json.dumps(config(resource(most=2)))]
+    command = [sys.executable, "-c", STARTS, str(tmp_path), json.dumps(config(resource(most=2))), *removed]
     assert subprocess.run(command, check=False, env={**os.environ, "PYTHONPATH": paths.python_path()}).returncode == -9
     assert until(lambda: not ours(tmp_path), seconds=60)
