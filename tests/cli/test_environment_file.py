@@ -14,8 +14,9 @@ import typer
 
 from sandbox import LocalAws
 from sandbox.paths import HOME as ROOT
+from tests import command
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
-from tests.support import TRN, completed, table
+from tests.support import TRN, table
 from trainium_cdk import engines, outputs, settings
 from trainium_cdk.cli import app as cli
 from trainium_cdk.errors import TrnError
@@ -264,4 +265,4 @@ def test_an_offline_check_refuses_what_is_described_and_says_nothing_of_the_rest
 
 def trn(aws: LocalAws, folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in aws.env.items() if not name.startswith("TRN_")}
-    return completed([TRN, *arguments], env={**env, **variables}, cwd=folder, timeout=600)
+    return command.trn(arguments, {**env, **variables}, folder)

@@ -13,6 +13,7 @@ import pytest
 from sandbox import LocalAws
 from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
+from tests import command
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import TRN, completed, head_node, session_manager_plugin
@@ -66,8 +67,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     (folder / "cluster.json").write_text(CLUSTER.model_dump_json())
     (folder / "eks.json").write_text(make_eks(fleet(queue="trn")).model_dump_json())
-    command = [TRN, *words, "--local", "--cluster", folder / cluster]
-    return completed(command, env=env, cwd=folder, timeout=900)
+    return command.trn([*words, "--local", "--cluster", folder / cluster], env, folder)
 
 
 def test_the_nodes_of_a_real_slurm(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  # noqa: F811

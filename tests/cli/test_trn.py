@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.slurm import LocalSlurm
+from tests import command
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.support import TRN, completed, table
 from trainium_cdk.cli.named import user
@@ -53,7 +55,7 @@ def bare(*argv: str | bytes, **env: str) -> subprocess.CompletedProcess[str]:
         "LC_ALL": "C.UTF-8",
         **env,
     }
-    return completed([TRN, *argv], env=full, timeout=900, errors="surrogateescape")
+    return command.trn([os.fsdecode(word) for word in argv], full)
 
 
 def test_a_job_from_submit_to_its_end(trn: Run, tmp_path: Path) -> None:
@@ -173,15 +175,22 @@ BAD: list[tuple[list[str | bytes], int, str]] = [
 
 
 @pytest.mark.parametrize(("argv", "code", "message"), BAD, ids=[" ".join(map(str, b[0])) or "nothing" for b in BAD])
-def test_a_bad_command_line(trn: Run, argv: list[str | bytes], code: int, message: str, slurm: LocalSlurm) -> None:  # noqa: F811
+def test_a_bad_command_line(
+    argv: list[str | bytes],
+    code: int,
+    message: str,
+    slurm: LocalSlurm,  # noqa: F811
+    cluster_file: Path,
+    tmp_path: Path,
+) -> None:
     before = slurm.run(["squeue", "-h", "-a"]).stdout
-    done = trn(*argv)  # type: ignore[arg-type]
-    stderr = done.stderr.decode(errors="replace")
+    words = [*map(os.fsdecode, argv), "--local"]
+    done = command.trn(words, {**slurm.node_env(), "TRN_CLUSTER": str(cluster_file)}, tmp_path)
     assert done.returncode == code
-    assert re.search(message, stderr), stderr
-    assert "Traceback" not in stderr
-    assert code == 2 or stderr.count("\n") == 1
-    assert done.stdout == b""
+    assert re.search(message, done.stderr), done.stderr
+    assert "Traceback" not in done.stderr
+    assert code == 2 or done.stderr.count("\n") == 1
+    assert done.stdout == ""
     assert slurm.run(["squeue", "-h", "-a"]).stdout == before
 
 

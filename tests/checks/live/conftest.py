@@ -13,7 +13,7 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import Seeded, seed
-from tests.support import TRN, completed
+from tests import command
 from trainium_cdk import settings
 from trainium_cdk.checks.live import Aws, Report, Target, examine
 
@@ -43,7 +43,7 @@ def trn(local_aws: LocalAws, tmp_path: Path) -> Trn:
     def run(text: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         file = tmp_path / "environment.yaml"
         file.write_text(text)
-        return completed([TRN, "check", *words, "--environment", str(file)], env={**local_aws.env, **env}, timeout=900)
+        return command.trn(["check", *words, "--environment", file], {**local_aws.env, **env})
 
     return run
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
-from tests.support import TRN, completed
+from tests import command
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli.destroy import Busy, confirm
 from trainium_cdk.errors import JobError, TransportError, TrnError
@@ -94,7 +94,7 @@ def account(local_aws: LocalAws) -> Iterator[Account]:
 
 
 def trn(aws: LocalAws, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return completed([TRN, "destroy", *arguments], env=aws.env, stdin=subprocess.DEVNULL, timeout=900)
+    return command.trn(["destroy", *arguments], aws.env)
 
 
 def test_a_stack_with_a_similar_name_is_not_touched(account: Account) -> None:

@@ -15,7 +15,8 @@ import pytest
 from botocore.stub import Stubber
 
 from sandbox import LocalAws
-from tests.support import TRN, completed, table
+from tests import command
+from tests.support import table
 from trainium_cdk.cli.diff import _staying
 from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.updates.live import assemble, deployed
@@ -50,12 +51,7 @@ def app(tmp_path: Path) -> Path:
 
 
 def diff(aws: LocalAws, app: Path, name: str, mode: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return completed(
-        [TRN, "diff", "Small", "--app", str(app), *arguments],
-        env={**aws.env, "SMALL_NAME": name, "SMALL_MODE": mode},
-        stdin=subprocess.DEVNULL,
-        timeout=900,
-    )
+    return command.trn(["diff", "Small", "--app", app, *arguments], {**aws.env, "SMALL_NAME": name, "SMALL_MODE": mode})
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:
