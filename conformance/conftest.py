@@ -14,7 +14,7 @@ _TESTS = {file.name for file in Path(__file__).parent.glob("test_*.py")}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--record", action="store_true", help="write the result into docs/conformance.md, with the commit")
+    parser.addoption("--record", action="store_true", help="write the result into recorded.yaml, with the commit")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,7 +56,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
             terminalreporter.write_line("not recorded: only a complete run without a failure is")
         else:
             record.write(rows.values())
-            terminalreporter.write_line(f"recorded in {record.FILE.name} and {record.DOCUMENT.name}: commit them")
+            terminalreporter.write_line(f"recorded in {record.FILE.name}: commit it")
 
 
 def _verdict(report: pytest.TestReport) -> str:

@@ -27,11 +27,9 @@ from trainium_cdk.jobs import AnyJob, read_log
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).with_name("recorded.yaml")
-DOCUMENT = ROOT / "internals/conformance.md"
 COMMAND = "make conformance RECORD=1"
-BEGIN, END = f"<!-- `{COMMAND}` writes what follows -->", "<!-- and what follows is not written by it -->"
 FILES = "conformance/*.*"
-"""What compares, without this file and what it writes."""
+"""What compares, without this file, what it writes, and the table that is printed."""
 CHECKPOINTS = {"bert-large": "output/ckpt_10.pt", "finetune": "output/checkpoint-10/trainer_state.json"}
 """By kind, in the job's directory: a checkpoint with which its program is started in another way."""
 ADVICE = {"has_modules": 1, "enough_files": 4}
@@ -52,7 +50,7 @@ def digests() -> dict[str, str]:
 
 def files() -> dict[str, str]:
     """The digests of the files that compare."""
-    compare = sorted(file for file in ROOT.glob(FILES) if file.name not in (FILE.name, Path(__file__).name))
+    compare = sorted(file for file in ROOT.glob(FILES) if file.name not in (FILE.name, Path(__file__).name, "conftest.py"))
     return {file.relative_to(ROOT).as_posix(): _digest(file.read_bytes()) for file in compare}
 
 
@@ -131,7 +129,7 @@ def uncommitted() -> list[str]:
 
 
 def write(rows: Iterable[Row]) -> None:
-    """Record a run at the current commit, in the data file and in the document."""
+    """Record a run at the current commit."""
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
     made = {
         "commit": commit.stdout.strip(),
@@ -144,23 +142,3 @@ def write(rows: Iterable[Row]) -> None:
     with FILE.open("w") as out:
         out.write(f"# Written by `{COMMAND}`.\n")
         writer.dump(made, out)
-    DOCUMENT.write_text(document(DOCUMENT.read_text(), made))
-
-
-def document(text: str, recorded: Mapping[str, Any]) -> str:
-    """The document with the recorded run in its place; the interfaces of surfaces.yaml are one row."""
-    rows = [tuple(row) for row in recorded["rows"]]
-    accepted = sum(verdict == "accepted" for _, _, verdict in rows)
-    interfaces = [row for row in rows if row[0].startswith("recorded: ")]
-    lines = [
-        BEGIN,
-        f"Run on {recorded['date']} at {recorded['commit']}: {accepted} accepted, {len(rows) - accepted} cannot be checked.",
-        "",
-        "| artefact | original | verdict |",
-        "|---|---|---|",
-        *(f"| {' | '.join(row)} |" for row in rows if row not in interfaces),
-        f"| {len(interfaces)} interfaces and launch scripts recorded in `conformance/surfaces.yaml` | their sources | accepted |",
-        END,
-    ]
-    before, _, rest = text.partition(BEGIN)
-    return before + "\n".join(lines) + rest.partition(END)[2]
