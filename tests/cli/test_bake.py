@@ -47,6 +47,7 @@ def trn(local_aws: LocalAws, tmp_path: Path) -> Trn:
     return run
 
 
+@pytest.mark.sweep
 def test_parallelcluster_takes_the_configuration(trn: Trn, local_aws: LocalAws) -> None:
     printed = trn("--dry-run")
     assert printed.returncode == 0, printed.stderr
