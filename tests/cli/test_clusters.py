@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 from tests.jobs.report.boards import EKS, NOW, SPEECH, View, clusters, job, node, overview, stage
 from tests.jobs.report.runs import BEGAN
-from trainium_cdk.cli.clusters import COLUMNS, told, totals
+from trainium_cdk.cli.clusters import COLUMNS, describe_state, totals
 from trainium_cdk.jobs.status import Whole
 
 TRN1, SYSTEM = 21.5, 0.096
@@ -24,7 +24,7 @@ def test_a_cluster_of_slurm() -> None:
         ("4711", None),
         ("llama", round(TRN1 / 2, 2)),
     ]
-    assert told(one, NOW) == (
+    assert describe_state(one, NOW) == (
         "alarm: bert: nodes have failed; `trn nodes` names them with their reasons; 1 node failed (compute1-dy-trn-4): Not responding; "
         "1 job failed within a day (llama-20261120-00ffee): exit code 1"
     )
@@ -42,7 +42,7 @@ def test_a_team_whose_jobs_cannot_be_seen() -> None:
     one = overview("E", "eks", "us-east-1", {"": View(EKS), "speech": View(SPEECH, refused=True)})
     assert (one.nodes, one.idle, one.usd_per_hour_idle) == (2, None, None)
     assert COLUMNS["idle"](one) == COLUMNS["of it idle"](one) == "unknown"
-    assert told(one, NOW) == "the jobs of team speech cannot be seen with these permissions"
+    assert describe_state(one, NOW) == "the jobs of team speech cannot be seen with these permissions"
     assert totals([one]).endswith("21.60 USD an hour, of it idle 0.00 USD an hour; 1 with unknown idle nodes")
 
 
@@ -70,11 +70,11 @@ def test_an_array_costs_what_its_members_do() -> None:
 def test_one_that_does_not_answer() -> None:
     _, answered, silent = clusters()
     assert [COLUMNS[name](silent) for name in ("nodes", "idle", "USD/h", "of it idle", "longest wait")] == [""] * 5
-    assert told(silent, NOW).startswith("SSM does not manage the head node")
+    assert describe_state(silent, NOW).startswith("SSM does not manage the head node")
     lost = replace(answered, problems=(), alarms=None, note="the head node does not answer")
-    assert told(lost, NOW + 100) == "no answer for 1 min 40 s, still trying: the head node does not answer"
-    assert told(replace(lost, note=""), NOW + 100) == "the figures are 1 min 40 s old"
-    assert told(replace(lost, note=""), NOW + 30) == ""
+    assert describe_state(lost, NOW + 100) == "no answer for 1 min 40 s, still trying: the head node does not answer"
+    assert describe_state(replace(lost, note=""), NOW + 100) == "the figures are 1 min 40 s old"
+    assert describe_state(replace(lost, note=""), NOW + 30) == ""
     assert totals(clusters()) == (
         "3 clusters, nodes: 7 on, jobs: 2 run, 2 wait, 129.10 USD an hour, of it idle 43.00 USD an hour; 1 not answering"
     )

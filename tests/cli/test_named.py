@@ -72,7 +72,7 @@ JOBS = (
     [("latest", "bert-3"), ("a", "a"), ("a-", "a-1"), ("be", "bert-3"), ("x-20261124-0123ab", "x-20261124-0123ab")],
 )
 def test_whole(given: str, found: str) -> None:
-    assert named.whole(Jobs(*JOBS), given) == found  # type: ignore[arg-type]
+    assert named.resolve_id(Jobs(*JOBS), given) == found  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_whole(given: str, found: str) -> None:
 )
 def test_not_one_job(given: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        named.whole(Jobs(*JOBS), given)  # type: ignore[arg-type]
+        named.resolve_id(Jobs(*JOBS), given)  # type: ignore[arg-type]
     with pytest.raises(UnknownJob, match="there are no jobs"):
-        named.whole(Jobs(), "latest")  # type: ignore[arg-type]
+        named.resolve_id(Jobs(), "latest")  # type: ignore[arg-type]
 
 
 def run(monkeypatch: pytest.MonkeyPatch, jobs: Jobs, *words: str) -> int:

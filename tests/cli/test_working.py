@@ -80,11 +80,11 @@ def test_a_folder_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeyp
 PROGRAM = """
 import time
 from trainium_cdk.cli import working
-from trainium_cdk.cli.output import say
+from trainium_cdk.cli.output import log
 working.FIRST = 0.05
 with working.working("deleting S", "destroy S", alone={alone}) as shown:
     shown.at("3 of 9 resources")
-    say("deleting volume " + "v" * 100)
+    log("deleting volume " + "v" * 100)
     time.sleep(1)
 """
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from trainium_cdk.cli.options import EKS_STACK, Target, kubernetes, on_cluster
-from trainium_cdk.cli.output import answer, say, write_file
+from trainium_cdk.cli.output import echo, log, write_file
 from trainium_cdk.jobs.quote import printed
 
 
@@ -46,17 +46,17 @@ def kubeconfig(
         command += ["--role", found.access_role]
     text = access.kubeconfig(found, endpoint, command)
     if output is None:
-        answer(text, end="")
+        echo(text, end="")
     else:
         write_file(output, text, 0o600)
-        say(f"export KUBECONFIG={printed(output.resolve())}")
+        log(f"export KUBECONFIG={printed(output.resolve())}")
     if tunnel and endpoint.server_name:
-        say(f"the tunnel at 127.0.0.1:{tunnel} is open; Ctrl-C ends it")
+        log(f"the tunnel at 127.0.0.1:{tunnel} is open; Ctrl-C ends it")
         try:
             while True:
                 time.sleep(3600)
         except KeyboardInterrupt:
-            say("\nthe tunnel is closed")
+            log("\nthe tunnel is closed")
 
 
 def token(
@@ -67,4 +67,4 @@ def token(
     """Print a token for an EKS cluster, in the format of kubectl's credential plug-ins."""
     from trainium_cdk.jobs.kubernetes.access import Identity
 
-    answer(Identity(name, region, role=role).token().to_exec_credential())
+    echo(Identity(name, region, role=role).token().to_exec_credential())

@@ -146,9 +146,9 @@ def _version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        from trainium_cdk.cli.output import answer
+        from trainium_cdk.cli.output import echo
 
-        answer(f"trn {version('trainium-cdk')}")
+        echo(f"trn {version('trainium-cdk')}")
         raise typer.Exit
 
 
@@ -186,9 +186,9 @@ def main() -> None:
 
 
 def _say(text: str) -> None:
-    from trainium_cdk.cli.output import say
+    from trainium_cdk.cli.output import log
 
-    say(text)
+    log(text)
 
 
 def _flush() -> None:

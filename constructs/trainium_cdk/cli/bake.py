@@ -21,7 +21,7 @@ from trainium_cdk.cli.options import (
     only,
     read_cluster,
 )
-from trainium_cdk.cli.output import answer, put, say
+from trainium_cdk.cli.output import echo, echo_json, log
 from trainium_cdk.cli.working import working
 from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import AwsError, TrnError
@@ -78,7 +78,7 @@ def bake(
         security_groups=security_group or (),
     )
     if dry_run:
-        answer(to_yaml(image.configuration), end="")
+        echo(to_yaml(image.configuration), end="")
         return
     pcluster = Pcluster(env.parallelcluster_version, env.region)
     with working("running ParallelCluster's command", f"image bake {cluster.stack}"):
@@ -87,9 +87,9 @@ def bake(
             _upload(cluster.bucket, image, env.region)
             found = pcluster.build(image, check=check)
     if as_json:
-        put(found)
+        echo_json(found)
     elif check:
-        answer("ParallelCluster accepts the configuration")
+        echo("ParallelCluster accepts the configuration")
     else:
         _report(image, found, pcluster)
     if _status(found).endswith("_FAILED"):
@@ -109,12 +109,12 @@ class Pcluster:
 
     def image(self, image_id: str) -> dict[str, Any] | None:
         """ParallelCluster's description of an image; None if it does not exist."""
-        code, answer = self._run("describe-image", "--image-id", image_id)
+        code, response = self._run("describe-image", "--image-id", image_id)
         if code == 0:
-            return answer
-        if "No image" in str(answer.get("message")):
+            return response
+        if "No image" in str(response.get("message")):
             return None
-        raise _error(answer)
+        raise _error(response)
 
     def build(self, image: Bake, *, check: bool) -> dict[str, Any]:
         """Start the build of an image, or only validate its configuration."""
@@ -124,10 +124,10 @@ class Pcluster:
             file.write(to_yaml(image.configuration))
             file.flush()
             words = ["build-image", "--image-id", image.image_id, "--image-configuration", file.name]
-            code, answer = self._run(*words, *(["--dryrun", "true"] if check else []))
-        if code == 0 or (check and "DryRun flag is set" in str(answer.get("message"))):
-            return answer
-        raise _error(answer)
+            code, response = self._run(*words, *(["--dryrun", "true"] if check else []))
+        if code == 0 or (check and "DryRun flag is set" in str(response.get("message"))):
+            return response
+        raise _error(response)
 
     def removal(self, image_id: str) -> str:
         """The command that removes an image, its build and the build's log."""
@@ -138,11 +138,11 @@ class Pcluster:
             [*self._command, *words, "--region", self.region], capture_output=True, text=True, check=False
         )
         try:
-            answer = json.loads(done.stdout[done.stdout.index("{") :])
+            response = json.loads(done.stdout[done.stdout.index("{") :])
         except ValueError:
             last = " ".join((done.stderr or done.stdout).split())[-600:]
             raise TrnError(f"`{' '.join(self._command)}` failed: {last or 'it printed nothing'}") from None
-        return done.returncode, answer
+        return done.returncode, response
 
 
 def _command(version: str) -> list[str]:
@@ -209,10 +209,10 @@ def _upload(bucket: str, image: Bake, region: str) -> None:
         )
 
 
-def _error(answer: dict[str, Any]) -> TrnError:
-    found = answer.get("configurationValidationErrors") or []
+def _error(response: dict[str, Any]) -> TrnError:
+    found = response.get("configurationValidationErrors") or []
     reasons = [str(e.get("message")) for e in found if e.get("level") == "ERROR"]
-    return TrnError(f"ParallelCluster rejected it: {' '.join([str(answer.get('message')), *reasons])}")
+    return TrnError(f"ParallelCluster rejected it: {' '.join([str(response.get('message')), *reasons])}")
 
 
 def _status(found: dict[str, Any]) -> str:
@@ -222,13 +222,13 @@ def _status(found: dict[str, Any]) -> str:
 def _report(image: Bake, found: dict[str, Any], pcluster: Pcluster) -> None:
     status, ami = _status(found), found.get("ec2AmiInfo", {}).get("amiId")
     if status == "BUILD_COMPLETE" and ami:
-        answer(ami)
-        say(f"{image.image_id} is finished. Write `custom_ami: {ami}` under a queue, and deploy")
+        echo(ami)
+        log(f"{image.image_id} is finished. Write `custom_ami: {ami}` under a queue, and deploy")
         return
-    answer(f"{image.image_id}\t{status}")
+    echo(f"{image.image_id}\t{status}")
     if status.endswith("_FAILED"):
         raise _failed(image, found, pcluster)
-    say("run the same command again to see the progress")
+    log("run the same command again to see the progress")
 
 
 def _failed(image: Bake, found: dict[str, Any], pcluster: Pcluster) -> TrnError:

@@ -10,7 +10,7 @@ import typer
 from trainium_cdk.catalog.prices import ASK
 from trainium_cdk.cli import named
 from trainium_cdk.cli.options import EnvFile, Json, Live
-from trainium_cdk.cli.output import marked, put, say, say_if_sandbox, table
+from trainium_cdk.cli.output import echo_json, log, log_if_sandbox, table, with_sandbox
 from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs.quote import printed
 
@@ -63,25 +63,25 @@ def capacity(
     supplies, notes = ask(Aws(environment.region, quick=True).limited_to(ACTIONS), wanted, asked)
     rows = ways(supplies)
     if as_json:
-        put(marked({
+        echo_json(with_sandbox({
             "instance_type": kind, "nodes": nodes, "hours": hours, "time": wanted.now.isoformat(), "notes": notes,
             "prices": str(catalog.prices_date), "regions": [{**_data(supply), "quote": asdict(quotes[supply.region])} for supply in supplies],
         }))  # fmt: skip
     else:
-        say_if_sandbox()
+        log_if_sandbox()
         table(
             f"{nodes} x {kind}", ["region", "way", "start (UTC)", "USD/h", "note"],
             [*_rows(rows, wanted.now, every=len(asked) == 1), *([s.region, "-", "-", "", s.note] for s in supplies if not s.ways)],
         )  # fmt: skip
     for note in notes:
-        say(note)
+        log(note)
     best = next(((supply, way) for supply, way in rows if way.start), None)
     if best is None:
-        say(f"{nodes} x {kind} cannot start in {', '.join(asked)}, as far as AWS tells")
+        log(f"{nodes} x {kind} cannot start in {', '.join(asked)}, as far as AWS tells")
         raise typer.Exit(1)
     if not as_json:
         for line in _prices({supply.region: quotes[supply.region] for supply in supplies if supply.ways}):
-            say(line)
+            log(line)
         _say_next(environment, wanted, *best)
 
 
@@ -151,14 +151,14 @@ def _data(supply: Supply) -> dict[str, Any]:
 
 def _say_next(environment: Environment, wanted: Wanted, supply: Supply, way: Way) -> None:
     if way.offering:
-        say(f"to buy this block (the full price is charged at once): {way.offering.command} --region {supply.region}")
+        log(f"to buy this block (the full price is charged at once): {way.offering.command} --region {supply.region}")
     if supply.region != environment.region:
         there = f"region: {supply.region} and network: {{zone_ids: [{way.zone_ids[0]}]}}"
         if environment.source.lines:
-            say(
+            log(
                 f"to use {supply.region}: copy {environment.source.file}, and write another name, {there} into the copy. "
                 f"Leave out ids and ARNs of {environment.region}"
             )
         else:  # there is no file to copy
             go = ("--instance-type", wanted.kind.name, "--nodes", wanted.nodes, "--region", supply.region)
-            say(f"to use {supply.region} ({there}): {printed('trn', 'init', *go)}")
+            log(f"to use {supply.region} ({there}): {printed('trn', 'init', *go)}")

@@ -10,7 +10,7 @@ import typer
 
 from trainium_cdk.cli.named import unknown
 from trainium_cdk.cli.options import EnvFile, Json, id_in_app
-from trainium_cdk.cli.output import answer, marked, put, say, say_if_sandbox
+from trainium_cdk.cli.output import echo, echo_json, log, log_if_sandbox, with_sandbox
 from trainium_cdk.errors import OutputsError
 
 if TYPE_CHECKING:
@@ -66,14 +66,16 @@ def _check_file(environment: Environment, engines: Sequence[str], *, as_json: bo
 
     file, problems = environment.source.file, checks.check(environment, *engines)
     if as_json:
-        put([{"key": p.dotted, "level": p.level, "reason": p.reason, "fix": p.fix, "rule": p.rule} for p in problems])
+        echo_json(
+            [{"key": p.dotted, "level": p.level, "reason": p.reason, "fix": p.fix, "rule": p.rule} for p in problems]
+        )
     for problem in problems:
-        say(environment.source.describe(problem))
+        log(environment.source.describe(problem))
     if errors(problems):
         return 1
     if not environment.model_fields_set:
-        say(f"{file}: it has no settings, and describes the default environment, in {environment.region}")
-    say(f"{file}: valid, can be deployed")
+        log(f"{file}: it has no settings, and describes the default environment, in {environment.region}")
+    log(f"{file}: valid, can be deployed")
     return 2 if strict and problems else 0
 
 
@@ -96,9 +98,9 @@ def _check_account(
         return 0
     reports = [examine(target) for target in targets]
     if as_json:
-        _put([marked(report.as_json()) for report in reports])
+        _put([with_sandbox(report.as_json()) for report in reports])
     else:
-        say_if_sandbox()
+        log_if_sandbox()
         for report, target in zip(reports, targets, strict=True):
             _show(report, target)
     codes = {report.exit_code(strict=strict) for report in reports}
@@ -107,7 +109,7 @@ def _check_account(
 
 def _put(found: list[Any]) -> None:
     """One stack's as an object, several as a list."""
-    put(found[0] if len(found) == 1 else found)
+    echo_json(found[0] if len(found) == 1 else found)
 
 
 def engine_of(stack: str, environment: Environment) -> str:
@@ -146,11 +148,11 @@ def _show(report: Report, target: Target) -> None:
             made.add_row(Text(f.level, _STYLES[f.level]), Text(clean(f.what)), Text(clean(f.value)), why)
         Console().print(made)
     else:
-        answer(title)
+        echo(title)
         for f in findings:
             where = f" [{f.where}]" if f.where else ""
-            answer(
+            echo(
                 f"{f.level:<8} {f.what} = {f.value}: {f.reason}{where}" + (f"\n         Fix: {f.fix}" if f.fix else "")
             )
     errors, warnings = counted(len(report.of("error")), "error"), counted(len(report.of("warning")), "warning")
-    say(f"{errors}, {warnings}, {len(report.of('ok'))} passed")
+    log(f"{errors}, {warnings}, {len(report.of('ok'))} passed")

@@ -13,7 +13,7 @@ from trainium_cdk.catalog.plain import counted
 from trainium_cdk.catalog.prices import describe_sum
 from trainium_cdk.cli import named
 from trainium_cdk.cli.options import EnvFile, Json, Region, described
-from trainium_cdk.cli.output import marked, put, say, say_if_sandbox, table
+from trainium_cdk.cli.output import echo_json, log, log_if_sandbox, table, with_sandbox
 from trainium_cdk.jobs.report.text import duration
 
 if TYPE_CHECKING:
@@ -43,15 +43,19 @@ def clusters(
     now = time.time()
     found, notes = overviews(wanted, environment.catalog if environment else None)
     if as_json:
-        put(marked([asdict(one) for one in found]))
+        echo_json(with_sandbox([asdict(one) for one in found]))
     elif found:
-        say_if_sandbox()
-        table("", [*COLUMNS, "note"], [[*(cell(one) for cell in COLUMNS.values()), told(one, now)] for one in found])
-        say(f"{totals(found)}. All of a stack: trn cost")
+        log_if_sandbox()
+        table(
+            "",
+            [*COLUMNS, "note"],
+            [[*(cell(one) for cell in COLUMNS.values()), describe_state(one, now)] for one in found],
+        )
+        log(f"{totals(found)}. All of a stack: trn cost")
     else:
-        say(f"no cluster of trainium-cdk in {', '.join(wanted)}" + ("" if regions else ". Elsewhere: --regions all"))
+        log(f"no cluster of trainium-cdk in {', '.join(wanted)}" + ("" if regions else ". Elsewhere: --regions all"))
     for note in notes:
-        say(note)
+        log(note)
     if notes:
         raise typer.Exit(1)
 
@@ -86,7 +90,7 @@ COLUMNS: Mapping[str, Callable[[Overview], str]] = {
 """The columns of a cluster."""
 
 
-def told(one: Overview, now: float) -> str:
+def describe_state(one: Overview, now: float) -> str:
     """What should be looked at, in a sentence; empty if all is well."""
     said = [*(f"alarm: {alarm}" for alarm in one.alarms or ()), *one.problems]
     age = duration(now - one.answered) if one.answered else ""

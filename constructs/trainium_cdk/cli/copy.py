@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.named import whole
+from trainium_cdk.cli.named import resolve_id
 from trainium_cdk.cli.options import Target, at, backend, on_cluster
-from trainium_cdk.cli.output import say, status_when_interrupted
+from trainium_cdk.cli.output import log, status_when_interrupted
 from trainium_cdk.cli.progress import Progress, size
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.quote import printed
@@ -64,13 +64,13 @@ def cp(
     if here and here[0] != CLUSTER:
         raise JobError("a job's directory belongs to the job. Copy to cluster:/PATH, on a shared file system")
     plan, copy = _planned(jobs, source, target, image, bar)
-    told(plan)
+    log_plan(plan)
     if dry_run:
         return
     again = printed("trn", "cp", source, target, *(["--image", image] if image else [])) + at(on)
     with status_when_interrupted(lambda: f"what has arrived stays there. To copy the rest: {again}"), bar(plan.todo):
         copy(plan)
-    say(f"{plan.target} is complete")
+    log(f"{plan.target} is complete")
 
 
 def _planned(
@@ -91,7 +91,7 @@ def _planned(
     return copy.plan_upload(Path(source).expanduser(), path), copy.upload
 
 
-def told(plan: Survey) -> None:
+def log_plan(plan: Survey) -> None:
     """Say what is copied, and what is left out. Raises JobError: the target has no room for it."""
     count = f"{len(plan.entries):,} file{'s' * (len(plan.entries) != 1)}, {size(plan.size)}"
     done = (
@@ -99,11 +99,11 @@ def told(plan: Survey) -> None:
         if plan.todo != plan.size or plan.complete
         else ""
     )
-    say(f"{plan.source} to {plan.target}: {count}{done}")
+    log(f"{plan.source} to {plan.target}: {count}{done}")
     for name in plan.left_out[:10]:
-        say(f"left out: {name}")
+        log(f"left out: {name}")
     if len(plan.left_out) > 10:
-        say(f"left out: {len(plan.left_out) - 10} more")
+        log(f"left out: {len(plan.left_out) - 10} more")
     if plan.todo > plan.free:
         raise JobError(
             f"{size(plan.todo)} do not fit: {size(plan.free)} are free at {plan.target}. Make room there, or choose another"
@@ -127,7 +127,7 @@ def _path(jobs: Backend[Submission], place: str, path: str) -> str:
         raise JobError(
             f"{path[:80]} is not a path in a job's directory. Write JOB:checkpoints, for example, or cluster:{path[:80]}"
         )
-    status = jobs.status(whole(jobs, place))
+    status = jobs.status(resolve_id(jobs, place))
     first, _, rest = path.partition("/")
     if first == CHECKPOINTS and status.checkpoints:
         return posixpath.join(status.checkpoints, rest) if rest else status.checkpoints

@@ -11,7 +11,7 @@ import typer
 from trainium_cdk.catalog.prices import ASK
 from trainium_cdk.cli.check import engine_of
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Live, stack_argument
-from trainium_cdk.cli.output import marked, put, say, say_if_sandbox, table
+from trainium_cdk.cli.output import echo_json, log, log_if_sandbox, table, with_sandbox
 
 if TYPE_CHECKING:
     from trainium_cdk.checks.live import Target
@@ -38,14 +38,14 @@ def cost(
     target, catalog = Target(environment, engine_of(stack, environment)), environment.catalog
     head = {"stack": target.stack, "prices": str(catalog.prices_date)}
     if live and not as_json:
-        say_if_sandbox()
+        log_if_sandbox()
     if regions:
         found = dict(_everywhere(target, live=live))
         made = [one for one in found.values() if "items" in one]
         notes, totals = list(_regional(made)), {r: _totals(one) for r, one in found.items()}
         if as_json:
             data = {**head, "regions": {r: {**t, "quotes": found[r].get("quotes", {})} for r, t in totals.items()}}
-            put(marked(data) if live else data)
+            echo_json(with_sandbox(data) if live else data)
         else:
             table(
                 "",
@@ -56,13 +56,13 @@ def cost(
         made = [_estimate(target, live=live)]
         notes = list(_fallbacks(made[0]))
         if as_json:
-            put(marked({**head, **made[0]}) if live else {**head, **made[0]})
+            echo_json(with_sandbox({**head, **made[0]}) if live else {**head, **made[0]})
         else:
             _show(made[0], live=live)
     quotes = [quote for one in made for quote in one["quotes"].values()]
     if not as_json:
         for line in (*notes, *_marked(made), *_dated(made)):
-            say(line)
+            log(line)
     if any(quote["why"] for quote in quotes) and not any(quote["source"] == "Price List" for quote in quotes):
         raise typer.Exit(1)
 
@@ -121,9 +121,9 @@ def _show(made: Estimate, *, live: bool) -> None:
     rows.append(["a month", *months, ""])
     columns = ["item", "idle USD/h", "full USD/h", "price"]
     table("", columns if live else columns[:-1], rows if live else [row[:-1] for row in rows])
-    say(f"{region}; not counted: {', '.join(made['not_counted'])}")
+    log(f"{region}; not counted: {', '.join(made['not_counted'])}")
     if known := [f"{what} {_usd(usd)} USD" for name, what in made["rates"].items() if (usd := quotes[name]["usd"])]:
-        say(f"paid by use: {', '.join(known)}")
+        log(f"paid by use: {', '.join(known)}")
     unknown: dict[tuple[str, str], list[str]] = {}
     for item in made["items"]:
         if item["full"] is None:
@@ -131,9 +131,9 @@ def _show(made: Estimate, *, live: bool) -> None:
             unknown.setdefault((quote["page"], quote["text"]), []).append(item["what"])
     for (page, text), whats in unknown.items():
         parts = [f"no price of {', '.join(whats)}", f"AWS publishes it at {page}" if page else "", text]
-        say("; ".join(filter(None, parts)))
+        log("; ".join(filter(None, parts)))
     if unknown:
-        say(f"you can add prices to the environment file: catalog.prices.{region}, catalog.service_prices.{region}")
+        log(f"you can add prices to the environment file: catalog.prices.{region}, catalog.service_prices.{region}")
 
 
 def _total(made: Estimate, name: str) -> str:

@@ -24,7 +24,7 @@ from trainium_cdk.cli.options import (
     remembered,
     stack_argument,
 )
-from trainium_cdk.cli.output import say, status_when_interrupted
+from trainium_cdk.cli.output import log, status_when_interrupted
 from trainium_cdk.cli.working import working
 from trainium_cdk.errors import OutputsError, TrnError
 
@@ -66,14 +66,14 @@ def destroy(
     me = user(Target(user=os.environ.get("TRN_CLUSTER_USER") or remembered(ctx, "user", stack)))
     busy = Busy() if found.deleted or jobs == "ignore" else _busy(found.owner, region, jobs, me)
     for line in (*plan(found, jobs), *lines(busy.jobs)):
-        say(line)
+        log(line)
     if dry_run:
         for line in _leftovers(found, client):
-            say(line)
+            log(line)
         return
     if not yes:
         if not sys.stdin.isatty():
-            say("nothing was deleted: give --yes to delete without confirmation")
+            log("nothing was deleted: give --yes to delete without confirmation")
             raise typer.Exit(2)
         with _nothing_deleted():
             confirm(found.owner.stack, busy)
@@ -117,13 +117,13 @@ def _busy(owner: Owner, region: str | None, fate: Fate, me: str) -> Busy:
     from trainium_cdk.jobs.connection import connect
 
     try:
-        jobs = connect(owner.stack, region, say=say)
+        jobs = connect(owner.stack, region, say=log)
         return used(jobs, me, waits=fate == "wait", unlisted="could not be listed, and end with the cluster")
     except TrnError as e:
         if fate == "wait":
             raise
         if owner.cluster or not isinstance(e, OutputsError):
-            say(f"the jobs could not be listed, and end with the cluster: {e}")
+            log(f"the jobs could not be listed, and end with the cluster: {e}")
         return Busy()
 
 
@@ -146,12 +146,12 @@ def used(backend: Backend[Any], me: str, *, waits: bool = False, unlisted: str =
             busy.jobs += occupants(connect(cluster=seen), me, team)
         except TrnError as e:
             busy.unknown = True
-            say(f"jobs of team {team} {unlisted}: {e}")
+            log(f"jobs of team {team} {unlisted}: {e}")
     return busy
 
 
 def _nothing_there(stack: str, region: str) -> TrnError:
-    """That there is no such stack, and which ones there are: a wrong name or region must not look like a deletion."""
+    """An error that names the stacks that there are: a wrong name or region must not look like a deletion."""
     from trainium_cdk.outputs.read import elsewhere, missing
 
     return TrnError(f"nothing was deleted: {missing(stack, region, elsewhere(stack, region), deployable=False)}")
@@ -163,7 +163,7 @@ def _nothing_deleted() -> Iterator[None]:
     try:
         yield
     except (typer.Abort, SystemExit) as e:
-        say("\nnothing was deleted")
+        log("\nnothing was deleted")
         if isinstance(e, typer.Abort) and isinstance(e.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         raise
@@ -175,8 +175,8 @@ def _how_it_is(found: Survey, client: Any) -> str:
 
     stack, again = found.owner.stack, "Run the same command again"
     try:
-        answer = client("cloudformation").describe_stacks(StackName=found.owner.stack_id)
-        status = answer["Stacks"][0]["StackStatus"]
+        response = client("cloudformation").describe_stacks(StackName=found.owner.stack_id)
+        status = response["Stacks"][0]["StackStatus"]
     except failures() as e:
         return f"{stack} could not be inspected: {describe_error(e)}. {again} to resume"
     if status == "DELETE_COMPLETE":
@@ -194,11 +194,11 @@ def _carry_out(found: Survey, client: Any, fate: Fate, jobs: Backend[Any] | None
         _end_jobs(jobs, fate)
     with _in_plain_words(stack), working(f"deleting {stack}", f"destroy {region} {stack}") as shown:
         report = teardown.destroy(
-            found, client, say, progress=lambda done, total: shown.at(f"{done} of {total} resources")
+            found, client, log, progress=lambda done, total: shown.at(f"{done} of {total} resources")
         )
         shown.counts = found.status != "DELETE_IN_PROGRESS" and not found.deleted and report.deleted
     for line in conclusion(found, report):
-        say(line)
+        log(line)
     if report.left or not report.deleted:
         raise typer.Exit(1)
 
@@ -254,11 +254,11 @@ def _end_jobs(jobs: Backend[Any], fate: Fate) -> None:
     from trainium_cdk.operations.teardown.jobs import end
 
     try:
-        end(jobs, fate, say)
+        end(jobs, fate, log)
     except TrnError as e:
         if fate == "wait":
             raise
-        say(f"not all jobs could be ended, and the rest ends with the cluster: {e}")
+        log(f"not all jobs could be ended, and the rest ends with the cluster: {e}")
 
 
 def _in_plain_words(stack: str) -> AbstractContextManager[None]:

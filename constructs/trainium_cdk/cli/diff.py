@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, described, id_in_app, stack_argument
-from trainium_cdk.cli.output import answer, put, say
+from trainium_cdk.cli.output import echo, echo_json, log
 from trainium_cdk.cli.working import working
 
 if TYPE_CHECKING:
@@ -54,23 +54,23 @@ def diff(
         wanted = assemble(stack, env, app)
     there = deployed(wanted.name, wanted.region)
     if there is None:
-        say(f"{wanted.name} is not deployed: all of its resources are new")
+        log(f"{wanted.name} is not deployed: all of its resources are new")
         for line in _staying(wanted.name, wanted.region):
-            say(line)
+            log(line)
         if as_json:
-            put([])
+            echo_json([])
         return
     found = compare(there, wanted.template, spec, fleet_running=not fleet_stopped)
     bad = dangerous(found, allow or [])
     if as_json:
-        put([asdict(c) for c in found])
+        echo_json([asdict(c) for c in found])
     else:
         for line in describe(found, everything=all_):
-            answer(line)
+            echo(line)
     if environment:
         for line in servers(stack, environment):
-            say(line)
-    say(_verdict(wanted.name, found, bad))
+            log(line)
+    log(_verdict(wanted.name, found, bad))
     if bad:
         raise typer.Exit(1)
 

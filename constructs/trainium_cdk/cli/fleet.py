@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk.cli.options import Json, Target, backend, on_cluster, only
-from trainium_cdk.cli.output import put, say
+from trainium_cdk.cli.output import echo_json, log
 from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import TrnError
 
@@ -38,14 +38,14 @@ def status(
     jobs = _slurm(on)
     found = fleets.status(jobs)
     if as_json:
-        put(asdict(found))
+        echo_json(asdict(found))
         return
     since = found.since
     with suppress(ValueError):
         since = clock(datetime.fromisoformat(since).timestamp())
-    say(f"the fleet of {jobs.cluster.cluster_name} is {found.status}" + (f" since {since}" if since else ""))
+    log(f"the fleet of {jobs.cluster.cluster_name} is {found.status}" + (f" since {since}" if since else ""))
     if found.status == "PROTECTED":
-        say(f"`trn why {jobs.cluster.stack}` has the reason; `trn nodes start` starts it again")
+        log(f"`trn why {jobs.cluster.stack}` has the reason; `trn nodes start` starts it again")
 
 
 @on_cluster(team=False)
@@ -76,9 +76,9 @@ def _change(jobs: SlurmBackend, wanted: Wanted, *, force: bool, wait: bool, time
 
     before = fleets.change(jobs, wanted, force=force)
     if before.status == wanted:
-        say(f"the fleet is {wanted} already")
+        log(f"the fleet is {wanted} already")
     elif wait:
-        fleets.wait(jobs, wanted, say, timeout=timeout)
+        fleets.wait(jobs, wanted, log, timeout=timeout)
 
 
 def _slurm(on: Target) -> SlurmBackend:

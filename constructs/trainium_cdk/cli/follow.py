@@ -10,19 +10,19 @@ import typer
 
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli import named, terminal
-from trainium_cdk.cli.named import age, clock, duration, length, took, unknown, user, whole
+from trainium_cdk.cli.named import age, clock, duration, length, resolve_id, took, unknown, user
 from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, catalog_of, described, on_cluster
 from trainium_cdk.cli.output import (
-    goes_on,
-    hand_out,
-    marked,
+    echo_json,
+    log,
+    log_if_sandbox,
     one_line,
-    put,
-    say,
-    say_if_sandbox,
-    shown,
+    output_filter,
     status_when_interrupted,
+    still_runs,
     table,
+    with_sandbox,
+    write_bytes,
 )
 from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs.status import ENDED_BADLY
@@ -68,47 +68,47 @@ def status(
         from trainium_cdk.jobs.report.live import Live
 
         catalog = catalog_of(described(ctx))
-        ids = [whole(jobs, id) for id in ids]
+        ids = [resolve_id(jobs, id) for id in ids]
         together = " ".join(ids)
         with status_when_interrupted(
-            lambda: f"{goes_on(together)}. To watch again: trn status --watch {together}{at(on)}"
+            lambda: f"{still_runs(together)}. To watch again: trn status --watch {together}{at(on)}"
         ):
             live = Live(jobs, ids, catalog)
             ok = watching.jobs(live)
         for run in live.runs:
             if run.why:
-                say(terminal.line(f"{run.status.id}: {run.why}"))
+                log(terminal.line(f"{run.status.id}: {run.why}"))
         if not ok:
             raise typer.Exit(1)
         return
     found = _wait(on, jobs, ids, timeout) if wait else [named.status(jobs, id) for id in ids]
     if as_json:
-        put_jobs(found)
+        echo_jobs(found)
     else:
         for job in found:
             show(job)
-            say_why(jobs, job)
+            log_why(jobs, job)
     if wait and not all(job.ok for job in found):
         raise typer.Exit(1)
 
 
 def _wait(on: Target, jobs: Backend[Any], ids: Iterable[str], timeout: float | None) -> list[JobStatus]:
-    ids = list(dict.fromkeys(whole(jobs, id) for id in ids))
+    ids = list(dict.fromkeys(resolve_id(jobs, id) for id in ids))
     end = None if timeout is None else time.monotonic() + timeout
     every, found = " ".join(ids), []
-    with status_when_interrupted(lambda: f"{goes_on(every)}. To wait again: trn status --wait {every}{at(on)}"):
+    with status_when_interrupted(lambda: f"{still_runs(every)}. To wait again: trn status --wait {every}{at(on)}"):
         for id in ids:
             left = None if end is None else max(0.0, end - time.monotonic())
-            found.append(jobs.wait(id, left, lambda s: say(one_line(s))))
+            found.append(jobs.wait(id, left, lambda s: log(one_line(s))))
     return found
 
 
-def say_why(jobs: Backend[Any], job: JobStatus) -> None:
+def log_why(jobs: Backend[Any], job: JobStatus) -> None:
     """Print why a job failed, if it did, and that is known."""
     from trainium_cdk.jobs.ending import ending
 
     if job.state in ENDED_BADLY and (why := ending(jobs, job)):
-        say(terminal.line(f"{job.id}: {why}"))
+        log(terminal.line(f"{job.id}: {why}"))
 
 
 @on_cluster()
@@ -165,16 +165,16 @@ def logs(
             tail=None if follow or metrics else tail, grep=grep, since=None if since is None else moment(since)
         )
     jobs = backend(on)
-    id = whole(jobs, id)
+    id = resolve_id(jobs, id)
     if tail is not None and follow and not jobs.ordered_logs:
         raise JobError("--tail together with -f needs a Slurm cluster. Leave one of them out")
     # with other filters, the last lines are those of the lines that they select
     of_log = None if last_metrics is not None or (not follow and (grep, since) != (None, None)) else tail
     if rank is not None:
         node = jobs.node_of_rank(id, rank)
-        say(f"rank {rank} is on node {node}")
-    log, last, end, show, open_line = job_log(), "", "", shown(raw=raw), False
-    selected = job_log() if filters else log
+        log(f"rank {rank} is on node {node}")
+    unfiltered, last, end, show, open_line = job_log(), "", "", output_filter(raw=raw), False
+    selected = job_log() if filters else unfiltered
 
     def as_json(records: Iterable[tuple[str, Record]]) -> bytes:
         lines = [
@@ -193,7 +193,7 @@ def logs(
     def print_(text: bytes) -> None:
         nonlocal open_line
         if text:
-            hand_out(text, handed_out, show)
+            write_bytes(text, handed_out, show)
             open_line = not text.endswith(b"\n")
 
     def print_end() -> None:
@@ -206,7 +206,7 @@ def logs(
     def changed(status: JobStatus) -> None:
         known[:] = [status]
         if follow:
-            say(one_line(status))
+            log(one_line(status))
 
     try:
         for chunk in jobs.logs(id, stage=stage, node=node, follow=follow, offset=offset, tail=of_log, changed=changed):
@@ -217,13 +217,13 @@ def logs(
                 print_end()
                 if open_line:
                     print_(b"\n")
-                last, offset, show = chunk.stage, chunk.offset, shown(raw=raw)
-                say(f"--- {last}")
+                last, offset, show = chunk.stage, chunk.offset, output_filter(raw=raw)
+                log(f"--- {last}")
             text = filters.feed(chunk.data) if filters else chunk.data
             if metrics:
                 text = as_json(selected.feed(last, text))
             if filters or not metrics:
-                log.feed(last, chunk.data)
+                unfiltered.feed(last, chunk.data)
             print_(text)
             offset = chunk.next_offset
         print_end()
@@ -234,25 +234,25 @@ def logs(
             words += "" if node is None else f" --node {node}"
             if last and (node is not None or jobs.ordered_logs):
                 words += f" --offset {offset}"
-            flag, begin = (" -f", f"{goes_on(id)}. ") if follow else ("", "")
-            say(f"\n{begin}To continue: trn logs{flag} {id}{words}{at(on)}")
+            flag, begin = (" -f", f"{still_runs(id)}. ") if follow else ("", "")
+            log(f"\n{begin}To continue: trn logs{flag} {id}{words}{at(on)}")
         raise
-    log.close()
+    unfiltered.close()
     ended = known[0]
-    if metrics and last == "train" and not log.steps:
+    if metrics and last == "train" and not unfiltered.steps:
         from trainium_cdk.jobs.readers.step_lines import what_to_print
 
         none = "no line is a training step that trn can read. In the script"
-        say(terminal.line(f"{none}, {what_to_print(log.tail(last))}"))
+        log(terminal.line(f"{none}, {what_to_print(unfiltered.tail(last))}"))
     if not last:
         none = "there is no output" + f" after byte {offset}" * bool(offset) + " yet" * (not ended.done)
-        say(f"{end or none}. {one_line(ended)}")
-    summary = summarize(log)
+        log(f"{end or none}. {one_line(ended)}")
+    summary = summarize(unfiltered)
     if summary:
-        say_if_sandbox()
+        log_if_sandbox()
     for line in summary:
-        say(line)
-    say_why(jobs, ended)
+        log(line)
+    log_why(jobs, ended)
     if follow and not ended.ok:
         raise typer.Exit(1)
 
@@ -268,22 +268,22 @@ def cancel(
     Exit code 1 if one of them could not be cancelled; the others are cancelled.
     """
     jobs, found, failed = backend(on), [], False
-    for id in dict.fromkeys(whole(jobs, id) for id in ids):
+    for id in dict.fromkeys(resolve_id(jobs, id) for id in ids):
         try:
             job = jobs.cancel(id)
         except TrnError as e:
             if len(ids) == 1:
                 raise
             failed = True
-            say(f"trn: {e}")
+            log(f"trn: {e}")
             continue
         found.append(job)
         if job.ok:
-            say(f"{id} had already completed: nothing to cancel")
+            log(f"{id} had already completed: nothing to cancel")
         if not as_json:
             show(job)
     if as_json:
-        put_jobs(found)
+        echo_jobs(found)
     if failed:
         raise typer.Exit(1)
 
@@ -346,9 +346,9 @@ def list_(
         return
     found = wanted()
     if as_json:
-        put(marked([job.to_dict() for job in found]))
+        echo_json(with_sandbox([job.to_dict() for job in found]))
         return
-    say_if_sandbox()
+    log_if_sandbox()
     table("", columns, _rows(found, others()))
 
 
@@ -375,17 +375,17 @@ def _rows(found: Iterable[JobStatus], others: Iterable[Foreign]) -> list[list[st
     return rows
 
 
-def put_jobs(found: list[JobStatus]) -> None:
+def echo_jobs(found: list[JobStatus]) -> None:
     """One job as an object, several as a list."""
-    data = marked([job.to_dict() for job in found])
-    put(data[0] if len(data) == 1 else data)
+    data = with_sandbox([job.to_dict() for job in found])
+    echo_json(data[0] if len(data) == 1 else data)
 
 
 def show(found: JobStatus) -> None:
-    say_if_sandbox()
+    log_if_sandbox()
     batch = f", global batch size {found.global_batch_size}" if found.global_batch_size else ""
     first = f"{found.id}: {found.state}; {found.nodes} x {found.instance_type} in queue {found.queue}{batch}"
-    say(terminal.line(f"{first}; {found.directory}"))
+    log(terminal.line(f"{first}; {found.directory}"))
     now = time.time()
     rows = [
         [

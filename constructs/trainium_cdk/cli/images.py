@@ -10,7 +10,7 @@ import typer
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.bake import bake
 from trainium_cdk.cli.options import EKS_STACK, Json, Target, kubernetes, on_cluster
-from trainium_cdk.cli.output import answer, put, say
+from trainium_cdk.cli.output import echo, echo_json, log
 from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.cli.working import working
 
@@ -40,20 +40,20 @@ def build(
 
     jobs = kubernetes(on)
     if (folder := find(directory)) != directory:
-        say(f"{directory.name} is an example: copy {folder} to change it")
+        log(f"{directory.name} is an example: copy {folder} to change it")
     source = images.pack(folder, file)
-    say(f"packed {counted(source.files, 'file')}, {source.size:,} bytes")
+    log(f"packed {counted(source.files, 'file')}, {source.size:,} bytes")
     if source.left_out:
-        say(f"left out: {', '.join(map(str, source.left_out))}")
+        log(f"left out: {', '.join(map(str, source.left_out))}")
     with working("building the image", f"image build {jobs.cluster.stack}") as shown:
-        made = images.build(jobs.cluster, source, tag, say=say, log=lambda line: say(f"  {line}"), phase=shown.at)
+        made = images.build(jobs.cluster, source, tag, say=log, log=lambda line: log(f"  {line}"), phase=shown.at)
         shown.counts = made.built
     if not made.built:
-        say("it already exists")
+        log("it already exists")
     if as_json:
-        put({**asdict(made), "pinned": made.pinned})
+        echo_json({**asdict(made), "pinned": made.pinned})
     else:
-        answer(made.pinned)
+        echo(made.pinned)
 
 
 image.command()(build)

@@ -11,7 +11,7 @@ import typer
 from trainium_cdk import engines
 from trainium_cdk.cli import project, terminal
 from trainium_cdk.cli.named import did_you_mean, unknown
-from trainium_cdk.cli.output import say, write_file
+from trainium_cdk.cli.output import log, write_file
 from trainium_cdk.cli.use import remember
 from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import SettingsError, TrnError
@@ -179,17 +179,17 @@ def init(
     )
     env = settings.parse(text + _STORAGE, str(file))
     write_file(file, text + _STORAGE, 0o644)
-    say(
+    log(
         f"{file}: {title} in {place}, at most {nodes} x {instance_type}, with {TITLES.get(env.framework, env.framework)} of Neuron SDK "
         f"{env.release.version}. Next: {printed('trn', 'check', chosen.stack)}; {printed('cdk', 'deploy', chosen.stack)}"
     )
     remember(InUse(file.resolve()), place)
     if file.resolve().is_relative_to(Path.cwd()):
         for line in project.write(force=force):
-            say(line)
+            log(line)
     if recommended := known.recommended(instance_type):
         first = recommended.example(next(iter(recommended.kinds)))
-        say(
+        log(
             f"jobs to run there: {', '.join(recommended.kinds)}. Before you deploy: {first} --dry-run --environment {printed(file)}"
         )
 
@@ -208,8 +208,8 @@ def _places(known: Catalog, engine: Engine, instance_type: str) -> list[str]:
     """The regions to suggest, the first choice first: those that offer the instance type, and that the engine's service lists; with a known
     price before others. A type whose zones are not known may be offered anywhere."""
     offered = known.regions_of(instance_type) or _REGIONS
-    listed = known.parallelcluster.regions if engine.name == SLURM.name else offered
-    places = [r for r in dict.fromkeys((*_REGIONS, *offered)) if r in offered and r in listed]
+    served = known.parallelcluster.regions if engine.name == SLURM.name else offered
+    places = [r for r in dict.fromkeys((*_REGIONS, *offered)) if r in offered and r in served]
     return sorted(places, key=lambda region: known.price(instance_type, region) is None)
 
 
@@ -240,7 +240,7 @@ _ASKED = ("engine", "instance_type", "region", "nodes", "name")
 
 def _ask(known: Catalog, engine: str, instance_type: str, name: str) -> tuple[str, str, str, int, str]:
     """The answers of the user; return takes what is in brackets."""
-    say("Return takes the answer in brackets. Every answer can be changed in the file later")
+    log("Return takes the answer in brackets. Every answer can be changed in the file later")
     engine = _choose(
         "Scheduler: slurm (AWS ParallelCluster), pcs (Slurm on AWS PCS), eks (Kubernetes)", engine, engines.ENGINES
     )
@@ -251,26 +251,26 @@ def _ask(known: Catalog, engine: str, instance_type: str, name: str) -> tuple[st
     source = known.price_source(instance_type, region)
     block = "AWS publishes no on-demand price" if source and source.capacity_block else ""
     price = known.describe_price(instance_type, region)
-    say(f"{instance_type} in {region}: {price}; {block or 'you pay only while a job needs it'}")
+    log(f"{instance_type} in {region}: {price}; {block or 'you pay only while a job needs it'}")
     most = str(_nodes(known, instance_type))
     nodes = int(_choose("Most nodes at once", most, [str(number) for number in range(1, 1001)], "1 to 1000"))
     while True:
-        answer = str(typer.prompt("Name, of small letters, digits and hyphens", default=name, err=True)).strip()
+        typed = str(typer.prompt("Name, of small letters, digits and hyphens", default=name, err=True)).strip()
         try:
-            _check_name(answer)
+            _check_name(typed)
         except SettingsError as e:
-            say(str(e))
+            log(str(e))
         else:
-            return engine, instance_type, region, nodes, answer
+            return engine, instance_type, region, nodes, typed
 
 
 def _choose(question: str, default: str, possible: Collection[str], named: str = "") -> str:
     while True:
-        answer = str(typer.prompt(question, default=default, err=True)).strip()
-        if answer in possible:
-            return answer
-        say(
-            f"{answer[:80]!r} is not one of {named or ', '.join(possible)}{'' if named else did_you_mean(answer, possible)}"
+        typed = str(typer.prompt(question, default=default, err=True)).strip()
+        if typed in possible:
+            return typed
+        log(
+            f"{typed[:80]!r} is not one of {named or ', '.join(possible)}{'' if named else did_you_mean(typed, possible)}"
         )
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.named import whole
+from trainium_cdk.cli.named import resolve_id
 from trainium_cdk.cli.options import ID_HELP, Target, backend, on_cluster
-from trainium_cdk.cli.output import answer, say
+from trainium_cdk.cli.output import echo, log
 from trainium_cdk.errors import JobError, UnknownJob
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ def forward(
     there, local = _ports(ports)
     jobs = backend(on)
     if tensorboard:
-        with jobs.tensorboard(whole(jobs, id), image=image, port=local or there, say=say) as board:
-            answer(board.url)
-            say("Ctrl-C ends it")
+        with jobs.tensorboard(resolve_id(jobs, id), image=image, port=local or there, say=log) as board:
+            echo(board.url)
+            log("Ctrl-C ends it")
             if browser and sys.stdout.isatty():
                 webbrowser.open(board.url)
             _until_interrupted(board, "TensorBoard ends")
@@ -110,11 +110,11 @@ def forward(
         at = jobs.node_of_rank(id, rank)
     patience = _PATIENCE if wait else _OFFER if not there else 0.0
     with jobs.forward(id, there, node=at, local=local, patience=patience) as tunnel:
-        answer(tunnel.url if sys.stdout.isatty() else tunnel.address)
+        echo(tunnel.url if sys.stdout.isatty() else tunnel.address)
         hidden = (
             "" if sys.stdout.isatty() or tunnel.url == tunnel.address else " (its path is shown on a terminal only)"
         )
-        say(f"port {tunnel.there} of node {at} of {id}{hidden}. Ctrl-C ends the tunnel; the job goes on")
+        log(f"port {tunnel.there} of node {at} of {id}{hidden}. Ctrl-C ends the tunnel; the job goes on")
         _until_interrupted(tunnel, f"the tunnel has ended; {id} goes on. It ends with trn cancel {id}")
 
 
@@ -125,7 +125,7 @@ def _job_or_node(jobs: Backend[Submission], given: str) -> tuple[str, str]:
         JobError: there is neither.
     """
     try:
-        return whole(jobs, given), ""
+        return resolve_id(jobs, given), ""
     except UnknownJob as e:
         if all(node.name != given for node in jobs.nodes()):
             raise JobError(f"there is no node {given[:80]!r} (`trn nodes` lists them), and {e}") from None
@@ -182,14 +182,14 @@ def _until_it_runs(jobs: Backend[Submission], id: str) -> None:
 
     status = jobs.status(id)
     if not runs(status):
-        say(f"{id} is {status.state}; waiting until it runs. Ctrl-C ends the wait, not the job")
+        log(f"{id} is {status.state}; waiting until it runs. Ctrl-C ends the wait, not the job")
     while not runs(status):
         jobs.sleep(jobs.interval)
         status = jobs.status(id)
 
 
-def _until_interrupted(tunnel: Tunnel, then: str) -> None:
+def _until_interrupted(tunnel: Tunnel, ended: str) -> None:
     try:
         tunnel.wait()
     except KeyboardInterrupt:
-        say(f"\n{then}")
+        log(f"\n{ended}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk.cli.options import Json, Target, deployed, on_cluster
-from trainium_cdk.cli.output import answer, put, say
+from trainium_cdk.cli.output import echo, echo_json, log
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import Job
@@ -39,7 +39,7 @@ def kinds(
         for one in described:
             one["here"] = obstacle(every[one["kind"]], cluster) or "yes"
     if as_json:
-        put(described)
+        echo_json(described)
         return
     width = max(len(one["kind"]) for one in described) + 2
     for one in described:
@@ -50,10 +50,10 @@ def kinds(
         lines += [f"packages of its own: {one['packages']}"] if one["packages"] else []
         lines += [f"on {cluster.stack}: {one['here']}"] if here else []
         for label, text in zip((one["kind"], *[""] * len(lines)), lines, strict=False):
-            answer(f"{label:{width}}{text}")
+            echo(f"{label:{width}}{text}")
     for line in _ended(described):
-        say(line)
-    say(
+        log(line)
+    log(
         "options of a kind: trn submit KIND --help. Submit it: trn submit KIND. Submit your own script: trn submit FILE"
     )
 

@@ -18,7 +18,7 @@ from trainium_cdk import engines
 from trainium_cdk.cli.diff import App
 from trainium_cdk.cli.named import length, user
 from trainium_cdk.cli.options import Target, backend, name_in_account
-from trainium_cdk.cli.output import say, status_when_interrupted
+from trainium_cdk.cli.output import log, status_when_interrupted
 from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.cli.working import working
 from trainium_cdk.errors import JobError, TransportError, TrnError
@@ -63,7 +63,7 @@ def launch(
             if code := _trn("submit", "--dry-run", "--json", *to, *job):
                 raise typer.Exit(code)
         folder = _app_in(app)
-        say(_price(id, name, env, environment))
+        log(_price(id, name, env, environment))
         _ask(name, yes=yes)
         _deploy(id, name, env, environment, folder)
     stays = f"{name} stays. To remove it: {printed('trn', 'destroy', name, '--environment', environment)}"
@@ -72,7 +72,7 @@ def launch(
             _reach(name, env)
             code = _trn("submit", *to, "--follow", *job)
     except TrnError:
-        say(stays)  # and costs
+        log(stays)  # and costs
         raise
     raise typer.Exit(_finish(name, environment, env.region, remove=remove) or code)
 
@@ -120,7 +120,7 @@ def _is_deployed(name: str, env: Environment, file: Path) -> bool:
     if deployed(name, env.region) is None:
         return False
     diff = printed("trn", "diff", name, "--environment", file)
-    say(f"{name} is deployed in {env.region}. What a deployment of the file would change: {diff}")
+    log(f"{name} is deployed in {env.region}. What a deployment of the file would change: {diff}")
     return True
 
 
@@ -130,7 +130,7 @@ def _wait_for_deployment(name: str, region: str) -> None:
 
     from trainium_cdk._aws import aws_errors_as, client
 
-    told = False
+    logged = False
     while True:
         with aws_errors_as(TrnError, f"cannot read stack {name}"):
             try:
@@ -142,9 +142,9 @@ def _wait_for_deployment(name: str, region: str) -> None:
         state = str(stacks[0]["StackStatus"])
         if not state.endswith("_IN_PROGRESS") or state.startswith(("DELETE", "REVIEW")):
             return
-        if not told:
-            say(f"waiting until {name} in {region} is no longer {state}")
-            told = True
+        if not logged:
+            log(f"waiting until {name} in {region} is no longer {state}")
+            logged = True
         time.sleep(5)
 
 
@@ -159,7 +159,7 @@ def _app_in(app: Path | None) -> Path:
 
 
 def _price(id: str, name: str, env: Environment, file: Path) -> str:
-    """That a stack is not deployed, and what it would cost."""
+    """A message: the stack is not deployed, and what it would cost."""
     from trainium_cdk.checks.live import Target as Described
     from trainium_cdk.checks.live.cost import cost, total
 
@@ -177,7 +177,7 @@ def _ask(name: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        say("nothing was deployed: give --yes to deploy without confirmation")
+        log("nothing was deployed: give --yes to deploy without confirmation")
         raise typer.Exit(2)
     typer.confirm(f"Deploy {name}?", abort=True, err=True)
 
@@ -188,9 +188,9 @@ def _deploy(id: str, name: str, env: Environment, file: Path, folder: Path) -> N
 
     cdk = [str(command().absolute()), "deploy", "-e", id, "-c", f"env={file.resolve()}", "--require-approval", "never"]
     remove = printed("trn", "destroy", name, "--environment", file)
-    goes_on = f"CloudFormation goes on with {name}. Run the same command again to go on, or delete it: {remove}"
+    message = f"CloudFormation goes on with {name}. Run the same command again to go on, or delete it: {remove}"
     with (
-        status_when_interrupted(lambda: goes_on),
+        status_when_interrupted(lambda: message),
         working(f"deploying {name}", f"deploy {env.region} {name}", alone=False),
     ):
         done = subprocess.run(cdk, cwd=folder, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
@@ -205,16 +205,16 @@ def _reach(name: str, env: Environment) -> None:
     from trainium_cdk.jobs.patience import Patience
 
     jobs = backend(Target(name, env.region, team=os.environ.get("TRN_TEAM"), user=os.environ.get("TRN_CLUSTER_USER")))
-    told = False
+    logged = False
 
     def ask() -> None:
-        nonlocal told
+        nonlocal logged
         try:
             jobs.active()
         except TransportError as e:
-            if not told and e.again:
-                say(f"waiting for {name}, {length(_REACHABLE_SECONDS)} at most: {e}")
-                told = True
+            if not logged and e.again:
+                log(f"waiting for {name}, {length(_REACHABLE_SECONDS)} at most: {e}")
+                logged = True
             raise
 
     try:
@@ -229,19 +229,19 @@ def _finish(name: str, environment: Path, region: str, *, remove: bool) -> int:
 
     end = printed("trn", "destroy", name, "--environment", environment)
     if not (remove or sys.stdin.isatty()):
-        say(f"{name} stays. To remove it: {end}")
+        log(f"{name} stays. To remove it: {end}")
         return 0
     # all teams' jobs, whosever this one was: they end with the cluster
     try:
         busy = used(backend(Target(name, region)), user(Target()))
     except TrnError as e:
-        say(f"{name} stays, as it is not known what runs there: {e}. To remove it: {end}")
+        log(f"{name} stays, as it is not known what runs there: {e}. To remove it: {end}")
         return int(remove)
     if busy.jobs:
         others = ", ".join(job.name for job in busy.jobs[:5])
-        say(f"{name} stays: {others} runs or waits there. To remove it: {end}")
+        log(f"{name} stays: {others} runs or waits there. To remove it: {end}")
     elif busy.unknown:
-        say(f"{name} stays, as others may use it. To remove it: {end}")
+        log(f"{name} stays, as others may use it. To remove it: {end}")
     else:
         with contextlib.suppress(typer.Abort):  # the answer is no
             return _trn("destroy", name, "--environment", str(environment), *(["--yes"] if remove else []))

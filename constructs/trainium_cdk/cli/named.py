@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from trainium_cdk.cli.output import say
+from trainium_cdk.cli.output import log
 from trainium_cdk.errors import JobError, UnknownJob
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ _MOST = 1000
 _UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
-def is_whole(given: str) -> bool:
+def is_full_id(given: str) -> bool:
     """Whether it is an id with a token that `trn` made, and so no beginning of another one."""
     return _WHOLE.fullmatch(given) is not None
 
 
-def whole(jobs: Backend[Any], given: str) -> str:
+def resolve_id(jobs: Backend[Any], given: str) -> str:
     """The id of a job: by its id, by a beginning of it that no other one of the newest 1000 jobs has, or by `latest`.
 
     Raises:
@@ -39,10 +39,10 @@ def whole(jobs: Backend[Any], given: str) -> str:
     """
     job, slash, member = given.partition("/")
     if slash:
-        return f"{whole(jobs, job)}/{member}"
+        return f"{resolve_id(jobs, job)}/{member}"
     unknown = UnknownJob("there are no jobs on this cluster")
     if given != LATEST:
-        if is_whole(given):
+        if is_full_id(given):
             return given
         try:
             return jobs.status(given).id
@@ -52,9 +52,9 @@ def whole(jobs: Backend[Any], given: str) -> str:
 
 
 def status(jobs: Backend[Any], given: str) -> JobStatus:
-    """The status of a job that is named as for `whole`, which has it already where it asks for the id itself. Raises as `whole`."""
-    if "/" in given or given == LATEST or is_whole(given):
-        return jobs.status(whole(jobs, given))
+    """The status of a job that is named as for `resolve_id`, which has it already where it asks for the id itself. Raises as `resolve_id`."""
+    if "/" in given or given == LATEST or is_full_id(given):
+        return jobs.status(resolve_id(jobs, given))
     try:
         return jobs.status(given)
     except UnknownJob as e:
@@ -69,12 +69,12 @@ def _by_beginning(jobs: Backend[Any], given: str, unknown: UnknownJob) -> str:
         raise JobError(f"{len(found)} jobs begin with {given}: {', '.join(found[:5])}{more}. Give more of the id")
     if not found:
         raise UnknownJob(f"{unknown}{did_you_mean(given, ids)}") from None
-    say(f"{given} is {found[0]}")
+    log(f"{given} is {found[0]}")
     return found[0]
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """What ends a sentence: a question with what is similar; empty if nothing is. See `then`."""
+    """What ends a sentence: a question with what is similar; empty if nothing is. See `end_of_sentence`."""
     import difflib
 
     close = difflib.get_close_matches(given, list(known), n=2)
@@ -94,7 +94,7 @@ def regions(given: str, known: Iterable[str]) -> list[str]:
     if not wanted:
         raise typer.BadParameter("it is empty. Give regions with commas between them, or all", param_hint="--regions")
     if unknown := next((name for name in wanted if name not in every), None):
-        hint = then(did_you_mean(unknown, every))
+        hint = end_of_sentence(did_you_mean(unknown, every))
         raise typer.BadParameter(
             f"{unknown[:80]!r} is not a region of the catalogue{hint} Use all, or {', '.join(every)}",
             param_hint="--regions",
@@ -102,20 +102,20 @@ def regions(given: str, known: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(wanted))
 
 
-def then(hint: str) -> str:
+def end_of_sentence(hint: str) -> str:
     """The end of a sentence after which another one follows.
 
-    >>> then(""), then(". Did you mean a?")
+    >>> end_of_sentence(""), end_of_sentence(". Did you mean a?")
     ('.', '. Did you mean a?')
     """
     return hint or "."
 
 
 def unknown(what: str, given: str, known: Iterable[str]) -> str:
-    """That there is nothing of a name: what is similar, and all that there is.
+    """A message: there is nothing of a name, what is similar, and what there is.
 
-    >>> unknown("the catalogue has no instance type", "trn1", ["trn1.2xlarge"])
-    "the catalogue has no instance type 'trn1'. Did you mean trn1.2xlarge? Use trn1.2xlarge"
+    >>> unknown("the catalogue has no instance type", "trn1.2", ["trn1.2xlarge"])
+    "the catalogue has no instance type 'trn1.2'. Did you mean trn1.2xlarge? Use trn1.2xlarge"
     """
     known = list(known)
     return f"{what} {given[:80]!r}{did_you_mean(given[:80], known) or '.'} Use {', '.join(known)}"

@@ -13,9 +13,9 @@ from typer.core import TyperGroup
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.catalog.prices import describe_sum
 from trainium_cdk.cli.fleet import start, status, stop
-from trainium_cdk.cli.named import length, whole
+from trainium_cdk.cli.named import length, resolve_id
 from trainium_cdk.cli.options import JobId, Json, Target, backend, on_cluster
-from trainium_cdk.cli.output import marked, put, say, say_if_sandbox, table
+from trainium_cdk.cli.output import echo_json, log, log_if_sandbox, table, with_sandbox
 from trainium_cdk.cli.progress import size
 from trainium_cdk.cli.scale import scale
 from trainium_cdk.cli.settings import SETTINGS
@@ -57,9 +57,9 @@ def list_(
     prices = {kind: catalog.price(kind, jobs.cluster.region) for kind in {node.instance_type for node in found}}
     if as_json:
         rows = [{**asdict(node), "usd_per_hour": prices.get(node.instance_type) if node.on else 0} for node in shown]
-        put(marked(rows))
+        echo_json(with_sandbox(rows))
         return
-    say_if_sandbox()
+    log_if_sandbox()
     now = time.time()
     cells = [
         [
@@ -76,12 +76,12 @@ def list_(
     table("", ["node", "queue", "state", "job", "age", "USD/h", "reason"], cells)
     running = [prices.get(node.instance_type) for node in found if node.on]
     off = len(found) - len(running)
-    say(
+    log(
         f"{counted(len(running), 'node is', 'nodes are')} on: {together(running)}"
         + (f". {off} {'is' if off == 1 else 'are'} powered down{'' if every else ' (--all)'}" if off else "")
     )
     if getattr(jobs.cluster, "team", "") or getattr(jobs.cluster, "teams", ()):
-        say("A node without a job may run one of another team: trn clusters looks at all teams")
+        log("A node without a job may run one of another team: trn clusters looks at all teams")
 
 
 def together(prices: Sequence[float | None]) -> str:
@@ -113,17 +113,17 @@ def top(
 
     jobs = backend(on)
     if node is not None:
-        raise typer.Exit(jobs.execute(whole(jobs, id), node, ["neuron-top"]))
-    id = whole(jobs, id)
+        raise typer.Exit(jobs.execute(resolve_id(jobs, id), node, ["neuron-top"]))
+    id = resolve_id(jobs, id)
     said = jobs.on_nodes(id, SCRIPT)
     found = [use for number, text in sorted(said.items()) if (use := parse(number, text))]
     if not found:
         reason = next((text.strip().splitlines()[-1] for text in said.values() if text.strip()), "no node answered")
         raise JobError(f"neuron-monitor reported nothing on the nodes of {id}: {reason[:200]}")
     if as_json:
-        put(marked([asdict(use) for use in found]))
+        echo_json(with_sandbox([asdict(use) for use in found]))
         return
-    say_if_sandbox()
+    log_if_sandbox()
     rows = [
         [
             str(use.node),
@@ -135,7 +135,7 @@ def top(
         for use in found
     ]
     table("", ["node", "cores in use", "mean", "idlest", "device memory", "host memory"], rows)
-    say(f"of one second. The processes of a node: trn nodes top {id} --node 0")
+    log(f"of one second. The processes of a node: trn nodes top {id} --node 0")
 
 
 nodes.command()(scale)

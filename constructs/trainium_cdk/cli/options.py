@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from trainium_cdk import engines
-from trainium_cdk.cli.output import say
+from trainium_cdk.cli.output import log
 from trainium_cdk.cli.use import kept
 from trainium_cdk.engines import EKS
 from trainium_cdk.errors import OutputsError, SettingsFileError, TrnError
@@ -41,7 +41,7 @@ _FILE, _READ, _IN_USE = "trn.environment.file", "trn.environment", "trn.environm
 def _remember(ctx: typer.Context, value: Path | None) -> Path | None:
     """Runs before the other options are read: their defaults come from the file. An option comes before TRN_ENV."""
     if value is None and not ctx.resilient_parsing and (found := in_use()):
-        say(f"using {found.file} (trn use)")
+        log(f"using {found.file} (trn use)")
         ctx.meta[_IN_USE], value = found, found.file
     if value is not None:
         ctx.meta[_FILE] = value
@@ -87,7 +87,7 @@ def remembered(ctx: typer.Context, name: str, stack: str) -> str | None:
     engine = engines.of_stack(id_in_app(stack, env))
     found = kept(ctx.meta[_IN_USE], name, env, engine.name if engine else None)
     if found:
-        say(f"using {name} {found} (trn use)")
+        log(f"using {name} {found} (trn use)")
     return found or None
 
 
@@ -307,7 +307,7 @@ def deployed(on: Target, engine: str | None = None) -> Cluster:
 def backend(on: Target) -> Backend[Submission]:
     from trainium_cdk.jobs.connection import connect
 
-    return connect(local=on.local, cluster=deployed(on), say=say)
+    return connect(local=on.local, cluster=deployed(on), say=log)
 
 
 def kubernetes(on: Target) -> KubernetesBackend:
@@ -319,7 +319,7 @@ def kubernetes(on: Target) -> KubernetesBackend:
     from trainium_cdk.jobs.connection import connect
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
 
-    return only(KubernetesBackend, connect(cluster=deployed(on, EKS.name), say=say), EKS.title, EKS_STACK)
+    return only(KubernetesBackend, connect(cluster=deployed(on, EKS.name), say=log), EKS.title, EKS_STACK)
 
 
 def only(kind: type[T], found: Any, title: str, stack: str) -> T:

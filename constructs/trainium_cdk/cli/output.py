@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs import JobStatus
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """Print a message on standard error."""
     print(terminal.clean(text), file=sys.stderr, flush=True)
 
 
-def answer(text: str, end: str = "\n") -> None:
+def echo(text: str, end: str = "\n") -> None:
     """Print a result on standard output. On a terminal, control characters are removed."""
     print(terminal.clean(text) if sys.stdout.isatty() else text, end=end, flush=True)
 
@@ -59,7 +59,7 @@ def write_file(file: Path, text: str, mode: int) -> None:
             Path(new).unlink(missing_ok=True)
 
 
-def shown(*, raw: bool = False) -> Callable[[bytes], bytes]:
+def output_filter(*, raw: bool = False) -> Callable[[bytes], bytes]:
     """A filter for bytes on standard output: it removes control characters on a terminal, unless `raw`."""
     if raw or not sys.stdout.isatty():
         return bytes
@@ -72,21 +72,21 @@ def status_when_interrupted(status: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        say(f"\n{status()}")  # below the ^C of a terminal
+        log(f"\n{status()}")  # below the ^C of a terminal
         raise
 
 
-def goes_on(jobs: str) -> str:
+def still_runs(jobs: str) -> str:
     """For the line of a follower that is interrupted: that Ctrl-C, if it was that, ends no job."""
     pressed = isinstance(sys.exception(), KeyboardInterrupt)
     return f"{'Ctrl-C does not end a job: ' if pressed else ''}{jobs} continues to run"
 
 
-def hand_out(data: bytes, handed_out: Callable[[int], None], show: Callable[[bytes], bytes] = bytes) -> None:
+def write_bytes(data: bytes, handed_out: Callable[[int], None], show: Callable[[bytes], bytes] = bytes) -> None:
     """Write to standard output, and report the size of each piece: Ctrl-C takes effect before a piece or after its report.
 
     Args:
-        show: see `shown`.
+        show: see `output_filter`.
     """
     out, left = sys.stdout.fileno(), memoryview(data)
     while left:
@@ -117,19 +117,19 @@ def _signals_wait() -> Iterator[None]:
         signal.raise_signal(caught)
 
 
-def say_if_sandbox() -> None:
+def log_if_sandbox() -> None:
     """Say above a table that it was made in the sandbox, if it was."""
     if sandboxed():
-        say(SANDBOX)
+        log(SANDBOX)
 
 
-def marked(data: Any) -> Any:
+def with_sandbox(data: Any) -> Any:
     """An object, or each of a list, with the field `sandbox`: whether it was made there."""
     here = sandboxed()
     return [{**one, "sandbox": here} for one in data] if isinstance(data, list) else {**data, "sandbox": here}
 
 
-def put(data: Any) -> None:
+def echo_json(data: Any) -> None:
     """One JSON document on standard output."""
     print(json.dumps(data, indent=2), flush=True)
 

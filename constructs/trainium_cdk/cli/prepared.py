@@ -8,7 +8,7 @@ import typer
 
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.options import Json, Target, backend, on_cluster
-from trainium_cdk.cli.output import put, say, table
+from trainium_cdk.cli.output import echo_json, log, table
 
 UNUSED = "unused"
 
@@ -39,10 +39,10 @@ def environments(
         names = [one.name for one in there if not one.jobs] if UNUSED in remove else remove
         prepared.remove(jobs, names)
         freed = sum(one.megabytes for one in there if one.name in names)
-        say(f"removed {counted(len(names), 'environment')}, {freed:,} MB")
+        log(f"removed {counted(len(names), 'environment')}, {freed:,} MB")
         return
     if as_json:
-        put([asdict(one) for one in there])
+        echo_json([asdict(one) for one in there])
         return
     rows = [
         [o.name, o.kind, o.python, f"{o.megabytes:,}", o.made, ", ".join(o.jobs), o.base, " ".join(o.requirements)]

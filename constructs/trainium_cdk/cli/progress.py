@@ -8,7 +8,7 @@ import time
 from typing import Any, Literal
 
 from trainium_cdk.cli.named import length
-from trainium_cdk.cli.output import say
+from trainium_cdk.cli.output import log
 from trainium_cdk.cli.terminal import draws
 
 EVERY = 10.0
@@ -26,7 +26,7 @@ class Progress:
     def __init__(self, what: str, unit: Literal["bytes", "steps"] = "steps") -> None:
         self._what, self._unit = what, unit
         self._done, self._total, self._bar = 0, 0, None  # type: int, int, Any
-        self._began = self._told = 0.0
+        self._began = self._logged = 0.0
         self._lock = threading.Lock()
 
     def __call__(self, total: int) -> Progress:
@@ -34,7 +34,7 @@ class Progress:
         return self
 
     def __enter__(self) -> Progress:
-        self._began = self._told = time.monotonic()
+        self._began = self._logged = time.monotonic()
         if draws(sys.stderr) and self._total:
             self._bar = _bar(self._unit)
             self._task = self._bar.add_task(self._what, total=self._total)
@@ -46,15 +46,15 @@ class Progress:
             self._bar.stop()
 
     def add(self, number: int) -> None:
-        """That much more is done."""
+        """Count what is done."""
         with self._lock:
             self._done += number
             now = time.monotonic()
             if self._bar:
                 self._bar.update(self._task, completed=self._done)
-            elif self._began and now - self._told > EVERY:
-                self._told = now
-                say(self._line(now - self._began))
+            elif self._began and now - self._logged > EVERY:
+                self._logged = now
+                log(self._line(now - self._began))
 
     def _line(self, seconds: float) -> str:
         rate = self._done / seconds

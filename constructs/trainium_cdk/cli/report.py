@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk._aws import sandboxed
-from trainium_cdk.cli.named import whole
+from trainium_cdk.cli.named import resolve_id
 from trainium_cdk.cli.options import JobIds, Target, at, backend, catalog_of, described, on_cluster
-from trainium_cdk.cli.output import answer, goes_on, say, status_when_interrupted, write_file
+from trainium_cdk.cli.output import echo, log, status_when_interrupted, still_runs, write_file
 from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:
@@ -53,25 +53,25 @@ def report(
 
     catalog = catalog_of(described(ctx))
     there = backend(on)
-    ids = [whole(there, job) for job in jobs]
+    ids = [resolve_id(there, job) for job in jobs]
     if live:
         if output:
             raise TrnError("--live serves a page, and --output writes one. Leave one of them out")
         with status_when_interrupted(
-            lambda: f"{goes_on(' '.join(ids))}. To serve again: trn report --live {' '.join(ids)}{at(on)}"
+            lambda: f"{still_runs(' '.join(ids))}. To serve again: trn report --live {' '.join(ids)}{at(on)}"
         ):
             _serve(Live(there, ids, catalog), there, catalog, port)
     file = output or Path(f"report-{ids[0].replace('/', '-')}.html")
     if file.suffix.lower() == ".csv":
         out = io.StringIO(newline="")
-        runs = collect_all(there, ids, catalog, take=as_csv(out, sandbox=sandboxed()), say=say)
+        runs = collect_all(there, ids, catalog, take=as_csv(out, sandbox=sandboxed()), say=log)
         _check(runs)
         text = out.getvalue()
     else:
-        runs = collect_all(there, ids, catalog, say=say)
+        runs = collect_all(there, ids, catalog, say=log)
         text = page(runs, there.cluster, catalog, time.time(), sandbox=sandboxed())
     write_file(file, text, _MODE)
-    answer(str(file.resolve()))
+    echo(str(file.resolve()))
 
 
 def _serve(live: Live, jobs: Backend[Any], catalog: Catalog, port: int) -> None:
@@ -87,15 +87,15 @@ def _serve(live: Live, jobs: Backend[Any], catalog: Catalog, port: int) -> None:
         return text
 
     with serve(shown, port) as url:
-        answer(url)
-        say("open it in a browser on this machine")
+        echo(url)
+        log("open it in a browser on this machine")
         while True:
             live.look()
             if live.runs:
                 again = None if live.ended else max(1, round(live.pause))
                 text = page(live.runs, jobs.cluster, catalog, time.time(), again, live.problem, sandbox=sandboxed())
             if live.ended:
-                say(f"{live.problem or 'all have ended'}; the page stays until Ctrl-C")
+                log(f"{live.problem or 'all have ended'}; the page stays until Ctrl-C")
             while live.ended:
                 time.sleep(3600)
             time.sleep(live.pause)
@@ -107,6 +107,6 @@ def _check(runs: Sequence[Run]) -> None:
 
     for run in runs:
         if not run.curves:
-            say(f"no metrics of {run.status.id}: {why_no_curve(run)}")
+            log(f"no metrics of {run.status.id}: {why_no_curve(run)}")
     if not any(run.curves for run in runs):
         raise TrnError("there is nothing to write: none of the jobs has metrics in its log")

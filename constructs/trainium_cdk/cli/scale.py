@@ -9,7 +9,7 @@ import typer
 
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.options import EKS_STACK, EnvFile, Region, Stack, only
-from trainium_cdk.cli.output import say
+from trainium_cdk.cli.output import log
 from trainium_cdk.engines import EKS
 from trainium_cdk.errors import TransportError, TrnError
 
@@ -46,9 +46,9 @@ def scale(
     client: Any = clients(cluster.region)
     with aws_errors_as(TrnError, f"cannot scale {group}"):
         name = scaling.scale(cluster, group, nodes, client, busy=lambda name: _busy(cluster, name, force), force=force)
-        say(f"node group {group}: requested {counted(nodes, 'node')}")
+        log(f"node group {group}: requested {counted(nodes, 'node')}")
         if wait:
-            scaling.wait(lambda: scaling.progress(cluster, name, client), say, timeout=timeout)
+            scaling.wait(lambda: scaling.progress(cluster, name, client), log, timeout=timeout)
 
 
 def _busy(cluster: EksCluster, nodegroup: str, force: bool) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Region, Stack
-from trainium_cdk.cli.output import put, table
+from trainium_cdk.cli.output import echo_json, table
 from trainium_cdk.cli.settings import SETTINGS
 
 show = typer.Typer(
@@ -28,7 +28,7 @@ def cluster(stack: Stack = DEFAULT_STACK, region: Region = None, _env: EnvFile =
         from trainium_cdk.jobs.kubernetes import clients
 
         known["pods"] = clients.pods(found)
-    put(known)
+    echo_json(known)
 
 
 @show.command()
@@ -39,7 +39,7 @@ def schema() -> None:
     """
     from trainium_cdk import settings
 
-    put(settings.json_schema())
+    echo_json(settings.json_schema())
 
 
 @show.command()
@@ -49,7 +49,7 @@ def catalog(as_json: Json = False) -> None:
 
     known = Catalog.load()
     if as_json:
-        put(known.model_dump(mode="json"))
+        echo_json(known.model_dump(mode="json"))
         return
     rows = [
         [

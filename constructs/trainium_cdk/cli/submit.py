@@ -16,7 +16,7 @@ import typer
 
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.described import planned
-from trainium_cdk.cli.named import did_you_mean, is_whole, then, user, whole
+from trainium_cdk.cli.named import did_you_mean, end_of_sentence, is_full_id, resolve_id, user
 from trainium_cdk.cli.options import (
     CLUSTER_OPTIONS,
     Json,
@@ -27,7 +27,7 @@ from trainium_cdk.cli.options import (
     described,
     on_cluster,
 )
-from trainium_cdk.cli.output import answer, hand_out, one_line, put, say, shown, status_when_interrupted
+from trainium_cdk.cli.output import echo, echo_json, log, one_line, output_filter, status_when_interrupted, write_bytes
 from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs.arrays import MAX_MEMBERS
 
@@ -236,53 +236,53 @@ def submit(
     jobs = connect(local=False, cluster=cluster) if cluster else backend(on)
     for name in ("after", "resume_from"):
         if name in given and not given[name].startswith("/"):
-            given[name] = _whole_already(name, given[name]) if cluster else whole(jobs, given[name])
+            given[name] = _full_id(name, given[name]) if cluster else resolve_id(jobs, given[name])
     given |= {"nodes": nodes, "env": _pairs(env or []), "user": user(on)}
     if requirements is not None:
         given["requirements"] = requirements
     made = make(job, tuple(args or ()), {**given, "workdir": workdir} if workdir else given)
     if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
-        say(advice)
+        log(advice)
     token = new_token() if token is None else token
     submission = jobs.render(made, token)
     if dry_run:
         _dry_run(submission, described(ctx), of_file=cluster is not None, as_json=as_json)
         return
     for line in submission.plan.describe():
-        say(line)
+        log(line)
     if workdir:
-        say(f"workdir {made.workdir}")  # type: ignore[attr-defined]
+        log(f"workdir {made.workdir}")  # type: ignore[attr-defined]
     with status_when_interrupted(
         lambda: (
             f"interrupted: {submission.id} will be submitted completely or not at all (trn status "
             f"{submission.id}{at(on)}). Run it again with --token {token}: it is submitted only once"
         )
     ):
-        say(f"submitting {submission.id} (if this is interrupted, run it again with --token {token})")
+        log(f"submitting {submission.id} (if this is interrupted, run it again with --token {token})")
         sent = jobs.send(submission)
         if sent.sent is not None:
             files, size = sent.sent
-            say(
+            log(
                 f"sent {counted(files, 'new or changed file')}, {size:,} bytes packed"
                 if files
                 else "the workdir was sent before"
             )
         stages = ", ".join(f"{stage} {number}" for stage, number in sent.stages.items())
         if sent.resubmitted:
-            say(f"the scheduler had lost {', '.join(sent.resubmitted)}: submitted again")
-        say(("already submitted" if sent.existing else "submitted") + f": {stages}")
+            log(f"the scheduler had lost {', '.join(sent.resubmitted)}: submitted again")
+        log(("already submitted" if sent.existing else "submitted") + f": {stages}")
         if sent.existing and not sent.resubmitted:
             _as_it_is(jobs, sent.id)
-        say(f"logs: {submission.log_dir}; TensorBoard: {submission.tensorboard_dir}")
+        log(f"logs: {submission.log_dir}; TensorBoard: {submission.tensorboard_dir}")
         if submission.plan.job.array:
-            say(
+            log(
                 f"follow its members with: trn status {sent.id}{at(on)}; one's log: trn logs -f {sent.id}/INDEX{at(on)}"
             )
         elif not follow:
-            say(f"follow it with: trn logs -f {sent.id}{at(on)}")
+            log(f"follow it with: trn logs -f {sent.id}{at(on)}")
     if as_json:
         batch = submission.plan.batch
-        put(
+        echo_json(
             {
                 "id": sent.id,
                 "existing": sent.existing,
@@ -292,7 +292,7 @@ def submit(
             }
         )
     else:
-        answer(sent.id)
+        echo(sent.id)
     if follow:
         from trainium_cdk.cli.follow import logs
 
@@ -307,7 +307,7 @@ def _dry_run(submission: Submission, environment: Environment | None, *, of_file
     catalog = catalog_of(environment)
     ranks = plan.ranks_per_node * plan.job.nodes
     if as_json:
-        put(
+        echo_json(
             {
                 "id": submission.id,
                 "directory": submission.directory,
@@ -327,22 +327,22 @@ def _dry_run(submission: Submission, environment: Environment | None, *, of_file
         )
         return
     if environment and of_file:
-        say(
+        log(
             f"{plan.cluster.stack} in {plan.cluster.region}, as {environment.source.file} describes it: AWS is not asked"
         )
     nodes, *notes = plan.describe()
-    say(nodes)
-    say(f"{counted(ranks, 'rank')}, {plan.ranks_per_node} on each node")
+    log(nodes)
+    log(f"{counted(ranks, 'rank')}, {plan.ranks_per_node} on each node")
     if plan.batch is None:
-        say("global batch size: the program decides")
+        log("global batch size: the program decides")
     for line in (*notes, price(plan, catalog)):
-        say(line)
-    hand_out(submission.text.encode(), lambda _: None, shown())
+        log(line)
+    write_bytes(submission.text.encode(), lambda _: None, output_filter())
 
 
-def _whole_already(name: str, given: str) -> str:
-    """Raises JobError: it is no whole id, and no cluster is asked for the rest."""
-    if is_whole(given.partition("/")[0]):
+def _full_id(name: str, given: str) -> str:
+    """Raises JobError: it is a part of an id, and no cluster is asked for the rest."""
+    if is_full_id(given.partition("/")[0]):
         return given
     raise JobError(
         f"{name} is {given[:80]!r}, and no cluster is asked for the rest of it. Give the job's whole id, as `trn list` prints it"
@@ -353,9 +353,9 @@ def _as_it_is(jobs: Backend[Any], id: str) -> None:
     """The state of a job that was submitted before: it may have ended long ago."""
     with contextlib.suppress(TrnError):  # it is submitted, whatever this request's outcome
         status = jobs.status(id)
-        say(one_line(status))
+        log(one_line(status))
         if status.done and not status.ok:
-            say("it does not run again with this token: to run it again, submit it with another one")
+            log("it does not run again with this token: to run it again, submit it with another one")
 
 
 def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
@@ -387,7 +387,7 @@ def _known(job: str) -> None:
         exists = False
     if not exists:
         raise JobError(
-            f"there is no kind of job and no file {job[:80]!r}{then(did_you_mean(job[:80], submittable()))} Give {', '.join(submittable())}, or "
+            f"there is no kind of job and no file {job[:80]!r}{end_of_sentence(did_you_mean(job[:80], submittable()))} Give {', '.join(submittable())}, or "
             "the path of a script"
         )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.output import answer, say, write_file
+from trainium_cdk.cli.output import echo, log, write_file
 from trainium_cdk.engines import EKS
 from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs.quote import printed
@@ -41,15 +41,15 @@ def use(
         raise typer.BadParameter("give the environment file too: a team or user is remembered with it")
     if none:
         place().unlink(missing_ok=True)
-        say("no environment file is in use")
+        log("no environment file is in use")
         return
     if file is None:
         found = in_use()
         if found is None:
             raise TrnError("no environment file is in use. Use one: trn use environment.yaml")
-        answer(str(found.file))
+        echo(str(found.file))
         if found.team or found.user:
-            say(str(found))
+            log(str(found))
         return
     from trainium_cdk import settings
 
@@ -67,10 +67,10 @@ def remember(chosen: InUse, region: str) -> None:
     before = in_use()
     place().parent.mkdir(parents=True, exist_ok=True)
     write_file(place(), chosen.text, 0o600)
-    then = f". In use before: {before.file}" if before and before.file != chosen.file else ""
-    say(
+    earlier = f". In use before: {before.file}" if before and before.file != chosen.file else ""
+    log(
         f"in use: {chosen}, in {region}. For cdk: an app in this file's folder, or above it, uses it too; for another app: "
-        f"export TRN_ENV={printed(chosen.file)}{then}"
+        f"export TRN_ENV={printed(chosen.file)}{earlier}"
     )
 
 

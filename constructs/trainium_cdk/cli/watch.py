@@ -96,10 +96,10 @@ def _job(status: JobStatus, runs: Sequence[Run]) -> list[RenderableType]:
         stages = [
             [s.name, s.state, duration(run.seconds(s), "") if run else "", s.nodes, s.reason] for s in status.stages
         ]
-        told = figures(run)[1:] if run else ()
+        shown = figures(run)[1:] if run else ()
         return [
             head,
-            Text(line("   ".join(f"{name} {value}" for name, value, _ in told))),
+            Text(line("   ".join(f"{name} {value}" for name, value, _ in shown))),
             _table(["stage", "state", "time", "nodes", "reason"], stages),
         ]
     order = {"RUNNING": 0, "PENDING": 2}

@@ -23,7 +23,7 @@ from trainium_cdk.cli.options import (
     remembered,
     stack_argument,
 )
-from trainium_cdk.cli.output import answer, one_line, put, say
+from trainium_cdk.cli.output import echo, echo_json, log, one_line
 
 
 def why(
@@ -69,18 +69,18 @@ def why(
         return
     found = [*([report.first] if report.first else []), *report.evidence, *_in_cluster(name, region)]
     if as_json:
-        put({"stack": name, "status": report.status, "evidence": [_plain(each) for each in found]})
+        echo_json({"stack": name, "status": report.status, "evidence": [_plain(each) for each in found]})
         return
-    say(f"stack {name} is {report.status}")
-    told: set[str] = set()
+    log(f"stack {name} is {report.status}")
+    explained: set[str] = set()
     for number, each in enumerate(found):
         label = "first cause: " if number == 0 and report.first else ""
-        answer(terminal.line(f"{label}{each.where}{', ' + each.time[:19] + 'Z' if each.time else ''}: {each.text}"))
-        if each.error and each.error.name not in told:
-            told.add(each.error.name)
-            answer(f"  -> {each.error}.")
+        echo(terminal.line(f"{label}{each.where}{', ' + each.time[:19] + 'Z' if each.time else ''}: {each.text}"))
+        if each.error and each.error.name not in explained:
+            explained.add(each.error.name)
+            echo(f"  -> {each.error}.")
     if not found:
-        say(
+        log(
             "no failure is recorded: not by CloudFormation, the nodes' logs, EC2's reservations, EKS, PCS, Auto Scaling or Kubernetes"
         )
 
@@ -101,11 +101,11 @@ def _of_job(ctx: typer.Context, on: Target, id: str, as_json: bool) -> bool:
         return False
     why = ending(jobs, job)
     if as_json:
-        put({"job": job.id, "status": job.state, "why": why})
+        echo_json({"job": job.id, "status": job.state, "why": why})
         return True
-    say(one_line(job))
+    log(one_line(job))
     if why:
-        answer(terminal.line(f"{job.id}: {why}"))
+        echo(terminal.line(f"{job.id}: {why}"))
     return True
 
 
@@ -127,7 +127,7 @@ def _in_cluster(stack: str, region: str | None) -> list[Any]:
         jobs: Any = connect(cluster=cluster)
         return in_cluster(jobs.api, jobs.devices)
     except TrnError as e:
-        say(f"Kubernetes was not read: {e}")
+        log(f"Kubernetes was not read: {e}")
         return []
 
 

@@ -1,4 +1,4 @@
-"""That a command works, on standard error: for how long, at what, and how long it took before on this machine."""
+"""A line on standard error while a command works: elapsed time, progress, and an estimate from earlier runs here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from trainium_cdk.cli.named import length
-from trainium_cdk.cli.output import say, write_file
+from trainium_cdk.cli.output import log, write_file
 from trainium_cdk.cli.terminal import clean, draws
 from trainium_cdk.errors import TrnError
 
@@ -64,7 +64,7 @@ def working(what: str, key: str = "", *, alone: bool = True) -> Iterator[Working
         elif alone:
             stack.enter_context(_live(shown))
         elif past:
-            say(str(shown))
+            log(str(shown))
         yield shown
     if key and shown.counts:
         _note(key, shown.seconds)
@@ -97,7 +97,7 @@ def line(what: str, seconds: float, past: Sequence[float], at: str = "") -> str:
 def _lines(shown: Working, ended: threading.Event) -> None:
     pause = FIRST
     while not ended.wait(pause):
-        say(str(shown))
+        log(str(shown))
         pause = min(2 * pause, LONGEST)
 
 

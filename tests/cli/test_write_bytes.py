@@ -12,14 +12,14 @@ import pytest
 
 CHILD = """
 import signal, sys
-from trainium_cdk.cli.output import hand_out
+from trainium_cdk.cli.output import write_bytes
 place = [0]
 def count(size):
     place[0] += size
 signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts the tests in the background may ignore it
 try:
     for _ in range(20_000):
-        hand_out(b"x" * 10_007, count)
+        write_bytes(b"x" * 10_007, count)
 except KeyboardInterrupt:
     print(place[0], file=sys.stderr)
 """
