@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.exceptions import TyperException
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import backend, slurm  # noqa: F401  fixtures
@@ -37,20 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "code").write_text("0")
     monkeypatch.setattr("trainium_cdk.operations.updates.spec.command", lambda: tmp_path / "cdk")
     monkeypatch.setattr("trainium_cdk.operations.updates.live.deployed", lambda *_: None)
-    states(monkeypatch, "DELETE_COMPLETE")
     return tmp_path
-
-
-def states(monkeypatch: pytest.MonkeyPatch, *one_after_the_other: str) -> list[str]:
-    """What CloudFormation says of every stack, at last the same; returns what is left of it."""
-    left = list(one_after_the_other)
-
-    def describe_stacks(**_: str) -> Any:
-        return {"Stacks": [{"StackStatus": left.pop(0) if len(left) > 1 else left[0]}]}
-
-    cloudformation = SimpleNamespace(describe_stacks=describe_stacks)
-    monkeypatch.setattr("trainium_cdk._aws.client", lambda *_: cloudformation)
-    return left
 
 
 def run(*arguments: str) -> int:
@@ -81,7 +69,7 @@ def test_deploys_submits_follows_and_removes(
         f"deploy -e TrnPclusterStack -c env={folder}/env.yaml --require-approval never".split()
     )
     assert f"{STACK} is not deployed in us-east-1. It will cost" in err
-    assert "USD an hour at list prices (trn cost TrnPclusterStack --environment env.yaml)" in err
+    assert "USD an hour with all of its nodes, at list prices (trn cost TrnPclusterStack --environment env.yaml)" in err
     if remove:
         assert ended == [("destroy", STACK, "--environment", "env.yaml", "--yes")]
     else:
@@ -111,22 +99,21 @@ def test_a_cluster_with_other_jobs_stays(
         f"{STACK} is deployed in us-east-1. What a deployment of the file would change: trn diff {STACK} --environment env.yaml"
         in err
     )
-    assert f"{STACK} stays: {other.id} runs or waits there" in err
+    assert f"{other.id} runs or waits there. {STACK} stays. To remove it: trn destroy {STACK}" in err
     assert not (folder / "called").exists()
 
 
-def test_the_same_command_goes_on_after_a_deployment_that_it_left(
-    folder: Path, ended: list[Any], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_deployment_that_it_left_is_not_begun_again(
+    folder: Path, ended: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it says when Ctrl-C ends it."""
-    left = states(monkeypatch, "CREATE_IN_PROGRESS", "CREATE_IN_PROGRESS", "CREATE_COMPLETE")
-    monkeypatch.setattr(launch.time, "sleep", lambda _: None)
-    monkeypatch.setattr(
-        "trainium_cdk.operations.updates.live.deployed", lambda *_: {} if left == ["CREATE_COMPLETE"] else 1 / 0
-    )
-    assert run("env.yaml", "job.sh", "--", "x", "0") == 0
-    assert capfd.readouterr().err.count(f"waiting until {STACK} in us-east-1 is no longer CREATE_IN_PROGRESS") == 1
+    def deployed(*_: Any) -> None:
+        raise TrnError(f"stack {STACK} is CREATE_IN_PROGRESS: wait until that has ended, and run this again")
+
+    monkeypatch.setattr("trainium_cdk.operations.updates.live.deployed", deployed)
+    with pytest.raises(TrnError, match="wait until that has ended, and run this again"):
+        run("env.yaml", "job.sh", "--yes", "--", "x", "0")
     assert not (folder / "called").exists()
+    assert ended == []
 
 
 def test_a_cluster_with_work_of_other_clients_stays(
@@ -143,7 +130,7 @@ def test_a_cluster_with_work_of_other_clients_stays(
     finally:
         slurm.run(["scancel", number])
     assert number
-    assert f"{STACK} stays: {number} runs or waits there" in capfd.readouterr().err
+    assert f"{number} runs or waits there. {STACK} stays" in capfd.readouterr().err
     assert ended == []
 
 
@@ -159,8 +146,8 @@ def test_a_job_that_the_scheduler_refuses_leaves_no_cluster_unnoticed(
 @pytest.mark.parametrize(
     ("of_the_team", "told"),
     [
-        ([SimpleNamespace(id="theirs-1", user="", state="RUNNING", current=SimpleNamespace(started=None))], "stays: theirs-1 runs"),
-        (TransportError("forbidden"), "stays, as others may use it"),
+        ([SimpleNamespace(id="theirs-1", user="", state="RUNNING", current=SimpleNamespace(started=None))], "theirs-1 runs or waits there. S stays"),
+        (TransportError("forbidden"), "others may use it. S stays"),
         ([], ""),
     ],
 )  # fmt: skip
@@ -185,7 +172,7 @@ def test_a_cluster_with_jobs_of_another_team_stays(
     monkeypatch.setattr(import_module("trainium_cdk.jobs.connection"), "connect", connect)
     monkeypatch.setattr("trainium_cdk.cli.options.deployed", lambda *_: cluster)
     monkeypatch.setattr(launch, "_trn", lambda *a: calls.append(a) or 0)
-    assert launch._finish("S", Path("env.yaml"), "us-east-1", remove=True) == 0
+    assert launch._finish("S", Path("env.yaml"), "us-east-1", "S stays", remove=True) == 0
     assert told in capfd.readouterr().err
     assert calls == ([] if told else [("destroy", "S", "--environment", "env.yaml", "--yes")])
 
@@ -196,9 +183,10 @@ def test_nothing_is_deployed_for_what_cannot_run(folder: Path, capfd: pytest.Cap
     with pytest.raises(JobError, match="--json is not an option of `trn launch`"):
         run("--yes", "env.yaml", "job.sh", "--json")
     for option in (["--array=0-3"], ["--count", "4"]):
-        with pytest.raises(JobError, match=f"{option[0]}: `trn launch` prints one log"):
+        with pytest.raises(JobError, match=f"{option[0]} is not an option of `trn launch`, which follows one job"):
             run("--yes", "env.yaml", "job.sh", *option)
-    assert run("--yes", "env.yaml", "job.sh", "--no-such-option") == 2
+    with pytest.raises(TyperException, match="No such option: --no-such-option"):
+        run("--yes", "env.yaml", "job.sh", "--no-such-option")
     assert run("env.yaml", "job.sh") == 2, "no terminal to ask"
     assert "nothing was deployed: give --yes" in capfd.readouterr().err
     assert not (folder / "called").exists()
