@@ -95,7 +95,7 @@ class LocalAws:
         for name in (
             "baseline.json", "faults.json", "helm.jsonl", "helm-releases.json", "kubectl.jsonl",
             "quotas.json", "capacity.json", "unreservable.json", "nodegroups.json", "reservations.json", "block-offerings.json",
-            "price-list.json", "run-command.json", "regions.json", "spot.json",
+            "run-command.json", "regions.json", "spot.json",
         ):  # fmt: skip
             (folder / name).unlink(missing_ok=True)
         (folder / "offerings.json").write_text(json.dumps(catalogue.offerings()))
@@ -368,7 +368,7 @@ class LocalAws:
 
     def set_answers(self, name: str, data: Any) -> None:
         """Change the emulator's responses from now on: quotas, reservations, block-offerings, regions, spot, eks-versions,
-        price-list, run-command.
+        run-command.
 
         data: see the emulator's module with that name. None restores the default responses.
         """

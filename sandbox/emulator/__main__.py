@@ -5,7 +5,7 @@ SANDBOX_DIR (the sandbox's folder), SANDBOX_SOURCE (the folder that holds the pa
 SANDBOX_PCLUSTER_PYTHON and SANDBOX_PCLUSTER_VERSION, SANDBOX_FAULTS and SANDBOX_OFFERINGS (optional files),
 SANDBOX_PARENT (optional: ends when this process ends). Files in the sandbox's folder change responses while it runs: quotas.json,
 capacity.json (see eks_scaling), reservations.json, block-offerings.json, regions.json and spot.json (see ec2_regions),
-eks-versions.json, price-list.json (see pricing), run-command.json (see ssm).
+eks-versions.json, run-command.json (see ssm).
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from sandbox.emulator import (
     log_pages,
     pcluster_provider,
     pcs,
-    pricing,
     service_quotas,
     ssm,
 )
@@ -77,9 +76,7 @@ def install() -> None:
     app.SERVICE_HANDLERS["pcs"] = pcs.handle_request
     router.SERVICE_PATTERNS["servicequotas"] = {"target_prefixes": [service_quotas.TARGET]}
     app.SERVICE_HANDLERS["servicequotas"] = service_quotas.handle_request
-    router.SERVICE_PATTERNS["pricing"] = {"target_prefixes": [pricing.TARGET]}
-    app.SERVICE_HANDLERS["pricing"] = pricing.handle_request
-    for name in ("fsx", "pcs", "pricing", "servicequotas"):
+    for name in ("fsx", "pcs", "servicequotas"):
         iam_actions.SERVICE_TO_IAM_NAMESPACE.setdefault(name, name)
     ssm.install()
     pcs.install()

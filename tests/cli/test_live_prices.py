@@ -1,16 +1,15 @@
-"""`trn cost --live`, against the sandbox's Price List."""
+"""`trn cost --live`, with recorded responses of the Price List."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from sandbox import LocalAws
-from tests.credentials import session
+from tests.checks.live.recorded import Document, PriceList, product
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.live import aws as connection
 from trainium_cdk.cli import app as cli
@@ -18,25 +17,25 @@ from trainium_cdk.cli import app as cli
 Run = Callable[..., tuple[int, list[str]]]
 TUTORIAL = ("--environment", "tests/environments/tutorial.yaml")
 EKS = ("TrnEksStack",)
-PCS = {"service": "AWSParallelComputingService", "unit": "Hrs"}
+PCS = "AWSParallelComputingService"
 PCS_LOOKED_FOR = next(u for u in Catalog.load().unknown_prices if u.covers("pcs-node-hour", "us-east-1"))
-CONTROLLER = {**PCS, "usage": "SlurmController-Small", "price": "0.5", "text": "for a small Slurm controller"}
-NODE = {**PCS, "usage": "NodeManagement", "price": "0.0625", "text": "for node management"}
+CONTROLLER = product(PCS, "USE1-SlurmController-Small", "Hrs", "0.5", "for a small Slurm controller")
+NODE = product(PCS, "USE1-NodeManagement", "Hrs", "0.0625", "for node management")
 
 
 @pytest.fixture
-def aws(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalAws]:
+def aws(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> LocalAws:
     for name, value in local_aws.variables.items():
         monkeypatch.setenv(name, value)
-    yield local_aws
-    local_aws.set_answers("price-list", None)
+    return local_aws
 
 
 @pytest.fixture
-def cost(aws: LocalAws, capsys: pytest.CaptureFixture[str]) -> Run:
+def cost(aws: LocalAws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     def run(*words: str, **answers: Any) -> tuple[int, list[str]]:
-        aws.set_answers("price-list", answers or None)
-        code = cli.app(["cost", "--live", *words], standalone_mode=False) or 0
+        with monkeypatch.context() as patch:
+            PriceList(**answers).install(patch)
+            code = cli.app(["cost", "--live", *words], standalone_mode=False) or 0
         captured = capsys.readouterr()
         return code, (captured.out + captured.err).splitlines()
 
@@ -92,19 +91,16 @@ def test_the_product_that_is_meant(text: str, item: str, hour: float, cost: Run,
     assert found["quotes"][items[item]["price"]]["source"] == ("environment file" if hour == 0.01 else "Price List")
 
 
-DEARER = {
-    "service": "AmazonEC2", "family": "NAT Gateway", "usage": "NatGateway-Hours", "unit": "Hrs", "price": "0.9",
-    "attributes": {"group": "NGW:NatGateway"},
-}  # fmt: skip
+DEARER = product("AmazonEC2", "NatGateway-Hours", "Hrs", "0.9", productFamily="NAT Gateway", group="NGW:NatGateway")
 NAT = "nat-gateway-hour (catalogue 2025-10-28)"
 
 
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        ({"products": [DEARER]}, "the Price List has several products that fit (AmazonEC2, NatGateway-Hours, us-east-1): "
+        ({"products": (DEARER,)}, "the Price List has several products that fit (AmazonEC2, NatGateway-Hours, us-east-1): "
          f"NatGateway-Hours at 0.045 USD and NatGateway-Hours at 0.9 USD: {NAT}"),
-        ({"without": ["NatGateway-Hours"]}, f"the Price List has no such product (AmazonEC2, NatGateway-Hours, us-east-1): {NAT}"),
+        ({"without": "NatGateway-Hours"}, f"the Price List has no such product (AmazonEC2, NatGateway-Hours, us-east-1): {NAT}"),
         ({"throttled": {"AmazonVPC": 1}}, ""),
     ],
 )  # fmt: skip
@@ -142,43 +138,27 @@ def test_throttled_to_the_end(cost: Run, monkeypatch: pytest.MonkeyPatch) -> Non
           f"AWS publishes it at https://aws.amazon.com/pcs/pricing/; not found on {PCS_LOOKED_FOR.date}: {PCS_LOOKED_FOR.searched}",
           "the Price List names no service for it; AWS publishes it at https://aws.amazon.com/pcs/pricing/: pcs-small-controller-hour "
           "(unknown), pcs-node-hour (unknown)"]),
-        ([CONTROLLER, NODE, {**CONTROLLER, "usage": "Accounting-Small", "text": "for accounting of a small Slurm controller", "price": "0.3"}],
+        ([CONTROLLER, NODE, product(PCS, "USE1-Accounting-Small", "Hrs", "0.3", "for accounting of a small Slurm controller")],
          ["node management: 1 to 19 nodes\t0.0625\t1.1875\tPrice List 2026-07-13", "Slurm controller: small\t0.50\t0.50\tPrice List 2026-07-13"]),
-        ([CONTROLLER, NODE, {**NODE, "usage": "NodeManagement-Large", "price": "0.1"}],
+        ([CONTROLLER, NODE, product(PCS, "USE1-NodeManagement-Large", "Hrs", "0.1", "for node management")],
          ["the Price List has several products that fit (AWSParallelComputingService, node management, us-east-1): USE1-NodeManagement at 0.0625 USD "
           "and USE1-NodeManagement-Large at 0.1 USD: pcs-node-hour (unknown)"]),
     ],
 )  # fmt: skip
-def test_pcs_by_its_words(products: list[dict[str, Any]], expected: list[str], cost: Run) -> None:
-    lines = cost("TrnPcsStack", *TUTORIAL, products=products)[1]
+def test_pcs_by_its_words(products: list[Document], expected: list[str], cost: Run) -> None:
+    lines = cost("TrnPcsStack", *TUTORIAL, products=tuple(products))[1]
     assert set(expected) <= set(lines), lines
 
 
 def test_without_access(cost: Run, aws: LocalAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """The catalogue's prices, one reason, and exit code 1."""
     head = "compute1/queue1-i1: 0 to 16 x trn1.32xlarge\t0.00\t344.00\tcatalogue 2026-07-15"
-    with session(aws, 900, "ec2:Describe*") as keys, monkeypatch.context() as patch:
-        for name, value in keys.items():
-            patch.setenv(name, value)
-        code, lines = cost(*TUTORIAL)
-        assert code == 1
-        assert head in lines
-        assert (
-            len(
-                [
-                    line
-                    for line in lines
-                    if line.startswith(
-                        "these credentials may not read the Price List: allow pricing:GetProducts on *: "
-                    )
-                ]
-            )
-            == 1
-        )
-    with session(aws, 900, "pricing:GetProducts") as keys, monkeypatch.context() as patch:
-        for name, value in keys.items():
-            patch.setenv(name, value)
-        assert cost(*TUTORIAL)[0] == 0
+    code, lines = cost(*TUTORIAL, allowed=())
+    assert code == 1
+    assert head in lines
+    reason = "these credentials may not read the Price List: allow pricing:GetProducts on *: "
+    assert sum(line.startswith(reason) for line in lines) == 1
+    assert cost(*TUTORIAL, allowed=("GetProducts",))[0] == 0
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -208,23 +188,3 @@ def test_every_region(cost: Run) -> None:
     assert (nat["usd"], nat["unit"], nat["effective"], nat["date"]) == (0.045, "Hrs", "2026-08-01", "2026-08-10")
     assert len({quotes[region]["nat-gateway-hour"]["sku"] for region in ("us-east-1", "us-west-2")} - {""}) == 2
     assert "no such product" in quotes["ap-south-1"]["nat-gateway-hour"]["why"]
-
-
-@pytest.mark.parametrize(
-    ("region", "request_", "code", "message"),
-    [
-        ("us-east-1", {"ServiceCode": "AmazonEC3"}, "InvalidParameterException", "serviceCode AmazonEC3 is unknown"),
-        ("us-east-1", {"ServiceCode": "AmazonEC2", "FormatVersion": "v2"}, "InvalidParameterException", "formatVersion"),
-        ("us-east-1", {"ServiceCode": "AmazonEC2", "Filters": [{"Type": "TERM_MATCH", "Field": "instance_type", "Value": "m5.large"}]},
-         "InvalidParameterException", "AmazonEC2 has no instance_type"),
-        ("us-east-1", {"ServiceCode": "AmazonEKS", "NextToken": "other:2"}, "InvalidNextTokenException", "token"),
-        ("us-west-2", {"ServiceCode": "AmazonEKS"}, "InvalidParameterException", "no endpoint in us-west-2"),
-    ],
-)  # fmt: skip
-def test_what_the_stand_in_refuses(
-    region: str, request_: dict[str, Any], code: str, message: str, aws: LocalAws
-) -> None:
-    with pytest.raises(ClientError) as error:
-        aws.client("pricing", region=region).get_products(**request_)
-    assert error.value.response["Error"]["Code"] == code
-    assert message in error.value.response["Error"]["Message"]

@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from sandbox import LocalAws
+from tests.checks.live.recorded import PriceList
 from tests.credentials import session
 from trainium_cdk import checks, settings
 from trainium_cdk.catalog import Catalog
@@ -158,19 +159,16 @@ def test_json(run: Run, aws: LocalAws) -> None:
 def test_prices_of_the_price_list(run: Run, aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with its source; without access the catalogue's, with the reason."""
     words = ("--regions", "us-east-1,us-west-2", "--live")
-    try:
-        aws.set_answers("price-list", {"prices": {"BoxUsage:trn1.32xlarge": "19.5"}})
+    with monkeypatch.context() as patch:
+        PriceList(prices={"BoxUsage:trn1.32xlarge": "19.5"}).install(patch)
         _, out, err = run(*words, "--json")
         found = {one["region"]: one for one in json.loads(out)["regions"]}
         for one in found.values():
             [way] = [way for way in one["ways"] if way["capacity_type"] == "on-demand"]
             assert (way["usd"], one["quote"]["source"], one["quote"]["date"]) == (19.5, "Price List", "2026-08-10"), err
         assert "on-demand prices: Price List 2026-08-10; a USD/h" in run(*words)[2]
-    finally:
-        aws.set_answers("price-list", None)
-    with session(aws, 900, "ec2:Describe*") as keys, monkeypatch.context() as patch:
-        for name, value in keys.items():
-            patch.setenv(name, value)
+    with monkeypatch.context() as patch:
+        PriceList(allowed=()).install(patch)
         _, out, err = run(*words)
     assert "us-west-2\ton-demand\tnow\t21.50" in out
     assert "us-east-1, us-west-2: these credentials may not read the Price List: allow pricing:GetProducts on *" in err
