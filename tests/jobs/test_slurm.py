@@ -205,6 +205,7 @@ def test_bert_is_prepared_compiled_and_trained_on_the_same_nodes(
     assert [one.name for one in prepared.prepared(backend)] == [environment.name]
 
 
+@pytest.mark.sweep
 def test_training_gets_the_nodes_that_compiled_though_others_are_free(backend: SlurmBackend, slurm: LocalSlurm) -> None:
     """Two nodes are taken while it compiles; they are free, and first in order, when it trains."""
     taken = slurm.run(
@@ -231,6 +232,7 @@ def test_a_failed_precompile_ends_the_job(backend: SlurmBackend) -> None:
     assert (ended.state, ended.ok) == ("FAILED", False)
 
 
+@pytest.mark.sweep
 def test_graphs_that_do_not_compile_end_the_job(backend: SlurmBackend, shared: Path) -> None:
     job = backend.submit(
         script('echo "||NEURON_PARALLEL_COMPILE||: Total failed compilations: 2"', nodes=2, precompile=True)

@@ -191,6 +191,7 @@ def command_lines(text: str) -> Iterator[list[str]]:
         watch.join()
 
 
+@pytest.mark.sweep
 def test_a_person_sends_a_folder_and_copies_files_without_an_identity_on_the_head_node(
     local_aws: LocalAws, slurm: LocalSlurm, backend_of: As, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +273,7 @@ def unpacked(command: str) -> str:
     return gzip.decompress(base64.b64decode(command.partition("<<'EOF' || fail\n")[2].partition("\nEOF")[0])).decode()
 
 
+@pytest.mark.sweep
 def test_whose_jobs_a_deletion_ends(backend_of: As) -> None:
     """Jobs of several users, in a queue and running, and what one of them submitted with `sbatch`."""
     alice, bob, image = (backend_of(name) for name in ("alice", "bob", "ubuntu"))
