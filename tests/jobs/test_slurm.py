@@ -20,6 +20,7 @@ from sandbox.slurm import LocalSlurm
 from sandbox.slurm_packages import which
 from tests.jobs.conftest import counting, fleet, make_cluster, with_program
 from tests.support import completed, need, until
+from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs import (
     BertLarge,
     JobError,
@@ -314,7 +315,7 @@ def test_unknown_stages_and_nodes(backend: SlurmBackend) -> None:
 
 def test_waiting_has_a_timeout(backend: SlurmBackend) -> None:
     job = backend.submit(script("sleep 3600"))
-    with pytest.raises(TimeoutError, match=r"has not ended within 1 s; it is (PENDING|RUNNING)"):
+    with pytest.raises(TrnError, match=r"has not ended within 1 s; it is (PENDING|RUNNING)"):
         backend.wait(job.id, 1)
     backend.cancel(job.id)
 
