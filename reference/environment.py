@@ -95,7 +95,7 @@ def kind(key: Schema) -> str:
             of = key.get("additionalProperties")
             return f"mapping of names to {kind(of)}" if isinstance(of, Mapping) and of.get("type") else "mapping"
         case "string":
-            return f"text like {code(key['pattern'])}" if "pattern" in key else "text"
+            return "text"
         case "integer" | "number":
             return ("whole number" if name == "integer" else "number") + _range(key)
         case "boolean":

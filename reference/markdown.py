@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,8 @@ def cell(text: str) -> str:
 def code(text: str) -> str:
     """Text as code, whatever is in it."""
     text = " ".join(text.split())
+    if "|" in text:  # in a table a pipe ends the cell, and stays escaped in backticks
+        return f"<code>{html.escape(text).replace('|', '&#124;')}</code>"
     return f"`` {text} ``" if "`" in text else f"`{text}`" if text else ""
 
 
@@ -27,7 +30,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def plain(text: str) -> str:
     """Text of a docstring or a message: angle brackets are no HTML, stars no emphasis."""
     parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
-    return "".join(p if p.startswith("`") else re.sub(r"([<>*_\[\]])", r"\\\1", p) for p in parts)
+    return "".join(
+        p if p.startswith("`") else re.sub(r"([*_\[\]])", r"\\\1", html.escape(p, quote=False)) for p in parts
+    )
 
 
 def message(text: str) -> str:
