@@ -73,8 +73,15 @@ class TrnEksStack(Stack):
         network = TrnNetwork.from_settings(
             self, "Network", environment.network, zone_ids=zones, name=name, on_destroy=on_destroy
         )
-        storage = TrnStorage.from_settings(
-            self, "Storage", environment.storage, network=network, zone_ids=zones, on_destroy=on_destroy
+        storage = TrnStorage(
+            self,
+            "Storage",
+            vpc=network.vpc,
+            vpc_subnets=ec2.SubnetSelection(subnets=[network.private_subnet(zone) for zone in zones]),
+            efs=environment.storage.efs,
+            lustre=environment.storage.fsx,
+            removal_policy=removal_policy(on_destroy),
+            rules=False,  # the whole environment is checked
         )
         bucket = TrnBucket(
             self,

@@ -72,7 +72,16 @@ class TrnPclusterStack(Stack):
             name=name,
             on_destroy=on_destroy,
         )
-        storage = TrnStorage.from_settings(self, "Storage", environment.storage, network=network, on_destroy=on_destroy)
+        storage = TrnStorage(
+            self,
+            "Storage",
+            vpc=network.vpc,
+            vpc_subnets=ec2.SubnetSelection(subnets=network.private_subnets),
+            efs=environment.storage.efs,
+            lustre=environment.storage.fsx,
+            removal_policy=removal_policy(on_destroy),
+            rules=False,  # the whole environment is checked
+        )
         bucket = TrnBucket(
             self,
             "Files",

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 from trainium_cdk import _lazy
 
 _HOMES = {
-    "EfsOptions": "storage",
     "FileSystemMount": "storage",
-    "LustreOptions": "storage",
-    "S3Link": "storage",
     "TrnAddons": "eks.addons",
     "TrnBastionHost": "eks.bastion_host",
     "TrnBootstrap": "bootstrap",
@@ -68,10 +65,7 @@ if TYPE_CHECKING:
     from trainium_cdk.pcs.cluster import TrnPcsCluster as TrnPcsCluster
     from trainium_cdk.registry import TrnRegistry as TrnRegistry
     from trainium_cdk.stack_outputs import TrnOutputs as TrnOutputs
-    from trainium_cdk.storage import EfsOptions as EfsOptions
     from trainium_cdk.storage import FileSystemMount as FileSystemMount
-    from trainium_cdk.storage import LustreOptions as LustreOptions
-    from trainium_cdk.storage import S3Link as S3Link
     from trainium_cdk.storage import TrnStorage as TrnStorage
 else:
     __getattr__ = _lazy.attributes(__name__, _HOMES)

@@ -24,7 +24,8 @@ class Described:
 
     Attributes:
         construct: whose arguments they are.
-        arguments: where an environment has them -> the argument. Problems of other keys are ignored, but not those of the region.
+        arguments: where an environment has them -> the argument, or nothing for several together. Problems of other keys are ignored, but
+            not those of the region.
         engine: problems of other engines are ignored. Default: none is.
     """
 
@@ -82,10 +83,11 @@ class Described:
     def _named(self, problem: Problem) -> Problem:
         """The problem with the argument in place of the path in an environment."""
         at = self._at(problem.key)
-        key = (self.arguments[at], *problem.key[len(at) :]) if at else problem.key
+        argument = self.arguments[at] if at else ""
+        key = (*([argument] if argument else []), *problem.key[len(at) :]) if at else problem.key
         return replace(problem, key=key, reason=self._text(problem.reason), fix=self._text(problem.fix))
 
     def _text(self, text: str) -> str:
-        for at, argument in self.arguments.items():
-            text = text.replace(f"{'.'.join(map(str, at))}.", f"{argument}.")
+        for at, argument in self.arguments.items() if "." in text else ():
+            text = text.replace(f"{'.'.join(map(str, at))}.", f"{argument}." if argument else "")
         return text

@@ -1,5 +1,6 @@
 """The CDK's interfaces together with the classes that implement them.
- To pyright the classes are not the interfaces: in the Python that jsii generates, names of some parameters differ. Arguments of public
+
+To pyright the classes are not the interfaces: in the Python that jsii generates, names of some parameters differ. Arguments of public
 constructs have these types, so that a `Role` can be given where an `IRole` is expected.
 """
 

@@ -57,6 +57,10 @@ def _by(method: str, whole: str = "") -> Callable[[Any], Any]:
     return convert
 
 
+def _member(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
 def _word(value: Any) -> Any:
     return str(value.value).lower().replace("_", "-") if isinstance(value, Enum) else value
 
@@ -64,14 +68,18 @@ def _word(value: Any) -> Any:
 MaybeToken = WrapValidator(_text_or_checked)
 """Outermost on a text: it may be a token, where the template can have one."""
 MaybeNumberToken = WrapValidator(_number_or_checked)
-"""Outermost on a number: it may be a token, where the template can have one. All other numbers refuse tokens."""
+"""On a number, after its limits and before `From...`: it may be a token, where the template can have one. All other numbers refuse tokens."""
 FromName = BeforeValidator(_by("to_string"))
 """On a text: also an object with `to_string`, such as `ec2.InstanceType`."""
 FromGibibytes = BeforeValidator(_by("to_gibibytes", "GiB"))
 """On a number of GiB: also a `Size`."""
+FromMebibytes = BeforeValidator(_by("to_mebibytes", "MiB"))
+"""On a number of MiB: also a `Size`."""
 FromMinutes = BeforeValidator(_by("to_minutes", "minutes"))
 """On a number of minutes: also a `Duration`."""
 FromDays = BeforeValidator(_by("to_days", "days"))
 """On a number of days: also a `Duration`."""
+FromMember = BeforeValidator(_member)
+"""On one of several words: also a member of an enum of the CDK whose value is that word as it is, such as `LustreDeploymentType.SCRATCH_2`."""
 FromWord = BeforeValidator(_word)
 """On one of several words: also a member of an enum of the CDK whose value is that word, such as `CapacityType.ON_DEMAND`."""

@@ -8,7 +8,16 @@ from pydantic import Field, model_validator
 
 from trainium_cdk.problems import wrong
 from trainium_cdk.settings.base import MountDir, S3Uri, SecurityGroupId, Settings, SharedDir
-from trainium_cdk.settings.cdk_types import is_placeholder
+from trainium_cdk.settings.cdk_types import (
+    FromDays,
+    FromGibibytes,
+    FromMebibytes,
+    FromMember,
+    FromWord,
+    MaybeNumberToken,
+    is_number_token,
+    is_placeholder,
+)
 from trainium_cdk.text import Text
 
 EfsId = Annotated[str, Text(r"^fs-[0-9a-f]{8,17}$", "the ID of an EFS file system", "fs-0123456789abcdef0")]
@@ -44,9 +53,9 @@ class Efs(Settings):
 
     mount_dir: SharedDir = "/efs"
     """Where nodes mount it."""
-    throughput: Literal["elastic", "provisioned", "bursting"] = "elastic"
+    throughput: Annotated[Literal["elastic", "provisioned", "bursting"], FromWord] = "elastic"
     """Throughput mode. `elastic` costs nothing while idle; `provisioned` is charged by the MiB/s, even while idle."""
-    provisioned_mibps: int | None = Field(default=None, ge=1, le=3414)
+    provisioned_mibps: Annotated[Annotated[int, Field(ge=1, le=3414)] | None, MaybeNumberToken, FromMebibytes] = None
     """MiB/s, with `throughput: provisioned`."""
     backups: bool = False
     """Daily AWS Backup of the file system."""
@@ -99,15 +108,15 @@ class Fsx(Settings):
 
     mount_dir: SharedDir = "/fsx"
     """Where nodes mount it."""
-    deployment: FsxDeployment = "SCRATCH_2"
+    deployment: Annotated[FsxDeployment, FromMember] = "SCRATCH_2"
     """SCRATCH_2 for temporary data (no replication), PERSISTENT_2 for data to keep."""
-    capacity_gib: int = 1200
+    capacity_gib: Annotated[int, MaybeNumberToken, FromGibibytes] = 1200
     """1200, or a multiple of 2400 GiB."""
     throughput: int | None = None
     """MB/s for each TiB: PERSISTENT_1 50, 100 or 200; PERSISTENT_2 125, 250, 500 or 1000 (default: the lowest)."""
     compression: bool = True
     """LZ4 compression."""
-    backup_days: int = Field(default=0, ge=0, le=90)
+    backup_days: Annotated[int, Field(ge=0, le=90), MaybeNumberToken, FromDays] = 0
     """How many days daily backups are kept (persistent types only); 0 = no backups."""
     s3: DataRepository | None = None
     s3_links: tuple[DataRepository, ...] = ()
@@ -122,7 +131,8 @@ class Fsx(Settings):
 
     @model_validator(mode="after")
     def _pairs(self) -> Fsx:
-        if self.capacity_gib != 1200 and (self.capacity_gib <= 0 or self.capacity_gib % 2400):
+        known = not is_number_token(self.capacity_gib)
+        if known and self.capacity_gib != 1200 and (self.capacity_gib <= 0 or self.capacity_gib % 2400):
             near = max(2400, round(self.capacity_gib / 2400) * 2400)
             raise wrong(
                 f"capacity_gib is {self.capacity_gib}: FSx for Lustre has 1200 GiB or a multiple of 2400 GiB",
@@ -148,7 +158,7 @@ class Fsx(Settings):
             near = min(FSX_METADATA_IOPS, key=lambda one: abs(one - iops))
             raise wrong(f"metadata_iops is {iops}, which FSx does not offer", f"write {near}, or automatic")
         step = FSX_EFA_GIB.get(self.effective_throughput or 0, 0)
-        if self.efa and self.capacity_gib % step:
+        if self.efa and not is_number_token(self.capacity_gib) and self.capacity_gib % step:
             others = ", ".join(f"{gib} with throughput: {mb}" for mb, gib in FSX_EFA_GIB.items() if gib != step)
             raise wrong(
                 f"capacity_gib is {self.capacity_gib}: with EFA and throughput {self.effective_throughput} it is a multiple of {step} GiB",
@@ -170,6 +180,15 @@ class Fsx(Settings):
                             f"two links to S3 overlap ({kind} {other} and {one})", f"give each link a {kind} of its own"
                         )
         return self
+
+    @property
+    def links_root(self) -> bool:
+        """Whether the one link is an import path of the file system, and not an association: the way of the older types, which a change
+        would replace."""
+        link = self.s3
+        if link is None or self.s3_links or self.deployment == "PERSISTENT_2":
+            return False
+        return not ("directory" in link.model_fields_set or link.auto_export)
 
     @property
     def links(self) -> tuple[DataRepository, ...]:
@@ -197,7 +216,7 @@ class Storage(Settings):
             a, b = f"{self.efs.mount_dir}/", f"{self.fsx.mount_dir}/"
             if a.startswith(b) or b.startswith(a):
                 raise wrong(
-                    f"the mount directories of efs and fsx overlap ({a[:-1]} and {b[:-1]})",
+                    f"the mount directories overlap ({a[:-1]} and {b[:-1]})",
                     "choose two mount_dir values of which neither contains the other",
                 )
         return self

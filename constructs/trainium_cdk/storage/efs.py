@@ -12,7 +12,8 @@ from constructs import Construct, DependencyGroup
 
 from trainium_cdk._cdk.paths import below_stack, digest
 from trainium_cdk._cdk.rules import unresolved
-from trainium_cdk.storage.options import EfsOptions, FileSystemMount, Placement
+from trainium_cdk.settings import Efs, ExistingEfs
+from trainium_cdk.storage.options import FileSystemMount, Placement
 
 MOUNT = "elasticfilesystem:ClientMount"
 WRITE = "elasticfilesystem:ClientWrite"
@@ -22,18 +23,17 @@ AS_ROOT = (MOUNT, WRITE, "elasticfilesystem:ClientRootAccess")
 class EfsFileSystem(Construct):
     """Encrypted at rest and, by its policy, in transit; only IAM identities with permission can mount it (see `TrnStorage.grant_read`)."""
 
-    def __init__(self, scope: Construct, id: str, options: EfsOptions, placement: Placement) -> None:
+    def __init__(self, scope: Construct, id: str, settings: Efs, placement: Placement) -> None:
         super().__init__(scope, id)
-        provisioned = options.provisioned_throughput_per_second
         file_system = efs.CfnFileSystem(
             self,
             "Resource",
             encrypted=True,
             kms_key_id=placement.encryption_key.key_arn if placement.encryption_key else None,
             performance_mode="generalPurpose",
-            throughput_mode=options.throughput_mode.value.lower(),
-            provisioned_throughput_in_mibps=provisioned.to_mebibytes() if provisioned else None,
-            backup_policy=efs.CfnFileSystem.BackupPolicyProperty(status="ENABLED" if options.backups else "DISABLED"),
+            throughput_mode=settings.throughput,
+            provisioned_throughput_in_mibps=settings.provisioned_mibps,
+            backup_policy=efs.CfnFileSystem.BackupPolicyProperty(status="ENABLED" if settings.backups else "DISABLED"),
             lifecycle_policies=[
                 efs.CfnFileSystem.LifecyclePolicyProperty(transition_to_ia="AFTER_30_DAYS"),
                 efs.CfnFileSystem.LifecyclePolicyProperty(transition_to_primary_storage_class="AFTER_1_ACCESS"),
@@ -52,7 +52,7 @@ class EfsFileSystem(Construct):
             )
             self.ready.add(target)
         self.arn = file_system.attr_arn
-        self.mount = FileSystemMount("efs", file_system.ref, placement.mount_dir, dns_name(self, file_system.ref))
+        self.mount = FileSystemMount("efs", file_system.ref, settings.mount_dir, dns_name(self, file_system.ref))
 
 
 def _names(subnets: Sequence[ec2.ISubnet]) -> dict[str, ec2.ISubnet]:
@@ -63,6 +63,18 @@ def _names(subnets: Sequence[ec2.ISubnet]) -> dict[str, ec2.ISubnet]:
         digest(below_stack(subnet)) if unresolved(id) or ids.count(id) > 1 else id: subnet
         for id, subnet in zip(ids, subnets, strict=True)
     }
+
+
+def imported(scope: Construct, id: str, existing: ExistingEfs) -> efs.IFileSystem | str:
+    """An existing file system; its id alone, if its security group is not to be changed."""
+    if not existing.security_group:
+        return existing.id
+    group = ec2.SecurityGroup.from_security_group_id(
+        scope, f"{id}ExistingEfsGroup", existing.security_group, allow_all_outbound=False
+    )
+    return efs.FileSystem.from_file_system_attributes(
+        scope, f"{id}ExistingEfs", file_system_id=existing.id, security_group=group
+    )
 
 
 def existing(scope: Construct, given: efs.IFileSystem | str, mount_dir: str) -> FileSystemMount:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aws_cdk import Stack
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
 from constructs import Construct, DependencyGroup
 
-from trainium_cdk.settings.storage import FSX_THROUGHPUT
-from trainium_cdk.storage.options import FileSystemMount, LustreOptions, Placement, S3Link
+from trainium_cdk.settings import DataRepository, ExistingFsx, Fsx
+from trainium_cdk.storage.options import FileSystemMount, Placement
 
 LUSTRE_VERSION = "2.15"
-DIRECTORY = "/data"
-"""Of a link that names none."""
 _IMPORTED = ["NEW", "CHANGED", "DELETED"]
 _EXPORTED = ["NEW", "CHANGED"]
 """Not DELETED: a file that is deleted, perhaps to make room, would delete its object."""
@@ -22,31 +21,30 @@ _EXPORTED = ["NEW", "CHANGED"]
 class LustreFileSystem(Construct):
     """Lustre 2.15 on SSD, in one subnet: the fleet's."""
 
-    def __init__(self, scope: Construct, id: str, options: LustreOptions, placement: Placement) -> None:
+    def __init__(self, scope: Construct, id: str, settings: Fsx, placement: Placement) -> None:
         super().__init__(scope, id)
-        kind, s3, key = options.deployment_type.value, options.s3, placement.encryption_key
-        steps = next((steps for name, steps in FSX_THROUGHPUT.items() if name == kind), ())
+        s3, key, persistent = settings.s3, placement.encryption_key, settings.deployment != "SCRATCH_2"
         file_system = fsx.CfnFileSystem(
             self,
             "Resource",
             file_system_type="LUSTRE",
             file_system_type_version=LUSTRE_VERSION,
             storage_type="SSD",
-            storage_capacity=options.capacity_gib,
+            storage_capacity=settings.capacity_gib,
             subnet_ids=[placement.subnets[0].subnet_id],
             security_group_ids=[placement.security_group.security_group_id],
-            kms_key_id=key.key_arn if key and options.persistent else None,
+            kms_key_id=key.key_arn if key and persistent else None,
             lustre_configuration=fsx.CfnFileSystem.LustreConfigurationProperty(
-                deployment_type=kind,
-                per_unit_storage_throughput=options.throughput_per_tib or (steps[0] if steps else None),
-                data_compression_type="LZ4" if options.compression else "NONE",
-                automatic_backup_retention_days=options.backup_days if options.persistent else None,
-                copy_tags_to_backups=True if options.backup_days else None,
-                efa_enabled=True if options.efa else None,
-                metadata_configuration=_metadata(options),
-                import_path=s3.uri if s3 and options.links_root else None,
+                deployment_type=settings.deployment,
+                per_unit_storage_throughput=settings.effective_throughput,
+                data_compression_type="LZ4" if settings.compression else "NONE",
+                automatic_backup_retention_days=settings.backup_days if persistent else None,
+                copy_tags_to_backups=True if settings.backup_days else None,
+                efa_enabled=True if settings.efa else None,
+                metadata_configuration=_metadata(settings),
+                import_path=s3.uri if s3 and settings.links_root else None,
                 auto_import_policy=("NEW_CHANGED_DELETED" if s3.auto_import else "NONE")
-                if s3 and options.links_root
+                if s3 and settings.links_root
                 else None,
             ),
         )
@@ -56,7 +54,7 @@ class LustreFileSystem(Construct):
         file_system.apply_removal_policy(placement.removal_policy)
         self.ready = DependencyGroup(file_system)
         associations: list[fsx.CfnDataRepositoryAssociation] = []
-        for id, link in _links(options):
+        for id, link in _links(settings):
             made = self._associate(id, file_system, link)
             if associations:  # FSx makes one at a time
                 made.node.add_dependency(associations[-1])
@@ -65,18 +63,20 @@ class LustreFileSystem(Construct):
         self.mount = FileSystemMount(
             kind="fsx",
             id=file_system.ref,
-            mount_dir=placement.mount_dir,
+            mount_dir=settings.mount_dir,
             dns_name=file_system.attr_dns_name,
             mount_name=file_system.attr_lustre_mount_name,
         )
 
-    def _associate(self, id: str, file_system: fsx.CfnFileSystem, s3: S3Link) -> fsx.CfnDataRepositoryAssociation:
+    def _associate(
+        self, id: str, file_system: fsx.CfnFileSystem, s3: DataRepository
+    ) -> fsx.CfnDataRepositoryAssociation:
         association = fsx.CfnDataRepositoryAssociation
         return association(
             self,
             id,
             file_system_id=file_system.ref,
-            file_system_path=s3.directory or DIRECTORY,
+            file_system_path=s3.directory,
             data_repository_path=s3.uri,
             batch_import_meta_data_on_create=True,
             s3=association.S3Property(
@@ -86,22 +86,38 @@ class LustreFileSystem(Construct):
         )
 
 
-def _links(options: LustreOptions) -> Iterator[tuple[str, S3Link]]:
+def _links(settings: Fsx) -> Iterator[tuple[str, DataRepository]]:
     """The links that are associations, each with its id in the stack: of the further ones by the directory."""
-    if options.s3 and not options.links_root:
-        yield "S3", options.s3
-    for link in options.s3_links:
-        yield f"S3{(link.directory or DIRECTORY).replace('/', '-')}", link
+    if settings.s3 and not settings.links_root:
+        yield "S3", settings.s3
+    for link in settings.s3_links:
+        yield f"S3{link.directory.replace('/', '-')}", link
 
 
-def _metadata(options: LustreOptions) -> fsx.CfnFileSystem.MetadataConfigurationProperty | None:
+def _metadata(settings: Fsx) -> fsx.CfnFileSystem.MetadataConfigurationProperty | None:
     """With EFA FSx demands one."""
-    iops = options.metadata_iops
-    if iops is None and not options.efa:
+    iops = settings.metadata_iops
+    if iops is None and not settings.efa:
         return None
     if iops in (None, "automatic"):
         return fsx.CfnFileSystem.MetadataConfigurationProperty(mode="AUTOMATIC")
     return fsx.CfnFileSystem.MetadataConfigurationProperty(mode="USER_PROVISIONED", iops=float(iops))
+
+
+def imported(scope: Construct, id: str, existing: ExistingFsx) -> fsx.IFileSystem | str:
+    """An existing file system; its id alone, if its security group is not to be changed."""
+    if not existing.security_group:
+        return existing.id
+    group = ec2.SecurityGroup.from_security_group_id(
+        scope, f"{id}ExistingFsxGroup", existing.security_group, allow_all_outbound=False
+    )
+    return fsx.LustreFileSystem.from_lustre_file_system_attributes(
+        scope,
+        f"{id}ExistingFsx",
+        file_system_id=existing.id,
+        dns_name="",  # not read: it follows from the id
+        security_group=group,
+    )
 
 
 def existing(

@@ -10,21 +10,21 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct, DependencyGroup, IDependable
 
-from trainium_cdk import settings as trn
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.groups import ClosedGroup, allow_among
-from trainium_cdk._cdk.removal import OnDestroy
-from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.subnets import ONE_PER_ZONE, keep, selected
 from trainium_cdk._cdk.types import AnyKey
-from trainium_cdk.network import TrnNetwork
+from trainium_cdk.settings import Efs, Fsx
 from trainium_cdk.storage import efs, fsx
 from trainium_cdk.storage.connections import PORTS, ServerConnections, Servers
-from trainium_cdk.storage.described import check_storage, efs_of, lustre_of
-from trainium_cdk.storage.options import EfsOptions, FileSystemMount, LustreOptions, Placement
+from trainium_cdk.storage.efs import imported as imported_efs
+from trainium_cdk.storage.fsx import imported as imported_lustre
+from trainium_cdk.storage.options import FileSystemMount, Placement
+from trainium_cdk.storage.rules import check_storage
 
 
 @jsii.implements(ec2.IConnectable)
-class TrnStorage(Construct):
+class TrnStorage(Checked):
     """EFS, FSx for Lustre, or both; new or existing. It belongs to the stack, so it outlives any cluster.
 
     Only members of `client_security_group`, and clients allowed by `connections`, can reach it, only with TLS (EFS), and
@@ -38,19 +38,20 @@ class TrnStorage(Construct):
     Args:
         vpc: The VPC of the file systems.
         vpc_subnets: A mount target in each (EFS); Lustre is in the first. Default: one private subnet of each zone.
-        efs: A new EFS file system, an existing one, or the id of one whose security group already allows the nodes; None for
-            no EFS. Default: a new one.
-        efs_mount_dir: Where every node mounts it. Default: /efs.
-        lustre: A new FSx for Lustre file system, an existing one, or its id; None for no Lustre. Default: None.
-        lustre_mount_dir: Where every node mounts it. Default: /fsx.
-        lustre_mount_name: The mount name of an existing one, as FSx shows it. Default: that of an `fsx.LustreFileSystem`.
+        efs: A new EFS file system, or one that exists: as settings, or of the CDK. None: no EFS. Default: a new one.
+        efs_mount_dir: Where every node mounts an EFS file system of the CDK. Default: /efs.
+        lustre: A new FSx for Lustre file system, or one that exists: as settings, or of the CDK. Default: none.
+        lustre_mount_dir: Where every node mounts a Lustre file system of the CDK. Default: /fsx.
+        lustre_mount_name: The mount name of an imported Lustre file system of the CDK, as FSx shows it. Default: that of an
+            `fsx.LustreFileSystem`.
         encryption_key: Default: the key AWS manages for the service. Lustre's SCRATCH_2 always uses FSx's own.
         removal_policy: For new file systems and their data on `cdk destroy`. Default: DESTROY. A retained Lustre file
             system also retains its subnet, its security group and the VPC; a retained EFS only itself.
         rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 
     Raises:
-        ValueError: an existing Lustre file system without its mount name.
+        SettingsError: there is no file system, or the directories of two overlap.
+        ValueError: the mount name of a Lustre file system is not known, or a mount directory is given twice.
     """
 
     file_systems: list[FileSystemMount]
@@ -63,18 +64,18 @@ class TrnStorage(Construct):
         *,
         vpc: ec2.IVpc,
         vpc_subnets: ec2.SubnetSelection | None = None,
-        efs: EfsOptions | aws_efs.IFileSystem | str | None = EfsOptions(),  # noqa: B008  frozen
-        efs_mount_dir: str = "/efs",
-        lustre: LustreOptions | aws_fsx.IFileSystem | str | None = None,
-        lustre_mount_dir: str = "/fsx",
+        efs: Efs | aws_efs.IFileSystem | None = Efs(),  # noqa: B008  frozen
+        efs_mount_dir: str | None = None,
+        lustre: Fsx | aws_fsx.IFileSystem | None = None,
+        lustre_mount_dir: str | None = None,
         lustre_mount_name: str | None = None,
         encryption_key: AnyKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
         rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
-        if rules:
-            check_storage(self, efs, efs_mount_dir, lustre, lustre_mount_dir)
+        mounts = {"efs_mount_dir": efs_mount_dir, "lustre_mount_dir": lustre_mount_dir}
+        of_efs, of_lustre = check_storage(self, efs, lustre, mounts, rules=rules)
         self._vpc, self._key, self._removal_policy = vpc, encryption_key, removal_policy
         clients = ClosedGroup(
             self, "Clients", vpc_id=vpc.vpc_id, description="Members may mount the shared file systems"
@@ -85,50 +86,17 @@ class TrnStorage(Construct):
         self._servers: list[Servers] = []
         self._efs_arn: str | None = None
         self.file_systems = []
-        new = isinstance(efs, EfsOptions) or isinstance(lustre, LustreOptions)
+        new = any(isinstance(each, Efs | Fsx) and not each.existing for each in (efs, lustre))
         subnets = selected(vpc, vpc_subnets or ONE_PER_ZONE) if new else []
-        if efs is not None:
-            self.file_systems.append(self._efs(efs, efs_mount_dir, subnets))
-        if lustre is not None:
-            self.file_systems.append(self._lustre(lustre, lustre_mount_dir, lustre_mount_name, subnets))
+        if of_efs:
+            existing = imported_efs(scope, id, of_efs.existing) if of_efs.existing else efs
+            self.file_systems.append(self._efs(of_efs, existing, subnets))
+        if of_lustre:
+            existing = imported_lustre(scope, id, of_lustre.existing) if of_lustre.existing else lustre
+            name = of_lustre.existing.mount_name if of_lustre.existing else lustre_mount_name
+            self.file_systems.append(self._lustre(of_lustre, existing, name, subnets))
         self._connections = ServerConnections(self._servers)
         self._connections.allow_clients(self.client_security_group)
-
-    @classmethod
-    def from_settings(
-        cls,
-        scope: Construct,
-        id: str,
-        settings: trn.Storage | None = None,
-        *,
-        network: TrnNetwork,
-        zone_ids: Sequence[str] | None = None,
-        encryption_key: AnyKey | None = None,
-        on_destroy: OnDestroy = "delete",
-    ) -> TrnStorage:
-        """The file systems of the `storage` section of a checked environment.
-
-        Args:
-            zone_ids: Zones of the nodes, the fleet's first. Default: every zone of the network.
-        """
-        settings = settings or trn.Storage()
-        lustre = settings.fsx
-        return cls(
-            scope,
-            id,
-            vpc=network.vpc,
-            vpc_subnets=ec2.SubnetSelection(
-                subnets=[network.private_subnet(zone) for zone in zone_ids or network.zone_ids]
-            ),
-            efs=efs_of(scope, id, settings.efs),
-            efs_mount_dir=settings.efs.mount_dir if settings.efs else "/efs",
-            lustre=lustre_of(scope, id, lustre),
-            lustre_mount_dir=lustre.mount_dir if lustre else "/fsx",
-            lustre_mount_name=lustre.existing.mount_name if lustre and lustre.existing else None,
-            encryption_key=encryption_key,
-            removal_policy=policy_of(on_destroy),
-            rules=False,
-        )
 
     @property
     def connections(self) -> ec2.Connections:
@@ -174,35 +142,34 @@ class TrnStorage(Construct):
         return iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[self._efs_arn])
 
     def _efs(
-        self, given: EfsOptions | aws_efs.IFileSystem | str, mount_dir: str, subnets: Sequence[ec2.ISubnet]
+        self, settings: Efs, existing: Efs | aws_efs.IFileSystem | str | None, subnets: Sequence[ec2.ISubnet]
     ) -> FileSystemMount:
-        if isinstance(given, EfsOptions):
+        if existing is None or isinstance(existing, Efs):
             group = self._group("Efs", "EFS: NFS from its clients", PORTS["efs"], "NFS")
-            placement = Placement(mount_dir, subnets, group, self._key, self._removal_policy)
-            created = efs.EfsFileSystem(self, "Efs", given, placement)
+            created = efs.EfsFileSystem(self, "Efs", settings, self._placement(subnets, group))
             self._efs_arn = created.arn
             self._ready.add(created.ready)
             return created.mount
-        self._efs_arn = efs.arn_of(self, given) if isinstance(given, str) else given.file_system_arn
-        if not isinstance(given, str):
-            self._servers.append(Servers(given.connections, PORTS["efs"], "NFS"))
-            self._ready.add(given, given.mount_targets_available)
-        return efs.existing(self, given, mount_dir)
+        self._efs_arn = efs.arn_of(self, existing) if isinstance(existing, str) else existing.file_system_arn
+        if not isinstance(existing, str):
+            self._servers.append(Servers(existing.connections, PORTS["efs"], "NFS"))
+            self._ready.add(existing, existing.mount_targets_available)
+        return efs.existing(self, existing, settings.mount_dir)
 
     def _lustre(
         self,
-        given: LustreOptions | aws_fsx.IFileSystem | str,
-        mount_dir: str,
+        settings: Fsx,
+        existing: Fsx | aws_fsx.IFileSystem | str | None,
         mount_name: str | None,
         subnets: Sequence[ec2.ISubnet],
     ) -> FileSystemMount:
-        if isinstance(given, LustreOptions):
+        if existing is None or isinstance(existing, Fsx):
             # a retained file system's network interfaces remain, and block the deletion of what they are in
             retain = self._removal_policy in (RemovalPolicy.RETAIN, RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
             if retain:
                 keep(self._vpc)
                 keep(subnets[0])
-            ports = PORTS["fsx-lustre-efa" if given.efa else "fsx-lustre"]
+            ports = PORTS["fsx-lustre-efa" if settings.efa else "fsx-lustre"]
             group = self._group(
                 "Fsx",
                 "FSx for Lustre: Lustre among its servers and clients",
@@ -212,15 +179,17 @@ class TrnStorage(Construct):
             )
             for port in ports:
                 allow_among(group, port, "Lustre among its servers")
-            placement = Placement(mount_dir, subnets, group, self._key, self._removal_policy)
-            created = fsx.LustreFileSystem(self, "Fsx", given, placement)
+            created = fsx.LustreFileSystem(self, "Fsx", settings, self._placement(subnets, group))
             self._ready.add(created.ready)
             return created.mount
-        mount = fsx.existing(self, given, mount_dir, mount_name)
-        if not isinstance(given, str):
-            self._servers.append(Servers(given.connections, PORTS["fsx-lustre"], "Lustre"))
-            self._ready.add(given)
+        mount = fsx.existing(self, existing, settings.mount_dir, mount_name)
+        if not isinstance(existing, str):
+            self._servers.append(Servers(existing.connections, PORTS["fsx-lustre"], "Lustre"))
+            self._ready.add(existing)
         return mount
+
+    def _placement(self, subnets: Sequence[ec2.ISubnet], group: ec2.ISecurityGroup) -> Placement:
+        return Placement(subnets, group, self._key, self._removal_policy)
 
     def _group(
         self, id: str, description: str, ports: Sequence[ec2.Port], what: str, *, retain: bool = False
