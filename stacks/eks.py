@@ -70,8 +70,13 @@ class TrnEksStack(Stack):
         data_key = stack_key(
             self, environment.encryption, description=f"Data of {name}", auto_scaling=True, on_destroy=on_destroy
         )
-        network = TrnNetwork.from_settings(
-            self, "Network", environment.network, zone_ids=zones, name=name, on_destroy=on_destroy
+        network = TrnNetwork(
+            self,
+            "Network",
+            network=environment.network.model_copy(update={"zone_ids": zones}),
+            name=name,
+            removal_policy=removal_policy(on_destroy),
+            rules=False,  # the whole environment is checked
         )
         storage = TrnStorage(
             self,
@@ -81,7 +86,7 @@ class TrnEksStack(Stack):
             efs=environment.storage.efs,
             lustre=environment.storage.fsx,
             removal_policy=removal_policy(on_destroy),
-            rules=False,  # the whole environment is checked
+            rules=False,
         )
         bucket = TrnBucket(
             self,

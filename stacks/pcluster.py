@@ -64,13 +64,14 @@ class TrnPclusterStack(Stack):
             auto_scaling=environment.pcluster.login_nodes is not None,
             on_destroy=on_destroy,
         )
-        network = TrnNetwork.from_settings(
+        zones = inventory(environment, "slurm").zone_ids
+        network = TrnNetwork(
             self,
             "Network",
-            environment.network,
-            zone_ids=inventory(environment, "slurm").zone_ids,
+            network=environment.network.model_copy(update={"zone_ids": zones}),
             name=name,
-            on_destroy=on_destroy,
+            removal_policy=removal_policy(on_destroy),
+            rules=False,  # the whole environment is checked
         )
         storage = TrnStorage(
             self,
@@ -80,7 +81,7 @@ class TrnPclusterStack(Stack):
             efs=environment.storage.efs,
             lustre=environment.storage.fsx,
             removal_policy=removal_policy(on_destroy),
-            rules=False,  # the whole environment is checked
+            rules=False,
         )
         bucket = TrnBucket(
             self,

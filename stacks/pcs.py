@@ -62,13 +62,14 @@ class TrnPcsStack(Stack):
         data_key = stack_key(
             self, environment.encryption, description=f"Data of {name}", pcs=True, on_destroy=on_destroy
         )
-        network = TrnNetwork.from_settings(
+        zones = inventory(environment, "pcs").zone_ids
+        network = TrnNetwork(
             self,
             "Network",
-            environment.network,
-            zone_ids=inventory(environment, "pcs").zone_ids,
+            network=environment.network.model_copy(update={"zone_ids": zones}),
             name=name,
-            on_destroy=on_destroy,
+            removal_policy=removal_policy(on_destroy),
+            rules=False,  # the whole environment is checked
         )
         storage = TrnStorage(
             self,
@@ -78,7 +79,7 @@ class TrnPcsStack(Stack):
             efs=environment.storage.efs,
             lustre=environment.storage.fsx,
             removal_policy=removal_policy(on_destroy),
-            rules=False,  # the whole environment is checked
+            rules=False,
         )
         bucket = TrnBucket(
             self,

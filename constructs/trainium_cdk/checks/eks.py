@@ -186,7 +186,7 @@ def service_network_overlap(env: Environment) -> Iterator[Problem]:
         yield error(at, f"it overlaps with the VPC's {taken[0]}", "write another network, for example 172.20.0.0/16")
     else:
         for peer in env.network.peerings:
-            for theirs in (each for each in peer.cidr if own.overlaps(IPv4Network(each))):
+            for theirs in (each for each in peer.known_networks if own.overlaps(each)):
                 text = f"it overlaps with {theirs} of {peer.vpc_id}: pods cannot reach these addresses of the peer"
                 yield warning(
                     at, text, "write another network before the cluster is created; it cannot be changed later"

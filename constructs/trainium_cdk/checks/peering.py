@@ -18,7 +18,7 @@ def overlapping_peer_networks(env: Environment) -> Iterator[Problem]:
     taken = [("this VPC", IPv4Network(own)) for own in env.network.vpc_cidrs]
     own = "peer another VPC" if env.network.existing else "write another network.cidr, for example 10.1.0.0/16"
     for at, peer in _peers(env):
-        theirs = [IPv4Network(cidr) for cidr in peer.cidr]
+        theirs = peer.known_networks
         found = ((owner, network) for owner, network in taken if any(network.overlaps(each) for each in theirs))
         for owner, network in itertools.islice(found, 1):
             fix = own if owner == "this VPC" else "route to one of the two"

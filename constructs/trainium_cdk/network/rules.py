@@ -1,60 +1,49 @@
-"""The rules of `trn check` for the arguments of a `TrnNetwork`."""
+"""The rules of `trn check` for the arguments of a `TrnNetwork` and a `TrnPeering`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from constructs import Construct
 
-from trainium_cdk._cdk.rules import Arguments, refuse_lookups, refuse_tokens, region_of, unresolved
+from trainium_cdk._cdk.described import Described
+from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import addresses, network, peering, zones
+from trainium_cdk.settings import ExistingSubnet, Network, Peering
 
-_NAMES = {"network": "vpc", "public_prefix": "public_cidr_mask", "private_prefix": "private_cidr_mask"}
 _RULES = (
-    addresses.vpc_size,
     addresses.public_addresses,
+    addresses.subnet_outside_vpc,
     network.repeated_endpoint,
     zones.zone_of_another_region,
-    zones.repeated_zone,
+    zones.settings_of_an_existing_vpc,
+    peering.overlapping_peer_networks,
+    peering.peer_of_itself,
 )
+_SOME_SUBNET = ExistingSubnet(id="subnet-00000000", zone_id="use1-az1")
 
 
-def check_network(
-    construct: Construct, cidr: str, sizes: Mapping[str, int], zone_ids: Sequence[str], endpoints: Sequence[str]
-) -> None:
-    """Register problems of the arguments of a `TrnNetwork`.
-
-    Args:
-        sizes: those of subnets, by the keys of `network`.
+def check_network(construct: Construct, settings: Network) -> None:
+    """Register problems of a network.
 
     Raises:
-        ValueError: the network is a token: its subnets are planned at synthesis.
-        SettingsError: it is no network.
+        SettingsError: its size is none of a VPC, or a zone is given twice: the subnets cannot be planned.
     """
-    refuse_tokens(construct, **{_NAMES[key]: size for key, size in sizes.items()})
-    refuse_lookups(construct, cidr=cidr)
-    if unresolved(cidr):
-        raise ValueError(
-            f"{construct.node.path}: cidr must be plain text, for example 10.0.0.0/16: subnets are planned at synthesis"
-        )
-    arguments = Arguments(construct, ("network",), _NAMES)
-    arguments.validated({"network": {"cidr": cidr}})
     catalog = Catalog.load()
-    regions = [region for zone in zone_ids if (region := catalog.region_of(zone))]
-    lists = {"zone_ids": list(zone_ids), "interface_endpoints": list(endpoints)}
-    data = {"region": region_of(construct, regions), "network": {"cidr": cidr, **sizes, **lists}}
-    arguments.check(data, _RULES)
+    regions = [region for zone in settings.zone_ids if (region := catalog.region_of(zone))]
+    described = Described(construct, {("network",): "network"})
+    environment = described.environment(network=settings, regions=regions)
+    described.require(environment, addresses.vpc_size, zones.repeated_zone)
+    described.check(environment, _RULES)
 
 
-def check_peering(construct: Construct, cidrs: Sequence[str], peer_cidrs: Sequence[str]) -> None:
+def check_peering(construct: Construct, cidrs: Sequence[str], peer: Peering) -> None:
     """Register problems of the networks on both sides of a `TrnPeering`. Those that are not known are not checked."""
-    theirs = [cidr for cidr in peer_cidrs if not unresolved(cidr)]
-    if not theirs:
+    known = tuple(cidr for cidr in cidrs if not unresolved(cidr))
+    if not known:
         return
-    peer = {"vpc_id": "vpc-00000000", "cidr": theirs}  # no rule here looks at the id
-    names = {"cidr": "peer_cidr", "network.cidr": "network of the VPC"}
-    arguments = Arguments(construct, ("network", "peerings", 0), names)
-    for cidr in cidrs:
-        if not unresolved(cidr):
-            arguments.check({"network": {"cidr": cidr, "peerings": [peer]}}, (peering.overlapping_peer_networks,))
+    described = Described(construct, {("network", "peerings", 0): "peer", ("network", "existing", "cidr"): "cidr"})
+    ours = {"vpc_id": "vpc-00000000", "cidr": known, "private_subnets": (_SOME_SUBNET,)}
+    environment = described.environment(network={"existing": ours, "peerings": (peer,)})
+    described.check(environment, (peering.overlapping_peer_networks,))

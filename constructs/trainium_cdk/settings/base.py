@@ -136,14 +136,13 @@ def _mount_of_nodes(value: str) -> str:
 OnOff = Annotated[Literal["auto", "on", "off"], BeforeValidator(on_or_off)]
 """YAML 1.1 tools turn `on` and `off` into booleans: both forms are accepted."""
 Cidr = Annotated[str, AfterValidator(_cidr)]
-Cidrs = Annotated[
-    tuple[Cidr, ...],
-    BeforeValidator(
-        lambda given: (given,) if isinstance(given, str) else given, json_schema_input_type=Cidr | tuple[Cidr, ...]
-    ),
-    Field(min_length=1),
-]
+_AsOneOrSeveral = BeforeValidator(
+    lambda given: (given,) if isinstance(given, str) else given, json_schema_input_type=Cidr | tuple[Cidr, ...]
+)
+Cidrs = Annotated[tuple[Cidr, ...], _AsOneOrSeveral, Field(min_length=1)]
 """One network, or several."""
+PeerCidrs = Annotated[tuple[Annotated[Cidr, MaybeToken], ...], _AsOneOrSeveral, Field(min_length=1)]
+"""The same, which may be tokens."""
 SshSource = Annotated[str, AfterValidator(_network)]
 """An IPv4 network, or the ID of a prefix list."""
 Address = Annotated[str, AfterValidator(_address), MaybeToken]

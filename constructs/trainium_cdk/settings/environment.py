@@ -303,8 +303,8 @@ class Environment(Settings):
     def service_cidr(self) -> str | None:
         """The IPv4 network of the EKS cluster's services: the one that is set, else the first that overlaps neither the VPC nor
         a peered network. None if every candidate overlaps."""
-        networks = (self.network.vpc_cidrs, *(p.cidr for p in self.network.peerings))
-        taken = [IPv4Network(cidr) for cidr in itertools.chain.from_iterable(networks)]
+        peers = itertools.chain.from_iterable(peer.known_networks for peer in self.network.peerings)
+        taken = [*map(IPv4Network, self.network.vpc_cidrs), *peers]
         private = (IPv4Network(n).subnets(new_prefix=16) for n in ("10.0.0.0/8", "172.16.0.0/12"))
         choices = [*map(IPv4Network, SERVICE_NETWORKS), *itertools.chain.from_iterable(private)]
         free = (str(c) for c in choices if not any(c.overlaps(t) for t in taken))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from ipaddress import IPv4Network
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -12,6 +13,7 @@ from trainium_cdk.settings.base import (
     Cidr,
     Cidrs,
     Days,
+    PeerCidrs,
     Region,
     RouteTableId,
     Settings,
@@ -19,6 +21,7 @@ from trainium_cdk.settings.base import (
     VpcId,
     ZoneId,
 )
+from trainium_cdk.settings.cdk_types import MaybeToken, is_placeholder
 
 InterfaceEndpoint = Literal[
     "ssm", "ssmmessages", "ec2messages", "ec2", "ecr.api", "ecr.dkr", "logs", "sts", "cloudformation", "dynamodb",
@@ -32,17 +35,22 @@ class Peering(Settings):
 
     vpc_id: VpcId
     """The VPC on the other side."""
-    cidr: Cidrs
+    cidr: PeerCidrs
     """Its IPv4 network, or several: the destinations of our routes."""
     account: AccountId | None = None
     """The account that owns it. Default: this account."""
-    region: Region | None = None
+    region: Annotated[Region, MaybeToken] | None = None
     """The region it is in. Default: this region."""
     accepter_role: Arn | None = None
     """IAM role in the other account that lets CloudFormation accept the connection."""
     route_tables: tuple[RouteTableId, ...] = ()
     """Route tables on the other side that get a route back to this VPC. Only in the same account and region; for others, the stack's
     outputs tell which routes to add."""
+
+    @property
+    def known_networks(self) -> list[IPv4Network]:
+        """Its networks, but for tokens."""
+        return [IPv4Network(cidr) for cidr in self.cidr if not is_placeholder(cidr)]
 
 
 class ExistingSubnet(Settings):
