@@ -149,7 +149,11 @@ class TrnEksStack(Stack):
             )
         TrnObservability.from_settings(self, "Observability", environment=environment, engine="eks", storage=storage)
         builder = bastion_host = None
-        registry = TrnRegistry.from_settings(self, "Registry", environment.registry, on_destroy=on_destroy)
+        registry = (
+            TrnRegistry(self, "Registry", registry=environment.registry, removal_policy=removal_policy(on_destroy))
+            if environment.registry.enabled
+            else None
+        )
         if registry:
             builder = TrnImageBuilder(
                 self,

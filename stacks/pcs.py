@@ -87,7 +87,11 @@ class TrnPcsStack(Stack):
             expiration={prefix: Duration.days(days) for prefix, days in KEPT_DAYS.items()},
             removal_policy=removal_policy(on_destroy),
         )
-        registry = TrnRegistry.from_settings(self, "Registry", environment.registry, on_destroy=on_destroy)
+        registry = (
+            TrnRegistry(self, "Registry", registry=environment.registry, removal_policy=removal_policy(on_destroy))
+            if environment.registry.enabled
+            else None
+        )
         bootstrap = TrnBootstrap.from_settings(
             self, "Bootstrap", environment=environment, bucket=bucket.bucket, engine="pcs"
         )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import jsii
-from aws_cdk import CfnDeletionPolicy, Duration, IStableStringProducer, Lazy, RemovalPolicy, Tags
+from aws_cdk import Aspects, CfnDeletionPolicy, Duration, IAspect, IStableStringProducer, Lazy, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
-from constructs import Construct
+from constructs import Construct, IConstruct
 
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.custom_resources import custom_resource, deployment_function
 from trainium_cdk._cdk.functions import l1
 from trainium_cdk._cdk.permissions import allow, service_of_account
@@ -20,10 +21,12 @@ TAG, EMPTIED = "trainium-cdk:empty-on-delete", "yes"
 """As in `deployment/emptied_bucket.py`, which runs where boto3 is."""
 _OLD_VERSION_DAYS = 30
 _EMPTYING_MINUTES = 60
+_LAST = 1000
+"""Priority of an aspect that follows those of the app."""
 _OBJECTS, _OWN = "objects/", "access-logs/"
 
 
-class TrnBucket(Construct):
+class TrnBucket(Checked):
     """A private bucket for what jobs need and leave: TLS only, encrypted, versioned; and a second one for the access logs of both,
     where only S3 writes.
 
@@ -65,9 +68,11 @@ class TrnBucket(Construct):
             "Resource", expiration or {}, encryption, object_lock=True, name=bucket_name, key=encryption_key
         )
         self._log_access(logs, {_OBJECTS: bucket, _OWN: logs})
-        if removal_policy == RemovalPolicy.DESTROY:
-            for each in (logs, bucket):
+        for each in (logs, bucket):
+            if removal_policy == RemovalPolicy.DESTROY:
                 _empty_when_deleted(each)
+            else:
+                Aspects.of(each).add(_EmptiedAfterAll(each), priority=_LAST)
         self.bucket: s3.IBucket = bucket
         """The bucket, for any construct of the CDK."""
 
@@ -151,8 +156,23 @@ class _Emptied:
         return EMPTIED if self._bucket.cfn_options.deletion_policy == CfnDeletionPolicy.DELETE else "no"
 
 
+@jsii.implements(IAspect)
+class _EmptiedAfterAll:
+    """Empties a bucket that an aspect of the app lets `cdk destroy` delete."""
+
+    def __init__(self, bucket: s3.Bucket) -> None:
+        self._bucket: s3.Bucket | None = bucket
+
+    def visit(self, node: IConstruct) -> None:
+        bucket = self._bucket
+        if bucket and isinstance(node, s3.CfnBucket) and node.cfn_options.deletion_policy == CfnDeletionPolicy.DELETE:
+            self._bucket = None
+            _empty_when_deleted(bucket)
+
+
 def _empty_when_deleted(bucket: s3.Bucket) -> None:
-    Tags.of(bucket).add(TAG, Lazy.string(_Emptied(l1(bucket, s3.CfnBucket))))
+    resource = l1(bucket, s3.CfnBucket)
+    resource.tags.set_tag(TAG, Lazy.string(_Emptied(resource)))
     function = deployment_function(bucket)
     of_bucket = ("s3:GetBucketPolicy", "s3:GetBucketTagging", "s3:ListBucketVersions", "s3:PutBucketPolicy")
     of_objects = ("s3:DeleteObject", "s3:DeleteObjectVersion")

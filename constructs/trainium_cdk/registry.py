@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from aws_cdk import Duration, RemovalPolicy
+from typing import Any
+
+import jsii
+from aws_cdk import CfnDeletionPolicy, Duration, IStableAnyProducer, Lazy, RemovalPolicy
 from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from trainium_cdk import settings as trn
-from trainium_cdk._cdk.removal import OnDestroy
-from trainium_cdk._cdk.removal import removal_policy as policy_of
+from trainium_cdk._cdk.checked import Checked
+from trainium_cdk._cdk.functions import l1
 from trainium_cdk._cdk.types import AnyKey
+from trainium_cdk.settings import Registry
 
 UNTAGGED_DAYS = 14
 
 
-class TrnRegistry(Construct):
+class TrnRegistry(Checked):
     """A private repository, scanned on push, that forgets its oldest images.
 
     Example:
-        registry = TrnRegistry(self, "Registry", max_image_count=20)
+        registry = TrnRegistry(self, "Registry", registry=settings.Registry(keep_images=20))
         registry.grant_pull(node_role)
 
     Args:
+        registry: How many images it keeps, and whether a tag names one image for ever. Default: 50, and yes.
         repository_name: Default: CloudFormation gives one that is free; a name of your own that is already taken (by a
             repository that was retained, for example) fails the deployment.
-        max_image_count: Older images beyond this number are removed. Default: 50.
-        image_tag_mutability: Default: IMMUTABLE: a tag names one image for ever.
         encryption_key: Default: the key that AWS manages for ECR in the account, which costs nothing.
         removal_policy: What becomes of the repository, images and all, on `cdk destroy`. Default: DESTROY.
+
+    Raises:
+        ValueError: `registry` is not enabled.
     """
 
     def __init__(
@@ -36,19 +41,22 @@ class TrnRegistry(Construct):
         scope: Construct,
         id: str,
         *,
+        registry: Registry = Registry(),  # noqa: B008  frozen
         repository_name: str | None = None,
-        max_image_count: int = 50,
-        image_tag_mutability: ecr.TagMutability = ecr.TagMutability.IMMUTABLE,
         encryption_key: AnyKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
     ) -> None:
         super().__init__(scope, id)
+        if not registry.enabled:
+            raise ValueError(
+                f"{self.node.path}: registry.enabled = false. Fix: make no TrnRegistry, or write enabled: true"
+            )
         repository = ecr.Repository(
             self,
             "Resource",
             repository_name=repository_name,
             image_scan_on_push=True,
-            image_tag_mutability=image_tag_mutability,
+            image_tag_mutability=ecr.TagMutability.IMMUTABLE if registry.immutable_tags else ecr.TagMutability.MUTABLE,
             encryption=ecr.RepositoryEncryption.KMS,
             encryption_key=encryption_key,
             lifecycle_rules=[
@@ -61,34 +69,18 @@ class TrnRegistry(Construct):
                 ecr.LifecycleRule(
                     description="The oldest images",
                     tag_status=ecr.TagStatus.ANY,
-                    max_image_count=max_image_count,
+                    max_image_count=registry.keep_images,
                     rule_priority=2,
                 ),
             ],
-            empty_on_delete=removal_policy == RemovalPolicy.DESTROY,
             removal_policy=removal_policy,
         )
+        made = l1(repository, ecr.CfnRepository)
+        made.empty_on_delete = Lazy.any(_Emptied(made))
         self.repository: ecr.IRepository = repository
         """The repository, for any construct of the CDK."""
         self.uri = repository.repository_uri
         """What an image's name begins with: `<account>.dkr.ecr.<region>.amazonaws.com/<name>`."""
-
-    @classmethod
-    def from_settings(
-        cls, scope: Construct, id: str, settings: trn.Registry | None = None, *, on_destroy: OnDestroy = "delete"
-    ) -> TrnRegistry | None:
-        """The repository of the `registry` part of an environment; None where it is not enabled."""
-        settings = settings or trn.Registry()
-        if not settings.enabled:
-            return None
-        mutability = ecr.TagMutability.IMMUTABLE if settings.immutable_tags else ecr.TagMutability.MUTABLE
-        return cls(
-            scope,
-            id,
-            max_image_count=settings.keep_images,
-            image_tag_mutability=mutability,
-            removal_policy=policy_of(on_destroy),
-        )
 
     def grant_pull(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let an identity (a node's role) pull images."""
@@ -97,3 +89,14 @@ class TrnRegistry(Construct):
     def grant_pull_push(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let an identity push and pull images."""
         return self.repository.grant_pull_push(grantee)
+
+
+@jsii.implements(IStableAnyProducer)
+class _Emptied:
+    """Whether ECR deletes the images too, decided when the template is written: the app may have changed the removal policy since."""
+
+    def __init__(self, repository: ecr.CfnRepository) -> None:
+        self._repository = repository
+
+    def produce(self) -> Any:
+        return self._repository.cfn_options.deletion_policy == CfnDeletionPolicy.DELETE
