@@ -9,7 +9,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from trainium_cdk._cdk.default_environment import default_environment
+from trainium_cdk._cdk.default_environment import chosen_software, default_environment
 from trainium_cdk._cdk.removal import removal_policy
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
@@ -24,6 +24,7 @@ from trainium_cdk.pcluster.cluster import TrnPcluster
 from trainium_cdk.registry import TrnRegistry
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.inventory import inventory
+from trainium_cdk.settings.observability import metrics_group
 from trainium_cdk.storage import TrnStorage
 
 
@@ -94,15 +95,36 @@ class TrnPclusterStack(Stack):
             if environment.registry.enabled
             else None
         )
-        bootstrap = TrnBootstrap.from_settings(self, "Bootstrap", environment=environment, bucket=bucket.bucket)
-        cluster = TrnPcluster.from_settings(
+        p, cluster_name = environment.pcluster, environment.cluster_name
+        bootstrap = TrnBootstrap(
+            self,
+            "Bootstrap",
+            bucket=bucket.bucket,
+            cluster=p,
+            bootstrap=chosen_software(environment),
+            mount_dirs=environment.storage.mount_dirs,
+            network=environment.network,
+            metrics_log_group=metrics_group(cluster_name) if environment.observability else None,
+            parameter_name=f"/trainium/{cluster_name}/node-scripts",
+            catalog=environment.catalog,
+            rules=False,
+        )
+        public, private = network.public_subnet, network.private_subnet
+        cluster = TrnPcluster(
             self,
             "Cluster",
-            environment=environment,
-            network=network,
+            vpc=network.vpc,
+            cluster=p.model_copy(update={"cluster_name": cluster_name}),
             storage=storage,
             bootstrap=bootstrap,
-            encryption_key=data_key,
+            vpc_subnets=ec2.SubnetSelection(subnets=network.private_subnets),
+            queue_subnets={q.name: private(q.zone_id) for q in p.queues} | {q.name: private() for q in p.cpu_queues},
+            head_node_subnet=public() if p.head.subnet == "public" else private(),
+            login_subnet=public() if p.login_nodes and p.login_nodes.subnet == "public" else private(),
+            volume_keys=[data_key] if data_key else [],
+            removal_policy=removal_policy(on_destroy),
+            catalog=environment.catalog,
+            rules=False,
         )
         cluster.grant_bucket(bucket.bucket)
         if watched := TrnObservability.from_settings(

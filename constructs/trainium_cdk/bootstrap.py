@@ -7,7 +7,6 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 from aws_cdk import CustomResource, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
@@ -17,33 +16,36 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 import trainium_cdk.checks.neuron as neuron
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
+from trainium_cdk._cdk.described import Described
 from trainium_cdk._cdk.permissions import allow, grant_keys
-from trainium_cdk._cdk.rules import Arguments, own_entries, refuse_tokens
+from trainium_cdk._cdk.rules import refuse_tokens
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.pcluster import unknown_system
+from trainium_cdk.checks.pcs import system_without_image
 from trainium_cdk.checks.rule import listed
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import ENTRY, files, own_files, scripts_dir
-from trainium_cdk.settings import ClusterUser, DirectoryService, Environment, OwnScript, Problem
+from trainium_cdk.problems import KeyPath
+from trainium_cdk.settings import Bootstrap, Environment, Network, Pcluster, Pcs, Problem
 from trainium_cdk.settings.cdk_types import TOKEN
-from trainium_cdk.settings.inventory import inventory
-from trainium_cdk.settings.observability import metrics_group
 from trainium_cdk.settings.slurm import SlurmSection
 
 _KIND = "TrnNodeScripts"
-_NAMES = {
-    "pcluster.os": "operating_system",
-    "pcluster.queues.compute_resources.instance_type": "instance_types",
-    "storage": "mount_dirs",
-    "storage.efs.mount_dir": "mount_dirs",
-    "storage.fsx.mount_dir": "mount_dirs",
+_ARGUMENTS: dict[KeyPath, str] = {
+    ("bootstrap",): "bootstrap",
+    ("pcluster",): "cluster",
+    ("pcs",): "cluster",
+    ("storage",): "mount_dirs",
+    ("storage", "efs", "mount_dir"): "mount_dirs[0]",
+    ("storage", "fsx", "mount_dir"): "mount_dirs[1]",
 }
 PREFIX = "node-scripts/"
 """Where the scripts are in the bucket. Old ones stay: nodes that are starting, and rollbacks, still need them."""
 
 
-class TrnBootstrap(Construct):
+class TrnBootstrap(Checked):
     """The node scripts of a Slurm cluster, and their settings (`node.env`), in S3.
 
     Three things with three lives. The entry script never changes: ParallelCluster refuses an update of a head node's script.
@@ -51,21 +53,17 @@ class TrnBootstrap(Construct):
     another key whenever a byte of it changes, below a prefix that stays: the permission to read it stays the same.
 
     Example:
-        scripts = TrnBootstrap(self, "Scripts", bucket=bucket, instance_types=["trn2.48xlarge"])
-        TrnPcluster(self, "Slurm", vpc=vpc, bootstrap=scripts)
+        slurm = settings.Pcluster(queues=(settings.Queue.of("trn2.48xlarge"),))
+        scripts = TrnBootstrap(self, "Scripts", bucket=bucket, cluster=slurm)
+        TrnPcluster(self, "Slurm", vpc=vpc, cluster=slurm, bootstrap=scripts)
 
     Args:
         bucket: Holds the scripts.
-        instance_types: The Trainium types of the queues: they decide which release and framework fit. Default: trn1.32xlarge.
-        operating_system: ubuntu2404, ubuntu2204 or alinux2023. Default: ubuntu2404.
-        mount_dirs: Where the shared file systems are mounted. Default: /efs.
-        neuron_release: Neuron SDK release. Default: the newest that AWS supports for the types and the operating system.
-        framework: torch-xla, torch-native, or none for no virtual environment. Default: what trains on the types.
-        venv: The virtual environment: a path, or a name in the shared home directory. Default: aws_neuron_venv_pytorch.
-        pip_packages: More packages for it, as pip takes them, for example `transformers>=4.40,<5`. Default: none.
-        scripts: Your own scripts, as text without tokens, which nodes run after these. Default: none.
-        users: People with accounts on every node. Default: none.
-        directory_service: The directory whose users have accounts on every node. Default: none.
+        cluster: The cluster whose nodes run them: its queues, users and operating system decide what fits. Default: a `settings.Pcluster`
+            of trn1.32xlarge.
+        bootstrap: What they install: Neuron, a framework, packages and scripts of yours. Default: what trains on the cluster's types.
+        mount_dirs: Where the shared file systems are mounted, at most two. Default: /efs.
+        network: What the nodes reach: without internet access they install nothing. Default: one with a NAT gateway.
         metrics_log_group: Name of the log group of `TrnObservability` that the nodes send metrics to, as text: `/trainium/CLUSTER/metrics`.
             Default: they send none.
         parameter_name: Name of the SSM parameter, as text. Default: CloudFormation gives one.
@@ -74,7 +72,6 @@ class TrnBootstrap(Construct):
 
     Raises:
         SettingsError: a value is wrong.
-        TypeError: text is given where a list is expected.
         ValueError: more than two mount directories, or a token of the CDK in what is written into a file for the nodes.
         FileNotFoundError: the scripts are not in the installation.
     """
@@ -102,78 +99,42 @@ class TrnBootstrap(Construct):
         id: str,
         *,
         bucket: s3.IBucket,
-        instance_types: Sequence[str] = ("trn1.32xlarge",),
-        operating_system: str = "ubuntu2404",
+        cluster: Pcluster | Pcs = Pcluster(),  # noqa: B008  frozen
+        bootstrap: Bootstrap = Bootstrap(),  # noqa: B008  frozen
         mount_dirs: Sequence[str] = ("/efs",),
-        neuron_release: str | None = None,
-        framework: Literal["torch-xla", "torch-native", "none"] | None = None,
-        venv: str = "aws_neuron_venv_pytorch",
-        pip_packages: Sequence[str] = (),
-        scripts: Sequence[OwnScript] = (),
-        users: Sequence[ClusterUser] = (),
-        directory_service: DirectoryService | None = None,
+        network: Network = Network(),  # noqa: B008  frozen
         metrics_log_group: str | None = None,
         parameter_name: str | None = None,
         catalog: Catalog | None = None,
         rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
-        _refuse_text(self, instance_types=instance_types, mount_dirs=mount_dirs, pip_packages=pip_packages)
         refuse_tokens(self, parameter_name=parameter_name)
         if len(mount_dirs) > 2:
             raise ValueError(
                 f"{self.node.path}: mount_dirs = {', '.join(mount_dirs)}: a cluster mounts one EFS and one FSx for Lustre file system "
                 "at most. Fix: give at most two directories"
             )
-        resources = [{"name": f"trn{i}", "instance_type": kind} for i, kind in enumerate(instance_types)]
+        self.bucket, self.engine = bucket, "pcs" if isinstance(cluster, Pcs) else "slurm"
+        described = Described(self, _ARGUMENTS, self.engine)
         # only the mount directories of the file systems reach the nodes
-        mounts = dict(zip(("efs", "fsx"), ({"mount_dir": d} for d in mount_dirs), strict=False))
-        arguments = Arguments(self, ("bootstrap",), _NAMES, engine="slurm")
-        environment = arguments.validated(
-            {
-                "storage": {"efs": None, "fsx": None} | mounts,
-                "pcluster": {
-                    "os": operating_system,
-                    "queues": [{"compute_resources": resources}],
-                    "users": tuple(users),
-                    "directory_service": directory_service,
-                },
-                "bootstrap": {
-                    "neuron_release": neuron_release,
-                    "framework": framework,
-                    "venv": venv,
-                    "pip_packages": list(pip_packages),
-                    "scripts": tuple(scripts),
-                },
-                **own_entries(catalog or Catalog.load(), instance_types),
-            }
+        mounts = dict(zip(("efs", "fsx"), ({"mount_dir": each} for each in mount_dirs), strict=False))
+        self.environment = environment = described.environment(
+            catalog or Catalog.load(),
+            **{"pcs" if isinstance(cluster, Pcs) else "pcluster": cluster},
+            bootstrap=bootstrap,
+            storage={"efs": None, "fsx": None} | mounts,
+            network=network,
         )
-        arguments.require(environment, unknown_system)  # before anything reads what the catalogue has of it
+        # before anything reads what the catalogue has of it
+        described.require(environment, unknown_system, system_without_image)
         if rules:
-            arguments.check_environment(environment, neuron.RULES)
-        self._build(environment, bucket, parameter_name, metrics_group=metrics_log_group or "")
-
-    @classmethod
-    def from_settings(
-        cls, scope: Construct, id: str, *, environment: Environment, bucket: s3.IBucket, engine: str = "slurm"
-    ) -> TrnBootstrap:
-        """The scripts of the nodes of one Slurm engine of an environment."""
-        return _OfEnvironment(scope, id, environment=environment, bucket=bucket, engine=engine)
-
-    def _build(
-        self,
-        environment: Environment,
-        bucket: s3.IBucket,
-        parameter_name: str | None,
-        engine: str = "slurm",
-        metrics_group: str = "",
-    ) -> None:
-        self.bucket, self.environment, self.engine = bucket, environment, engine
-        own = {f"scripts[{i}].script": each.script for i, each in enumerate(environment.bootstrap.scripts)}
-        _refuse_written_tokens(self, {"metrics_log_group": metrics_group, **own})
+            described.check(environment, neuron.RULES)
+        own = {f"bootstrap.scripts[{i}].script": each.script for i, each in enumerate(environment.bootstrap.scripts)}
+        _refuse_written_tokens(self, {"metrics_log_group": metrics_log_group or "", **own})
         scripts = scripts_dir()
         with tempfile.TemporaryDirectory() as folder:  # the CDK copies it into cdk.out at once
-            settings = node_env.render(environment, engine=engine, metrics_group=metrics_group)
+            settings = node_env.render(environment, engine=self.engine, metrics_group=metrics_log_group or "")
             file = _pack(files(scripts, settings) | own_files(environment), Path(folder) / "node.zip")
             packed = assets.Asset(self, "Scripts", path=str(file))
             scripts_digest = _sha256(file)
@@ -243,13 +204,6 @@ class TrnBootstrap(Construct):
         return read.combine(find)
 
 
-def _refuse_text(construct: Construct, **lists: Sequence[str]) -> None:
-    """Python takes text for a list of its letters."""
-    for name, given in lists.items():
-        if isinstance(given, str):
-            raise TypeError(f"{construct.node.path}: {name} = {given}: it is text, not a list. Fix: write [{given!r}]")
-
-
 def _refuse_written_tokens(construct: Construct, written: Mapping[str, str]) -> None:
     """What is written into a file is not filled in at deployment."""
     for name, text in written.items():
@@ -261,45 +215,36 @@ def _refuse_written_tokens(construct: Construct, written: Mapping[str, str]) -> 
             )
 
 
-class _OfEnvironment(TrnBootstrap):
-    """The scripts of an environment's nodes."""
-
-    def __init__(self, scope: Construct, id: str, *, environment: Environment, bucket: s3.IBucket, engine: str) -> None:
-        Construct.__init__(self, scope, id)
-        name = inventory(environment, engine).cluster
-        group = metrics_group(name) if environment.observability else ""
-        self._build(environment, bucket, f"/trainium/{name}/node-scripts", engine, group)
-
-
 def with_scripts_of(
     construct: Construct, environment: Environment, bootstrap: TrnBootstrap, *, engine: str, rules: bool
 ) -> Environment:
-    """The environment of a cluster of an engine, with the software that the node scripts install. With `rules`, contradictions are
-    registered as problems."""
+    """The environment of a cluster of an engine, with the software that the node scripts install, and the network that they know. With
+    `rules`, contradictions are registered as problems."""
     scripts = bootstrap.environment
-    described = environment.model_copy(update={"bootstrap": scripts.bootstrap})
+    with_scripts = environment.model_copy(update={"bootstrap": scripts.bootstrap, "network": scripts.network})
     if not rules:
-        return described
-    theirs, ours = scripts.slurm_sections[bootstrap.engine], described.slurm_sections[engine]
+        return with_scripts
+    theirs, ours = scripts.slurm_sections[bootstrap.engine], with_scripts.slurm_sections[engine]
     compared = {
-        "operating_system": ([theirs.os], [ours.os]),
-        "mount_dirs": (sorted(scripts.storage.mount_dirs), sorted(described.storage.mount_dirs)),
+        "os": ([theirs.os], [ours.os]),
+        "mount_dirs": (sorted(scripts.storage.mount_dirs), sorted(with_scripts.storage.mount_dirs)),
         "users": (_people(theirs), _people(ours)),
-        "neuron_release": ([scripts.release.version], [described.release.version]),
+        "neuron_release": ([scripts.release.version], [with_scripts.release.version]),
     }
     contradictions = [
         Problem(
             ("bootstrap",),
             f"{name} {listed(given)}",
             f"the cluster's nodes have {listed(needed)}",
-            "give TrnBootstrap the operating system, the mount directories, the users and the instance types of this cluster",
+            "give TrnBootstrap the settings of this cluster, and its mount directories",
         )
         for name, (given, needed) in compared.items()
         if given != needed
     ]
-    Arguments(construct, ()).register(contradictions)
-    Arguments(construct, ("bootstrap",), engine=engine).check_environment(described, neuron.RULES)
-    return described
+    described = Described(construct, {("bootstrap",): "bootstrap"}, engine)
+    described.register(contradictions)
+    described.check(with_scripts, neuron.RULES)
+    return with_scripts
 
 
 def _people(section: SlurmSection) -> list[str]:

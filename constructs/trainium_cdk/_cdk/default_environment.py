@@ -30,3 +30,9 @@ def default_environment(scope: Construct, engine: str, env: cdk.Environment | No
     environment = settings.validate({"region": region, engines.get(engine).section: {}})
     checks.require(environment, engine)
     return environment
+
+
+def chosen_software(environment: settings.Environment) -> settings.Bootstrap:
+    """What an environment's nodes install, with the release and the framework that fit all of its clusters."""
+    chosen = {"neuron_release": environment.release.version, "framework": environment.framework}
+    return environment.bootstrap.model_copy(update=chosen)

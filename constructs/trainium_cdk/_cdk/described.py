@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from aws_cdk import Annotations
 from constructs import Construct
@@ -16,6 +17,9 @@ from trainium_cdk.checks.rule import rule_id
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.problems import KeyPath, Source, errors
 from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.settings.base import Settings
+
+Model = TypeVar("Model", bound=Settings)
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,17 @@ class Described:
         except SettingsError as e:
             raise self._error(e.problems) from None
         return made.with_catalog(catalog) if catalog else made
+
+    def changed(self, at: KeyPath, model: Model, **changes: object) -> Model:
+        """The settings at a key, with changes.
+
+        Raises:
+            SettingsError: a change is not valid.
+        """
+        try:
+            return type(model)(**{name: getattr(model, name) for name in model.model_fields_set} | changes)
+        except SettingsError as e:
+            raise self._error([replace(problem, key=(*at, *problem.key)) for problem in e.problems]) from None
 
     def check(self, environment: Environment, rules: Iterable[Rule]) -> None:
         """Register the problems that rules find."""
@@ -88,6 +103,9 @@ class Described:
         return replace(problem, key=key, reason=self._text(problem.reason), fix=self._text(problem.fix))
 
     def _text(self, text: str) -> str:
-        for at, argument in self.arguments.items() if "." in text else ():
-            text = text.replace(f"{'.'.join(map(str, at))}.", f"{argument}." if argument else "")
+        """A text with arguments in place of keys with dots."""
+        for at, argument in sorted(self.arguments.items(), key=lambda item: -len(item[0])):
+            dotted = re.escape(".".join(map(str, at)))
+            end = r"(?!\w)" if len(at) > 1 else r"(?=\.\w)"
+            text = re.sub(rf"(?<![\w.]){dotted}{end}", argument, text) if argument else text
         return text

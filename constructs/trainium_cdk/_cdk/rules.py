@@ -20,6 +20,7 @@ from trainium_cdk.problems import KeyPath, Source, errors, show
 from trainium_cdk.settings import Problem
 from trainium_cdk.settings.cdk_types import LIST_TOKEN, LOOKUP, NUMBER_TOKEN, PLACEHOLDERS
 from trainium_cdk.settings.reserved import group_region
+from trainium_cdk.settings.section import Sized
 from trainium_cdk.settings.slurm import SlurmQueue
 
 REGION_NAMES = {
@@ -215,6 +216,14 @@ def own_entries(catalog: Catalog, instance_types: Iterable[str]) -> dict[str, An
 def known(values: Mapping[str, Any]) -> dict[str, Any]:
     """The given values without tokens."""
     return {k: v for k, v in values.items() if v is not None and not unresolved(v)}
+
+
+def likely_regions(catalog: Catalog, nodes: Iterable[Sized]) -> list[str]:
+    """Regions that nodes in a stack of any region may be for: those of their reservations, then those that offer all of their types."""
+    nodes = list(nodes)
+    offered = [set(catalog.regions_of(each.instance_type)) for each in nodes if each.instance_type in catalog.instances]
+    named = [region for each in nodes if (region := group_region(each.reservation))]
+    return named + (sorted(set.intersection(*offered)) if offered else [])
 
 
 def region_of(construct: Construct, otherwise: Sequence[str]) -> str:

@@ -107,8 +107,13 @@ def queue_subnets(
     CPU queue (`cpu`, its name) is the first, if none is given.
 
     Raises:
-        ValueError: `given` names something that is no queue.
+        ValueError: `given` names something that is no queue, or a queue names a zone, which is not known of a subnet.
     """
+    if placed := next((queue for queue in queues if queue.zone_id and queue.name not in given), None):
+        raise ValueError(
+            f"{scope.node.path}: queue {placed.name} has zone_id {placed.zone_id}, and which subnet is there is not known. "
+            f"Fix: give queue_subnets={{{placed.name!r}: subnet}}, and no zone_id"
+        )
     known = [*(queue.name for queue in queues), *([cpu] if cpu else [])]
     if unknown := sorted(set(given) - set(known)):
         raise ValueError(

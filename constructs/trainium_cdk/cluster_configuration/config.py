@@ -36,7 +36,8 @@ _VOLUMES = {
 """Type of a volume -> its StorageType, and the key of its id."""
 _APART: Config = {"Enabled": False}
 """In no placement group."""
-_CAPACITY = {"on-demand": "ONDEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
+PURCHASE = {"on-demand": "ONDEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
+"""Capacity type -> the word of ParallelCluster and of PCS."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:
         resources.append(rendered)
     return {
         "Name": queue.name,
-        "CapacityType": _CAPACITY[queue.capacity_type],
+        "CapacityType": PURCHASE[queue.capacity_type],
         "JobExclusiveAllocation": True,  # a node's devices belong to one job
         "ComputeSettings": {"LocalStorage": _given(RootVolume=_root(queue.root_volume_gib), EphemeralVolume=ephemeral)},
         "ComputeResources": resources,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any
 
 import jsii
-from aws_cdk import CustomResource, Duration, RemovalPolicy, Stack
+from aws_cdk import CustomResource, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.encryption import volume_statements
 from trainium_cdk._cdk.launch_templates import groups_among
 from trainium_cdk._cdk.permissions import (
@@ -22,35 +22,16 @@ from trainium_cdk._cdk.permissions import (
     secret_key_statements,
     session_manager_statements,
 )
-from trainium_cdk._cdk.removal import removal_policy as policy_of
 from trainium_cdk._cdk.tags import InheritedTags
 from trainium_cdk.bootstrap import TrnBootstrap, with_scripts_of
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cluster_configuration.config import ClusterIds, render
-from trainium_cdk.network import TrnNetwork
-from trainium_cdk.pcluster.described import (
-    TagsFit,
-    default_name,
-    environment_of,
-    refuse_the_stacks_name,
-    refuse_unknown_system,
-)
 from trainium_cdk.pcluster.provider import TrnClusterName, TrnPclusterProvider
+from trainium_cdk.pcluster.rules import TagsFit, described_cluster
 from trainium_cdk.pcluster.ssh import key_pair, ssh_access
-from trainium_cdk.pcluster.subnets import ClusterSubnets, chosen_subnets, environments_subnets
-from trainium_cdk.settings import (
-    Accounting,
-    ClusterUser,
-    CpuQueue,
-    DirectoryService,
-    Environment,
-    HeadNode,
-    LoginNodes,
-    Queue,
-    SharedVolume,
-)
-from trainium_cdk.settings.inventory import inventory
+from trainium_cdk.pcluster.subnets import ClusterSubnets, chosen_subnets
+from trainium_cdk.settings import Environment, HeadNode, Pcluster, Queue
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.connections import PORTS, ServerConnections, Servers
 from trainium_cdk.storage.given import wrapped
@@ -60,48 +41,33 @@ POLICY_PATH = "/parallelcluster/"
 
 
 @jsii.implements(iam.IGrantable)
-class TrnPcluster(Construct):
+class TrnPcluster(Checked):
     """A Slurm cluster on AWS ParallelCluster, in any VPC. Each queue is in one subnet, as EFA does not cross subnets.
 
     EFA needs no other security group: ParallelCluster's own allows all traffic between the nodes.
 
     Example:
-        TrnPcluster(self, "Slurm", vpc=vpc, storage=existing_efs, queues=[settings.Queue(name="trn")])
+        TrnPcluster(self, "Slurm", vpc=vpc, storage=existing_efs, queues=[settings.Queue.of("trn1.32xlarge", 16)])
 
     Args:
         vpc: Where the cluster is.
-        queues: The partitions. Default: one, of up to 16 trn1.32xlarge.
-        cpu_queue: Nodes without Trainium, where jobs prepare their data. They start when a job needs them. Default: up to two
-            c5.2xlarge. None: jobs prepare on a node of the cheapest queue.
+        queues: The partitions. Default: those of `cluster`.
+        head_node: Default: that of `cluster`, a c5.4xlarge without SSH; Session Manager reaches it.
+        cluster: Everything else that an environment describes of the cluster: nodes, users, accounting, lines for slurm.conf. Default: one
+            queue of up to 16 trn1.32xlarge, and nodes without Trainium for preparing data.
         storage: File systems that every node mounts: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. Default: a new EFS.
-        bootstrap: The scripts that every node runs at its start, for the same operating system, mounts and types. Default: a `TrnBootstrap`,
-            in a `TrnBucket`.
+        bootstrap: The scripts that every node runs at its start, for the same cluster and mounts. Default: a `TrnBootstrap`, in a `TrnBucket`.
         vpc_subnets: Where nodes may be: for each queue one of them is chosen, in an availability zone that offers its types.
             Default: the private subnets of the VPC.
         queue_subnets: The subnets of queues, by name. Default: chosen from `vpc_subnets`.
-        ssh_from: What may connect to the head node and the login nodes by SSH, beside `head_node.ssh.from_cidrs`: prefix lists, networks,
-            security groups. `head_node.ssh` gives the key. Default: nothing more.
-        head_node: Default: a c5.4xlarge without SSH; Session Manager reaches it.
-        head_node_subnet: Default: the first of `vpc_subnets`; of the public ones where `head_node.subnet` is public.
-        cluster_name: Default: from the construct's path. ParallelCluster creates a stack of this name.
-        operating_system: ubuntu2404, ubuntu2204 or alinux2023. Default: ubuntu2404.
-        version: ParallelCluster's version. Default: the catalogue's.
-        login_nodes: Nodes for interactive work. Default: none.
+        head_node_subnet: Default: the first of `vpc_subnets`; of the public ones where the head node's `subnet` is public.
         login_subnet: Default: that of the head node.
-        accounting: Slurm accounting in an existing MySQL database. Default: none.
-        users: People with accounts on every node, whose jobs and files are separate. Default: all jobs belong to the image's user.
-        directory_service: A directory whose users have accounts on the nodes. Default: none.
-        custom_ami: Image of every node without an image of its own. Default: ParallelCluster's.
-        volume_keys: Keys of volumes, which the head node and ParallelCluster's function may use, only through EC2: the account's default key
-            of EBS, if it is not AWS's own, and those of encrypted images and EBS volumes. Default: none.
-        scale_down_idle_time: A dynamic node without work is stopped after this time. Default: 10 minutes.
-        slurm_settings: Lines for slurm.conf. Default: none.
-        node_policies: More policies of every node's role. ParallelCluster may attach only policies of the account whose name begins
-            with parallelcluster (give them that path), and some of AWS's. Default: none; grants to the cluster need none.
-        shared_storage: Existing file systems that every node mounts beside those of `storage`. Default: none.
-        sudo: Whether the user of the jobs may become root on the nodes. Default: True.
-        overrides: Keys merged last into the cluster configuration, in ParallelCluster's own spelling, for example
-            `{"Iam": {"PermissionsBoundary": arn}}`: the CDK's permissions boundaries do not reach ParallelCluster's own roles. Default: none.
+        ssh_from: What may connect to the head node and the login nodes by SSH, beside `ssh.from_cidrs` of the head node: prefix lists,
+            networks, security groups. Its `ssh` gives the key. Default: nothing more.
+        volume_keys: Keys of volumes, beside `cluster.volume_keys`, which the head node and ParallelCluster's function may use, only through
+            EC2. Default: none.
+        node_policies: Policies of every node's role, beside `cluster.node_policies`. ParallelCluster may attach only policies of the account
+            whose name begins with parallelcluster (give them that path), and some of AWS's. Default: none; grants to the cluster need none.
         removal_policy: For the cluster's logs on `cdk destroy`. Default: DESTROY.
         catalog: The catalogue with the instance types of the queues. Default: this release's.
         rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
@@ -133,31 +99,18 @@ class TrnPcluster(Construct):
         id: str,
         *,
         vpc: ec2.IVpc,
-        queues: Sequence[Queue] = (Queue(),),
-        cpu_queue: CpuQueue | None = CpuQueue(),  # noqa: B008  frozen
+        queues: Sequence[Queue] | None = None,
+        head_node: HeadNode | None = None,
+        cluster: Pcluster = Pcluster(),  # noqa: B008  frozen
         storage: AnyStorage | None = None,
         bootstrap: TrnBootstrap | None = None,
         vpc_subnets: ec2.SubnetSelection | None = None,
         queue_subnets: Mapping[str, ec2.ISubnet] | None = None,
-        head_node: HeadNode = HeadNode(),  # noqa: B008  frozen
         head_node_subnet: ec2.ISubnet | None = None,
-        ssh_from: Sequence[ec2.IPeer] = (),
-        cluster_name: str | None = None,
-        operating_system: str = "ubuntu2404",
-        version: str | None = None,
-        login_nodes: LoginNodes | None = None,
         login_subnet: ec2.ISubnet | None = None,
-        accounting: Accounting | None = None,
-        users: Sequence[ClusterUser] = (),
-        directory_service: DirectoryService | None = None,
-        custom_ami: str | None = None,
+        ssh_from: Sequence[ec2.IPeer] = (),
         volume_keys: Sequence[kms.IKey] = (),
-        scale_down_idle_time: Duration | None = None,
-        slurm_settings: Sequence[Mapping[str, str | int]] = (),
         node_policies: Sequence[iam.IManagedPolicy] = (),
-        shared_storage: Sequence[SharedVolume] = (),
-        sudo: bool = True,
-        overrides: Mapping[str, Any] | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
         catalog: Catalog | None = None,
         rules: bool = True,
@@ -166,73 +119,43 @@ class TrnPcluster(Construct):
         catalog = catalog or Catalog.load()
         if not isinstance(storage, TrnStorage):
             storage = wrapped(self, "Storage", vpc, storage) if storage else TrnStorage(self, "Storage", vpc=vpc)
-        environment = environment_of(
+        replaced = {"queues": tuple(queues) if queues is not None else None, "head": head_node}
+        environment = described_cluster(
             self,
+            cluster,
+            given=[name for name, value in (("queues", queues), ("head_node", head_node)) if value is not None],
             storage=storage,
             catalog=catalog,
             rules=rules,
-            queues=queues,
-            cpu_queue=cpu_queue,
-            cluster_name=cluster_name or default_name(self),
-            head=head_node,
-            os=operating_system,
-            version=version,
-            login_nodes=login_nodes,
-            accounting=accounting,
-            users=tuple(users),
-            directory_service=directory_service,
-            custom_ami=custom_ami,
-            volume_keys=[key.key_arn for key in volume_keys],
-            scale_down_idle_minutes=int(scale_down_idle_time.to_minutes()) if scale_down_idle_time else None,
-            slurm_settings=[dict(line) for line in slurm_settings],
-            node_policies=[policy.managed_policy_arn for policy in node_policies],
-            shared_storage=tuple(shared_storage),
-            sudo=sudo,
-            overrides=dict(overrides or {}),
+            volume_keys=(*cluster.volume_keys, *(key.key_arn for key in volume_keys)),
+            node_policies=(*cluster.node_policies, *(policy.managed_policy_arn for policy in node_policies)),
+            **{key: value for key, value in replaced.items() if value is not None},
         )
         if bootstrap:
             environment = with_scripts_of(self, environment, bootstrap, engine="slurm", rules=rules)
         else:
-            refuse_unknown_system(self, environment)
             bootstrap = TrnBootstrap(
                 self,
                 "Bootstrap",
                 bucket=TrnBucket(self, "Files").bucket,
-                instance_types=inventory(environment, "slurm").instance_types,
-                operating_system=operating_system,
+                cluster=environment.pcluster,
                 mount_dirs=environment.storage.mount_dirs,
-                users=users,
-                directory_service=directory_service,
                 catalog=catalog,
                 rules=rules,
             )
+        p = environment.pcluster
         subnets = chosen_subnets(
             self,
             vpc,
             vpc_subnets,
-            queues=queues,
+            queues=p.queues,
             given=queue_subnets or {},
-            head_node=head_node,
+            head_node=p.head,
             head=head_node_subnet,
             login=login_subnet,
-            cpu=cpu_queue.name if cpu_queue else None,
+            cpu=p.cpu_queue.name if p.cpu_queue else None,
         )
         self._build(environment, vpc, subnets, storage, bootstrap, removal_policy, ssh_from, rules=rules)
-
-    @classmethod
-    def from_settings(
-        cls,
-        scope: Construct,
-        id: str,
-        *,
-        environment: Environment,
-        network: TrnNetwork,
-        storage: TrnStorage,
-        bootstrap: TrnBootstrap,
-        encryption_key: kms.IKey | None = None,
-    ) -> TrnPcluster:
-        """The Slurm cluster of an environment. It may use `encryption_key` for volumes, as the account's default key of EBS."""
-        return _OfEnvironment(scope, id, environment, network, storage, bootstrap, encryption_key)
 
     @property
     def grant_principal(self) -> iam.IPrincipal:
@@ -247,13 +170,11 @@ class TrnPcluster(Construct):
         storage: TrnStorage,
         bootstrap: TrnBootstrap,
         removal_policy: RemovalPolicy,
-        ssh_from: Sequence[ec2.IPeer] = (),
-        encryption_key: kms.IKey | None = None,
+        ssh_from: Sequence[ec2.IPeer],
         *,
-        rules: bool = False,
+        rules: bool,
     ) -> None:
         self.environment, self.storage = environment, storage
-        refuse_the_stacks_name(environment, Stack.of(self).stack_name)
         tags = InheritedTags(self, kind="Custom::PclusterCluster", rules=rules)
         self.node.add_validation(TagsFit(self, environment, tags))
         p = environment.pcluster
@@ -262,16 +183,8 @@ class TrnPcluster(Construct):
         # Everything of one cluster is below its name, so that another name creates another cluster with its own provider
         # (perhaps of another release) on the same file systems, before this one is deleted.
         self._own = Construct(self, environment.cluster_name)
-        keys = [*p.volume_keys, *([encryption_key.key_arn] if encryption_key else [])]
-        for_volumes = volume_statements(self, list(dict.fromkeys(keys)))
-        policies = list(p.provider.policies)
-        if for_volumes and not p.provider.role:
-            policies.append(
-                self._policy("ProviderPolicy", "ParallelCluster's function", for_volumes).managed_policy_arn
-            )
-        self.provider = TrnPclusterProvider(
-            self._own, "Provider", version=p.version, role=p.provider.role, policies=policies
-        )
+        for_volumes = volume_statements(self, list(dict.fromkeys(p.volume_keys)))
+        self.provider = self._provider(p, for_volumes)
         self.node_policy = self._policy("NodePolicy", "every node", bootstrap.read_statements())
         grant_keys(self.node_policy, bootstrap.bucket)
         secrets = [each.password_secret for each in (p.directory_service, p.accounting) if each]
@@ -363,25 +276,19 @@ class TrnPcluster(Construct):
                 ready.append(scope)
         return ready
 
+    def _provider(self, p: Pcluster, for_volumes: Sequence[iam.PolicyStatement]) -> TrnPclusterProvider:
+        role, policy_of = p.provider.role, iam.ManagedPolicy.from_managed_policy_arn
+        policies = [policy_of(self._own, f"ProviderPolicy{i}", arn) for i, arn in enumerate(p.provider.policies)]
+        if for_volumes and not role:
+            policies.append(self._policy("ProviderPolicy", "ParallelCluster's function", for_volumes))
+        return TrnPclusterProvider(
+            self._own,
+            "Provider",
+            version=p.version,
+            role=iam.Role.from_role_arn(self._own, "ProviderRole", role) if role else None,
+            policies=policies,
+        )
+
     def _policy(self, id: str, whose: str, statements: Sequence[iam.PolicyStatement]) -> iam.ManagedPolicy:
         what = f"What {whose} may do beside ParallelCluster's own permissions"
         return iam.ManagedPolicy(self, id, path=POLICY_PATH, description=what, statements=statements)
-
-
-class _OfEnvironment(TrnPcluster):
-    """The cluster of an environment."""
-
-    def __init__(
-        self,
-        scope: Construct,
-        id: str,
-        environment: Environment,
-        network: TrnNetwork,
-        storage: TrnStorage,
-        bootstrap: TrnBootstrap,
-        encryption_key: kms.IKey | None,
-    ) -> None:
-        Construct.__init__(self, scope, id)
-        subnets = environments_subnets(environment, network)
-        removal = policy_of(environment.on_destroy)
-        self._build(environment, network.vpc, subnets, storage, bootstrap, removal, encryption_key=encryption_key)

@@ -8,14 +8,16 @@ from aws_cdk import CfnStack, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.permissions import allow
+from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog
 
 _NAME = "TrnClusterName"
 
 
-class TrnPclusterProvider(Construct):
+class TrnPclusterProvider(Checked):
     """AWS's own provider of `Custom::PclusterCluster`, from the template it publishes for each region and release.
 
     One for each cluster: the function caches responses in memory, and would mix up several clusters. Deploying it needs
@@ -28,8 +30,8 @@ class TrnPclusterProvider(Construct):
 
     Args:
         version: Of ParallelCluster. Default: the catalogue's.
-        role: ARN of the role its function runs with. Default: a new one with ParallelCluster's published policies.
-        policies: ARNs of IAM policies added to the new role. Default: none.
+        role: The role its function runs with. Default: a new one with ParallelCluster's published policies.
+        policies: Policies added to the new role. Default: none.
     """
 
     service_token: str
@@ -41,15 +43,18 @@ class TrnPclusterProvider(Construct):
         id: str,
         *,
         version: str | None = None,
-        role: str | None = None,
-        policies: Sequence[str] = (),
+        role: AnyRole | None = None,
+        policies: Sequence[iam.IManagedPolicy] = (),
     ) -> None:
         super().__init__(scope, id)
         stack, facts = Stack.of(self), Catalog.load().parallelcluster
         url = facts.provider_template.format(
             region=stack.region, suffix=stack.url_suffix, version=version or facts.default
         )
-        parameters = {"CustomLambdaRole": role or "", "AdditionalIamPolicies": ",".join(policies)}
+        parameters = {
+            "CustomLambdaRole": role.role_arn if role else "",
+            "AdditionalIamPolicies": ",".join(policy.managed_policy_arn for policy in policies),
+        }
         given = {name: value for name, value in parameters.items() if value}
         provider = CfnStack(self, "Resource", template_url=url, timeout_in_minutes=15, parameters=given or None)
         self.service_token = provider.get_att("Outputs.ServiceToken").to_string()

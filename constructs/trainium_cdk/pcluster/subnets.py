@@ -1,4 +1,4 @@
-"""The subnets of a Slurm cluster's nodes: chosen in any VPC, or those of an environment's network."""
+"""The subnets of a Slurm cluster's nodes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.subnets import queue_subnets, routes_of, selected
-from trainium_cdk.network import TrnNetwork
-from trainium_cdk.settings import Environment, HeadNode, Queue
+from trainium_cdk.settings import HeadNode, Queue
 
 
 @dataclass(frozen=True)
@@ -46,17 +45,4 @@ def chosen_subnets(
         login=(login or head).subnet_id,
         queues=queue_subnets(scope, private, queues, given, cpu),
         ready=routes_of([head, *private, *given.values()]),
-    )
-
-
-def environments_subnets(environment: Environment, network: TrnNetwork) -> ClusterSubnets:
-    """The subnets that an environment names, in its network."""
-    p = environment.pcluster
-    kinds = {"public": network.public_subnet, "private": network.private_subnet}
-    return ClusterSubnets(
-        head=kinds[p.head.subnet](None).subnet_id,
-        login=kinds[p.login_nodes.subnet](None).subnet_id if p.login_nodes else None,
-        queues={q.name: network.private_subnet(q.zone_id).subnet_id for q in p.queues}
-        | {q.name: network.private_subnet(None).subnet_id for q in p.cpu_queues},
-        ready=[network.internet_ready],
     )

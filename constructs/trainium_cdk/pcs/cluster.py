@@ -3,60 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 import jsii
-from aws_cdk import Duration, Names
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_pcs as pcs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.permissions import allow, grant_cluster_files, grant_keys, session_manager_policy
+from trainium_cdk._cdk.subnets import queue_subnets as queue_subnets_of
+from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.bootstrap import TrnBootstrap, with_scripts_of
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.pcs import Size
 from trainium_cdk.efa import TrnEfaSecurityGroup
-from trainium_cdk.network import TrnNetwork
-from trainium_cdk.pcs.described import ClusterSubnets, chosen_subnets, environment_of, environments_subnets
 from trainium_cdk.pcs.groups import PATH, Shared, cpu_group, login_group, node_role, training_group
-from trainium_cdk.settings import ClusterUser, CpuQueue, Environment, PcsLoginNode, PcsQueue
-from trainium_cdk.settings.inventory import inventory
+from trainium_cdk.pcs.rules import described_cluster
+from trainium_cdk.settings import Environment, Pcs, PcsLoginNode, PcsQueue
 from trainium_cdk.storage import AnyStorage, TrnStorage
 from trainium_cdk.storage.given import wrapped
 
 
+@dataclass(frozen=True)
+class ClusterSubnets:
+    """The subnet ids of a cluster's controller and nodes, and what must exist before the nodes reach the internet."""
+
+    controller: str
+    queues: Mapping[str, str]
+    ready: Sequence[IDependable]
+
+
 @jsii.implements(iam.IGrantable, ec2.IConnectable)
-class TrnPcsCluster(Construct):
+class TrnPcsCluster(Checked):
     """A Slurm cluster on AWS PCS, in any VPC: AWS runs the controller. Each queue is in one subnet, as EFA does not cross subnets.
 
     Example:
-        TrnPcsCluster(self, "Slurm", vpc=vpc, storage=existing_efs, queues=[settings.PcsQueue(name="trn")])
+        TrnPcsCluster(self, "Slurm", vpc=vpc, storage=existing_efs, queues=[settings.PcsQueue.of("trn1.32xlarge", 16)])
 
     Args:
         vpc: Where the cluster is.
-        queues: The partitions. Default: one, of up to 16 trn1.32xlarge.
-        cpu_queue: Nodes without Trainium, where jobs prepare their data. They start when a job needs them. Default: up to two
-            c5.2xlarge. None: jobs prepare on a node of the cheapest queue.
+        queues: The partitions. Default: those of `cluster`.
+        login_node: Default: that of `cluster`, a c5.2xlarge, which Session Manager reaches.
+        cluster: Everything else that an environment describes of the cluster: nodes, users, the controller's size, settings of Slurm.
+            Default: one queue of up to 16 trn1.32xlarge, and nodes without Trainium for preparing data.
         storage: File systems that every node mounts: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. Default: a new EFS.
-        bootstrap: The scripts that every node runs at its start, for the same operating system, mounts and types. Default: a `TrnBootstrap`,
-            in a `TrnBucket`.
+        bootstrap: The scripts that every node runs at its start, for the same cluster and mounts. Default: a `TrnBootstrap`, in a `TrnBucket`.
         vpc_subnets: Where nodes may be: for each queue one of them is chosen, in an availability zone that offers its types. The
             controller and the login node are in the first. Default: the private subnets of the VPC.
         queue_subnets: The subnets of queues, by name. Default: chosen from `vpc_subnets`.
-        login_node: Default: a c5.2xlarge, which Session Manager reaches.
-        cluster_name: Default: from the construct's path.
-        operating_system: ubuntu2404; ubuntu2204 or alinux2023 with an image of your own. Default: ubuntu2404.
-        version: Version of Slurm. Default: the catalogue's.
-        size: The controller's size: small, medium or large. Default: small, for up to 31 nodes and 256 jobs.
-        accounting: Slurm accounting, in a database that AWS runs and charges. Default: False.
-        users: People with accounts on every node, whose jobs and files are separate; a `bootstrap` of yours needs the same. Default: all
-            jobs belong to the image's user.
-        custom_ami: Image of every node without an image of its own. Default: AWS's newest PCS-ready image.
-        scale_down_idle_time: A dynamic node without work is stopped after this time. Default: 10 minutes.
-        slurm_settings: Settings of slurm.conf that PCS lets a cluster set. Default: none.
+        node_policies: Policies of every node's role, beside `cluster.node_policies`. Default: none.
         catalog: The catalogue with the instance types of the queues. Default: this release's.
         rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 
@@ -84,22 +83,14 @@ class TrnPcsCluster(Construct):
         id: str,
         *,
         vpc: ec2.IVpc,
-        queues: Sequence[PcsQueue] = (PcsQueue(),),
-        cpu_queue: CpuQueue | None = CpuQueue(),  # noqa: B008  frozen
+        queues: Sequence[PcsQueue] | None = None,
+        login_node: PcsLoginNode | None = None,
+        cluster: Pcs = Pcs(),  # noqa: B008  frozen
         storage: AnyStorage | None = None,
         bootstrap: TrnBootstrap | None = None,
         vpc_subnets: ec2.SubnetSelection | None = None,
         queue_subnets: Mapping[str, ec2.ISubnet] | None = None,
-        login_node: PcsLoginNode = PcsLoginNode(),  # noqa: B008  frozen
-        cluster_name: str | None = None,
-        operating_system: str = "ubuntu2404",
-        version: str | None = None,
-        size: Size = "small",
-        accounting: bool = False,
-        users: Sequence[ClusterUser] = (),
-        custom_ami: str | None = None,
-        scale_down_idle_time: Duration | None = None,
-        slurm_settings: Mapping[str, str | int] | None = None,
+        node_policies: Sequence[iam.IManagedPolicy] = (),
         catalog: Catalog | None = None,
         rules: bool = True,
     ) -> None:
@@ -107,23 +98,16 @@ class TrnPcsCluster(Construct):
         catalog = catalog or Catalog.load()
         if not isinstance(storage, TrnStorage):
             storage = wrapped(self, "Storage", vpc, storage) if storage else TrnStorage(self, "Storage", vpc=vpc)
-        environment = environment_of(
+        replaced = {"queues": tuple(queues) if queues is not None else None, "login": login_node}
+        environment = described_cluster(
             self,
+            cluster,
+            given=[name for name, value in (("queues", queues), ("login_node", login_node)) if value is not None],
             storage=storage,
             catalog=catalog,
             rules=rules,
-            queues=queues,
-            cpu_queue=cpu_queue,
-            cluster_name=cluster_name or Names.unique_resource_name(self, max_length=40, separator="-"),
-            login=login_node,
-            os=operating_system,
-            version=version,
-            size=size,
-            accounting=accounting,
-            users=tuple(users),
-            custom_ami=custom_ami,
-            scale_down_idle_minutes=int(scale_down_idle_time.to_minutes()) if scale_down_idle_time else None,
-            slurm_settings=dict(slurm_settings or {}),
+            node_policies=(*cluster.node_policies, *(policy.managed_policy_arn for policy in node_policies)),
+            **{key: value for key, value in replaced.items() if value is not None},
         )
         if bootstrap:
             environment = with_scripts_of(self, environment, bootstrap, engine="pcs", rules=rules)
@@ -132,31 +116,20 @@ class TrnPcsCluster(Construct):
                 self,
                 "Bootstrap",
                 bucket=TrnBucket(self, "Files").bucket,
-                instance_types=inventory(environment, "pcs").instance_types,
-                operating_system=operating_system,
+                cluster=environment.pcs,
                 mount_dirs=environment.storage.mount_dirs,
-                users=users,
                 catalog=catalog,
                 rules=rules,
             )
-        subnets = chosen_subnets(
-            self, vpc, vpc_subnets, queues, queue_subnets or {}, cpu_queue.name if cpu_queue else None
+        p = environment.pcs
+        subnets = selected(vpc, vpc_subnets)
+        chosen = queue_subnets_of(
+            self, subnets, p.queues, queue_subnets or {}, p.cpu_queue.name if p.cpu_queue else None
         )
-        self._build(environment, vpc, subnets, storage, bootstrap, rules=rules)
-
-    @classmethod
-    def from_settings(
-        cls,
-        scope: Construct,
-        id: str,
-        *,
-        environment: Environment,
-        network: TrnNetwork,
-        storage: TrnStorage,
-        bootstrap: TrnBootstrap,
-    ) -> TrnPcsCluster:
-        """The PCS cluster of an environment."""
-        return _OfEnvironment(scope, id, environment, network, storage, bootstrap)
+        routes = routes_of([*subnets, *(queue_subnets or {}).values()])
+        self._build(
+            environment, vpc, ClusterSubnets(subnets[0].subnet_id, chosen, routes), storage, bootstrap, rules=rules
+        )
 
     @property
     def grant_principal(self) -> iam.IPrincipal:
@@ -176,7 +149,7 @@ class TrnPcsCluster(Construct):
         storage: TrnStorage,
         bootstrap: TrnBootstrap,
         *,
-        rules: bool = False,
+        rules: bool,
     ) -> None:
         self.environment, self.storage = environment, storage
         p, facts = environment.pcs, environment.catalog.pcs
@@ -282,20 +255,3 @@ def _queue(
             ]
         ),
     )
-
-
-class _OfEnvironment(TrnPcsCluster):
-    """The cluster of an environment."""
-
-    def __init__(
-        self,
-        scope: Construct,
-        id: str,
-        environment: Environment,
-        network: TrnNetwork,
-        storage: TrnStorage,
-        bootstrap: TrnBootstrap,
-    ) -> None:
-        Construct.__init__(self, scope, id)
-        subnets = environments_subnets(environment, network)
-        self._build(environment, network.vpc, subnets, storage, bootstrap)

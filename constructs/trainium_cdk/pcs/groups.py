@@ -13,7 +13,7 @@ from constructs import Construct
 
 from trainium_cdk._cdk.launch_templates import launch_template, training_template
 from trainium_cdk.bootstrap import TrnBootstrap
-from trainium_cdk.catalog import CapacityType
+from trainium_cdk.cluster_configuration.config import PURCHASE
 from trainium_cdk.node.env import CPU_ROLE, queue_arguments
 from trainium_cdk.outputs import pcs_venv
 from trainium_cdk.settings import CpuQueue, Environment, PcsQueue, PcsResource
@@ -22,11 +22,6 @@ from trainium_cdk.storage import FileSystemMount, TrnStorage
 
 PATH = "/aws-pcs/"
 """Path of roles and instance profiles that PCS accepts (PCS user guide, IAM instance profiles)."""
-PURCHASE: Mapping[CapacityType, str] = {
-    "on-demand": "ONDEMAND",
-    "spot": "SPOT",
-    "capacity-block": "CAPACITY_BLOCK",
-}
 _Group = pcs.CfnComputeNodeGroup
 
 

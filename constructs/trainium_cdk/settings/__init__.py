@@ -36,6 +36,7 @@ from trainium_cdk.settings.pcluster import ComputeResource as ComputeResource
 from trainium_cdk.settings.pcluster import HeadNode as HeadNode
 from trainium_cdk.settings.pcluster import LoginNodes as LoginNodes
 from trainium_cdk.settings.pcluster import Pcluster as Pcluster
+from trainium_cdk.settings.pcluster import Provider as Provider
 from trainium_cdk.settings.pcluster import Queue as Queue
 from trainium_cdk.settings.pcluster import SharedVolume as SharedVolume
 from trainium_cdk.settings.pcluster import Ssh as Ssh

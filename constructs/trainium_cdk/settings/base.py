@@ -21,7 +21,7 @@ from pydantic import (
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.problems import Source, wrong
-from trainium_cdk.settings.cdk_types import FromName, MaybeToken, is_number_token
+from trainium_cdk.settings.cdk_types import FromGibibytes, FromName, MaybeNumberToken, MaybeToken, is_number_token
 from trainium_cdk.settings.kinds import deferred, numbers, sections
 from trainium_cdk.settings.shape import problems_of
 from trainium_cdk.text import Text
@@ -227,4 +227,6 @@ Version = Annotated[str, Text(r"^[0-9]+(\.[0-9]+)+$", "a version: numbers with d
 InstanceTypeName = Annotated[
     str, Text(r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$", "the name of an instance type", "trn2.48xlarge"), FromName
 ]
+RootGib = Annotated[int, Field(ge=40, le=16384), MaybeNumberToken, FromGibibytes]
+"""Size of a root volume, GiB."""
 Days = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653]

@@ -19,6 +19,7 @@ from trainium_cdk.settings.base import (
     KeyArn,
     MountDir,
     PolicyArn,
+    RootGib,
     SecurityGroupId,
     Settings,
     SharedDir,
@@ -27,7 +28,7 @@ from trainium_cdk.settings.base import (
     refuse_duplicates,
     refuse_everywhere,
 )
-from trainium_cdk.settings.cdk_types import MaybeToken
+from trainium_cdk.settings.cdk_types import FromMinutes, MaybeToken
 from trainium_cdk.settings.directory import DirectoryService
 from trainium_cdk.settings.section import Nodes
 from trainium_cdk.settings.slurm import Name, SlurmQueue, SlurmResource, SlurmSection
@@ -69,7 +70,7 @@ class HeadNode(Settings):
     elastic_ip: Address | None = None
     """An Elastic IP address of yours, for a head node in a public subnet. Set it before the cluster is created: ParallelCluster cannot
     change it later. Default: a new address."""
-    root_volume_gib: int = Field(default=500, ge=40, le=16384)
+    root_volume_gib: RootGib = 500
     """Size of its root volume, GiB."""
     ssh: Ssh | None = None
     """SSH access. Default: none, SSM only."""
@@ -210,6 +211,7 @@ class Provider(Settings):
                 "the ARN of an IAM role",
                 "arn:aws:iam::111122223333:role/Provider",
             ),
+            MaybeToken,
         ]
         | None
     ) = None
@@ -264,7 +266,7 @@ class Pcluster(SlurmSection):
     """KMS keys of volumes, which the head node and AWS's function that creates the cluster may use, only through EC2: the account's default
     key of EBS, if it is not AWS's own, and the keys of encrypted images and of EBS volumes in `shared_storage`. `trn check` names
     those that are missing. The key of `encryption` is always among them."""
-    scale_down_idle_minutes: Annotated[int, AfterValidator(_minutes_or_never), Field(ge=-1)] = 10
+    scale_down_idle_minutes: Annotated[int, AfterValidator(_minutes_or_never), Field(ge=-1), FromMinutes] = 10
     """A dynamic node without work is stopped after this time; -1: never."""
     slurm_settings: tuple[dict[str, str | int], ...] = ()
     """Lines for slurm.conf, for example `- {MaxJobCount: 20000}`."""

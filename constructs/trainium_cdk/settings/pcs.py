@@ -9,7 +9,8 @@ from pydantic import Field
 
 from trainium_cdk.catalog import Catalog, Need
 from trainium_cdk.catalog.pcs import Size
-from trainium_cdk.settings.base import AmiId, InstanceTypeName, Settings
+from trainium_cdk.settings.base import AmiId, InstanceTypeName, RootGib, Settings
+from trainium_cdk.settings.cdk_types import FromMinutes
 from trainium_cdk.settings.section import Nodes
 from trainium_cdk.settings.slurm import SlurmQueue, SlurmResource, SlurmSection
 from trainium_cdk.text import Text
@@ -31,7 +32,7 @@ class PcsLoginNode(Settings):
 
     instance_type: InstanceTypeName = "c5.2xlarge"
     """An ordinary x86_64 type."""
-    root_volume_gib: int = Field(default=100, ge=40, le=16384)
+    root_volume_gib: RootGib = 100
     """Size of its root volume, GiB."""
 
 
@@ -68,7 +69,7 @@ class Pcs(SlurmSection):
     """Slurm accounting in a database that AWS runs and charges."""
     custom_ami: AmiId | None = None
     """Image of every node without a custom_ami of its own. Default: AWS's newest PCS-ready image at the deployment."""
-    scale_down_idle_minutes: int = Field(default=10, ge=1, le=166_666)
+    scale_down_idle_minutes: Annotated[int, Field(ge=1, le=166_666), FromMinutes] = 10
     """A dynamic node without work is stopped after this time."""
     slurm_settings: dict[str, str | int] = Field(default_factory=dict)
     """Settings of slurm.conf that PCS lets a cluster set, for example `{MinJobAge: 600}`."""

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from trainium_cdk.catalog import CapacityType, Catalog, Need
 from trainium_cdk.problems import KeyPath
-from trainium_cdk.settings.base import InstanceTypeName, OnOff, Settings, ZoneId
-from trainium_cdk.settings.cdk_types import FromGibibytes, FromWord, MaybeNumberToken
+from trainium_cdk.settings.base import InstanceTypeName, OnOff, RootGib, Settings, ZoneId
+from trainium_cdk.settings.cdk_types import FromWord
 from trainium_cdk.settings.reserved import PlacementGroup, Reservation
 
 
@@ -27,7 +27,7 @@ class Placed(Settings):
     placement group, as for a reservation that was made in one."""
     zone_id: ZoneId | None = None
     """The one zone its nodes run in. Default: the first zone of the network."""
-    root_volume_gib: Annotated[int, Field(ge=40, le=16384), MaybeNumberToken, FromGibibytes] = 500
+    root_volume_gib: RootGib = 500
     """Size of each node's root volume, GiB."""
 
     @property

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, model_validator
 
 from trainium_cdk.problems import KeyPath, wrong
-from trainium_cdk.settings.base import AmiId, InstanceTypeName, PolicyArn, Settings, refuse_duplicates
+from trainium_cdk.settings.base import AmiId, InstanceTypeName, PolicyArn, RootGib, Settings, refuse_duplicates
 from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
 from trainium_cdk.text import Text
 
@@ -55,6 +55,17 @@ class SlurmQueue(Placed):
     custom_ami: AmiId | None = None
     """Image of its nodes. Default: the section's `custom_ami`, else the service's own image."""
 
+    @classmethod
+    def of(cls, instance_type: Any, max_nodes: int = 16, **more: Any) -> Self:
+        """A queue of one instance type.
+
+        Args:
+            instance_type: its name, or an `ec2.InstanceType`.
+            max_nodes: most nodes of it. Default: 16.
+            more: other settings of the queue, for example `name`.
+        """
+        return cls(compute_resources=({"instance_type": instance_type, "max_nodes": max_nodes},), **more)
+
     @model_validator(mode="after")
     def _names(self) -> SlurmQueue:
         refuse_duplicates([r.name for r in self.compute_resources], "compute resource")
@@ -74,7 +85,7 @@ class CpuQueue(Settings):
     """Static nodes. They always run and are always charged."""
     max_nodes: int = Field(default=2, ge=1)
     """Maximum number of nodes, static and dynamic together."""
-    root_volume_gib: int = Field(default=100, ge=40, le=16384)
+    root_volume_gib: RootGib = 100
     """Size of each node's root volume, GiB."""
     custom_ami: AmiId | None = None
     """Image of its nodes. Default: the section's `custom_ami`, else the service's own image."""

@@ -1,4 +1,4 @@
-"""The environment of a Slurm cluster that is described by keyword arguments."""
+"""The rules of `trn validate` for the settings of a `TrnPcluster`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import jsii
 from aws_cdk import Names, Stack
 from constructs import Construct, IValidation
 
-from trainium_cdk import settings as trn
-from trainium_cdk._cdk.rules import REGION_NAMES, Arguments
+from trainium_cdk._cdk.described import Described
+from trainium_cdk._cdk.rules import likely_regions
 from trainium_cdk._cdk.tags import InheritedTags
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import capacity, network, nodes, overrides, pcluster, pcluster_capacity, shared_storage, zones
 from trainium_cdk.checks.storage import local_storage_over_shared, shared_mount_directory
-from trainium_cdk.errors import SettingsError
-from trainium_cdk.settings import Environment
+from trainium_cdk.problems import KeyPath
+from trainium_cdk.settings import Environment, Pcluster, Problem
 from trainium_cdk.storage import TrnStorage
 
 _RULES = (
@@ -31,70 +31,57 @@ _RULES = (
     shared_mount_directory,
     zones.type_not_in_region,
 )
-_NAMES = {
-    **REGION_NAMES,
-    "os": "operating_system",
-    "head": "head_node",
-    "use head.": "use head_node.",
-    "scale_down_idle_minutes": "scale_down_idle_time",
-}
 
 
-def environment_of(
+def described_cluster(
     construct: Construct,
+    cluster: Pcluster,
     *,
+    given: Sequence[str],
     storage: TrnStorage,
-    queues: Sequence[trn.Queue],
     catalog: Catalog,
     rules: bool,
-    **values: Any,
+    **changes: Any,
 ) -> Environment:
-    """The environment of a cluster in any app.
+    """The environment of a cluster.
 
     Args:
+        given: arguments of the construct that replace parts of `cluster`.
         catalog: has the instance types of the queues.
         rules: whether to register problems that the rules find.
-        values: of `trn.Pcluster`.
+        changes: of `cluster`.
 
     Raises:
-        SettingsError: a value is not valid.
+        SettingsError: a value is not valid, or the cluster has the stack's name.
     """
-    arguments = _arguments(construct)
-    environment = arguments.of_slurm({m.kind: m.mount_dir for m in storage.file_systems}, queues, catalog, values)
+    of_own: dict[KeyPath, str] = {("pcluster", _KEYS.get(name, name)): name for name in given}
+    described = Described(construct, {("pcluster",): "cluster"} | of_own, "slurm")
+    changed = described.changed(
+        ("pcluster",), cluster, cluster_name=cluster.cluster_name or _default_name(construct), **changes
+    )
+    resources = [resource for queue in changed.queues for resource in queue.compute_resources]
+    environment = described.environment(
+        catalog,
+        regions=likely_regions(catalog, resources),
+        pcluster=changed,
+        storage={"efs": None, "fsx": None}
+        | {mount.kind: {"mount_dir": mount.mount_dir} for mount in storage.file_systems},
+    )
     name = Stack.of(construct).stack_name
-    arguments.require(environment, lambda e: _stacks_name_is_free(e, name))
+    described.require(environment, pcluster.unknown_system, lambda env: _stacks_name_is_free(env, name))
     if rules:
-        arguments.check_environment(environment, _RULES)
+        described.check(environment, _RULES)
     return environment
 
 
-def _arguments(construct: Construct) -> Arguments:
-    return Arguments(construct, ("pcluster",), _NAMES, engine="slurm")
+_KEYS = {"head_node": "head"}
+"""Argument of the construct -> key, where they differ."""
 
 
-def default_name(construct: Construct) -> str:
+def _default_name(construct: Construct) -> str:
     """From the construct's path, and not the stack's: ParallelCluster creates a stack of the cluster's name."""
     name = Names.unique_resource_name(construct, max_length=40, separator="-")
     return f"{name}-slurm" if name == Stack.of(construct).stack_name else name
-
-
-def refuse_unknown_system(construct: Construct, environment: Environment) -> None:
-    """The scripts of the nodes can be written only for a known operating system.
-
-    Raises:
-        SettingsError: the catalogue does not have it.
-    """
-    _arguments(construct).require(environment, pcluster.unknown_system)
-
-
-def refuse_the_stacks_name(environment: Environment, stack_name: str) -> None:
-    """ParallelCluster creates a stack of the cluster's name.
-
-    Raises:
-        SettingsError: the stack of the construct has that name already.
-    """
-    if found := list(_stacks_name_is_free(environment, stack_name)):
-        raise SettingsError(found, environment.source)
 
 
 @jsii.implements(IValidation)
@@ -116,9 +103,9 @@ class TagsFit:
         ]
 
 
-def _stacks_name_is_free(environment: Environment, stack_name: str) -> Iterator[trn.Problem]:
+def _stacks_name_is_free(environment: Environment, stack_name: str) -> Iterator[Problem]:
     if environment.cluster_name == stack_name:
-        yield trn.Problem(
+        yield Problem(
             ("pcluster", "cluster_name"),
             stack_name,
             "the stack has this name, and ParallelCluster creates a stack of the cluster's name",
