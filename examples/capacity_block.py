@@ -7,12 +7,14 @@ import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 
-from trainium_cdk import TrnNetwork, TrnNodeGroup
+from trainium_cdk import TrnNetwork, TrnNodeGroup, settings
 
 app = cdk.App()
 stack = cdk.Stack(app, "ExampleCapacityBlock", env=cdk.Environment(region="us-east-2"))
 
-network = TrnNetwork(stack, "Network", zone_ids=["use2-az3", "use2-az1"])  # the block's zone first
+network = TrnNetwork(
+    stack, "Network", network=settings.Network(zone_ids=("use2-az3", "use2-az1"))
+)  # the block's zone first
 cluster = eks.Cluster(
     stack,
     "Cluster",

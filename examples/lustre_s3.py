@@ -5,10 +5,9 @@ cdk deploy --app "python examples/lustre_s3.py"
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_s3 as s3
 
-from trainium_cdk import LustreOptions, S3Link, TrnStorage
+from trainium_cdk import TrnStorage, settings
 
 app = cdk.App()
 stack = cdk.Stack(app, "ExampleLustre")
@@ -21,11 +20,11 @@ storage = TrnStorage(
     "Storage",
     vpc=vpc,
     efs=None,
-    lustre=LustreOptions(
-        deployment_type=fsx.LustreDeploymentType.PERSISTENT_2,
-        capacity=cdk.Size.gibibytes(2400),
-        throughput_per_tib=250,
-        s3=S3Link(bucket=corpus, prefix="train", directory="/corpus", auto_export=True),
+    lustre=settings.Fsx(
+        deployment="PERSISTENT_2",
+        capacity_gib=2400,
+        throughput=250,
+        s3=settings.DataRepository(uri=corpus.s3_url_for_object("train"), directory="/corpus", auto_export=True),
     ),
 )
 image = ec2.MachineImage.latest_amazon_linux2023()

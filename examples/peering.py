@@ -8,7 +8,7 @@ The routes of the other account remain a manual step; an output has the command.
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 
-from trainium_cdk import TrnPeering
+from trainium_cdk import TrnPeering, settings
 
 app = cdk.App()
 stack = cdk.Stack(app, "ExamplePeering")
@@ -18,9 +18,11 @@ TrnPeering(
     stack,
     "Data",
     vpc=vpc,
-    peer_vpc_id=app.node.try_get_context("peer") or "vpc-0123456789abcdef0",
-    peer_cidr="10.1.0.0/16",
-    peer_account=app.node.try_get_context("account") or "444455556666",
-    accepter_role=app.node.try_get_context("role") or "arn:aws:iam::444455556666:role/AcceptPeering",
+    peer=settings.Peering(
+        vpc_id=app.node.try_get_context("peer") or "vpc-0123456789abcdef0",
+        cidr=("10.1.0.0/16",),
+        account=app.node.try_get_context("account") or "444455556666",
+        accepter_role=app.node.try_get_context("role") or "arn:aws:iam::444455556666:role/AcceptPeering",
+    ),
 )
 app.synth()

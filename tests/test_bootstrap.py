@@ -22,8 +22,9 @@ KEY_OF_ENTRY = "node-scripts/entry-de39af7fb44f672a95131ca644785896.sh"
 
 
 def made(stack: Stack, data: dict[str, Any] | None = None) -> TrnBootstrap:
-    bucket = s3.Bucket(stack, "Files")
-    return TrnBootstrap.from_settings(stack, "Boot", environment=settings.validate(data or {}), bucket=bucket)
+    bucket, environment = s3.Bucket(stack, "Files"), settings.validate(data or {})
+    name = "/trainium/trn-slurm/node-scripts"
+    return TrnBootstrap(stack, "Boot", bucket=bucket, bootstrap=environment.bootstrap, parameter_name=name)
 
 
 def urls(data: dict[str, Any] | None = None) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import pytest
 from aws_cdk import Stack
 
 from tests.cdk import IN_US_EAST_1, findings, only, properties, resources, synth
+from trainium_cdk import settings
 from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.network import TrnNetwork
 
@@ -16,7 +17,7 @@ from trainium_cdk.network import TrnNetwork
 @pytest.mark.parametrize("internet", [True, False])
 def test_efa_rules(internet: bool, env: Any) -> None:
     def build(stack: Stack) -> None:
-        vpc = TrnNetwork(stack, "Network", zone_ids=("use1-az6",)).vpc
+        vpc = TrnNetwork(stack, "Network", network=settings.Network(zone_ids=("use1-az6",))).vpc
         TrnEfaSecurityGroup(stack, "Efa", vpc=vpc, internet=internet)
 
     template = synth(build, env=env)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
-from aws_cdk import Stack
+from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 
 from tests.cdk import findings, only, synth
@@ -14,9 +13,12 @@ from trainium_cdk import settings as trn
 from trainium_cdk.registry import TrnRegistry
 
 
-@pytest.mark.parametrize(("on_destroy", "policy", "emptied"), [("delete", "Delete", True), ("keep", "Retain", False)])
-def test_removal_of_the_images(on_destroy: Any, policy: str, emptied: bool) -> None:
-    template = synth(lambda s: TrnRegistry.from_settings(s, "Registry", on_destroy=on_destroy))
+@pytest.mark.parametrize(
+    ("removal", "policy", "emptied"),
+    [(RemovalPolicy.DESTROY, "Delete", True), (RemovalPolicy.RETAIN, "Retain", False)],
+)
+def test_removal_of_the_images(removal: RemovalPolicy, policy: str, emptied: bool) -> None:
+    template = synth(lambda s: TrnRegistry(s, "Registry", removal_policy=removal))
     [repository] = template.to_json()["Resources"].values()
     assert (repository["Type"], repository["DeletionPolicy"]) == ("AWS::ECR::Repository", policy)
     assert repository["Properties"].get("EmptyOnDelete", False) is emptied
@@ -26,7 +28,7 @@ def test_removal_of_the_images(on_destroy: Any, policy: str, emptied: bool) -> N
 @pytest.mark.parametrize(("immutable", "mutability"), [(True, "IMMUTABLE"), (False, "MUTABLE")])
 def test_settings(immutable: bool, mutability: str) -> None:
     settings = trn.Registry(keep_images=7, immutable_tags=immutable)
-    found = only(synth(lambda s: TrnRegistry.from_settings(s, "Registry", settings)), "ECR::Repository")
+    found = only(synth(lambda s: TrnRegistry(s, "Registry", registry=settings)), "ECR::Repository")
     assert found["ImageTagMutability"] == mutability
     assert found["ImageScanningConfiguration"] == {"ScanOnPush": True}
     rules = json.loads(found["LifecyclePolicy"]["LifecyclePolicyText"])["rules"]
@@ -47,6 +49,6 @@ def test_a_role_may_pull_and_another_may_push() -> None:
     assert sorted((name[:4], allowed) for name, allowed in may_put.items()) == [("Buil", True), ("Node", False)]
 
 
-def test_disabled_creates_none() -> None:
-    template = synth(lambda s: TrnRegistry.from_settings(s, "Registry", trn.Registry(enabled=False)))
-    assert "Resources" not in template.to_json()
+def test_a_disabled_one_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"Registry: registry.enabled = false. Fix: make no TrnRegistry"):
+        synth(lambda s: TrnRegistry(s, "Registry", registry=trn.Registry(enabled=False)))

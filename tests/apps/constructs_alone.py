@@ -5,7 +5,7 @@ Context: zones (comma-separated zone ids), on_destroy (delete or keep).
 
 import aws_cdk as cdk
 
-from trainium_cdk import LustreOptions, TrnBucket, TrnEfaSecurityGroup, TrnNetwork, TrnRegistry, TrnStorage
+from trainium_cdk import TrnBucket, TrnEfaSecurityGroup, TrnNetwork, TrnRegistry, TrnStorage, settings
 
 app = cdk.App()
 stack = cdk.Stack(app, "Alone")  # no account and no region: wherever the credentials lead
@@ -16,11 +16,10 @@ removal_policy = cdk.RemovalPolicy.RETAIN if keep else cdk.RemovalPolicy.DESTROY
 network = TrnNetwork(
     stack,
     "Network",
-    interface_endpoints=("ssm", "dynamodb"),
-    zone_ids=zones,
+    network=settings.Network(interface_endpoints=("ssm", "dynamodb"), zone_ids=tuple(zones)),
     removal_policy=removal_policy,
 )
-storage = TrnStorage(stack, "Storage", vpc=network.vpc, lustre=LustreOptions(), removal_policy=removal_policy)
+storage = TrnStorage(stack, "Storage", vpc=network.vpc, lustre=settings.Fsx(), removal_policy=removal_policy)
 bucket = TrnBucket(stack, "Bucket", expiration={"payloads/": cdk.Duration.days(30)}, removal_policy=removal_policy)
 registry = TrnRegistry(stack, "Registry", removal_policy=removal_policy)
 efa = TrnEfaSecurityGroup(stack, "Efa", vpc=network.vpc)

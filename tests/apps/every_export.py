@@ -14,10 +14,7 @@ from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct
 
 from trainium_cdk import (
-    EfsOptions,
     FileSystemMount,
-    LustreOptions,
-    S3Link,
     TrnAddons,
     TrnBastionHost,
     TrnBootstrap,
@@ -63,7 +60,7 @@ class Training(Construct):
         super().__init__(scope, id)
         key = kms.Key(self, "Key")
         person = a_role(self, "Person")
-        storage = TrnStorage(self, "Storage", vpc=vpc, efs=EfsOptions(backups=False), encryption_key=key)
+        storage = TrnStorage(self, "Storage", vpc=vpc, efs=settings.Efs(backups=False), encryption_key=key)
         addons = TrnAddons(self, "Addons", cluster=cluster, storage=storage)
         system = TrnSystemNodes(self, "System", cluster=cluster, storage=storage, node_role=person)
         system.node.add_dependency(addons.before_nodes)
@@ -176,10 +173,10 @@ shared = TrnStorage(
     "Storage",
     vpc=network.vpc,
     efs=efs.FileSystem(slurm, "Efs", vpc=network.vpc),
-    lustre=LustreOptions(
-        deployment_type=fsx.LustreDeploymentType.PERSISTENT_2,
-        capacity=cdk.Size.gibibytes(2400),
-        s3=S3Link(bucket=s3.Bucket(slurm, "Corpus"), prefix="train"),
+    lustre=settings.Fsx(
+        deployment="PERSISTENT_2",
+        capacity_gib=2400,
+        s3=settings.DataRepository(uri=s3.Bucket(slurm, "Corpus").s3_url_for_object("train")),
     ),
 )
 mounts: list[FileSystemMount] = list(shared.file_systems)
@@ -191,9 +188,15 @@ pcluster = TrnPcluster(
     "Cluster",
     vpc=network.vpc,
     storage=shared,
-    bootstrap=TrnBootstrap(slurm, "Bootstrap", bucket=jobs.bucket, mount_dirs=["/efs", "/fsx"]),
+    bootstrap=TrnBootstrap(
+        slurm,
+        "Bootstrap",
+        bucket=jobs.bucket,
+        mount_dirs=["/efs", "/fsx"],
+        bootstrap=settings.Bootstrap(framework="torch-xla"),
+    ),
     queues=[
-        settings.Queue(name="small", compute_resources=(settings.ComputeResource(instance_type="trn1.2xlarge"),)),
+        settings.Queue.of("trn1.2xlarge", 4, name="small"),
         settings.Queue(name="large"),
     ],
 )
@@ -213,10 +216,12 @@ TrnPeering(
     slurm,
     "Peering",
     vpc=network.vpc,
-    peer_vpc_id="vpc-0123456789abcdef0",
-    peer_cidr="10.1.0.0/16",
-    peer_account="111122223333",
-    accepter_role=a_role(slurm, "Accepter"),
+    peer=settings.Peering(
+        vpc_id="vpc-0123456789abcdef0",
+        cidr=("10.1.0.0/16",),
+        account="111122223333",
+        accepter_role=a_role(slurm, "Accepter").role_arn,
+    ),
 )
 TrnOutputs(slurm, "Outputs", cluster=pcluster, bucket=jobs.bucket)
 watched = TrnObservability(slurm, "Watched", cluster_name="slurm", queues={"large": 21.5}, storage=shared)

@@ -11,12 +11,11 @@ from typing import Any
 import aws_cdk as cdk
 import jsii
 import pytest
-from aws_cdk import Duration, Size, Stack, TagManager
+from aws_cdk import Stack, TagManager
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_eks_v2 as eks
-from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
@@ -27,6 +26,7 @@ from sandbox import LocalAws
 from tests.cdk import app
 from tests.support import ROOT
 from trainium_cdk import stacks
+from trainium_cdk.settings import DataRepository, Fsx, Peering
 
 ENV = cdk.Environment(account="111122223333", region="us-west-2")
 ZONES = ["us-west-2a", "us-west-2b"]
@@ -50,7 +50,7 @@ def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
         stack, "Given", file_system_id="fs-0123456789abcdef0", security_group=group(stack, "GivenGroup", 0)
     )
     trn.TrnNetwork(stack, "Network")
-    trn.TrnPeering(stack, "Peering", vpc=vpc, peer_vpc_id="vpc-0123456789abcdef1", peer_cidr="10.1.0.0/16")
+    trn.TrnPeering(stack, "Peering", vpc=vpc, peer=Peering(vpc_id="vpc-0123456789abcdef1", cidr=("10.1.0.0/16",)))
     trn.TrnBucket(stack, "Files")
     trn.TrnRegistry(stack, "Registry")
     trn.TrnBootstrap(stack, "Bootstrap", bucket=bucket)
@@ -60,13 +60,9 @@ def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
         stack,
         "Storage",
         vpc=vpc,
-        lustre=trn.LustreOptions(
-            deployment_type=fsx.LustreDeploymentType.PERSISTENT_2,
-            capacity=Size.gibibytes(1200),
-            backup_retention=Duration.days(7),
-        ),
+        lustre=Fsx(deployment="PERSISTENT_2", backup_days=7),
     )
-    linked = trn.LustreOptions(s3=trn.S3Link(bucket=bucket, directory="/data"))
+    linked = Fsx(s3=DataRepository(uri=bucket.s3_url_for_object(), directory="/data"))
     trn.TrnStorage(stack, "Linked", vpc=vpc, efs=None, lustre=linked)
     trn.TrnPcluster(stack, "Pcluster", vpc=vpc, storage=given)
     trn.TrnPclusterProvider(stack, "Provider")
@@ -123,7 +119,7 @@ def test_every_construct_of_the_package_is_here() -> None:
     stack = in_app()
     every_construct(stack)
     made = {type(node).__name__ for node in stack.node.find_all()}
-    values = {"EfsOptions", "FileSystemMount", "LustreOptions", "S3Link"}
+    values = {"FileSystemMount"}
     functions = {"encrypt", "encrypt_operations", "manage_policies"}
     assert set(trn.__all__) - values - functions <= made
 

@@ -29,7 +29,6 @@ from constructs import Construct
 from tests.cdk import app, properties, resources
 from tests.foreign.foreign import REGIONS, cluster, stack, template, vpc
 from trainium_cdk import (
-    LustreOptions,
     TrnAddons,
     TrnBootstrap,
     TrnBucket,
@@ -45,6 +44,7 @@ from trainium_cdk import (
     TrnStorage,
     TrnSystemNodes,
 )
+from trainium_cdk.settings import Fsx, Peering
 
 
 def imported_vpc(scope: Stack, **attributes: list[str]) -> ec2.IVpc:
@@ -105,11 +105,10 @@ def test_stages_without_an_account_each_have_a_cluster_of_one_name() -> None:
 def test_a_peering_with_tokens() -> None:
     def build(scope: Stack) -> None:
         theirs = {name: Fn.import_value(name) for name in ("vpc", "table")}
-        TrnPeering(
-            scope, "Peering", vpc=vpc(scope), peer_vpc_id=theirs["vpc"], peer_cidr="10.9.0.0/16",
-            peer_route_table_ids=[theirs["table"]],
-        )  # fmt: skip
-        TrnPeering(scope, "ByHand", vpc=ec2.Vpc(scope, "Second"), peer_vpc_id=theirs["vpc"], peer_cidr="10.9.0.0/16")
+        peer = Peering(vpc_id=theirs["vpc"], cidr=("10.9.0.0/16",))
+        routed = peer.model_copy(update={"route_tables": (theirs["table"],)})
+        TrnPeering(scope, "Peering", vpc=vpc(scope), peer=routed)
+        TrnPeering(scope, "ByHand", vpc=ec2.Vpc(scope, "Second"), peer=peer)
 
     made = template(build)
     back = [r["Properties"]["RouteTableId"] for r in resources(made, "EC2::Route").values()]
@@ -126,11 +125,8 @@ def test_a_peering_with_tokens() -> None:
     ],
 )
 def test_a_peering_of_an_imported_vpc(attributes: dict[str, list[str]], tables: list[str]) -> None:
-    made = template(
-        lambda scope: TrnPeering(
-            scope, "P", vpc=imported_vpc(scope, **attributes), peer_vpc_id="vpc-9", peer_cidr="10.9.0.0/16"
-        )
-    )
+    peer = Peering(vpc_id="vpc-0123456789abcdef9", cidr=("10.9.0.0/16",))
+    made = template(lambda scope: TrnPeering(scope, "P", vpc=imported_vpc(scope, **attributes), peer=peer))
     assert sorted(r["Properties"]["RouteTableId"] for r in resources(made, "EC2::Route").values()) == tables
     assert ("route tables are not known" in json.dumps(made.to_json().get("Outputs", {}))) is (not tables)
 
@@ -217,7 +213,7 @@ def test_clients_in_a_stack_that_uses_the_storage() -> None:
     made = app()
     theirs, ours = (Stack(made, name, env=REGIONS["us-west-2"]) for name in ("Data", "Compute"))
     network = vpc(theirs)
-    storage = TrnStorage(theirs, "Storage", vpc=network, lustre=LustreOptions())
+    storage = TrnStorage(theirs, "Storage", vpc=network, lustre=Fsx())
     client = ec2.SecurityGroup(ours, "Client", vpc=network, allow_all_outbound=False)
     storage.allow_clients(client)
     rules = properties(Template.from_stack(ours), "EC2::SecurityGroupIngress")
@@ -227,9 +223,7 @@ def test_clients_in_a_stack_that_uses_the_storage() -> None:
 
 @pytest.mark.parametrize("policy", [RemovalPolicy.RETAIN, RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE])
 def test_a_retained_lustre_file_system_keeps_what_its_interfaces_are_in(policy: RemovalPolicy) -> None:
-    made = template(
-        lambda scope: TrnStorage(scope, "S", vpc=vpc(scope), efs=None, lustre=LustreOptions(), removal_policy=policy)
-    )
+    made = template(lambda scope: TrnStorage(scope, "S", vpc=vpc(scope), efs=None, lustre=Fsx(), removal_policy=policy))
     kept = {
         r["Type"].rpartition("::")[2]
         for r in made.to_json()["Resources"].values()
@@ -287,7 +281,7 @@ def test_a_bucket_of_another_account() -> None:
 
 @pytest.mark.parametrize(
     "build",
-    [lambda s, v: TrnEksCluster(s, "It", vpc=v), lambda s, v: TrnStorage(s, "It", vpc=v, lustre=LustreOptions())],
+    [lambda s, v: TrnEksCluster(s, "It", vpc=v), lambda s, v: TrnStorage(s, "It", vpc=v, lustre=Fsx())],
 )
 def test_a_network_of_public_subnets_alone(build: Callable[[Stack, ec2.IVpc], Any]) -> None:
     scope = stack()

@@ -18,6 +18,7 @@ from constructs import Construct
 import trainium_cdk as trn
 from tests.cdk import app, resources
 from tests.foreign.foreign import cluster, vpc
+from trainium_cdk import settings
 
 ALONE: dict[str, Callable[[Stack], object]] = {
     "TrnAddons": lambda s: trn.TrnAddons(s, "It", cluster=cluster(s)),
@@ -36,14 +37,14 @@ ALONE: dict[str, Callable[[Stack], object]] = {
     "TrnPcluster": lambda s: trn.TrnPcluster(s, "It", vpc=vpc(s)),
     "TrnPclusterProvider": lambda s: trn.TrnPclusterProvider(s, "It"),
     "TrnPcsCluster": lambda s: trn.TrnPcsCluster(s, "It", vpc=vpc(s)),
-    "TrnPeering": lambda s: trn.TrnPeering(s, "It", vpc=vpc(s), peer_vpc_id="vpc-0123456789abcdef0", peer_cidr="10.1.0.0/16"),
+    "TrnPeering": lambda s: trn.TrnPeering(s, "It", vpc=vpc(s), peer=settings.Peering(vpc_id="vpc-0123456789abcdef0", cidr=("10.1.0.0/16",))),
     "TrnRegistry": lambda s: trn.TrnRegistry(s, "It"),
     "TrnStorage": lambda s: trn.TrnStorage(s, "It", vpc=vpc(s)),
     "TrnSystemNodes": lambda s: trn.TrnSystemNodes(s, "It", cluster=cluster(s)),
 }  # fmt: skip
 TOGETHER = {"TrnOutputs", "TrnPlugins", "TrnScaler"}
 """What needs another of ours: tests/foreign/test_eks.py."""
-VALUES = {"EfsOptions", "FileSystemMount", "LustreOptions", "S3Link"}
+VALUES = {"FileSystemMount"}
 """Frozen values, which construct nothing."""
 FUNCTIONS = ["encrypt", "encrypt_operations", "manage_policies"]
 """What changes a stack: tests/foreign/test_hardening.py."""
@@ -92,7 +93,7 @@ def test_its_arguments_are_flat_and_each_default_is_documented(name: str) -> Non
     assert [p.name for p in parameters if p.name not in documented] == []
     for parameter in parameters:
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        assert "Environment" not in str(parameter.annotation), "an environment is for from_settings alone"
+        assert "Environment" not in str(parameter.annotation), "an environment is for the stacks alone"
         assert "Cfn" not in str(parameter.annotation)
         if parameter.default is not inspect.Parameter.empty:
             assert "Default: " in documented[parameter.name], parameter.name

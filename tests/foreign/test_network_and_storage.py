@@ -14,7 +14,7 @@ from aws_cdk.assertions import Template
 
 from tests.cdk import app, findings, needs, only, properties, resources
 from tests.foreign.foreign import template, vpc
-from trainium_cdk import LustreOptions, S3Link, TrnNetwork, TrnRegistry, TrnStorage
+from trainium_cdk import TrnNetwork, TrnRegistry, TrnStorage, settings
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,9 @@ def function(scope: Stack, within: ec2.IVpc) -> None:
 
 def test_resources_in_the_network_wait_for_its_routes() -> None:
     def build(scope: Stack) -> None:
-        function(scope, TrnNetwork(scope, "Net", nat_gateways=2, interface_endpoints=["ssm"]).vpc)
+        function(
+            scope, TrnNetwork(scope, "Net", network=settings.Network(nat="per-zone", interface_endpoints=("ssm",))).vpc
+        )
 
     found = template(build)
     before = needs(found, next(k for k in resources(found, "Lambda::Function") if k.startswith("Function")))
@@ -104,10 +106,9 @@ def test_file_systems_of_the_cdk_are_taken_as_they_are() -> None:
 
 def test_lustre_linked_to_a_bucket_of_the_app() -> None:
     def build(scope: Stack) -> None:
-        link = S3Link(bucket=s3.Bucket(scope, "Corpus"), prefix="train/", auto_export=True)
-        lustre = LustreOptions(
-            deployment_type=fsx.LustreDeploymentType.PERSISTENT_2, capacity=Size.tebibytes(2.34375), s3=link
-        )
+        link = settings.DataRepository(uri=s3.Bucket(scope, "Corpus").s3_url_for_object("train/"), auto_export=True)
+        deployment, capacity = fsx.LustreDeploymentType.PERSISTENT_2, Size.tebibytes(2.34375)
+        lustre = settings.Fsx.model_validate({"deployment": deployment, "capacity_gib": capacity, "s3": link})
         TrnStorage(scope, "S", vpc=vpc(scope), efs=None, lustre=lustre, removal_policy=RemovalPolicy.RETAIN)
 
     found = template(build)
@@ -148,7 +149,7 @@ def test_grants_are_grants() -> None:
         registry = TrnRegistry(scope, "Registry")
         assert registry.grant_pull(role).success
         assert registry.grant_pull_push(role).success
-        lustre = TrnStorage(scope, "S", vpc=vpc(scope), efs=None, lustre=LustreOptions())
+        lustre = TrnStorage(scope, "S", vpc=vpc(scope), efs=None, lustre=settings.Fsx())
         assert isinstance(lustre.grant_read(role), iam.Grant)
 
     assert findings(template(build)) == []

@@ -13,13 +13,13 @@ from aws_cdk import aws_iam as iam
 from tests.cdk import findings, needs, only, properties, resources
 from tests.foreign.foreign import cluster, template, vpc, warnings
 from trainium_cdk import (
-    LustreOptions,
     TrnBastionHost,
     TrnEfaSecurityGroup,
     TrnNetwork,
     TrnNodeGroup,
     TrnNodeRole,
     TrnStorage,
+    settings,
 )
 
 
@@ -97,8 +97,8 @@ def test_existing_resources_are_accepted() -> None:
 
 def test_zones_and_file_systems_are_those_that_were_given() -> None:
     def build(scope: Stack) -> None:
-        network = TrnNetwork(scope, "Net", zone_ids=["usw2-az3", "usw2-az4"])
-        storage = TrnStorage(scope, "S", vpc=network.vpc, efs=None, lustre=LustreOptions())
+        network = TrnNetwork(scope, "Net", network=settings.Network(zone_ids=("usw2-az3", "usw2-az4")))
+        storage = TrnStorage(scope, "S", vpc=network.vpc, efs=None, lustre=settings.Fsx())
         TrnNodeGroup(scope, "Trn", cluster=cluster(scope, within=network.vpc), storage=storage)
 
     found = template(build)

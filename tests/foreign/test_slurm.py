@@ -71,16 +71,14 @@ def test_existing_resources_are_accepted() -> None:
                 scope,
                 "Scripts",
                 bucket=bucket,
-                instance_types=["trn1.32xlarge", "trn2.48xlarge"],
-                operating_system="ubuntu2204",
+                cluster=settings.Pcluster(queues=TWO, os="ubuntu2204"),
             ),
             queues=TWO,
             queue_subnets={name: within.private_subnets[i] for i, name in enumerate(("large", "block"))},
             head_node=settings.HeadNode(instance_type="m5.xlarge"),
             head_node_subnet=within.private_subnets[1],
             cluster_name="theirs",
-            operating_system="ubuntu2204",
-            custom_ami="ami-0123456789abcdef0",
+            cluster=settings.Pcluster(os="ubuntu2204", custom_ami="ami-0123456789abcdef0"),
         )
         assert bucket.grant_read(cluster).success
 
@@ -166,7 +164,7 @@ def test_accounting_in_a_database_of_the_app() -> None:
         address = database.instance_endpoint.socket_address
         for id, uri in (("One", address), ("Two", database.instance_endpoint.hostname)):
             accounting = settings.Accounting(uri=uri, user="slurm", password_secret=secret.secret_arn)
-            TrnPcluster(scope, id, vpc=within, accounting=accounting)
+            TrnPcluster(scope, id, vpc=within, cluster=settings.Pcluster(accounting=accounting))
 
     clusters = template(build).find_resources("Custom::PclusterCluster").values()
     databases = [c["Properties"]["ClusterConfiguration"]["Scheduling"]["SlurmSettings"]["Database"] for c in clusters]

@@ -79,7 +79,7 @@ def test_the_defaults_are_those_of_its_region(given: str, region: str, monkeypat
 
 
 def test_a_region_without_trainium_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"region = eu-west-1: .*Fix: write region: "):
+    with pytest.raises(SettingsError, match=r"region = eu-west-1: .*Fix: use "):
         TrnPclusterStack(app(), "Training", env=cdk.Environment(region="eu-west-1"))
 
 

@@ -19,11 +19,11 @@ ROLE = "arn:aws:iam::444455556666:role/AcceptPeering"
 
 
 def peered(*peers: trn.Peering, env: Environment | None = None, existing: trn.ExistingVpc | None = None) -> Template:
-    settings = trn.Network(peerings=peers, existing=existing)
     zones = () if existing else ("use1-az6", "use1-az4")
+    settings = trn.Network(peerings=peers, existing=existing, zone_ids=zones)
 
     def build(stack: Stack) -> None:
-        TrnNetwork.from_settings(stack, "Network", settings, zone_ids=zones)
+        TrnNetwork(stack, "Network", network=settings)
 
     return synth(build, env=env)
 
@@ -114,19 +114,18 @@ def test_this_account_and_region_by_name_are_not_another() -> None:
 @pytest.mark.parametrize(
     "ours",
     [
-        lambda _: {"peer_account": Aws.ACCOUNT_ID},
-        lambda stack: {"peer_account": stack.account},
-        lambda _: {"peer_region": Aws.REGION},
-        lambda stack: {"peer_region": stack.region},
+        lambda _: {"account": Aws.ACCOUNT_ID},
+        lambda stack: {"account": stack.account},
+        lambda _: {"region": Aws.REGION},
+        lambda stack: {"region": stack.region},
     ],
 )
 @pytest.mark.parametrize("env", [None, IN_US_EAST_1], ids=["agnostic", "known"])
 def test_our_own_account_and_region_may_be_tokens(ours: Callable[[Stack], dict[str, str]], env: Environment) -> None:
     def build(stack: Stack) -> None:
-        tables = ["rtb-0123456789abcdef0"]
         mine = ec2.Vpc(stack, "V", max_azs=1)
-        peer: dict[str, Any] = {"peer_vpc_id": PEER, "peer_cidr": "172.31.0.0/16", "peer_route_table_ids": tables}
-        TrnPeering(stack, "P", vpc=mine, **peer, **ours(stack))
+        peer: dict[str, Any] = {"vpc_id": PEER, "cidr": "172.31.0.0/16", "route_tables": ["rtb-0123456789abcdef0"]}
+        TrnPeering(stack, "P", vpc=mine, peer=trn.Peering(**peer, **ours(stack)))
 
     template = synth(build, env=env)
     assert commands(template) == []
@@ -138,7 +137,7 @@ def test_isolated_subnets_are_routed_where_there_are_no_private_ones() -> None:
     def build(stack: Stack) -> None:
         isolated = ec2.SubnetConfiguration(name="Inner", subnet_type=ec2.SubnetType.PRIVATE_ISOLATED)
         mine = ec2.Vpc(stack, "V", max_azs=2, subnet_configuration=[isolated])
-        TrnPeering(stack, "P", vpc=mine, peer_vpc_id=PEER, peer_cidr="172.31.0.0/16")
+        TrnPeering(stack, "P", vpc=mine, peer=trn.Peering(vpc_id=PEER, cidr="172.31.0.0/16"))
 
     routes = [r["DestinationCidrBlock"] for r in properties(synth(build), "EC2::Route")]
     assert routes == ["172.31.0.0/16"] * 2
@@ -149,14 +148,15 @@ def test_a_vpc_that_is_not_looked_up_yet_can_be_peered(network: dict[str, str]) 
     def build(stack: Stack) -> None:
         mine = ec2.Vpc.from_lookup(stack, "V", vpc_id="vpc-0123456789abcdef1")
         other = ec2.Vpc.from_lookup(stack, "Other", vpc_id=PEER)
-        TrnPeering(stack, "P", vpc=mine, peer_vpc_id=other.vpc_id, peer_cidr=other.vpc_cidr_block, **network)
+        peer = trn.Peering(vpc_id=other.vpc_id, cidr=other.vpc_cidr_block)
+        TrnPeering(stack, "P", vpc=mine, peer=peer, **network)
 
     assert len(resources(synth(build, env=IN_US_EAST_1), "EC2::VPCPeeringConnection")) == 1
 
 
 def test_another_account_without_an_accepter_role_is_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"^Test/Network/Peering\S+: .*belongs to account 444455556666.*give accepter_role"
+        ValueError, match=r"^Test/Network/Peering\S+: .*belongs to account 444455556666.*give peer.accepter_role"
     ):
         peered(trn.Peering(vpc_id=PEER, cidr="172.31.0.0/16", account="444455556666"), env=IN_US_EAST_1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from aws_cdk import CfnResource, Environment, Stack
+from aws_cdk import CfnResource, Environment, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk.assertions import Match, Template
@@ -27,7 +27,8 @@ EXISTING = trn.ExistingVpc(
 
 
 def network(settings: trn.Network | None = None, zones: tuple[str, ...] = TWO, **kwargs: Any) -> Template:
-    return synth(lambda stack: TrnNetwork.from_settings(stack, "Network", settings, zone_ids=zones, **kwargs))
+    described = (settings or trn.Network()).model_copy(update={"zone_ids": zones})
+    return synth(lambda stack: TrnNetwork(stack, "Network", network=described, **kwargs))
 
 
 def name_of(properties: dict[str, Any]) -> str:
@@ -108,10 +109,10 @@ def test_one_nat_gateway_can_become_one_in_each_zone_without_replacing_subnets()
 
 
 def test_depending_on_internet_access_includes_all_routes_and_subnets_wait_for_none() -> None:
-    settings = trn.Network(nat="per-zone", interface_endpoints=("ssm",))
+    settings = trn.Network(nat="per-zone", interface_endpoints=("ssm",), zone_ids=TWO)
 
     def build(stack: Stack) -> None:
-        made = TrnNetwork.from_settings(stack, "Network", settings, zone_ids=TWO)
+        made = TrnNetwork(stack, "Network", network=settings)
         node = CfnResource(stack, "Node", type="Custom::Node", properties={"Subnet": made.private_subnet().subnet_id})
         node.node.add_dependency(made.internet_ready)
         CfnResource(stack, "Control", type="Custom::Control", properties={"Subnet": made.private_subnet().subnet_id})
@@ -172,7 +173,8 @@ def test_endpoints() -> None:
 )
 def test_names_of_services(region: str, expected: list[str]) -> None:
     def build(stack: Stack) -> None:
-        TrnNetwork(stack, "Net", interface_endpoints=["ec2", "ssm", "route53"], s3_endpoint=False)
+        described = trn.Network(interface_endpoints=("ec2", "ssm", "route53"), s3_endpoint=False)
+        TrnNetwork(stack, "Net", network=described)
 
     made = synth(build, env=Environment(region=region))
     assert [e["ServiceName"] for e in properties(made, "EC2::VPCEndpoint")] == expected
@@ -191,9 +193,9 @@ def test_only_the_vpc_by_default() -> None:
     }
 
 
-@pytest.mark.parametrize(("on_destroy", "policy"), [("delete", "Delete"), ("keep", "Retain")])
-def test_flow_logs_go_to_a_group_that_the_stack_owns(on_destroy: Any, policy: str) -> None:
-    template = network(trn.Network(flow_log_days=90), on_destroy=on_destroy)
+@pytest.mark.parametrize(("removal", "policy"), [(RemovalPolicy.DESTROY, "Delete"), (RemovalPolicy.RETAIN, "Retain")])
+def test_flow_logs_go_to_a_group_that_the_stack_owns(removal: RemovalPolicy, policy: str) -> None:
+    template = network(trn.Network(flow_log_days=90), removal_policy=removal)
     group = next(iter(resources(template, "Logs::LogGroup")))
     template.has_resource(
         "AWS::Logs::LogGroup",
@@ -208,7 +210,7 @@ def test_flow_logs_go_to_a_group_that_the_stack_owns(on_destroy: Any, policy: st
 
 def test_other_constructs_of_the_cdk_work_on_it() -> None:
     def build(stack: Stack) -> None:
-        vpc = TrnNetwork(stack, "Network", zone_ids=TWO).vpc
+        vpc = TrnNetwork(stack, "Network", network=trn.Network(zone_ids=TWO)).vpc
         assert len(vpc.private_subnets) == len(vpc.public_subnets) == len(vpc.availability_zones) == 2
         efs.FileSystem(stack, "Efs", vpc=vpc)
         ec2.Instance(
@@ -231,7 +233,7 @@ def test_other_constructs_of_the_cdk_work_on_it() -> None:
 @pytest.mark.parametrize("env", [None, IN_US_EAST_1])
 def test_an_existing_vpc_adds_nothing_and_gives_its_subnets(env: Any) -> None:
     def build(stack: Stack) -> None:
-        made = TrnNetwork.from_settings(stack, "Network", trn.Network(existing=EXISTING))
+        made = TrnNetwork(stack, "Network", network=trn.Network(existing=EXISTING))
         assert made.vpc.vpc_id == EXISTING.vpc_id
         assert made.cidr == "172.31.0.0/16"
         assert made.zone_ids == ["use1-az6", "use1-az4"]
@@ -247,7 +249,7 @@ def test_an_existing_vpc_adds_nothing_and_gives_its_subnets(env: Any) -> None:
 
 def test_the_unknown_zone_name_of_an_existing_subnet_is_an_error_with_a_fix() -> None:
     def build(stack: Stack) -> None:
-        made = TrnNetwork.from_settings(stack, "Network", trn.Network(existing=EXISTING))
+        made = TrnNetwork(stack, "Network", network=trn.Network(existing=EXISTING))
         CfnResource(stack, "Node", type="Custom::Node", properties={"Zone": made.private_subnet().availability_zone})
 
     with pytest.raises(RuntimeError, match="the name of an existing subnet's availability zone is not known"):
@@ -263,7 +265,7 @@ def test_the_unknown_zone_name_of_an_existing_subnet_is_an_error_with_a_fix() ->
 )  # fmt: skip
 def test_a_missing_subnet(ask: Any, message: str) -> None:
     def build(stack: Stack) -> None:
-        ask(TrnNetwork.from_settings(stack, "Network", trn.Network(existing=EXISTING)))
+        ask(TrnNetwork(stack, "Network", network=trn.Network(existing=EXISTING)))
 
     with pytest.raises(ValueError, match=message):
         synth(build)

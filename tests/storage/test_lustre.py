@@ -1,25 +1,21 @@
-"""FSx for Lustre: links to S3, metadata and EFA, as settings and as options of the construct; CloudFormation's schema is the judge."""
+"""FSx for Lustre: links to S3, metadata and EFA, as settings; CloudFormation's schema is the judge."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import Size, Stack
-from aws_cdk import aws_fsx as fsx
-from aws_cdk import aws_s3 as s3
+from aws_cdk import Stack
 from aws_cdk.assertions import Template
 from botocore.exceptions import ClientError
 
 from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import seed
 from tests.cdk import findings, needs, only, properties, resources
-from tests.foreign.foreign import errors, template, vpc
+from tests.foreign.foreign import template, vpc
 from tests.storage.test_storage import made
 from trainium_cdk import TrnStorage, checks
 from trainium_cdk import settings as trn
-from trainium_cdk.storage import LustreOptions, S3Link
 
 A, B = "s3://corpus/a", "s3://corpus/b"
 
@@ -28,40 +24,13 @@ def fsx_of(**given: Any) -> trn.Fsx:
     return trn.Fsx.model_validate(given)
 
 
-def options(scope: Stack, **given: Any) -> LustreOptions:
-    """The same as options of the construct."""
-
-    def link(number: int, of: dict[str, Any]) -> S3Link:
-        bucket, _, prefix = of["uri"].removeprefix("s3://").partition("/")
-        rest = {key: value for key, value in of.items() if key != "uri"}
-        return S3Link(s3.Bucket.from_bucket_name(scope, f"Bucket{number}", bucket), prefix, **rest)
-
-    links = {
-        "s3": link(0, given["s3"]) if "s3" in given else None,
-        "s3_links": [link(i, one) for i, one in enumerate(given.get("s3_links", ()), 1)],
-    }
-    return LustreOptions(
-        deployment_type=fsx.LustreDeploymentType[given.get("deployment", "SCRATCH_2")],
-        capacity=Size.gibibytes(given["capacity_gib"]) if "capacity_gib" in given else None,
-        throughput_per_tib=given.get("throughput"),
-        metadata_iops=given.get("metadata_iops"),
-        efa=given.get("efa", False),
-        **links,
-    )
-
-
 def of_settings(given: dict[str, Any]) -> Template:
     return made(trn.Storage(efs=None, fsx=fsx_of(**given)))
-
-
-def of_options(given: dict[str, Any]) -> Template:
-    return template(lambda s: TrnStorage(s, "Storage", vpc=vpc(s), efs=None, lustre=options(s, **given)))
 
 
 PERSISTENT = {"deployment": "PERSISTENT_2"}
 
 
-@pytest.mark.parametrize("build", [of_settings, of_options])
 @pytest.mark.parametrize(
     ("given", "lustre", "links"),
     [
@@ -93,10 +62,8 @@ PERSISTENT = {"deployment": "PERSISTENT_2"}
         ({**PERSISTENT, "s3": {"uri": A}, "s3_links": [{"uri": B, "directory": "/b"}]}, {}, {"/data": A, "/b": B}),
     ],
 )
-def test_every_form_is_rendered(
-    build: Callable[[dict[str, Any]], Template], given: dict[str, Any], lustre: dict[str, Any], links: dict[str, str]
-) -> None:
-    found = build(given)
+def test_every_form_is_rendered(given: dict[str, Any], lustre: dict[str, Any], links: dict[str, str]) -> None:
+    found = of_settings(given)
     rendered = only(found, "FSx::FileSystem")["LustreConfiguration"]
     of = ("MetadataConfiguration", "EfaEnabled", "ImportPath")
     assert {key: rendered[key] for key in of if key in rendered} == lustre
@@ -115,10 +82,9 @@ def test_links_are_made_one_after_the_other() -> None:
     assert sorted(len(set(made) & needs(found, id)) for id in made) == list(range(8))
 
 
-@pytest.mark.parametrize("build", [of_settings, of_options])
-def test_efa_opens_all_traffic_between_servers_and_clients_only(build: Callable[[dict[str, Any]], Template]) -> None:
+def test_efa_opens_all_traffic_between_servers_and_clients_only() -> None:
     """By the groups' ids: FSx takes no networks for it."""
-    found = build({**PERSISTENT, "efa": True, "capacity_gib": 38400})
+    found = of_settings({**PERSISTENT, "efa": True, "capacity_gib": 38400})
     [group] = only(found, "FSx::FileSystem")["SecurityGroupIds"]
     server = group["Fn::GetAtt"][0]
     ways = set()
@@ -154,9 +120,10 @@ def test_what_fsx_refuses_is_refused_before(given: dict[str, Any], told: str) ->
 
 def test_the_construct_refuses_it_too() -> None:
     def build(scope: Stack) -> None:
-        TrnStorage(scope, "S", vpc=vpc(scope), lustre=options(scope, deployment="PERSISTENT_2", efa=True))
+        TrnStorage(scope, "S", vpc=vpc(scope), lustre={"deployment": "PERSISTENT_2", "efa": True})  # type: ignore[arg-type]
 
-    assert "write capacity: 38400" in " ".join(errors(build))
+    with pytest.raises(trn.SettingsError, match=r"^Foreign/S: error: lustre = .*: .* Fix: write capacity_gib: 38400"):
+        template(build)
 
 
 @pytest.mark.parametrize(

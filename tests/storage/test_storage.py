@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from aws_cdk import CfnResource, Stack
+from aws_cdk import CfnResource, RemovalPolicy, Stack
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk.assertions import Template
 
@@ -15,7 +16,8 @@ from trainium_cdk._cdk.groups import ClosedGroup
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.storage import TrnStorage
 
-QUIET = trn.Network(nat="none", s3_endpoint=False, flow_logs=False)
+ZONES = ("use1-az6", "use1-az4")
+QUIET = trn.Network(nat="none", s3_endpoint=False, flow_logs=False, zone_ids=ZONES)
 EFS_ID, FSX_ID, GROUP = "fs-0123456789abcdef0", "fs-0123456789abcdef1", "sg-0123456789abcdef0"
 EXISTING = trn.Storage(
     efs=trn.Efs(existing=trn.ExistingEfs(id=EFS_ID, security_group=GROUP)),
@@ -26,8 +28,11 @@ LUSTRE = trn.Storage(efs=None, fsx=trn.Fsx())
 
 
 def storage(stack: Stack, settings: trn.Storage | None = None, **kwargs: Any) -> TrnStorage:
-    network = TrnNetwork.from_settings(stack, "Network", QUIET, zone_ids=("use1-az6", "use1-az4"))
-    return TrnStorage.from_settings(stack, "Storage", settings, network=network, **kwargs)
+    network, described = TrnNetwork(stack, "Network", network=QUIET), settings or trn.Storage()
+    zones = kwargs.pop("zone_ids", network.zone_ids)
+    subnets = ec2.SubnetSelection(subnets=[network.private_subnet(zone) for zone in zones])
+    given = {"efs": described.efs, "lustre": described.fsx, "vpc_subnets": subnets}
+    return TrnStorage(stack, "Storage", vpc=network.vpc, **given, **kwargs)
 
 
 def made(settings: trn.Storage | None = None, **kwargs: Any) -> Template:
@@ -87,9 +92,8 @@ def test_only_clients_reach_the_file_systems_and_only_at_their_ports(
 def test_access_for_other_security_groups() -> None:
     # a group without outbound access gets the outbound rules too
     def build(stack: Stack) -> None:
-        network = TrnNetwork.from_settings(stack, "Network", QUIET, zone_ids=("use1-az6",))
-        shared = TrnStorage.from_settings(stack, "Storage", BOTH, network=network)
-        host = ClosedGroup(stack, "Host", vpc_id=network.vpc.vpc_id, description="A host beside the cluster")
+        shared = storage(stack, BOTH)
+        host = ClosedGroup(stack, "Host", vpc_id="vpc-0123456789abcdef0", description="A host beside the cluster")
         shared.connections.allow_default_port_from(host.group)
 
     assert rules(synth(build)) - rules(made(BOTH)) == {
@@ -214,11 +218,11 @@ def test_data_is_deleted_unless_it_is_kept() -> None:
 
 
 def test_kept_efs_retains_no_other_resource() -> None:
-    assert kept(made(on_destroy="keep")) == {"Retain": ["EFS::FileSystem"]}
+    assert kept(made(removal_policy=RemovalPolicy.RETAIN)) == {"Retain": ["EFS::FileSystem"]}
 
 
 def test_kept_lustre_retains_its_network() -> None:
-    template = made(BOTH, on_destroy="keep")
+    template = made(BOTH, removal_policy=RemovalPolicy.RETAIN)
     held = ["EC2::SecurityGroup", "EC2::Subnet", "EC2::VPC", "EFS::FileSystem", "FSx::FileSystem"]
     assert kept(template) == {"Retain": held}
     fsx = only(template, "FSx::FileSystem")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainium_cdk.checks.pcluster import partition
 from trainium_cdk.checks.rule import Rules, duplicates, error, inventories, listed, warning, zoned
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
@@ -18,14 +19,15 @@ def type_not_in_region(env: Environment) -> Iterator[Problem]:
     for cluster in inventories(env):
         for name in _offered_somewhere(cluster):
             if not env.catalog.zone_ids(name, env.region):
-                regions = env.catalog.regions_of(name)
+                same = partition(env.region)
+                regions = [each for each in env.catalog.regions_of(name) if partition(each) == same]
                 named = f"list the zones that your account sees under catalog.instances.{name}.zone_ids"
                 if env.region not in env.catalog.zone_regions.values():
                     named += f", and under catalog.regions what their ids begin with, as BEGINNING: {env.region}"
                 yield error(
                     ("region",),
                     f"the catalogue has no zone of this region that offers {name}",
-                    f"write region: {listed(regions, 'or')}, or {named}" if regions else named,
+                    f"use {listed(regions, 'or')}, or {named}" if regions else named,
                     engine=cluster.engine.name,
                 )
 

@@ -53,6 +53,7 @@ class TrnPcluster(Checked):
         vpc: Where the cluster is.
         queues: The partitions. Default: those of `cluster`.
         head_node: Default: that of `cluster`, a c5.4xlarge without SSH; Session Manager reaches it.
+        cluster_name: ParallelCluster creates a stack of this name. Default: that of `cluster`, else from the construct's path.
         cluster: Everything else that an environment describes of the cluster: nodes, users, accounting, lines for slurm.conf. Default: one
             queue of up to 16 trn1.32xlarge, and nodes without Trainium for preparing data.
         storage: File systems that every node mounts: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. Default: a new EFS.
@@ -101,6 +102,7 @@ class TrnPcluster(Checked):
         vpc: ec2.IVpc,
         queues: Sequence[Queue] | None = None,
         head_node: HeadNode | None = None,
+        cluster_name: str | None = None,
         cluster: Pcluster = Pcluster(),  # noqa: B008  frozen
         storage: AnyStorage | None = None,
         bootstrap: TrnBootstrap | None = None,
@@ -119,17 +121,16 @@ class TrnPcluster(Checked):
         catalog = catalog or Catalog.load()
         if not isinstance(storage, TrnStorage):
             storage = wrapped(self, "Storage", vpc, storage) if storage else TrnStorage(self, "Storage", vpc=vpc)
-        replaced = {"queues": tuple(queues) if queues is not None else None, "head": head_node}
+        replaced = {"queues": queues, "head_node": head_node, "cluster_name": cluster_name}
         environment = described_cluster(
             self,
             cluster,
-            given=[name for name, value in (("queues", queues), ("head_node", head_node)) if value is not None],
+            replaced={name: value for name, value in replaced.items() if value is not None},
             storage=storage,
             catalog=catalog,
             rules=rules,
             volume_keys=(*cluster.volume_keys, *(key.key_arn for key in volume_keys)),
             node_policies=(*cluster.node_policies, *(policy.managed_policy_arn for policy in node_policies)),
-            **{key: value for key, value in replaced.items() if value is not None},
         )
         if bootstrap:
             environment = with_scripts_of(self, environment, bootstrap, engine="slurm", rules=rules)

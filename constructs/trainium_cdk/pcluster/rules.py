@@ -1,8 +1,8 @@
-"""The rules of `trn validate` for the settings of a `TrnPcluster`."""
+"""The rules of `trn check` for the settings of a `TrnPcluster`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jsii
@@ -37,7 +37,7 @@ def described_cluster(
     construct: Construct,
     cluster: Pcluster,
     *,
-    given: Sequence[str],
+    replaced: Mapping[str, Any],
     storage: TrnStorage,
     catalog: Catalog,
     rules: bool,
@@ -46,7 +46,7 @@ def described_cluster(
     """The environment of a cluster.
 
     Args:
-        given: arguments of the construct that replace parts of `cluster`.
+        replaced: arguments of the construct, by name, in place of parts of `cluster`.
         catalog: has the instance types of the queues.
         rules: whether to register problems that the rules find.
         changes: of `cluster`.
@@ -54,10 +54,12 @@ def described_cluster(
     Raises:
         SettingsError: a value is not valid, or the cluster has the stack's name.
     """
-    of_own: dict[KeyPath, str] = {("pcluster", _KEYS.get(name, name)): name for name in given}
+    keys = {name: _KEYS.get(name, name) for name in replaced}
+    of_own: dict[KeyPath, str] = {("pcluster", key): name for name, key in keys.items()}
     described = Described(construct, {("pcluster",): "cluster"} | of_own, "slurm")
+    changes |= {"cluster_name": cluster.cluster_name or _default_name(construct)}
     changed = described.changed(
-        ("pcluster",), cluster, cluster_name=cluster.cluster_name or _default_name(construct), **changes
+        ("pcluster",), cluster, **changes | {keys[name]: value for name, value in replaced.items()}
     )
     resources = [resource for queue in changed.queues for resource in queue.compute_resources]
     environment = described.environment(

@@ -48,6 +48,7 @@ class TrnPcsCluster(Checked):
         vpc: Where the cluster is.
         queues: The partitions. Default: those of `cluster`.
         login_node: Default: that of `cluster`, a c5.2xlarge, which Session Manager reaches.
+        cluster_name: Default: that of `cluster`, else from the construct's path.
         cluster: Everything else that an environment describes of the cluster: nodes, users, the controller's size, settings of Slurm.
             Default: one queue of up to 16 trn1.32xlarge, and nodes without Trainium for preparing data.
         storage: File systems that every node mounts: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. Default: a new EFS.
@@ -85,6 +86,7 @@ class TrnPcsCluster(Checked):
         vpc: ec2.IVpc,
         queues: Sequence[PcsQueue] | None = None,
         login_node: PcsLoginNode | None = None,
+        cluster_name: str | None = None,
         cluster: Pcs = Pcs(),  # noqa: B008  frozen
         storage: AnyStorage | None = None,
         bootstrap: TrnBootstrap | None = None,
@@ -98,16 +100,15 @@ class TrnPcsCluster(Checked):
         catalog = catalog or Catalog.load()
         if not isinstance(storage, TrnStorage):
             storage = wrapped(self, "Storage", vpc, storage) if storage else TrnStorage(self, "Storage", vpc=vpc)
-        replaced = {"queues": tuple(queues) if queues is not None else None, "login": login_node}
+        replaced = {"queues": queues, "login_node": login_node, "cluster_name": cluster_name}
         environment = described_cluster(
             self,
             cluster,
-            given=[name for name, value in (("queues", queues), ("login_node", login_node)) if value is not None],
+            replaced={name: value for name, value in replaced.items() if value is not None},
             storage=storage,
             catalog=catalog,
             rules=rules,
             node_policies=(*cluster.node_policies, *(policy.managed_policy_arn for policy in node_policies)),
-            **{key: value for key, value in replaced.items() if value is not None},
         )
         if bootstrap:
             environment = with_scripts_of(self, environment, bootstrap, engine="pcs", rules=rules)

@@ -1,8 +1,8 @@
-"""The rules of `trn validate` for the settings of a `TrnPcsCluster`."""
+"""The rules of `trn check` for the settings of a `TrnPcsCluster`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from aws_cdk import Names
@@ -25,7 +25,7 @@ def described_cluster(
     construct: Construct,
     cluster: Pcs,
     *,
-    given: Sequence[str],
+    replaced: Mapping[str, Any],
     storage: TrnStorage,
     catalog: Catalog,
     rules: bool,
@@ -34,7 +34,7 @@ def described_cluster(
     """The environment of a cluster.
 
     Args:
-        given: arguments of the construct that replace parts of `cluster`.
+        replaced: arguments of the construct, by name, in place of parts of `cluster`.
         catalog: has the instance types of the queues.
         rules: whether to register problems that the rules find.
         changes: of `cluster`.
@@ -42,10 +42,12 @@ def described_cluster(
     Raises:
         SettingsError: a value is not valid.
     """
-    of_own: dict[KeyPath, str] = {("pcs", _KEYS.get(name, name)): name for name in given}
+    keys = {name: _KEYS.get(name, name) for name in replaced}
+    of_own: dict[KeyPath, str] = {("pcs", key): name for name, key in keys.items()}
     described = Described(construct, {("pcs",): "cluster"} | of_own, "pcs")
     name = cluster.cluster_name or Names.unique_resource_name(construct, max_length=40, separator="-")
-    changed = described.changed(("pcs",), cluster, cluster_name=name, **changes)
+    changes |= {"cluster_name": name, **{keys[argument]: value for argument, value in replaced.items()}}
+    changed = described.changed(("pcs",), cluster, **changes)
     resources = [resource for queue in changed.queues for resource in queue.compute_resources]
     environment = described.environment(
         catalog,

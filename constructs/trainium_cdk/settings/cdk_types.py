@@ -17,8 +17,8 @@ LIST_TOKEN = "#{Token["  # noqa: S105  not a secret
 """How the one element of a list begins whose elements are not known."""
 LOOKUP = "dummy-value-for-"
 """What the CDK puts in place of a value that it looks up after the first synthesis (`value_from_lookup`)."""
-DUMMY_NETWORK = "1.2.3.4/5"
-"""The network of a VPC that the CDK has not looked up yet (`Vpc.from_lookup`)."""
+_DUMMY_VPC = ("vpc-12345", "1.2.3.4/5")
+"""Id and network of a VPC that the CDK has not looked up yet (`Vpc.from_lookup`)."""
 PLACEHOLDERS = (TOKEN, LOOKUP)
 """Marks of values that come later, so that they cannot be checked here. An environment file cannot have them."""
 NUMBER_TOKEN = -1.8e289
@@ -27,7 +27,7 @@ NUMBER_TOKEN = -1.8e289
 
 def is_placeholder(text: str) -> bool:
     """Whether its value comes later: it is, or contains, a token or the placeholder of a lookup."""
-    return text == DUMMY_NETWORK or any(mark in text for mark in PLACEHOLDERS)
+    return text in _DUMMY_VPC or any(mark in text for mark in PLACEHOLDERS)
 
 
 def is_number_token(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""The rules of `trn validate` for the file systems of a `TrnStorage`."""
+"""The rules of `trn check` for the file systems of a `TrnStorage`."""
 
 from __future__ import annotations
 
