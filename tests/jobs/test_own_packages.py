@@ -23,7 +23,7 @@ from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.jobs.test_prepare import cluster, recorded
 from tests.jobs.vendor import REPOSITORIES, Site
-from tests.support import completed
+from tests.support import completed, swept
 from trainium_cdk.cli import app
 from trainium_cdk.jobs import JobError, Script, SlurmBackend, prepared, workdir
 from trainium_cdk.jobs.own_packages import offer
@@ -226,7 +226,7 @@ def tree(root: Path, name: str) -> Path:
     return place
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
 def test_pip_installs_what_a_file_names(engine: str, site: Site) -> None:
     head_node.make_repository(tree(site.root, "ours"))
     on = cluster(engine)
@@ -280,7 +280,7 @@ def test_pip_installs_what_a_file_names(engine: str, site: Site) -> None:
         ("old-nxd", "", ""),  # which then replaces nothing
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", swept(ENGINES, "eks"))
 def test_what_pip_would_replace_is_refused(line: str, installed: str, message: str, engine: str, site: Site) -> None:
     if installed:
         site.install(installed)
@@ -296,7 +296,7 @@ def test_what_pip_would_replace_is_refused(line: str, installed: str, message: s
     assert not [*site.trn.rglob("requirements.said")]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", swept(ENGINES, "eks"))
 def test_files_of_the_workdir(engine: str, site: Site, tmp_path: Path) -> None:
     """A wheel, a folder with wheels, and the code itself, in a folder whose files hide modules of pip's."""
     code = tree(site.root, "ours")

@@ -90,7 +90,7 @@ def test_every_kind_gets_its_packages_on_every_engine(kind: str, engine: str, si
     assert recorded(site, job, on, "u") == recorded(site, job, on)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
 def test_kinds_keep_their_own_packages(engine: str, site: Site) -> None:
     """In turn on one cluster, whose own environment has another version of one of them."""
     on = cluster(engine)
@@ -117,7 +117,7 @@ def test_a_node_still_boots_after_a_job(site: Site) -> None:
         assert site.prepare(BERT, cluster("slurm"))[0] == 0
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
 def test_a_changed_cluster_or_image_gives_another_environment(engine: str, site: Site) -> None:
     on = cluster(engine)
     assert site.prepare(BERT, on)[0] == 0
@@ -130,7 +130,7 @@ def test_a_changed_cluster_or_image_gives_another_environment(engine: str, site:
     assert sorted((p, p.stat().st_mtime_ns) for p in first.resolve().rglob("*")) == before
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
 def test_two_jobs_at_the_same_time_make_one_environment(engine: str, site: Site) -> None:
     on = cluster(engine)
     running = [site.start(BERT, on, token) for token in ("t", "u", "v")]
@@ -140,7 +140,7 @@ def test_two_jobs_at_the_same_time_make_one_environment(engine: str, site: Site)
     assert len({recorded(site, BERT, on, token) for token in ("t", "u", "v")}) == 1
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", swept(ENGINES, "eks"))
 def test_an_interrupted_one_is_made_again(engine: str, site: Site) -> None:
     on = cluster(engine)
     place = site.trn / "environments"
@@ -160,7 +160,7 @@ def test_an_interrupted_one_is_made_again(engine: str, site: Site) -> None:
 LAUNCHER = "import subprocess, sys\nsys.exit(subprocess.call([sys.executable, sys.argv[-1]]))\n"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
 def test_workers_see_the_packages_of_both(engine: str, site: Site) -> None:
     """As in PyTorch, the launcher starts the workers with the Python that it runs in itself."""
     launcher = {"torch/__init__.py": "", "torch/distributed/__init__.py": "", "torch/distributed/run.py": LAUNCHER}
@@ -177,7 +177,7 @@ def test_workers_see_the_packages_of_both(engine: str, site: Site) -> None:
     assert (done.returncode, done.stdout) == (0, "both\n"), done.stderr
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
 def test_time_and_size_are_shown(engine: str, site: Site) -> None:
     _, output = site.prepare(BERT, cluster(engine))
     assert "of bert-large, on " in output
@@ -186,7 +186,7 @@ def test_time_and_size_are_shown(engine: str, site: Site) -> None:
     assert [word for word in ready.split() if word in ("MB", "s")] == ["MB", "s"]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", swept(ENGINES, "eks"))
 def test_the_framework_is_never_replaced(engine: str, site: Site) -> None:
     head_node.wheel(site.root / "wheels", "tensorboard", "2.21.0", {}, ["torch==2.14.1"])
     head_node.wheel(site.root / "wheels", "torch", "2.14.1", {})
@@ -230,7 +230,7 @@ def test_an_image_without_the_library_is_refused_before_anything_is_installed(si
     )
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", swept(ENGINES, "eks"))
 def test_a_mirror_of_the_cluster_is_used(engine: str, site: Site) -> None:
     """pip.conf of the cluster's environment, as the bootstrap writes it, or of the image."""
     (site.base / "pip.conf").write_text(f"[global]\nno-index = true\nfind-links = {site.root}/mirror\n")
@@ -240,7 +240,7 @@ def test_a_mirror_of_the_cluster_is_used(engine: str, site: Site) -> None:
     assert code == 0, output
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
 def test_a_model_is_fetched_although_training_is_offline(engine: str, site: Site) -> None:
     on = cluster(engine)
     code, output = site.prepare(BERT, on)
@@ -256,7 +256,7 @@ def snapshot_download(*_, **__):
 """
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", swept(ENGINES, "eks"))
 def test_variables_of_the_job_reach_prepare_and_are_not_shown(engine: str, site: Site) -> None:
     """A fake of the hub that takes gated models from those who have the token."""
     head_node.wheel(site.root / "wheels", "huggingface-hub", "0.24.5", {"huggingface_hub.py": HUB})

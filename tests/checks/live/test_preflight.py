@@ -14,7 +14,6 @@ import pytest
 from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import Seeded, placement_group, reservation, reservation_group
 from tests.checks.live.conftest import Trn, report, session, wrong
-from tests.support import swept
 from trainium_cdk import settings
 from trainium_cdk.checks.live import Aws, Report, Target, checks_of, examine, policy, price_list, regions
 from trainium_cdk.checks.live.account import IDENTITY
@@ -440,7 +439,8 @@ def without(document: dict[str, Any], action: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("customer_key")
-@pytest.mark.parametrize("engine", swept(["slurm", "eks", "pcs"], "slurm"))
+@pytest.mark.parametrize("engine", ["slurm", "eks", "pcs"])
+@pytest.mark.sweep
 def test_the_printed_policy_is_enough_and_each_part_is_needed(
     everything: dict[str, str], aws: LocalAws, trn: Trn, user: User, engine: str
 ) -> None:
