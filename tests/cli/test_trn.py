@@ -324,7 +324,7 @@ def test_a_closed_terminal_leaves_no_session_open(nohup: bool) -> None:
     assert not sessions.answers("127.0.0.1", port, 5)
 
 
-def test_validate(tmp_path: Path) -> None:
+def test_check_offline(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
     good.write_text("name: mine\n")
     bad.write_text("nmae: mine\n")
@@ -332,6 +332,16 @@ def test_validate(tmp_path: Path) -> None:
     done = bare("check", "--offline", "--environment", str(bad))
     assert done.returncode == 1
     assert "bad.yaml:1: error: nmae" in done.stderr
+    warned = str(Path(__file__).parents[1] / "environments/trn2-3xlarge.yaml")
+    codes = [bare("check", "--offline", *strict, "--environment", warned).returncode for strict in ([], ["--strict"])]
+    assert codes == [0, 2]
+
+
+def test_check_prints_a_policy_for_each_stack_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "both.yaml").write_text("region: us-east-1\npcluster: {}\neks: {}\n")
+    words = ["check", "--print-policy", "--environment", str(tmp_path / "both.yaml")]
+    assert len(json.loads(bare(*words).stdout)) == 2
+    assert json.loads(bare(*words, "TrnEksStack").stdout)["Statement"]
 
 
 TRN2 = "pcluster: {queues: [{name: q, compute_resources: [{instance_type: trn2.48xlarge}]}]}\nregion: us-east-2\n"

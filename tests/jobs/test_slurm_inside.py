@@ -267,7 +267,7 @@ def test_forward_by_the_name_of_a_node(running: tuple[SlurmBackend, str], slurm:
         (
             ("compute1-dy-trn-99",),
             1,
-            "there is no node 'compute1-dy-trn-99' (`trn nodes` lists them), and there is no job",
+            "`trn nodes` lists them. Also, there is no job",
         ),
         ((mine[0], "--node", "1"), 1, f"{mine[0]} is a node: leave out --node and --rank"),
     ):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.named import resolve_id
+from trainium_cdk.cli.named import did_you_mean, end_of_sentence, resolve_id
 from trainium_cdk.cli.options import ID_HELP, Target, backend, on_cluster
 from trainium_cdk.cli.output import echo, log
 from trainium_cdk.errors import JobError, UnknownJob
@@ -127,8 +127,10 @@ def _job_or_node(jobs: Backend[Submission], given: str) -> tuple[str, str]:
     try:
         return resolve_id(jobs, given), ""
     except UnknownJob as e:
-        if all(node.name != given for node in jobs.nodes()):
-            raise JobError(f"there is no node {given[:80]!r} (`trn nodes` lists them), and {e}") from None
+        names = [node.name for node in jobs.nodes()]
+        if given not in names:
+            hint = end_of_sentence(did_you_mean(given[:80], names))
+            raise JobError(f"there is no node {given[:80]!r}{hint} `trn nodes` lists them. Also, {e}") from None
     return "", given
 
 
