@@ -50,7 +50,9 @@ def digests() -> dict[str, str]:
 
 def files() -> dict[str, str]:
     """The digests of the files that compare."""
-    compare = sorted(file for file in ROOT.glob(FILES) if file.name not in (FILE.name, Path(__file__).name, "conftest.py"))
+    compare = sorted(
+        file for file in ROOT.glob(FILES) if file.name not in (FILE.name, Path(__file__).name, "conftest.py")
+    )
     return {file.relative_to(ROOT).as_posix(): _digest(file.read_bytes()) for file in compare}
 
 

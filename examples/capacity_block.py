@@ -27,10 +27,12 @@ TrnNodeGroup(
     stack,
     "Trn",
     cluster=cluster,
-    instance_type="trn2.48xlarge",
-    capacity_type=eks.CapacityType.CAPACITY_BLOCK,
-    capacity_reservation_id=app.node.try_get_context("block") or "cr-0123456789abcdef0",
-    subnets=ec2.SubnetSelection(subnets=[network.private_subnet("use2-az3")]),
-    max_size=4,
+    nodes=settings.NodeGroup(
+        instance_type="trn2.48xlarge",
+        capacity_type="capacity-block",
+        reservation=app.node.try_get_context("block") or "cr-0123456789abcdef0",
+        max_nodes=4,
+    ),
+    vpc_subnets=ec2.SubnetSelection(subnets=[network.private_subnet("use2-az3")]),
 )
 app.synth()

@@ -7,7 +7,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 
-from trainium_cdk import TrnNodeGroup
+from trainium_cdk import TrnNodeGroup, settings
 
 app = cdk.App()
 stack = cdk.Stack(app, "ExampleExistingCluster")
@@ -27,5 +27,5 @@ cluster = eks.Cluster.from_cluster_attributes(
     vpc=vpc,
     cluster_security_group_id=given["group"] or "sg-0123456789abcdef0",  # the one that EKS created for the cluster
 )
-TrnNodeGroup(stack, "Trn", cluster=cluster, instance_type="trn1.32xlarge", max_size=4)
+TrnNodeGroup(stack, "Trn", cluster=cluster, nodes=settings.NodeGroup(instance_type="trn1.32xlarge", max_nodes=4))
 app.synth()

@@ -5,7 +5,7 @@
     trn submit my-script.sh --nodes 2 --stack ExampleImportedCluster --region us-east-1
 
 The role has cluster-admin access to the cluster and trusts this account: kubectl and Helm use it. The cluster has nodes for Volcano,
-access entries, and the add-ons VPC CNI (1.18.5 or newer), Pod Identity and EFS CSI; `TrnAddons` would install those.
+access entries, and the add-ons VPC CNI (1.18.5 or newer), Pod Identity and EFS CSI; without `system=None` and `addons=False`, `TrnEks` installs them.
 """
 
 import aws_cdk as cdk
@@ -13,7 +13,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks as eks
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 
-from trainium_cdk import TrnBucket, TrnNodeGroup, TrnOutputs, TrnPlugins, TrnScaler, TrnStorage
+from trainium_cdk import TrnEks, TrnStorage, settings
 
 app = cdk.App()
 stack = cdk.Stack(app, "ExampleImportedCluster")
@@ -38,9 +38,7 @@ cluster = eks.Cluster.from_cluster_attributes(
 )
 
 # Ours
-storage, bucket = TrnStorage(stack, "Storage", vpc=vpc), TrnBucket(stack, "Jobs").bucket
-group = TrnNodeGroup(stack, "Trn", cluster=cluster, storage=storage, name="trn", max_size=4)
-plugins = TrnPlugins(stack, "Plugins", cluster=cluster, node_groups=[group], storage=storage, bucket=bucket)
-TrnScaler(stack, "Scaler", cluster=cluster, node_groups=[group], plugins=plugins)
-TrnOutputs(stack, "Outputs", cluster=cluster, node_groups=[group], bucket=bucket)
+storage = TrnStorage(stack, "Storage", vpc=vpc)
+nodes = settings.NodeGroup(instance_type="trn1.32xlarge", max_nodes=4)
+TrnEks(stack, "Trn", cluster=cluster, storage=storage, node_groups=[nodes], system=None, addons=False)
 app.synth()

@@ -12,7 +12,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 
-from trainium_cdk import TrnNodeGroup, TrnStorage
+from trainium_cdk import TrnNodeGroup, TrnStorage, settings
 
 app = cdk.App()
 account = os.environ.get("CDK_DEFAULT_ACCOUNT")  # with the region known too, the VPC has all the zones that it asks for
@@ -32,7 +32,8 @@ cluster = eks.Cluster(
 
 # Ours
 storage = TrnStorage(stack, "Storage", vpc=vpc)
-group = TrnNodeGroup(stack, "Trn", cluster=cluster, instance_type="trn1.32xlarge", max_size=4, storage=storage)
+nodes = settings.NodeGroup(instance_type="trn1.32xlarge", max_nodes=4)
+group = TrnNodeGroup(stack, "Trn", cluster=cluster, nodes=nodes, storage=storage)
 
 cdk.CfnOutput(stack, "NodeGroup", value=group.nodegroup_name)
 app.synth()

@@ -6,7 +6,7 @@ cdk deploy --app "python examples/two_clusters.py"
 import aws_cdk as cdk
 from aws_cdk import aws_eks_v2 as eks
 
-from trainium_cdk import TrnEfaSecurityGroup, TrnNetwork, TrnNodeGroup, TrnStorage
+from trainium_cdk import TrnEfaSecurityGroup, TrnNetwork, TrnNodeGroup, TrnStorage, settings
 
 app = cdk.App()
 stack = cdk.Stack(app, "ExampleTwoClusters", env=cdk.Environment(region="us-east-1"))
@@ -28,7 +28,7 @@ for name, instance_type in {"Production": "trn1.32xlarge", "Trial": "trn1.2xlarg
         stack,
         f"{name}Nodes",
         cluster=cluster,
-        instance_type=instance_type,
+        nodes=settings.NodeGroup(instance_type=instance_type),
         storage=storage,
         efa_security_group=efa.security_group,
     )

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from aws_cdk import CfnOutput, Duration, Stack
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from trainium_cdk._cdk.default_environment import default_environment
 from trainium_cdk._cdk.removal import removal_policy
+from trainium_cdk._cdk.retention import RETENTION
 from trainium_cdk._cdk.stack_functions import place_functions
 from trainium_cdk.bucket import TrnBucket
-from trainium_cdk.efa import TrnEfaSecurityGroup
-from trainium_cdk.eks.addons import TrnAddons
+from trainium_cdk.eks.access import ecr_repositories
 from trainium_cdk.eks.bastion_host import TrnBastionHost
 from trainium_cdk.eks.cluster import TrnEksCluster
 from trainium_cdk.eks.images import TrnImageBuilder
-from trainium_cdk.eks.node_group import TrnNodeGroup
-from trainium_cdk.eks.node_role import TrnNodeRole
-from trainium_cdk.eks.plugins import TrnPlugins
-from trainium_cdk.eks.scaling import TrnScaler
-from trainium_cdk.eks.system_nodes import TrnSystemNodes
+from trainium_cdk.facade import TrnEks
 from trainium_cdk.hardening.encryption import encrypt, encrypt_operations, stack_key
 from trainium_cdk.hardening.failed_calls import TrnFailedCalls
 from trainium_cdk.hardening.managed_policies import manage_policies
@@ -31,7 +30,8 @@ from trainium_cdk.observability import TrnObservability
 from trainium_cdk.outputs import claim_of, eks_outputs, next_step
 from trainium_cdk.outputs.contract import JOB_FILES, KEPT_DAYS
 from trainium_cdk.registry import TrnRegistry
-from trainium_cdk.settings import Environment
+from trainium_cdk.settings import ControlPlane, Environment
+from trainium_cdk.settings.environment import SERVICE_NETWORKS
 from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.storage import TrnStorage
 
@@ -94,59 +94,55 @@ class TrnEksStack(Stack):
             expiration={at: Duration.days(days) for at, days in KEPT_DAYS.items() if at.startswith(JOB_FILES)},
             removal_policy=removal_policy(on_destroy),
         ).bucket
-        cluster = TrnEksCluster.from_settings(
-            self, "Cluster", environment=environment, network=network, encryption_key=data_key
-        )
-        addons = TrnAddons.from_settings(self, "Addons", environment=environment, cluster=cluster, storage=storage)
-        efa = TrnEfaSecurityGroup(self, "Efa", vpc=network.vpc)
-        caches, after = [*eks.mirror.images.values()], [addons.before_nodes]
-        role = TrnNodeRole(self, "Nodes", storage=storage, pull_through_caches=caches)
-        system = TrnSystemNodes.from_settings(
+        subnets = ec2.SubnetSelection(subnets=network.private_subnets)
+        cluster = TrnEksCluster(
             self,
-            "System",
-            environment=environment,
-            cluster=cluster,
-            network=network,
-            storage=storage,
-            role=role,
-            after=after,
+            "Cluster",
+            vpc=network.vpc,
+            vpc_subnets=subnets,
+            control_plane=control_plane(environment),
+            secrets_encryption_key=data_key,
+            users=users(eks.users),
+            chart_repository_arns=ecr_repositories(self.partition, eks.mirror.charts.values()),
+            log_retention=RETENTION[eks.log_days],
+            removal_policy=removal_policy(on_destroy),
+            rules=False,  # the whole environment is checked
         )
-        addons.run_on(system)
-        groups = [
-            TrnNodeGroup.from_settings(
-                self,
-                f"Group{group.name}",
-                environment=environment,
-                settings=group,
-                cluster=cluster,
-                network=network,
-                storage=storage,
-                role=role,
-                efa_group=efa.security_group,
-                after=after,
-            )
-            for group in eks.node_groups
-        ]
-        plugins = TrnPlugins.from_settings(
+        for access in eks.access:
+            # not its position: with one of several gone, EKS refuses a second entry for a principal
+            id = f"Access{hashlib.sha256(access.principal.encode()).hexdigest()[:8]}"
+            cluster.grant_access(id, access.principal, access.policy, team=access.namespace)
+        image, found = environment.node_image, inventory(environment, "eks")
+        # "Default" is in no logical id
+        training = TrnEks(
             self,
-            "Plugins",
-            environment=environment,
+            "Default",
             cluster=cluster,
-            node_groups=groups,
-            system_nodes=system,
             storage=storage,
+            node_groups=eks.node_groups,
+            system=eks.system,
             bucket=bucket,
+            data_buckets=[
+                s3.Bucket.from_bucket_name(self, f"PluginsData{i}", each) for i, each in enumerate(eks.data_buckets)
+            ],
+            vpc_subnets=subnets,
+            group_subnets={group.name: network.private_subnet(found.zone_of(group)) for group in eks.node_groups},
+            plugins=eks.plugins,
+            scaling=eks.scaling,
+            observability=eks.observability,
+            metrics=environment.observability is not None,
+            queues=eks.queues,
+            addon_versions=eks.addon_versions,
+            mirror=eks.mirror,
+            job_networks=eks.job_networks,
+            neuron_driver=environment.node_driver,
+            release_version=image.version if image else None,
+            outputs=False,  # those of an environment say more
+            removal_policy=removal_policy(on_destroy),
+            catalog=environment.catalog,
+            rules=False,
         )
-        if eks.plugins.autoscaler:
-            TrnScaler.from_settings(
-                self,
-                "Scaler",
-                environment=environment,
-                cluster=cluster,
-                network=network,
-                node_groups=groups,
-                plugins=plugins,
-            )
+        training.wait_for(network.internet_ready)
         TrnObservability.from_settings(self, "Observability", environment=environment, engine="eks", storage=storage)
         builder = bastion_host = None
         registry = (
@@ -163,19 +159,21 @@ class TrnEksStack(Stack):
                 removal_policy=removal_policy(on_destroy),
             )
         if eks.endpoint == "private" and eks.bastion_host:
-            bastion_host = TrnBastionHost.from_settings(
+            bastion_host = TrnBastionHost(
                 self,
                 "BastionHost",
-                eks.bastion_host,
-                network=network,
+                vpc=network.vpc,
+                vpc_subnets=ec2.SubnetSelection(subnets=[network.private_subnet()]),
                 security_group=cluster.client_group,
+                host=eks.bastion_host,
                 name=f"{name}-bastion-host",
+                rules=False,
             )
         failed = TrnFailedCalls(self, "Functions", encryption_key=data_key or cluster.key)
         # in the VPC, as the CDK's functions for Kubernetes are: a deletion waits for their network interfaces anyway
         place_functions(failed, network.vpc)
         if data_key:
-            encrypt(self, data_key, users=[plugins.role, *([builder.role] if builder else [])])
+            encrypt(self, data_key, users=[training.plugins.role, *([builder.role] if builder else [])])
         else:
             encrypt_operations(self, cluster.key)
         manage_policies(self)
@@ -190,7 +188,30 @@ class TrnEksStack(Stack):
             access_role=cluster.access_role.role_arn,
         )
         left = {
-            "Stays": (plugins.stays, "Kubernetes objects that were taken out, but stay for now, and why; - if none")
+            "Stays": (
+                training.plugins.stays,
+                "Kubernetes objects that were taken out, but stay for now, and why; - if none",
+            )
         }
         for key, (value, description) in {**outputs, **left, **next_step(self.stack_name, environment.region)}.items():
             CfnOutput(self, key, value=value, description=description)
+
+
+def control_plane(environment: Environment) -> ControlPlane:
+    """The control plane of an environment, with all that it says by default."""
+    return ControlPlane(
+        version=environment.kubernetes_version,
+        support=environment.eks.support,
+        cluster_name=environment.eks_cluster_name,
+        endpoint=environment.eks.endpoint,
+        public_cidrs=environment.eks.public_cidrs,
+        namespace=environment.eks.namespace,
+        # without a free one: a check rejects that
+        service_cidr=environment.service_cidr or SERVICE_NETWORKS[0],
+    )
+
+
+def users(patterns: Sequence[str]) -> iam.IPrincipal:
+    """Who may take the role of `trn`: principals of the account, by patterns of their ARNs."""
+    account = iam.AccountRootPrincipal()
+    return account.with_conditions({"ArnLike": {"aws:PrincipalArn": list(patterns)}}) if patterns else account

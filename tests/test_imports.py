@@ -19,6 +19,7 @@ FLOORS = [
     ["trainium_cdk"],  # the names that other apps import, each loaded when it is used
     ["app"],  # the CDK app of an environment file
     ["stacks"],  # a page for each stack, in the folder `stacks/`, to which a link in the package leads
+    ["facade"],  # one construct for all that jobs need on a cluster of yours
     ["stack_outputs", "observability", "hardening"],
     ["pcluster", "pcs", "eks"],
     ["bootstrap", "storage"],

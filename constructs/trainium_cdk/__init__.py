@@ -16,6 +16,7 @@ _HOMES = {
     "TrnBootstrap": "bootstrap",
     "TrnBucket": "bucket",
     "TrnEfaSecurityGroup": "efa",
+    "TrnEks": "facade",
     "TrnEksCluster": "eks.cluster",
     "TrnFailedCalls": "hardening.failed_calls",
     "TrnImageBuilder": "eks.images",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from trainium_cdk.eks.plugins import TrnPlugins as TrnPlugins
     from trainium_cdk.eks.scaling import TrnScaler as TrnScaler
     from trainium_cdk.eks.system_nodes import TrnSystemNodes as TrnSystemNodes
+    from trainium_cdk.facade import TrnEks as TrnEks
     from trainium_cdk.hardening.encryption import TrnKey as TrnKey
     from trainium_cdk.hardening.encryption import encrypt as encrypt
     from trainium_cdk.hardening.encryption import encrypt_operations as encrypt_operations

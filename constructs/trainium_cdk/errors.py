@@ -41,8 +41,8 @@ class SettingsFileError(TrnError):
         super().__init__("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
 
 
-class SettingsError(TrnError):
-    """An environment that cannot be used.
+class SettingsError(TrnError, ValueError):
+    """Settings that cannot be used: of an environment, or of a construct.
 
     Attributes:
         problems: what is wrong with it.

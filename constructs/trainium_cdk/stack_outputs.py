@@ -22,7 +22,7 @@ from trainium_cdk.storage.given import mounts
 
 if TYPE_CHECKING:
     from trainium_cdk.eks.bastion_host import TrnBastionHost
-    from trainium_cdk.eks.groups import NodeGroup
+    from trainium_cdk.eks.groups import INodeGroup
     from trainium_cdk.eks.images import TrnImageBuilder
     from trainium_cdk.settings import TeamQueue
 
@@ -65,7 +65,7 @@ class TrnOutputs(Construct):
         cluster: TrnPcluster | TrnPcsCluster | AnyCluster,
         bucket: s3.IBucket,
         repository: ecr.IRepository | None = None,
-        node_groups: Sequence[NodeGroup] = (),
+        node_groups: Sequence[INodeGroup] = (),
         image_builder: TrnImageBuilder | None = None,
         bastion_host: TrnBastionHost | None = None,
         access_role: AnyRole | None = None,

@@ -20,6 +20,7 @@ from trainium_cdk import (
     TrnBootstrap,
     TrnBucket,
     TrnEfaSecurityGroup,
+    TrnEks,
     TrnEksCluster,
     TrnFailedCalls,
     TrnImageBuilder,
@@ -63,7 +64,7 @@ class Training(Construct):
         storage = TrnStorage(self, "Storage", vpc=vpc, efs=settings.Efs(backups=False), encryption_key=key)
         addons = TrnAddons(self, "Addons", cluster=cluster, storage=storage)
         system = TrnSystemNodes(self, "System", cluster=cluster, storage=storage, node_role=person)
-        system.node.add_dependency(addons.before_nodes)
+        system.wait_for(addons.before_nodes)
         addons.run_on(system)
         role = TrnNodeRole(self, "Role", storage=storage)
         efa = TrnEfaSecurityGroup(self, "Efa", vpc=vpc)
@@ -71,10 +72,9 @@ class Training(Construct):
             self,
             "Trn",
             cluster=cluster,
-            instance_type=ec2.InstanceType("trn1.32xlarge"),
-            capacity_type=eks.CapacityType.SPOT,
+            nodes=settings.NodeGroup(instance_type="trn1.32xlarge", capacity_type="spot"),
             node_role=role.role,
-            subnets=ec2.SubnetSelection(subnets=vpc.private_subnets[:1]),
+            vpc_subnets=ec2.SubnetSelection(subnets=vpc.private_subnets[:1]),
             efa_security_group=efa.security_group,
             security_groups=[ec2.SecurityGroup(self, "More", vpc=vpc)],
             placement_group=ec2.PlacementGroup(self, "Place"),
@@ -90,7 +90,12 @@ class Training(Construct):
         plugins.grant_access("Users", person, "edit")
         plugins.grant_access("Others", "arn:aws:iam::111122223333:role/Others", "view")
         TrnScaler(
-            self, "Scaler", cluster=cluster, node_groups=[group], plugins=plugins, idle_time=cdk.Duration.minutes(3)
+            self,
+            "Scaler",
+            cluster=cluster,
+            node_groups=[group],
+            plugins=plugins,
+            scaling=settings.Scaling(idle_minutes=3),
         )
         registry = TrnRegistry(self, "Registry", removal_policy=cdk.RemovalPolicy.DESTROY, encryption_key=key)
         for pulling in (group, person, system, role):
@@ -165,6 +170,20 @@ imported = eks.Cluster.from_cluster_attributes(
     theirs, "Imported", cluster_name="theirs", vpc=vpc, cluster_security_group_id="sg-0123456789abcdef0"
 )
 TrnNodeGroup(theirs, "ImportedTrn", cluster=imported)
+
+facade = cdk.Stack(app, "Facade")
+network = TrnNetwork(facade, "Network")
+mine = TrnEksCluster(facade, "Cluster", vpc=network.vpc, control_plane=settings.ControlPlane(namespace="research"))
+training = TrnEks(
+    facade,
+    "Trn",
+    cluster=mine,
+    storage=TrnStorage(facade, "Storage", vpc=network.vpc),
+    node_groups=[settings.NodeGroup(max_nodes=4)],
+    system=settings.SystemNodes(instance_type="m6i.large"),
+)
+training.grant_submit(a_role(facade, "User"))
+s3.Bucket(facade, "Corpus").grant_read(training.plugins)
 
 slurm = cdk.Stack(app, "Slurm")
 network = TrnNetwork(slurm, "Network")

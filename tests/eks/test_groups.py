@@ -12,9 +12,10 @@ from tests.cdk import app, properties, synth
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.control_plane import ApiGroups
 from trainium_cdk.eks.groups import ExistingNodeGroup, refuse_duplicates
-from trainium_cdk.outputs.eks import group_fleet
+from trainium_cdk.outputs.eks import fleet_of
+from trainium_cdk.settings import NodeGroup
 
-FLEET = group_fleet(Catalog.load().instance("trn1.32xlarge"), name="trn", nodes=4)
+FLEET = fleet_of(Catalog.load().instance("trn1.32xlarge"), NodeGroup(max_nodes=4))
 
 
 def test_only_clients_reach_the_api_and_they_reach_https_alone() -> None:

@@ -15,13 +15,14 @@ from tests.foreign.foreign import cluster, errors, stack, template, vpc
 from trainium_cdk import TrnAddons, TrnEksCluster, TrnPlugins
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.identities import detector_statements
+from trainium_cdk.settings import Plugins, SettingsError
 
 
 def plugins(scope: Stack, **options: Any) -> TrnPlugins:
     return TrnPlugins(scope, "Plugins", cluster=cluster(scope, kubectl=True), node_groups=[], **options)
 
 
-@pytest.mark.parametrize(("options", "roles"), [({}, 1), ({"node_problem_detector": False}, 0)])
+@pytest.mark.parametrize(("options", "roles"), [({}, 1), ({"plugins": Plugins(node_problem_detector=False)}, 0)])
 def test_the_node_problem_detector_has_a_role_where_it_is_installed(options: dict[str, Any], roles: int) -> None:
     found = template(lambda s: plugins(s, **options)).find_resources("AWS::EKS::PodIdentityAssociation")
     assert sum("detector" in one["Properties"]["ServiceAccount"] for one in found.values()) == roles
@@ -34,9 +35,16 @@ def test_a_broken_node_is_replaced_only_in_its_own_cluster() -> None:
 
 
 def test_rules_are_checked_unless_they_are_switched_off() -> None:
-    wrong = {"job_networks": ["10.0.0.0/40"]}
-    assert errors(lambda s: plugins(s, **wrong)) != []
+    wrong = {"namespace": "kube-system"}
+    [found] = errors(lambda s: plugins(s, **wrong))
+    assert found.startswith(
+        "Plugins] namespace = kube-system: this namespace is reserved for the system or a plug-in. Fix: write"
+    )
     template(lambda s: plugins(s, rules=False, **wrong))
+    with pytest.raises(
+        SettingsError, match=r"^Foreign/Plugins: error: job_networks\[0\] = 10\.0\.0\.0/40: not an IPv4 network"
+    ):
+        plugins(stack(), job_networks=["10.0.0.0/40"])
 
 
 def test_the_network_add_on_keeps_addresses_and_enforces_policies() -> None:

@@ -16,6 +16,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
@@ -79,21 +80,21 @@ def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
         cluster_security_group_id="sg-0123456789abcdef1",
         security_group_ids=["sg-0123456789abcdef2"],
     )
-    trn.TrnAddons(stack, "Addons", cluster=ours, storage=storage)
     trn.TrnSystemNodes(stack, "System", cluster=theirs, storage=given)
     trn.TrnNodeRole(stack, "NodeRole", storage=storage)
-    nodes = trn.TrnNodeGroup(stack, "Nodes", cluster=ours, storage=storage)
     trn.TrnNodeGroup(stack, "TheirNodes", cluster=theirs, storage=given)
     their = trn.TrnNodeGroup.from_nodegroup_attributes(
-        cluster=theirs, nodegroup_name="theirs", instance_type="trn1.32xlarge", max_size=2, name="theirs"
+        cluster=theirs, nodegroup_name="theirs", nodes=trn.settings.NodeGroup(name="theirs")
     )
-    plugins = trn.TrnPlugins(stack, "Plugins", cluster=ours, node_groups=[nodes], bucket=bucket)
-    trn.TrnScaler(stack, "Scaler", cluster=ours, node_groups=[nodes], plugins=plugins)
-    trn.TrnScaler(stack, "TheirScaler", cluster=theirs, node_groups=[their], plugins=plugins)
+    training = trn.TrnEks(stack, "Training", cluster=ours, storage=storage, bucket=bucket, outputs=False)
+    training.grant_submit(iam.Role(stack, "Person", assumed_by=iam.AccountRootPrincipal()))
+    training.grant_submit(iam.Role(stack, "Member", assumed_by=iam.AccountRootPrincipal()), team="speech")
+    trn.TrnScaler(stack, "TheirScaler", cluster=theirs, node_groups=[their], plugins=training.plugins)
     images = trn.TrnImageBuilder(stack, "Images", bucket=bucket, repository=repository)
     host = trn.TrnBastionHost(stack, "Host", vpc=vpc)
+    groups = list(training.node_groups.values())
     trn.TrnOutputs(
-        stack, "Outputs", cluster=ours, bucket=bucket, node_groups=[nodes], image_builder=images, bastion_host=host
+        stack, "Outputs", cluster=ours, bucket=bucket, node_groups=groups, image_builder=images, bastion_host=host
     )
     trn.TrnFailedCalls(stack, "FailedCalls")
     trn.encrypt(stack, trn.TrnKey(stack, "Key", description="Data").key)

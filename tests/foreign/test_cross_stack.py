@@ -43,6 +43,7 @@ from trainium_cdk import (
     TrnScaler,
     TrnStorage,
     TrnSystemNodes,
+    settings,
 )
 from trainium_cdk.settings import Fsx, Peering
 
@@ -156,13 +157,15 @@ def test_a_selection_without_subnets_is_an_error() -> None:
     ):
         template(lambda scope: TrnStorage(scope, "S", vpc=vpc(scope), vpc_subnets=nowhere))
     with pytest.raises(ValueError, match="has no subnet in us-west-2d"):
-        template(lambda scope: TrnNodeGroup(scope, "G", cluster=cluster(scope), subnets=nowhere))
+        template(lambda scope: TrnNodeGroup(scope, "G", cluster=cluster(scope), vpc_subnets=nowhere))
 
 
 def test_networks_of_a_parameter_may_reach_the_api() -> None:
     def build(scope: Stack) -> None:
         networks = CfnParameter(scope, "Networks", type="CommaDelimitedList")
-        TrnEksCluster(scope, "Eks", vpc=vpc(scope), public_access_cidrs=networks.value_as_list)
+        TrnEksCluster(
+            scope, "Eks", vpc=vpc(scope), control_plane={"endpoint": "public", "public_cidrs": networks.value_as_list}
+        )
 
     [made] = resources(template(build), "EKS::Cluster").values()
     assert made["Properties"]["ResourcesVpcConfig"]["PublicAccessCidrs"] == {"Ref": "Networks"}
@@ -170,7 +173,7 @@ def test_networks_of_a_parameter_may_reach_the_api() -> None:
 
 def test_jobs_are_in_the_clusters_namespace() -> None:
     def build(scope: Stack) -> None:
-        mine = TrnEksCluster(scope, "Eks", vpc=vpc(scope), namespace="team-a")
+        mine = TrnEksCluster(scope, "Eks", vpc=vpc(scope), control_plane=settings.ControlPlane(namespace="team-a"))
         assert (
             TrnPlugins(scope, "P", cluster=mine, node_groups=[TrnNodeGroup(scope, "G", cluster=mine)]).namespace
             == "team-a"
@@ -201,7 +204,7 @@ def test_two_groups_of_system_nodes_keep_their_own_sizes() -> None:
     def build(scope: Stack) -> None:
         mine = cluster(scope)
         for name in ("A", "B"):
-            TrnSystemNodes(scope, name, cluster=mine)
+            TrnSystemNodes(scope, name, cluster=mine, name=name.lower())
 
     found = template(build)
     assert len({r["Properties"]["Group"] for r in found.find_resources("Custom::TrnNodeGroupSize").values()}) == 2

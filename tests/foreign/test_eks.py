@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import Duration, Environment, Stack
+from aws_cdk import Environment, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks as eks_v1
 from aws_cdk import aws_eks_v2 as eks
@@ -22,34 +22,27 @@ from trainium_cdk import (
     TrnAddons,
     TrnBastionHost,
     TrnBucket,
+    TrnEks,
     TrnEksCluster,
     TrnNodeGroup,
     TrnOutputs,
     TrnPlugins,
     TrnScaler,
     TrnStorage,
-    TrnSystemNodes,
     outputs,
 )
-from trainium_cdk.settings import Plugins, TeamQueue
+from trainium_cdk.settings import NodeGroup, Scaling, TeamQueue
 
 
 def whole(scope: Stack, mine: TrnEksCluster | eks.ICluster | eks_v1.ICluster, within: ec2.IVpc) -> None:
     """Everything that training needs, on a cluster."""
-    storage, bucket = TrnStorage(scope, "S", vpc=within), TrnBucket(scope, "Files").bucket
-    addons = TrnAddons(scope, "Addons", cluster=mine, storage=storage)
-    system = TrnSystemNodes(scope, "System", cluster=mine, storage=storage)
-    system.node.add_dependency(addons.before_nodes)
-    addons.run_on(system)
-    group = TrnNodeGroup(scope, "Trn", cluster=mine, storage=storage, name="trn")
-    plugins = TrnPlugins(
-        scope, "Plugins", cluster=mine, node_groups=[group], storage=storage, system_nodes=[system], bucket=bucket
-    )
-    assert s3.Bucket(scope, "Corpus", enforce_ssl=True).grant_read(plugins).success
-    assert iam.Grant.add_to_principal(grantee=system, actions=["s3:GetObject"], resource_arns=["*"]).success
-    plugins.grant_access("Users", "arn:aws:iam::111122223333:role/Users", "edit")
-    TrnScaler(scope, "Scaler", cluster=mine, node_groups=[group], plugins=plugins, idle_time=Duration.minutes(3))
-    TrnOutputs(scope, "Outputs", cluster=mine, node_groups=[group], bucket=bucket)
+    storage = TrnStorage(scope, "S", vpc=within)
+    trn = TrnEks(scope, "Trn", cluster=mine, storage=storage, scaling=Scaling(idle_minutes=3))
+    assert s3.Bucket(scope, "Corpus", enforce_ssl=True).grant_read(trn.plugins).success
+    assert iam.Grant.add_to_principal(
+        grantee=trn.node_groups["trn"], actions=["s3:GetObject"], resource_arns=["*"]
+    ).success
+    trn.plugins.grant_access("Users", "arn:aws:iam::111122223333:role/Users", "edit")
 
 
 def of_theirs(scope: Stack) -> None:
@@ -137,14 +130,17 @@ def test_trn_understands_the_stack(built: tuple[Any, Template]) -> None:
     assert (read.shared_dir, read.mount_dirs) == ("/efs", ("/efs",))
     assert [(f.queue, f.instance_type, f.nodes, f.efa) for f in read.fleets] == [("trn", "trn1.32xlarge", 2, 8)]
     assert read.endpoint == ("private" if build is of_ours else "public")
-    assert read.access_role == ("token" if build is of_ours else "")
+    assert read.access_role == "token"
     assert read.image.startswith("public.ecr.aws/neuron/")
 
 
 def test_a_cluster_of_ours_is_closed_and_encrypted() -> None:
     def build(scope: Stack) -> None:
-        mine = TrnEksCluster(scope, "Cluster", vpc=vpc(scope), public_access_cidrs=["203.0.113.0/24"])
-        TrnNodeGroup(scope, "Trn", cluster=mine, image_id="ami-0123456789abcdef0", service_cidr="172.20.0.0/16")
+        mine = TrnEksCluster(
+            scope, "Cluster", vpc=vpc(scope), control_plane={"endpoint": "public", "public_cidrs": ["203.0.113.0/24"]}
+        )
+        nodes = NodeGroup(custom_ami="ami-0123456789abcdef0")
+        TrnNodeGroup(scope, "Trn", cluster=mine, nodes=nodes, service_cidr="172.20.0.0/16")
 
     found = template(build)
     given = only(found, "EKS::Cluster")
@@ -192,9 +188,7 @@ def of_groups(scope: Stack, number: int, name: str = "group") -> None:
         TrnNodeGroup.from_nodegroup_attributes(
             cluster=mine,
             nodegroup_name=f"{name}-{i}".ljust(50, "x"),
-            instance_type="trn1.32xlarge",
-            max_size=4,
-            name=f"{name}-{i}",
+            nodes=NodeGroup(name=f"{name}-{i}", max_nodes=4),
         )
         for i in range(number)
     ]
@@ -305,7 +299,7 @@ def test_what_a_cluster_has_already_gets_our_queues_and_is_not_installed_again()
 def test_teams_have_namespaces_identities_and_groups_of_their_own() -> None:
     def build(scope: Stack) -> None:
         mine = cluster(scope, kubectl=True)
-        group = TrnNodeGroup(scope, "T", cluster=mine, name="trn", max_size=8)
+        group = TrnNodeGroup(scope, "T", cluster=mine, nodes=NodeGroup(max_nodes=8))
         queues = [TeamQueue(namespace="speech", nodes={"trn": 6})]
         plugins = TrnPlugins(scope, "P", cluster=mine, node_groups=[group], queues=queues)
         plugins.grant_access("Speech", "arn:aws:iam::111122223333:role/Speech", "edit", team="speech")
@@ -319,19 +313,8 @@ def test_teams_have_namespaces_identities_and_groups_of_their_own() -> None:
 
     def too_many(scope: Stack) -> None:
         mine = cluster(scope, kubectl=True)
-        group = TrnNodeGroup(scope, "T", cluster=mine, name="trn", max_size=4)
+        group = TrnNodeGroup(scope, "T", cluster=mine, nodes=NodeGroup(max_nodes=4))
         queues = [TeamQueue(namespace="speech", nodes={"trn": 6})]
         TrnPlugins(scope, "P", cluster=mine, node_groups=[group], queues=queues)
 
     assert errors(too_many) == ["P] queues[0].nodes.trn = 6: node group trn has at most 4 nodes. Fix: write at most 4, or raise max_nodes of the group."]  # fmt: skip
-
-
-def test_plugins_have_the_settings_of_an_environment() -> None:
-    """Each key of `eks.plugins` is an argument of a construct, so that an app without an environment can set it too."""
-    import inspect
-
-    arguments = {
-        *inspect.signature(TrnPlugins.__init__).parameters,
-        *inspect.signature(TrnAddons.__init__).parameters,
-    }
-    assert {*Plugins.model_fields} - {"autoscaler"} <= arguments

@@ -42,7 +42,7 @@ ALONE: dict[str, Callable[[Stack], object]] = {
     "TrnStorage": lambda s: trn.TrnStorage(s, "It", vpc=vpc(s)),
     "TrnSystemNodes": lambda s: trn.TrnSystemNodes(s, "It", cluster=cluster(s)),
 }  # fmt: skip
-TOGETHER = {"TrnOutputs", "TrnPlugins", "TrnScaler"}
+TOGETHER = {"TrnEks", "TrnOutputs", "TrnPlugins", "TrnScaler"}
 """What needs another of ours: tests/foreign/test_eks.py."""
 VALUES = {"FileSystemMount"}
 """Frozen values, which construct nothing."""

@@ -25,6 +25,7 @@ from trainium_cdk import (
     TrnStorage,
     TrnSystemNodes,
     outputs,
+    settings,
 )
 
 ROOT_ACCESS = [f"elasticfilesystem:Client{verb}" for verb in ("Mount", "Write", "RootAccess")]
@@ -35,7 +36,7 @@ def parts(scope: Stack, within: ec2.IVpc, files: Any) -> None:
     TrnAddons(scope, "Addons", cluster=mine, storage=files)
     system = TrnSystemNodes(scope, "System", cluster=mine, storage=files)
     role = TrnNodeRole(scope, "Role", storage=files).role
-    group = TrnNodeGroup(scope, "Trn", cluster=mine, storage=files, node_role=role, name="trn")
+    group = TrnNodeGroup(scope, "Trn", cluster=mine, storage=files, node_role=role)
     TrnPlugins(scope, "Plugins", cluster=mine, node_groups=[group], storage=files, system_nodes=[system])
     TrnOutputs(scope, "Outputs", cluster=mine, node_groups=[group], bucket=TrnBucket(scope, "Files").bucket)
 
@@ -131,9 +132,7 @@ def test_a_node_group_that_exists_has_a_queue_and_is_scaled() -> None:
         theirs = TrnNodeGroup.from_nodegroup_attributes(
             cluster=mine,
             nodegroup_name="theirs",
-            instance_type="trn1.32xlarge",
-            max_size=4,
-            name="trn",
+            nodes=settings.NodeGroup(max_nodes=4),
             storage=storage,
         )
         plugins = TrnPlugins(scope, "Plugins", cluster=mine, node_groups=[theirs], storage=storage)
@@ -144,10 +143,10 @@ def test_a_node_group_that_exists_has_a_queue_and_is_scaled() -> None:
     assert findings(found) == []
     assert resources(found, "EKS::Nodegroup") == {}
     assert '\\"kind\\":\\"LocalQueue\\"' in objects(found)
-    [settings] = (
+    [given] = (
         f["Environment"] for f in properties(found, "Lambda::Function") if "SETTINGS" in str(f.get("Environment"))
     )
-    assert '\\"groups\\":{\\"trn\\":\\"theirs\\"}' in json.dumps(settings)
+    assert '\\"groups\\":{\\"trn\\":\\"theirs\\"}' in json.dumps(given)
     [policy] = (p for p in properties(found, "IAM::ManagedPolicy") if "eks:DescribeNodegroup" in str(p))
     assert "/theirs/*" in str(policy)
     assert "autoScalingGroupName/eks-theirs-*" in str(policy)

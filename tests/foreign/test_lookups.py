@@ -30,8 +30,8 @@ def test_subnets_of_a_vpc_that_is_looked_up(which: str) -> None:
     TrnEksCluster(scope, "C", vpc=vpc, vpc_subnets=subnets)
     TrnPcluster(scope, "P", vpc=vpc, vpc_subnets=subnets)
     TrnBastionHost(scope, "B", vpc=vpc, vpc_subnets=subnets)
-    TrnNodeGroup(scope, "G", cluster=mine, subnets=subnets)
-    TrnSystemNodes(scope, "N", cluster=mine, subnets=subnets)
+    TrnNodeGroup(scope, "G", cluster=mine, vpc_subnets=subnets)
+    TrnSystemNodes(scope, "N", cluster=mine, vpc_subnets=subnets)
     app = scope.node.root
     assert isinstance(app, App)
     [missing] = json.loads((Path(app.synth().directory) / "manifest.json").read_text())["missing"]

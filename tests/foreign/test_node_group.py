@@ -23,18 +23,18 @@ from trainium_cdk import (
 )
 
 
-def one(scope: Stack, **given: Any) -> TrnNodeGroup:
-    return TrnNodeGroup(scope, "Trn", cluster=cluster(scope), **given)
+def one(scope: Stack, **nodes: Any) -> TrnNodeGroup:
+    return TrnNodeGroup(scope, "Trn", cluster=cluster(scope), nodes=settings.NodeGroup(**nodes))
 
 
 @pytest.mark.parametrize("region", ["us-west-2", ""])
 def test_a_cluster_is_all_that_it_needs(region: str) -> None:
-    found = template(lambda s: one(s, instance_type="trn1.32xlarge", max_size=4), region)
+    found = template(lambda s: one(s, instance_type="trn1.32xlarge", max_nodes=4), region)
     group, data = only(found, "EKS::Nodegroup"), only(found, "EC2::LaunchTemplate")["LaunchTemplateData"]
     assert group["AmiType"] == "AL2023_x86_64_NEURON"
     assert (group["ScalingConfig"]["MinSize"], group["ScalingConfig"]["MaxSize"]) == (0, 4)
     assert group["ClusterName"] == {"Ref": next(iter(resources(found, "EKS::Cluster")))}
-    assert group["Labels"] == {"trainium-cdk/node-group": "foreign-trn-" + group["Labels"]["trainium-cdk/node-group"][12:], "trainium-cdk/role": "training"}  # fmt: skip
+    assert group["Labels"] == {"trainium-cdk/node-group": "trn", "trainium-cdk/role": "training"}
     interfaces = data["NetworkInterfaces"]
     assert [i["InterfaceType"] for i in interfaces] == ["efa"] + ["efa-only"] * 7
     [efa] = (k for k in resources(found, "EC2::SecurityGroup") if "Efa" in k)
@@ -72,15 +72,15 @@ def test_existing_resources_are_accepted() -> None:
                 scope,
                 id,
                 cluster=existing,
-                instance_type=ec2.InstanceType("trn1n.32xlarge"),
-                subnets=ec2.SubnetSelection(subnets=within.private_subnets[:1]),
+                nodes=settings.NodeGroup(
+                    name=id.lower(), instance_type="trn1n.32xlarge", custom_ami="ami-0123456789abcdef0"
+                ),
+                vpc_subnets=ec2.SubnetSelection(subnets=within.private_subnets[:1]),
                 efa_security_group=shared,
                 placement_group=place,
                 node_role=role,
                 storage=storage,
-                image_id="ami-0123456789abcdef0",
                 service_cidr="10.100.0.0/16",
-                name=id.lower(),
             )
 
     found = template(build)
@@ -137,7 +137,7 @@ def test_a_second_cluster_of_the_stack_keeps_its_sizes_too() -> None:
 
 
 def test_nodes_install_a_driver_that_was_named() -> None:
-    found = template(lambda s: one(s, neuron_driver="2.31.7.0"), "us-west-2")
+    found = template(lambda s: TrnNodeGroup(s, "Trn", cluster=cluster(s), neuron_driver="2.31.7.0"), "us-west-2")
     data = only(found, "EC2::LaunchTemplate")["LaunchTemplateData"]["UserData"]["Fn::Base64"]
     assert "wanted=2.31.7.0\n" in data
     assert "baseurl=https://yum.repos.neuron.amazonaws.com\n" in data
@@ -149,14 +149,18 @@ def test_nodes_install_a_driver_that_was_named() -> None:
     [
         ({"neuron_driver": "latest"}, r"neuron_driver = latest: not a version\. Fix: write that of aws-neuronx-dkms"),
         (
-            {"neuron_driver": "2.31.7.0", "image_id": "ami-0123456789abcdef0", "service_cidr": "172.20.0.0/16"},
-            "neuron_driver = 2.31.7.0, but image_id is given: your own image has its driver. Fix: remove one",
+            {
+                "neuron_driver": "2.31.7.0",
+                "nodes": {"custom_ami": "ami-0123456789abcdef0"},
+                "service_cidr": "172.20.0.0/16",
+            },
+            "neuron_driver = 2.31.7.0: nodes.custom_ami is given, and your own image has its driver. Fix: remove one",
         ),
     ],
 )
 def test_a_driver_that_cannot_be_installed_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        template(lambda s: one(s, **given), "us-west-2")
+        template(lambda s: TrnNodeGroup(s, "Trn", cluster=cluster(s), **given), "us-west-2")
 
 
 def test_a_capacity_reservation_may_be_a_token() -> None:
@@ -165,7 +169,7 @@ def test_a_capacity_reservation_may_be_a_token() -> None:
             scope, "Odcr", availability_zone="us-west-2a", instance_count=4, instance_platform="Linux/UNIX",
             instance_type="trn1.32xlarge",
         )  # fmt: skip
-        one(scope, capacity_reservation_id=reservation.ref, max_size=4)
+        one(scope, reservation=reservation.ref, max_nodes=4)
 
     found = template(build)
     data = only(found, "EC2::LaunchTemplate")["LaunchTemplateData"]
@@ -189,5 +193,5 @@ def test_a_bastion_host_reaches_the_api_of_any_cluster() -> None:
 
 
 def test_costs_without_jobs_are_a_warning() -> None:
-    [warning] = warnings(lambda s: one(s, min_size=1))
-    assert "min_size = 1: 1 x trn1.32xlarge always run and are always charged" in warning
+    [warning] = warnings(lambda s: one(s, min_nodes=1))
+    assert "nodes.min_nodes = 1: 1 x trn1.32xlarge always run and are always charged" in warning

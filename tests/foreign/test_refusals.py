@@ -18,7 +18,6 @@ from aws_cdk.aws_logs import RetentionDays
 from tests.cdk import properties
 from tests.foreign.foreign import cluster, errors, template, vpc
 from trainium_cdk import (
-    TrnAddons,
     TrnBastionHost,
     TrnBootstrap,
     TrnBucket,
@@ -47,8 +46,12 @@ ROLE = "arn:aws:iam::111122223333:role/Platform"
 TOKEN = "is a token of the CDK, which has no value before the deployment: give a plain value"
 
 
-def group(scope: Stack, **given: Any) -> TrnNodeGroup:
-    return TrnNodeGroup(scope, "Trn", cluster=cluster(scope), **given)
+def group(scope: Stack, **nodes: Any) -> TrnNodeGroup:
+    return of_nodes(scope, nodes)
+
+
+def of_nodes(scope: Stack, nodes: dict[str, Any], **given: Any) -> TrnNodeGroup:
+    return TrnNodeGroup(scope, "Trn", cluster=cluster(scope), nodes=nodes, **given)  # type: ignore[arg-type]
 
 
 def tagged(scope: Stack) -> None:
@@ -76,12 +79,12 @@ def own_script(bucket: str) -> settings.OwnScript:
     return settings.OwnScript(name="data", script=f"#!/bin/bash\naws s3 cp s3://{bucket}/data /scratch\n")
 
 
-def system(scope: Stack, **given: Any) -> TrnSystemNodes:
-    return TrnSystemNodes(scope, "System", cluster=cluster(scope), **given)
+def system(scope: Stack, **nodes: Any) -> TrnSystemNodes:
+    return TrnSystemNodes(scope, "System", cluster=cluster(scope), nodes=nodes)  # type: ignore[arg-type]
 
 
-def control_plane(scope: Stack, **given: Any) -> TrnEksCluster:
-    return TrnEksCluster(scope, "K", vpc=vpc(scope), **given)
+def control_plane(scope: Stack, *, log_retention: Any = RetentionDays.ONE_YEAR, **given: Any) -> TrnEksCluster:
+    return TrnEksCluster(scope, "K", vpc=vpc(scope), control_plane=given, log_retention=log_retention)  # type: ignore[arg-type]
 
 
 def scripts(scope: Stack, **given: Any) -> TrnBootstrap:
@@ -144,20 +147,9 @@ def outputs_twice(scope: Stack) -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda s: group(s, max_size=number(s)), f"Trn: max_size {TOKEN}"),
-        (lambda s: group(s, desired_size=number(s)), f"Trn: desired_size {TOKEN}"),
-        (lambda s: group(s, instance_type=text(s)), f"Trn: instance_type {TOKEN}"),
-        (lambda s: group(s, instance_type=looked_up(s)), f"Trn: instance_type {LOOKUP}"),
-        (lambda s: TrnEksCluster(s, "K", vpc=vpc(s), cluster_name=looked_up(s)), f"K: cluster_name {LOOKUP}"),
-        (lambda s: system(s, desired_size=number(s)), f"System: desired_size {TOKEN}"),
-        (lambda s: system(s, name="Büro"), "System: name = Büro: not the value of a Kubernetes label. Fix: write at most 63"),
-        (lambda s: group(s, capacity_type="spott"), "Trn: capacity_type = spott: not a capacity type. Fix: write .*ON_DEMAND"),
         (lambda s: control_plane(s).grant_access("A", ROLE, "Edit"), "K: policy = Edit: .* Fix: write one of cluster-admin, admin"),
         (lambda s: TrnNetwork(s, "Net", max_azs=0), "Net: max_azs = 0: a network needs a zone. Fix: write max_azs=1 or more"),
         (lambda s: scripts(s, mount_dirs=["/a", "/b", "/c"]), "Scripts: mount_dirs = /a, /b, /c: .* Fix: give at most two"),
-        (lambda s: control_plane(s, log_retention=30), "K: log_retention = 30: not a .* Fix: write RetentionDays.ONE_MONTH"),
-        (lambda s: control_plane(s, log_retention=31), "K: log_retention = 31: not a RetentionDays of aws_logs"),
-        (lambda s: TrnAddons(s, "A", cluster=cluster(s), observability=True, log_retention=30), "log_retention = 30: not a Ret"),
         (networks, f"Plugins: job_networks {TOKEN}"),
         (lambda s: network(s, cidr="10.0.0.0/24"), "^Foreign/Net: network.cidr 10.0.0.0/24 has 256 addresses, but 2 zone"),
         (lambda s: TrnNetwork(s, "Net", max_azs=number(s)), f"Net: max_azs {TOKEN}"),
@@ -189,30 +181,23 @@ def test_refused(build: Callable[[Stack], Any], message: str) -> None:
     ("build", "error"),
     [
         (lambda s: peering(s, cidr="10.0.0.0/16"), "Peer] peer.cidr = 10.0.0.0/16: it overlaps with 10.0.0.0/16 of this VPC"),
-        (lambda s: system(s, instance_type="m7g.large"), "System] instance_type = m7g.large: this is an Arm type"),
-        (lambda s: TrnBastionHost(s, "Host", vpc=vpc(s), instance_type="t4g.micro"), "Host] instance_type = t4g.micro: this is an Arm type"),
-        (lambda s: group(s, name="default"), "Trn] name = default: the group's queue has its name, and Kueue puts every job without a queue"),
-        (lambda s: group(s, name="system"), "Trn] name = system: this name is reserved for the system nodes"),
-        (lambda s: group(s, root_volume_size=Size.gibibytes(2)), "Trn] root_volume_size = 2: should be greater than or equal to 40"),
-        (lambda s: group(s, image_id="ami-foo", service_cidr="172.20.0.0/16"), "Trn] image_id = ami-foo: it does not have the required form"),
+        (lambda s: system(s, instance_type="m7g.large"), "System] nodes.instance_type = m7g.large: this is an Arm type"),
+        (lambda s: TrnBastionHost(s, "Host", vpc=vpc(s), host={"instance_type": "t4g.micro"}), "Host] host.instance_type = t4g.micro: this is an Arm type"),
+        (lambda s: group(s, name="default"), "Trn] nodes.name = default: the group's queue has its name, and Kueue puts every job without a queue"),
+        (lambda s: group(s, name="system"), "Trn] nodes.name = system: this name is reserved for the system nodes"),
         (lambda s: control_plane(s).grant_access("A", "Platform", "edit"), "K] principal = Platform: it does not have the required form"),
         (lambda s: control_plane(s).grant_access("A", SESSION, "edit"), f"K] principal = {SESSION}: this is a session of a role, not the role"),
         (lambda s: control_plane(s).grant_access("A", iam.Role.from_role_name(s, "R", "AWSReservedSSO_A_0"), "edit"), "K] principal = arn:${Token[AWS.Partition."),
-        (
-            lambda s: control_plane(s, public_access_cidrs=["0.0.0.0/0"]),
-            "K] public_access_cidrs[0] = 0.0.0.0/0: this opens the Kubernetes API to every IPv4 address. "
-            "Fix: give your own network, for example 203.0.113.0/24, or none, for a private API.",
-        ),
-        (lambda s: TrnEksCluster(s, "C", vpc=vpc(s), version="1.20"), "C] version = 1.20: EKS does not create clusters of this version any more"),
-        (lambda s: control_plane(s, namespace="kube-system"), "K] namespace = kube-system: this namespace is reserved"),
+        (lambda s: TrnEksCluster(s, "C", vpc=vpc(s), control_plane={"version": "1.20"}), "C] control_plane.version = 1.20: EKS does not create clusters of this version any more"),
+        (lambda s: control_plane(s, namespace="kube-system"), "K] control_plane.namespace = kube-system: this namespace is reserved"),
         (
             lambda s: group(s, capacity_type=eks.CapacityType.CAPACITY_BLOCK, instance_type="trn1.32xlarge"),
-            "Trn] capacity_reservation_id = (absent): a capacity block needs its reservation id. Fix: give the id of the "
+            "Trn] nodes.reservation = (absent): a capacity block needs its reservation id. Fix: give the id of the "
             "block that you bought, for example cr-0123456789abcdef0.",
         ),
         (
-            lambda s: group(s, capacity_reservation_id="cr-0123456789abcdef0", placement_group=True),
-            "Trn] placement_group = on: the stack would create a new placement group, and the instances of cr-0123456789abcdef0 are outside "
+            lambda s: group(s, reservation="cr-0123456789abcdef0", placement_group=True),
+            "Trn] nodes.placement_group = on: the stack would create a new placement group, and the instances of cr-0123456789abcdef0 are outside "
             "it: no node starts (InsufficientInstanceCapacity). Fix: write placement_group: auto, or the name of the placement group in which "
             "the reservation was made.",
         ),
@@ -220,9 +205,7 @@ def test_refused(build: Callable[[Stack], Any], message: str) -> None:
             lambda s: group(s, instance_type="trn2.3xlarge"),
             "Trn] region = us-west-2: the catalogue has no zone of this region that offers trn2.3xlarge",
         ),
-        (lambda s: group(s, instance_type="trn1.2xlarge", efa=True), "Trn] efa = on: trn1.2xlarge has no EFA"),
-        (lambda s: group(s, min_size=3), "Trn] min_size 3, nodes 3 and max_size 2 are not in that order"),
-        (lambda s: group(s, capacity_reservation_id="cr-1"), "Trn] capacity_reservation_id = cr-1: "),
+        (lambda s: group(s, instance_type="trn1.2xlarge", efa=True), "Trn] nodes.efa = on: trn1.2xlarge has no EFA"),
         (lambda s: network(s, zone_ids=["use1-az6"]), "Net] network.zone_ids[0] = use1-az6: it is in us-east-1, but the region is us-west-2"),
         (
             lambda s: described(s, shared_storage=[VOLUME]),
@@ -280,8 +263,8 @@ def test_a_value_without_which_nothing_can_be_built(build: Callable[[Stack], Any
     "given",
     [
         {"capacity_type": eks_v1.CapacityType.SPOT},
-        {"capacity_type": "SPOT"},
-        {"capacity_type": eks.CapacityType.SPOT, "root_volume_size": number},
+        {"capacity_type": "spot"},
+        {"capacity_type": eks.CapacityType.SPOT, "root_volume_gib": number},
     ],
 )
 def test_accepted(given: dict[str, Any]) -> None:
@@ -319,7 +302,7 @@ ELSEWHERE = (
     [
         lambda s, **given: TrnPcluster(s, "Trn", vpc=vpc(s), **given),
         lambda s, **given: TrnPcluster(s, "Trn", vpc=vpc(s), bootstrap=scripts(s), **given),
-        group,
+        lambda s, **given: of_nodes(s, {}, **given),
     ],
     ids=["Slurm", "Slurm with scripts", "EKS"],
 )
@@ -337,7 +320,7 @@ def test_a_region_that_the_catalogue_does_not_know(build: Callable[..., Any]) ->
 
 def test_an_image_may_be_a_dynamic_reference() -> None:
     image = "{{resolve:ssm:/mine/image}}"
-    made = template(lambda s: group(s, image_id=image, service_cidr="172.20.0.0/16"))
+    made = template(lambda s: of_nodes(s, {"custom_ami": image}, service_cidr="172.20.0.0/16"))
     assert image in str(properties(made, "EC2::LaunchTemplate"))
 
 
@@ -349,8 +332,8 @@ def ssh(scope: Stack, *cidrs: str) -> TrnPcluster:
 @pytest.mark.parametrize(
     "build",
     [
-        lambda s: group(s, capacity_reservation_id=looked_up(s), startup_script=looked_up(s)),
-        lambda s: TrnEksCluster(s, "K", vpc=vpc(s), public_access_cidrs=[looked_up(s)], service_cidr=looked_up(s)),
+        lambda s: group(s, reservation=looked_up(s), user_data=looked_up(s)),
+        lambda s: control_plane(s, endpoint="public", public_cidrs=[looked_up(s)], service_cidr=looked_up(s)),
         lambda s: described(s, custom_ami=looked_up(s)),
         lambda s: ssh(s, looked_up(s)),
     ],

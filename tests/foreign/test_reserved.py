@@ -38,13 +38,8 @@ def pcs(scope: Stack, reservation: str | None, placement: str, capacity_type: st
 
 
 def eks(scope: Stack, reservation: str | None, placement: str, capacity_type: str = "on-demand") -> None:
-    from trainium_cdk.eks.node_group import CAPACITY_TYPES
-
-    chosen: Any = {"auto": None, "on": True, "off": False}.get(placement, placement)
-    TrnNodeGroup(
-        scope, "Trn", cluster=cluster(scope), instance_type="trn1.32xlarge", max_size=2, capacity_reservation_id=reservation,
-        placement_group=chosen, capacity_type=CAPACITY_TYPES[capacity_type],  # type: ignore[index]
-    )  # fmt: skip
+    nodes = settings.NodeGroup(placement_group=placement, capacity_type=capacity_type, reservation=reservation)
+    TrnNodeGroup(scope, "Trn", cluster=cluster(scope), nodes=nodes)
 
 
 BUILDERS: dict[str, Callable[..., None]] = {"slurm": pcluster, "pcs": pcs, "eks": eks}
@@ -115,7 +110,9 @@ def test_a_reservation_or_a_group_of_the_same_app(engine: str) -> None:
 def test_a_node_group_takes_a_placement_group() -> None:
     def build(scope: Stack) -> None:
         group = ec2.PlacementGroup.from_placement_group_name(scope, "Near", "my-group")
-        TrnNodeGroup(scope, "Trn", cluster=cluster(scope), capacity_reservation_id=ONE, placement_group=group)
+        TrnNodeGroup(
+            scope, "Trn", cluster=cluster(scope), nodes=settings.NodeGroup(reservation=ONE), placement_group=group
+        )
 
     assert launched("eks", template(build)) == ({"CapacityReservationId": ONE}, {"GroupName": "my-group"})
     shared = template(lambda s: eks(s, ONE, "pg-0123456789abcdef0"))

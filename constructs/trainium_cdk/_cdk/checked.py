@@ -114,7 +114,7 @@ def _takes_mapping(kind: Any) -> bool:
 def _fits(value: Any, kind: Any) -> bool:
     if get_origin(kind) is Literal:
         return value in get_args(kind)
-    if not isinstance(kind, type):
+    if kind is Any or not isinstance(kind, type):
         return get_origin(kind) is None  # Any
     if kind is int and isinstance(value, float):
         return is_number_token(value)

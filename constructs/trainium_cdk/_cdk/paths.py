@@ -12,8 +12,9 @@ _LONGEST = 200
 
 
 def below_stack(construct: IConstruct) -> str:
-    """The path of a construct below its stack."""
-    return construct.node.path.removeprefix(Stack.of(construct).node.path).removeprefix("/")
+    """The path of a construct below its stack; as in logical ids, without what is called "Default"."""
+    path = construct.node.path.removeprefix(Stack.of(construct).node.path)
+    return "/".join(part for part in path.split("/") if part not in ("", "Default"))
 
 
 def name_by(resource: CfnResource, *parts: str) -> None:

@@ -11,6 +11,7 @@ from trainium_cdk.checks.addresses import PRIVATE
 from trainium_cdk.checks.rule import Rules, duplicates, error, groups, info, listed, near, warning
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.settings.cdk_types import is_placeholder
 from trainium_cdk.settings.inventory import inventory
 
 WIDEST_NETWORK = 8
@@ -159,6 +160,8 @@ def unreachable_private_api(env: Environment) -> Iterator[Problem]:
 def open_api(env: Environment) -> Iterator[Problem]:
     cidrs = env.eks.public_cidrs
     for i, cidr in enumerate(cidrs):
+        if is_placeholder(cidr):
+            continue
         at, network = (*_AT, "public_cidrs", i), IPv4Network(cidr)
         if any(network.subnet_of(private) for private in PRIVATE):
             text = "private addresses do not appear on the internet, and inside the VPC the API is always reachable"
@@ -177,6 +180,8 @@ def service_network_overlap(env: Environment) -> Iterator[Problem]:
         if env.service_cidr is None:
             text = "the VPC and its peerings leave no private /16 network for the cluster's services"
             yield error(at, text, "set a smaller network that overlaps none of them, for example 10.100.0.0/20")
+        return
+    if is_placeholder(cidr):
         return
     own = IPv4Network(cidr)
     if own.prefixlen not in SERVICE_PREFIXES or not any(own.subnet_of(n) for n in PRIVATE[:3]):

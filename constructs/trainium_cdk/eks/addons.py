@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_logs as logs
 from constructs import Construct, DependencyGroup, IDependable
 
+from trainium_cdk import settings
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.names import camel
-from trainium_cdk._cdk.removal import removal_policy as policy_of
-from trainium_cdk._cdk.retention import RETENTION, days_of
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.eks import Addon, PodAddresses
 from trainium_cdk.eks.identities import PodRole, file_system_statements, observability_statements
 from trainium_cdk.eks.view import AnyCluster, install_once, view_of
-from trainium_cdk.settings import Environment
-from trainium_cdk.storage import AnyStorage, TrnStorage
+from trainium_cdk.storage import AnyStorage
 from trainium_cdk.storage.given import mounts
-
-if TYPE_CHECKING:
-    from trainium_cdk.eks.cluster import TrnEksCluster
 
 OBSERVABILITY = "amazon-cloudwatch-observability"
 LOGS = ("application", "dataplane", "host")
@@ -34,7 +30,7 @@ _CNI = "vpc-cni"
 _CNI_POLICY = "AmazonEKS_CNI_Policy"
 
 
-class TrnAddons(Construct):
+class TrnAddons(Checked):
     """The add-ons that a Trainium cluster needs: networking, DNS, pod identities, monitoring of nodes, and the storage drivers of the
     cluster's file systems.
 
@@ -54,10 +50,8 @@ class TrnAddons(Construct):
         version: Kubernetes version, which determines the versions of add-ons. Default: the cluster's; if that is not known, EKS
             chooses.
         addon_versions: Other versions than the catalogue's, by the add-on's name. Default: none.
-        node_monitoring: EKS's node monitoring agent, which reports failed devices to EKS's node repair. Default: True.
-        observability: Logs of nodes and pods in CloudWatch, charged by volume. Default: False.
-        metrics: Container Insights with `observability`: metrics of nodes, pods and NeuronCores. Default: True.
-        log_retention: How long the logs of `observability` are kept. Default: a month.
+        plugins: Whether EKS's node monitoring agent is installed, which reports failed devices to EKS's node repair. Default: it is.
+        observability: Logs of nodes and pods in CloudWatch, and metrics, charged by volume. Default: none.
         removal_policy: For those logs on `cdk destroy`. Default: DESTROY.
         catalog: The catalogue with the add-ons. Default: this release's.
 
@@ -74,10 +68,8 @@ class TrnAddons(Construct):
         storage: AnyStorage | None = None,
         version: str | None = None,
         addon_versions: Mapping[str, str] | None = None,
-        node_monitoring: bool = True,
-        observability: bool = False,
-        metrics: bool = True,
-        log_retention: logs.RetentionDays = logs.RetentionDays.ONE_MONTH,
+        plugins: settings.Plugins = settings.Plugins(),  # noqa: B008  frozen
+        observability: settings.ContainerInsights | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
         catalog: Catalog | None = None,
     ) -> None:
@@ -85,12 +77,12 @@ class TrnAddons(Construct):
         install_once(self, cluster)
         catalog = catalog or Catalog.load()
         self._view, self._mounts, self._addresses = view_of(cluster), mounts(self, storage), catalog.eks.pod_addresses
-        self._metrics, self._log_days, self._removal_policy = metrics, days_of(log_retention, self), removal_policy
+        self._observability, self._removal_policy = observability, removal_policy
         self._version, self._versions = version or self._view.version, addon_versions or {}
         addons = catalog.eks.addons_for(
             {mount.kind for mount in self._mounts},
-            node_monitoring=node_monitoring,
-            observability=observability,
+            node_monitoring=plugins.node_monitoring,
+            observability=observability is not None,
         )
         if unknown := sorted(set(self._versions) - set(addons)):
             raise ValueError(f"{self.node.path}: addon_versions names {unknown[0]}; add-ons are {', '.join(addons)}")
@@ -102,27 +94,6 @@ class TrnAddons(Construct):
             else:
                 resource.node.add_dependency(self._hosts)
 
-    @classmethod
-    def from_settings(
-        cls, scope: Construct, id: str, *, environment: Environment, cluster: TrnEksCluster, storage: TrnStorage
-    ) -> TrnAddons:
-        """The add-ons of an environment's EKS cluster."""
-        settings = environment.eks
-        observability = settings.observability
-        return cls(
-            scope,
-            id,
-            cluster=cluster,
-            storage=storage,
-            addon_versions=settings.addon_versions,
-            node_monitoring=settings.plugins.node_monitoring,
-            observability=observability is not None,
-            metrics=observability is None or observability.metrics,
-            log_retention=RETENTION[observability.log_days if observability else 30],
-            removal_policy=policy_of(environment.on_destroy),
-            catalog=environment.catalog,
-        )
-
     @property
     def before_nodes(self) -> IDependable:
         """The add-ons that every node group must wait for."""
@@ -133,7 +104,8 @@ class TrnAddons(Construct):
         self._hosts.add(*nodes)
 
     def _add(self, name: str, addon: Addon) -> eks.CfnAddon:
-        values = addon_values(name, self._addresses, metrics=self._metrics)
+        metrics = self._observability is not None and self._observability.metrics
+        values = addon_values(name, self._addresses, metrics=metrics)
         association = eks.CfnAddon.PodIdentityAssociationProperty
         account = addon.service_account
         return eks.CfnAddon(
@@ -157,8 +129,8 @@ class TrnAddons(Construct):
         if kind:
             ids = [mount.id for mount in self._mounts if mount.kind == kind]
             statements = file_system_statements(stack, kind, ids)
-        elif name == OBSERVABILITY:
-            statements = observability_statements(self._log_groups())
+        elif self._observability and name == OBSERVABILITY:
+            statements = observability_statements(self._log_groups(self._observability))
         return PodRole(
             self,
             f"{camel(name)}Identity",
@@ -168,12 +140,12 @@ class TrnAddons(Construct):
             managed=() if statements else (_CNI_POLICY,),
         )
 
-    def _log_groups(self) -> list[str]:
+    def _log_groups(self, wanted: settings.ContainerInsights) -> list[str]:
         """ARNs of the log groups that the observability add-on writes to. The stack creates them, so that their retention
         is set; the add-on's role may not create others."""
         groups = [
-            logs.CfnLogGroup(self, f"Logs{kind.capitalize()}", log_group_name=name, retention_in_days=self._log_days)
-            for kind, name in log_groups(self._view.name, metrics=self._metrics).items()
+            logs.CfnLogGroup(self, f"Logs{kind.capitalize()}", log_group_name=name, retention_in_days=wanted.log_days)
+            for kind, name in log_groups(self._view.name, metrics=wanted.metrics).items()
         ]
         for group in groups:
             group.apply_removal_policy(self._removal_policy)

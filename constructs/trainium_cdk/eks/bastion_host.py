@@ -8,20 +8,20 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from trainium_cdk import settings as trn
+from trainium_cdk import settings
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.groups import ClosedGroup, https_out
 from trainium_cdk._cdk.permissions import session_manager_policy
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk._cdk.tags import InheritedTags
 from trainium_cdk.eks.rules import check_service_nodes
-from trainium_cdk.network import TrnNetwork
 
 IMAGE_PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 _ROOT_GIB = 8
 
 
 @jsii.implements(ec2.IConnectable, iam.IGrantable)
-class TrnBastionHost(Construct):
+class TrnBastionHost(Checked):
     """A small instance through which Session Manager forwards a port to a private Kubernetes API. No key, no open port, no public
     address, and no permissions except Session Manager's.
 
@@ -33,7 +33,7 @@ class TrnBastionHost(Construct):
         vpc: The VPC of the host.
         vpc_subnets: It is in the first of them, which must reach Session Manager. Default: the private subnets.
         security_group: A group whose members reach the API. Default: a new one with HTTPS egress and no ingress.
-        instance_type: A general-purpose x86_64 type. Default: t3.micro.
+        host: Its instance type, as in an environment file. Default: t3.micro.
         name: Name tag. Default: trn-bastion-host.
         rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
 
@@ -52,14 +52,13 @@ class TrnBastionHost(Construct):
         vpc: ec2.IVpc,
         vpc_subnets: ec2.SubnetSelection | None = None,
         security_group: ec2.ISecurityGroup | None = None,
-        instance_type: str | ec2.InstanceType = "t3.micro",
+        host: settings.BastionHost = settings.BastionHost(),  # noqa: B008  frozen
         name: str = "trn-bastion-host",
         rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
-        type_name = instance_type if isinstance(instance_type, str) else instance_type.to_string()
         if rules:
-            check_service_nodes(self, "bastion_host", type_name)
+            check_service_nodes(self, "bastion_host", "host", host)
         subnet = selected(vpc, vpc_subnets)[0]
         if security_group is None:
             out, what = https_out("AWS, the API"), "Bastion host: HTTPS out, nothing in"
@@ -84,7 +83,7 @@ class TrnBastionHost(Construct):
         instance = ec2.CfnInstance(
             self,
             "Resource",
-            instance_type=type_name,
+            instance_type=host.instance_type,
             # read when the instance is created, not at every deployment, which would replace it
             image_id=f"{{{{resolve:ssm:{IMAGE_PARAMETER}}}}}",
             monitoring=True,
@@ -111,33 +110,6 @@ class TrnBastionHost(Construct):
         Tags.of(instance).add("Name", name)
         instance.node.add_dependency(*routes_of([subnet]))
         self.instance_id = instance.ref
-
-    @classmethod
-    def from_settings(
-        cls,
-        scope: Construct,
-        id: str,
-        settings: trn.BastionHost | None = None,
-        *,
-        network: TrnNetwork,
-        security_group: ec2.ISecurityGroup,
-        name: str = "trn-bastion-host",
-    ) -> TrnBastionHost:
-        """The bastion host of an environment.
-
-        Args:
-            security_group: A group whose members reach the API (`TrnEksCluster.client_group`).
-        """
-        return cls(
-            scope,
-            id,
-            vpc=network.vpc,
-            vpc_subnets=ec2.SubnetSelection(subnets=[network.private_subnet()]),
-            security_group=security_group,
-            instance_type=(settings or trn.BastionHost()).instance_type,
-            name=name,
-            rules=False,  # the whole environment is already checked
-        )
 
     @property
     def connections(self) -> ec2.Connections:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from typing import Literal
 
 import jsii
 from aws_cdk import Names, RemovalPolicy, Stack
@@ -15,21 +13,18 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct, DependencyGroup, IDependable
 
+from trainium_cdk import settings
 from trainium_cdk._cdk.encryption import own_key
-from trainium_cdk._cdk.removal import removal_policy as policy_of
-from trainium_cdk._cdk.retention import RETENTION, days_of
+from trainium_cdk._cdk.retention import days_of
 from trainium_cdk._cdk.subnets import ONE_PER_ZONE, routes_of, selected
 from trainium_cdk._cdk.types import AnyKey, AnyPrincipal, AnyRole
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.eks.access import Policy, ecr_repositories
+from trainium_cdk.eks.access import Policy
 from trainium_cdk.eks.access_entry import access_entry
-from trainium_cdk.eks.control_plane import ApiGroups, control_plane
+from trainium_cdk.eks.control_plane import ApiGroups, control_plane_of
 from trainium_cdk.eks.kubectl import KubectlProvider
 from trainium_cdk.eks.rules import check_cluster
 from trainium_cdk.eks.view import ClusterView, OwnCluster
-from trainium_cdk.network import TrnNetwork
-from trainium_cdk.settings import Environment
-from trainium_cdk.settings.environment import SERVICE_NETWORKS
 
 
 @jsii.implements(ec2.IConnectable)
@@ -48,21 +43,17 @@ class TrnEksCluster(OwnCluster):
     Args:
         vpc: The VPC of the cluster.
         vpc_subnets: At least two, in different zones. Default: one private subnet of each zone.
-        cluster_name: Plain text. Default: from the construct's path.
-        version: Kubernetes version. Default: the catalogue's.
-        public_access_cidrs: Networks that may reach the API from outside the VPC. Default: none: the API is private.
-        service_cidr: IPv4 network of the cluster's services. Default: EKS chooses.
+        control_plane: Its version and name, who reaches it, and the jobs' namespace, to which `access_role` and all policies but
+            cluster-admin apply. As in an environment file. Default: private, in the catalogue's version.
         secrets_encryption_key: Key of the Kubernetes secrets. Default: a new one.
-        support: `standard` upgrades the control plane when the version's standard support ends, `extended` keeps it for another year
-            at six times the price. Default: EKS's own, which is `extended`.
-        namespace: Namespace of the jobs: `access_role` and all policies but cluster-admin apply only to it. Default: training.
         users: Principals that may assume `access_role`. Default: those of the account that its own policies allow.
         chart_repository_arns: ECR repositories that charts are pulled from. Default: none: charts come from public registries.
         log_retention: How long the control plane's logs are kept. Default: a year.
         removal_policy: For logs and key on `cdk destroy`. Default: DESTROY.
-        rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
+        rules: Whether to check `control_plane` with the rules of `trn check`. Default: True: errors fail the synthesis.
 
     Raises:
+        SettingsError: a value of `control_plane` is wrong.
         ValueError: fewer than two subnets.
     """
 
@@ -84,13 +75,8 @@ class TrnEksCluster(OwnCluster):
         *,
         vpc: ec2.IVpc,
         vpc_subnets: ec2.SubnetSelection | None = None,
-        cluster_name: str | None = None,
-        version: str | None = None,
-        public_access_cidrs: Sequence[str] = (),
-        service_cidr: str | None = None,
+        control_plane: settings.ControlPlane = settings.ControlPlane(),  # noqa: B008  frozen
         secrets_encryption_key: AnyKey | None = None,
-        support: Literal["standard", "extended"] | None = None,
-        namespace: str = "training",
         users: AnyPrincipal | None = None,
         chart_repository_arns: Sequence[str] = (),
         log_retention: logs.RetentionDays = logs.RetentionDays.ONE_YEAR,
@@ -98,12 +84,11 @@ class TrnEksCluster(OwnCluster):
         rules: bool = True,
     ) -> None:
         super().__init__(scope, id)
-        self.name = name = cluster_name or Names.unique_resource_name(self, max_length=100, separator="-")
-        self.version, self.namespace = version or Catalog.load().eks.default, namespace
+        self.name = name = control_plane.cluster_name or Names.unique_resource_name(self, max_length=100, separator="-")
+        self.version = control_plane.version or Catalog.load().eks.default
+        self.namespace, service_cidr = control_plane.namespace, control_plane.service_cidr
         if rules:
-            values = {"cluster_name": name, "version": self.version, "support": support, "namespace": namespace}
-            networks = {"public_cidrs": list(public_access_cidrs), "service_cidr": service_cidr}
-            check_cluster(self, {**values, **networks})
+            check_cluster(self, control_plane)
         subnets = selected(vpc, vpc_subnets or ONE_PER_ZONE)
         if len(subnets) < 2:
             raise ValueError(
@@ -116,16 +101,16 @@ class TrnEksCluster(OwnCluster):
         self.key = secrets_encryption_key or own_key(
             self, "Key", f"Kubernetes secrets and logs of {name}", removal_policy
         )
-        self._resource = control_plane(
+        self._resource = control_plane_of(
             self,
             name=name,
             version=self.version,
             subnets=subnets,
             security_group=groups.control,
             key=self.key,
-            public_access_cidrs=public_access_cidrs,
+            public_cidrs=control_plane.public_cidrs,
             service_cidr=service_cidr,
-            support=support,
+            support=control_plane.support,
         )
         # EKS would create this group itself, without expiry, and leave it behind
         log = logs.CfnLogGroup(
@@ -153,50 +138,11 @@ class TrnEksCluster(OwnCluster):
             subnets=subnets,
             version=self.version,
             service_cidr=service_cidr,
-            namespace=namespace,
-            endpoint="public" if public_access_cidrs else "private",
+            namespace=self.namespace,
+            endpoint=control_plane.endpoint,
             access_role=self.access_role,
         )
         self.grant_access("Access", self.access_role, "edit")
-
-    @classmethod
-    def from_settings(
-        cls,
-        scope: Construct,
-        id: str,
-        *,
-        environment: Environment,
-        network: TrnNetwork,
-        encryption_key: AnyKey | None = None,
-    ) -> TrnEksCluster:
-        """The EKS cluster of a checked environment, with its access entries."""
-        settings, users = environment.eks, iam.AccountRootPrincipal()
-        cluster = cls(
-            scope,
-            id,
-            vpc=network.vpc,
-            vpc_subnets=ec2.SubnetSelection(subnets=network.private_subnets),
-            cluster_name=environment.eks_cluster_name,
-            version=environment.kubernetes_version,
-            public_access_cidrs=settings.public_cidrs,
-            # without a free one: a check rejects that
-            service_cidr=environment.service_cidr or SERVICE_NETWORKS[0],
-            secrets_encryption_key=encryption_key,
-            support=settings.support,
-            namespace=settings.namespace,
-            users=users.with_conditions({"ArnLike": {"aws:PrincipalArn": list(settings.users)}})
-            if settings.users
-            else users,
-            chart_repository_arns=ecr_repositories(Stack.of(scope).partition, settings.mirror.charts.values()),
-            log_retention=RETENTION[settings.log_days],
-            removal_policy=policy_of(environment.on_destroy),
-            rules=False,
-        )
-        for access in settings.access:
-            # not its position: with one of several gone, EKS refuses a second entry for a principal
-            id = f"Access{hashlib.sha256(access.principal.encode()).hexdigest()[:8]}"
-            cluster.grant_access(id, access.principal, access.policy, team=access.namespace)
-        return cluster
 
     @property
     def cluster_arn(self) -> str:

@@ -17,7 +17,7 @@ _LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 _Cluster = eks.CfnCluster
 
 
-def control_plane(
+def control_plane_of(
     scope: Construct,
     *,
     name: str,
@@ -25,7 +25,7 @@ def control_plane(
     subnets: Sequence[ec2.ISubnet],
     security_group: ec2.ISecurityGroup,
     key: kms.IKey,
-    public_access_cidrs: Sequence[str],
+    public_cidrs: Sequence[str],
     service_cidr: str | None,
     support: str | None,
 ) -> eks.CfnCluster:
@@ -47,8 +47,8 @@ def control_plane(
             subnet_ids=[s.subnet_id for s in subnets],
             security_group_ids=[security_group.security_group_id],
             endpoint_private_access=True,
-            endpoint_public_access=bool(public_access_cidrs),
-            public_access_cidrs=list(public_access_cidrs) or None,
+            endpoint_public_access=bool(public_cidrs),
+            public_access_cidrs=list(public_cidrs) or None,
         ),
         access_config=_Cluster.AccessConfigProperty(
             authentication_mode="API", bootstrap_cluster_creator_admin_permissions=False

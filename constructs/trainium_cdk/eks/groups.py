@@ -14,7 +14,7 @@ from trainium_cdk.outputs import Fleet
 from trainium_cdk.storage import AnyStorage
 
 
-class NodeGroup(Protocol):
+class INodeGroup(Protocol):
     """What other constructs use of a Trainium node group."""
 
     @property
@@ -34,7 +34,7 @@ class NodeGroup(Protocol):
         """The file systems that its nodes can mount."""
 
 
-def refuse_duplicates(construct: Construct, node_groups: Sequence[NodeGroup]) -> None:
+def refuse_duplicates(construct: Construct, node_groups: Sequence[INodeGroup]) -> None:
     """Raises ValueError for groups of one name: jobs and queues select nodes by it."""
     names = [group.fleet.resource for group in node_groups]
     if duplicate := next((name for name in names if names.count(name) > 1), None):

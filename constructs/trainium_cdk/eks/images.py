@@ -11,6 +11,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.permissions import allow, grant_keys, public_registry, service_of_account
 from trainium_cdk.outputs.contract import SOURCES
 
@@ -43,7 +44,7 @@ _BUILD_SPEC = {
 
 
 @jsii.implements(iam.IGrantable)
-class TrnImageBuilder(Construct):
+class TrnImageBuilder(Checked):
     """A CodeBuild project that builds a Dockerfile from a zip file in a bucket and pushes the image to a repository.
 
     x86_64, as Trainium nodes are, from any laptop, without Docker. A build is started with its source

@@ -9,6 +9,7 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.permissions import PULL_THROUGH, allow, session_manager_policy
 from trainium_cdk.eks.access import ecr_repositories
 from trainium_cdk.storage import AnyStorage
@@ -16,7 +17,7 @@ from trainium_cdk.storage.given import grant_root_access
 
 
 @jsii.implements(iam.IGrantable)
-class TrnNodeRole(Construct):
+class TrnNodeRole(Checked):
     """The role of nodes: to join the cluster, to pull images, and Session Manager.
 
     It has no permissions for pods: they have their own roles (EKS Pod Identity), and cannot reach the instance's

@@ -33,7 +33,7 @@ def owner_of(scope: Construct) -> str:
     stack = Stack.of(scope)
     while stack.nested_stack_parent:
         stack = stack.nested_stack_parent
-    path = scope.node.path.removeprefix(stack.node.path)
+    path = scope.node.path.removeprefix(stack.node.path).replace("/Default/", "/")
     return digest(f"{stack.stack_name}{path}")
 
 

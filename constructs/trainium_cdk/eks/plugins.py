@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import jsii
 from aws_cdk import Duration, RemovalPolicy, Stack
@@ -13,6 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, DependencyGroup, IDependable
 
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.permissions import grant_keys, job_file_statements
 from trainium_cdk._cdk.rules import refuse_tokens
 from trainium_cdk._cdk.types import AnyRole
@@ -21,20 +21,17 @@ from trainium_cdk.eks import kueue, manifests, network_policies, provisioning_re
 from trainium_cdk.eks.access import Policy
 from trainium_cdk.eks.access_entry import access_entry
 from trainium_cdk.eks.charts import CONTROLLERS, DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
-from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
+from trainium_cdk.eks.groups import INodeGroup, refuse_duplicates
 from trainium_cdk.eks.identities import PodRole, detector_statements
-from trainium_cdk.eks.installation import RETRY_MINUTES, Existing, Installation, Manifest, requests
+from trainium_cdk.eks.installation import Existing, Installation, Manifest, requests
 from trainium_cdk.eks.owned import OwnedObjects, owned, owner_of, reaches_api
 from trainium_cdk.eks.rules import check_plugins
 from trainium_cdk.eks.view import AnyCluster, install_once, kubectl_of, refuse_config_map, view_of
 from trainium_cdk.outputs import SERVICE_ACCOUNT
-from trainium_cdk.settings import Environment, Mirror, Plugins, TeamQueue
+from trainium_cdk.settings import Mirror, Plugins, Scaling, TeamQueue
 from trainium_cdk.settings.cdk_types import LIST_TOKEN
-from trainium_cdk.storage import AnyStorage, TrnStorage
+from trainium_cdk.storage import AnyStorage
 from trainium_cdk.storage.given import mounts
-
-if TYPE_CHECKING:
-    from trainium_cdk.eks.cluster import TrnEksCluster
 
 HELM_MINUTES = 10
 """Lambda stops the function after 15, and Helm must end before it: otherwise the release stays `pending`."""
@@ -43,7 +40,7 @@ _BUCKETS_OF_A_POLICY = 25
 
 
 @jsii.implements(iam.IGrantable)
-class TrnPlugins(Construct):
+class TrnPlugins(Checked):
     """Neuron's device plug-in, EFA's, JobSet, Kueue with the jobs' queues; the jobs' namespace, identity and volumes.
 
     JobSet and Kueue are installed on the system nodes, and the deployment waits for their pods, so that jobs can be submitted afterwards. The
@@ -79,13 +76,8 @@ class TrnPlugins(Construct):
         namespace: Namespace of the jobs. Default: the cluster's; training for one that is no `TrnEksCluster`.
         queues: Shares of the nodes for teams, each with a namespace of its own. Default: all nodes are for `namespace`.
         existing: What the cluster has already. It is not installed again, but gets the queues. Default: nothing.
-        volcano: The scheduler Volcano, for components of TorchX. Default: False.
-        scaler: Jobs wait for nodes of a `TrnScaler`, which gets its Kubernetes rights. Default: True.
-        retry_time: Pause before a job without nodes is tried again, while others may start. It doubles, up to eightfold. Default: 30 minutes.
-        neuron_scheduler: Neuron's scheduler extension, for pods that use a part of a node. Default: False.
-        node_problem_detector: Watches the devices of every node. Default: True.
-        node_recovery: Lets the detector replace a node whose devices failed; not together with EKS's node monitoring agent, which
-            also replaces it. Default: False.
+        plugins: What is installed, as in an environment file. Default: what jobs need, and the node problem detector.
+        scaling: How long a job without nodes waits before it is tried again (`retry_minutes`). Default: 30 minutes.
         mirror: Sources of charts and images instead of their public registries. Default: none.
         job_networks: Private networks to which jobs may connect, on all ports. Default: none.
         vpc_subnets: Subnets of the function that removes objects; they must reach AWS's endpoints and the Kubernetes API. Default: the
@@ -114,20 +106,16 @@ class TrnPlugins(Construct):
         id: str,
         *,
         cluster: AnyCluster,
-        node_groups: Sequence[NodeGroup],
+        node_groups: Sequence[INodeGroup],
         system_nodes: Sequence[IDependable] = (),
         storage: AnyStorage | None = None,
         bucket: s3.IBucket | None = None,
         data_buckets: Sequence[s3.IBucket] = (),
         namespace: str | None = None,
         queues: Sequence[TeamQueue] = (),
-        existing: Collection[Existing] = (),
-        volcano: bool = False,
-        scaler: bool = True,
-        retry_time: Duration | None = None,
-        neuron_scheduler: bool = False,
-        node_problem_detector: bool = True,
-        node_recovery: bool = False,
+        existing: Sequence[Existing] = (),
+        plugins: Plugins = Plugins(),  # noqa: B008  frozen
+        scaling: Scaling = Scaling(),  # noqa: B008  frozen
         mirror: Mirror = Mirror(),  # noqa: B008  frozen
         job_networks: Sequence[str] = (),
         vpc_subnets: ec2.SubnetSelection | None = None,
@@ -141,27 +129,17 @@ class TrnPlugins(Construct):
         self._cluster, self._constructs = kubectl_of(self, cluster)
         refuse_duplicates(self, node_groups)
         namespace = namespace or self._view.namespace
-        plugins = Plugins(
-            neuron_scheduler=neuron_scheduler,
-            node_problem_detector=node_problem_detector,
-            node_monitoring=not node_recovery,
-            node_recovery=node_recovery,
-            volcano=volcano,
-            autoscaler=scaler,
-        )
         if rules:
-            values = {
-                "plugins": plugins.model_dump(),
-                "mirror": mirror.model_dump(),
-                "job_networks": list(job_networks),
-                "queues": [queue.model_dump() for queue in queues],
-            }
-            if queues:
-                values["node_groups"] = [
-                    {"name": f.queue, "instance_type": f.instance_type, "max_nodes": f.nodes}
-                    for f in (group.fleet for group in node_groups)
-                ]
-            check_plugins(self, {"namespace": namespace, **values})
+            fleets = [group.fleet for group in node_groups]
+            check_plugins(
+                self,
+                fleets,
+                queues,
+                namespace=namespace,
+                plugins=plugins,
+                job_networks=tuple(job_networks),
+                mirror=mirror,
+            )
         self.namespace, self.ready, self._manifests = namespace, DependencyGroup(), DependencyGroup()
         self._mounts = mounts(self, storage)
         installation = Installation(
@@ -172,7 +150,7 @@ class TrnPlugins(Construct):
             mirror=mirror,
             job_networks=job_networks,
             teams=queues,
-            retry_minutes=int(retry_time.to_minutes()) if retry_time else RETRY_MINUTES,
+            retry_minutes=scaling.retry_minutes,
             existing=existing,
         )
         self._owner, self._objects = owner_of(self), list[Manifest]()
@@ -187,49 +165,9 @@ class TrnPlugins(Construct):
             statements = job_file_statements(partition, data_buckets=some)
             iam.ManagedPolicy(self.role, f"Data{i}", statements=statements, roles=[self.role])
         grant_keys(self.role, bucket, *data_buckets, write=True)
-        if node_problem_detector:
-            statements = detector_statements(Stack.of(self), self._view.name, recovery=node_recovery)
+        if plugins.node_problem_detector:
+            statements = detector_statements(Stack.of(self), self._view.name, recovery=plugins.node_recovery)
             self._identity("Detector", [DETECTOR_NAMESPACE], DETECTOR_ACCOUNT, statements)
-
-    @classmethod
-    def from_settings(
-        cls,
-        scope: Construct,
-        id: str,
-        *,
-        environment: Environment,
-        cluster: TrnEksCluster,
-        node_groups: Sequence[NodeGroup],
-        system_nodes: IDependable,
-        storage: TrnStorage,
-        bucket: s3.IBucket,
-    ) -> TrnPlugins:
-        """The plug-ins of an environment's EKS cluster."""
-        settings = environment.eks
-        return cls(
-            scope,
-            id,
-            cluster=cluster,
-            node_groups=node_groups,
-            system_nodes=[system_nodes],
-            storage=storage,
-            bucket=bucket,
-            data_buckets=[
-                s3.Bucket.from_bucket_name(scope, f"{id}Data{i}", name) for i, name in enumerate(settings.data_buckets)
-            ],
-            namespace=settings.namespace,
-            queues=settings.queues,
-            volcano=settings.plugins.volcano,
-            scaler=settings.plugins.autoscaler,
-            retry_time=Duration.minutes(settings.scaling.retry_minutes),
-            neuron_scheduler=settings.plugins.neuron_scheduler,
-            node_problem_detector=settings.plugins.node_problem_detector,
-            node_recovery=settings.plugins.node_recovery,
-            mirror=settings.mirror,
-            job_networks=settings.job_networks,
-            catalog=environment.catalog,
-            rules=False,
-        )
 
     @property
     def grant_principal(self) -> iam.IPrincipal:

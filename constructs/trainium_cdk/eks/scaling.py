@@ -19,20 +19,19 @@ from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.functions import function_role, log_group, name_permission
 from trainium_cdk._cdk.permissions import allow
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import SCALER
 from trainium_cdk.eks.access_entry import entry_of_function
-from trainium_cdk.eks.groups import NodeGroup, refuse_duplicates
+from trainium_cdk.eks.groups import INodeGroup, refuse_duplicates
 from trainium_cdk.eks.scaler.look import CLUSTER
 from trainium_cdk.eks.view import AnyCluster, ClusterView, client_group, refuse_config_map, view_of
-from trainium_cdk.network import TrnNetwork
 from trainium_cdk.outputs import GROUP_LABEL
-from trainium_cdk.settings import Environment
+from trainium_cdk.settings import Scaling
 
 if TYPE_CHECKING:
-    from trainium_cdk.eks.cluster import TrnEksCluster
     from trainium_cdk.eks.plugins import TrnPlugins
 
 _HERE = Path(__file__).parent
@@ -48,7 +47,7 @@ _GENERATED = 40
 """Characters of a name that CloudFormation generates: part of the logical id, and 12 random ones."""
 
 
-class TrnScaler(Construct):
+class TrnScaler(Checked):
     """A function that gives jobs their nodes: all of them or none. Each minute it answers the ProvisioningRequests of Kueue's queues, sets
     the sizes of the node groups, and removes nodes that no job needs (see `scaler.supply`). Who goes first is Kueue's decision.
 
@@ -68,17 +67,13 @@ class TrnScaler(Construct):
         plugins: Required in the cluster before the first run: Kueue, and the function's Kubernetes role.
         vpc_subnets: Subnets of the function; they must reach AWS's endpoints and the Kubernetes API. The CDK refuses public ones. Default:
             the private subnets of the cluster's VPC.
-        idle_time: A node without pods is removed after this time. Default: 10 minutes.
-        capacity_time: If AWS has not launched all instances of a job within this time, others have their turn. Default: 10 minutes.
-        start_time: If the nodes of a job cannot all be used within this time, others have their turn. Default: 20 minutes.
-        reserve: Before on-demand nodes are started, reserve all of them in one request, which fails as a whole if AWS has too few. A
-            reservation is charged like its instances, is cancelled when they run (usually in the next minute), and otherwise ends by
-            itself between `capacity_time` and an hour later. Not for spot, for a group with a reservation or capacity block, or where
-            EC2 refuses it. Default: True.
+        scaling: How long nodes and jobs may wait, and whether on-demand nodes are reserved before they are started, as in an environment
+            file. A reservation is charged like its instances, is cancelled when they run (usually in the next minute), and otherwise ends by
+            itself between `capacity_minutes` and an hour later. Default: 10 minutes for idle nodes, and nodes are reserved.
         metrics: Write metrics of jobs and nodes to the log, from which CloudWatch reads them, for `TrnObservability`: 7, and 4 of each node
             group, 0.30 dollars a month each. Default: False.
-        alarm_topic: Where an alarm is sent when the function has failed, or has not run, for ten minutes. Default: none; the alarm is in
-            CloudWatch.
+        alarm_topic: Where an alarm is sent when the function has failed, or has not run, for ten minutes. Default: that of `scaling`; else
+            none: the alarm is in CloudWatch.
         catalog: The catalogue with the nodes' resources. Default: this release's.
 
     Raises:
@@ -91,13 +86,10 @@ class TrnScaler(Construct):
         id: str,
         *,
         cluster: AnyCluster,
-        node_groups: Sequence[NodeGroup],
+        node_groups: Sequence[INodeGroup],
         plugins: TrnPlugins,
         vpc_subnets: ec2.SubnetSelection | None = None,
-        idle_time: Duration | None = None,
-        capacity_time: Duration | None = None,
-        start_time: Duration | None = None,
-        reserve: bool = True,
+        scaling: Scaling = Scaling(),  # noqa: B008  frozen
         metrics: bool = False,
         alarm_topic: sns.ITopic | None = None,
         catalog: Catalog | None = None,
@@ -108,61 +100,31 @@ class TrnScaler(Construct):
         refuse_duplicates(self, node_groups)
         refuse_config_map(self, cluster)
         view = view_of(cluster)
-        limits = {"idle": idle_time, "capacity": capacity_time, "start": start_time}
+        limits = {"idle": scaling.idle_minutes, "capacity": scaling.capacity_minutes, "start": scaling.start_minutes}
         names = (catalog or Catalog.load()).eks.resources
         settings = {
             "cluster": view.name,
             "namespace": plugins.namespace,
             "resources": [names.device, names.efa],
-            "reserve": reserve,
+            "reserve": scaling.reserve,
             "label": GROUP_LABEL,
             **({"metrics": True} if metrics else {}),
-            "limits": {key: _MINUTES[key] * 60 if t is None else int(t.to_seconds()) for key, t in limits.items()},
+            "limits": {key: minutes * 60 for key, minutes in limits.items()},
             "types": _by_type(node_groups),
         }
         role = self._function(view, vpc_subnets, settings, node_groups)
+        if scaling.alarm_topic and alarm_topic is None:
+            alarm_topic = sns.Topic.from_topic_arn(self, "Topic", scaling.alarm_topic)
         self._alarm(view, alarm_topic)
         entry = entry_of_function(self, cluster_name=view.reference, role=role, group=SCALER)
         self._rule.node.add_dependency(entry, plugins.ready)
-
-    @classmethod
-    def from_settings(
-        cls,
-        scope: Construct,
-        id: str,
-        *,
-        environment: Environment,
-        cluster: TrnEksCluster,
-        network: TrnNetwork,
-        node_groups: Sequence[NodeGroup],
-        plugins: TrnPlugins,
-    ) -> TrnScaler:
-        """The scaler of an environment's EKS cluster."""
-        limits = environment.eks.scaling
-        return cls(
-            scope,
-            id,
-            cluster=cluster,
-            node_groups=node_groups,
-            plugins=plugins,
-            vpc_subnets=ec2.SubnetSelection(subnets=network.private_subnets),
-            idle_time=Duration.minutes(limits.idle_minutes),
-            capacity_time=Duration.minutes(limits.capacity_minutes),
-            start_time=Duration.minutes(limits.start_minutes),
-            reserve=limits.reserve,
-            metrics=environment.observability is not None,
-            alarm_topic=sns.Topic.from_topic_arn(scope, f"{id}Topic", limits.alarm_topic)
-            if limits.alarm_topic
-            else None,
-            catalog=environment.catalog,
-        )
 
     def _function(
         self,
         view: ClusterView,
         subnets: ec2.SubnetSelection | None,
         settings: Mapping[str, object],
-        node_groups: Sequence[NodeGroup],
+        node_groups: Sequence[INodeGroup],
     ) -> iam.Role:
         stack, log = Stack.of(self), log_group(self)
         first, *more = [
@@ -229,10 +191,7 @@ class TrnScaler(Construct):
         return stack.to_json_string(settings)
 
 
-_MINUTES = {"idle": 10, "capacity": 10, "start": 20}
-
-
-def _by_type(node_groups: Iterable[NodeGroup]) -> list[dict[str, object]]:
+def _by_type(node_groups: Iterable[INodeGroup]) -> list[dict[str, object]]:
     """Instance types, with the names of their groups: in the environment, which is also the queue's, and in EKS."""
     types: dict[tuple[str, int, int], dict[str, str]] = {}
     for group in node_groups:
@@ -274,7 +233,7 @@ def _reserving(stack: Stack, view: ClusterView) -> list[iam.PolicyStatement]:
     ]
 
 
-def _sizes(stack: Stack, view: ClusterView, node_groups: Sequence[NodeGroup]) -> list[iam.PolicyStatement]:
+def _sizes(stack: Stack, view: ClusterView, node_groups: Sequence[INodeGroup]) -> list[iam.PolicyStatement]:
     """Permissions to read node groups, and to change the sizes of only their Auto Scaling groups."""
     prefix = f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup:*:autoScalingGroupName"
     scaling = [f"{prefix}/eks-{group.nodegroup_name}-*" for group in node_groups]

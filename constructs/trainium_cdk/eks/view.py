@@ -15,6 +15,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IConstruct, IDependable
 
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.groups import ClosedGroup, https_out, own_ids
 from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk.eks.user_data import ApiServer
@@ -25,8 +26,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # A `Cluster` implements `ICluster`, but to a type checker it lacks members of it: jsii does not derive the one from the other
-TheirCluster: TypeAlias = "eks.ICluster | eks.Cluster | eks_v1.ICluster | eks_v1.Cluster"
-"""A cluster of the CDK, of `aws_eks_v2` or `aws_eks`."""
+if TYPE_CHECKING:
+    TheirCluster: TypeAlias = "eks.ICluster | eks.Cluster | eks_v1.ICluster | eks_v1.Cluster"
+else:
+
+    class _ClusterV1:
+        """Stands for `aws_eks.ICluster` by its name, as the module takes time to import."""
+
+        __jsii_type__ = "aws-cdk-lib.aws_eks.ICluster"
+
+    _ClusterV1.__module__, _ClusterV1.__qualname__ = "aws_cdk.aws_eks", "ICluster"
+    TheirCluster = eks.ICluster | eks.Cluster | _ClusterV1
 
 
 @dataclass(frozen=True)
@@ -104,7 +114,7 @@ def client_group(scope: Construct, view: ClusterView) -> ec2.ISecurityGroup:
     return group
 
 
-class OwnCluster(Construct):
+class OwnCluster(Checked):
     """Base class of this library's cluster, so that others need not import the cluster construct, which loads kubectl."""
 
     view: ClusterView
@@ -114,7 +124,7 @@ class OwnCluster(Construct):
     need."""
 
 
-AnyCluster: TypeAlias = "TheirCluster | OwnCluster"
+AnyCluster: TypeAlias = TheirCluster | OwnCluster
 
 
 def view_of(cluster: AnyCluster) -> ClusterView:
@@ -127,17 +137,31 @@ def view_of(cluster: AnyCluster) -> ClusterView:
     )
 
 
-_installed: WeakKeyDictionary[IConstruct, dict[str, Construct]] = WeakKeyDictionary()
-"""Of each cluster of this library, by class; of others in each app, by class and the cluster's name, account and region."""
+_first: WeakKeyDictionary[IConstruct, dict[str, Construct]] = WeakKeyDictionary()
+"""Of each cluster of this library, by what there may be one of; of others in each app, also by the cluster's name, account and region."""
+
+
+def _first_of(construct: Construct, cluster: AnyCluster, what: str) -> Construct:
+    """The construct that was the first to be this on the cluster."""
+    if isinstance(cluster, OwnCluster):
+        return _first.setdefault(cluster, {}).setdefault(what, construct)
+    return _first.setdefault(construct.node.root, {}).setdefault(f"{what} {_identity(cluster)}", construct)
+
+
+def name_once(construct: Construct, cluster: AnyCluster, name: str) -> None:
+    """Raises ValueError if another node group of the cluster has the name: nodes are found by it."""
+    first = _first_of(construct, cluster, f"group {name}")
+    if first is not construct:
+        raise ValueError(
+            f"{construct.node.path}: nodes.name = {name}: {first.node.path} of the same cluster has this name, and jobs find their nodes by "
+            "it. Fix: write another name"
+        )
 
 
 def install_once(construct: Construct, cluster: AnyCluster) -> None:
     """Raises ValueError if the cluster cannot have what the construct installs: it has it already, or its addresses are IPv6."""
     kind = type(construct).__name__
-    if isinstance(cluster, OwnCluster):
-        first = _installed.setdefault(cluster, {}).setdefault(kind, construct)
-    else:
-        first = _installed.setdefault(construct.node.root, {}).setdefault(f"{kind} {_identity(cluster)}", construct)
+    first = _first_of(construct, cluster, kind)
     if first is not construct:
         raise ValueError(
             f"{construct.node.path}: the cluster has a {kind} already, {first.node.path}, and both would install the same: give that "

@@ -10,7 +10,7 @@ from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, 
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import InstanceType
-    from trainium_cdk.settings import Environment, TeamQueue
+    from trainium_cdk.settings import Environment, NodeGroup, TeamQueue
 
 SERVICE_ACCOUNT = "trn-job"
 """The service account of jobs: EKS Pod Identity gives it the data buckets."""
@@ -207,44 +207,21 @@ def claim_of(kind: str, id: str, mount_name: str = "") -> str:
 
 def eks_fleets(env: "Environment") -> tuple[Fleet, ...]:
     """The fleets of an environment's node groups, the first one first."""
-    return tuple(
-        group_fleet(
-            env.catalog.instance(group.instance_type),
-            name=group.name,
-            nodes=group.max_nodes,
-            efa=group.efa,
-            lnc=group.lnc,
-            capacity_type=group.capacity_type,
-        )
-        for group in env.eks.node_groups
-    )
+    return tuple(fleet_of(env.catalog.instance(group.instance_type), group) for group in env.eks.node_groups)
 
 
-def group_fleet(
-    kind: "InstanceType",
-    *,
-    name: str,
-    nodes: int,
-    efa: str = "auto",
-    lnc: int | None = None,
-    capacity_type: str = "on-demand",
-) -> Fleet:
-    """The fleet of a node group.
-
-    Args:
-        nodes: the most that it can have.
-        efa: auto, on or off.
-    """
+def fleet_of(kind: "InstanceType", nodes: "NodeGroup") -> Fleet:
+    """The fleet of a node group, whose instance type is `kind`."""
     return Fleet(
-        queue=name,
-        resource=name,
+        queue=nodes.name,
+        resource=nodes.name,
         instance_type=kind.name,
-        nodes=nodes,
+        nodes=nodes.max_nodes,
         devices=kind.neuron_devices,
-        cores=kind.logical_cores(lnc),
-        lnc=lnc or 0,
-        efa=kind.efa_of(efa),
+        cores=kind.logical_cores(nodes.lnc),
+        lnc=nodes.lnc or 0,
+        efa=kind.efa_of(nodes.efa),
         family=kind.family,
         ultraserver=kind.ultraserver or 0,
-        capacity_type=capacity_type,
+        capacity_type=nodes.capacity_type,
     )

@@ -12,6 +12,8 @@ from trainium_cdk.problems import Source as Source
 from trainium_cdk.settings.directory import DirectoryService as DirectoryService
 from trainium_cdk.settings.eks import Access as Access
 from trainium_cdk.settings.eks import BastionHost as BastionHost
+from trainium_cdk.settings.eks import ContainerInsights as ContainerInsights
+from trainium_cdk.settings.eks import ControlPlane as ControlPlane
 from trainium_cdk.settings.eks import Eks as Eks
 from trainium_cdk.settings.eks import Mirror as Mirror
 from trainium_cdk.settings.eks import NodeGroup as NodeGroup

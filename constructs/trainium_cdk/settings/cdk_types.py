@@ -21,13 +21,15 @@ _DUMMY_VPC = ("vpc-12345", "1.2.3.4/5")
 """Id and network of a VPC that the CDK has not looked up yet (`Vpc.from_lookup`)."""
 PLACEHOLDERS = (TOKEN, LOOKUP)
 """Marks of values that come later, so that they cannot be checked here. An environment file cannot have them."""
+DYNAMIC = "{{resolve:"
+"""How CloudFormation's dynamic references begin. It fills them in, too."""
 NUMBER_TOKEN = -1.8e289
 """Numbers that stand for the CDK's tokens are below it."""
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether its value comes later: it is, or contains, a token or the placeholder of a lookup."""
-    return text in _DUMMY_VPC or any(mark in text for mark in PLACEHOLDERS)
+    """Whether its value comes later: it is, or contains, a token, the placeholder of a lookup, or a dynamic reference."""
+    return text in _DUMMY_VPC or any(mark in text for mark in (*PLACEHOLDERS, LIST_TOKEN, DYNAMIC))
 
 
 def is_number_token(value: object) -> bool:
@@ -63,6 +65,10 @@ def _member(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
+def _version(value: Any) -> Any:
+    return getattr(value, "version", value)
+
+
 def _word(value: Any) -> Any:
     return str(value.value).lower().replace("_", "-") if isinstance(value, Enum) else value
 
@@ -85,3 +91,5 @@ FromMember = BeforeValidator(_member)
 """On one of several words: also a member of an enum of the CDK whose value is that word as it is, such as `LustreDeploymentType.SCRATCH_2`."""
 FromWord = BeforeValidator(_word)
 """On one of several words: also a member of an enum of the CDK whose value is that word, such as `CapacityType.ON_DEMAND`."""
+FromVersion = BeforeValidator(_version)
+"""On a version as text: also an object with `version`, such as `eks.KubernetesVersion`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
@@ -22,6 +22,7 @@ from trainium_cdk.settings.base import (
     refuse_duplicates,
     refuse_everywhere,
 )
+from trainium_cdk.settings.cdk_types import FromGibibytes, FromMinutes, FromVersion, MaybeNumberToken, MaybeToken
 from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
 from trainium_cdk.text import Text
 
@@ -51,6 +52,7 @@ LabelKey = Annotated[
         "example.com/purpose",
         max_length=63,
     ),
+    MaybeToken,
 ]
 LabelValue = Annotated[
     str,
@@ -60,6 +62,7 @@ LabelValue = Annotated[
         "research",
         max_length=63,
     ),
+    MaybeToken,
 ]
 
 
@@ -113,6 +116,8 @@ class TeamQueue(Settings):
 
 def _fits(script: str) -> str:
     """A script, unless its letters that are no ASCII make it too long: EC2 counts the bytes of user data, 16 KiB with the stack's part."""
+    if "--==TRN==" in script:
+        raise wrong("it contains --==TRN==, which is reserved as a separator", "remove --==TRN== from it")
     if (size := len(script.encode())) > 12_000:
         raise wrong(
             f"it has {size:,} bytes in UTF-8, and EC2 accepts 12,000 beside the stack's own user data",
@@ -152,6 +157,8 @@ class SystemNodes(Settings):
     """Number of nodes after the first deployment."""
     max_nodes: int = Field(default=4, ge=1, le=100)
     """Maximum number of nodes."""
+    root_volume_gib: Annotated[int, Field(ge=20, le=16384), MaybeNumberToken, FromGibibytes] = 80
+    """Size of each node's root volume, GiB."""
 
     _counts = model_validator(mode="after")(_check_sizes)
 
@@ -183,6 +190,7 @@ class NodeGroup(Placed, Sized):
             str,
             Text(r"^#!", "a script whose first line names its interpreter", "#!/bin/bash", max_length=12_000),
             AfterValidator(_fits),
+            MaybeToken,
         ]
         | None
     ) = None
@@ -221,13 +229,13 @@ class Plugins(Settings):
 class Scaling(Settings):
     """How Trainium nodes are started for jobs, and how long they may wait. Waiting nodes are charged."""
 
-    idle_minutes: int = Field(default=10, ge=1, le=1440)
+    idle_minutes: Annotated[int, Field(ge=1, le=1440), FromMinutes] = 10
     """A node without pods is removed after this time."""
-    capacity_minutes: int = Field(default=10, ge=2, le=1440)
+    capacity_minutes: Annotated[int, Field(ge=2, le=1440), FromMinutes] = 10
     """If AWS has not launched all instances of a job within this time, others have their turn."""
-    start_minutes: int = Field(default=20, ge=5, le=1440)
+    start_minutes: Annotated[int, Field(ge=5, le=1440), FromMinutes] = 20
     """If the nodes of a job cannot all be used within this time, others have their turn."""
-    retry_minutes: int = Field(default=30, ge=1, le=1440)
+    retry_minutes: Annotated[int, Field(ge=1, le=1440), FromMinutes] = 30
     """Time before nodes are started again for such a job. It doubles after each failed attempt, up to eightfold."""
     reserve: bool = True
     """Reserve all on-demand instances of a job in one request before any is started, so that AWS never starts and charges
@@ -267,10 +275,10 @@ class Mirror(Settings):
         return name if first is None else self.images[first] + name.removeprefix(first)
 
 
-class Eks(Section):
-    """A Kubernetes cluster on Amazon EKS."""
+class ControlPlane(Settings):
+    """A control plane: its version, its name, and who reaches it."""
 
-    version: Annotated[str, Text(r"^1\.[0-9]{2}$", "a version of Kubernetes", "1.35")] | None = None
+    version: Annotated[str, Text(r"^1\.[0-9]{2}$", "a version of Kubernetes", "1.35"), FromVersion] | None = None
     """Kubernetes version. Default: the catalogue's."""
     support: Literal["standard", "extended"] | None = None
     """What EKS does when the version's standard support ends. `standard` upgrades the control plane to the next version. `extended` keeps
@@ -287,12 +295,34 @@ class Eks(Section):
         ]
         | None
     ) = None
-    """Default: the environment's name with `-eks`."""
+    """Default: the environment's name with `-eks`; of a construct, from its path."""
     endpoint: Literal["private", "public"] = "private"
     """From where the Kubernetes API can be reached: from inside the VPC only, or also from the networks in
     `public_cidrs`."""
-    public_cidrs: tuple[Annotated[Cidr, AfterValidator(_NOT_EVERYWHERE)], ...] = Field(default=(), max_length=40)
+    public_cidrs: tuple[Annotated[Cidr, AfterValidator(_NOT_EVERYWHERE), MaybeToken], ...] = Field(
+        default=(), max_length=40
+    )
     """Networks that may connect to a public endpoint; never 0.0.0.0/0. EKS accepts 40."""
+    namespace: DnsLabel = "training"
+    """Where jobs run."""
+    service_cidr: Annotated[Cidr, MaybeToken] | None = None
+    """IPv4 network of the cluster's services. It cannot be changed later. Default: a network that overlaps neither the VPC nor a peered
+    network. Set it if peerings may be added later."""
+
+    @model_validator(mode="after")
+    def _open_or_closed(self) -> Self:
+        if self.endpoint == "public" and not self.public_cidrs:
+            raise wrong("endpoint is public, but public_cidrs is empty", "add public_cidrs: [203.0.113.0/24]")
+        if self.endpoint == "private" and self.public_cidrs:
+            raise wrong(
+                "public_cidrs is given, but the endpoint is private", "write endpoint: public, or remove public_cidrs"
+            )
+        return self
+
+
+class Eks(ControlPlane, Section):
+    """A Kubernetes cluster on Amazon EKS."""
+
     bastion_host: BastionHost | None = BastionHost()
     """The bastion host through which `trn` connects to a private endpoint from outside the VPC. null if you have
     another way."""
@@ -314,11 +344,6 @@ class Eks(Section):
     plugins: Plugins = Plugins()
     mirror: Mirror = Mirror()
     scaling: Scaling = Scaling()
-    namespace: DnsLabel = "training"
-    """Where jobs run."""
-    service_cidr: Cidr | None = None
-    """IPv4 network of the cluster's services. It cannot be changed later. Default: a network that overlaps neither the VPC nor a peered
-    network. Set it if peerings may be added later."""
     data_buckets: tuple[BucketName, ...] = Field(default=(), max_length=100)
     """Buckets that jobs may read and write, in addition to the stack's own bucket."""
     job_networks: tuple[Cidr, ...] = ()
@@ -346,19 +371,7 @@ class Eks(Section):
     deleted with the node, except the logs of jobs, which are on the shared file system."""
 
     @model_validator(mode="after")
-    def _pairs(self) -> Eks:
-        if self.endpoint == "public" and not self.public_cidrs:
-            raise wrong("endpoint is public, but public_cidrs is empty", "add public_cidrs: [203.0.113.0/24]")
-        if self.endpoint == "private" and self.public_cidrs:
-            raise wrong(
-                "public_cidrs is given, but the endpoint is private", "write endpoint: public, or remove public_cidrs"
-            )
-        for group in self.node_groups:
-            if "--==TRN==" in (group.user_data or ""):
-                raise wrong(
-                    f"user_data of node group {group.name} contains --==TRN==, which is reserved as a separator",
-                    "remove --==TRN== from it",
-                )
+    def _groups_differ(self) -> Eks:
         refuse_duplicates([g.name for g in self.node_groups], "node group")
         return self
 

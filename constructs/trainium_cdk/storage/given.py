@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
 from aws_cdk import Stack
@@ -21,7 +21,10 @@ from trainium_cdk.storage.fsx import existing as existing_lustre
 from trainium_cdk.storage.options import FileSystemMount
 from trainium_cdk.storage.shared import TrnStorage
 
-AnyStorage: TypeAlias = TrnStorage | efs.IFileSystem | fsx.LustreFileSystem
+if TYPE_CHECKING:
+    AnyStorage: TypeAlias = TrnStorage | efs.IFileSystem | fsx.LustreFileSystem
+else:  # an imported file system of FSx has an explanation of its own
+    AnyStorage = TrnStorage | efs.IFileSystem | fsx.LustreFileSystem | fsx.FileSystemBase
 
 
 def storage_in(scope: Construct, vpc: ec2.IVpc, given: AnyStorage) -> TrnStorage:
