@@ -97,8 +97,6 @@ class Described:
 
     def _named(self, problem: Problem) -> Problem:
         """The problem with the argument in place of the path in an environment."""
-        if problem.key == ("region",):
-            return replace(problem, fix=_of_stack(problem.fix))
         at = self._at(problem.key)
         argument = self.arguments[at] if at else ""
         key = (*([argument] if argument else []), *problem.key[len(at) :]) if at else problem.key
@@ -111,11 +109,3 @@ class Described:
             end = r"(?!\w)" if len(at) > 1 else r"(?=\.\w)"
             text = re.sub(rf"(?<![\w.]){dotted}{end}", argument, text) if argument else text
         return text
-
-
-def _of_stack(fix: str) -> str:
-    """What to do about a region that the catalogue does not know, where it is the stack's."""
-    elsewhere = fix.partition(", or list the zones")[0].replace("write region: ", "use a stack in ")
-    return (
-        f"{elsewhere}, or, if AWS offers it here, give rules=False or a catalog with the zones that your account sees"
-    )
