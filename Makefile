@@ -103,6 +103,9 @@ $(VENV)/.done: requirements-dev.txt pyproject.toml
 .venvs/%/.done: sandbox/requirements-%.txt $(VENV)/.done
 	@$(BIN)/python -m sandbox.install $*
 
+.venvs/%/.done: requirements/%.txt $(VENV)/.done
+	@$(BIN)/python -m sandbox.install $*
+
 node_modules/.done: package-lock.json $(VENV)/.done
 	@echo "setup: the CDK command line"
 	@$(BIN)/npm ci --silent --no-progress
@@ -118,7 +121,7 @@ bench: setup  ## how long the commands take, side by side; the function that sup
 	@$(BIN)/python -m benchmarks.scaler
 
 LOCK := $(UV) pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate
-LOCKS := $(wildcard sandbox/requirements-*.in conformance/requirements-*.in)
+LOCKS := $(wildcard requirements/*.in sandbox/requirements-*.in conformance/requirements-*.in)
 
 lock:  ## pin again, with hashes, what pyproject.toml and the .in files ask for
 	@$(LOCK) pyproject.toml --extra cdk --extra jobs --extra dev --extra node -o requirements-dev.txt

@@ -41,7 +41,7 @@ def environment(name: str, report: Report = print) -> Path:
     if done.is_file() and done.read_text() == wanted:
         done.touch()  # for make
         return folder
-    report(f"setup: environment of the sandbox's {name} part, in {folder}")
+    report(f"setup: environment {name}, in {folder}")
     _run([_program("uv"), "venv", "--quiet", "--clear", "--python", sys.executable, folder])
     _run([_program("uv"), "pip", "sync", "--quiet", "--require-hashes", "--python", folder / "bin/python", pinned])
     done.write_text(wanted)

@@ -44,8 +44,9 @@ def environment(name: str) -> Path:
 
 
 def requirements(name: str) -> Path:
-    """The pinned packages of `environment(name)`."""
-    return PACKAGE / f"requirements-{name}.txt"
+    """The pinned packages of `environment(name)`; those of a tool of the checkout are in its folder `requirements`."""
+    ours = PACKAGE / f"requirements-{name}.txt"
+    return ours if ours.exists() or not _CHECKOUT else _CHECKOUT / "requirements" / f"{name}.txt"
 
 
 def cdk() -> Path:

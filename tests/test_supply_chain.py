@@ -20,6 +20,7 @@ from trainium_cdk.catalog import Catalog
 LOCKS = [
     ROOT / "requirements.txt",
     ROOT / "requirements-dev.txt",
+    *sorted(ROOT.glob("requirements/*.txt")),
     *sorted(ROOT.glob("sandbox/requirements-*.txt")),
     *sorted(ROOT.glob("conformance/requirements-*.txt")),
 ]

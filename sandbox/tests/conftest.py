@@ -8,7 +8,7 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, eks
-from tests.support import need_kubernetes
+from sandbox.testing import need_kubernetes
 from trainium_cdk.catalog import Catalog
 
 

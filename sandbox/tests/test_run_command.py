@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sandbox import LocalAws
-from tests.support import head_node
+from sandbox.testing import head_node
 
 pytestmark = pytest.mark.sweep
 

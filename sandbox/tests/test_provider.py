@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.pcluster_validator import PCLUSTER_PYTHON
-from tests.support import completed, need, need_pcluster
+from sandbox.testing import completed, need, need_pcluster
 
 _CRHELPER = """
 import json, sys

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.local_aws import LocalAws
-from tests.support import completed, head_node, session_manager_plugin, until
+from sandbox.testing import completed, head_node, session_manager_plugin, until
 from trainium_cdk.jobs.sessions import TO_HOST, forward, free_port
 
 pytestmark = pytest.mark.sweep

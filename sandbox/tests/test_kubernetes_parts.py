@@ -33,7 +33,7 @@ from sandbox.kubernetes import (
 )
 from sandbox.kubernetes.logs import LogWriter
 from sandbox.local_aws import SHIMS
-from tests.support import completed, need, need_kubernetes
+from sandbox.testing import completed, need, need_kubernetes
 from trainium_cdk.catalog import Catalog
 
 Object = dict[str, Any]

@@ -18,7 +18,7 @@ from sandbox import paths, processes
 from sandbox.slurm import LocalSlurm
 from sandbox.slurm_config import BadClusterConfiguration, Places, cgroup_conf, plan, slurm_conf
 from sandbox.slurm_layout import SlurmFailed
-from tests.support import completed, need_slurm, until
+from sandbox.testing import completed, need_slurm, until
 
 REPO = Path(__file__).parents[2]
 

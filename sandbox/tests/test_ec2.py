@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from sandbox import LocalAws
 from sandbox.leftovers import beyond, inventory
 from sandbox.pcluster_validator.seed import reservation, reservation_group, seed
-from tests.support import until
+from sandbox.testing import until
 
 
 @pytest.fixture

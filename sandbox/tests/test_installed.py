@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.kubernetes import LocalKubernetes, installed, nodes, schemas
 from sandbox.kubernetes.api import Object, path_of
-from tests.support import need_kubernetes, until
+from sandbox.testing import need_kubernetes, until
 from trainium_cdk import settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.pods import pods

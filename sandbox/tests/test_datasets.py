@@ -10,9 +10,9 @@ import pytest
 
 from sandbox import LocalAws, datasets
 from sandbox.slurm import LocalSlurm
+from sandbox.testing import need_slurm
 from sandbox.training.fakes.nxdt import IndexedText
 from sandbox.training.fakes.trainer import TrainingFailed
-from tests.support import need_slurm
 
 pytestmark = pytest.mark.sweep
 

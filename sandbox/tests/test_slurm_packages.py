@@ -10,7 +10,7 @@ import pytest
 
 from sandbox import slurm, slurm_packages
 from sandbox.slurm_packages import Package, SlurmNotProvided, describe, parse_uris, release_key
-from tests.support import need
+from sandbox.testing import need
 
 DEBIAN_12 = """\
 'http://deb.debian.org/debian/pool/main/m/munge/munge_0.5.15-2%2bdeb12u1_amd64.deb' munge_0.5.15-2+deb12u1_amd64.deb 106096 MD5Sum:06fe9c

@@ -17,7 +17,7 @@ from sandbox import LocalAws
 from sandbox.kubernetes import KubernetesFailed, LocalKubernetes, eks
 from sandbox.kubernetes.api import ApiError, path_of
 from sandbox.local_aws import SHIMS
-from tests.support import completed
+from sandbox.testing import completed
 
 pytestmark = pytest.mark.sweep
 

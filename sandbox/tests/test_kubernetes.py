@@ -15,7 +15,7 @@ from sandbox import paths, processes
 from sandbox.kubernetes import KubernetesFailed, LocalKubernetes, build, schemas
 from sandbox.kubernetes.api import ApiError, load_all, path_of
 from sandbox.kubernetes.logs import LogWriter
-from tests.support import completed, need_kubernetes, until
+from sandbox.testing import completed, need_kubernetes, until
 from trainium_cdk.catalog import Catalog
 
 TRN1 = Catalog.load().instance("trn1.32xlarge")

@@ -11,7 +11,7 @@ import pytest
 from sandbox import LocalAws, SandboxError
 from sandbox.__main__ import main
 from sandbox.paths import HOME
-from tests.support import completed, need_local_aws, until
+from sandbox.testing import completed, need_local_aws, until
 
 
 @pytest.mark.sweep

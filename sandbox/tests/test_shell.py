@@ -18,7 +18,7 @@ from sandbox import LocalAws
 from sandbox.__main__ import main
 from sandbox.paths import HOME as ROOT
 from sandbox.shell import nowhere
-from tests.support import completed
+from sandbox.testing import completed
 
 ASK = "aws sts get-caller-identity --query Account --output text"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandbox import paths, replacing
-from tests.support import need
+from sandbox.testing import need
 
 
 def described(path: str, value: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from sandbox import LocalAws
 from sandbox.pcluster_validator import PclusterValidator
-from tests.support import need_local_aws, need_pcluster
+from sandbox.testing import need_local_aws, need_pcluster
 from trainium_cdk import remembered
 
 _CONFIG = tempfile.TemporaryDirectory(prefix="trn-tests-config-")
@@ -28,16 +28,16 @@ settings.register_profile("any-machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any-machine")
 
 _SHARED = (
-    "tests/audit/", "tests/eks/", "tests/faults/", "tests/foreign/", "tests/jobs/kubernetes/", "tests/sandbox/test_kubernetes", "tests/trust/",
+    "tests/audit/", "tests/eks/", "tests/faults/", "tests/foreign/", "tests/jobs/kubernetes/", "sandbox/tests/test_kubernetes", "tests/trust/",
 )  # fmt: skip
 """Files that share what is slow to start (a Kubernetes API, a Slurm, an installed wheel, synthesised stacks): one worker runs all of them, and stops it after the last one.
 Else one runs each file."""
 _LONGEST = (
     "tests/jobs/kubernetes/", "tests/trust/", "tests/eks/", "tests/sandbox/test_demo.py", "tests/audit/",
     "tests/stacks/test_deploy_eks.py", "tests/stacks/test_deploy.py", "tests/stacks/test_pcs.py", "tests/stacks/test_eks.py", "tests/jobs/test_fleet.py",
-    "tests/bootstrap/test_amazon_linux.py", "tests/sandbox/test_kubernetes", "tests/jobs/test_slurm.py", "tests/jobs/test_prepare.py",
+    "tests/bootstrap/test_amazon_linux.py", "sandbox/tests/test_kubernetes", "tests/jobs/test_slurm.py", "tests/jobs/test_prepare.py",
     "tests/bootstrap/test_ubuntu.py", "tests/bootstrap/test_environments.py", "tests/bootstrap/test_metrics.py", "tests/test_app.py",
-    "tests/sandbox/test_slurm.py", "tests/sandbox/test_training.py", "tests/storage/test_storage.py", "tests/test_packaging.py",
+    "sandbox/tests/test_slurm.py", "sandbox/tests/test_training.py", "tests/storage/test_storage.py", "tests/test_packaging.py",
 )  # fmt: skip
 """These begin first, so that no worker is left with a long one while the others have nothing more to do."""
 
@@ -70,7 +70,7 @@ class _EndsWithShare:
 
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: Any) -> None:
         folder = fixturedef.baseid
-        if fixturedef.scope == "session" and folder != "tests" and any(s.startswith(f"{folder}/") for s in _SHARED):
+        if fixturedef.scope == "session" and any(s.startswith(f"{folder}/") for s in _SHARED):
             self._begun.append((fixturedef, request))
 
     @pytest.hookimpl(wrapper=True)

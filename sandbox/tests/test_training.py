@@ -22,11 +22,11 @@ import pytest
 from sandbox import datasets, head_node, processes
 from sandbox.archives import unpack
 from sandbox.slurm import LocalSlurm
+from sandbox.testing import need, need_slurm
 from sandbox.training.fakes import bert, nxdt, torchrun
 from sandbox.training.fakes.collective import Collective, PeerLost, TcpStar
 from sandbox.training.fakes.model import SIZE, Batch, Model
 from sandbox.training.fakes.trainer import TrainingFailed
-from tests.support import need, need_slurm
 
 LOG = re.compile(r"LOG \w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4} - \((\d+), (\d+)\) step_loss : (\d+\.\d{4}) learning_rate : (\d\.\d\de-\d\d) throughput : (\d+\.\d\d) ")  # fmt: skip
 BERT = "~/samples/torch-neuronx/training/dp_bert_hf_pretrain"
