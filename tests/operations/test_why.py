@@ -14,9 +14,9 @@ import boto3
 import pytest
 import yaml
 from botocore.stub import Stubber
-from tests.sandbox.test_cloudformation import PCS
 
 from sandbox import LocalAws
+from sandbox.tests.test_cloudformation import PCS
 from tests.support import until
 from tests.told import told
 from trainium_cdk.operations.supply import closed
