@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -49,6 +50,14 @@ def client(service: str, at: str | None = None, **options: Any) -> Any:
     make: Any = boto3.client  # its types are of one service each
     with _ONE_AT_A_TIME:
         return make(service, region_name=region(at), **options)
+
+
+def clients(at: str | None) -> Callable[[str], Any]:
+    """Service name -> client, each created once. They try again for long: for commands that change or read a whole stack."""
+    from botocore.config import Config
+
+    patient = Config(retries={"mode": "adaptive", "max_attempts": 10})
+    return cache(lambda service: client(service, at, config=patient))
 
 
 _ONE_AT_A_TIME = threading.Lock()

@@ -41,7 +41,7 @@ _GROUPS = {
         "logs": ("follow:logs", "Print a job's log; -f follows it, --metrics prints the numbers."),
         "report": ("report:report", "Write a page about jobs, or a CSV; --live serves it."),
         "cancel": ("follow:cancel", "Cancel jobs."),
-        "cp": ("copy:cp", "Copy files between here, a job and the cluster."),
+        "cp": ("copy:cp", "Copy files and data sets between here, S3, a job and a cluster."),
         "shell": ("inside:shell", "Open a shell, or run a command, on a node of a job or cluster."),
         "forward": ("inside:forward", "Open a job's TensorBoard, notebook or port on this machine."),
     },

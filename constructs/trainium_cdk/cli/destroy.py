@@ -53,6 +53,7 @@ def destroy(
 
     Exit code 0: nothing is left but what the environment keeps. Exit code 1: something is left, or there is no such stack.
     """
+    from trainium_cdk._aws import clients
     from trainium_cdk.operations.teardown import survey
     from trainium_cdk.operations.teardown.occupants import lines
 
@@ -266,17 +267,3 @@ def _in_plain_words(stack: str) -> AbstractContextManager[None]:
     from trainium_cdk._aws import aws_errors_as
 
     return aws_errors_as(TrnError, f"a request to AWS about {stack} or its resources failed")
-
-
-def clients(region: str | None) -> Any:
-    """Service name -> boto3 client, each created once."""
-    from functools import cache
-
-    import boto3
-    from botocore.config import Config
-
-    from trainium_cdk._aws import region as aws_region
-
-    patient = Config(retries={"mode": "adaptive", "max_attempts": 10})
-    make: Any = boto3.client  # its stubs know each service by a literal name only
-    return cache(lambda service: make(service, region_name=aws_region(region), config=patient))

@@ -35,8 +35,7 @@ def scale(
     keeps trying.
     """
     from trainium_cdk import engines, outputs
-    from trainium_cdk._aws import aws_errors_as
-    from trainium_cdk.cli.destroy import clients
+    from trainium_cdk._aws import aws_errors_as, clients
     from trainium_cdk.operations import scale as scaling
 
     found = outputs.read(stack, region, EKS.name)

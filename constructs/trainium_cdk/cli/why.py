@@ -49,8 +49,7 @@ def why(
     It reads CloudFormation's events, the logs of functions and nodes, capacity reservations and blocks, what EKS and PCS report, and Auto
     Scaling's activities, on EKS also nodes, warnings and waiting jobs of Kubernetes, and explains the errors that it knows.
     """
-    from trainium_cdk._aws import aws_errors_as
-    from trainium_cdk.cli.destroy import clients
+    from trainium_cdk._aws import aws_errors_as, clients
     from trainium_cdk.errors import OutputsError, TrnError
     from trainium_cdk.operations import why as reasons
 
