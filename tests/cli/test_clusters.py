@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from tests.jobs.report.boards import EKS, NOW, SPEECH, View, clusters, job, node, overview, stage
 from tests.jobs.report.runs import BEGAN
 from trainium_cdk.cli.clusters import COLUMNS, describe_state, totals
-from trainium_cdk.jobs.status import Whole
+from trainium_cdk.jobs.status import Activity
 
 TRN1, SYSTEM = 21.5, 0.096
 
@@ -49,7 +49,7 @@ def test_a_team_whose_jobs_cannot_be_seen() -> None:
 def test_a_job_of_which_only_the_queue_tells() -> None:
     """Another user's, on Slurm: its type is that of its nodes."""
     of_eve = job("e-1", stage("RUNNING", began=NOW - 3600), user="eve", nodes=2, submitted=None, instance_type="?")
-    seen = Whole((node(1, "allocated", "e-1:train"), node(2, "mixed")), (of_eve,), ())
+    seen = Activity((node(1, "allocated", "e-1:train"), node(2, "mixed")), (of_eve,), ())
     [work] = overview("S", "slurm", "us-east-1", {"": View(seen)}).jobs
     assert (work.instance_type, work.usd) == ("trn1.32xlarge", 2 * TRN1)
     [work] = overview("S", "slurm", "us-east-1", {"": View(seen._replace(nodes=()))}).jobs
@@ -63,7 +63,7 @@ def test_an_array_costs_what_its_members_do() -> None:
         stage("PENDING", name="2"),
     )
     sweep = job("sweep-1", stage("RUNNING", began=BEGAN), user="alice", nodes=2, members=members)
-    [work] = overview("S", "slurm", "us-east-1", {"": View(Whole((), (sweep,), ()))}).jobs
+    [work] = overview("S", "slurm", "us-east-1", {"": View(Activity((), (sweep,), ()))}).jobs
     assert work.usd == 2 * 2 * TRN1  # two members for an hour, each on two nodes
 
 

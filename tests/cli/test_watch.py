@@ -46,7 +46,7 @@ class Jobs:
         self.error: TrnError | None = None
         self.offsets: list[int] = []
 
-    def whole(self, *_: object) -> Any:
+    def activity(self, *_: object) -> Any:
         raise NotImplementedError
 
     def status(self, id: str) -> JobStatus:

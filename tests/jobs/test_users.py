@@ -261,7 +261,7 @@ def test_no_command_of_a_person_asks_the_head_node_for_credentials(slurm: LocalS
             ids.append(alice.submit(job.model_copy(update={"nodes": 1})).id)
     assert len(ids) > 2, ids
     assert alice.wait(ids[0], 60).ok
-    alice.list(), alice.active(), alice.others(), alice.whole(), alice.nodes(), prepared(alice)
+    alice.list(), alice.active(), alice.others(), alice.activity(), alice.nodes(), prepared(alice)
     for id in ids:
         assert log(alice, id) is not None
         alice.settings(id), alice.status(id), alice.cancel(id)

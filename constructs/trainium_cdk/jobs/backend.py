@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from trainium_cdk.errors import JobError, SubmitError, TransportError, TrnError, UnknownJob, similar
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.patience import FOLLOWING, Patience
-from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, Whole
+from trainium_cdk.jobs.status import Activity, Foreign, JobStatus, LogChunk, Node, Submitted
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import AnyJob
@@ -136,7 +136,7 @@ class Backend(ABC, Generic[S]):
         """As `foreign`, on Slurm from its queue: all that takes nodes, and is no job of `trn`."""
         return self.foreign()
 
-    def whole(self, limit: int = 50) -> Whole:
+    def activity(self, limit: int = 50) -> Activity:
         """Nodes, jobs and others' work, on Slurm in one request. It changes nothing.
 
         Args:
@@ -144,7 +144,7 @@ class Backend(ABC, Generic[S]):
         """
         listed = self.list(limit)
         known = {job.id for job in listed}
-        return Whole(self.nodes(), (*listed, *(job for job in self.active() if job.id not in known)), self.others())
+        return Activity(self.nodes(), (*listed, *(job for job in self.active() if job.id not in known)), self.others())
 
     @abstractmethod
     def cancel(self, id: str) -> JobStatus:

@@ -16,7 +16,7 @@ from trainium_cdk.jobs.backend import Backend
 from trainium_cdk.jobs.connection import connect
 from trainium_cdk.jobs.report.cost import price
 from trainium_cdk.jobs.report.run import Run
-from trainium_cdk.jobs.status import ACTIVE, Foreign, JobStatus, Node, Whole
+from trainium_cdk.jobs.status import ACTIVE, Activity, Foreign, JobStatus, Node
 from trainium_cdk.outputs.read import Deployed, deployed
 
 _AT_ONCE = 8
@@ -183,16 +183,16 @@ def ask(jobs: Backends, seen: Overview, catalog: Catalog, now: float | None = No
     nodes: dict[str, Node] = {}
     for team, view in jobs.items():
         try:
-            whole = view.whole(_LIMIT)
+            activity = view.activity(_LIMIT)
         except ApiError as e:
             if not team or e.status != _FORBIDDEN:
                 raise
             hidden.append(team)
             continue
-        for node in whole.nodes:
+        for node in activity.nodes:
             if node.name not in nodes or node.job:
                 nodes[node.name] = node
-        work += _work(whole, view, team, catalog, now)
+        work += _work(activity, view, team, catalog, now)
     on = [node for node in nodes.values() if node.on]
     kinds = [node.condition(now) for node in on]
     useless = [node for node in on if node.queue and not node.job and node.condition(now) in ("idle", "failed")]
@@ -234,12 +234,12 @@ def _order(one: Work) -> tuple[int, float]:
     return rank(one), at if one.state == "PENDING" else -at
 
 
-def _work(whole: Whole, view: Backend[Any], team: str, catalog: Catalog, now: float) -> Iterator[Work]:
-    for job in whole.jobs:
+def _work(activity: Activity, view: Backend[Any], team: str, catalog: Catalog, now: float) -> Iterator[Work]:
+    for job in activity.jobs:
         ended = max((s.ended for s in job.stages if s.ended), default=None) if job.done else None
         if not job.done or now - (ended or job.submitted or 0) < _RECENT:
-            yield _of_job(_placed(job, whole.nodes), view, team, catalog, now, ended)
-    for one in whole.foreign:
+            yield _of_job(_placed(job, activity.nodes), view, team, catalog, now, ended)
+    for one in activity.foreign:
         yield _of_foreign(one, team, now)
 
 

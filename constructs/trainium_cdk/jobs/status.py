@@ -162,7 +162,7 @@ class LogChunk(NamedTuple):
         return self.offset + len(self.data)
 
 
-def whole(value: object) -> int | None:
+def parse_int(value: object) -> int | None:
     """A number as a program prints it, or None."""
     if isinstance(value, int):
         return int(value)
@@ -233,7 +233,7 @@ _STARTING = frozenset({"powering_up", "configuring", "reboot_issued"})
 _FAILED = frozenset({"down", "drain", "drained", "draining", "fail", "failing", "error", "invalid_reg", "notready"})
 
 
-class Whole(NamedTuple):
+class Activity(NamedTuple):
     """What there is on a cluster.
 
     Attributes:

@@ -110,7 +110,7 @@ def test_two_engines_and_one_that_is_silent(
     assert 0 < by_id[waiting]["waiting"] <= on_slurm["longest_wait"]
     plain = subprocess.Popen([TRN, "clusters"], env=running.variables, stdout=subprocess.PIPE, text=True)
     sent = count_requests(backend)
-    backend.whole()
+    backend.activity()
     assert 5 <= len(sent) <= 15, sent
     assert f"{REGION}\tTrnEksStack-listed\teks\tCREATE_COMPLETE\t" in plain.communicate(timeout=300)[0]
     for id in (first, waiting):

@@ -9,7 +9,7 @@ from tests.jobs.conftest import make_cluster
 from tests.jobs.report.runs import BEGAN, CATALOG, status
 from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs.clusters import Overview, ask
-from trainium_cdk.jobs.status import Foreign, JobStatus, Node, Stage, Whole
+from trainium_cdk.jobs.status import Activity, Foreign, JobStatus, Node, Stage
 
 NOW = BEGAN + 7200
 TYPE = "trn1.32xlarge"
@@ -19,11 +19,11 @@ TYPE = "trn1.32xlarge"
 class View:
     """A cluster as one team sees it."""
 
-    there: Whole
+    there: Activity
     refused: bool = False
     cluster: Any = field(default_factory=make_cluster)
 
-    def whole(self, limit: int) -> Whole:
+    def activity(self, limit: int) -> Activity:
         assert limit >= 50
         if self.refused:
             raise ApiError(403, "Forbidden", "jobsets is forbidden")
@@ -43,7 +43,7 @@ def stage(state: str, *, name: str = "train", began: int | None = None, **change
 
 
 PREPARED = stage("COMPLETED", name="prepare", began=BEGAN, ended=BEGAN + 600)
-SLURM = Whole(
+SLURM = Activity(
     (
         node(1, "allocated+cloud", "bert-large-20261120-4f3a9c:train"),
         node(2, "allocated+cloud", "bert-large-20261120-4f3a9c:train"),
@@ -61,8 +61,8 @@ SLURM = Whole(
     (Foreign("4711", "sbatch", "PENDING", "compute1", BEGAN + 7000, "dora", nodes=1),),
 )  # fmt: skip
 NODE = Node("ip-10-0-1-7.ec2.internal", "trn", TYPE, "ready")
-EKS = Whole((NODE, replace(NODE, name="system", queue="", instance_type="m5.large")), (), ())
-SPEECH = Whole(
+EKS = Activity((NODE, replace(NODE, name="system", queue="", instance_type="m5.large")), (), ())
+SPEECH = Activity(
     (replace(NODE, job="asr-20261120-beef01:train"),),
     (job("asr-20261120-beef01", stage("RUNNING", began=BEGAN), user="erin", queue="trn", instance_type=TYPE),),
     (),

@@ -30,7 +30,7 @@ from trainium_cdk.jobs.kubernetes.names import (
 )
 from trainium_cdk.jobs.kubernetes.queue import Waits, told
 from trainium_cdk.jobs.kubernetes.scripts import FINAL, TIMED_OUT
-from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, checkpoints_in, whole
+from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, checkpoints_in, parse_int
 from trainium_cdk.outputs import ROLE_LABEL
 
 Object = dict[str, Any]
@@ -88,9 +88,9 @@ def described(job: Object) -> dict[str, Any]:
     return {
         **found,
         "stages": [s for s in stages if s in _STAGES] if isinstance(stages, list) else [],
-        "nodes": min(whole(found.get("nodes")) or 0, _MOST_NODES),
-        "ranks_per_node": max(1, whole(found.get("ranks_per_node")) or 1),
-        "global_batch_size": whole(found.get("global_batch_size")),
+        "nodes": min(parse_int(found.get("nodes")) or 0, _MOST_NODES),
+        "ranks_per_node": max(1, parse_int(found.get("ranks_per_node")) or 1),
+        "global_batch_size": parse_int(found.get("global_batch_size")),
     }
 
 

@@ -19,7 +19,7 @@ from trainium_cdk.jobs.readers.log import JobLog
 from trainium_cdk.jobs.readers.records import CacheStatus, Record, Start, Step
 from trainium_cdk.jobs.report.cost import Price, price
 from trainium_cdk.jobs.report.curve import Curves
-from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, whole
+from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, parse_int
 
 AT_ONCE = 8
 """Logs that are read at the same time."""
@@ -202,7 +202,7 @@ def described(
             run.settings = jobs.settings(status.id)
     if run.settings and (kind := kinds().get(status.kind)):
         with suppress(TypeError, ValueError, KeyError):  # the record lies where jobs can write
-            run.planned_steps = whole(kind.model_construct(None, **run.settings).total_steps)
+            run.planned_steps = parse_int(kind.model_construct(None, **run.settings).total_steps)
     return run
 
 

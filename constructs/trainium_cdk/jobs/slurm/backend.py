@@ -19,8 +19,7 @@ from trainium_cdk.jobs.slurm.logs import Piece
 from trainium_cdk.jobs.slurm.snapshot import Snapshot
 from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN, with_addresses
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result, Transport
-from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, Whole, settings_in
-from trainium_cdk.jobs.status import whole as number
+from trainium_cdk.jobs.status import Activity, Foreign, JobStatus, LogChunk, Node, Submitted, parse_int, settings_in
 from trainium_cdk.outputs import SlurmCluster
 
 if TYPE_CHECKING:
@@ -182,10 +181,10 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
         return others.parse(self._answer(others.SCRIPT))
 
-    def whole(self, limit: int = 50) -> Whole:
-        from trainium_cdk.jobs.slurm import whole
+    def activity(self, limit: int = 50) -> Activity:
+        from trainium_cdk.jobs.slurm import activity
 
-        return whole.parse(self._answer(whole.script(self.cluster, limit)), self.cluster)
+        return activity.parse(self._answer(activity.script(self.cluster, limit)), self.cluster)
 
     def cancel(self, id: str) -> JobStatus:
         return self._one(id, snapshot.ask_cancel(self.cluster, self._known(id)))
@@ -267,11 +266,11 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     def _ranks_per_node(self, status: JobStatus) -> int:
         """As of `Plan`, from the job's record."""
         given = self.settings(status.id)
-        if (several := number(given.get("tasks_per_node")) or 1) > 1:
+        if (several := parse_int(given.get("tasks_per_node")) or 1) > 1:
             return several
         from trainium_cdk.catalog import Catalog
 
-        lnc = number(given.get("lnc"))
+        lnc = parse_int(given.get("lnc"))
         if lnc and (kind := Catalog.load().instances.get(status.instance_type)) and lnc in kind.lnc:
             return kind.logical_cores(lnc)
         ours = status.queue, status.instance_type
@@ -331,12 +330,12 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
     def _known(self, id: str) -> str:
         """A valid id: only such ids are passed to scripts. Raises UnknownJob for others."""
-        whole = snapshot.parts(id)[0]
-        valid = whole and len(whole) <= 90 and whole[0] not in ".-"
+        job = snapshot.parts(id)[0]
+        valid = job and len(job) <= 90 and job[0] not in ".-"
         if (
             not valid
-            or not all(c.isascii() and (c.isalnum() or c in ".-") for c in whole)
-            or not _INDEX.fullmatch(id[len(whole) :])
+            or not all(c.isascii() and (c.isalnum() or c in ".-") for c in job)
+            or not _INDEX.fullmatch(id[len(job) :])
         ):
             raise unknown_job(id, self.cluster)
         return id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainium_cdk.jobs.status import Foreign, whole
+from trainium_cdk.jobs.status import Foreign, parse_int
 
 SCRIPT = """set -euo pipefail
 unset "${!SQUEUE_@}"
@@ -23,8 +23,8 @@ def parse(output: str) -> tuple[Foreign, ...]:
         if mark != "trn-other" or len(fields) != 8 or _OURS.fullmatch(fields[7]):
             continue
         number, user, state, queue, submitted, started, nodes, _ = fields
-        now, began = ("PENDING", None) if state in _WAIT else ("RUNNING", whole(started))
-        found.append(Foreign(number, "sbatch", now, queue, whole(submitted), user, began, whole(nodes)))
+        now, began = ("PENDING", None) if state in _WAIT else ("RUNNING", parse_int(started))
+        found.append(Foreign(number, "sbatch", now, queue, parse_int(submitted), user, began, parse_int(nodes)))
     return tuple(found)
 
 

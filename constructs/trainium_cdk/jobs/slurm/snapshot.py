@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from trainium_cdk.jobs import arrays, quote, shell
 from trainium_cdk.jobs.slurm.status import SAME, Down, Known, stage
 from trainium_cdk.jobs.slurm.transport import unpack
-from trainium_cdk.jobs.status import JobStatus, Stage, checkpoints_in, of_members, whole
+from trainium_cdk.jobs.status import JobStatus, Stage, checkpoints_in, of_members, parse_int
 from trainium_cdk.outputs import SlurmCluster
 
 _ABSENT = 4
@@ -37,8 +37,8 @@ def head(cluster: SlurmCluster) -> str:
 
 def parts(id: str) -> tuple[str, str]:
     """The id of a job, and the index of a member of it; empty if it is none."""
-    whole, _, index = id.partition("/")
-    return whole, index
+    job, _, index = id.partition("/")
+    return job, index
 
 
 def ask_one(cluster: SlurmCluster, id: str, otherwise: str = "show") -> str:
@@ -295,9 +295,9 @@ def parse(answer: str, cluster: SlurmCluster) -> Snapshot:
         elif key == "free":
             slurm.full = rest == "0"
         elif key == "size":
-            size = whole(rest)
+            size = parse_int(rest)
         elif key == "begin":
-            begin = whole(rest)
+            begin = parse_int(rest)
         elif key == "data":
             data = unpack(rest)
         elif key == "no-file":
@@ -333,7 +333,7 @@ def _of_job(raw: _Raw, key: str, rest: str) -> None:
     elif key == "state" and len(words) >= 5:
         raw.states[words[0]] = words[1:]
     elif key == "submitted":
-        raw.submitted = whole(rest)
+        raw.submitted = parse_int(rest)
     elif key == "cancelled":
         raw.cancelled = True
     elif key == "array" and re.fullmatch(arrays.PATTERN, rest) and not arrays.problem(rest):
@@ -378,8 +378,8 @@ def _status(raw: _Raw, slurm: _Slurm, cluster: SlurmCluster, inactive: str) -> J
         kind=str(described.get("kind", "?")),
         queue=str(described.get("queue", "?")),
         instance_type=str(described.get("instance_type", "?")),
-        nodes=whole(described.get("nodes")) or 0,
-        global_batch_size=whole(described.get("global_batch_size")),
+        nodes=parse_int(described.get("nodes")) or 0,
+        global_batch_size=parse_int(described.get("global_batch_size")),
         stages=tuple(stages) or (Stage("train", "", "UNKNOWN", "its record on the cluster (stages) is damaged"),),
         directory=f"{cluster.shared_dir}/{cluster.folder}/jobs/{raw.id}",
         user=str(described.get("user") or ""),

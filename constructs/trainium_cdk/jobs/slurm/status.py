@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from trainium_cdk.jobs.status import ACTIVE, Stage, whole
+from trainium_cdk.jobs.status import ACTIVE, Stage, parse_int
 
 _SLURM = {
     "PENDING": "PENDING",
@@ -112,13 +112,13 @@ def stage(name: str, number: str, known: Known) -> Stage:
     """The status of a stage: from Slurm's queue first, then its accounting, then what the stage has written."""
     found, state = _stage(name, number, known), known.state
     if found.state in ("FAILED", "OUT_OF_MEMORY") and state and state[0] == "ended" and len(state) > 5:
-        return replace(found, failed_node=whole(state[5]))
+        return replace(found, failed_node=parse_int(state[5]))
     return found
 
 
 def _stage(name: str, number: str, known: Known) -> Stage:
     state = known.state
-    code = whole(state[2]) if state and state[0] == "ended" else None
+    code = parse_int(state[2]) if state and state[0] == "ended" else None
     if known.queue and len(known.queue) >= 6:
         return _of_queue(name, number, known, code)
     if known.account and len(known.account) >= 6:
@@ -126,7 +126,7 @@ def _stage(name: str, number: str, known: Known) -> Stage:
         now = "COMPLETED" if code == 0 else _SLURM.get(slurm_state.partition(" ")[0], "UNKNOWN")
         if now not in ACTIVE:  # else the controller lost it in a crash, and accounting has it as running for ever
             if code is None:
-                code = whole(exit_code.partition(":")[0])
+                code = parse_int(exit_code.partition(":")[0])
             if code == 0 and now != "COMPLETED":  # of what was killed: 0:9, 0:0
                 code = None
             reason = _failed(known, code) if now == "FAILED" else ""
@@ -141,7 +141,7 @@ def _stage(name: str, number: str, known: Known) -> Stage:
         return Stage(name, number, "CANCELLED", reason)
     if known.cancelled:
         return Stage(name, number, "CANCELLED", "", state[4] if state else "")
-    started = whole(state[3]) if state else None
+    started = parse_int(state[3]) if state else None
     nodes = state[4] if state else ""
     if known.elsewhere is not None:
         return Stage(name, number, "UNKNOWN", _ELSEWHERE.format(known.elsewhere), nodes, None, started)
@@ -188,7 +188,9 @@ _ELSEWHERE = (
 def _failed(known: Known, code: int | None) -> str:
     if code is not None:
         state = known.state
-        if state and len(state) > 5 and whole(state[5]) is not None and re.search(r"[\[,]", state[4]):  # several nodes
+        if (
+            state and len(state) > 5 and parse_int(state[5]) is not None and re.search(r"[\[,]", state[4])
+        ):  # several nodes
             return f"exit code {code}, on node {state[5]} first"
         return f"exit code {code}"
     if known.state:
@@ -200,8 +202,8 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
     assert known.queue is not None  # noqa: S101  checked by the caller
     _, slurm_state, reason, nodes, began, end = known.queue[:6]
     state = known.state
-    ended_at = whole(state[3]) if state and state[0] == "ended" else None
-    started = moment(began) or (whole(state[3]) if state and state[0] == "running" else None)
+    ended_at = parse_int(state[3]) if state and state[0] == "ended" else None
+    started = moment(began) or (parse_int(state[3]) if state and state[0] == "running" else None)
     ended = moment(end) or ended_at
     current, reason = _SLURM.get(slurm_state, "UNKNOWN"), reason.split(",")[0]
     if current in ("PENDING", "RUNNING"):
@@ -212,7 +214,7 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
     if current == "CANCELLED" and before is not None and before.state not in ("PENDING", "RUNNING", "COMPLETED"):
         reason = "DependencyNeverSatisfied"
     # a script that a signal killed has JobLaunchFailure, too (Slurm 22.05); the file of an earlier attempt is older (5 s: of two clocks)
-    begun = state is not None and state[0] == "running" and (whole(state[3]) or 0) >= (started or 0) - 5
+    begun = state is not None and state[0] == "running" and (parse_int(state[3]) or 0) >= (started or 0) - 5
     text = known.queue[2]
     if current == "PENDING" and (limit := _LIMIT.fullmatch(reason)):
         text = _limit(limit)
@@ -340,7 +342,7 @@ def _clock(seconds: int) -> str:
 
 def _ended(name: str, number: str, known: Known, state: Sequence[str], code: int | None) -> Stage:
     """The status that the stage itself has written."""
-    ended, nodes = whole(state[3]), state[4]
+    ended, nodes = parse_int(state[3]), state[4]
     if code == 0:
         return Stage(name, number, "COMPLETED", "", nodes, code, None, ended)
     why = state[5] if len(state) > 5 else ""

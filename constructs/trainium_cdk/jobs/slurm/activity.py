@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainium_cdk.jobs.slurm import nodes, others, snapshot
-from trainium_cdk.jobs.status import Whole
+from trainium_cdk.jobs.status import Activity
 from trainium_cdk.outputs import SlurmCluster
 
 
@@ -20,11 +20,11 @@ def script(cluster: SlurmCluster, limit: int) -> str:
 {snapshot.ask_all(cluster, limit, others=True, repair=False)}"""
 
 
-def parse(output: str, cluster: SlurmCluster) -> Whole:
+def parse(output: str, cluster: SlurmCluster) -> Activity:
     """What the output of `script` tells."""
     submitted = others.submitted(output)
     jobs = snapshot.parse(output, cluster).jobs
-    return Whole(
+    return Activity(
         nodes.parse(output, cluster),
         tuple(job if job.submitted else replace(job, submitted=submitted.get((job.id, job.user))) for job in jobs),
         others.parse(output),

@@ -15,7 +15,7 @@ from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, clusters
 from trainium_cdk.jobs.clusters import Overview, ask
-from trainium_cdk.jobs.slurm import whole
+from trainium_cdk.jobs.slurm import activity
 from trainium_cdk.jobs.slurm.transport import Result
 from trainium_cdk.outputs.read import Deployed
 
@@ -35,7 +35,7 @@ def script(text: str, **fields: Any) -> Script:
 def test_one_request_tells_all(slurm: LocalSlurm) -> None:
     transport = Counted(env=slurm.node_env(), interval=0.2)
     backend = SlurmBackend(make_cluster(fleet(nodes=4)), transport)
-    nothing = backend.whole()  # before the first job there is no directory of jobs
+    nothing = backend.activity()  # before the first job there is no directory of jobs
     assert (len(nothing.nodes), nothing.jobs, nothing.foreign) == (4, (), ())
     runs = backend.submit(script("sleep 600", nodes=2)).id
     ended = backend.submit(script("exit 3")).id
@@ -45,15 +45,15 @@ def test_one_request_tells_all(slurm: LocalSlurm) -> None:
     number = other.stdout.strip()
     assert wait_until(lambda: backend.status(runs).state == "RUNNING" and backend.status(ended).state == "FAILED", 300)
     transport.sent = 0
-    found = backend.whole()
+    found = backend.activity()
     assert transport.sent == 1
     assert found.nodes == backend.nodes()
     assert found.foreign == backend.others()
     assert {job.id: job.state for job in found.jobs} == {runs: "RUNNING", waits: "PENDING", ended: "FAILED"}
     # Slurm's reason of the one that waits changes once more
-    assert wait_until(lambda: set(backend.whole().jobs) == set(backend.list()), 60)
+    assert wait_until(lambda: set(backend.activity().jobs) == set(backend.list()), 60)
     assert [s.reason for s in backend.status(waits).stages] in (["waits for nodes"], ["waits behind other jobs"])
-    few = backend.whole(1).jobs  # the queue has what is left out of the newest
+    few = backend.activity(1).jobs  # the queue has what is left out of the newest
     assert {job.id for job in few} == {runs, waits}
     assert next(job for job in few if job.id == runs).submitted is not None
     seen = ask({"": backend}, Overview("us-east-1", "T", "slurm", "CREATE_COMPLETE"), Catalog.load())
@@ -80,7 +80,7 @@ def test_jobs_of_two_users_with_one_id_have_times_of_their_own() -> None:
     for number, (user, at) in enumerate({"alice": 1795600000, "bob": 1795680000}.items(), 7):
         lines.append(f"trn-other|{number}|{user}|PENDING|q|{at}|N/A|1|trn:a-1|{named}")
         lines.append(f"{mark} active {user}|q|1|{number}|PENDING|Priority||N/A|N/A|{named}|trn:a-1")
-    jobs = whole.parse("\n".join(lines), make_cluster()).jobs
+    jobs = activity.parse("\n".join(lines), make_cluster()).jobs
     assert [(job.id, job.user, job.submitted) for job in jobs] == [
         ("a-1", "alice", 1795600000),
         ("a-1", "bob", 1795680000),
