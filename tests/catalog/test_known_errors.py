@@ -7,7 +7,7 @@ import time
 import pytest
 
 from trainium_cdk.catalog.known_errors import explain, known_errors
-from trainium_cdk.jobs.ending import known
+from trainium_cdk.jobs.ending import error_patterns
 from trainium_cdk.jobs.readers.ending import explained
 
 SAMPLES = [(error.name, sample) for error in known_errors() for sample in error.samples]
@@ -56,7 +56,7 @@ def test_names_are_unique_and_texts_are_sentences() -> None:
 
 def test_the_first_line_of_each_error_is_kept() -> None:
     text = ["begin", "srun: error: Node failure on n1", "srun: error: Node failure on n2", "E Too many open files"]
-    assert [(error.name, line) for error, line in explained(known(), text, 1)] == [
+    assert [(error.name, line) for error, line in explained(error_patterns(), text, 1)] == [
         ("node-failed", "srun: error: Node failure on n1"),
         ("open-files", "E Too many open files"),
     ]
@@ -70,7 +70,7 @@ def test_an_error_with_a_condition_is_one_only_there() -> None:
         ("compile-lock", [samples["compile-lock"]], 1, True),
         ("compile-lock", [samples["compile-lock"], "Compiler status PASS"], 1, False),
     ):
-        assert [error.name for error, _ in explained(known(), lines, nodes)] == [name] * found, (name, nodes)
+        assert [error.name for error, _ in explained(error_patterns(), lines, nodes)] == [name] * found, (name, nodes)
 
 
 def test_a_hostile_line_takes_no_time() -> None:

@@ -18,7 +18,7 @@ from trainium_cdk import settings
 from trainium_cdk.eks import kueue, manifests, network_policies
 from trainium_cdk.eks.access import OBJECTS
 from trainium_cdk.eks.installation import Installation, Manifest
-from trainium_cdk.eks.owned import listed, owned
+from trainium_cdk.eks.owned import names_by_kind, owned
 from trainium_cdk.eks.scaler import leaving
 from trainium_cdk.eks.scaler.kubernetes import Kubernetes
 from trainium_cdk.storage.options import FileSystemMount
@@ -109,7 +109,7 @@ class Cluster:
         assert done.returncode == 0, done.stderr
 
     def leave(self, of: tuple[dict[str, Any], Mounts]) -> dict[str, list[str]]:
-        return leaving.Leaving(self._function, OWNER).deployed(listed(objects(of)))
+        return leaving.Leaving(self._function, OWNER).deployed(names_by_kind(objects(of)))
 
     def finish(self) -> dict[str, list[str]]:
         """The schedule."""

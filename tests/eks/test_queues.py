@@ -197,7 +197,7 @@ def told(client: Api, name: str, namespace: str) -> str:
     waits.sort(key=lambda w: (-int(w["spec"].get("priority") or 0), w["metadata"]["creationTimestamp"]))
     known = queue.waiting(waits, holds, local, client.get(path_of(kueue.API, "ClusterQueue"))["items"], {"trn": 16})
     one = workload(client, name, namespace)
-    return queue.told(one, known[one["metadata"]["ownerReferences"][0]["uid"]])
+    return queue.describe_wait(one, known[one["metadata"]["ownerReferences"][0]["uid"]])
 
 
 @pytest.mark.parametrize("api", [RIVALS], indirect=True)

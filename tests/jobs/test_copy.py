@@ -416,6 +416,6 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refused)
-    found = copying.listed(tmp_path, 10)
+    found = copying.list_files(tmp_path, 10)
     assert [entry[0] for entry in found["entries"]] == ["open/a"]
     assert found["left_out"] == ["open/closed/ (Permission denied)"]

@@ -47,7 +47,7 @@ def _labelled(one: Manifest, owner: str) -> Manifest:
     return {**one, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), leaving.LABEL: owner}}}
 
 
-def listed(objects: Iterable[Manifest]) -> dict[str, list[str]]:
+def names_by_kind(objects: Iterable[Manifest]) -> dict[str, list[str]]:
     """The names of objects by kind, for the function: NAMESPACE/NAME for those in a namespace; `EACH` for what each namespace has,
     so that many teams fit into a template."""
     found: dict[str, dict[str, set[str]]] = {}
@@ -135,7 +135,7 @@ class OwnedObjects(Construct):
             self,
             "Objects",
             kind=_KIND,
-            properties={"Function": self.function.function_name, "Objects": listed(objects)},
+            properties={"Function": self.function.function_name, "Objects": names_by_kind(objects)},
             permissions=permissions,
             minutes=_MINUTES + 2,
         )

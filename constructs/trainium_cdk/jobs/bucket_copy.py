@@ -30,10 +30,10 @@ class BucketCopy(Copy):
     def plan_fetch(self, source: str, target: str) -> Survey:
         """What is to be copied from S3: one object, or all below a prefix. Arguments and errors as of `plan_upload`."""
         at = Address.of(source)
-        first = next(iter(buckets.listed(at, self._region)), None)
+        first = next(iter(buckets.list_objects(at, self._region)), None)
         single = first if first and first.key == at.key and not at.key.endswith("/") else None
         prefix = at.key[: at.key.rfind("/") + 1] if single else _folder(at.key)
-        below = buckets.listed(Address(at.bucket, prefix), self._region)
+        below = buckets.list_objects(Address(at.bucket, prefix), self._region)
         found = (
             [single] if single else list(itertools.islice((one for one in below if one.key[-1] != "/"), MOST_FILES + 1))
         )
@@ -85,7 +85,7 @@ class BucketCopy(Copy):
             if at.key and not at.key.endswith("/"):
                 at, names = Address(at.bucket, at.key[: at.key.rfind("/") + 1]), [posixpath.basename(at.key)]
         wanted = {at.key + name for name in names}
-        there = {one.key: one for one in buckets.listed(at, self._region) if one.key in wanted}
+        there = {one.key: one for one in buckets.list_objects(at, self._region) if one.key in wanted}
         have = [
             -1 if (one := there.get(at.key + name)) and one.size == entry[1] and one.time >= entry[2] else 0
             for name, entry in zip(names, entries, strict=True)

@@ -58,7 +58,7 @@ def client(bucket: str, region: str) -> Any:
     return presigned.presigning(found.get("BucketRegion") or region)
 
 
-def listed(address: Address, region: str) -> Iterator[Object]:
+def list_objects(address: Address, region: str) -> Iterator[Object]:
     """The objects whose keys begin with that of an address, in the order of their keys."""
     pages = client(address.bucket, region).get_paginator("list_objects_v2")
     with aws_errors_as(TransportError, f"cannot list {address}"):

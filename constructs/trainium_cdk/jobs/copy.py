@@ -146,11 +146,11 @@ class Copy:
         """
         self._shared(target)
         with _refusals():
-            found = copying.listed(source, MOST_FILES)
+            found = copying.list_files(source, MOST_FILES)
         return self._arriving(found, target)
 
     def _arriving(self, found: dict[str, Any], target: str) -> Survey:
-        """What is to be copied to the cluster, of what was found elsewhere (as `copying.listed` has it)."""
+        """What is to be copied to the cluster, of what was found elsewhere (as `copying.list_files` has it)."""
         path, entries = self._shared(target), found["entries"]
         name = "" if found["folder"] else entries[0][0]
         into = target.endswith("/")

@@ -44,15 +44,15 @@ def of_stage(stage: Stage, log: str, nodes: int) -> str:
     if stage.state in _OF_PROGRAM:
         code = _KILLED if stage.state == "OUT_OF_MEMORY" and stage.exit_code is None else stage.exit_code
         return why_it_ended(log, code, nodes)
-    return reading.known_error(log, nodes, known()) if stage.state in ENDED_BADLY else ""
+    return reading.known_error(log, nodes, error_patterns()) if stage.state in ENDED_BADLY else ""
 
 
 def why_it_ended(log: str, code: int | None, nodes: int) -> str:
     """Why a program failed, with the errors that the catalogue knows. See `readers.ending`."""
-    return reading.why_it_ended(log, code, nodes, known())
+    return reading.why_it_ended(log, code, nodes, error_patterns())
 
 
 @cache
-def known() -> tuple[Known, ...]:
+def error_patterns() -> tuple[Known, ...]:
     """The catalogue's known errors."""
     return tuple(Known(**{name: getattr(one, name) for name in Known._fields}) for one in known_errors())

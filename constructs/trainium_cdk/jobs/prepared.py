@@ -79,10 +79,10 @@ def prepared(backend: Backend[Submission]) -> tuple[Prepared, ...]:
     Raises:
         TransportError: the cluster cannot be reached.
     """
-    return _listed(backend)[0]
+    return _list_prepared(backend)[0]
 
 
-def _listed(backend: Backend[Submission]) -> tuple[tuple[Prepared, ...], str]:
+def _list_prepared(backend: Backend[Submission]) -> tuple[tuple[Prepared, ...], str]:
     """The environments, and why jobs that use them may be missing; empty if none is."""
     output = backend.run_shared(_script(backend, _LIST))
     active, unknown = _active(backend)
@@ -108,7 +108,7 @@ def remove(backend: Backend[Submission], names: Sequence[str]) -> None:
         JobError: there is no such environment, or such a job uses it, or may do so as a team's jobs cannot be listed; then none is removed.
         TransportError: the cluster cannot be reached.
     """
-    found, unknown = _listed(backend)
+    found, unknown = _list_prepared(backend)
     if unknown:
         raise JobError(
             f"the environments are those of all teams, and {unknown}. Remove them with credentials that may list the jobs of all teams"

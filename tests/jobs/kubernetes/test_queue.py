@@ -70,7 +70,7 @@ HELD = "nodes of trn in use: wide 2, namespace vision 2"
 
 def told(*pending: dict[str, Any], holders: Any = ()) -> list[str]:
     found = queue.waiting(pending, [workload("wide", has=2), *holders], LOCAL, QUEUES, DEVICES)
-    return [queue.told(one, found[one["metadata"]["ownerReferences"][0]["uid"]]) for one in pending]
+    return [queue.describe_wait(one, found[one["metadata"]["ownerReferences"][0]["uid"]]) for one in pending]
 
 
 def test_those_behind_the_head_name_it_and_its_reason() -> None:
@@ -114,9 +114,9 @@ def test_who_took_a_jobs_nodes_does_not_hide_what_it_lacks_now(why: str, by: str
 def test_what_is_set_aside_says_why_and_how_it_comes_back() -> None:
     found = workload("cores", QuotaReserved="x", Evicted="The workload is deactivated")
     found["metadata"]["annotations"] = {queue.ASIDE: f"{SET}resource a/b unavailable in ClusterQueue"}
-    assert queue.told(found, Waits()) == "waits in its queue: x", "it is active again"
+    assert queue.describe_wait(found, Waits()) == "waits in its queue: x", "it is active again"
     found["spec"]["active"] = False
     assert (
-        queue.told(found, Waits())
+        queue.describe_wait(found, Waits())
         == f"set aside, as it can never start: it asks for a/b, which its queue does not have. {queue.BACK}"
     )

@@ -130,7 +130,7 @@ def test_nodes_are_described_with_what_is_wrong_with_them() -> None:
         asked.append((kind, how))
         return there if kind == "Node" else pods
 
-    found = nodes.listed(cast("Any", SimpleNamespace(list=listed)), make_cluster())
+    found = nodes.list_nodes(cast("Any", SimpleNamespace(list=listed)), make_cluster())
     assert asked == [("Pod", {"fields": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}), ("Node", {})]
     assert [n.job for n in found] == [
         "pod of-a",

@@ -99,7 +99,7 @@ class Leaving:
         """Remove what is not wanted; mark it first if it may have to stay.
 
         Args:
-            wanted: the stack's objects, as `owned.listed` returns them.
+            wanted: the stack's objects, as `owned.names_by_kind` returns them.
         """
         found: dict[str, list[Object]] = {}
         for kind, at in KINDS.items():

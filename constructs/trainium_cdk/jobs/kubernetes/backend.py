@@ -119,7 +119,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         """Those that run, newest first; those that wait, in the order of their queue; those that have ended, newest first."""
-        return look.listed(self.api, limit, self.devices)
+        return look.list_jobs(self.api, limit, self.devices)
 
     def ids(self, limit: int) -> tuple[str, ...]:
         return tuple(members.grouped(look.rows(self.api)))[:limit]
@@ -132,7 +132,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         return look.active(self.api)
 
     def foreign(self) -> tuple[Foreign, ...]:
-        return foreign.listed(self.api, self.devices)
+        return foreign.list_others(self.api, self.devices)
 
     def cancel(self, id: str) -> JobStatus:
         """The job fails with the reason `Cancelled`: JobSet then ends its pods, and Kueue takes it out of its queue."""
@@ -184,7 +184,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         return reader.run(self.api, self.cluster, script, image=image, folder=folder).decode(errors="replace")
 
     def nodes(self) -> tuple[Node, ...]:
-        return nodes.listed(self.api, self.cluster)
+        return nodes.list_nodes(self.api, self.cluster)
 
     def session(self, node: str | None = None) -> tuple[str, str]:
         """The instance of a node, or the bastion host. Errors as of `Backend.session`."""

@@ -14,7 +14,7 @@ _ABSENT = (403, 404)
 """Volcano is not installed, or its jobs are none of the caller's."""
 
 
-def listed(api: Api, devices: Mapping[str, int]) -> tuple[Foreign, ...]:
+def list_others(api: Api, devices: Mapping[str, int]) -> tuple[Foreign, ...]:
     """Newest first: all whose Workloads Kueue keeps, and Volcano's jobs, such as TorchX's.
 
     Args:
@@ -36,7 +36,7 @@ def listed(api: Api, devices: Mapping[str, int]) -> tuple[Foreign, ...]:
 
 def refuse(api: Api, name: str, devices: Mapping[str, int]) -> None:
     """Raises JobError: someone else's work has this name."""
-    for one in listed(api, devices):
+    for one in list_others(api, devices):
         if one.name == name:
             raise error(api, one.kind, name, one.reason)
 
@@ -80,7 +80,7 @@ def _of_workload(row: Object, places: Mapping[str, queue.Waits]) -> Foreign:
         state="RUNNING" if columns.get("Admitted") == "True" else "PENDING",
         queue=str(columns.get("Queue") or ""),
         submitted=status.seconds(row["metadata"].get("creationTimestamp")),
-        reason=status.cut(queue.told(known.workload, known)) if known.workload else "",
+        reason=status.cut(queue.describe_wait(known.workload, known)) if known.workload else "",
     )
 
 

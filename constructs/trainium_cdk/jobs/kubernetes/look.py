@@ -25,7 +25,7 @@ _NAMED = 200
 """Most jobs that one request names."""
 
 
-def listed(api: Api, limit: int, devices: Mapping[str, int]) -> tuple[JobStatus, ...]:
+def list_jobs(api: Api, limit: int, devices: Mapping[str, int]) -> tuple[JobStatus, ...]:
     """The jobs and arrays that run, newest first; those that wait, in the order of their queue; those that have ended, newest first.
 
     Args:

@@ -15,7 +15,7 @@ _LEAVES = "no job has used it for a while: it is ended"
 _PRESSURE = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 
 
-def listed(api: Api, cluster: EksCluster) -> tuple[Node, ...]:
+def list_nodes(api: Api, cluster: EksCluster) -> tuple[Node, ...]:
     """The nodes, those of the training groups first, by name. In two requests."""
     jobs: dict[str, str] = {}
     others: dict[str, str] = {}

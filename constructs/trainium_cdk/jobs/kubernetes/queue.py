@@ -64,7 +64,7 @@ def aside(workload: Object | None) -> str:
     return str(notes.get(ASIDE, "")) if (workload or {}).get("spec", {}).get("active") is False else ""
 
 
-def told(workload: Object | None, waits: Waits) -> str:
+def describe_wait(workload: Object | None, waits: Waits) -> str:
     """Why a Workload has no nodes, in one line: its turn, who is before it, what it lacks, and who has that."""
     words = reasons(workload, waits)
     if names.condition(workload, "QuotaReserved") or aside(workload):

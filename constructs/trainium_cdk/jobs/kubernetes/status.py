@@ -28,7 +28,7 @@ from trainium_cdk.jobs.kubernetes.names import (
     prepare_job,
     submission,
 )
-from trainium_cdk.jobs.kubernetes.queue import Waits, told
+from trainium_cdk.jobs.kubernetes.queue import Waits, describe_wait
 from trainium_cdk.jobs.kubernetes.scripts import FINAL, TIMED_OUT
 from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, checkpoints_in, parse_int
 from trainium_cdk.outputs import ROLE_LABEL
@@ -441,4 +441,4 @@ def waiting(seen: Seen) -> str:
         if not _completed(seen):
             return f"waits for {_named(seen)}"
         return f"{_named(seen) or PREPARE} has completed: it joins its queue within a minute or two"
-    return cut(told(seen.workload, seen.waits))
+    return cut(describe_wait(seen.workload, seen.waits))

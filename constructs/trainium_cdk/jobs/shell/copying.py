@@ -53,7 +53,7 @@ class Refused(Exception):
     """What cannot be copied, and why."""
 
 
-def listed(path: Path, most: int) -> dict[str, Any]:
+def list_files(path: Path, most: int) -> dict[str, Any]:
     """The entries of a folder, or of one file: with the folder that they are in, and what is left out."""
     if path.is_file():
         return {
@@ -326,7 +326,7 @@ def respond(request: dict[str, Any], bucket: Bucket, root: str = "") -> dict[str
     """
     path, what = _allowed(request, root), request["do"]
     if what == "list":
-        return listed(path, request["most"])
+        return list_files(path, request["most"])
     entries = request["entries"]
     if what == "have":
         into = not request["name"] or request["into"] or path.is_dir()
