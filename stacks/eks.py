@@ -10,6 +10,7 @@ from aws_cdk import CfnOutput, Duration, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from trainium_cdk._cdk.default_environment import default_environment
@@ -143,7 +144,20 @@ class TrnEksStack(Stack):
             rules=False,
         )
         training.wait_for(network.internet_ready)
-        TrnObservability.from_settings(self, "Observability", environment=environment, engine="eks", storage=storage)
+        shown = environment.observability
+        if shown and eks.plugins.autoscaler:  # its function counts jobs and nodes
+            topic = shown.alarm_topic
+            TrnObservability(
+                self,
+                "Observability",
+                cluster=cluster,
+                node_groups=list(training.node_groups.values()),
+                container_insights=inventory(environment, "eks").node_metrics is not None,
+                storage=storage,
+                static_nodes=sum(group.idle_nodes for group in eks.node_groups),
+                alarm_topic=sns.Topic.from_topic_arn(self, "ObservabilityTopic", topic) if topic else None,
+                catalog=environment.catalog,
+            )
         builder = bastion_host = None
         registry = (
             TrnRegistry(self, "Registry", registry=environment.registry, removal_policy=removal_policy(on_destroy))

@@ -7,10 +7,12 @@ from typing import Any
 from aws_cdk import CfnOutput, Duration, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from trainium_cdk._cdk.default_environment import chosen_software, default_environment
 from trainium_cdk._cdk.removal import removal_policy
+from trainium_cdk._cdk.retention import RETENTION
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.hardening.encryption import TrnKey, encrypt, encrypt_operations, stack_key
@@ -128,9 +130,15 @@ class TrnPclusterStack(Stack):
             rules=False,
         )
         cluster.grant_bucket(bucket.bucket)
-        if watched := TrnObservability.from_settings(
-            self, "Observability", environment=environment, engine="slurm", storage=storage
-        ):
+        if shown := environment.observability:
+            topic = shown.alarm_topic
+            watched = TrnObservability(
+                self,
+                "Observability",
+                cluster=cluster,
+                alarm_topic=sns.Topic.from_topic_arn(self, "ObservabilityTopic", topic) if topic else None,
+                log_retention=RETENTION[shown.log_days],
+            )
             watched.grant_write(cluster.node_policy)
         if registry:
             registry.grant_pull(cluster.node_policy)

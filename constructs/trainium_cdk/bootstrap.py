@@ -7,6 +7,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from aws_cdk import CustomResource, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
@@ -116,15 +117,16 @@ class TrnBootstrap(Checked):
                 "at most. Fix: give at most two directories"
             )
         self.bucket, self.engine = bucket, "pcs" if isinstance(cluster, Pcs) else "slurm"
+        of_cluster: dict[str, Any] = {"pcs" if isinstance(cluster, Pcs) else "pcluster": cluster}
         described = Described(self, _ARGUMENTS, self.engine)
         # only the mount directories of the file systems reach the nodes
         mounts = dict(zip(("efs", "fsx"), ({"mount_dir": each} for each in mount_dirs), strict=False))
         self.environment = environment = described.environment(
             catalog or Catalog.load(),
-            **{"pcs" if isinstance(cluster, Pcs) else "pcluster": cluster},
             bootstrap=bootstrap,
             storage={"efs": None, "fsx": None} | mounts,
             network=network,
+            **of_cluster,
         )
         # before anything reads what the catalogue has of it
         described.require(environment, unknown_system, system_without_image)

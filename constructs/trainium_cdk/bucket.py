@@ -176,8 +176,8 @@ def _empty_when_deleted(bucket: s3.Bucket) -> None:
     function = deployment_function(bucket)
     of_bucket = ("s3:GetBucketPolicy", "s3:GetBucketTagging", "s3:ListBucketVersions", "s3:PutBucketPolicy")
     of_objects = ("s3:DeleteObject", "s3:DeleteObjectVersion")
-    for actions, resource in ((of_bucket, bucket.bucket_arn), (of_objects, bucket.arn_for_objects("*"))):
-        bucket.add_to_resource_policy(allow(resource, *actions, to=function.role.grant_principal))
+    for actions, arn in ((of_bucket, bucket.bucket_arn), (of_objects, bucket.arn_for_objects("*"))):
+        bucket.add_to_resource_policy(allow(arn, *actions, to=function.role.grant_principal))
     policy = bucket.policy
     assert policy is not None  # noqa: S101  it has statements
     custom_resource(

@@ -243,7 +243,7 @@ TrnPeering(
     ),
 )
 TrnOutputs(slurm, "Outputs", cluster=pcluster, bucket=jobs.bucket)
-watched = TrnObservability(slurm, "Watched", cluster_name="slurm", queues={"large": 21.5}, storage=shared)
+watched = TrnObservability(slurm, "Watched", cluster=pcluster, storage=shared)
 watched.grant_write(a_role(slurm, "Sender"))
 pcs = TrnPcsCluster(slurm, "Pcs", vpc=network.vpc, storage=efs.FileSystem(slurm, "OfPcs", vpc=network.vpc))
 jobs.grant_read_write(pcs)

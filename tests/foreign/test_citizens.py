@@ -56,7 +56,6 @@ def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
     trn.TrnRegistry(stack, "Registry")
     trn.TrnBootstrap(stack, "Bootstrap", bucket=bucket)
     trn.TrnEfaSecurityGroup(stack, "Efa", vpc=vpc)
-    trn.TrnObservability(stack, "Observability", cluster_name="slurm", queues={"trn": 21.5})
     storage = trn.TrnStorage(
         stack,
         "Storage",
@@ -65,7 +64,7 @@ def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
     )
     linked = Fsx(s3=DataRepository(uri=bucket.s3_url_for_object(), directory="/data"))
     trn.TrnStorage(stack, "Linked", vpc=vpc, efs=None, lustre=linked)
-    trn.TrnPcluster(stack, "Pcluster", vpc=vpc, storage=given)
+    trn.TrnObservability(stack, "Seen", cluster=trn.TrnPcluster(stack, "Pcluster", vpc=vpc, storage=given))
     trn.TrnPclusterProvider(stack, "Provider")
     trn.TrnPcsCluster(stack, "Pcs", vpc=vpc, storage=storage)
     client = ec2.SecurityGroup(stack, "Client", vpc=vpc, description="Of the app")

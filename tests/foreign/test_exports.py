@@ -33,7 +33,7 @@ ALONE: dict[str, Callable[[Stack], object]] = {
     "TrnNetwork": lambda s: trn.TrnNetwork(s, "It"),
     "TrnNodeGroup": lambda s: trn.TrnNodeGroup(s, "It", cluster=cluster(s)),
     "TrnNodeRole": lambda s: trn.TrnNodeRole(s, "It"),
-    "TrnObservability": lambda s: trn.TrnObservability(s, "It", cluster_name="slurm", queues={"trn": 21.5}),
+    "TrnObservability": lambda s: trn.TrnObservability(s, "It", cluster=trn.TrnPcluster(s, "Slurm", vpc=vpc(s))),
     "TrnPcluster": lambda s: trn.TrnPcluster(s, "It", vpc=vpc(s)),
     "TrnPclusterProvider": lambda s: trn.TrnPclusterProvider(s, "It"),
     "TrnPcsCluster": lambda s: trn.TrnPcsCluster(s, "It", vpc=vpc(s)),

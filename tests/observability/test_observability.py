@@ -15,9 +15,10 @@ from ruamel.yaml import YAML
 
 from conformance import surfaces
 from tests.cdk import app, findings, only, resources
+from tests.foreign.foreign import cluster, vpc
 from tests.observability.node_script import metrics
 from tests.stacks import synthesis
-from trainium_cdk import TrnObservability, settings
+from trainium_cdk import TrnNodeGroup, TrnObservability, TrnPcluster, settings
 from trainium_cdk.checks.live.cost import items
 from trainium_cdk.checks.live.model import Target
 from trainium_cdk.eks.scaler import metrics as scaler
@@ -190,37 +191,51 @@ def test_its_price_counts_what_is_there() -> None:
 
 
 def test_alone_in_any_app() -> None:
-    stack = cdk.Stack(app(), "Own")
+    stack = cdk.Stack(app(), "Own", env=cdk.Environment(account="111122223333", region="us-east-1"))
+    mine = slurm(stack, queues=[settings.Queue(compute_resources=(settings.ComputeResource(min_nodes=2),))])
     watched = TrnObservability(
-        stack, "Watched", cluster_name="mine", queues={"trn": 21.5, "other": None}, static_nodes=2,
-        alarm_topic=sns.Topic(stack, "Topic"), longest_wait=cdk.Duration.minutes(90),
-    )  # fmt: skip
+        stack, "Watched", cluster=mine, alarm_topic=sns.Topic(stack, "Topic"), longest_wait=cdk.Duration.minutes(90)
+    )
     role = cdk.aws_iam.Role(stack, "Role", assumed_by=cdk.aws_iam.ServicePrincipal("ec2.amazonaws.com"))
     watched.grant_write(role).assert_success()
     template = Template.from_stack(stack)
     assert findings(template) == []
-    DASHBOARD.validate(body(template))
+    shown = json.dumps(body(template))
+    assert "q0*21.5" in shown, "the price of a node, from the catalogue"
+    assert "AWS/EFS" in shown, "the cluster's file system"
     [idle] = [
         a["Properties"]
         for a in resources(template, "CloudWatch::Alarm").values()
         if a["Properties"]["MetricName"] == "NodesIdle"
     ]
     assert (idle["Threshold"], len(idle["AlarmActions"])) == (2, 1)
-    for wrong, message in (
-        ({"queues": {}}, "queues is empty"),
-        ({"queues": {"trn": None}, "longest_wait": cdk.Duration.days(8)}, "192 hours is longer than a week"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            TrnObservability(stack, f"Wrong{len(message)}", cluster_name="other", **wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="node_metrics='nodes'"):
-        TrnObservability(stack, "Eks", cluster_name="eks", queues={"a": 1.0}, node_metrics=None).grant_write(role)
+    with pytest.raises(ValueError, match="192 hours is longer than a week"):
+        TrnObservability(stack, "TooLong", cluster=mine, longest_wait=cdk.Duration.days(8))
+
+
+def test_of_a_cluster_of_eks() -> None:
+    stack = cdk.Stack(app(), "Own", env=cdk.Environment(account="111122223333", region="us-west-2"))
+    theirs = cluster(stack)
+    with pytest.raises(ValueError, match=r"Own/None: node_groups is empty: there is nothing to watch. Fix: give the"):
+        TrnObservability(stack, "None", cluster=theirs)
+    watched = TrnObservability(
+        stack, "Watched", cluster=theirs, node_groups=[TrnNodeGroup(stack, "Trn", cluster=theirs)]
+    )
+    with pytest.raises(ValueError, match="only nodes of a Slurm cluster send metrics themselves"):
+        watched.grant_write(cdk.aws_iam.Role(stack, "Role", assumed_by=cdk.aws_iam.AccountRootPrincipal()))
+    text = json.dumps(only(Template.from_stack(stack), "CloudWatch::Dashboard")["DashboardBody"])
+    assert "q0*21.5" in text
+
+
+def slurm(stack: cdk.Stack, **given: Any) -> TrnPcluster:
+    return TrnPcluster(stack, "Slurm", vpc=vpc(stack), cluster_name="mine", **given)
 
 
 def test_clusters_of_one_name_in_two_regions_have_two_dashboards() -> None:
     """Of one account, which has one dashboard of each name."""
     for region in ("us-east-1", "us-west-2"):
         stack = cdk.Stack(app(), "Own", env=cdk.Environment(account="111122223333", region=region))
-        TrnObservability(stack, "Watched", cluster_name="mine", queues={"trn": 21.5})
+        TrnObservability(stack, "Watched", cluster=slurm(stack))
         found = only(Template.from_stack(stack), "CloudWatch::Dashboard")["DashboardName"]
         assert found == f"Trainium-mine-{region}"
 

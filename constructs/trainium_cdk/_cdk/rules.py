@@ -23,7 +23,7 @@ from trainium_cdk.settings.reserved import group_region
 from trainium_cdk.settings.section import Sized
 from trainium_cdk.settings.slurm import SlurmQueue
 
-REGION_NAMES = {}
+REGION_NAMES: dict[str, str] = {}
 """Names for the problems of a construct that has the arguments `catalog` and `rules`, and its stack's region."""
 # also the network that the CDK gives a VPC before it is looked up (`Vpc.from_lookup`), and CloudFormation's dynamic references
 _PLACEHOLDERS = (*PLACEHOLDERS, LIST_TOKEN, "1.2.3.4/5", "{{resolve:")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_cloudwatch as cw
@@ -12,11 +13,15 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from trainium_cdk._cdk.retention import RETENTION
+from trainium_cdk._cdk.checked import Checked
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.eks.groups import INodeGroup
+from trainium_cdk.eks.view import AnyCluster, view_of
 from trainium_cdk.observability.alarms import Rule, rules
 from trainium_cdk.observability.dashboard import rows
 from trainium_cdk.observability.metrics import Metrics
-from trainium_cdk.settings import Environment
+from trainium_cdk.pcluster.cluster import TrnPcluster
+from trainium_cdk.pcs.cluster import TrnPcsCluster
 from trainium_cdk.settings.inventory import inventory
 from trainium_cdk.settings.inventory.base import MetricsSource
 from trainium_cdk.settings.observability import metrics_group
@@ -24,28 +29,28 @@ from trainium_cdk.storage import AnyStorage
 from trainium_cdk.storage.given import mounts
 
 
-class TrnObservability(Construct):
+class TrnObservability(Checked):
     """A dashboard and alarms for one cluster. The metrics come from the cluster: on Slurm the node scripts send them (`TrnBootstrap` with
     `metrics_log_group`), on EKS `TrnScaler` (with `metrics`) and, for NeuronCores, Container Insights (`TrnAddons` with `observability`).
 
     Example:
-        watched = TrnObservability(self, "Observability", cluster_name="slurm", queues={"trn": 21.5}, storage=efs)
+        watched = TrnObservability(self, "Observability", cluster=cluster)
         watched.grant_write(cluster.node_policy)
 
     Args:
-        cluster_name: The cluster's name in its metrics: text, not a token.
-        queues: Its queues (on EKS: node groups) with the price of a node, USD an hour; None for one that is not known or not paid by the
-            hour.
-        node_metrics: Where metrics of NeuronCores, memory and EFA come from: `nodes` (Slurm), `container-insights` (EKS), or None. Default: nodes.
-        storage: The file systems to show. Default: none.
-        static_nodes: Number of nodes that run without work on purpose. Default: 0.
+        cluster: A `TrnPcluster`, a `TrnPcsCluster`, a `TrnEksCluster`, or any cluster of `aws_eks_v2` or `aws_eks`.
+        node_groups: On EKS: the Trainium node groups to show. Default: none, for Slurm.
+        container_insights: On EKS: whether Container Insights sends metrics of NeuronCores, memory and EFA. Default: False.
+        storage: The file systems to show. Default: those of the Slurm cluster, or of the node groups.
+        static_nodes: Number of nodes that run without work on purpose. Default: on Slurm, those that the queues always have; on EKS, none.
         alarm_topic: Where the alarms are sent. Default: no alarms, as they would reach no one.
         longest_wait: A job that waits longer raises an alarm. Default: 6 hours.
-        log_retention: How long the metrics' log lines are kept (`nodes`). Default: a year.
+        log_retention: How long the log lines of Slurm's nodes are kept. Default: a year.
         removal_policy: For that log group on `cdk destroy`. Default: DESTROY.
+        catalog: The catalogue with the prices of node groups. Default: this release's.
 
     Raises:
-        ValueError: there is no queue, or `longest_wait` is longer than a week, which CloudWatch's alarms cannot look back.
+        ValueError: on EKS there is no node group, or `longest_wait` is longer than a week, which CloudWatch's alarms cannot look back.
     """
 
     dashboard: cw.Dashboard
@@ -59,21 +64,29 @@ class TrnObservability(Construct):
         scope: Construct,
         id: str,
         *,
-        cluster_name: str,
-        queues: Mapping[str, float | None],
-        node_metrics: MetricsSource | None = "nodes",
+        cluster: TrnPcluster | TrnPcsCluster | AnyCluster,
+        node_groups: Sequence[INodeGroup] = (),
+        container_insights: bool = False,
         storage: AnyStorage | None = None,
-        static_nodes: int = 0,
+        static_nodes: int | None = None,
         alarm_topic: sns.ITopic | None = None,
         longest_wait: Duration | None = None,
         log_retention: logs.RetentionDays = logs.RetentionDays.ONE_YEAR,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
+        catalog: Catalog | None = None,
     ) -> None:
         super().__init__(scope, id)
-        if not queues:
+        if isinstance(cluster, TrnPcluster | TrnPcsCluster):
+            seen = _slurm(cluster)
+        elif node_groups:
+            seen = _eks(cluster, node_groups, container_insights, catalog or Catalog.load(), Stack.of(self).region)
+        else:
             raise ValueError(
-                f"{self.node.path}: queues is empty: there is nothing to watch. Fix: queues={{'trn': 21.5}}"
+                f"{self.node.path}: node_groups is empty: there is nothing to watch. Fix: give the node groups"
             )
+        cluster_name, queues, node_metrics, own_storage, own_static = seen
+        storage = storage or own_storage
+        static_nodes = own_static if static_nodes is None else static_nodes
         self.log_group = None
         if node_metrics == "nodes":
             name = metrics_group(cluster_name)
@@ -105,42 +118,16 @@ class TrnObservability(Construct):
             widgets=widgets,
         )
 
-    @classmethod
-    def from_settings(
-        cls, scope: Construct, id: str, *, environment: Environment, engine: str, storage: AnyStorage
-    ) -> TrnObservability | None:
-        """What is seen of an environment's cluster of one engine; None where its settings say so, or nothing counts its jobs."""
-        settings, found = environment.observability, inventory(environment, engine)
-        if settings is None or not found.counts_jobs:
-            return None
-        prices: dict[str, float | None] = {}
-        for nodes in found.known_nodes:  # of a queue with several types, the most expensive one counts
-            block = nodes.queue.capacity_type == "capacity-block"
-            price = None if block else environment.catalog.price(nodes.kind.name, environment.region)
-            prices[nodes.queue.name] = max(filter(None, (prices.get(nodes.queue.name), price)), default=None)
-        topic = settings.alarm_topic
-        return cls(
-            scope,
-            id,
-            cluster_name=found.cluster,
-            queues=prices,
-            node_metrics=found.node_metrics,
-            storage=storage,
-            static_nodes=sum(nodes.resource.idle_nodes for nodes in found.known_nodes),
-            alarm_topic=sns.Topic.from_topic_arn(scope, f"{id}Topic", topic) if topic else None,
-            log_retention=RETENTION[settings.log_days],
-            # not kept: another deployment of the environment has a log group of this name. The metrics stay in CloudWatch
-            removal_policy=RemovalPolicy.DESTROY,
-        )
-
     def grant_write(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let a Slurm node send its metrics.
 
         Raises:
-            ValueError: `node_metrics` is not `nodes`.
+            ValueError: the cluster has no Slurm: its nodes send nothing themselves.
         """
         if self.log_group is None:
-            raise ValueError(f"{self.node.path}: nodes send nothing here. Fix: node_metrics='nodes'")
+            raise ValueError(
+                f"{self.node.path}: only nodes of a Slurm cluster send metrics themselves. Fix: grant nothing"
+            )
         write = ("logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents")
         return self.log_group.grant(grantee, *write)
 
@@ -155,3 +142,36 @@ class TrnObservability(Construct):
             evaluation_periods=rule.periods,
             treat_missing_data=cw.TreatMissingData.NOT_BREACHING,  # nothing was sent yet, or there are no nodes
         )
+
+
+class _Seen(NamedTuple):
+    """What is shown of a cluster: its name in its metrics, the price of a node of each queue, where metrics of devices come from, the file
+    systems, and the nodes that run without work on purpose."""
+
+    name: str
+    queues: Mapping[str, float | None]
+    node_metrics: MetricsSource | None
+    storage: AnyStorage | None
+    static_nodes: int
+
+
+def _slurm(cluster: TrnPcluster | TrnPcsCluster) -> _Seen:
+    environment = cluster.environment
+    found = inventory(environment, "slurm" if isinstance(cluster, TrnPcluster) else "pcs")
+    prices: dict[str, float | None] = {}
+    for nodes in found.known_nodes:  # of a queue with several types, the most expensive one counts
+        block = nodes.queue.capacity_type == "capacity-block"
+        price = None if block else environment.catalog.price(nodes.kind.name, environment.region)
+        prices[nodes.queue.name] = max(filter(None, (prices.get(nodes.queue.name), price)), default=None)
+    static = sum(nodes.resource.idle_nodes for nodes in found.known_nodes)
+    return _Seen(found.cluster, prices, found.node_metrics, cluster.storage, static)
+
+
+def _eks(
+    cluster: AnyCluster, groups: Sequence[INodeGroup], container_insights: bool, catalog: Catalog, region: str
+) -> _Seen:
+    fleets = [group.fleet for group in groups]
+    blocks = {fleet.queue for fleet in fleets if fleet.capacity_type == "capacity-block"}
+    prices = {f.queue: None if f.queue in blocks else catalog.price(f.instance_type, region) for f in fleets}
+    storage = next((group.storage for group in groups if group.storage), None)
+    return _Seen(view_of(cluster).name, prices, "container-insights" if container_insights else None, storage, 0)

@@ -39,7 +39,7 @@ def check_storage(
             f"{construct.node.path}: efs and lustre are None, and multi-node jobs need a shared file system. "
             "Fix: give efs=settings.Efs()"
         )
-    of_cdk = {
+    of_cdk: dict[KeyPath, str] = {
         ("storage", kind, "mount_dir"): name
         for kind, name in zip(("efs", "fsx"), mount_dirs, strict=True)
         if mount_dirs[name]

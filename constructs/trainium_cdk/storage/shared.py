@@ -89,8 +89,8 @@ class TrnStorage(Checked):
         new = any(isinstance(each, Efs | Fsx) and not each.existing for each in (efs, lustre))
         subnets = selected(vpc, vpc_subnets or ONE_PER_ZONE) if new else []
         if of_efs:
-            existing = imported_efs(scope, id, of_efs.existing) if of_efs.existing else efs
-            self.file_systems.append(self._efs(of_efs, existing, subnets))
+            theirs = imported_efs(scope, id, of_efs.existing) if of_efs.existing else efs
+            self.file_systems.append(self._efs(of_efs, theirs, subnets))
         if of_lustre:
             existing = imported_lustre(scope, id, of_lustre.existing) if of_lustre.existing else lustre
             name = of_lustre.existing.mount_name if of_lustre.existing else lustre_mount_name
