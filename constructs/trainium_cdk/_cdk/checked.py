@@ -129,7 +129,8 @@ def _fits(value: Any, kind: Any) -> bool:
 
 def _fqn(kind: type) -> str | None:
     """The CDK's name of one of its own types. Those that are made of them have none."""
-    return vars(kind).get("__jsii_declared_type__", vars(kind).get("__jsii_type__"))
+    found: str | None = vars(kind).get("__jsii_declared_type__", vars(kind).get("__jsii_type__"))
+    return found
 
 
 def _fqns(value: object) -> set[str | None]:
