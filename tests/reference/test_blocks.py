@@ -199,12 +199,6 @@ def test_links_lead_somewhere_on_github(page: Path) -> None:
             assert not heading or heading in _heading_ids(target), f"{name}#{heading}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_tests_that_a_page_names_exist(page: Path) -> None:
-    named = re.findall(r"`(tests/[\w/]+(?:\.\w+)?)`", page.read_text("utf-8"))
-    assert [path for path in named if not (ROOT / path).exists()] == []
-
-
 def test_what_needs_no_aws_runs(folder: Path) -> None:
     """All of these in one folder, as they are printed."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "TRN_"))}

@@ -64,10 +64,3 @@ def test_a_known_error() -> None:
     errors = [KnownError(**entry) for entry in yaml.safe_load(table + section("A known error")["text"])["errors"]]
     [line] = errors[-1].samples
     assert next(error for error in errors if error.is_in(line)) is errors[-1]
-
-
-def test_each_named_folder_is_tested_by_it() -> None:
-    """The commands of the recipes run tests that there are."""
-    for title in ("A job kind", "A rule", "A known error"):
-        for path in section(title)["bash"].split()[3:]:
-            assert (ROOT / path).exists(), (title, path)

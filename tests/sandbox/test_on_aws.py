@@ -72,18 +72,6 @@ def printed() -> tuple[list[str], list[str]]:
     return slurm_part, eks_part
 
 
-def test_nothing_is_left_out_that_is_not_printed() -> None:
-    assert NOT_RUN.keys() <= set(on_aws.commands())
-
-
-def test_jobs_come_after_their_cluster() -> None:
-    for part in printed():
-        deployed = next(i for i, command in enumerate(part) if command.startswith("cdk deploy"))
-        assert not re.search(
-            r"^trn (submit(?!.* --dry-run)|logs|status|report|cancel)", "\n".join(part[:deployed]), re.MULTILINE
-        )
-
-
 @pytest.mark.sweep
 def test_slurm_step_by_step(shell: on_aws.Shell) -> None:
     for command in printed()[0]:
