@@ -15,6 +15,7 @@ from trainium_cdk.jobs.kubernetes import KubernetesBackend
 ITS_OWN = Script.template
 
 
+@pytest.mark.sweep
 def test_a_job_after_another_one(backend: KubernetesBackend, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     go = running.shared / "after-go"
     waits = b'until [ -e /efs/after-go ]; do sleep 0.1; done; exit "$(cat /efs/after-go)"'

@@ -39,6 +39,7 @@ def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBacke
     assert "found" in kept
 
 
+@pytest.mark.sweep
 def test_a_rank_is_found_on_its_own_node(backend: KubernetesBackend, running: Running) -> None:
     sent = backend.submit(script(b"sleep 3600"), "ranks")
     assert until(lambda: text(backend.logs(sent.id)).count(", ranks ") == 2)
@@ -68,6 +69,7 @@ def test_a_job_larger_than_the_fleet_waits_and_reports_why(backend: KubernetesBa
     assert (cancelled.state, cancelled.done, cancelled.ok) == ("CANCELLED", True, False)
 
 
+@pytest.mark.sweep
 def test_the_list_shows_the_order_of_the_queue(backend: KubernetesBackend, running: Running) -> None:
     """A later small job does not overtake; one of a higher priority does, and preempts what runs with a lower one."""
     first = backend.submit(script(b"sleep 3600", cache="first", nodes=1), "first").id
@@ -200,6 +202,7 @@ def test_two_running_jobs_do_not_share_a_compile_cache(backend: KubernetesBacken
     assert backend.wait("run-two", 600).ok
 
 
+@pytest.mark.sweep
 def test_a_cache_that_another_job_has_left_is_taken_once(
     backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +246,7 @@ def test_a_script_that_fails_is_not_started_again(backend: KubernetesBackend) ->
     assert ending(backend, done) == "the last line of its log: to no avail"
 
 
+@pytest.mark.sweep
 def test_a_time_limit_ends_the_training(backend: KubernetesBackend) -> None:
     # not validated again: a user's limit is at least a minute
     job = script(b"sleep 3600", nodes=1).model_copy(update={"time_limit": "0:02"})
@@ -292,6 +296,7 @@ def test_graphs_that_do_not_compile_never_become_a_training(backend: KubernetesB
     assert "training" not in text(backend.logs(sent.id, stage="train")).replace("training does not start", "")
 
 
+@pytest.mark.sweep
 def test_copies_of_a_script_have_ranks(backend: KubernetesBackend) -> None:
     content = b'#!/bin/bash\necho "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK"\n'
     done = backend.wait(backend.submit(script(content, tasks_per_node=3), "copies").id, 600)
