@@ -129,7 +129,6 @@ def prepare(directory: Path, link: Path, plan: ClusterPlan, environment: Mapping
     cloned = repositories(directory / "repositories")
     git_config(home, cloned)
     built = wheels(directory / "wheels")
-    torch = torch_python() if environment.get("TRN_BACKEND") == "torch" else None
     user = pwd.getpwuid(os.getuid()).pw_name
     env = {
         "HOME": str(home),
@@ -144,8 +143,6 @@ def prepare(directory: Path, link: Path, plan: ClusterPlan, environment: Mapping
         "TRN_SANDBOX_DEVICES": _devices(plan),
         "TRN_SANDBOX_RUNTIME": Catalog.load().release().runtime,
         "TRN_SYS_ROOT": str(driver(directory / "sys_root")),
-        "TRN_SANDBOX_PYTHON": torch or "",
-        "TRN_BACKEND": "tcp",  # importing torch takes each process a second
         "TRN_SHARED_ROOT": str(shared),
         "TRN_SAMPLES_REF": REF,
         "TRN_NXDT_REF": REF,
@@ -155,7 +152,6 @@ def prepare(directory: Path, link: Path, plan: ClusterPlan, environment: Mapping
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(built),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
         "AWS_EC2_METADATA_DISABLED": "true",
         **environment,
     }
@@ -169,23 +165,6 @@ def write_environment(directory: Path, env: dict[str, str]) -> None:
     env["TRN_NODE_ENVIRONMENT"] = str(directory / "environment")
     kept = {name: value for name, value in env.items() if name not in ("USER", "LOGNAME", "SHELL")}
     (directory / "environment").write_text("".join(f"{name}={value}\0" for name, value in kept.items()))
-
-
-def torch_python() -> str | None:
-    """An interpreter whose torch supports gloo: this one, else the system's, else None."""
-    found = "import importlib.util as u; raise SystemExit(u.find_spec('torch') is None)"
-    works = "import torch.distributed as d; raise SystemExit(not d.is_available())"
-    for python in (sys.executable, "/usr/bin/python3"):
-        if Path(python).exists() and all(_runs(python, probe) for probe in (found, works)):
-            return python
-    return None
-
-
-def _runs(python: str, probe: str) -> bool:
-    try:
-        return subprocess.run([python, "-c", probe], capture_output=True, timeout=60, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
 
 
 def _slurm_path() -> list[str]:

@@ -27,7 +27,6 @@ from pathlib import Path
 
 from sandbox import paths
 from sandbox.kubernetes import golang
-from sandbox.kubernetes.progress import shown
 
 CACHE = paths.CACHE / "kubernetes"
 _HERE = Path(__file__).parent
@@ -252,8 +251,7 @@ def _build(part: Part, report: Callable[[str], None]) -> None:
     names = ", ".join(f"{name} {part.version(name)}" for name in part.modules)
     go = golang.get(part.go, report)
     report(f"kubernetes: downloading the Go modules of {names} and their dependencies, about {part.size} MB")
-    with shown("downloading") as progress:
-        modules, size = golang.download(go, part.folder, progress)
+    modules, size = golang.download(go, part.folder, report)
     report(f"kubernetes: {modules} modules, {size:.0f} MB, downloaded in {time.monotonic() - began:.0f} s")
     source = _source(go, part)
     for module, origin, name in part.kept:
@@ -264,8 +262,7 @@ def _build(part: Part, report: Callable[[str], None]) -> None:
     made = target / "made"
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
-    with shown("compiling") as progress:
-        golang.compile(go, part.command(made), source, progress, part.packages)
+    golang.compile(go, part.command(made), source, report)
     for file in made.iterdir():
         file.replace(target / "bin" / file.name)
     if len(part.packages) == 1:

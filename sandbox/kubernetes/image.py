@@ -46,7 +46,6 @@ def environment(shared: str, aws: Mapping[str, str] | None = None) -> dict[str, 
     return {
         **(aws or {}),
         "PATH": os.pathsep.join(path),
-        "TRN_BACKEND": "tcp",
         "TRN_NXDT_REF": head_node.REF,
         "TRN_SAMPLES_REF": head_node.REF,
         "TRN_UNVERIFIED_DATA": "1",  # the data sets are generated

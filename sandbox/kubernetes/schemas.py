@@ -1,6 +1,6 @@
 """Validates objects without an API server: Kubernetes' official schemas, and the definitions of JobSet and Volcano.
 
-Volcano's are those of the modules that `build` has compiled: before, its objects are not checked.
+Both definitions are those of the modules that `build` has compiled: before, of their objects only the Jobs in a JobSet are checked.
 Unlike an API server it does not check Kueue's objects, defaults, immutable fields, references to missing objects,
 admission (`minAvailable` above the number of replicas, an unknown queue), and whether a job fits the nodes.
 """
@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import kubernetes_validate  # type: ignore[import-untyped]
-from ruamel.yaml import YAML
+import yaml
 
 from sandbox.kubernetes import build
 
 Object = dict[str, Any]
 
-JOBSET = Path(__file__).parent / "jobset_crd.yaml"
-"""JobSet's definition, reduced (`reduced`)."""
 _KUEUE = "kueue.x-k8s.io/"
 """Group of objects whose definitions are not kept here: only a real API server validates them."""
-_VOLCANO = ("batch.volcano.sh/", "scheduling.volcano.sh/")
+_BUILT = ("batch.volcano.sh/", "scheduling.volcano.sh/", "jobset.x-k8s.io/")
 _VOLCANO_FILES = ("batch.volcano.sh_jobs.", "scheduling.volcano.sh_podgroups.", "scheduling.volcano.sh_queues.")
 _INT_OR_STRING = {"type": ["integer", "string"]}
 
@@ -42,21 +39,26 @@ def validate(thing: Object) -> list[str]:
     if schema is not None:
         errors = jsonschema.Draft202012Validator(schema).iter_errors(thing)
         found = [_sentence(title, error) for error in sorted(errors, key=lambda error: list(map(str, error.path)))]
-        if thing["kind"] == "JobSet" and not found:
-            inner = [(job["name"], job["template"]) for job in thing["spec"].get("replicatedJobs", [])]
-            jobs = [{"apiVersion": "batch/v1", "kind": "Job", **job, "metadata": {"name": name}} for name, job in inner]
-            found = [f"{title}: {sentence}" for sentence in validate_all(jobs)]
-        return found
+        return found or _jobs_of(thing, title)
     try:
         kubernetes_validate.validate(thing, build.version("k8s.io/kubernetes"), strict=True)
     except kubernetes_validate.ValidationError as error:
         return [_sentence(title, error)]
     except kubernetes_validate.SchemaNotFoundError:
         group = str(thing["apiVersion"])
-        if group.startswith(_KUEUE) or (group.startswith(_VOLCANO) and build.available() is not None):
-            return []
+        if group.startswith(_KUEUE) or (group.startswith(_BUILT) and build.available() is not None):
+            return _jobs_of(thing, title)
         return [f"{title}: {thing['apiVersion']} has no kind {thing['kind']}, or its schema is not included"]
     return []
+
+
+def _jobs_of(thing: Object, title: str) -> list[str]:
+    """Errors of the Jobs in a JobSet, by Kubernetes' own schema."""
+    inner = thing["spec"].get("replicatedJobs", []) if thing["kind"] == "JobSet" else []
+    jobs = [
+        {"apiVersion": "batch/v1", "kind": "Job", **job["template"], "metadata": {"name": job["name"]}} for job in inner
+    ]
+    return [f"{title}: {sentence}" for sentence in validate_all(jobs)]
 
 
 def validate_all(things: Iterable[Object]) -> list[str]:
@@ -76,42 +78,19 @@ def _sentence(title: str, error: jsonschema.ValidationError) -> str:
 def _custom() -> dict[tuple[str, str], Object]:
     """Schemas of JobSet and Volcano by (apiVersion, kind)."""
     found: dict[tuple[str, str], Object] = {}
-    volcano = [] if build.available() else [f for f in build.crds("volcano") if f.name.startswith(_VOLCANO_FILES)]
-    for file in (JOBSET, *volcano):
-        spec = YAML(typ="safe").load(file)["spec"]
+    if build.available():
+        return found
+    volcano = [file for file in build.crds("volcano") if file.name.startswith(_VOLCANO_FILES)]
+    for file in (*build.chart("jobset").glob("crds/*jobsets.yaml"), *volcano):
+        spec = yaml.load(file.read_text("utf-8"), yaml.CSafeLoader)["spec"]
         for version in spec["versions"]:
             schema = version["schema"]["openAPIV3Schema"]
+            if spec["names"]["kind"] == "JobSet":
+                jobs = schema["properties"]["spec"]["properties"]["replicatedJobs"]["items"]["properties"]
+                jobs["template"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}  # see `_jobs_of`
             schema["properties"]["metadata"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
             found[f"{spec['group']}/{version['name']}", spec["names"]["kind"]] = _strict(schema)
     return found
-
-
-def reduced(definition: Object) -> Object:
-    """JobSet's definition without descriptions, and without those of a Job, which Kubernetes' own schema validates."""
-
-    def plain(part: Any) -> Any:
-        if isinstance(part, list):
-            return [plain(one) for one in part]
-        if not isinstance(part, dict):
-            return part
-        return {k: plain(v) for k, v in part.items() if not (k == "description" and isinstance(v, str))}
-
-    [version] = [v for v in definition["spec"]["versions"] if v["storage"]]
-    schema = plain(version["schema"]["openAPIV3Schema"])
-    spec = schema["properties"]["spec"]["properties"]
-    spec["replicatedJobs"]["items"]["properties"]["template"] = {
-        "type": "object",
-        "x-kubernetes-preserve-unknown-fields": True,
-    }
-    del spec["volumeClaimPolicies"], schema["properties"]["status"]
-    versions = [{"name": version["name"], "schema": {"openAPIV3Schema": schema}}]
-    return {
-        "spec": {
-            "group": definition["spec"]["group"],
-            "names": {"kind": definition["spec"]["names"]["kind"]},
-            "versions": versions,
-        }
-    }
 
 
 def _strict(schema: Any) -> Any:

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from sandbox import paths, processes
-from sandbox.kubernetes import KubernetesFailed, LocalKubernetes, build, schemas
-from sandbox.kubernetes.api import ApiError, load_all, path_of
+from sandbox.kubernetes import KubernetesFailed, LocalKubernetes
+from sandbox.kubernetes.api import ApiError, path_of
 from sandbox.kubernetes.logs import LogWriter
 from sandbox.testing import completed, need_kubernetes, until
 from trainium_cdk.catalog import Catalog
@@ -141,12 +141,6 @@ def test_wrong_jobs_are_refused(cluster: LocalKubernetes, place: str, value: Any
     with pytest.raises(ApiError) as refused:
         cluster.api().create(_set(job("wrong", 2, "true"), place, value))
     assert output in str(refused.value)
-
-
-def test_the_definition_kept_here_is_that_of_the_version_built() -> None:
-    need_kubernetes()
-    [jobset] = load_all([*build.chart("jobset").glob("crds/*jobsets.yaml")])
-    assert load_all([schemas.JOBSET]) == [schemas.reduced(jobset)]
 
 
 @pytest.mark.sweep

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import io
 import json
 import os
 import re
@@ -16,7 +15,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from sandbox.kubernetes import (
     build,
@@ -27,7 +25,6 @@ from sandbox.kubernetes import (
     nodes,
     offline,
     pod_spec,
-    progress,
     schemas,
     volcano,
 )
@@ -218,12 +215,31 @@ def test_schema_errors_have_a_reason_and_a_path(thing: Object, message: str) -> 
     assert (found == []) if not message else found[0].startswith(message), found
 
 
-def test_volcanos_objects_are_not_checked_before_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "available", lambda: "it is not built")
+def jobset(**changes: Any) -> Object:
+    template = {"spec": {"template": {"spec": {**POD["spec"], "restartPolicy": "Never"}, **changes}}}
+    jobs = [{"name": "train", "replicas": 1, "template": template}]
+    about = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "set"}}
+    return {**about, "spec": {"replicatedJobs": jobs}}
+
+
+WRONG_JOB = "JobSet set: Job train: spec.template: Additional properties"
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_definitions_are_those_of_the_build(built: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one, Kubernetes' own schemas judge what they can: also the Jobs in a JobSet."""
+    need_kubernetes()
+    if not built:
+        monkeypatch.setattr(build, "available", lambda: "it is not built")
     schemas._custom.cache_clear()
-    found = schemas.validate_all([volcano_job(minAvailable="two"), {**POD, "apiVersion": "v9"}])
+    of_set = {**jobset(), "spec": {**jobset()["spec"], "sucessPolicy": {}}}
+    found = schemas.validate_all(
+        [jobset(), jobset(spce={}), {**POD, "apiVersion": "v9"}, of_set, volcano_job(minAvailable="two")]
+    )
     schemas._custom.cache_clear()
-    assert found == ["Pod train-trainer-1: v9 has no kind Pod, or its schema is not included"]
+    assert found[0].startswith(WRONG_JOB), found
+    assert found[1] == "Pod train-trainer-1: v9 has no kind Pod, or its schema is not included"
+    assert len(found) == (4 if built else 2)
 
 
 def test_list_items_are_validated() -> None:
@@ -348,31 +364,13 @@ def test_the_first_go_that_is_new_enough_compiles(
     assert golang.find("1.25.0") == (places[chosen] if chosen else None)
 
 
-def test_a_long_step_writes_a_line_every_few_percent() -> None:
-    written, now = io.StringIO(), iter(range(0, 10_000, 10))
-    with progress.shown("compiling", Console(file=written), clock=lambda: float(next(now))) as tell:
-        for package in range(200):
-            tell((package + 1) / 200, f"p{package}")
-    lines = written.getvalue().splitlines()
-    assert len(lines) == 20
-    assert lines[0].startswith("  compiling:   5% after ")
-    assert "min left" in lines[0]
-    assert lines[-1].startswith("  compiling: 100% after ")
-
-
-def test_compiling_is_measured_by_source(tmp_path: Path) -> None:
-    """Packages that are compiled already are not named by go: what it names adds up, and never beyond the whole."""
-    (tmp_path / "a.go").write_text("x" * 100)
-    (tmp_path / "b.go").write_text("x" * 300)
-    go = tmp_path / "go"
-    go.write_text(
-        f"#!/bin/sh\ncase $1 in\nlist) printf 'a\\t{tmp_path}\\ta.go\\nb\\t{tmp_path}\\tb.go\\nc\\t{tmp_path}\\t\\n' ;;\n"
-        "build) printf '# warning\\nb\\na\\n' >&2 ;;\nesac\n"
-    )
-    go.chmod(0o755)
-    seen: list[tuple[float, str]] = []
-    golang.compile(go, ["build", "."], tmp_path, lambda done, now: seen.append((done, now)), ["."])
-    assert seen == [(0.75, "b"), (1.0, "a")]
+def test_a_long_step_is_counted() -> None:
+    written: list[str] = []
+    now = iter(range(0, 10_000, 10))
+    one = golang.counted(written.append, "packages compiled", lambda: float(next(now)))
+    for package in range(7):
+        one(f"p{package}")
+    assert written == ["kubernetes: 3 packages compiled in 30 s", "kubernetes: 6 packages compiled in 60 s"]
 
 
 def test_an_unreachable_module_proxy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

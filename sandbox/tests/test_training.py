@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import io
-import os
-import random
 import re
 import shlex
 import shutil
-import socket
 import tarfile
-import threading
 import time
-from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from sandbox import datasets, head_node, processes
+from sandbox import datasets, processes
 from sandbox.archives import unpack
 from sandbox.slurm import LocalSlurm
-from sandbox.testing import need, need_slurm
+from sandbox.testing import need_slurm
 from sandbox.training.fakes import bert, nxdt, torchrun
-from sandbox.training.fakes.collective import Collective, PeerLost, TcpStar
-from sandbox.training.fakes.model import SIZE, Batch, Model
 from sandbox.training.fakes.trainer import TrainingFailed
 
 LOG = re.compile(r"LOG \w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4} - \((\d+), (\d+)\) step_loss : (\d+\.\d{4}) learning_rate : (\d\.\d\de-\d\d) throughput : (\d+\.\d\d) ")  # fmt: skip
@@ -42,70 +34,6 @@ torchrun --nproc_per_node 32 --nnodes $SLURM_NTASKS --node_rank $SLURM_NODEID --
 
 
 # --- the parts ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.sweep
-def test_the_gradient_is_the_slope_of_the_loss() -> None:
-    batch, model = Batch(), Model()
-    batch.add(datasets.text(4000, seed=5))
-    rng = random.Random(1)  # noqa: S311
-    model.weights[:] = array("d", (rng.uniform(-1, 1) for _ in range(SIZE)))
-    loss, gradient = model.gradient(batch)
-    for i in rng.sample(range(SIZE), 60):
-        before = model.weights[i]
-        model.weights[i] = before + 1e-4
-        slope = (model.gradient(batch)[0] - loss) / 1e-4
-        model.weights[i] = before
-        assert slope == pytest.approx(gradient[i], rel=2e-2, abs=1e-2)
-
-
-def together(world: int, work: Callable[[Collective], Any]) -> list[Any]:
-    """What `work` returns (or raises) on each of `world` connected ranks."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=world)
-    port = listener.getsockname()[1]
-    results: list[Any] = [None] * world
-
-    def one(rank: int) -> None:
-        star = TcpStar(rank, world, "127.0.0.1", port, listener if rank == 0 else None)
-        try:
-            results[rank] = work(star)
-        except PeerLost as lost:
-            results[rank] = lost
-        finally:
-            star.close()
-
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(world)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
-
-
-@pytest.mark.sweep
-def test_all_workers_get_the_same_sum_bit_for_bit() -> None:
-    def work(star: Collective) -> tuple[bytes, list[bytes]]:
-        mine = array("d", (0.1 * star.rank + i for i in range(500)))
-        return star.all_reduce(mine).tobytes(), star.gather(b"rank %d" % star.rank)
-
-    results = together(7, work)
-    assert len({total for total, _ in results}) == 1
-    assert array("d", results[0][0])[3] == pytest.approx(0.1 * 21 + 7 * 3)
-    assert all(words == [b"rank %d" % rank for rank in range(7)] for _, words in results)
-
-
-@pytest.mark.sweep
-def test_all_processes_notice_a_lost_one() -> None:
-    def work(star: Collective) -> str:
-        if star.rank == 2:
-            return "left"
-        for _ in range(2):
-            star.all_reduce(array("d", [1.0]))
-        return "stayed"
-
-    results = together(4, work)
-    assert results[2] == "left"
-    assert all(isinstance(result, PeerLost) for rank, result in enumerate(results) if rank != 2)
 
 
 COMMANDS = {
@@ -189,7 +117,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
     resource = {"Name": "queue1-i1", "InstanceType": "trn1.32xlarge", "MaxCount": "4"}
     queue = {"Name": "compute1", "ComputeResources": [resource]}
     config = {"Scheduling": {"SlurmQueues": [queue]}}
-    quick = {"TRN_SANDBOX_STEP_SECONDS": "0.01", "TRN_BACKEND": "tcp"}
+    quick = {"TRN_SANDBOX_STEP_SECONDS": "0.01"}
     with LocalSlurm.start(tmp_path_factory.mktemp("slurm"), config, environment=quick) as running:
         home = Path(running.node_env()["HOME"])
         data = home / "examples_datasets"
@@ -275,16 +203,6 @@ def test_resuming_gives_the_same_parameters_as_never_stopping(slurm: LocalSlurm)
     assert checksums(rest) == checksums(straight)
     kept = {file.name for file in (Path(slurm.node_env()["HOME"]) / "parts").iterdir()}
     assert kept == {"ckpt_10.pt", "ckpt_20.pt", "ckpt_25.pt"}
-
-
-@pytest.mark.sweep
-def test_another_number_of_nodes_is_another_graph(slurm: LocalSlurm) -> None:
-    # The caches are the nodes' own: only the same nodes find them again.
-    same = f"-w {','.join(slurm.node_names[:2])} "
-    _, cold = run(slurm, same + bert_line("two", 1), nodes=2)
-    _, warm = run(slurm, same + bert_line("two", 1), nodes=2)
-    assert sum("Call compiler with cmd: neuronx-cc compile" in line for line in cold) == 12
-    assert not any("Call compiler" in line for line in warm)
 
 
 @pytest.mark.parametrize(
@@ -375,15 +293,3 @@ def test_gpt_trains_and_resumes(slurm: LocalSlurm) -> None:
         "global batch size (1023) is not divisible by micro batch size (1) times data parallel size (16)"
         in "\n".join(lines)
     )
-
-
-@pytest.mark.sweep
-def test_torch_gives_the_same_losses(slurm: LocalSlurm) -> None:
-    python = os.environ.get("TRN_TEST_TORCH_PYTHON") or head_node.torch_python()
-    need(python, "no torch here (make test-system): training used its own TCP sums")
-    assert python is not None
-    env = {"TRN_BACKEND": "torch", "TRN_SANDBOX_PYTHON": python}
-    _, with_torch = run(slurm, bert_line("torch", 8), nodes=2, **env)
-    _, without = run(slurm, bert_line("tcp", 8), nodes=2)
-    assert "with gloo" in "\n".join(with_torch)
-    assert losses(with_torch) == losses(without)

@@ -1,15 +1,14 @@
-"""Sums over all processes of a job, bit-identical on each: over TCP, or torch.distributed where torch is available."""
+"""Sums over all processes of a job, bit-identical on each: over TCP."""
 
 from __future__ import annotations
 
-import importlib
 import operator
 import os
 import socket
 import struct
 import time
 from array import array
-from typing import Any, Protocol
+from typing import Protocol
 
 _HEAD = struct.Struct("!Q")
 _CONNECT_SECONDS = 120.0
@@ -169,41 +168,11 @@ def _prepare(peer: socket.socket) -> None:
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-class TorchGloo:
-    """torch.distributed with the gloo backend, initialised from the environment (`env://`)."""
-
-    def __init__(self) -> None:
-        # Imported by name, because torch is not always installed, and never for the type checker.
-        self._torch: Any = importlib.import_module("torch")
-        self._dist: Any = importlib.import_module("torch.distributed")
-        self._dist.init_process_group("gloo", init_method="env://")
-        self.rank, self.world = self._dist.get_rank(), self._dist.get_world_size()
-        self.kind = f"torch.distributed {self._torch.__version__} with gloo"
-
-    def all_reduce(self, values: array[float]) -> array[float]:
-        tensor = self._torch.tensor(values.tolist(), dtype=self._torch.float64)
-        try:
-            self._dist.all_reduce(tensor)
-        except RuntimeError as error:
-            raise PeerLost(str(error)) from None
-        return array("d", tensor.tolist())
-
-    def gather(self, data: bytes) -> list[bytes]:
-        every: list[Any] = [None] * self.world
-        self._dist.all_gather_object(every, data)
-        return every
-
-    def close(self) -> None:
-        self._dist.destroy_process_group()
-
-
 def from_environment() -> Collective:
     """The job in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (without torchrun: a job with one process).
 
-    Without torch, rank 0 gets its listening socket in TRN_LISTEN_FD.
+    Rank 0 gets its listening socket in TRN_LISTEN_FD.
     """
-    if os.environ.get("TRN_BACKEND") == "torch":
-        return TorchGloo()
     fd = os.environ.get("TRN_LISTEN_FD")
     listener = socket.socket(fileno=int(fd)) if fd else None
     return connect(

@@ -69,18 +69,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     env |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "TRN_WORKERS": str(workers)}
     if args.tee != "0":
         env["TRN_LINE_PREFIX"] = f"[{args.role}0]:"
-    python = os.environ.get("TRN_SANDBOX_PYTHON") or sys.executable
-    env["TRN_BACKEND"] = os.environ.get("TRN_BACKEND", "tcp")
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
-    env |= _rendezvous(master, port, rank, nodes, env["TRN_BACKEND"])
+    env |= _rendezvous(master, port, rank, nodes)
     script = ["-m", args.training_script] if args.module else [args.training_script]
     sys.stdout.flush()
-    os.execve(python, [python, *script, *args.training_script_args], env)  # noqa: S606  the shell would only be in the way
+    os.execve(sys.executable, [sys.executable, *script, *args.training_script_args], env)  # noqa: S606  the shell would only be in the way
 
 
-def _rendezvous(master: str, port: int, rank: int, nodes: int, backend: str) -> dict[str, str]:
-    """Where rank 0 listens. Without torch, its socket is opened here and passed on, so that no other process takes the port."""
-    if nodes == 1 and backend == "tcp":
+def _rendezvous(master: str, port: int, rank: int, nodes: int) -> dict[str, str]:
+    """Where rank 0 listens. Its socket is opened here and passed on, so that no other process takes the port."""
+    if nodes == 1:
         return {}
     note = MasterPort(master, port)
     try:
@@ -92,11 +90,8 @@ def _rendezvous(master: str, port: int, rank: int, nodes: int, backend: str) -> 
     listener = socket.create_server((address, 0), backlog=nodes)
     here = listener.getsockname()[1]
     found = {"MASTER_ADDR": address, "MASTER_PORT": str(here)}
-    if backend == "torch":
-        listener.close()  # torch's own store opens it again
-    else:
-        os.set_inheritable(listener.fileno(), True)
-        found["TRN_LISTEN_FD"] = str(listener.detach())
+    os.set_inheritable(listener.fileno(), True)
+    found["TRN_LISTEN_FD"] = str(listener.detach())
     note.announce(here)
     return found
 
