@@ -13,7 +13,7 @@ from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, eks
 from sandbox.kubernetes.api import path_of
 from tests.eks.test_queues import has, jobset, reason, workload
-from tests.support import need_kubernetes, swept, until
+from tests.support import need_kubernetes, until
 from trainium_cdk import settings
 from trainium_cdk.eks import kueue, manifests, network_policies
 from trainium_cdk.eks.access import OBJECTS
@@ -61,7 +61,6 @@ PAIRS = {
     "networks of jobs": (with_(), with_(job_networks=["10.1.0.0/16"])),
 }  # fmt: skip
 """Two environments each: without something, and with it."""
-SHORT = ("the first of two teams", "another file system")
 
 
 def objects(of: tuple[dict[str, Any], Mounts]) -> list[Manifest]:
@@ -153,7 +152,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> It
         eks.detach(local_aws.directory, NAME)
 
 
-@pytest.mark.parametrize("name", swept(PAIRS, *SHORT))
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.sweep
 def test_after_an_update_the_cluster_has_the_objects_of_a_fresh_deployment(cluster: Cluster, name: str) -> None:
     for environment in reversed(PAIRS[name]):  # from the first one of the pair before: most are BASE
         done = cluster.deploy(environment)
@@ -229,6 +229,7 @@ def test_a_claim_stays_as_long_as_a_job_uses_it(cluster: Cluster) -> None:
     assert cluster.names() == names_of(other)
 
 
+@pytest.mark.sweep
 def test_what_is_not_the_stacks_stays(cluster: Cluster) -> None:
     """Volumes and records of users, in a namespace that leaves too; objects of another owner; a deployment that ended half-way."""
     both, one = with_(queues=[SPEECH, VISION], plugins=AT_ONCE), with_(plugins=AT_ONCE)
