@@ -95,3 +95,11 @@ def test_the_search_finds_an_error_in_pages_opened_as_files(site: Path, tmp_path
     browser.available()
     page = browser.text(f"{(site / 'index.html').as_uri()}?q=InsufficientInstanceCapacity", tmp_path, seconds=8)
     assert "reference/errors.html?h=insufficientinstancecapacity#" in page
+
+
+def test_no_page_is_wider_than_a_phone(site: Path, tmp_path: Path) -> None:
+    browser.available()
+    wide = tmp_path / "wide.html"
+    wide.write_text('<div style="width: 400px">wide</div>')
+    pages = [file for file in site.rglob("*.html") if file.name != "404.html"]
+    assert browser.too_wide([*pages, wide], 360, tmp_path) == [wide.as_uri()]

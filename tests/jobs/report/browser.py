@@ -6,6 +6,7 @@ import html
 import json
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.support import completed, need
@@ -66,3 +67,19 @@ def text(url: str, folder: Path, *, seconds: int = 0) -> str:
     """A page's elements, after it is loaded, and its programs have run for so long."""
     wait = [f"--virtual-time-budget={1000 * seconds}"] if seconds else []
     return _run(folder, *wait, "--dump-dom", url)
+
+
+def too_wide(pages: Iterable[Path], width: int, folder: Path) -> list[str]:
+    """Those of the files that are wider than a window of that width, each in a frame of it."""
+    frames = "".join(f'<iframe src="{page.as_uri()}" width="{width}" height="900"></iframe>' for page in pages)
+    script = """<script>addEventListener("load", () => { document.title = "measured: " + JSON.stringify(
+      [...document.querySelectorAll("iframe")].filter(f => f.contentDocument.documentElement.scrollWidth > f.clientWidth).map(f => f.src)) })</script>"""
+    file = folder / "frames.html"
+    file.write_text(frames + script, "utf-8")
+    found = re.search(
+        r"<title>measured: (.*?)</title>",
+        _run(folder, "--allow-file-access-from-files", "--virtual-time-budget=9000", "--dump-dom", file.as_uri()),
+    )
+    assert found
+    wide: list[str] = json.loads(html.unescape(found[1]))
+    return wide
