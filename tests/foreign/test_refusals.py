@@ -185,7 +185,6 @@ def test_refused(build: Callable[[Stack], Any], message: str) -> None:
         (lambda s: TrnBastionHost(s, "Host", vpc=vpc(s), host={"instance_type": "t4g.micro"}), "Host] host.instance_type = t4g.micro: this is an Arm type"),
         (lambda s: group(s, name="default"), "Trn] nodes.name = default: the group's queue has its name, and Kueue puts every job without a queue"),
         (lambda s: group(s, name="system"), "Trn] nodes.name = system: this name is reserved for the system nodes"),
-        (lambda s: control_plane(s).grant_access("A", "Platform", "edit"), "K] principal = Platform: it does not have the required form"),
         (lambda s: control_plane(s).grant_access("A", SESSION, "edit"), f"K] principal = {SESSION}: this is a session of a role, not the role"),
         (lambda s: control_plane(s).grant_access("A", iam.Role.from_role_name(s, "R", "AWSReservedSSO_A_0"), "edit"), "K] principal = arn:${Token[AWS.Partition."),
         (lambda s: TrnEksCluster(s, "C", vpc=vpc(s), control_plane={"version": "1.20"}), "C] control_plane.version = 1.20: EKS does not create clusters of this version any more"),
@@ -246,6 +245,7 @@ def test_the_rules_of_environments_hold_for_arguments(build: Callable[[Stack], A
             lambda s: storage(s, efs=settings.Efs(mount_dir="/data"), lustre=settings.Fsx(mount_dir="/data/fast")),
             r"S: error: the mount directories overlap \(/data and /data/fast\). Fix: choose two mount_dir values",
         ),
+        (lambda s: control_plane(s).grant_access("A", "Platform", "edit"), "K: error: principal = Platform: it does not have the required form"),
         (lambda s: network(s, cidr="10.0.0.0/8"), "Net: error: network.cidr = 10.0.0.0/8: a VPC has a prefix from /16 to /28, not /8. Fix: write"),
         (lambda s: network(s, zone_ids=["usw2-az4"] * 2), r"Net: error: network.zone_ids\[1\] = usw2-az4: this zone is listed twice"),
         (

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 from aws_cdk import Annotations
 from constructs import Construct
 
-from trainium_cdk._cdk.rules import fail_synthesis, region_of
+from trainium_cdk._cdk.rules import fail_synthesis, known, region_of
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import Rule
+from trainium_cdk.checks.pcluster import reserved_tags
 from trainium_cdk.checks.rule import rule_id
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.problems import KeyPath, Source, errors
@@ -109,3 +110,13 @@ class Described:
             end = r"(?!\w)" if len(at) > 1 else r"(?=\.\w)"
             text = re.sub(rf"(?<![\w.]){dotted}{end}", argument, text) if argument else text
         return text
+
+
+def tag_problems(construct: Construct, tags: Mapping[str, str]) -> list[str]:
+    """What is wrong with each of some tags. Tokens are not checked, nor how many tags there are."""
+    described = Described(construct, {("tags",): "tags"})
+    try:
+        found = described.found(described.environment(tags=known(tags)), (reserved_tags,))
+    except SettingsError as e:
+        found = list(e.problems)
+    return [problem.text for problem in errors(found) if problem.key != ("tags",)]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, TypeVar
 
 from aws_cdk import Stack
 from constructs import Construct, IConstruct
 
 T = TypeVar("T", bound=IConstruct)
-_created: WeakKeyDictionary[Stack, dict[str, IConstruct]] = WeakKeyDictionary()
-"""Of each stack, by id: the CDK's Node process need not be asked again."""
+
+
+def kept_with(owner: IConstruct, what: str) -> dict[str, Any]:
+    """What this library keeps of a construct, by name, for as long as the construct lives: the CDK's Node process need not be asked again."""
+    found: dict[str, Any] = vars(owner).setdefault(f"_trn_{what}", {})
+    return found
 
 
 def stack_wide(scope: Construct, id: str, kind: type[T], create: Callable[[Stack, str], T]) -> T:
@@ -21,7 +24,7 @@ def stack_wide(scope: Construct, id: str, kind: type[T], create: Callable[[Stack
         create: called with the stack and `id`; a class whose constructor takes no more will do.
     """
     stack = Stack.of(scope)
-    known = _created.setdefault(stack, {})
+    known = kept_with(stack, "shared")
     if id not in known:
         existing = stack.node.try_find_child(id)
         known[id] = existing if isinstance(existing, kind) else _made(scope, stack, id, create)

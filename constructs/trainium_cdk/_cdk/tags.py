@@ -9,7 +9,7 @@ import jsii
 from aws_cdk import IResolvable, IStableAnyProducer, ITaggable, Lazy, Stack, TagManager, TagType
 from constructs import Construct, IValidation
 
-from trainium_cdk._cdk.rules import tag_problems
+from trainium_cdk._cdk.described import tag_problems
 
 
 @jsii.implements(ITaggable, IValidation)

@@ -8,6 +8,7 @@ from ipaddress import IPv4Network
 
 from trainium_cdk.catalog.models import numbers
 from trainium_cdk.checks.addresses import PRIVATE
+from trainium_cdk.checks.network import missing_endpoints
 from trainium_cdk.checks.rule import Rules, duplicates, error, groups, info, listed, near, warning
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
@@ -115,19 +116,13 @@ def isolated_cluster_without_mirrors(env: Environment) -> Iterator[Problem]:
             f"set copies of them under {listed(keys)}, or write {'internet: true' if network.existing else 'nat: one'}",
             engine="eks",
         )
-    elif not network.existing:
+    else:
         needed = {
             *env.catalog.eks.endpoints,
             *(["ssm", "ssmmessages"] if env.eks.endpoint == "private" and env.eks.bastion_host else []),
             *(["monitoring"] if env.eks.observability else []),
         }
-        if missing_endpoints := sorted(needed - set(network.interface_endpoints)):
-            yield error(
-                ("network", "interface_endpoints"),
-                f"without a NAT gateway the cluster cannot reach {listed(missing_endpoints)}",
-                f"add {listed(missing_endpoints)}, or write nat: one",
-                engine="eks",
-            )
+        yield from missing_endpoints(env, needed, engine="eks", who="the cluster")
 
 
 @RULES.add

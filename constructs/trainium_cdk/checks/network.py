@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from trainium_cdk.checks.rule import Rules, duplicates, error, info, listed, queues, warning
 from trainium_cdk.settings import Environment, Problem
@@ -15,37 +15,40 @@ WIDEST_SSH = 8
 RULES = Rules()
 
 
+def missing_endpoints(env: Environment, needed: Iterable[str], *, engine: str, who: str = "nodes") -> Iterator[Problem]:
+    """What a new network without a NAT gateway lacks, of what a cluster needs."""
+    if env.network.existing or env.network.nat != "none":
+        return
+    if missing := sorted(set(needed) - set(env.network.interface_endpoints)):
+        reason = f"without a NAT gateway {who} cannot reach {listed(missing)}"
+        fix = f"add {listed(missing)}, or write nat: one"
+        yield error(("network", "interface_endpoints"), reason, fix, engine=engine)
+
+
+def missing_s3_endpoint(env: Environment, *, engine: str) -> Iterator[Problem]:
+    """The nodes of Slurm clusters start with scripts in S3."""
+    if not (env.network.existing or env.network.nat != "none" or env.network.s3_endpoint):
+        reason = "without a NAT gateway nodes need the S3 endpoint, because their start scripts are in S3"
+        yield error(("network", "s3_endpoint"), reason, "write s3_endpoint: true, or nat: one", engine=engine)
+
+
 @RULES.add
 def nodes_without_aws(env: Environment) -> Iterator[Problem]:
     network, facts = env.network, env.catalog.parallelcluster
-    if network.existing or network.nat != "none":
-        return
     needed = {
         *facts.endpoints,
         *(facts.endpoints_with_accounting if env.pcluster.accounting or env.pcluster.directory_service else ()),
         *(facts.endpoints_with_login_nodes if env.pcluster.login_nodes else ()),
     }
-    if missing := sorted(needed - set(network.interface_endpoints)):
-        yield error(
-            ("network", "interface_endpoints"),
-            f"without a NAT gateway nodes cannot reach {listed(missing)}",
-            f"add {listed(missing)}, or write nat: one",
-            engine="slurm",
-        )
-    if "monitoring" not in network.interface_endpoints:
+    yield from missing_endpoints(env, needed, engine="slurm")
+    if not network.existing and network.nat == "none" and "monitoring" not in network.interface_endpoints:
         yield info(
             ("network", "interface_endpoints"),
             "without a NAT gateway nodes cannot send metrics to CloudWatch: the head node's memory and disk use is not shown",
             "add monitoring to see it",
             engine="slurm",
         )
-    if not network.s3_endpoint:
-        yield error(
-            ("network", "s3_endpoint"),
-            "without a NAT gateway nodes need the S3 endpoint, because their start scripts are in S3",
-            "write s3_endpoint: true, or nat: one",
-            engine="slurm",
-        )
+    yield from missing_s3_endpoint(env, engine="slurm")
 
 
 def _without_internet(env: Environment) -> str:

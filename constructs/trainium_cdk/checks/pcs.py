@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainium_cdk.catalog.models import numbers
 from trainium_cdk.catalog.pcs import Size
 from trainium_cdk.catalog.slurm import check_line, release_of
+from trainium_cdk.checks.network import missing_endpoints, missing_s3_endpoint
 from trainium_cdk.checks.rule import Rules, error, info, listed, near
 from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath
@@ -125,14 +126,8 @@ def _newer_options(env: Environment, name: str, value: str, version: str) -> lis
 @RULES.add
 def pcs_nodes_without_aws(env: Environment) -> Iterator[Problem]:
     network, p = env.network, env.pcs
-    if not network.existing and network.nat == "none":
-        if missing := sorted(set(env.catalog.pcs.endpoints) - set(network.interface_endpoints)):
-            reason = f"without a NAT gateway nodes cannot reach {listed(missing)}"
-            fix = f"add {listed(missing)}, or write nat: one"
-            yield error(("network", "interface_endpoints"), reason, fix, engine="pcs")
-        if not network.s3_endpoint:
-            reason = "without a NAT gateway nodes need the S3 endpoint, because their start scripts are in S3"
-            yield error(("network", "s3_endpoint"), reason, "write s3_endpoint: true, or nat: one", engine="pcs")
+    yield from missing_endpoints(env, env.catalog.pcs.endpoints, engine="pcs")
+    yield from missing_s3_endpoint(env, engine="pcs")
     if not network.reaches_internet and not p.custom_ami:
         reason = "without access to the internet nodes cannot install Neuron, and AWS's image does not contain it"
         yield error(("pcs", "custom_ami"), reason, "give an image that contains Neuron and PCS's agent")

@@ -6,7 +6,8 @@ from aws_cdk import Stack
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
-from trainium_cdk._cdk.rules import Arguments, unresolved
+from trainium_cdk._cdk.described import Described
+from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.checks.principals import principal_kind
 from trainium_cdk.eks.access import POLICIES, Policy, groups_of, policy_arn
@@ -34,6 +35,7 @@ def access_entry(
         team: a team's namespace instead of it.
 
     Raises:
+        SettingsError: the principal is no ARN.
         ValueError: there is no such policy.
     """
     if policy not in POLICIES:
@@ -43,8 +45,8 @@ def access_entry(
     if not unresolved(
         arn.rpartition(":")[2]
     ):  # of a role that is imported by its name, only account and partition are tokens
-        entry = {"eks": {"access": [{"principal": arn}]}}
-        Arguments(scope, ("eks", "access", 0)).check(entry, (principal_kind,))
+        described = Described(scope, {("eks", "access", 0, "principal"): "principal"})
+        described.check(described.environment(eks={"access": [{"principal": arn}]}), (principal_kind,))
     whole = policy == "cluster-admin"
     return _Entry(
         scope,

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary
 
 from aws_cdk import Stack, Stage
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
-from constructs import Construct, IConstruct, IDependable
+from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.groups import ClosedGroup, https_out, own_ids
 from trainium_cdk._cdk.rules import unresolved
+from trainium_cdk._cdk.stack_wide import kept_with
 from trainium_cdk.eks.user_data import ApiServer
 
 if TYPE_CHECKING:
@@ -137,15 +137,13 @@ def view_of(cluster: AnyCluster) -> ClusterView:
     )
 
 
-_first: WeakKeyDictionary[IConstruct, dict[str, Construct]] = WeakKeyDictionary()
-"""Of each cluster of this library, by what there may be one of; of others in each app, also by the cluster's name, account and region."""
-
-
 def _first_of(construct: Construct, cluster: AnyCluster, what: str) -> Construct:
-    """The construct that was the first to be this on the cluster."""
-    if isinstance(cluster, OwnCluster):
-        return _first.setdefault(cluster, {}).setdefault(what, construct)
-    return _first.setdefault(construct.node.root, {}).setdefault(f"{what} {_identity(cluster)}", construct)
+    """The construct that was the first to be this on the cluster: of one of this library, or of another one in the app, by its name, account
+    and region."""
+    own = isinstance(cluster, OwnCluster)
+    owner, name = (cluster, what) if own else (construct.node.root, f"{what} {_identity(cluster)}")
+    first: Construct = kept_with(owner, "first").setdefault(name, construct)
+    return first
 
 
 def name_once(construct: Construct, cluster: AnyCluster, name: str) -> None:

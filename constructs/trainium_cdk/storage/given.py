@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import WeakKeyDictionary, WeakSet
+from typing import TYPE_CHECKING, TypeAlias
 
 from aws_cdk import Stack
 from aws_cdk import aws_ec2 as ec2
@@ -56,15 +55,8 @@ def mounts(scope: Construct, given: AnyStorage | None) -> list[FileSystemMount]:
     return [existing_efs(scope, _efs(scope, given), "/efs")]
 
 
-_granted: WeakKeyDictionary[iam.IGrantable, WeakSet[Any]] = WeakKeyDictionary()
-
-
 def grant_root_access(scope: Construct, given: AnyStorage, grantee: iam.IGrantable) -> None:
-    """Let an identity mount the EFS file system as the root user, once. Lustre has no permissions for mounting."""
-    granted = _granted.setdefault(grantee, WeakSet())
-    if given in granted:
-        return
-    granted.add(given)
+    """Let an identity mount the EFS file system as the root user. Lustre has no permissions for mounting."""
     if isinstance(given, TrnStorage):
         given.grant_root_access(grantee)
     elif not isinstance(given, fsx.LustreFileSystem):
