@@ -140,9 +140,11 @@ def view_of(cluster: AnyCluster) -> ClusterView:
 def _first_of(construct: Construct, cluster: AnyCluster, what: str) -> Construct:
     """The construct that was the first to be this on the cluster: of one of this library, or of another one in the app, by its name, account
     and region."""
-    own = isinstance(cluster, OwnCluster)
-    owner, name = (cluster, what) if own else (construct.node.root, f"{what} {_identity(cluster)}")
-    first: Construct = kept_with(owner, "first").setdefault(name, construct)
+    if isinstance(cluster, OwnCluster):
+        known, name = kept_with(cluster, "first"), what
+    else:
+        known, name = kept_with(construct.node.root, "first"), f"{what} {_identity(cluster)}"
+    first: Construct = known.setdefault(name, construct)
     return first
 
 
