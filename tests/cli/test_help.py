@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
@@ -9,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from reference.commands import every
+from tests.support import TRN, completed
 from trainium_cdk.cli.app import app
 
 GROUPS = ("image", "nodes", "show")
@@ -68,3 +70,18 @@ def test_options_of_a_kind_are_under_that_kind(monkeypatch: pytest.MonkeyPatch) 
     assert "--tensor-parallel" in shown("submit torchtitan", monkeypatch)
     assert "--workdir" not in shown("submit torchtitan", monkeypatch)
     assert "0-99%8" in shown("submit script", monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("trn su", ["submit"]),
+        ("trn nodes st", ["status", "stop", "start"]),
+        ("trn submit finetune --mod", ["--model"]),
+        ("trn submit train.py --mod", []),
+    ],
+)
+def test_the_shell_completes_commands_and_options(words: str, found: list[str]) -> None:
+    env = {"_TRN_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = completed([TRN], env={**os.environ, **env})
+    assert (done.stdout.split(), done.stderr) == (found, "")

@@ -1,4 +1,4 @@
-"""The command `trn`. Results go to standard output, messages to standard error. Exit codes: see `app`.
+"""The command `trn`. Results go to standard output, messages to standard error. Exit codes: docs/guides/jobs.md.
 Slow imports (boto3) are inside the functions that need them: `trn --help` is fast, and needs no AWS.
 """
 
@@ -129,16 +129,13 @@ def _command(name: str, found: Callable[..., None] | typer.Typer) -> Any:
     return typer.main.get_command(found)
 
 
-_ABOUT_COMPLETION = frozenset({"--install-completion", "--show-completion", "-h", "--help"})
-"""Finding out the shell takes a while: only where its options are used or shown."""
+_COMPLETION = frozenset({"--install-completion", "--show-completion"})
+"""Options that find out the shell, which takes a while."""
 app = typer.Typer(
     name="trn",
     cls=_Commands,
-    help="Submit and follow training jobs on a cluster of trainium-cdk.",
-    epilog="Exit codes: 0 success; 1 failure, a value that is refused, or a failed job that is waited for or followed; 2 a command line that is not understood; "
-    "130 Ctrl-C; 143 SIGTERM; 129 a closed terminal. `trn shell` has that of its command.",
     no_args_is_help=True,
-    **{**SETTINGS, "add_completion": not _ABOUT_COMPLETION.isdisjoint(sys.argv)},
+    **{**SETTINGS, "add_completion": "_TRN_COMPLETE" in os.environ or not _COMPLETION.isdisjoint(sys.argv)},
 )
 
 

@@ -92,7 +92,7 @@ def _planned(
 
 
 def log_plan(plan: Survey) -> None:
-    """Say what is copied, and what is left out. Raises JobError: the target has no room for it."""
+    """Log what is copied, and what is left out. Raises JobError: the target has no room for it."""
     count = f"{len(plan.entries):,} file{'s' * (len(plan.entries) != 1)}, {size(plan.size)}"
     done = (
         f"; {plan.complete:,} complete already, {size(plan.todo)} left to copy"

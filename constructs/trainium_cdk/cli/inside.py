@@ -161,7 +161,7 @@ def _job_on(jobs: Backend[Submission], given: str) -> tuple[str, str]:
 
 _STAGES = frozenset({"prepare", "precompile", "train"})
 _PATIENCE, _OFFER = 600.0, 30.0
-"""Seconds for a program to start: with --wait; for a job's offer without."""
+"""Seconds until a program answers with --wait, and until a job offers a port without it."""
 _PORTS = re.compile(r"(\d{1,5})(?::(\d{1,5}))?")
 
 

@@ -52,7 +52,7 @@ def resolve_id(jobs: Backend[Any], given: str) -> str:
 
 
 def status(jobs: Backend[Any], given: str) -> JobStatus:
-    """The status of a job that is named as for `resolve_id`, which has it already where it asks for the id itself. Raises as `resolve_id`."""
+    """The status of a job, named as for `resolve_id`, with one request where the id itself is given. Raises as `resolve_id`."""
     if "/" in given or given == LATEST or is_full_id(given):
         return jobs.status(resolve_id(jobs, given))
     try:
@@ -74,7 +74,7 @@ def _by_beginning(jobs: Backend[Any], given: str, unknown: UnknownJob) -> str:
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """What ends a sentence: a question with what is similar; empty if nothing is. See `end_of_sentence`."""
+    """The end of a sentence, with a question that has similar names; empty if there are none. See `end_of_sentence`."""
     import difflib
 
     close = difflib.get_close_matches(given, list(known), n=2)
@@ -103,7 +103,7 @@ def regions(given: str, known: Iterable[str]) -> list[str]:
 
 
 def end_of_sentence(hint: str) -> str:
-    """The end of a sentence after which another one follows.
+    """A full stop where `did_you_mean` is empty.
 
     >>> end_of_sentence(""), end_of_sentence(". Did you mean a?")
     ('.', '. Did you mean a?')

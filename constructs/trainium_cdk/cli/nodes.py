@@ -26,7 +26,8 @@ class _Listing(TyperGroup):
     """Without a command, it lists."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+        given = args and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
+        if not given and not ctx.resilient_parsing:
             args = ["list", *args]
         return super().parse_args(ctx, args)
 

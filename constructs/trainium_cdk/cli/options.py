@@ -39,7 +39,7 @@ _FILE, _READ, _IN_USE = "trn.environment.file", "trn.environment", "trn.environm
 
 
 def _remember(ctx: typer.Context, value: Path | None) -> Path | None:
-    """Runs before the other options are read: their defaults come from the file. An option comes before TRN_ENV."""
+    """Remember the file. It is read before the other options: their defaults come from it."""
     if value is None and not ctx.resilient_parsing and (found := in_use()):
         log(f"using {found.file} (trn use)")
         ctx.meta[_IN_USE], value = found, found.file
@@ -49,7 +49,7 @@ def _remember(ctx: typer.Context, value: Path | None) -> Path | None:
 
 
 def _not_empty(value: str) -> str:
-    """A name as of a shell's variable that is not set would select another stack than was meant, or none."""
+    """Refuse an empty name: a variable of the shell that is not set would select another stack than was meant."""
     if not value.strip():
         raise typer.BadParameter("it is empty. Give the name of a stack, or leave it out")
     return value
@@ -92,14 +92,14 @@ def remembered(ctx: typer.Context, name: str, stack: str) -> str | None:
 
 
 def _as_whom(ctx: typer.Context, param: typer.CallbackParam, value: str | None) -> str | None:
-    """Runs after the options that are given and, as it is declared after them, after --stack and --cluster."""
+    """Default of --team and --user: that of `trn use`, for a stack that has it. --stack and --cluster are read before."""
     if value is not None or ctx.params.get("cluster_file"):
         return value
     return remembered(ctx, str(param.name), ctx.params.get("stack", DEFAULT_STACK))
 
 
 def _cluster_file(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
-    """A stack that is named on the command line comes before TRN_CLUSTER. It is read by then: options that are given come first."""
+    """--stack comes before TRN_CLUSTER. It is read before this option."""
     sources = [ctx.get_parameter_source(name) for name in ("stack", param.name or "")]
     named, of_file = (source.name if source else "" for source in sources)
     return None if (named, of_file) == ("COMMANDLINE", "ENVIRONMENT") else value

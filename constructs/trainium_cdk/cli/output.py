@@ -77,7 +77,7 @@ def status_when_interrupted(status: Callable[[], str]) -> Iterator[None]:
 
 
 def still_runs(jobs: str) -> str:
-    """For the line of a follower that is interrupted: that Ctrl-C, if it was that, ends no job."""
+    """The end of a line that is printed when following is interrupted: the jobs continue to run."""
     pressed = isinstance(sys.exception(), KeyboardInterrupt)
     return f"{'Ctrl-C does not end a job: ' if pressed else ''}{jobs} continues to run"
 
@@ -118,7 +118,7 @@ def _signals_wait() -> Iterator[None]:
 
 
 def log_if_sandbox() -> None:
-    """Say above a table that it was made in the sandbox, if it was."""
+    """Log above a table that it was made in the sandbox, if it was."""
     if sandboxed():
         log(SANDBOX)
 

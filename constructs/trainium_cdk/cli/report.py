@@ -102,7 +102,7 @@ def _serve(live: Live, jobs: Backend[Any], catalog: Catalog, port: int) -> None:
 
 
 def _check(runs: Sequence[Run]) -> None:
-    """Raises TrnError: no job has metrics. Of those without, the reason is printed."""
+    """Log why jobs have no metrics. Raises TrnError: none has."""
     from trainium_cdk.jobs.report.page import why_no_curve
 
     for run in runs:

@@ -66,7 +66,7 @@ def command_of(words: Sequence[str]) -> Callable[..., None]:
 
 
 def of_kind(name: str) -> Callable[..., None]:
-    """`submit` with the options of a kind: its own first. The others are described by one sentence, but of a script that is named."""
+    """`submit` with the options of a kind, its own first. Options that all kinds have are described by one sentence, but for `script`."""
     from trainium_cdk.jobs.kinds import kinds
 
     kind = kinds()[name or SCRIPT]
@@ -90,7 +90,7 @@ def of_kind(name: str) -> Callable[..., None]:
 
 
 def is_own(kind: type[Job], name: str) -> bool:
-    """Whether a field is one that a script does not have, or has with another meaning."""
+    """Whether a script does not have this field, or has it with another meaning."""
     from trainium_cdk.cli.kinds import help_of
     from trainium_cdk.jobs.kinds.script import Script
 
@@ -341,7 +341,7 @@ def _dry_run(submission: Submission, environment: Environment | None, *, of_file
 
 
 def _full_id(name: str, given: str) -> str:
-    """Raises JobError: it is a part of an id, and no cluster is asked for the rest."""
+    """The id of a job, if it is given in full. Raises JobError: it is not, and no cluster is asked for the rest."""
     if is_full_id(given.partition("/")[0]):
         return given
     raise JobError(
