@@ -17,6 +17,7 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 import trainium_cdk.checks.neuron as neuron
+from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.described import Described
@@ -196,6 +197,8 @@ class TrnBootstrap(Checked):
         """Let a role of this app fetch the scripts."""
         objects = [self.bucket.arn_for_objects(f"{PREFIX}*")]
         read = iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=objects)
+        if isinstance(grantee, iam.Role | iam.ManagedPolicy):
+            acknowledge_wildcards(grantee, [allow(objects, "s3:GetObject")])
         _, refusal, _ = self.read_statements()
         grantee.grant_principal.add_to_principal_policy(refusal)
         find = iam.Grant.add_to_principal(

@@ -14,8 +14,10 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct, IDependable
 
 from trainium_cdk import settings
+from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.paths import digest
+from trainium_cdk._cdk.permissions import allow, grant_keys, job_file_statements
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.catalog import Catalog
@@ -30,7 +32,6 @@ from trainium_cdk.eks.plugins import TrnPlugins
 from trainium_cdk.eks.scaling import TrnScaler
 from trainium_cdk.eks.system_nodes import TrnSystemNodes
 from trainium_cdk.eks.view import AnyCluster, view_of
-from trainium_cdk.outputs.contract import JOB_FILES
 from trainium_cdk.stack_outputs import TrnOutputs
 from trainium_cdk.storage import AnyStorage
 
@@ -268,12 +269,17 @@ class TrnEks(Checked):
             ValueError: the cluster takes its users from a ConfigMap alone.
         """
         stack = Stack.of(self)
+        # the role's own name, and not its path: a stack that moves keeps it
+        key = digest(json.dumps([stack.resolve(role.role_arn), team]))
         if team is None:
             self.access_role.grant_assume_role(role.grant_principal)
         else:
-            # its own name, and not its path: a stack that moves keeps it
-            id = f"Submit{digest(json.dumps([stack.resolve(role.role_arn), team]))}"
-            self.plugins.grant_access(id, role, "edit", team=team)
-        for action, arn in (("eks:DescribeCluster", self._view.arn), ("cloudformation:DescribeStacks", stack.stack_id)):
-            iam.Grant.add_to_principal(grantee=role, actions=[action], resource_arns=[arn])
-        self.bucket.grant_read_write(role, f"{JOB_FILES}*")
+            self.plugins.grant_access(f"Access{key}", role, "edit", team=team)
+        statements = [
+            allow(self._view.arn, "eks:DescribeCluster"),
+            allow(stack.stack_id, "cloudformation:DescribeStacks"),
+            *job_file_statements(stack.partition, self.bucket.bucket_name),
+        ]
+        policy = iam.ManagedPolicy(self, f"Submit{key}", statements=statements, roles=[role])
+        acknowledge_wildcards(policy, statements)
+        grant_keys(role, self.bucket, write=True)

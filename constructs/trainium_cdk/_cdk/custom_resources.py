@@ -12,6 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
 from constructs import Construct
 
+from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.functions import deployment_logs, function_role
 from trainium_cdk._cdk.stack_wide import stack_wide
 
@@ -102,7 +103,9 @@ class Permissions(Construct):
         """Allow this, once for each key."""
         if key not in self._known:
             self._known.add(key)
-            self.policy.add_statements(*statements())
+            allowed = statements()
+            self.policy.add_statements(*allowed)
+            acknowledge_wildcards(self.policy, allowed)
         return self
 
 

@@ -12,6 +12,7 @@ from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct
 
+from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.paths import below_stack, name_by
 from trainium_cdk._cdk.permissions import allow
 from trainium_cdk._cdk.removal import removal_policy
@@ -71,6 +72,7 @@ def function_role(
     """
     write = allow(group.log_group_arn, "logs:CreateLogStream", "logs:PutLogEvents")
     policy = iam.ManagedPolicy(scope, "Policy", statements=[write, *statements])
+    acknowledge_wildcards(policy, statements)
     role = iam.Role(
         scope,
         "Role",
@@ -94,13 +96,14 @@ def _interfaces_policy(stack: Stack, id: str) -> iam.ManagedPolicy:
     code = stack.format_arn(
         service="lambda", resource="function", resource_name="*", arn_format=ArnFormat.COLON_RESOURCE_NAME
     )
-    return iam.ManagedPolicy(
+    # of any account: subnets may be another's, shared with this one
+    allowed = allow("*", *_INTERFACE_ACTIONS, conditions={"StringEquals": {"aws:RequestedRegion": stack.region}})
+    policy = iam.ManagedPolicy(
         stack,
         id,
         description="Network interfaces of the functions, for Lambda and not for their code",
         statements=[
-            # of any account: subnets may be another's, shared with this one
-            allow("*", *_INTERFACE_ACTIONS, conditions={"StringEquals": {"aws:RequestedRegion": stack.region}}),
+            allowed,
             iam.PolicyStatement(
                 effect=iam.Effect.DENY,
                 actions=list(_INTERFACE_ACTIONS),
@@ -109,3 +112,5 @@ def _interfaces_policy(stack: Stack, id: str) -> iam.ManagedPolicy:
             ),
         ],
     )
+    acknowledge_wildcards(policy, [allowed])
+    return policy

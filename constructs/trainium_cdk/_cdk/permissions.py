@@ -10,6 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.stack_wide import stack_wide
 from trainium_cdk.outputs.contract import JOB_FILES, PAYLOADS, RESPONSES
 
@@ -156,7 +157,10 @@ def session_manager_policy(scope: Construct) -> iam.ManagedPolicy:
 
     def create(stack: Stack, id: str) -> iam.ManagedPolicy:
         what = "Session Manager and Run Command: the instance's side"
-        return iam.ManagedPolicy(stack, id, description=what, statements=session_manager_statements(stack))
+        statements = session_manager_statements(stack)
+        policy = iam.ManagedPolicy(stack, id, description=what, statements=statements)
+        acknowledge_wildcards(policy, statements)
+        return policy
 
     return stack_wide(scope, "TrnManagedInstance", iam.ManagedPolicy, create)
 

@@ -9,6 +9,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from trainium_cdk import settings
+from trainium_cdk._cdk.acknowledged import acknowledge
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.groups import ClosedGroup, https_out
 from trainium_cdk._cdk.permissions import session_manager_policy
@@ -108,6 +109,7 @@ class TrnBastionHost(Checked):
             ],
         )
         Tags.of(instance).add("Name", name)
+        acknowledge(instance, "EC29", "termination protection would keep `cdk destroy` from deleting it")
         instance.node.add_dependency(*routes_of([subnet]))
         self.instance_id = instance.ref
 

@@ -10,6 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct, DependencyGroup
 
+from trainium_cdk._cdk.acknowledged import aws_policies
 from trainium_cdk._cdk.groups import ClosedGroup, allow_from, https_out
 from trainium_cdk._cdk.permissions import service_of_account
 
@@ -34,7 +35,7 @@ def control_plane_of(
         scope,
         "Role",
         assumed_by=service_of_account(scope, "eks.amazonaws.com"),
-        managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("AmazonEKSClusterPolicy")],
+        managed_policies=aws_policies(scope, "AmazonEKSClusterPolicy"),
     )
     return _Cluster(
         scope,

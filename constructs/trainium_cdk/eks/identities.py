@@ -8,6 +8,7 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from trainium_cdk._cdk.acknowledged import acknowledge_wildcards, aws_policies
 from trainium_cdk._cdk.permissions import allow
 
 DETECTOR_METRICS = "NeuronHealthCheck"
@@ -33,11 +34,13 @@ class PodRole(Construct):
             {"StringEquals": {"aws:SourceAccount": account}, "ArnEquals": {"aws:SourceArn": cluster_arn}},
         )
         own = [iam.ManagedPolicy(self, "Policy", statements=list(statements))] if statements else []
+        for policy in own:
+            acknowledge_wildcards(policy, statements)
         self.role = iam.Role(
             self,
             "Role",
             assumed_by=iam.SessionTagsPrincipal(agent),
-            managed_policies=[*own, *(iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in managed)],
+            managed_policies=[*own, *aws_policies(self, *managed)],
         )
 
 

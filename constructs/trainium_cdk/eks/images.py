@@ -11,6 +11,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from trainium_cdk._cdk.acknowledged import acknowledge, acknowledge_wildcards
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.permissions import allow, grant_keys, public_registry, service_of_account
 from trainium_cdk.outputs.contract import SOURCES
@@ -84,6 +85,7 @@ class TrnImageBuilder(Checked):
         """The role of builds."""
         for statement in may:
             role.add_to_policy(statement)
+        acknowledge_wildcards(role, may)
         repository.grant_pull_push(role)
         grant_keys(role, bucket)
         variable = codebuild.CfnProject.EnvironmentVariableProperty
@@ -116,6 +118,7 @@ class TrnImageBuilder(Checked):
             ),
             timeout_in_minutes=_MINUTES,
         )
+        acknowledge(project, "CB4", "a build has no artifacts; it pushes to the repository, which has a key of its own")
         project.node.add_dependency(role)
         self.project_name = project.ref
 

@@ -14,6 +14,7 @@ from aws_cdk import aws_lambda as functions
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct, IDependable
 
+from trainium_cdk._cdk.acknowledged import acknowledge
 from trainium_cdk._cdk.functions import deployment_logs, function_role, l1
 from trainium_cdk._cdk.paths import below_stack
 from trainium_cdk._cdk.permissions import PULL_THROUGH, allow, public_registry
@@ -101,6 +102,7 @@ class KubectlProvider(Construct):
         )
         # of a policy that our role does not get; CloudFormation's validation warns of a condition that nothing uses
         own.node.try_remove_child("HasEcrPublic")
+        acknowledge(provider, "L1", "the CDK's own function, whose runtime comes with aws-cdk-lib")
         self.service_token = provider.service_token
         entry_function = provider.node.find_child("Provider").node.find_child("framework-onEvent")
         # the CDK's has the path from the app on, which changes when the stack moves

@@ -9,6 +9,7 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from trainium_cdk._cdk.acknowledged import acknowledge_wildcards, aws_policies
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.permissions import PULL_THROUGH, allow, session_manager_policy
 from trainium_cdk.eks.access import ecr_repositories
@@ -47,12 +48,14 @@ class TrnNodeRole(Checked):
             "Role",
             assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
             managed_policies=[
-                *(iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in managed),
+                *aws_policies(self, *managed),
                 session_manager_policy(self),
             ],
         )
         if caches := ecr_repositories(Stack.of(self).partition, dict.fromkeys(pull_through_caches)):
-            self.role.add_to_policy(allow([f"{arn}/*" for arn in caches], *PULL_THROUGH, sid="PullThrough"))
+            below = allow([f"{arn}/*" for arn in caches], *PULL_THROUGH, sid="PullThrough")
+            self.role.add_to_policy(below)
+            acknowledge_wildcards(self.role, [below])
         # the EFS driver mounts as the node
         if storage:
             grant_root_access(self, storage, self.role)

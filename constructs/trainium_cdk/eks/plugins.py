@@ -12,6 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, DependencyGroup, IDependable
 
+from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.permissions import grant_keys, job_file_statements
 from trainium_cdk._cdk.rules import refuse_tokens
@@ -163,7 +164,8 @@ class TrnPlugins(Checked):
         self.role = self._identity("Job", installation.namespaces, SERVICE_ACCOUNT, statements)
         for i, some in enumerate(more, 1):
             statements = job_file_statements(partition, data_buckets=some)
-            iam.ManagedPolicy(self.role, f"Data{i}", statements=statements, roles=[self.role])
+            policy = iam.ManagedPolicy(self.role, f"Data{i}", statements=statements, roles=[self.role])
+            acknowledge_wildcards(policy, statements)
         grant_keys(self.role, bucket, *data_buckets, write=True)
         if plugins.node_problem_detector:
             statements = detector_statements(Stack.of(self), self._view.name, recovery=plugins.node_recovery)

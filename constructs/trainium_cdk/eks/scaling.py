@@ -19,6 +19,7 @@ from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.functions import function_role, log_group, name_permission
 from trainium_cdk._cdk.permissions import allow
@@ -133,7 +134,10 @@ class TrnScaler(Checked):
         statements = _reading(view) + (_reserving(stack, view) if settings["reserve"] else [])
         role, _ = function_role(self, log, statements + _sizes(stack, view, first), in_vpc=True)
         for i, groups in enumerate(more, 1):
-            iam.ManagedPolicy(self, f"Groups{i}", statements=_sizes(stack, view, groups), roles=[role])
+            statements = _sizes(stack, view, groups)
+            acknowledge_wildcards(
+                iam.ManagedPolicy(self, f"Groups{i}", statements=statements, roles=[role]), statements
+            )
         self.function = functions.Function(
             self,
             "Resource",

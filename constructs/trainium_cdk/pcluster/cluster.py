@@ -13,6 +13,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
+from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.encryption import volume_statements
 from trainium_cdk._cdk.launch_templates import groups_among
@@ -292,4 +293,6 @@ class TrnPcluster(Checked):
 
     def _policy(self, id: str, whose: str, statements: Sequence[iam.PolicyStatement]) -> iam.ManagedPolicy:
         what = f"What {whose} may do beside ParallelCluster's own permissions"
-        return iam.ManagedPolicy(self, id, path=POLICY_PATH, description=what, statements=statements)
+        policy = iam.ManagedPolicy(self, id, path=POLICY_PATH, description=what, statements=statements)
+        acknowledge_wildcards(policy, statements)
+        return policy
