@@ -10,7 +10,7 @@ import pytest
 from sandbox.paths import HOME as ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-AVERAGE, LONGEST = 20, 40
+AVERAGE, LONGEST = 20, 35
 """Words of the sentences of a page."""
 
 
