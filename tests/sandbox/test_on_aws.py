@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 
 import pytest
@@ -44,13 +43,11 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[on_aws.Shell]:
         subprocess.run([*sandbox, "up", "--slurm", "--kubernetes", *where], cwd=ROOT, check=True)
         aws = LocalAws.attach(directory)
         assert aws is not None
-        with tarfile.open(directory / "set.tar", "w") as tar:
-            tar.add(checkout / "my-script.py", "part-0")
         client = aws.client("s3")
         client.create_bucket(Bucket="bucket")
-        client.upload_file(str(directory / "set.tar"), "bucket", "set.tar")
+        client.upload_file(str(checkout / "my-script.py"), "bucket", "set/part-0")
         yield on_aws.Shell(directory, checkout)
-        client.delete_object(Bucket="bucket", Key="set.tar")
+        client.delete_object(Bucket="bucket", Key="set/part-0")
         client.delete_bucket(Bucket="bucket")
         left = {kind: names for kind, names in aws.leftovers().items() if not kind.startswith("log groups")}
         assert left == {}
