@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from aws_cdk import Duration, RemovalPolicies, RemovalPolicy, Stack
+from aws_cdk.assertions import Template
 
-from tests.cdk import findings, needs, only, properties, resources, synth
+from tests.cdk import app, findings, needs, only, properties, resources, synth
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.deployment.emptied_bucket import EMPTIED, TAG
+from trainium_cdk.registry import TrnRegistry
 
 
 def test_access_needs_tls_and_the_own_account() -> None:
@@ -101,3 +104,23 @@ def test_a_bucket_that_the_app_keeps_is_not_emptied(keep: Callable[[Stack, TrnBu
     for bucket in buckets:
         [tag] = (t["Value"] for t in bucket["Properties"]["Tags"] if t["Key"] == TAG)
         assert (tag == EMPTIED) is (bucket["DeletionPolicy"] == "Delete")
+
+
+def test_the_app_may_delete_what_was_to_stay() -> None:
+    """`RemovalPolicies.of(app).destroy()` over buckets and images that stay: both are emptied, as with DESTROY."""
+
+    def made(policy: RemovalPolicy, *, destroyed: bool) -> dict[str, Any]:
+        found = app()
+        stack = Stack(found, "Test")
+        TrnBucket(stack, "Files", removal_policy=policy)
+        TrnRegistry(stack, "Registry", removal_policy=policy)
+        if destroyed:
+            RemovalPolicies.of(found).destroy()
+        resources: dict[str, Any] = Template.from_stack(stack).to_json()["Resources"]
+        return resources
+
+    later, kept = made(RemovalPolicy.RETAIN, destroyed=True), made(RemovalPolicy.RETAIN, destroyed=False)
+    assert later == made(RemovalPolicy.DESTROY, destroyed=True)
+    assert [r["Properties"]["EmptyOnDelete"] for r in later.values() if r["Type"] == "AWS::ECR::Repository"] == [True]
+    assert len([r for r in later.values() if r["Type"] == "Custom::TrnEmptiedBucket"]) == 2
+    assert not [r for r in kept.values() if r["Type"] == "Custom::TrnEmptiedBucket"]

@@ -6,11 +6,12 @@ import jsii
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.groups import NO_EGRESS, ClosedGroup, Egress, allow_among
 
 
 @jsii.implements(ec2.IConnectable)
-class TrnEfaSecurityGroup(Construct):
+class TrnEfaSecurityGroup(Checked):
     """A security group that lets everything through between its members, lets them out to the internet, and lets nothing in from
     elsewhere.
 

@@ -10,6 +10,7 @@ from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.stack_wide import stack_wide
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog, Need, choose
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from trainium_cdk.settings import TeamQueue
 
 
-class TrnOutputs(Construct):
+class TrnOutputs(Checked):
     """The outputs by which `trn` finds the cluster of a stack: `trn submit --stack NAME`. One for each stack.
 
     On EKS, jobs need in the cluster what `TrnPlugins` installs: the namespace with its service account and claims, JobSet and Kueue

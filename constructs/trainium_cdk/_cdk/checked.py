@@ -85,8 +85,18 @@ def _taken(value: Any, kind: Any, name: str) -> Any:
             taken = [_taken(each, of, f"{name}[{i}]") for i, each in enumerate(value)]
             return tuple(taken) if isinstance(value, tuple) else taken
     if not any(_fits(value, choice) for choice in choices):
-        raise TypeError(f"type of argument {name} must be {_named(choices)}; got {_name(type(value))} instead")
+        inner = next((key for key, each in _public(value) if any(_fits(each, choice) for choice in choices)), None)
+        fix = f". Fix: give its attribute `{inner}`" if inner else ""
+        raise TypeError(f"type of argument {name} must be {_named(choices)}; got {_name(type(value))} instead{fix}")
     return value
+
+
+def _public(value: object) -> Iterator[tuple[str, Any]]:
+    """The attributes of a construct of ours that hold objects of the CDK."""
+    if isinstance(value, Checked):
+        for name, each in vars(value).items():
+            if not name.startswith("_") and _fqns(each) != {None}:
+                yield name, each
 
 
 def _made(kind: Callable[..., Any], values: Mapping[str, Any], name: str) -> Any:

@@ -12,6 +12,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IConstruct
 
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.custom_resources import DEPLOYMENT_FUNCTION
 from trainium_cdk._cdk.encryption import USE, own_key
 from trainium_cdk._cdk.permissions import allow
@@ -25,7 +26,7 @@ PCS_ROLE = "aws-service-role/pcs.amazonaws.com/AWSServiceRoleForPCS"
 """Path of the role with which AWS PCS starts nodes."""
 
 
-class TrnKey(Construct):
+class TrnKey(Checked):
     """A key with a policy for CloudWatch Logs and, where Auto Scaling starts nodes, for their volumes.
 
     Everything else (S3, EFS, FSx, ECR, Lambda, EKS) uses a key with the permissions of the caller: the account's IAM policies

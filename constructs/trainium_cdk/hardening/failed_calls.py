@@ -8,6 +8,7 @@ from aws_cdk import aws_lambda as functions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.paths import below_stack
 from trainium_cdk._cdk.permissions import allow
 from trainium_cdk._cdk.stack_functions import functions_of
@@ -16,7 +17,7 @@ from trainium_cdk._cdk.types import AnyKey
 _KEPT_DAYS = 14
 
 
-class TrnFailedCalls(Construct):
+class TrnFailedCalls(Checked):
     """A queue that keeps each failed call of a stack's functions for two weeks, with the reason. Create it after all of them.
 
     CloudFormation reports only that no response came, and EventBridge, which runs the scaler, reports nothing. An empty queue costs

@@ -169,8 +169,9 @@ class TrnPcsCluster(Checked):
             iam.InstanceProfile(self, f"{id}Profile", role=role, path=PATH)
             for id, role in (("Node", self.node_role), ("Login", self.login_role))
         )
-        newest = ec2.MachineImage.from_ssm_parameter(facts.images[p.os])  # at each deployment
-        image = p.custom_ami or newest.get_image(self).image_id
+        image = p.custom_ami
+        if not image:  # the newest, at each deployment
+            image = ec2.MachineImage.from_ssm_parameter(facts.images[p.os]).get_image(self).image_id
         groups = (self._group.security_group, storage.client_security_group)
         shared = Shared(environment, cluster, storage, bootstrap, [g.security_group_id for g in groups], image, rules)
         scope = Construct(self, "Login")
