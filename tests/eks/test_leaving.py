@@ -166,6 +166,7 @@ def nominal(cluster: Cluster, queue: str) -> str:
     return str(flavor["resources"][0]["nominalQuota"])
 
 
+@pytest.mark.sweep
 def test_a_team_that_leaves_gives_its_nodes_back_and_its_jobs_go_on(cluster: Cluster) -> None:
     both, one = with_(queues=[SPEECH, VISION], plugins=AT_ONCE), with_(plugins=AT_ONCE)
     cluster.deploy(both)
