@@ -132,6 +132,13 @@ def test_the_bill_of_materials_has_every_locked_package(tmp_path: Path) -> None:
     assert "aws-cdk" in {c["name"] for c in node["components"]}
 
 
+def test_no_message_recommends_a_package_that_is_not_published() -> None:
+    """Any user of PyPI could publish one under this name."""
+    command = re.compile(r"\b(?:pip3?|uv|pipx)\b[^\n`\"']*?\binstall\s+(?:-\S+\s+)*trainium[-_]cdk\b")
+    files = (ROOT / "constructs").rglob("*.py")
+    assert [f.relative_to(ROOT) for f in files if command.search(f.read_text("utf-8"))] == []
+
+
 def test_charts_without_a_digest_are_the_few_with_a_reason() -> None:
     charts = Catalog.load().eks.charts
     assert {name for name, chart in charts.items() if chart.digest is None} == {"jobset", "kueue", "neuron", "volcano"}
