@@ -8,7 +8,7 @@ id=bert-large-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=55317cb99b80f26bb4d4c3644e8002194718de94fa4d81189c5e9755231ea4db
+digest=355c21cad032b775a7044a9c0c6b3d419a85527817ad65812f819dee9fd57410
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 

@@ -8,7 +8,7 @@ id=gpt-6.7b-20261120-4f3a9c
 shared="${TRN_SHARED_ROOT:-}"/efs
 trn=$shared/trn
 job=$trn/jobs/$id
-digest=16e5d72ef5152a733cbceac36e4638ca6c3379a892e76abc8cc5c6b4c9e77684
+digest=297f51343940f24b4635b48a1d5d21ad62d60e3252cf3c2a219a448b1bded746
 cluster=i-0123456789abcdef0 # job numbers are valid only on this cluster
 unset "${!SBATCH_@}" "${!SQUEUE_@}" "${!SCONTROL_@}" # the user's own defaults
 
