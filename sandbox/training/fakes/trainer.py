@@ -15,7 +15,7 @@ from typing import Any
 
 from . import node
 from .collective import Collective, PeerLost, from_environment
-from .model import Batch, Model
+from .model import SIZE, Model, counted
 
 BYTES_OF_A_SEQUENCE = 16
 """Bytes of each sequence that the small model reads: the number of sequences is real, their length is not."""
@@ -41,7 +41,7 @@ def extracting() -> bool:
 
 
 class Trainer:
-    """A model on each process, kept identical by summing gradients."""
+    """A model on each process, kept identical by learning from the sum of what all have read."""
 
     def __init__(self, collective: Collective):
         self.collective = collective
@@ -58,12 +58,12 @@ class Trainer:
             world = self.collective.world
             out(
                 f"SANDBOX fake of {script}: {world} process{'es' * (world > 1)}, one per node, each doing the work of "
-                f"{workers()} workers; a softmax regression on {BYTES_OF_A_SEQUENCE} bytes of each sequence; "
+                f"{workers()} workers; a model of pairs of letters on {BYTES_OF_A_SEQUENCE} bytes of each sequence; "
                 f"{self.collective.kind}. Loss and throughput are this small model's on this machine."
             )
 
     def step(self, number: int, blocks: Iterable[bytes]) -> tuple[float, float]:
-        """A global step over the blocks of all processes: mean loss (nats) and gradient norm.
+        """A global step over the blocks of all processes: mean loss (nats) and length of the change.
 
         While graphs are extracted nothing is computed and both are 0, as with the real tool.
         """
@@ -75,15 +75,10 @@ class Trainer:
             return 0.0, 0.0
         if self._hold and self._hold[0] == number and self.is_root:
             node.wait_for(self._hold[1].exists, math.inf)
-        batch = Batch()
+        counts = array("d", bytes(8 * SIZE))
         for block in blocks:
-            batch.add(block)
-        loss, gradient = self.model.gradient(batch)
-        gradient.extend((loss, batch.pairs))
-        total = self.collective.all_reduce(gradient)
-        pairs = total.pop()
-        loss = total.pop() / pairs
-        norm = self.model.step(g / pairs for g in total)
+            counted(block, counts)
+        loss, norm = self.model.step(self.collective.all_reduce(counts))
         if self.is_root:
             time.sleep(max(0.0, self._pace - (time.monotonic() - begin)))
         return loss, norm
@@ -117,7 +112,7 @@ def save(file: Path, model: Model, facts: dict[str, Any]) -> None:
     """Write a checkpoint atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
-    part.write_text(json.dumps({"model": model.state(), **facts}))
+    part.write_text(json.dumps({"model": model.weights.tolist(), **facts}))
     part.replace(file)
 
 
@@ -129,7 +124,7 @@ def load(file: Path, model: Model) -> dict[str, Any]:
     """
     try:
         state: dict[str, Any] = json.loads(file.read_text())
-        model.load(state.pop("model"))
+        model.weights[:] = array("d", state.pop("model"))  # JSON preserves floats exactly
     except (OSError, ValueError, KeyError) as problem:
         raise TrainingFailed(f"cannot resume from {file}: {problem}") from None
     return state
