@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import Environment, Stack
+from aws_cdk import BootstraplessSynthesizer, Environment, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks as eks_v1
 from aws_cdk import aws_eks_v2 as eks
@@ -16,7 +16,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 
-from tests.cdk import findings, needs, only, properties, resources
+from tests.cdk import app, findings, needs, only, properties, resources
 from tests.foreign.foreign import cluster, cluster_v1, errors, template, vpc
 from trainium_cdk import (
     TrnAddons,
@@ -318,3 +318,73 @@ def test_teams_have_namespaces_identities_and_groups_of_their_own() -> None:
         TrnPlugins(scope, "P", cluster=mine, node_groups=[group], queues=queues)
 
     assert errors(too_many) == ["P] queues[0].nodes.trn = 6: node group trn has at most 4 nodes. Fix: write at most 4, or raise max_nodes of the group."]  # fmt: skip
+
+
+def test_a_cluster_of_ours_is_one_of_the_cdk() -> None:
+    def build(scope: Stack) -> None:
+        mine = TrnEksCluster(scope, "Cluster", vpc=vpc(scope))
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "theirs"}}
+        eks.KubernetesManifest(scope, "Theirs", cluster=mine, manifest=[space])
+        eks.HelmChart(scope, "Chart", cluster=mine, chart="theirs", repository="https://charts.example.com")
+        eks.Nodegroup(scope, "Nodes", cluster=mine, instance_types=[ec2.InstanceType("m5.large")])
+        mine.add_service_account("Account", identity_type=eks.IdentityType.POD_IDENTITY)
+        assert mine.vpc.node.path == "Foreign/Vpc"
+
+    found = template(build)
+    assert findings(found) == []
+    [deployer] = (k for k in resources(found, "EKS::AccessEntry") if "Deployer" in k)
+    for name in ("KubernetesResource", "HelmChart"):
+        for made in found.find_resources(f"Custom::AWSCDK-EKS-{name}"):
+            assert deployer in needs(found, made)
+    [control_plane] = resources(found, "EKS::Cluster")
+    [nodes] = resources(found, "EKS::Nodegroup")
+    assert control_plane in needs(found, nodes)
+
+
+@pytest.mark.parametrize(
+    ("build", "path"),
+    [
+        (lambda s, mine: TrnEksCluster(s, "Cluster", vpc=mine.vpc), "Foreign/Cluster"),
+        (lambda s, mine: TrnNodeGroup(s, "Trn", cluster=mine), "Foreign/Trn"),
+        (lambda s, mine: TrnPlugins(s, "Plugins", cluster=mine, node_groups=[]), "Foreign/Plugins"),
+        (
+            lambda s, mine: TrnEks(s, "Training", cluster=mine, storage=TrnStorage(s, "S", vpc=mine.vpc)),
+            "Foreign/Training",
+        ),
+    ],
+)
+def test_a_stack_that_takes_no_assets_names_the_construct(
+    build: Callable[[Stack, eks.ICluster], object], path: str
+) -> None:
+    scope = Stack(app(), "Foreign", synthesizer=BootstraplessSynthesizer())
+    provider = eks.KubectlProvider.from_kubectl_provider_attributes(
+        scope, "Kubectl", service_token="arn:aws:lambda:us-west-2:111122223333:function:kubectl", role=iam.Role.from_role_name(scope, "R", "R")
+    )  # fmt: skip
+    mine = eks.Cluster.from_cluster_attributes(
+        scope, "Theirs", cluster_name="theirs", vpc=ec2.Vpc(scope, "Given", max_azs=2), cluster_security_group_id="sg-0123456789abcdef0",
+        kubectl_provider=provider,
+    )  # fmt: skip
+    with pytest.raises(RuntimeError, match=f"{path}.*: Cannot add assets"):
+        build(scope, mine)
+
+
+def test_who_may_submit() -> None:
+    def build(scope: Stack) -> None:
+        within = vpc(scope)
+        mine = cluster(scope, within=within, kubectl=True)
+        queues = [TeamQueue(namespace="speech")]
+        training = TrnEks(scope, "Trn", cluster=mine, storage=TrnStorage(scope, "S", vpc=within), queues=queues)
+        training.grant_submit(iam.Role.from_role_name(scope, "One", "one"))
+        training.grant_submit(iam.Role.from_role_name(scope, "Other", "other"), team="speech")
+
+    found = template(build)
+    assert findings(found) == []
+    entries = {str(e.get("KubernetesGroups")) for e in properties(found, "EKS::AccessEntry")}
+    assert {"['trainium:edit']", "['trainium:edit:speech']"} <= entries
+    own = [p for p in properties(found, "IAM::ManagedPolicy") if "cloudformation:DescribeStacks" in str(p)]
+    assert [p["Roles"] for p in own] == [["one"], ["other"]]
+    for policy in own:
+        assert "eks:DescribeCluster" in str(policy)
+        assert "/jobs/*" in str(policy)
+    [assuming] = [p for p in properties(found, "IAM::Policy") if "sts:AssumeRole" in str(p)]
+    assert assuming["Roles"] == ["one"]

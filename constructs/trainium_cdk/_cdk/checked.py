@@ -48,7 +48,12 @@ def _checked(init: Callable[..., None]) -> Callable[..., None]:
                 raise TypeError(f"{_path(scope, id)}: {e}") from None
             except SettingsError as e:
                 raise SettingsError(e.problems, Source(_path(scope, id))) from None
-        init(self, scope, id, **given)
+        try:
+            init(self, scope, id, **given)
+        except RuntimeError as e:  # the CDK's, often without a name
+            if _path(scope, id) in str(e):
+                raise
+            raise RuntimeError(f"{_path(scope, id)}: {e}") from e
 
     return checked
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
+import jsii
 from aws_cdk import Stack, Stage
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
@@ -114,14 +115,54 @@ def client_group(scope: Construct, view: ClusterView) -> ec2.ISecurityGroup:
     return group
 
 
+def _of_cluster(name: str) -> Any:
+    """An attribute of the CDK's cluster, as an attribute of ours."""
+    return property(lambda self: getattr(self.cluster, name))
+
+
+@jsii.implements(eks.ICluster)
 class OwnCluster(Checked):
-    """Base class of this library's cluster, so that others need not import the cluster construct, which loads kubectl."""
+    """Base class of this library's cluster, so that others need not import the cluster construct, which loads kubectl.
+
+    It is an `eks.ICluster`: constructs of the CDK take it. What it does not know itself, `cluster` does.
+    """
 
     view: ClusterView
     """Its view for the other constructs of this library."""
     cluster: eks.ICluster
     """The cluster, for any construct of the CDK. Objects added with `add_manifest` or `add_helm_chart` wait for everything that they
     need."""
+    cluster_name = property(lambda self: self.view.reference)  # what has it waits for the cluster
+    cluster_endpoint = _of_cluster("cluster_endpoint")
+    cluster_certificate_authority_data = _of_cluster("cluster_certificate_authority_data")
+    cluster_security_group = _of_cluster("cluster_security_group")
+    cluster_encryption_config_key_arn = _of_cluster("cluster_encryption_config_key_arn")
+    cluster_ref = _of_cluster("cluster_ref")
+    eks_pod_identity_agent = _of_cluster("eks_pod_identity_agent")
+    env = _of_cluster("env")
+    ip_family = _of_cluster("ip_family")
+    kubectl_provider = _of_cluster("kubectl_provider")
+    kubectl_provider_options = _of_cluster("kubectl_provider_options")
+    open_id_connect_provider = _of_cluster("open_id_connect_provider")
+    prune = _of_cluster("prune")
+    stack = _of_cluster("stack")
+    vpc = _of_cluster("vpc")
+
+    def add_manifest(self, id: str, *manifest: Mapping[str, Any]) -> eks.KubernetesManifest:
+        """As of `eks.ICluster`."""
+        return self.cluster.add_manifest(id, *manifest)
+
+    def add_helm_chart(self, id: str, **options: Any) -> eks.HelmChart:
+        """As of `eks.ICluster`."""
+        return self.cluster.add_helm_chart(id, **options)
+
+    def add_service_account(self, id: str, **options: Any) -> eks.ServiceAccount:
+        """As of `eks.ICluster`."""
+        return self.cluster.add_service_account(id, **options)
+
+    def add_cdk8s_chart(self, id: str, chart: Construct, **options: Any) -> eks.KubernetesManifest:
+        """As of `eks.ICluster`."""
+        return self.cluster.add_cdk8s_chart(id, chart, **options)
 
 
 AnyCluster: TypeAlias = TheirCluster | OwnCluster
