@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from trainium_cdk.requirements import RequirementError, of_lines, read
 
@@ -49,7 +50,8 @@ HASH = "--hash=sha256:" + "ab" * 32
 )  # fmt: skip
 def test_a_requirement_is_read(line: str, sent: str, name: str) -> None:
     [one] = of_lines([line]).lines
-    assert (one.sent("./code"), one.name) == (sent, name)
+    text = str(Requirement(sent)) if " @ " in sent else sent  # `packaging` before 26 writes no space before the @
+    assert (one.sent("./code"), one.name) == (text, name)
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def output(api: Api, pod: str, container: str, command: Sequence[str]) -> str:
     with _session(api, pod, container, command, False) as session:
         while session.is_open():
             session.update(timeout=1)
-            found += session.read_channel(_STDOUT) + session.read_channel(_STDERR)
+            found += (session.read_channel(_STDOUT) or b"") + (session.read_channel(_STDERR) or b"")
         _exit_code(session)
     return found.decode(errors="replace")
 
