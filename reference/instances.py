@@ -24,9 +24,9 @@ def page() -> str:
     ]
     for name, type in known.instances.items():
         lines = [
-            f"{type.neuron_devices} Neuron devices, {type.logical_cores()} NeuronCores by default, {type.hbm_gib} GiB of device memory",
+            f"{_count(type.neuron_devices, 'Neuron device')}, {type.logical_cores()} NeuronCores by default, {type.hbm_gib} GiB of device memory",
             f"{type.vcpus} vCPUs, {type.memory_gib} GiB of memory"
-            + (f", {type.efa_interfaces} EFA interfaces" if type.efa_interfaces else ", no EFA"),
+            + (f", {_count(type.efa_interfaces, 'EFA interface')}" if type.efa_interfaces else ", no EFA"),
             f"bought {', '.join(type.capacity_types)}",
             f"offered in {', '.join(_priced(known, name, region) for region in sorted(known.regions_of(name)))}",
         ]
@@ -41,6 +41,10 @@ def page() -> str:
         "`trn cost` has the source and date of each price.\n"
     )
     return "\n".join(parts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _costs(type: str) -> dict[str, str]:
