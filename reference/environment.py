@@ -12,7 +12,6 @@ from ruamel.yaml import YAML
 from reference.markdown import code, plain
 from sandbox.paths import HOME as ROOT
 from trainium_cdk import settings
-from trainium_cdk.problems import KeyPath
 
 Schema = Mapping[str, Any]
 UNITS = {
@@ -194,9 +193,3 @@ def _key(section: Section, name: str, known: Mapping[tuple[str, ...], Any]) -> s
     shown = example(section, name, known)
     told = plain(key.get("description", ""))
     return f"**{code(name)}** ({'; '.join(takes)})\n\n:   {told}{f' Example: {shown}' if shown else ''}\n\n"
-
-
-def keys() -> Iterator[KeyPath]:
-    """The path of every key."""
-    for section in sections():
-        yield from ((*section.path, name) for name in section.keys)
