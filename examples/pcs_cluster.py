@@ -42,9 +42,7 @@ slurm = TrnPcsCluster(
     cluster_name="example-pcs",
     queues=[
         settings.PcsQueue(name="large"),
-        settings.PcsQueue(
-            name="small", compute_resources=(settings.PcsResource(instance_type="trn1.2xlarge", max_nodes=4),)
-        ),
+        settings.PcsQueue.of("trn1.2xlarge", 4, name="small"),
     ],
 )
 slurm.grant_bucket(bucket.bucket)

@@ -43,7 +43,7 @@ slurm = TrnPcluster(
     cluster_name="example-slurm",
     queues=[
         settings.Queue(name="large"),
-        settings.Queue(name="small", compute_resources=(settings.ComputeResource(instance_type="trn1.2xlarge"),)),
+        settings.Queue.of("trn1.2xlarge", name="small"),
     ],
 )
 bucket.grant_read_write(slurm)
