@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -132,6 +133,7 @@ def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  #
         (tmp_path / "cluster.json").write_text(cluster.model_dump_json())
         words = [TRN, "shell", "--cluster", "cluster.json"]
         done = completed(words, env=env, cwd=tmp_path, input="sinfo --noheader\n", timeout=300)
+        command = completed([*words, "login", "--", "sinfo", "--noheader"], env=env, cwd=tmp_path, timeout=300)
         # input that ends while a command runs there
         late = subprocess.Popen(words, env=env, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert late.stdin
@@ -143,11 +145,14 @@ def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  #
         attached.unlink()
         attached.parent.rmdir()
     assert (done.returncode, "compute1" in done.stdout) == (0, True), done
+    assert (command.returncode, "compute1" in command.stdout) == (0, True), command
     assert (late.returncode, b"after" in rest) == (0, True), rest
     node = next(iter(slurm.node_states()))
     backend = SlurmBackend(cluster, LocalTransport(env=slurm.node_env()))
     ssh = f"exec ssh -F /etc/ssh/ssh_config {node}"
     assert backend.session(node) == (head, account.run(CLUSTER.job_user, ssh, "sudo"))
+    there = f"{ssh} {shlex.quote(shlex.join(['echo', 'a  b']))}"
+    assert backend.session(node, ["echo", "a  b"]) == (head, account.run(CLUSTER.job_user, there, "sudo"))
 
 
 @pytest.mark.parametrize(
@@ -164,5 +169,6 @@ def test_ssh_of_one_of_several_users(users: str, to_node: str) -> None:
 
     backend, node = SlurmBackend(ada, HeadNode()), "compute1-dy-trn-1"
     assert backend.session() == (ada.head_node_id, account.shell("ada"))
+    assert backend.session(command=["ls", "a b"]) == (ada.head_node_id, account.run("ada", "ls 'a b'", "sudo"))
     with pytest.raises(JobError, match=to_node) if users == "local" else contextlib.nullcontext():
         assert backend.session(node) == (ada.head_node_id, account.run("ada", to_node.format(node), "sudo"))

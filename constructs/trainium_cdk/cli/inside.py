@@ -17,8 +17,8 @@ from trainium_cdk.errors import JobError, UnknownJob
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, JobStatus, Submission, Tunnel
 
-LOGIN = "login"
-"""Stands for the machine from which the cluster is used."""
+LOGIN = ("login", "head")
+"""Names of the machine from which the cluster is used."""
 
 
 @on_cluster()
@@ -28,30 +28,30 @@ def shell(
         str,
         typer.Argument(
             metavar="TARGET",
-            help=f"{ID_HELP} Or the name of a node (`trn nodes`); or `login`, the machine from which the cluster is used: the head node, the "
-            "login node, on Kubernetes the bastion host. Default: login.",
+            help=f"{ID_HELP} Or the name of a node (`trn nodes`). Or `login` or `head`: the machine from which the cluster is used, on Kubernetes "
+            "the bastion host.",
         ),
-    ] = LOGIN,
+    ] = LOGIN[0],
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="COMMAND", help="Command to run on a job's node instead of a shell; put -- before it."),
+        typer.Argument(metavar="COMMAND", help="Command to run instead of a shell; put -- before it."),
     ] = None,
     node: Annotated[int | None, typer.Option(min=0, help="The job's node: 0, 1, ... Default: 0.")] = None,
 ) -> None:
-    """Open a shell on a node of a job or of the cluster, or run a command in a job.
+    """Open a shell, or run a command, on a node of a job or of the cluster.
 
-    A job's shell sees what the job sees; the exit code of a command is its own. Other shells go through Session Manager: no port is
-    open, and no key is needed.
+    A job's shell sees what the job sees, and a command there has its own exit code. Other shells go through Session Manager: no port
+    is open, and no key is needed.
     """
     jobs = backend(on)
-    id, named = ("", None) if target == LOGIN else _job_or_node(jobs, target)
+    id, named = ("", None) if target in LOGIN else _job_or_node(jobs, target)
     if id:
         raise typer.Exit(jobs.execute(id, node or 0, command or ["bash"]))
-    if command or node is not None:
-        raise typer.BadParameter(f"{target} is no job: leave out {'--node' if node is not None else 'the command'}")
+    if node is not None:
+        raise typer.BadParameter(f"{target} is no job: leave out --node")
     from trainium_cdk.jobs.sessions import terminal
 
-    instance, there = jobs.session(named)
+    instance, there = jobs.session(named, command or ())
     raise typer.Exit(terminal(instance, jobs.cluster.region, there))
 
 

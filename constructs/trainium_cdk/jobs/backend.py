@@ -165,11 +165,12 @@ class Backend(ABC, Generic[S]):
         """The cluster's nodes, also those that are powered down."""
 
     @abstractmethod
-    def session(self, node: str | None = None) -> tuple[str, str]:
+    def session(self, node: str | None = None, command: Sequence[str] = ()) -> tuple[str, str]:
         """The id of the instance with which Session Manager opens a shell, and the command that leads on to the node; empty if none does.
 
         Args:
             node: name of a node. Default: the machine from which the cluster is used.
+            command: to run there instead of a shell.
 
         Raises:
             JobError: there is no such node, or it has no instance.

@@ -217,13 +217,15 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
         return nodes.parse(self._answer(nodes.SCRIPT), self.cluster)
 
-    def session(self, node: str | None = None) -> tuple[str, str]:
+    def session(self, node: str | None = None, command: Sequence[str] = ()) -> tuple[str, str]:
         """The head node (on PCS a login node), and from there ssh: the role of the nodes on which jobs run has no Session Manager. Errors
         as of `Backend.session`."""
         target = self.transport.instance or self.cluster.head_node_id
         from trainium_cdk.jobs import quote
         from trainium_cdk.jobs.slurm import account
 
+        if node is None and command:
+            return target, account.run(self.cluster.job_user, quote.words(command), "sudo")
         if node is None:
             return target, account.shell(self.cluster.job_user) if self.cluster.for_person else ""
         found = named_node(self.nodes(), node)
@@ -235,7 +237,9 @@ class SlurmBackend(Backend["SlurmSubmission"]):
                 "or install a key with bootstrap.scripts"
             )
         # not that user's configuration of ssh, which may name programs to start here
-        return target, account.run(self.cluster.job_user, f"exec ssh -F /etc/ssh/ssh_config {quote.word(node)}", "sudo")
+        ssh = ["exec", "ssh", "-F", "/etc/ssh/ssh_config", quote.word(node)]
+        ssh += [quote.word(quote.words(command))] if command else []  # a shell there takes it apart again
+        return target, account.run(self.cluster.job_user, " ".join(ssh), "sudo")
 
     def logs(
         self,
