@@ -1,4 +1,4 @@
-"""What a message tells to write works: each mistake, the words of its fix, and the same app with that fix."""
+"""A fix that a construct of EKS prints works: it is followed, word for word."""
 
 from __future__ import annotations
 
@@ -6,80 +6,115 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import Stack
+from aws_cdk import Size, Stack
+from aws_cdk import aws_eks_v2 as eks
 
-from tests.foreign.foreign import stack, template, vpc
-from trainium_cdk import TrnNetwork, TrnPcluster, TrnPcsCluster, TrnPeering, TrnRegistry, TrnStorage, settings
+from tests.foreign.foreign import cluster, errors, template, vpc
+from trainium_cdk import TrnBastionHost, TrnEksCluster, TrnNodeGroup, TrnPlugins, TrnSystemNodes, settings
 
-CPU = {"name": "cpu-nodes"}
-ROLE = "arn:aws:iam::444455556666:role/AcceptPeering"
-HEAD: dict[str, Any] = {"HeadNode": {"InstanceType": "c5.large"}}
-
-
-def storage(scope: Stack, **given: Any) -> TrnStorage:
-    return TrnStorage(scope, "S", vpc=vpc(scope), **given)
+Given = dict[str, Any]
+RESERVED = "cr-0123456789abcdef0"
 
 
-def slurm(scope: Stack, **given: Any) -> TrnPcluster:
-    return TrnPcluster(scope, "S", vpc=vpc(scope), cluster=settings.Pcluster(**given))
+def group(scope: Stack, nodes: Given, **given: Any) -> None:
+    TrnNodeGroup(scope, "It", cluster=cluster(scope), nodes=nodes, **given)  # type: ignore[arg-type]
 
 
-def pcs(scope: Stack, **given: Any) -> TrnPcsCluster:
-    return TrnPcsCluster(scope, "S", vpc=vpc(scope), cluster=settings.Pcs(**given))
+def system(scope: Stack, nodes: Given) -> None:
+    TrnSystemNodes(scope, "It", cluster=cluster(scope), nodes=nodes)  # type: ignore[arg-type]
 
 
-def network(scope: Stack, **given: Any) -> TrnNetwork:
-    return TrnNetwork(scope, "S", network=settings.Network(**given))
+def control_plane(scope: Stack, given: Given) -> None:
+    TrnEksCluster(scope, "It", vpc=vpc(scope), control_plane=given)  # type: ignore[arg-type]
 
 
-def peering(scope: Stack, **given: Any) -> TrnPeering:
-    peer: dict[str, Any] = {"vpc_id": "vpc-0123456789abcdef0", "cidr": "10.9.0.0/16", "account": "444455556666"}
-    return TrnPeering(scope, "S", vpc=vpc(scope), peer=settings.Peering(**peer | given))
+def host(scope: Stack, given: Given) -> None:
+    TrnBastionHost(scope, "It", vpc=vpc(scope), host=given)  # type: ignore[arg-type]
+
+
+def plugins(scope: Stack, given: Given) -> None:
+    mine = cluster(scope, kubectl=True)
+    nodes = TrnNodeGroup(scope, "Nodes", cluster=mine, nodes=settings.NodeGroup(max_nodes=4))
+    TrnPlugins(scope, "It", cluster=mine, node_groups=[nodes], **given)
+
+
+Build = Callable[[Stack, Given], None]
+WHOLE: list[tuple[Build, Given, str, Given]] = [
+    (group, {"placement_group": "on", "reservation": RESERVED}, "write placement_group: auto", {"placement_group": "auto", "reservation": RESERVED}),
+    (group, {"instance_type": "trn1.2xlarge", "efa": True, "max_nodes": 1}, "write efa: auto", {"instance_type": "trn1.2xlarge", "efa": "auto", "max_nodes": 1}),
+    (group, {"capacity_type": "spot", "reservation": RESERVED}, "write capacity_type: on-demand", {"capacity_type": "on-demand", "reservation": RESERVED}),
+    (group, {"capacity_type": eks.CapacityType.CAPACITY_BLOCK, "instance_type": "trn1.32xlarge"}, "for example cr-0123456789abcdef0", {"capacity_type": "capacity-block", "reservation": RESERVED}),
+    (group, {"name": "system"}, "write another name, for example trn", {"name": "trn"}),
+    (group, {"labels": {"kubernetes.io/purpose": "x"}}, "write purpose", {"labels": {"purpose": "x"}}),
+    (system, {"instance_type": "m7g.large"}, "an x86_64 type", {"instance_type": "m7i.large"}),
+    (host, {"instance_type": "t4g.micro"}, "an x86_64 type", {"instance_type": "t3.micro"}),
+    (control_plane, {"namespace": "kube-system"}, "write another name, for example training", {"namespace": "training"}),
+    (control_plane, {"endpoint": "public", "public_cidrs": ["8.0.0.0/6"]}, "for example 203.0.113.0/24", {"endpoint": "public", "public_cidrs": ["203.0.113.0/24"]}),
+    (plugins, {"plugins": {"node_recovery": True}}, "node_monitoring: false", {"plugins": {"node_recovery": True, "node_monitoring": False}}),
+    (plugins, {"queues": [{"namespace": "speech", "nodes": {"trn": 5}}]}, "write at most 4", {"queues": [{"namespace": "speech", "nodes": {"trn": 4}}]}),
+]  # fmt: skip
+"""What the rules refuse, the words of the fix, and the arguments of who follows it."""
+
+
+@pytest.mark.parametrize(("build", "given", "fix", "followed"), WHOLE, ids=[fix for _, _, fix, _ in WHOLE])
+def test_a_rule_s_fix_works(build: Build, given: Given, fix: str, followed: Given) -> None:
+    found = errors(lambda s: build(s, given))
+    assert [line for line in found if line.startswith("It] ") and fix in line.partition("Fix: ")[2]], found
+    template(lambda s: build(s, followed))
+
+
+ALONE: list[tuple[Build, Given, str, str, Given]] = [
+    (group, {"min_nodes": 3, "nodes": 1}, "nodes = (this section): min_nodes 3", "write min_nodes <= nodes <= max_nodes", {"min_nodes": 1, "nodes": 2}),
+    (group, {"min_node": 3}, "nodes.min_node = 3", "write min_nodes", {"min_nodes": 2}),
+    (group, {"capacity_type": "spott"}, "nodes.capacity_type = spott", "write 'on-demand', 'spot' or 'capacity-block'", {"capacity_type": "spot"}),
+    (group, {"root_volume_gib": Size.gibibytes(2)}, "nodes.root_volume_gib = 2", "write 40 or more", {"root_volume_gib": Size.gibibytes(40)}),
+    (group, {"custom_ami": "ami-foo"}, "nodes.custom_ami = ami-foo", "for example ami-0123456789abcdef0", {}),
+    (group, {"name": "Büro"}, "nodes.name = Büro", "for example research", {"name": "research"}),
+    (system, {"min_nodes": 3, "nodes": 2}, "nodes = (this section): min_nodes 3", "write min_nodes <= nodes <= max_nodes", {"min_nodes": 2, "nodes": 2}),
+    (control_plane, {"endpoint": "public"}, "control_plane = (this section): endpoint is public", "add public_cidrs: [203.0.113.0/24]", {"endpoint": "public", "public_cidrs": ["203.0.113.0/24"]}),
+    (control_plane, {"endpoint": "public", "public_cidrs": ["0.0.0.0/0"]}, "control_plane.public_cidrs[0] = 0.0.0.0/0", "write endpoint: private", {"endpoint": "private"}),
+    (control_plane, {"version": eks.KubernetesVersion.of("1")}, "control_plane.version = 1", 'for example "1.35"', {"version": "1.35"}),
+    (plugins, {"scaling": {"retry_minutes": 0}}, "scaling.retry_minutes = 0", "write 1 or more", {"scaling": {"retry_minutes": 1}}),
+]  # fmt: skip
+"""What cannot be built: the argument with its value, the fix, and the arguments of who follows it."""
 
 
 @pytest.mark.parametrize(
-    ("build", "wrong", "fix", "right"),
-    [
-        (storage, {"efs": {"throughput": "provisioned"}}, "add provisioned_mibps: 1024", {"efs": {"throughput": "provisioned", "provisioned_mibps": 1024}}),
-        (storage, {"efs": {"provisioned_mibps": 9}}, "write throughput: provisioned, or remove", {"efs": {"throughput": "provisioned", "provisioned_mibps": 9}}),
-        (storage, {"efs": None}, "give efs=settings.Efs()", {"efs": settings.Efs()}),
-        (storage, {"efs_mount_dir": "/data"}, "give mount_dir to settings.Efs", {"efs": settings.Efs(mount_dir="/data")}),
-        (storage, {"lustre": {"mount_dir": "/efs/x"}}, "choose two mount_dir values", {"lustre": {"mount_dir": "/fsx"}}),
-        (storage, {"lustre": {"capacity_gib": 1000}}, "write 1200 or 2400", {"lustre": {"capacity_gib": 2400}}),
-        (storage, {"lustre": {"throughput": 125}}, "remove throughput, or choose PERSISTENT_2", {"lustre": {"throughput": 125, "deployment": "PERSISTENT_2"}}),
-        (storage, {"lustre": {"deployment": "PERSISTENT_2", "efa": True}}, "write capacity_gib: 38400", {"lustre": {"deployment": "PERSISTENT_2", "efa": True, "capacity_gib": 38400}}),
-        (slurm, {"scale_down_idle_minutes": 0}, "write 1 or more, or -1 for never", {"scale_down_idle_minutes": -1}),
-        (slurm, {"queues": [{"name": "cpu"}]}, "write cpu_queue: {name: cpu-nodes}, or cpu_queue: null", {"queues": [{"name": "cpu"}], "cpu_queue": CPU}),
-        (slurm, {"queues": [{"name": "cpu"}]}, "cpu_queue: null for none", {"queues": [{"name": "cpu"}], "cpu_queue": None}),
-        (slurm, {"overrides": HEAD}, "use cluster.head", {"head": {"instance_type": "c5.4xlarge"}}),
-        (slurm, {"os": "ubuntu2004"}, "write ubuntu2", {"os": "ubuntu2204"}),
-        (slurm, {"queues": [{"capacity_type": "capacity-block"}]}, "give the id of the block", {"queues": [{"capacity_type": "capacity-block", "compute_resources": [{"min_nodes": 1, "max_nodes": 1, "reservation": "cr-0123456789abcdef0"}]}]}),
-        (pcs, {"os": "ubuntu2204"}, "or give cluster.custom_ami", {"os": "ubuntu2204", "custom_ami": "ami-0123456789abcdef0"}),
-        (network, {"cidr": "10.0.0.0/8"}, "for example 10.0.0.0/16", {"cidr": "10.0.0.0/16"}),
-        (network, {"zone_ids": ["usw2-az4", "usw2-az4"]}, "list each zone once", {"zone_ids": ["usw2-az4"]}),
-        (peering, {}, "give peer.accepter_role", {"accepter_role": ROLE}),
-    ],
-)  # fmt: skip
-def test_a_printed_fix_works(
-    build: Callable[..., object], wrong: dict[str, Any], fix: str, right: dict[str, Any]
-) -> None:
-    with pytest.raises((settings.SettingsError, ValueError, RuntimeError)) as refused:
-        template(lambda scope: build(scope, **wrong))
-    assert fix in str(refused.value)
-    assert "pydantic" not in str(refused.value)
-    assert template(lambda scope: build(scope, **right))
+    ("build", "given", "named", "fix", "followed"), ALONE, ids=[named for _, _, named, _, _ in ALONE]
+)
+def test_a_value_s_fix_works(build: Build, given: Given, named: str, fix: str, followed: Given) -> None:
+    with pytest.raises(settings.SettingsError) as caught:
+        template(lambda s: build(s, given))
+    text = str(caught.value)
+    assert text.startswith("Foreign/It: error: ")
+    assert named in text
+    assert fix in text.partition("Fix: ")[2]
+    assert "pydantic" not in text
+    template(lambda s: build(s, followed))
 
 
-def test_a_zone_of_a_queue_is_a_subnet_in_an_app_of_your_own() -> None:
-    queue = settings.Queue(zone_id="usw2-az4")
-    with pytest.raises(ValueError, match=r"give queue_subnets=\{'compute1': subnet\}, and no zone_id"):
-        TrnPcluster(scope := stack(), "S", vpc=vpc(scope), queues=[queue])
-    within = vpc(scope := stack())
-    subnets = {"compute1": within.private_subnets[0]}
-    assert TrnPcluster(scope, "S", vpc=within, queues=[settings.Queue()], queue_subnets=subnets)
+def test_pairs_of_arguments() -> None:
+    own: Given = {"custom_ami": "ami-0123456789abcdef0"}
+    for given, more, message, followed in (
+        (own, {}, "nodes.custom_ami = ami-.* Fix: give service_cidr", {"service_cidr": "172.20.0.0/16"}),
+        ({"lnc": 2}, {}, "nodes.lnc = 2: trn1.32xlarge does not support it. Fix: write lnc: 1, or remove it", {}),
+        ({"zone_id": "usw2-az1"}, {}, "nodes.zone_id = usw2-az1: .* Fix: give vpc_subnets", {"vpc_subnets": {"one_per_az": True}}),
+        (own, {"service_cidr": "172.20.0.0/16", "neuron_driver": "2.31.7.0"}, "neuron_driver = 2.31.7.0: .* Fix: remove one", {"service_cidr": "172.20.0.0/16"}),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^Foreign/It: {message}"):
+            template(lambda s, given=given, more=more: group(s, given, **more))
+        right = {"lnc": 1} if "lnc" in given else given
+        template(lambda s, right=right, followed=followed: group(s, right, **followed))
 
 
-def test_no_registry_in_place_of_a_disabled_one() -> None:
-    with pytest.raises(ValueError, match="Fix: make no TrnRegistry, or write enabled: true"):
-        TrnRegistry(stack(), "R", registry=settings.Registry(enabled=False))
-    assert TrnRegistry(stack(), "R", registry=settings.Registry(enabled=True))
+def test_two_groups_of_one_cluster_have_two_names() -> None:
+    def build(scope: Stack, name: str) -> None:
+        mine = cluster(scope)
+        TrnNodeGroup(scope, "One", cluster=mine)
+        TrnNodeGroup(scope, "It", cluster=mine, nodes=settings.NodeGroup(name=name))
+
+    with pytest.raises(
+        ValueError, match=r"^Foreign/It: nodes.name = trn: Foreign/One of the same cluster .* Fix: write another name"
+    ):
+        template(lambda s: build(s, "trn"))
+    template(lambda s: build(s, "other"))

@@ -109,6 +109,10 @@ class TrnNodeGroup(Checked):
         kind = catalog.instance(nodes.instance_type)
         service_cidr, version = service_cidr or view.service_cidr, version or view.version
         _refuse_pairs(self, nodes, service_cidr, neuron_driver, vpc_subnets)
+        if nodes.lnc and nodes.lnc not in kind.lnc:
+            raise ValueError(
+                f"{self.node.path}: nodes.lnc = {nodes.lnc}: {kind.name} does not support it. Fix: write lnc: {kind.default_lnc}, or remove it"
+            )
         name_once(self, cluster, name)
         if rules:
             check_group(self, catalog, nodes)

@@ -28,7 +28,6 @@ _OF_GROUPS = (
     eks_nodes.reserved_node_group_name,
     eks_nodes.reserved_label,
     eks_nodes.efa_layout_without_use,
-    eks_nodes.unsupported_lnc,
     zones.type_not_in_region,
 )
 
