@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sandbox.paths import HOME as ROOT
+from tests.support import many
 from trainium_cdk import checks, settings
 from trainium_cdk.settings import Environment, Problem
 
@@ -57,8 +58,8 @@ def followed(document: dict[str, Any], fix: str) -> dict[str, Any]:
 
 def test_what_a_rule_says_to_write_is_accepted() -> None:
     """And where the file names no framework, a warning's fix leads to the one that AWS recommends."""
-    seen = 0
-    for engine, document in environments():
+    seen, step = 0, 5 // many(5)  # of those in a row, one alone in `make test`
+    for engine, document in [*environments()][::step]:
         env = settings.parse(json.dumps(document))
         for problem in about_support(env, engine):
             if problem.level == "info":
@@ -71,4 +72,4 @@ def test_what_a_rule_says_to_write_is_accepted() -> None:
             assert recommended
             if problem.level == "warning" and "framework" not in document["bootstrap"]:
                 assert after.framework == recommended.framework, (document, problem.fix)
-    assert seen > 500
+    assert seen > 500 // step

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from sandbox.paths import HOME as ROOT
 from tests.support import need_kubernetes, need_slurm
 
@@ -23,6 +25,7 @@ SHOWN = (
 )
 
 
+@pytest.mark.sweep
 def test_the_demo() -> None:
     need_slurm()
     need_kubernetes()

@@ -49,7 +49,6 @@ def tutorial(*, kubernetes: bool) -> tuple[int, str]:
     return (at, text[at:]) if kubernetes else (0, text[:at])
 
 
-@pytest.mark.sweep
 def test_the_readme_on_slurm(sandbox: Path, tmp_path: Path) -> None:
     found = pages.steps(section("Fine-tune"))
     assert len(found) == 1
