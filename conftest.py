@@ -33,11 +33,11 @@ _SHARED = (
 """Files that share what is slow to start (a Kubernetes API, a Slurm, an installed wheel, synthesised stacks): one worker runs all of them, and stops it after the last one.
 Else one runs each file."""
 _LONGEST = (
-    "tests/jobs/kubernetes/", "tests/trust/", "tests/eks/", "tests/sandbox/test_demo.py", "tests/audit/",
-    "tests/stacks/test_deploy_eks.py", "tests/stacks/test_deploy.py", "tests/stacks/test_pcs.py", "tests/stacks/test_eks.py", "tests/jobs/test_fleet.py",
-    "tests/bootstrap/test_amazon_linux.py", "sandbox/tests/test_kubernetes", "tests/jobs/test_slurm.py", "tests/jobs/test_prepare.py",
-    "tests/bootstrap/test_ubuntu.py", "tests/bootstrap/test_environments.py", "tests/bootstrap/test_metrics.py", "tests/test_app.py",
-    "sandbox/tests/test_slurm.py", "sandbox/tests/test_training.py", "tests/storage/test_storage.py", "tests/test_packaging.py",
+    "tests/jobs/kubernetes/", "tests/trust/", "tests/eks/", "tests/sandbox/test_demo.py", "tests/sandbox/test_pages.py", "tests/audit/",
+    "tests/stacks/test_deploy_eks.py", "tests/stacks/test_deploy.py", "tests/stacks/test_pcs.py", "tests/stacks/test_eks.py", "tests/jobs/test_slurm.py",
+    "tests/jobs/test_prepare.py", "tests/operations/teardown/test_destroy.py", "tests/bootstrap/test_ubuntu.py", "tests/cli/test_trn.py", "tests/jobs/test_users.py",
+    "tests/conformance/test_launch.py", "tests/jobs/test_own_packages.py", "tests/operations/updates/test_compare.py", "tests/test_app.py",
+    "sandbox/tests/test_kubernetes", "sandbox/tests/test_slurm.py", "sandbox/tests/test_training.py", "tests/storage/test_storage.py", "tests/test_packaging.py",
 )  # fmt: skip
 """These begin first, so that no worker is left with a long one while the others have nothing more to do."""
 
