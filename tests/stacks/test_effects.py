@@ -86,7 +86,6 @@ def engines(env: Environment) -> list[str]:
     swept(
         FILES,
         "environments/trn1n-spot.yaml",
-        "environments/eks/trn1-spot.yaml",
         "environments/pcs/trn2-capacity-block.yaml",
     ),
 )
