@@ -51,7 +51,7 @@ kubernetes: setup  ## the programs of the local Kubernetes with Kueue and JobSet
 slurm: setup  ## Slurm of Debian or Ubuntu, unpacked into .cache without root; seconds, once
 	@$(BIN)/python -m sandbox.slurm_packages
 
-conformance: setup kubernetes slurm  ## the job kinds against the vendors' own programs; UPSTREAM=FOLDERS: local sources; RECORD=1: for the docs
+conformance: setup kubernetes slurm  ## the job kinds against the vendors' own programs; UPSTREAM=FOLDERS: local sources; RECORD=1: records the run
 	@for e in $$($(BIN)/python -m conformance.vendor); do $(MAKE) --no-print-directory .venvs/$$e/.done || exit 1; done
 	$(BIN)/python -m pytest conformance -q $(if $(RECORD),--record)
 	$(BIN)/python -m pytest tests/conformance tests/pcluster/test_upstream.py -q
