@@ -1,4 +1,4 @@
-"""Stops the local clusters of a process that ended without stopping them: killed, or out of time.
+"""Stops the local clusters, and the local AWS, of a process that ended without stopping them: killed, or out of time.
 
 A guard is a process beside it, which reads a pipe. It acts when the pipe is closed, which the kernel does at any kind of end.
 """
@@ -15,7 +15,7 @@ from typing import Literal
 
 from sandbox import paths, processes
 
-Kind = Literal["slurm", "kubernetes"]
+Kind = Literal["slurm", "kubernetes", "aws"]
 
 _guards: dict[int, subprocess.Popen[str]] = {}
 """By the process that started it: a fork starts its own."""
@@ -52,22 +52,32 @@ def main() -> None:
     for line in sys.stdin:
         kind, directory, wanted = json.loads(line)
         watched[kind, directory] = wanted
+    from sandbox import supervisor
     from sandbox.kubernetes import KubernetesFailed, LocalKubernetes
+    from sandbox.local_aws import LocalAws, SandboxError
     from sandbox.slurm import LocalSlurm
     from sandbox.slurm_layout import SlurmFailed
 
+    def stop(kind: Kind, directory: Path) -> None:
+        if kind != "aws":
+            (LocalSlurm if kind == "slurm" else LocalKubernetes).open(directory).stop()
+            return
+        aws = LocalAws.attach(directory)
+        supervisor.end(directory)
+        if aws:
+            aws.stop()
+
     for (kind, directory), wanted in watched.items():
         if wanted:
-            with contextlib.suppress(
-                SlurmFailed, KubernetesFailed, OSError, ValueError
-            ):  # it was stopped, or half of it is gone
-                (LocalSlurm if kind == "slurm" else LocalKubernetes).open(Path(directory)).stop()
+            # it was stopped, or half of it is gone
+            with contextlib.suppress(SlurmFailed, KubernetesFailed, SandboxError, OSError, ValueError):
+                stop(kind, Path(directory))
             processes.stop_all(marked(directory))
 
 
 def marked(directory: str) -> list[processes.Started]:
-    """What still runs of a cluster, by the mark in its environment: its folder may be gone already."""
-    marks = ("TRN_SANDBOX", "TRN_SANDBOX_KUBERNETES")
+    """What still runs of a cluster or a local AWS, by the mark in its environment: its folder may be gone already."""
+    marks = ("TRN_SANDBOX", "TRN_SANDBOX_KUBERNETES", "SANDBOX_DIR")
     found = processes.with_environment(lambda env: directory in map(env.get, marks))
     return [process for process, _, _ in found]
 

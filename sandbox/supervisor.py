@@ -134,7 +134,7 @@ def launch(aws: LocalAws, kind: Kind) -> None:
         raise SandboxError(f"--{kind} is not available on this machine: {reason}")
     (aws.directory / "attach").mkdir(exist_ok=True)
     log = aws.directory / "attach" / f"{kind}.log"
-    environment = {**plain_environment(), "PYTHONPATH": paths.python_path()}
+    environment = {**plain_environment(), "PYTHONPATH": paths.python_path(), "SANDBOX_DIR": str(aws.directory)}
     child = processes.start([sys.executable, "-m", "sandbox.supervisor", str(aws.directory), kind], log, environment)
     _children.setdefault(aws.directory, []).append(child)
     processes.wait_until(

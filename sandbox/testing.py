@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sandbox import kubernetes, slurm
+from sandbox import guard, kubernetes, paths, slurm
 from sandbox.kubernetes.build import SESSION_MANAGER
 from sandbox.local_aws import CDK, EMULATOR_PYTHON, LocalAws
 from sandbox.pcluster_validator import PCLUSTER_PYTHON, installed_version
@@ -80,6 +81,19 @@ def head_node(aws: LocalAws, cluster: str) -> Iterator[str]:
         yield instance
     finally:
         ec2.terminate_instances(InstanceIds=[instance])
+
+
+@contextlib.contextmanager
+def sandbox_up(directory: Path, *parts: str) -> Iterator[None]:
+    """`python -m sandbox up`, and `down` at the end. If this process is killed before that, the guard stops what `up` has started."""
+    sandbox = [sys.executable, "-m", "sandbox"]
+    guard.watch("aws", directory)
+    try:
+        subprocess.run([*sandbox, "up", *parts, "--dir", str(directory)], cwd=paths.HOME, check=True)
+        yield
+    finally:
+        subprocess.run([*sandbox, "down", "--dir", str(directory)], cwd=paths.HOME, check=True)
+        guard.release("aws", directory)
 
 
 def until(found: Callable[[], Any], seconds: float = 600) -> Any:

@@ -94,7 +94,7 @@ def follow(parent: int) -> None:
     """End when the parent process ends for any reason (SANDBOX_PARENT is its id)."""
     while os.getppid() == parent:
         time.sleep(1)
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.killpg(os.getpgrp(), signal.SIGTERM)  # with the functions that run; the group is its own
 
 
 if __name__ == "__main__":

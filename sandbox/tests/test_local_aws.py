@@ -10,7 +10,7 @@ import pytest
 
 from sandbox import LocalAws, SandboxError
 from sandbox.__main__ import main
-from sandbox.paths import HOME
+from sandbox.paths import HOME, python_path
 from sandbox.testing import completed, need_local_aws, until
 
 
@@ -50,6 +50,27 @@ def test_an_emulator_that_does_not_start_shows_the_end_of_its_log(
     monkeypatch.setattr("sandbox.local_aws.EMULATOR_PYTHON", broken)
     with pytest.raises(SandboxError, match=r"ended with 7(.|\n)*ModuleNotFoundError: ministack"):
         LocalAws.start(tmp_path / "aws")
+
+
+@pytest.mark.parametrize("removed", [[], ["state.json"]])
+def test_the_guard_ends_what_outlives_its_starter(tmp_path: Path, removed: list[str]) -> None:
+    """As `python -m sandbox up` starts it; also where its folder is removed before the guard looks."""
+    need_local_aws()
+    script = """
+import os, signal, sys
+from pathlib import Path
+from sandbox import LocalAws, guard
+folder = Path(sys.argv[1])
+guard.watch("aws", folder)
+print(LocalAws.start(folder).pid, flush=True)
+for name in sys.argv[2:]:
+    (folder / name).unlink()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    command = [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "aws"), *removed]
+    done = completed(command, cwd=HOME, env={**os.environ, "PYTHONPATH": python_path()})
+    pid = int(done.stdout)
+    assert until(lambda: not Path(f"/proc/{pid}").exists(), 60), f"still running: {pid}"
 
 
 def test_what_was_started_ends_with_it(tmp_path: Path) -> None:

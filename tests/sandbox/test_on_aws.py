@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from sandbox import LocalAws, attach
-from sandbox.paths import HOME as ROOT
+from sandbox.testing import sandbox_up
 from tests.sandbox import on_aws
 from tests.support import need_kubernetes, need_slurm
 
@@ -37,10 +35,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[on_aws.Shell]:
     need_kubernetes()
     checkout = on_aws.checkout(tmp_path_factory.mktemp("checkout"))
     directory = tmp_path_factory.mktemp("sandbox")
-    where = ["--dir", str(directory)]
-    sandbox = [sys.executable, "-m", "sandbox"]
-    try:
-        subprocess.run([*sandbox, "up", "--slurm", "--kubernetes", *where], cwd=ROOT, check=True)
+    with sandbox_up(directory, "--slurm", "--kubernetes"):
         aws = LocalAws.attach(directory)
         assert aws is not None
         client = aws.client("s3")
@@ -52,8 +47,6 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[on_aws.Shell]:
         left = {kind: names for kind, names in aws.leftovers().items() if not kind.startswith("log groups")}
         assert left == {}
         assert [attach.requests(directory, kind) for kind in attach.KINDS] == [{}, {}]
-    finally:
-        subprocess.run([*sandbox, "down", *where], cwd=ROOT, check=True)
     assert LocalAws.attach(directory) is None
     assert [attach.supervisor(directory, kind) for kind in attach.KINDS] == [None, None]
 

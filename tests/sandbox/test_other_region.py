@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from sandbox import LocalAws
 from sandbox.paths import HOME as ROOT
+from sandbox.testing import sandbox_up
 from tests.sandbox import on_aws
 from tests.support import need_slurm
 
@@ -39,9 +38,7 @@ def test_every_command(tmp_path: Path) -> None:
     shell = on_aws.Shell(directory, on_aws.checkout(folder))
     (folder / "my-project").mkdir()
     (folder / "my-project/train.py").write_text(TRAIN)
-    sandbox, where = [sys.executable, "-m", "sandbox"], ["--dir", str(directory)]
-    try:
-        subprocess.run([*sandbox, "up", "--slurm", *where], cwd=ROOT, check=True)
+    with sandbox_up(directory, "--slurm"):
         for command in ("cdk bootstrap -c env=environment.yaml", "cdk deploy TrnPclusterStack -c env=environment.yaml"):
             shell.run(command)
         logs = []
@@ -58,5 +55,3 @@ def test_every_command(tmp_path: Path) -> None:
         aws = LocalAws.attach(directory)
         assert aws is not None
         assert {kind for kind in aws.leftovers() if not kind.startswith("log groups")} == set()
-    finally:
-        subprocess.run([*sandbox, "down", *where], cwd=ROOT, check=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.paths import HOME as ROOT
+from sandbox.testing import sandbox_up
 from tests.sandbox import pages
 from tests.support import need_kubernetes, need_slurm
 
@@ -26,15 +25,11 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     need_slurm()
     need_kubernetes()
     directory = tmp_path_factory.mktemp("sandbox")
-    command = [sys.executable, "-m", "sandbox"]
-    try:
-        subprocess.run([*command, "up", "--slurm", "--kubernetes", "--dir", directory], cwd=ROOT, check=True)
+    with sandbox_up(directory, "--slurm", "--kubernetes"):
         yield directory
         aws = LocalAws.attach(directory)
         assert aws is not None
         assert {kind for kind in aws.leftovers() if not kind.startswith("log groups")} == set()
-    finally:
-        subprocess.run([*command, "down", "--dir", directory], cwd=ROOT, check=True)
 
 
 def section(title: str) -> str:
