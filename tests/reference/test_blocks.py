@@ -22,6 +22,7 @@ import yaml
 from botocore import xform_name
 
 from sandbox.paths import HOME as ROOT
+from tests import command
 from tests.sandbox import on_aws
 from tests.support import completed
 from trainium_cdk import checks, settings
@@ -211,7 +212,7 @@ def test_what_needs_no_aws_runs(folder: Path) -> None:
             or re.search("Mine.template.json|--live", " ".join(words))
         ):
             continue
-        done = completed(words, cwd=folder, env={**env, "PATH": path, "AWS_EC2_METADATA_DISABLED": "true"})
+        done = command.trn(words[1:], {**env, "PATH": path, "AWS_EC2_METADATA_DISABLED": "true"}, folder)
         assert done.returncode == 0, (block.page, words, done.stderr)
         assert done.stdout or done.stderr
         ran += 1
