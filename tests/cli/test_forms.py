@@ -49,8 +49,8 @@ COMMANDS = [
     ("show schema", ['"$defs"']),
     ("use", []),
     ("cancel no-such-job-20261124-0123ab --local", ["no-such-job-20261124-0123ab"]),
-    ("submit finetune --help", ["--global-batch-size <int>", "--environment <path>"]),
-    ("--help", ["trn [OPTIONS] COMMAND [ARGS]...", "environments"]),
+    ("submit gpt-6.7b --help", ["--global-batch-size <int>", "--environment <path>"]),
+    ("--help", ["trn COMMAND [OPTIONS]", "environments"]),
 ]  # fmt: skip
 """A command line, and what must be in one piece in its answer."""
 
@@ -146,6 +146,7 @@ def of_the_docs() -> list[str]:
         if (
             words[0] != "trn"
             or words[1] not in verbs
+            or {"top", "scale", "status", "stop", "start"} & {*words[2:]}  # of `trn nodes`
             or {"--follow", "--live", "--watch", "--workdir", "--requirements"} & {*words}
         ):
             continue
