@@ -203,7 +203,10 @@ def test_the_providers_role_and_policies_are_settings(given: dict[str, Any], par
 
 
 def test_a_stack_cannot_have_the_clusters_name() -> None:
-    with pytest.raises(SettingsError, match=r"pcluster\.cluster_name = TrnPclusterStack: the stack has this name"):
+    with pytest.raises(
+        SettingsError,
+        match=r"^TrnPclusterStack/Cluster: error: cluster_name = TrnPclusterStack: the stack has this name",
+    ):
         SLURM.template_of(settings.validate({"pcluster": {"cluster_name": "TrnPclusterStack"}}))
 
 

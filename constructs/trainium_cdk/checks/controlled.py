@@ -47,6 +47,7 @@ from trainium_cdk.checks.verdicts import (
     trainium_type,
     works,
 )
+from trainium_cdk.cluster_configuration.config import PURCHASE
 from trainium_cdk.problems import Problem
 
 QUEUE, POOL = "Scheduling.SlurmQueues.*", "LoginNodes.Pools.*"
@@ -102,7 +103,7 @@ CONTROLLED: dict[str, Key] = {
     "Scheduling.SlurmSettings.Database.DatabaseName": Key("pcluster.accounting.database"),
     f"{QUEUE}.CapacityType": Key(
         f"{QUEUES}.capacity_type",
-        by_name({"ONDEMAND": "on-demand", "SPOT": "spot", "CAPACITY_BLOCK": "capacity-block"}),
+        by_name({word: name for name, word in PURCHASE.items()}),
         cpu=cpu_capacity,
     ),
     f"{QUEUE}.ComputeSettings.LocalStorage.RootVolume.Size": Key(

@@ -1,1 +1,1 @@
-"""The Slurm engine: AWS ParallelCluster. Rendering its configuration (`config`) needs no CDK; `cluster` holds the constructs."""
+"""The constructs of Slurm on AWS ParallelCluster."""

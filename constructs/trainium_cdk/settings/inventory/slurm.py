@@ -1,4 +1,4 @@
-"""What a ParallelCluster cluster consists of."""
+"""What a cluster with Slurm consists of, on ParallelCluster and on AWS PCS."""
 
 from __future__ import annotations
 
