@@ -76,11 +76,11 @@ mutation: setup .venvs/mutation/.done  ## small faults in what is committed, one
 	$(CR)/cosmic-ray baseline room.toml && $(CR)/cosmic-ray exec room.toml room.sqlite && \
 	$(CR)/cr-report --surviving-only --show-diff room.sqlite
 
-audit: setup .venvs/audit/.done  ## every security scanner over every template, script and job: one table
-	@$(BIN)/python -m audit
+audit: setup .venvs/audit/.done  ## every security scanner over every template, script, job and file: what is not acknowledged
+	@audit/run.sh $(ENVIRONMENTS)
 
 trust: setup kubernetes slurm .venvs/audit/.done .venvs/types/.done  ## every long test: faults, crashes, bad networks, clean roots, random input: an hour
-	$(BIN)/python -m audit
+	audit/run.sh
 	CI=true EXAMPLES=many $(BIN)/python -m pytest -m sweep -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 	CI=true EXAMPLES=many $(BIN)/python -m pytest -n $(WORKERS) $$(grep -rl --include='test_*.py' 'many(' tests)
 
@@ -116,9 +116,8 @@ test-system:  ## Debian packages of the tests' real parts; needs root
 	if [ -n "$$missing" ]; then echo "system: installing" $$missing; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 
-bench: setup  ## how long the commands take, side by side; the function that supplies EKS nodes at 6,000 pods
-	@$(BIN)/python -m benchmarks.commands
-	@$(BIN)/python -m benchmarks.scaler
+bench: setup slurm  ## requests, synthesis, 2,000 jobs, memory: as ratios, so that a slower machine passes
+	@$(BIN)/python -m benchmarks
 
 LOCK := $(UV) pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate
 LOCKS := $(wildcard requirements/*.in sandbox/requirements-*.in conformance/requirements-*.in)

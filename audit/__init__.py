@@ -1,4 +1,4 @@
-"""Third-party scanners over this project's templates, scripts and jobs: `python -m audit`."""
+"""What the scanners of `audit/run.sh` read."""
 
 import os as _os
 import sys as _sys

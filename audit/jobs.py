@@ -9,7 +9,6 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from audit.templates import plain
 from trainium_cdk import outputs
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script, kubernetes
 from trainium_cdk.jobs.slurm.render import render
@@ -79,3 +78,11 @@ def _yaml(objects: Iterable[dict[str, Any]]) -> bytes:
     text = StringIO()
     YAML(typ="safe", pure=True).dump_all(list(objects), text)
     return text.getvalue().encode()
+
+
+def plain(text: Any) -> str:
+    """The text of a `Fn::Join`, with a placeholder for each value that CloudFormation fills in."""
+    if isinstance(text, dict) and "Fn::Join" in text:
+        separator, parts = text["Fn::Join"]
+        return str(separator).join(plain(part) for part in parts)
+    return text if isinstance(text, str) else "value"

@@ -1,5 +1,4 @@
-"""Immediate responses of AWS for the benchmark of `trn list`, `status` and `submit`: what the commands themselves take, beside AWS's own
-time. CloudFormation describes one Slurm stack; its head node answers every command with one job, which is in all three responses."""
+"""Immediate responses of AWS, which are counted, for `trn list`, `status` and `submit`. CloudFormation describes one Slurm stack; its head node answers every command with one job, which is in all three responses."""
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import ClassVar
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
@@ -81,10 +81,12 @@ def _head_node() -> str:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    asked: ClassVar[list[str]] = []
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         target = self.headers.get("X-Amz-Target", "").removeprefix("AmazonSSM.")
+        self.asked.append(target or parse_qs(body)["Action"][0])
         if target == "SendCommand":
             self._respond(json.dumps({"Command": {"CommandId": "c" * 36}}), "application/x-amz-json-1.1")
         elif target == "GetCommandInvocation":
@@ -108,18 +110,19 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving() -> Iterator[dict[str, str]]:
-    """The environment of commands that use it."""
+def serving() -> Iterator[tuple[dict[str, str], list[str]]]:
+    """The environment of commands that use it, and the requests that they have made."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield {
+        environment = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
             "AWS_REGION": CLUSTER.region,
             "AWS_ACCESS_KEY_ID": "test",
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_EC2_METADATA_DISABLED": "true",
         }
+        yield environment, _Handler.asked
     finally:
         server.shutdown()
         server.server_close()

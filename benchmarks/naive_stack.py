@@ -1,8 +1,4 @@
-"""Training stacks with the CDK's defaults, as in an introduction: the comparison in internals/audit.md, and the least time that a synthesis of
-such parts can take.
-
-python -m benchmarks.naive_stack eks naive.json && python -m audit --template naive.json
-"""
+"""Training stacks with the CDK's defaults, as in an introduction: what a synthesis of such parts takes without anything of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory and time of the function that supplies EKS nodes in a large cluster: `python -m benchmarks.scaler`, a part of `make bench`.
+"""Memory of the function that supplies EKS nodes in a large cluster.
 
 Its own code and HTTP client, in a process of its own with boto3 and the clients that it makes, against a server with 500 nodes in 50
 groups, 6,000 pods, 100 live jobs and 1,000 that wait, each of them with a request for nodes: in a cluster only those have one for which
@@ -15,19 +15,14 @@ import multiprocessing
 import resource
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from rich.console import Console
-from rich.table import Table
-
 GROUPS, NODES, PODS, LIVE, WAITING = 50, 500, 6000, 100, 1000
-MEMORY_MB, SECONDS, SHARE = 512, 55, 512 / 1769
-"""The function's limits, and its share of a processor: Lambda gives one at 1,769 MB (Lambda developer guide, 2026-11)."""
+MEMORY_MB = 512
+"""The function's limit."""
 _EACH = NODES // GROUPS
 _FILL = [{"manager": "kubelet", "operation": "Update", "fieldsV1": {f"f:{i}": {"f:name": {}} for i in range(300)}}]
 _TEMPLATE_KB, _POD_KB = 10, 22
@@ -169,12 +164,12 @@ def measure(endpoint: str) -> dict[str, float]:
     settings = Settings(
         "large", "training", (_DEVICE, "vpc.amazonaws.com/efa"), "trainium-cdk/node-group", True, Limits(), groups
     )
-    before, cpu = peak(), time.process_time()
+    before = peak()
     aws = Aws()
     Supplier(settings, kubernetes, functools.partial(lambda _: aws)).run(1_780_010_000)
     del kept  # until now: their memory counts
     changes = aws.changes + kubernetes.patches
-    return {"megabytes": peak(), "before": before, "cpu": time.process_time() - cpu, "changes": changes}
+    return {"megabytes": peak(), "before": before, "changes": changes}
 
 
 def peak() -> float:
@@ -203,34 +198,5 @@ def run() -> dict[str, float]:
         server.join()
 
 
-def lines(found: dict[str, float]) -> Iterator[tuple[str, str, str]]:
-    at_work = found["cpu"] / SHARE
-    yield "memory", f"{found['megabytes']:.0f} MB ({found['before']:.0f} before the run)", f"{MEMORY_MB} MB"
-    yield "requests that change something", f"{found['changes']:,.0f}", ""
-    yield (
-        "time",
-        f"{found['cpu']:.1f} s of processor time: {at_work:.0f} s at the function's share of {SHARE:.2f}",
-        f"{SECONDS} s",
-    )
-
-
-def main() -> int:
-    """Measure and print the table; the exit code is 1 if more than half of a limit is used."""
-    if sys.argv[1:]:
-        print(json.dumps(measure(sys.argv[1])))
-        return 0
-    table = Table(
-        "",
-        "first run",
-        "limit",
-        title=f"{NODES} nodes in {GROUPS} groups, {PODS:,} pods, {LIVE} live and {WAITING:,} waiting jobs",
-    )
-    found = run()
-    for line in lines(found):
-        table.add_row(*line)
-    Console().print(table)
-    return int(found["megabytes"] > MEMORY_MB / 2 or found["cpu"] / SHARE > SECONDS / 2)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(json.dumps(measure(sys.argv[1])))

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from audit import subjects
-from audit.findings import Subjects
+from audit.render import render
 
 Templates = dict[str, dict[str, Any]]
 
@@ -27,12 +26,16 @@ whole = pytest.mark.parametrize(
     params=[SHORT, pytest.param((), marks=pytest.mark.sweep)],
     ids=["two environments", "all environments"],
 )
-def audited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subjects:
-    made, _ = subjects.make(tmp_path_factory.mktemp("audit"), request.param)
-    return made
+def audited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the scanners read."""
+    folder = tmp_path_factory.mktemp("audit")
+    files = render(folder, request.param)
+    (folder / "subjects.json").write_text(json.dumps({subject: str(file) for subject, file in files.items()}))
+    return folder
 
 
 @pytest.fixture(scope="session")
-def templates(audited: Subjects) -> Templates:
-    """Subject -> template."""
-    return {subject: json.loads(Path(path).read_text()) for subject, path in audited.templates.items()}
+def templates(audited: Path) -> Templates:
+    """`STACK/ENVIRONMENT` -> template."""
+    files = json.loads((audited / "subjects.json").read_text())
+    return {subject: json.loads(Path(file).read_text()) for subject, file in files.items()}

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from audit.findings import ROOT, Subjects
-from audit.scanners.files import tracked
-from audit.templates import values
+from audit.render import ROOT, values
 from tests.audit.conftest import Templates, whole
+from tests.support import completed
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.node.scripts import scripts_dir
 
@@ -34,6 +33,11 @@ def rules(template: dict[str, Any], way: str) -> list[Rule]:
 def each(templates: Templates) -> Iterator[tuple[str, dict[str, Any]]]:
     assert templates
     yield from templates.items()
+
+
+def scripts(audited: Path) -> list[Path]:
+    """Those of jobs."""
+    return [file for file in (audited / "jobs").rglob("*") if file.is_file()]
 
 
 def test_ports_are_valid(templates: Templates) -> None:
@@ -157,11 +161,11 @@ OLD = {
 }
 
 
-def test_nothing_is_fetched_from_a_moving_branch(audited: Subjects, templates: Templates) -> None:
+def test_nothing_is_fetched_from_a_moving_branch(audited: Path, templates: Templates) -> None:
     """Scripts from `main`: awsome-distributed-training, cdk-eks-blueprints, the Neuron EKS samples."""
     shipped = [p for p in scripts_dir().rglob("*") if p.suffix in {".py", ".sh"}]
     shipped += [p for p in (ROOT / "constructs").rglob("*") if p.suffix in {".py", ".sh", ".yaml", ".yml"}]
-    texts = {str(p): p.read_text("utf-8") for p in [*shipped, *map(Path, audited.scripts.values())]}
+    texts = {str(p): p.read_text("utf-8") for p in [*shipped, *scripts(audited)]}
     texts |= {subject: json.dumps(template) for subject, template in templates.items()}
     assert len(texts) > 100
     assert {name: found[0] for name, text in texts.items() if (found := MOVING.search(text))} == {}
@@ -187,11 +191,10 @@ def test_moving_branches_are_detected(line: str, moves: bool) -> None:
 
 
 @pytest.mark.parametrize("word", OLD)
-def test_nothing_deprecated_is_used(word: str, audited: Subjects, templates: Templates) -> None:
-    ours = [
-        ROOT / f for f in tracked() if f.startswith(("bootstrap/", "constructs/", "stacks/")) and not f.endswith(".md")
-    ]
-    texts = {str(p): p.read_text("utf-8") for p in [*ours, *map(Path, audited.scripts.values())]}
+def test_nothing_deprecated_is_used(word: str, audited: Path, templates: Templates) -> None:
+    listed = completed(["git", "ls-files", "bootstrap", "constructs", "stacks"], cwd=ROOT, check=True).stdout.split()
+    ours = [ROOT / name for name in listed if not name.endswith(".md") and (ROOT / name).is_file()]
+    texts = {str(p): p.read_text("utf-8") for p in [*ours, *scripts(audited)]}
     texts |= {subject: json.dumps(template) for subject, template in templates.items()}
     use = re.compile(rf"(?<![\w-]){word}(?![\w-])")
     used = {n for n, t in texts.items() if any(use.search(line.partition("#")[0]) for line in t.splitlines())}

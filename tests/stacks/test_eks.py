@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.critical_path import longest, schedule
 from tests.cdk import needs, only, properties, resources
 from tests.stacks.synthesis import EKS, environment, groups
 from tests.support import swept
@@ -17,8 +16,6 @@ from trainium_cdk._cdk.interfaces import interfaces
 from trainium_cdk.eks.charts import CONTROLLERS
 from trainium_cdk.outputs import GROUP_LABEL
 
-LONGEST_SECONDS = 745
-"""Its last 70 s: Volcano is waited for on the system nodes, since its webhooks must serve before the queues are created."""
 SHORT = ("default", "eks/all-settings", "eks/trn2-capacity-block", "eks/existing-vpc")
 
 
@@ -136,14 +133,6 @@ def test_observability_writes_to_log_groups_of_the_stack() -> None:
         "applicationSignals": {"enabled": False}, "dcgmExporter": {"enabled": False},
     }  # fmt: skip
     assert not [a for a in properties(EKS.template("default"), "EKS::Addon") if "cloudwatch" in a["AddonName"]]
-
-
-@pytest.mark.parametrize("each", swept(["default", "eks/keep", "eks/two-groups"], "default", "eks/keep"))
-def test_the_longest_chain_does_not_grow(each: str) -> None:
-    chain = longest(EKS.document(each))
-    assert chain[-1].end <= LONGEST_SECONDS, [f"{s.start} {s.kind} {s.logical_id}" for s in chain]
-    [cluster] = (s for s in schedule(EKS.document(each)).values() if s.kind == "AWS::EKS::Cluster")
-    assert cluster.start <= 15
 
 
 # --- nodes ---
