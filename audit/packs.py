@@ -61,14 +61,16 @@ def findings(outdir: str, templates: list[str]) -> list[tuple[str, str, str, str
     found = []
     for pack in json.loads(report.read_text("utf-8"))["pluginReports"]:
         for violation in pack["violations"]:
-            for place in violation["violatingConstructs"]:
-                stack, _, name = place["constructPath"].split("/", 2)
+            # cfn-guard also names a place within a policy, which is no construct
+            paths = [place["constructPath"] for place in violation["violatingConstructs"]]
+            for path in filter(None, paths) if any(paths) else [""]:
+                stack, _, name = [*path.split("/", 2), "", ""][:3]
                 text = violation["description"].partition(" - (Control IDs")[0]
                 control = re.match(r"\[(CT\.[A-Z0-9.]+)\]", text)  # two of Control Tower may have rules of one name
                 found.append(
                     (
                         control[1] if control else violation["ruleName"],
-                        stacks[stack],
+                        stacks.get(stack, stack),
                         re.sub(r"[0-9A-F]{8}$", "", name),
                         text,
                     )
