@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from unittest import mock
@@ -24,7 +24,10 @@ def trn(
     argv = ["trn", *map(str, words)]
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     with contextlib.ExitStack() as stack:
-        streams = [stack.enter_context(io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace")) for _ in range(2)]
+        streams = [
+            stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", errors="backslashreplace", newline=""))
+            for _ in range(2)
+        ]
         stack.enter_context(mock.patch.dict(os.environ, env, clear=True))
         stack.enter_context(contextlib.chdir(cwd or Path.cwd()))
         stack.enter_context(mock.patch.object(sys, "argv", argv))
@@ -41,5 +44,6 @@ def trn(
                 signal.signal(number, handler)
         for stream in streams:
             stream.flush()
-        out, err = (stream.buffer.getvalue().decode() for stream in streams)  # type: ignore[attr-defined]
+            stream.seek(0)
+        out, err = (stream.read() for stream in streams)
     return subprocess.CompletedProcess(argv, code, out, err)

@@ -8,7 +8,6 @@ import re
 import shlex
 import socket
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sandbox.paths import HOME as ROOT
-from tests.support import completed, golden_rows
+from tests import command
+from tests.support import golden_rows
 from trainium_cdk import checks, engines, settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.models import TITLES
@@ -134,7 +134,7 @@ def test_the_files_cluster_before_it_is_deployed(tmp_path: Path) -> None:
     bare = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
 
     def trn(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return completed([sys.executable, "-m", "trainium_cdk.cli", *words], env={**bare, **more}, cwd=tmp_path)
+        return command.trn(words, {**bare, **more}, tmp_path)
 
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text("import model\n")

@@ -1,4 +1,4 @@
-"""The command as people type it: a process of its own, on a real Slurm's head node."""
+"""The command as people type it, on a real Slurm's head node."""
 
 from __future__ import annotations
 
@@ -39,9 +39,8 @@ def trn(slurm: LocalSlurm, cluster_file: Path, tmp_path: Path) -> Run:  # noqa: 
     env = {**slurm.node_env(), "TRN_CLUSTER": str(cluster_file)}
 
     def run(verb: str, *argv: str | bytes) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            [TRN, verb, *argv, "--local"], env=env, cwd=tmp_path, capture_output=True, timeout=900, check=False
-        )
+        done = command.trn([verb, *map(os.fsdecode, argv), "--local"], env, tmp_path)
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.encode(), done.stderr.encode())
 
     return run
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from sandbox.slurm import LocalSlurm
+from tests import command
 from tests.jobs.conftest import fleet as nodes
 from tests.jobs.conftest import make_cluster, with_program
-from tests.support import TRN, completed, until
+from tests.support import until
 from trainium_cdk.errors import TransportError, TrnError
 from trainium_cdk.jobs import Script, SlurmBackend
 from trainium_cdk.jobs.slurm import fleet
@@ -28,9 +29,7 @@ def test_the_fleet_is_stopped_and_started(backend: SlurmBackend, slurm: LocalSlu
     file.write_text(backend.cluster.model_dump_json())
 
     def trn(*words: str, code: int = 0) -> str:
-        done = completed(
-            [TRN, "nodes", *words, "--cluster", str(file), "--local"], env={**slurm.node_env(), "TZ": "UTC"}
-        )
+        done = command.trn(["nodes", *words, "--cluster", file, "--local"], {**slurm.node_env(), "TZ": "UTC"})
         assert done.returncode == code, done.stderr
         return done.stderr
 

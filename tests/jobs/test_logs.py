@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.slurm import LocalSlurm
-from tests.support import TRN, completed, until
+from tests import command
+from tests.support import until
 from trainium_cdk.cli import app as cli
 from trainium_cdk.cli import follow
 from trainium_cdk.jobs import Result, Script, SlurmBackend, Transport
@@ -49,9 +50,9 @@ def test_a_known_error_is_explained(backend: SlurmBackend, slurm: LocalSlurm, tm
     (tmp_path / "cluster.json").write_text(backend.cluster.model_dump_json())
 
     def trn(*words: str) -> subprocess.CompletedProcess[str]:
-        return completed(
-            [TRN, *words, "--cluster", tmp_path / "cluster.json", "--local"], env=slurm.node_env(), check=True
-        )
+        done = command.trn([*words, "--cluster", tmp_path / "cluster.json", "--local"], slurm.node_env())
+        done.check_returncode()
+        return done
 
     told = "A process may not open enough files; each worker holds many connections. Raise the limit to 65535"
     for words in (("status",), ("logs", "--tail", "5")):
@@ -89,9 +90,9 @@ def test_each_command_ends_with_the_same_reason(
     (tmp_path / "cluster.json").write_text(backend.cluster.model_dump_json())
     options = ["--cluster", tmp_path / "cluster.json", "--local"]
     for words in (["status"], ["logs"], ["logs", "--tail", "0"], ["logs", "-f"], ["why"]):
-        done = completed([TRN, *words, sent.id, *options], env=slurm.node_env())
+        done = command.trn([*words, sent.id, *options], slurm.node_env())
         assert (done.stderr + (done.stdout if words == ["why"] else "")).splitlines()[-1] == f"{sent.id}: {why}", words
-    completed([TRN, "report", sent.id, "-o", tmp_path / "report.html", *options], env=slurm.node_env(), check=True)
+    command.trn(["report", sent.id, "-o", tmp_path / "report.html", *options], slurm.node_env())
     assert f"<p>{html.escape(why, quote=False)}.</p>" in (tmp_path / "report.html").read_text()
 
 
