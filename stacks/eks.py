@@ -151,7 +151,7 @@ class TrnEksStack(Stack):
                 self,
                 "Observability",
                 cluster=cluster,
-                node_groups=list(training.node_groups.values()),
+                node_groups=training.node_groups,
                 container_insights=inventory(environment, "eks").node_metrics is not None,
                 storage=storage,
                 static_nodes=sum(group.idle_nodes for group in eks.node_groups),

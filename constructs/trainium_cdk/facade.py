@@ -84,8 +84,8 @@ class TrnEks(Checked):
         ValueError: as its parts: for example, the cluster has no kubectl provider, or two node groups have one name.
     """
 
-    node_groups: Mapping[str, TrnNodeGroup]
-    """The Trainium nodes, by name."""
+    node_groups: list[TrnNodeGroup]
+    """The Trainium nodes, in the order of the argument."""
     system: TrnSystemNodes | None
     """The nodes for everything else."""
     plugins: TrnPlugins
@@ -171,10 +171,10 @@ class TrnEks(Checked):
             self.system.wait_for(*before)
         if installed:
             installed.run_on(*([self.system] if self.system else []))
-        self.node_groups = {}
+        self.node_groups = []
         for group in node_groups:
             subnet = (group_subnets or {}).get(group.name)
-            self.node_groups[group.name] = made = TrnNodeGroup(
+            made = TrnNodeGroup(
                 self,
                 f"Group{group.name}",
                 cluster=cluster,
@@ -190,12 +190,12 @@ class TrnEks(Checked):
                 rules=rules,
             )
             made.wait_for(*before)
-        groups = list(self.node_groups.values())
+            self.node_groups.append(made)
         self.plugins = TrnPlugins(
             self,
             "Plugins",
             cluster=cluster,
-            node_groups=groups,
+            node_groups=self.node_groups,
             system_nodes=[self.system] if self.system else (),
             storage=storage,
             bucket=self.bucket,
@@ -216,7 +216,7 @@ class TrnEks(Checked):
                 self,
                 "Scaler",
                 cluster=cluster,
-                node_groups=groups,
+                node_groups=self.node_groups,
                 plugins=self.plugins,
                 vpc_subnets=vpc_subnets,
                 scaling=scaling,
@@ -232,7 +232,7 @@ class TrnEks(Checked):
                 cluster=cluster,
                 bucket=self.bucket,
                 repository=repository,
-                node_groups=groups,
+                node_groups=self.node_groups,
                 image_builder=image_builder,
                 bastion_host=bastion_host,
                 access_role=self.access_role,
@@ -245,7 +245,7 @@ class TrnEks(Checked):
         """Create the nodes after these."""
         if self.system:
             self.system.wait_for(*others)
-        for group in self.node_groups.values():
+        for group in self.node_groups:
             group.wait_for(*others)
 
     def _access(self, given: AnyRole | None) -> iam.IRole:

@@ -91,7 +91,7 @@ def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
     trn.TrnScaler(stack, "TheirScaler", cluster=theirs, node_groups=[their], plugins=training.plugins)
     images = trn.TrnImageBuilder(stack, "Images", bucket=bucket, repository=repository)
     host = trn.TrnBastionHost(stack, "Host", vpc=vpc)
-    groups = list(training.node_groups.values())
+    groups = training.node_groups
     trn.TrnOutputs(
         stack, "Outputs", cluster=ours, bucket=bucket, node_groups=groups, image_builder=images, bastion_host=host
     )

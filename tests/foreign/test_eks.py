@@ -39,9 +39,7 @@ def whole(scope: Stack, mine: TrnEksCluster | eks.ICluster | eks_v1.ICluster, wi
     storage = TrnStorage(scope, "S", vpc=within)
     trn = TrnEks(scope, "Trn", cluster=mine, storage=storage, scaling=Scaling(idle_minutes=3))
     assert s3.Bucket(scope, "Corpus", enforce_ssl=True).grant_read(trn.plugins).success
-    assert iam.Grant.add_to_principal(
-        grantee=trn.node_groups["trn"], actions=["s3:GetObject"], resource_arns=["*"]
-    ).success
+    assert iam.Grant.add_to_principal(grantee=trn.node_groups[0], actions=["s3:GetObject"], resource_arns=["*"]).success
     trn.plugins.grant_access("Users", "arn:aws:iam::111122223333:role/Users", "edit")
 
 
