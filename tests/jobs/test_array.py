@@ -103,6 +103,7 @@ def test_members_run_a_few_at_a_time_and_each_knows_its_index(
     assert (again.existing, again.resubmitted) == (True, ())
 
 
+@pytest.mark.sweep
 def test_the_whole_array_is_cancelled_and_a_member_is_requeued(
     slurm: LocalSlurm, backend: SlurmBackend, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from sandbox.slurm import LocalSlurm
 from tests import command
-from tests.support import until
+from tests.support import swept, until
 from trainium_cdk.cli import app as cli
 from trainium_cdk.cli import follow
 from trainium_cdk.jobs import Result, Script, SlurmBackend, Transport
@@ -76,7 +76,7 @@ PROGRAMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "nodes", "body", "why"), PROGRAMS, ids=[one[0] for one in PROGRAMS])
+@pytest.mark.parametrize(("name", "nodes", "body", "why"), swept(PROGRAMS, PROGRAMS[0], PROGRAMS[2]))
 def test_each_command_ends_with_the_same_reason(
     name: str, nodes: int, body: str, why: str, backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
 ) -> None:

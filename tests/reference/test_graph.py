@@ -9,6 +9,7 @@ import pytest
 
 from reference.graph import Architecture, mermaid, read
 from tests.stacks import synthesis
+from tests.support import swept
 
 
 def flows(found: Architecture) -> set[tuple[str, str, str]]:
@@ -55,7 +56,7 @@ def test_an_eks_stack() -> None:
     assert nodes.lines[0] == "0 to 2 x trn1.32xlarge"
 
 
-@pytest.mark.parametrize("name", synthesis.EKS.names)
+@pytest.mark.parametrize("name", swept(synthesis.EKS.names, "default", "eks/all-settings"))
 def test_efa_interfaces_are_counted_as_the_template_has_them(name: str) -> None:
     """Against the launch template that each node group names, not against another picture."""
     made = synthesis.EKS.document(name)["Resources"]
