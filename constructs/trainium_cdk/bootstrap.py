@@ -26,7 +26,7 @@ from trainium_cdk._cdk.rules import refuse_tokens
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks.pcluster import unknown_system
 from trainium_cdk.checks.pcs import system_without_image
-from trainium_cdk.checks.rule import listed
+from trainium_cdk.checks.rule import join_words
 from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import ENTRY, files, own_files, scripts_dir
 from trainium_cdk.problems import KeyPath
@@ -239,8 +239,8 @@ def with_scripts_of(
     contradictions = [
         Problem(
             ("bootstrap",),
-            f"{name} {listed(given)}",
-            f"the cluster's nodes have {listed(needed)}",
+            f"{name} {join_words(given)}",
+            f"the cluster's nodes have {join_words(needed)}",
             "give TrnBootstrap the settings of this cluster, and its mount directories",
         )
         for name, (given, needed) in compared.items()

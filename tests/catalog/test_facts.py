@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from trainium_cdk.catalog import Catalog, CatalogOverrides, InstanceType
 from trainium_cdk.catalog.facts import Fact
 from trainium_cdk.catalog.files import read
-from trainium_cdk.catalog.plain import listed, plain
+from trainium_cdk.catalog.plain import join_words, plain
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.catalog.updates import updates
 from trainium_cdk.errors import UnknownCatalogEntry
@@ -176,7 +176,12 @@ def test_plain_data_is_what_yaml_and_json_have() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             plain(bad)
-    assert [listed(""), listed("a"), listed("ab"), listed("abc", "or")] == ["none", "a", "a and b", "a, b or c"]
+    assert [join_words(""), join_words("a"), join_words("ab"), join_words("abc", "or")] == [
+        "none",
+        "a",
+        "a and b",
+        "a, b or c",
+    ]
 
 
 @pytest.mark.parametrize("region", CATALOG.prices)

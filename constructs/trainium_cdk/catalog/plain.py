@@ -40,7 +40,7 @@ def counted(number: int, one: str, several: str = "") -> str:
     return f"{number:,} {one if number == 1 else several or one + ('es' if one.endswith('s') else 's')}"
 
 
-def listed(items: Iterable[object], last: str = "and") -> str:
+def join_words(items: Iterable[object], last: str = "and") -> str:
     """Items joined as in a sentence: `a, b and c`."""
     texts = [str(item) for item in items]
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} {last} {texts[-1]}" if texts else "none"

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from trainium_cdk.catalog.facts import Fact
-from trainium_cdk.catalog.plain import listed
+from trainium_cdk.catalog.plain import join_words
 
 
 class PriceSource(Fact):
@@ -78,4 +78,4 @@ def describe_sum(known: float, missing: Sequence[str], unit: str = "USD an hour"
         return total
     named = [*missing[:3], f"{len(missing) - 3} more"] if len(missing) > 4 else missing
     parts = [f"known so far: {total}"] if known else []
-    return f"unknown ({'; '.join([*parts, f'no price of {listed(named)}', *([] if asked else [ASK])])})"
+    return f"unknown ({'; '.join([*parts, f'no price of {join_words(named)}', *([] if asked else [ASK])])})"

@@ -16,7 +16,7 @@ from typing import Literal
 
 from trainium_cdk.catalog.lookup import Catalog
 from trainium_cdk.catalog.models import Framework, FrameworkName, NeuronRelease, Statement, numbers
-from trainium_cdk.catalog.plain import listed
+from trainium_cdk.catalog.plain import join_words
 
 Part = Literal["release", "framework", "system", "ami", "version"]
 FrameworkChoice = FrameworkName | Literal["none"]
@@ -330,21 +330,21 @@ def _stack(catalog: Catalog, need: Need, release: str, framework: FrameworkChoic
 def _obstacles(catalog: Catalog, stack: Stack, release: NeuronRelease) -> Iterator[tuple[Part, str]]:
     systems = catalog.parallelcluster.operating_systems
     if stack.installed and stack.system not in systems:
-        yield "system", f"Neuron on ParallelCluster nodes needs {listed(systems, 'or')}, not {stack.system}"
+        yield "system", f"Neuron on ParallelCluster nodes needs {join_words(systems, 'or')}, not {stack.system}"
         return
     if stack.framework == "none":
         if wrong := sorted(set(stack.families) - set(release.families)) if release.families else []:
-            yield "release", f"the driver of Neuron {release.version} does not support {listed(wrong)}"
+            yield "release", f"the driver of Neuron {release.version} does not support {join_words(wrong)}"
     else:
         framework = release.frameworks.get(stack.framework)
         if framework is None:
             yield "framework", f"Neuron {release.version} has no {stack.framework} for training"
             return
         if wrong := sorted(set(stack.families) - set(framework.families)):
-            only = listed(framework.families)
+            only = join_words(framework.families)
             yield (
                 "framework",
-                f"{stack.framework} of Neuron {release.version} does not support training on {listed(wrong)}, only on {only}",
+                f"{stack.framework} of Neuron {release.version} does not support training on {join_words(wrong)}, only on {only}",
             )
         if stack.installed:
             yield from _on_system(catalog, stack, release, framework)
@@ -359,9 +359,9 @@ def _on_system(
     if framework.glibc and numbers(system.glibc) < numbers(framework.glibc):
         yield "system", f"{what} needs glibc {framework.glibc} or newer; {stack.system} has {system.glibc}"
     if framework.systems and stack.system not in framework.systems:
-        yield "system", f"{what} is for {listed(framework.systems, 'or')}, not for {stack.system}"
+        yield "system", f"{what} is for {join_words(framework.systems, 'or')}, not for {stack.system}"
     if python_of(catalog, framework, stack.system) is None:
-        wheels, own = listed(framework.pythons), listed(system.pythons)
+        wheels, own = join_words(framework.pythons), join_words(system.pythons)
         yield "system", f"{what} has wheels for Python {wheels}; {stack.system} has {own}"
 
 

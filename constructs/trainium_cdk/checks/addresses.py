@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS
-from trainium_cdk.checks.rule import Rules, duplicates, error, inventories, listed, warning
+from trainium_cdk.checks.rule import Rules, duplicates, error, inventories, join_words, warning
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.inventory import Inventory
@@ -62,7 +62,7 @@ def public_addresses(env: Environment) -> Iterator[Problem]:
         yield warning(
             ("network", "cidr"),
             "these are public addresses: nodes will not be able to reach their owners on the internet",
-            f"use a network in {listed(PRIVATE[:3], 'or')}",
+            f"use a network in {join_words(PRIVATE[:3], 'or')}",
         )
 
 
@@ -77,7 +77,7 @@ def subnet_outside_vpc(env: Environment) -> Iterator[Problem]:
         if subnet.cidr and not any(IPv4Network(subnet.cidr).subnet_of(IPv4Network(own)) for own in existing.cidr):
             yield error(
                 ("network", "existing", name, i, "cidr"),
-                f"it is not inside the VPC's network {listed(existing.cidr, 'or')}",
+                f"it is not inside the VPC's network {join_words(existing.cidr, 'or')}",
                 "correct this cidr, or list every network of the VPC: network.existing.cidr: [<primary>, <secondary>]",
             )
     for place in duplicates(s.id for _, _, s in both):
@@ -122,7 +122,7 @@ def _too_many(cluster: Inventory, zone: str, subnet: _Subnet) -> Problem:
     prefix = 32 - (subnet.needed + RESERVED - 1).bit_length()
     more = subnet.node_addresses - subnet.nodes
     each = f" ({more:,} more addresses, {cluster.address_use})" if more else ""
-    others = listed(f"{n} for {what}" for what, n in subnet.others.items())
+    others = join_words(f"{n} for {what}" for what, n in subnet.others.items())
     own = cluster.env.network.existing is None
     return error(
         subnet.at,

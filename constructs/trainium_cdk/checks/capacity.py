@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainium_cdk.catalog.constants import HOURS_OF_A_MONTH, ULTRASERVER
 from trainium_cdk.checks.pcluster import partition
-from trainium_cdk.checks.rule import Rules, error, info, inventories, known_nodes, listed, warning, zoned
+from trainium_cdk.checks.rule import Rules, error, info, inventories, join_words, known_nodes, warning, zoned
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.reserved import group_region, is_group
@@ -32,7 +32,9 @@ def type_without_efa(env: Environment) -> Iterator[Problem]:
     for f in known_nodes(env):
         if f.resource.efa == "on" and not f.kind.efa_interfaces:
             able = [n for n, k in env.catalog.instances.items() if k.efa_interfaces]
-            yield error((*f.at, "efa"), f"{f.kind.name} has no EFA", f"write efa: auto, or choose {listed(able, 'or')}")
+            yield error(
+                (*f.at, "efa"), f"{f.kind.name} has no EFA", f"write efa: auto, or choose {join_words(able, 'or')}"
+            )
 
 
 @RULES.add
@@ -62,7 +64,7 @@ def capacity_type_not_offered(env: Environment) -> Iterator[Problem]:
             yield error(
                 (*f.queue_at, "capacity_type"),
                 f"{f.kind.name} is not available with this capacity type",
-                f"write capacity_type: {listed(f.kind.capacity_types, 'or')}, or choose {listed(others, 'or')}",
+                f"write capacity_type: {join_words(f.kind.capacity_types, 'or')}, or choose {join_words(others, 'or')}",
             )
 
 

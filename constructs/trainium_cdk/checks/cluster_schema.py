@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.catalog.files import DATA
 from trainium_cdk.catalog.slurm import Line, check_line, release_of
-from trainium_cdk.checks.rule import error, listed, near
+from trainium_cdk.checks.rule import error, join_words, near
 from trainium_cdk.problems import KeyPath, Problem
 from trainium_cdk.settings import Environment
 
@@ -100,7 +100,7 @@ def _worded(fault: ValidationError) -> Iterator[Problem]:
                 )
     elif fault.validator == "required":
         absent = [name for name in fault.validator_value if name not in fault.instance]
-        yield error(at, f"ParallelCluster needs {listed(absent)} here", f"add {listed(absent)}")
+        yield error(at, f"ParallelCluster needs {join_words(absent)} here", f"add {join_words(absent)}")
     else:
         yield error(at, "ParallelCluster does not take this value", f"write {_expected(fault)}", value=fault.instance)
 
@@ -108,7 +108,7 @@ def _worded(fault: ValidationError) -> Iterator[Problem]:
 def _expected(fault: ValidationError) -> str:
     rule, value = fault.validator, fault.validator_value
     if rule == "enum":
-        return listed(map(str, value), "or")
+        return join_words(map(str, value), "or")
     if rule in ("minimum", "minItems"):
         return f"at least {value}{' items' if rule == 'minItems' else ''}"
     if rule in ("maximum", "maxItems"):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from trainium_cdk.checks.rule import Rules, info, listed, queues, warning
+from trainium_cdk.checks.rule import Rules, info, join_words, queues, warning
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.base import Settings
@@ -138,7 +138,7 @@ def mirror_without_use(env: Environment) -> Iterator[Problem]:
     for prefix, address in mirror.images.items():
         used = any(f"{name}/".startswith(f"{prefix}/") or name.startswith(f"{prefix}:") for name in names)
         if not used and ".dkr.ecr." not in address:  # jobs may pull their own images from a cache in ECR that is named
-            why = f"the stack pulls no image whose name begins with it, only images of {listed(hosts)}"
+            why = f"the stack pulls no image whose name begins with it, only images of {join_words(hosts)}"
             yield _no_effect(("eks", "mirror", "images", prefix), why)
 
 

@@ -9,7 +9,7 @@ from ipaddress import IPv4Network
 from trainium_cdk.catalog.models import numbers
 from trainium_cdk.checks.addresses import PRIVATE
 from trainium_cdk.checks.network import missing_endpoints
-from trainium_cdk.checks.rule import Rules, duplicates, error, groups, info, listed, near, warning
+from trainium_cdk.checks.rule import Rules, duplicates, error, groups, info, join_words, near, warning
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.cdk_types import is_placeholder
@@ -46,7 +46,7 @@ def unsupported_kubernetes_version(env: Environment) -> Iterator[Problem]:
             yield warning(at, text, f"write {default} for a version that was checked")
         else:
             yield error(
-                at, "EKS does not create clusters of this version any more", f"write {listed(sorted(known), 'or')}"
+                at, "EKS does not create clusters of this version any more", f"write {join_words(sorted(known), 'or')}"
             )
         return
     support = known[version]
@@ -73,8 +73,8 @@ def control_plane_of_one_zone(env: Environment) -> Iterator[Problem]:
         yield error(
             at,
             "EKS requires subnets in at least two zones",
-            f"{what}, for example {listed(others[:3], 'or')}" if others else what,
-            value=listed(zones),
+            f"{what}, for example {join_words(others[:3], 'or')}" if others else what,
+            value=join_words(zones),
             engine="eks",
         )
 
@@ -91,7 +91,7 @@ def zone_without_control_plane(env: Environment) -> Iterator[Problem]:
             yield error(
                 at,
                 "EKS does not support a control plane in this zone",
-                f"write {listed(able, 'or')} instead",
+                f"write {join_words(able, 'or')} instead",
                 value=zone,
                 engine="eks",
             )
@@ -108,12 +108,12 @@ def isolated_cluster_without_mirrors(env: Environment) -> Iterator[Problem]:
     hosts = sorted({image.partition("/")[0] for image in images if mirror.image(image) == image})
     if charts or hosts:
         at: KeyPath = ("network", "existing", "internet") if network.existing else ("network", "nat")
-        missing = [f"charts {listed(charts)}"] * bool(charts) + [f"images of {listed(hosts)}"] * bool(hosts)
+        missing = [f"charts {join_words(charts)}"] * bool(charts) + [f"images of {join_words(hosts)}"] * bool(hosts)
         keys = ["eks.mirror.charts"] * bool(charts) + ["eks.mirror.images"] * bool(hosts)
         yield error(
             at,
             f"{' and '.join(missing)} cannot be pulled without access to the internet",
-            f"set copies of them under {listed(keys)}, or write {'internet: true' if network.existing else 'nat: one'}",
+            f"set copies of them under {join_words(keys)}, or write {'internet: true' if network.existing else 'nat: one'}",
             engine="eks",
         )
     else:
@@ -180,7 +180,7 @@ def service_network_overlap(env: Environment) -> Iterator[Problem]:
         return
     own = IPv4Network(cidr)
     if own.prefixlen not in SERVICE_PREFIXES or not any(own.subnet_of(n) for n in PRIVATE[:3]):
-        text = f"EKS requires a /{SERVICE_PREFIXES[0]} to /{SERVICE_PREFIXES[-1]} network in {listed(PRIVATE[:3], 'or')} for services"
+        text = f"EKS requires a /{SERVICE_PREFIXES[0]} to /{SERVICE_PREFIXES[-1]} network in {join_words(PRIVATE[:3], 'or')} for services"
         yield error(at, text, "write such a network, for example 172.20.0.0/16")
     elif taken := [vpc for vpc in env.network.vpc_cidrs if own.overlaps(IPv4Network(vpc))]:
         yield error(at, f"it overlaps with the VPC's {taken[0]}", "write another network, for example 172.20.0.0/16")
@@ -261,7 +261,7 @@ def unknown_addon(env: Environment) -> Iterator[Problem]:
             oldest = ".".join(map(str, EFA_ONLY_CNI))
             yield error(
                 at,
-                f"the VPC CNI before {oldest} does not support EFA-only interfaces, which {listed(_efa_only(env))} uses",
+                f"the VPC CNI before {oldest} does not support EFA-only interfaces, which {join_words(_efa_only(env))} uses",
                 "remove it, or write efa_layout: efa",
             )
 

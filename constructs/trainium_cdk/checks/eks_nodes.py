@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.checks.rule import Rules, error, groups, info, listed, near, warning
+from trainium_cdk.checks.rule import Rules, error, groups, info, join_words, near, warning
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 
@@ -26,7 +26,7 @@ def unsupported_lnc(env: Environment) -> Iterator[Problem]:
     for at, group in groups(env):
         kind = env.catalog.instances.get(group.instance_type)
         if kind and group.lnc and group.lnc not in kind.lnc:
-            text = f"{kind.name} supports LNC {listed(map(str, kind.lnc), 'or')}"
+            text = f"{kind.name} supports LNC {join_words(map(str, kind.lnc), 'or')}"
             yield error((*at, "lnc"), text, f"write lnc: {kind.default_lnc}, or remove it")
 
 
@@ -88,7 +88,7 @@ def missing_driver(env: Environment) -> Iterator[Problem]:
     if env.network.reaches_internet:
         yield info(
             at,
-            f"{text}. Each node of {listed(named)} installs it when it starts, in a few minutes",
+            f"{text}. Each node of {join_words(named)} installs it when it starts, in a few minutes",
             f"to save them, give {fix}",
         )
     else:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from trainium_cdk.catalog.pods import Machine, Pod, Room, machine, pods
-from trainium_cdk.checks.rule import Rules, error, listed
+from trainium_cdk.checks.rule import Rules, error, join_words
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem, SystemNodes
 
@@ -112,7 +112,7 @@ def _fix(system: SystemNodes, asked: Asked, wanted: Wanted, free: Iterable[Room]
     gib = max((node.memory for node in free if node.holds(wanted.room._replace(memory=0))), default=0) // 1024
     if wanted is asked.started[0] and _LEAST_GIB <= gib < wanted.room.memory // 1024:
         ways.append(f"write eks.prepare_memory_gib: {gib} if no job needs more")
-    return listed(ways, "or") or "install less"
+    return join_words(ways, "or") or "install less"
 
 
 def _sum(some: Iterable[Pod]) -> Room:

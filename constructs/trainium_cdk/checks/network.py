@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from trainium_cdk.checks.rule import Rules, duplicates, error, info, listed, queues, warning
+from trainium_cdk.checks.rule import Rules, duplicates, error, info, join_words, queues, warning
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.cdk_types import is_placeholder
 
@@ -20,8 +20,8 @@ def missing_endpoints(env: Environment, needed: Iterable[str], *, engine: str, w
     if env.network.existing or env.network.nat != "none":
         return
     if missing := sorted(set(needed) - set(env.network.interface_endpoints)):
-        reason = f"without a NAT gateway {who} cannot reach {listed(missing)}"
-        fix = f"add {listed(missing)}, or write nat: one"
+        reason = f"without a NAT gateway {who} cannot reach {join_words(missing)}"
+        fix = f"add {join_words(missing)}, or write nat: one"
         yield error(("network", "interface_endpoints"), reason, fix, engine=engine)
 
 

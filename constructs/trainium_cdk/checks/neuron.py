@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from trainium_cdk.catalog import Framework, NeuronRelease, Stack, evaluate, nearest
 from trainium_cdk.catalog.stack import alternatives
-from trainium_cdk.checks.rule import Rules, duplicates, error, info, inventories, listed, warning
+from trainium_cdk.checks.rule import Rules, duplicates, error, info, inventories, join_words, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.requirements import entry
@@ -111,7 +111,7 @@ def _venv(env: Environment, engine: str) -> Iterator[Problem]:
     ):
         yield warning(
             key,
-            f"it is not on shared storage ({listed(env.storage.mount_dirs)}, /home): each node would need its own",
+            f"it is not on shared storage ({join_words(env.storage.mount_dirs)}, /home): each node would need its own",
             f"write {env.storage.shared_dir}/{path.name}, or a name without a path",
             engine=engine,
         )
@@ -186,15 +186,15 @@ def _fix(env: Environment, cluster: Inventory, stack: Stack, better: Stack | Non
     """What to write for the nearest stack that works."""
     if better is None:
         if len(stack.families) > 1:
-            return f"put {listed(sorted(stack.families))} into separate environments: no release supports training on all of them"
-        return f"describe a release that supports training on {listed(stack.families)} under catalog.releases"
+            return f"put {join_words(sorted(stack.families))} into separate environments: no release supports training on all of them"
+        return f"describe a release that supports training on {join_words(stack.families)} under catalog.releases"
     new = {"release": better.release, "framework": better.framework, "system": better.system, "ami": better.ami}
     old = {"release": stack.release, "framework": stack.framework, "system": stack.system, "ami": stack.ami}
     changed = {p: f"'{v}'" if v and p == "ami" else v for p, v in new.items() if v != old[p]}
     given = {"release": env.bootstrap.neuron_release, "framework": env.bootstrap.framework, "ami": env.eks.ami_release}
     follows = {p for p in changed if given.get(p, p) is None}  # what is not set is chosen automatically
     changed = {p: v for p, v in changed.items() if p not in follows} or changed
-    write = listed(f"{'.'.join(map(str, _key(cluster, p)))}: {v}" for p, v in changed.items() if v)
+    write = join_words(f"{'.'.join(map(str, _key(cluster, p)))}: {v}" for p, v in changed.items() if v)
     removed = "ami" in changed and not better.ami and env.eks.ami_release
     removal = f"remove eks.ami_release: nodes then have driver {better.driver}" if removed else ""
     return ", and ".join(filter(None, [f"write {write}" if write else "", removal]))

@@ -13,7 +13,7 @@ from trainium_cdk.checks import shared_storage
 from trainium_cdk.checks.cluster_configuration import faults
 from trainium_cdk.checks.cluster_schema import schema_faults, slurm_faults, slurm_release
 from trainium_cdk.checks.controlled import CONTROLLED, FIXED, POOL, QUEUE, judge
-from trainium_cdk.checks.rule import Rules, error, listed, near, warning
+from trainium_cdk.checks.rule import Rules, error, join_words, near, warning
 from trainium_cdk.checks.verdicts import Given, Path
 from trainium_cdk.cluster_configuration.config import ClusterIds, render
 from trainium_cdk.problems import KeyPath
@@ -145,10 +145,10 @@ def _unknown_names(env: Environment) -> Iterator[Problem]:
                 known = _names(env, overrides, at)
                 if not isinstance(name, str):
                     reason = f"it has no Name, so that the list would replace the stack's own {items.kind}s"
-                    yield error((*at, i), reason, f"add Name: {listed(sorted(known), 'or')}")
+                    yield error((*at, i), reason, f"add Name: {join_words(sorted(known), 'or')}")
                 elif name not in known:
                     missing = [keys for keys in items.one_of if not set(keys) & item.keys()]
-                    absent = listed([" or ".join(keys) for keys in missing])
+                    absent = join_words([" or ".join(keys) for keys in missing])
                     if missing:
                         reason = f"there is no {items.kind} of this name, and a new one needs {absent}"
                         yield error((*at, i, "Name"), reason, f"name {near(name, known)}, or add {absent}")

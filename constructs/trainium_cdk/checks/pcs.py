@@ -8,7 +8,7 @@ from trainium_cdk.catalog.models import numbers
 from trainium_cdk.catalog.pcs import Size
 from trainium_cdk.catalog.slurm import check_line, release_of
 from trainium_cdk.checks.network import missing_endpoints, missing_s3_endpoint
-from trainium_cdk.checks.rule import Rules, error, info, listed, near
+from trainium_cdk.checks.rule import Rules, error, info, join_words, near
 from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, PcsQueue, PcsResource, Problem
@@ -30,8 +30,8 @@ def system_without_image(env: Environment) -> Iterator[Problem]:
     elif p.os not in images and not p.custom_ami:
         yield error(
             ("pcs", "os"),
-            f"AWS publishes no PCS-ready image of it, only of {listed(images)}",
-            f"write {listed(images, 'or')}, or give pcs.custom_ami: an image with PCS's agent",
+            f"AWS publishes no PCS-ready image of it, only of {join_words(images)}",
+            f"write {join_words(images, 'or')}, or give pcs.custom_ami: an image with PCS's agent",
         )
 
 
@@ -40,7 +40,7 @@ def slurm_version_not_offered(env: Environment) -> Iterator[Problem]:
     facts, version = env.catalog.pcs, env.pcs.version
     if version is not None and version not in facts.versions:
         yield error(
-            ("pcs", "version"), "PCS creates no cluster with this Slurm", f"write {listed(facts.versions, 'or')}"
+            ("pcs", "version"), "PCS creates no cluster with this Slurm", f"write {join_words(facts.versions, 'or')}"
         )
 
 
@@ -111,9 +111,9 @@ def slurm_setting_of_pcs(env: Environment) -> Iterator[Problem]:
         elif wrong := check_line(version, {name: value}):
             yield error(("pcs", "slurm_settings", name), wrong.reason, wrong.fix)
         elif options := _newer_options(env, name, str(value), version):
-            reason = f"Slurm {version} does not have {listed(options)}"
+            reason = f"Slurm {version} does not have {join_words(options)}"
             yield error(
-                ("pcs", "slurm_settings", name), reason, f"remove {listed(options)}, or write a newer pcs.version"
+                ("pcs", "slurm_settings", name), reason, f"remove {join_words(options)}, or write a newer pcs.version"
             )
 
 

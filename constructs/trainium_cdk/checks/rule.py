@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from trainium_cdk.catalog.plain import listed as listed
+from trainium_cdk.catalog.plain import join_words as join_words
 from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath, Level
 from trainium_cdk.settings import Environment, NodeGroup, Problem, Queue
@@ -45,7 +45,7 @@ def _value(found: Any, key: KeyPath) -> Any:
     for step in key:
         found = getattr(found, str(step)) if isinstance(found, BaseModel) else found[step]
     if isinstance(found, tuple):
-        return listed(found)
+        return join_words(found)
     return "(absent)" if found is None else found
 
 
@@ -91,7 +91,7 @@ def zoned(env: Environment) -> Iterator[tuple[KeyPath, Placed, Inventory]]:
 def near(name: str, known: Iterable[str]) -> str:
     """The known name that was probably meant, or all known names, for use in a fix."""
     choices = sorted(known)
-    return similar(name, choices) or listed(choices, "or")
+    return similar(name, choices) or join_words(choices, "or")
 
 
 def duplicates(values: Iterable[Any]) -> list[int]:

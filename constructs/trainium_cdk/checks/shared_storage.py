@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainium_cdk import engines
-from trainium_cdk.checks.rule import Rules, error, listed, warning
+from trainium_cdk.checks.rule import Rules, error, join_words, warning
 from trainium_cdk.outputs.slurm import PEOPLE
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
@@ -30,7 +30,7 @@ def in_overrides(environment: Environment) -> Iterator[Problem]:
         name = item.get("Name") if isinstance(item, Mapping) else None
         if not isinstance(name, str):
             reason = "it has no Name, so that the list would replace the stack's own file systems"
-            yield error((*_AT, i), reason, f"add Name: {listed(settings, 'or')}")
+            yield error((*_AT, i), reason, f"add Name: {join_words(settings, 'or')}")
         elif name in settings:
             yield from _of_ours((*_AT, i), item, settings[name])
         else:

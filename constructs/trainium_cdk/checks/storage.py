@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from trainium_cdk.checks.rule import Rules, error, info, known_nodes, listed, queues, warning
+from trainium_cdk.checks.rule import Rules, error, info, join_words, known_nodes, queues, warning
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 
@@ -77,12 +77,12 @@ def lustre_efa_clients(env: Environment) -> Iterator[Problem]:
     ]
     key = ("storage", "fsx", "efa")
     if kinds and not able:
-        reason = f"FSx serves no {listed(sorted(kinds), 'or')} by EFA: all nodes would use TCP, as without it"
+        reason = f"FSx serves no {join_words(sorted(kinds), 'or')} by EFA: all nodes would use TCP, as without it"
         yield warning(key, reason, "remove efa, and choose the capacity freely")
     elif kinds:
         yield info(
             key,
-            f"nodes of {listed(able)} use it by TCP until AWS's set-up of EFA for the Lustre client has run on them",
+            f"nodes of {join_words(able)} use it by TCP until AWS's set-up of EFA for the Lustre client has run on them",
             "run it at their start, in bootstrap.scripts or user_data; see docs/guides/data.md",
         )
 
@@ -140,6 +140,6 @@ def data_kept(env: Environment) -> Iterator[Problem]:
     stays.append("the bucket and the logs")
     yield info(
         ("on_destroy",),
-        f"`cdk destroy` leaves {listed(stays)} in the account, which are charged until you delete them",
+        f"`cdk destroy` leaves {join_words(stays)} in the account, which are charged until you delete them",
         "write on_destroy: delete to leave nothing",
     )

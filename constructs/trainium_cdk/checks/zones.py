@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainium_cdk.checks.pcluster import partition
-from trainium_cdk.checks.rule import Rules, duplicates, error, inventories, listed, warning, zoned
+from trainium_cdk.checks.rule import Rules, duplicates, error, inventories, join_words, warning, zoned
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.inventory import Inventory
@@ -27,7 +27,7 @@ def type_not_in_region(env: Environment) -> Iterator[Problem]:
                 yield error(
                     ("region",),
                     f"the catalogue has no zone of this region that offers {name}",
-                    f"use {listed(regions, 'or')}, or {named}" if regions else named,
+                    f"use {join_words(regions, 'or')}, or {named}" if regions else named,
                     engine=cluster.engine.name,
                 )
 
@@ -51,7 +51,7 @@ def zone_of_another_region(env: Environment) -> Iterator[Problem]:
                 for t in _offered_somewhere(cluster)
             ]
             here = sorted({z for t in kinds for z in env.catalog.zone_ids(t, env.region)})
-            fix = f"write {listed(here, 'or')}" if here else f"use zone ids of {env.region}"
+            fix = f"write {join_words(here, 'or')}" if here else f"use zone ids of {env.region}"
             yield error(key, f"it is in {region}, but the region is {env.region}", f"{fix}, or region: {region}")
 
 
@@ -74,8 +74,8 @@ def queue_zone_outside_network(env: Environment) -> Iterator[Problem]:
         key = "network.existing.private_subnets" if env.network.existing else "network.zone_ids"
         yield error(
             (*at, "zone_id"),
-            f"{where}, only in {listed(zones)}",
-            f"add {zone} to {key}, or choose {listed(zones, 'or')}",
+            f"{where}, only in {join_words(zones)}",
+            f"add {zone} to {key}, or choose {join_words(zones, 'or')}",
         )
 
 
@@ -95,7 +95,7 @@ def type_not_in_zone(env: Environment) -> Iterator[Problem]:
             yield error(
                 key,
                 f"the catalogue does not list {zone}{how} among the zones that offer {f.kind.name}",
-                f"write zone_id: {listed(offered, 'or')} in the {what}{add}, or correct catalog.instances.{f.kind.name}.zone_ids",
+                f"write zone_id: {join_words(offered, 'or')} in the {what}{add}, or correct catalog.instances.{f.kind.name}.zone_ids",
                 value=zone,
             )
 
@@ -113,12 +113,12 @@ def _no_zone(env: Environment, cluster: Inventory) -> Iterator[Problem]:
     if not offers and any(t in env.catalog.instances for t in cluster.instance_types):
         yield error(
             key,
-            f"the zones that offer {listed(cluster.instance_types)} are not known, so that none can be chosen",
+            f"the zones that offer {join_words(cluster.instance_types)} are not known, so that none can be chosen",
             "write network.zone_ids, or the type's zone_ids under catalog.instances",
             engine=cluster.engine.name,
         )
     elif offers and all(offers.values()):  # otherwise another rule reports the region
-        where = "; ".join(f"{name} in {listed(zones)}" for name, zones in offers.items())
+        where = "; ".join(f"{name} in {join_words(zones)}" for name, zones in offers.items())
         what = cluster.engine.queue_noun
         fix = f"set zone_id for each {what}, or use two environments"
         by_queue: dict[KeyPath, list[str]] = {}
@@ -127,7 +127,7 @@ def _no_zone(env: Environment, cluster: Inventory) -> Iterator[Problem]:
         for named in by_queue.values():
             types = [t for t in named if t in offers]
             if types and not set.intersection(*(set(offers[t]) for t in types)):
-                fix = f"put {listed(types)} into separate queues, each with its zone_id: a queue has one zone"
+                fix = f"put {join_words(types)} into separate queues, each with its zone_id: a queue has one zone"
         yield error(key, f"no zone offers every instance type: {where}", fix, engine=cluster.engine.name)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainium_cdk._aws import client as aws_client
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.plain import counted, listed
+from trainium_cdk.catalog.plain import counted, join_words
 from trainium_cdk.errors import ApiError, OutputsError, TrnError
 from trainium_cdk.jobs.backend import Backend
 from trainium_cdk.jobs.connection import connect
@@ -197,7 +197,7 @@ def ask(jobs: Backends, seen: Overview, catalog: Catalog, now: float | None = No
     kinds = [node.condition(now) for node in on]
     useless = [node for node in on if node.queue and not node.job and node.condition(now) in ("idle", "failed")]
     waits = [one for one in work if one.state == "PENDING"]
-    problems = [f"the jobs of team {listed(hidden)} cannot be seen with these permissions"] if hidden else []
+    problems = [f"the jobs of team {join_words(hidden)} cannot be seen with these permissions"] if hidden else []
     return replace(
         seen,
         nodes=len(on),

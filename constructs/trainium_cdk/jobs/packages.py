@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
-from trainium_cdk.catalog.plain import listed
+from trainium_cdk.catalog.plain import join_words
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import advice, quote
 
@@ -50,7 +50,7 @@ class Packages(NamedTuple):
     def describe(self) -> str:
         """In one line: what is installed, for which Python."""
         words = [*self.libraries, *self.pins, *([self.also] if self.also else [])]
-        return ", ".join(words) + (f" (Python {listed(self.pythons)})" if self.pythons else "")
+        return ", ".join(words) + (f" (Python {join_words(self.pythons)})" if self.pythons else "")
 
     def requirements(self, job: Job, cluster: ClusterOutputs) -> tuple[str, ...]:
         """The requirements on a cluster, libraries with their versions.
@@ -66,7 +66,7 @@ class Packages(NamedTuple):
         absent = [library for library in self.libraries if library not in release.libraries]
         if absent:
             raise JobError(
-                f"{job.kind} needs {listed(absent)}, which Neuron SDK {release.version} of {cluster.stack} does not have. "
+                f"{job.kind} needs {join_words(absent)}, which Neuron SDK {release.version} of {cluster.stack} does not have. "
                 f"{advice.deploy(job, cluster)}"
             )
         return (*(f"{library}=={release.libraries[library]}" for library in self.libraries), *self.pins)
@@ -118,7 +118,7 @@ def check(job: Job, cluster: ClusterOutputs) -> None:
         where = f"the image {job.image or cluster.image}" if cluster.containers else cluster.stack
         fix = "Use another image" if cluster.containers else advice.deploy(job, cluster)
         raise JobError(
-            f"the packages of {job.kind} have wheels for Python {listed(packages.pythons)}, and {where} has Python {python}. {fix}"
+            f"the packages of {job.kind} have wheels for Python {join_words(packages.pythons)}, and {where} has Python {python}. {fix}"
         )
     packages.requirements(job, cluster)
 

@@ -10,7 +10,7 @@ from typing import Any
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS, HOURS_OF_A_MONTH
 from trainium_cdk.catalog.offers import page
 from trainium_cdk.catalog.prices import BLOCK, describe_sum
-from trainium_cdk.checks.live.model import Finding, Found, Target, listed
+from trainium_cdk.checks.live.model import Finding, Found, Target, join_words
 from trainium_cdk.checks.live.quotas import addresses_wanted
 from trainium_cdk.settings.environment import ENCRYPTION
 from trainium_cdk.settings.observability import (
@@ -206,7 +206,7 @@ def findings(estimate: dict[str, Any]) -> Found:
             "info",
             title,
             total(estimate, name),
-            f"{month} at {region}'s list prices, without {listed(estimate['not_counted'])}",
+            f"{month} at {region}'s list prices, without {join_words(estimate['not_counted'])}",
             "" if hour is not None
             else f"`trn cost --live`; or add prices under catalog.prices.{region} or catalog.service_prices.{region}",
             check="cost",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Subject, Target, listed
+from trainium_cdk.checks.live.model import Check, Found, Subject, Target, join_words
 from trainium_cdk.errors import Denied
 from trainium_cdk.problems import KeyPath
 
@@ -109,8 +109,8 @@ def _problems(target: Target, name: str, system: FileSystem, subject: Subject) -
     if name == "efs":
         if missing := [z for z in target.zone_ids if z not in system.zones]:
             yield subject.error(
-                listed(sorted(system.zones)),
-                f"it has no mount target in {listed(missing)}: nodes there cannot mount it",
+                join_words(sorted(system.zones)),
+                f"it has no mount target in {join_words(missing)}: nodes there cannot mount it",
                 "create mount targets there: aws efs create-mount-target",
             )
         return

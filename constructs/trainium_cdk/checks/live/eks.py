@@ -7,7 +7,7 @@ from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.images import fetch_public_image, images
-from trainium_cdk.checks.live.model import Check, Found, Target, listed
+from trainium_cdk.checks.live.model import Check, Found, Target, join_words
 from trainium_cdk.checks.live.policy import deploying_role
 
 RESERVE = "ec2:CreateCapacityReservation"
@@ -20,7 +20,7 @@ def evaluate_kubernetes(target: Target, versions: dict[str, dict[str, Any]]) -> 
     kubernetes = target.about(f"Kubernetes {version}", "eks", "version")
     release = versions.get(version)
     status = (release or {}).get("versionStatus") or (release or {}).get("status", "").upper().replace("-", "_")
-    offered = listed(v for v, f in sorted(versions.items()) if f.get("versionStatus") == "STANDARD_SUPPORT")
+    offered = join_words(v for v, f in sorted(versions.items()) if f.get("versionStatus") == "STANDARD_SUPPORT")
     if release is None or status == "UNSUPPORTED":
         yield kubernetes.error(
             "unsupported" if release else "none",
@@ -61,7 +61,7 @@ def evaluate_addons(target: Target, offered: dict[str, list[str]]) -> Found:
         addon = target.about(f"add-on {name}", "eks", "addon_versions", name)
         yield addon.error(version, f"EKS does not offer this version for Kubernetes {kubernetes}", fix)
     if not wrong:
-        yield target.about("add-ons").ok(listed(wanted), f"each in a version for Kubernetes {kubernetes}")
+        yield target.about("add-ons").ok(join_words(wanted), f"each in a version for Kubernetes {kubernetes}")
 
 
 def fetch_addons(target: Target, aws: Aws) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from typing import Any
 from trainium_cdk.checks.live.access import ROLES, Role
 from trainium_cdk.checks.live.account import stack
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Subject, Target, listed
+from trainium_cdk.checks.live.model import Check, Found, Subject, Target, join_words
 from trainium_cdk.checks.pcluster import partition
 from trainium_cdk.problems import KeyPath
 
@@ -117,8 +117,8 @@ def _of_volume(target: Target, use: Use, key: Key, subject: Subject, own: frozen
         yield subject.warning(
             f"of account {arn.split(':')[4]}",
             f"it is {use.what}, and its policy cannot be read from this account",
-            f"make sure that it allows {listed(VOLUME_ACTIONS)} to arn:{partition(region)}:iam::{account}:root and to "
-            f"{listed(_arn(target, role) for role in _roles(target)) if _roles(target) else 'no service'}",
+            f"make sure that it allows {join_words(VOLUME_ACTIONS)} to arn:{partition(region)}:iam::{account}:root and to "
+            f"{join_words(_arn(target, role) for role in _roles(target)) if _roles(target) else 'no service'}",
         )
     keys = target.inventory.volume_keys()
     if keys is not None:
@@ -140,7 +140,7 @@ def _own_roles(target: Target, use: Use, key: Key, subject: Subject, *, listed_a
     arn, provider = str(key.metadata["Arn"]), target.env.pcluster.provider.role
     others = [each for each in target.env.pcluster.volume_keys if each != arn]
     if not listed_already:
-        also = f", and allow {listed(VOLUME_ACTIONS)} on it in {provider}" if provider else ""
+        also = f", and allow {join_words(VOLUME_ACTIONS)} on it in {provider}" if provider else ""
         yield subject.error(
             "not for this cluster",
             f"it is {use.what}, and neither the function that creates the cluster nor the head node may use it: no node would start "
@@ -152,7 +152,7 @@ def _own_roles(target: Target, use: Use, key: Key, subject: Subject, *, listed_a
         yield subject.error(
             "not for IAM policies",
             f"it is {use.what}, and its policy does not let the account's IAM policies allow it",
-            f"add to the key's policy (aws kms put-key-policy): allow {root} {listed(VOLUME_ACTIONS)}",
+            f"add to the key's policy (aws kms put-key-policy): allow {root} {join_words(VOLUME_ACTIONS)}",
         )
 
 

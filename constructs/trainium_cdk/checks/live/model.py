@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from trainium_cdk import engines
 from trainium_cdk.catalog.plain import counted as counted
-from trainium_cdk.catalog.plain import listed as listed
+from trainium_cdk.catalog.plain import join_words as join_words
 from trainium_cdk.engines import Engine
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainium_cdk.checks.live.account import stack
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Target, listed
+from trainium_cdk.checks.live.model import Check, Found, Target, join_words
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import ExistingSubnet, Peering
 
@@ -48,14 +48,14 @@ def evaluate_vpc(target: Target, state: Existing) -> Found:
         yield target.about(what, *at, "vpc_id").error("none", reason, "correct the id or the region")
         return
     subject, networks = target.about(what, *at, "cidr"), [str(n) for n in _networks(vpc)]
-    own = f"the environment has cidr: {listed(existing.cidr)}"
+    own = f"the environment has cidr: {join_words(existing.cidr)}"
     fix = f"write network.existing.cidr: {_written(networks)}"
     if not set(existing.cidr) <= set(networks):
-        yield subject.error(listed(networks), own, fix)
+        yield subject.error(join_words(networks), own, fix)
     elif set(networks) - set(existing.cidr):
-        yield subject.warning(listed(networks), f"{own}: overlaps with the others are not checked", fix)
+        yield subject.warning(join_words(networks), f"{own}: overlaps with the others are not checked", fix)
     else:
-        yield subject.ok(listed(existing.cidr), "matches the environment")
+        yield subject.ok(join_words(existing.cidr), "matches the environment")
     for attribute, on in dns.items():
         if not on:
             fix = f"aws ec2 modify-vpc-attribute --vpc-id {existing.vpc_id} --{_FLAGS[attribute]}"
@@ -171,7 +171,7 @@ def evaluate_peers(target: Target, peers: dict[int, Peer], exists: bool = False)
         what = f"peer {peer.vpc_id}"
         if i not in readable:
             reason = f"it is in account {peer.account}, which these credentials cannot read"
-            yield target.about(what).info(listed(peer.cidr), reason)
+            yield target.about(what).info(join_words(peer.cidr), reason)
             continue
         answer = peers[i]
         if answer.vpc is None:
@@ -181,7 +181,7 @@ def evaluate_peers(target: Target, peers: dict[int, Peer], exists: bool = False)
         problems = [*_overlaps(target, peer, answer, ours, at), *_tables(target, peer, answer, ours, at, exists)]
         yield from problems
         if not problems:
-            yield target.about(what).ok(listed(_networks(answer.vpc)), f"does not overlap with {listed(ours)}")
+            yield target.about(what).ok(join_words(_networks(answer.vpc)), f"does not overlap with {join_words(ours)}")
 
 
 def _overlaps(target: Target, peer: Peering, answer: Peer, ours: list[IPv4Network], at: KeyPath) -> Found:
@@ -194,7 +194,7 @@ def _overlaps(target: Target, peer: Peering, answer: Peer, ours: list[IPv4Networ
     for cidr in peer.cidr:
         if not any(IPv4Network(cidr).subnet_of(n) for n in networks):
             reason = f"the environment has cidr: {cidr}, so that routes would not lead to this VPC"
-            yield subject.error(listed(networks), reason, f"write cidr: {_written(networks)}")
+            yield subject.error(join_words(networks), reason, f"write cidr: {_written(networks)}")
 
 
 def _tables(target: Target, peer: Peering, answer: Peer, ours: list[IPv4Network], at: KeyPath, exists: bool) -> Found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Target, listed
+from trainium_cdk.checks.live.model import Check, Found, Target, join_words
 
 Offered = dict[str, frozenset[str]]
 """Instance type -> zone ids."""
@@ -15,11 +15,11 @@ def evaluate_zones(target: Target, states: dict[str, str]) -> Found:
     for zone in target.zone_ids:
         state = states.get(zone)
         if state != "available":
-            known = listed(sorted(z for z, s in states.items() if s == "available"))
+            known = join_words(sorted(z for z, s in states.items() if s == "available"))
             reason = f"this account cannot use it in {target.env.region}"
             yield target.about(f"zone {zone}", "network").error(state or "none", reason, f"choose from {known}")
     if all(states.get(z) == "available" for z in target.zone_ids):
-        yield target.about("zones").ok(listed(target.zone_ids), f"available in {target.env.region}")
+        yield target.about("zones").ok(join_words(target.zone_ids), f"available in {target.env.region}")
 
 
 def fetch_zones(_: Target, aws: Aws) -> dict[str, str]:
@@ -38,7 +38,7 @@ def evaluate_offering(target: Target, offered: Offered) -> Found:
             fix = "choose another region or instance type"
             yield target.about(what, *nodes.at, "instance_type").error(zone, reason, fix)
         else:
-            fix = f"write zone_id: {listed(sorted(zones), 'or')}"
+            fix = f"write zone_id: {join_words(sorted(zones), 'or')}"
             where = target.about(what, *nodes.queue_at, "zone_id")
             yield where.error(zone, "this zone does not offer it to this account", fix)
     yield from _servers(target, offered)
@@ -54,11 +54,11 @@ def _servers(target: Target, offered: Offered) -> Found:
         reason = "not offered there to this account"
         fix = "choose another ordinary type, for example r5.large or c5.4xlarge"
         if not missing:
-            yield subject.ok(listed(wanted), "offered in each zone")
+            yield subject.ok(join_words(wanted), "offered in each zone")
         elif len(missing) < len(wanted):
-            yield subject.warning(listed(missing), f"{reason}, but in the other zones", fix)
+            yield subject.warning(join_words(missing), f"{reason}, but in the other zones", fix)
         else:
-            yield subject.error(listed(missing), reason, fix)
+            yield subject.error(join_words(missing), reason, fix)
 
 
 def fetch_offering(target: Target, aws: Aws) -> Offered:

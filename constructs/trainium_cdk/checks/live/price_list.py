@@ -12,7 +12,7 @@ from typing import Any
 from trainium_cdk.catalog.offers import Offer, endpoint, offer
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.cost import names
-from trainium_cdk.checks.live.model import Quote, Target, listed
+from trainium_cdk.checks.live.model import Quote, Target, join_words
 from trainium_cdk.errors import AwsError, Denied, NoCredentials, Unreachable
 from trainium_cdk.settings import Environment
 
@@ -137,15 +137,15 @@ def _codes(aws: Aws, at: str) -> list[str]:
 
 
 def _one(found: Offer, rates: list[_Rate], region: str, codes: list[str]) -> Quote:
-    what = f"{listed(codes)}, {found.usage or ' '.join(found.words)}, {region}"
+    what = f"{join_words(codes)}, {found.usage or ' '.join(found.words)}, {region}"
     if not rates:
         return Quote(why=f"the Price List has no such product ({what})")
     fitting = [rate for rate in rates if not found.units or rate.unit.lower() in map(str.lower, found.units)]
     if not fitting:
-        units = listed(sorted({rate.unit for rate in rates}))
-        return Quote(why=f"the Price List quotes it in {units}, not in {listed(found.units)} ({what})")
+        units = join_words(sorted({rate.unit for rate in rates}))
+        return Quote(why=f"the Price List quotes it in {units}, not in {join_words(found.units)} ({what})")
     if len({rate.usd for rate in fitting}) > 1:
-        several = listed(sorted({f"{rate.usage} at {rate.usd:g} USD" for rate in fitting}))
+        several = join_words(sorted({f"{rate.usage} at {rate.usd:g} USD" for rate in fitting}))
         return Quote(why=f"the Price List has several products that fit ({what}): {several}")
     rate = fitting[0]
     return Quote(rate.usd, "Price List", rate.date, rate.text, "", rate.unit, rate.effective, rate.sku)

@@ -10,7 +10,7 @@ from typing import Any
 from trainium_cdk.catalog import CapacityType, Catalog
 from trainium_cdk.checks.live.account import stack
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Target, counted, listed
+from trainium_cdk.checks.live.model import Check, Found, Target, counted, join_words
 from trainium_cdk.problems import KeyPath
 
 QUOTA = ("servicequotas:GetServiceQuota", "servicequotas:GetAWSDefaultServiceQuota")
@@ -103,7 +103,7 @@ def _trn(capacity_type: CapacityType) -> Check[Need]:
     def fetch(target: Target, aws: Aws) -> Need:
         bought = _bought(target, capacity_type)
         wanted = sum(f.resource.max_nodes * f.kind.vcpus for f in bought)
-        parts = listed(f"{f.resource.max_nodes} x {f.kind.name}" for f in bought)
+        parts = join_words(f"{f.resource.max_nodes} x {f.kind.name}" for f in bought)
         most = max(bought, key=lambda f: f.resource.max_nodes * f.kind.vcpus)
         used = trn_vcpus(aws, target.env.catalog, spot=capacity_type == "spot", without=target)
         return Need(
@@ -177,7 +177,7 @@ def fetch_standard(target: Target, aws: Aws) -> Need:
         applied(aws, STANDARD_VCPUS),
         sum(vcpus.get(kind, 0) for kind, _ in running) - own,
         sum(s.most * vcpus.get(s.instance_type, 0) for s in wanted),
-        listed(f"{s.most} x {s.instance_type}" for s in wanted) if wanted else "no such instance",
+        join_words(f"{s.most} x {s.instance_type}" for s in wanted) if wanted else "no such instance",
         running=own,
         instead=f"{section}.cpu_queue: null" if cpu_queue else "",
     )
@@ -194,7 +194,7 @@ def addresses_wanted(target: Target) -> dict[str, int]:
 def fetch_addresses(target: Target, aws: Aws) -> Need:
     wanted = {} if stack(target, aws) else addresses_wanted(target)
     used = len(aws("ec2:DescribeAddresses").get("Addresses", []))
-    parts = listed(f"{n} for {what}" for what, n in wanted.items()) if wanted else "the stack already has its own"
+    parts = join_words(f"{n} for {what}" for what, n in wanted.items()) if wanted else "the stack already has its own"
     return Need(ADDRESSES, applied(aws, ADDRESSES), used, sum(wanted.values()), parts)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Found, Subject, Target, counted, listed
+from trainium_cdk.checks.live.model import Check, Found, Subject, Target, counted, join_words
 from trainium_cdk.checks.live.reservations import BLOCK, COMING, its_placement_group
 from trainium_cdk.settings.inventory import KnownNodes
 from trainium_cdk.settings.reserved import is_group
@@ -72,7 +72,7 @@ def _members(target: Target, nodes: KnownNodes, group: ReservationGroup, subject
     free = sum(int(r["AvailableInstanceCount"]) for r in active)
     if not usable:
         why = (
-            f"none of its {counted(len(others), 'reservation')} is for {nodes.name}: {listed(others)}"
+            f"none of its {counted(len(others), 'reservation')} is for {nodes.name}: {join_words(others)}"
             if others
             else "it is empty"
         )
@@ -84,7 +84,7 @@ def _members(target: Target, nodes: KnownNodes, group: ReservationGroup, subject
         return
     if others:
         yield subject.info(
-            counted(len(others), "other reservation"), f"nodes of {nodes.name} cannot use {listed(others)}"
+            counted(len(others), "other reservation"), f"nodes of {nodes.name} cannot use {join_words(others)}"
         )
     if not active:
         yield subject.warning(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Finding, Target, listed
+from trainium_cdk.checks.live.model import Check, Finding, Target, join_words
 from trainium_cdk.errors import AwsError, Denied, NoCredentials, Unreachable
 
 SECONDS = 60.0
@@ -73,7 +73,7 @@ def _findings(jobs: Iterable[_Running], seconds: float) -> list[Finding]:
                 "error",
                 f"connection to {service}",
                 "none",
-                f"{reasons[service]}. These checks could not run: {listed(names)}",
+                f"{reasons[service]}. These checks could not run: {join_words(names)}",
                 "check this machine's connection to AWS (network, proxy, AWS_ENDPOINT_URL), and run trn check again",
                 check="connection",
             )

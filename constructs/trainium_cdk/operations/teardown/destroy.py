@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from trainium_cdk._aws import code_and_message, describe_error
-from trainium_cdk.catalog.plain import counted, listed
+from trainium_cdk.catalog.plain import counted, join_words
 from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.teardown import sweep
 from trainium_cdk.operations.teardown.survey import Client, Kept, Survey, events
@@ -167,7 +167,7 @@ def _sweep(
         if not held:
             break
         if not waited:
-            say(f"waiting until AWS has released {listed([f'{left.kind} {left.id}' for left in held])}")
+            say(f"waiting until AWS has released {join_words([f'{left.kind} {left.id}' for left in held])}")
         sleep(_RELEASE_PAUSE)
         waited += _RELEASE_PAUSE
         failed = [one for one in failed if one[0] not in held] + _delete_leftovers(client, held, report)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from trainium_cdk.catalog.plain import listed
+from trainium_cdk.catalog.plain import join_words
 from trainium_cdk.jobs.report.text import duration
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ def occupants(
     """
     now = time.time() if now is None else now
     active = () if waits else backend.active()
-    listed = backend.list(1000) if active else ()
+    join_words = backend.list(1000) if active else ()
     # users may give their jobs the same id; of the caller's own, `active` has another name of the user
-    told = {(job.id, job.user): job for job in listed}
-    own = {job.id: job for job in reversed(listed)}
+    told = {(job.id, job.user): job for job in join_words}
+    own = {job.id: job for job in reversed(join_words)}
     found = []
 
     def add(name: str, user: str, client: str, state: str, started: int | None) -> None:
@@ -80,4 +80,4 @@ def lines(found: Iterable[Occupant]) -> Iterator[str]:
                 (one for one in jobs if one.seconds is not None), key=lambda one: one.seconds or 0, default=None
             )
             since = f"; longest: {longest.name}, for {duration(longest.seconds)}" if longest else ""
-            yield f"   ends with it, {name} ({owner}): {listed(counts)}{since}"
+            yield f"   ends with it, {name} ({owner}): {join_words(counts)}{since}"
