@@ -15,6 +15,7 @@ from conformance import cases
 from tests.sandbox import on_aws
 from tests.support import ROOT, table
 from trainium_cdk.cli import app, submit
+from trainium_cdk.cli.annotations import choices_of
 from trainium_cdk.jobs import Job
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.plan import plan
@@ -47,7 +48,7 @@ def documented() -> Iterator[tuple[str, str, str, object]]:
             if name in GIVEN:
                 continue
             text = str(field.annotation)
-            if choices := submit.choices_of(field):
+            if choices := choices_of(field):
                 yield from ((kind, name, c, json.loads(c) if c.isdigit() else c) for c in choices)
             elif name in TEXTS:
                 value: Any = int(TEXTS[name]) if TEXTS[name].isdigit() else TEXTS[name]

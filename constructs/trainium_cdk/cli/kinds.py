@@ -103,7 +103,7 @@ def _describe(
 
 def help_of(kind: type[Job], name: str) -> str:
     """The help text of an option, with its choices and its default."""
-    from trainium_cdk.cli.submit import choices_of
+    from trainium_cdk.cli.annotations import choices_of
 
     field = kind.model_fields[name]
     text, choices = field.description or "", choices_of(field)

@@ -6,15 +6,15 @@ import contextlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
 from trainium_cdk.catalog.plain import counted
+from trainium_cdk.cli.annotations import parts_of
 from trainium_cdk.cli.described import planned
 from trainium_cdk.cli.named import did_you_mean, end_of_sentence, is_full_id, resolve_id, user
 from trainium_cdk.cli.options import (
@@ -104,7 +104,7 @@ def _option(kind: type[Job], name: str) -> inspect.Parameter:
     field, dashed = kind.model_fields[name], name.replace("_", "-")
     value: Any = _type(field)
     flags = f"--{dashed}/--no-{dashed}" if value is bool else f"--{dashed}"
-    if any(get_origin(part) is tuple for part in _parts(field.annotation)):
+    if any(get_origin(part) is tuple for part in parts_of(field.annotation)):
         value = list[str]
     annotation = Annotated[value | None, _Of(flags, help=help_of(kind, name))]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
@@ -120,25 +120,8 @@ def _in_brief(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(annotation=Annotated[value, short])
 
 
-def _parts(annotation: Any) -> Iterator[Any]:
-    """The types in an annotation, without None, Annotated and unions."""
-    if get_origin(annotation) is Annotated:
-        yield from _parts(get_args(annotation)[0])
-    elif get_origin(annotation) in (Union, UnionType):
-        for part in get_args(annotation):
-            yield from _parts(part)
-    elif annotation is not NoneType:
-        yield annotation
-
-
-def choices_of(field: FieldInfo) -> list[str]:
-    """The allowed values of a field, if limited."""
-    literals = [part for part in _parts(field.annotation) if get_origin(part) is Literal]
-    return [str(value) for part in literals for value in get_args(part)]
-
-
 def _type(field: FieldInfo) -> type:
-    parts = [_type_of_values(part) for part in _parts(field.annotation)]
+    parts = [_type_of_values(part) for part in parts_of(field.annotation)]
     return parts[0] if len(parts) == 1 and parts[0] in (int, float, bool) else str
 
 
