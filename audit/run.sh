@@ -52,7 +52,7 @@ hashes='(^|/)(package-lock\.json|requirements[a-z-]*\.txt)$|^requirements/'  # o
 # names of parameters, and `test`, which a local AWS accepts as a key.
 examples='^(tests|sandbox|conformance|benchmarks)/|/catalog/|cli/access\.py|eks/user_data\.py|kinds/torchtitan\.py'
 vague=(--disable-plugin HexHighEntropyString --disable-plugin Base64HighEntropyString --disable-plugin KeywordDetector)
-certain() { listed . "$hashes" | xargs -0 detect-secrets-hook --no-verify "${vague[@]}"; }
+certain() { listed "$examples" "$hashes" | xargs -0 detect-secrets-hook --no-verify "${vague[@]}"; }
 likely() { listed . "$hashes|$examples" | xargs -0 detect-secrets-hook --no-verify; }
 scan detect-secrets certain
 scan detect-secrets likely
