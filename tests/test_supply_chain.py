@@ -44,7 +44,8 @@ def test_every_requirement_is_pinned_with_hashes(lock: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lock", "extras"), [("requirements.txt", ["cdk", "jobs", "node"]), ("requirements-dev.txt", ["cdk", "jobs", "node", "dev"])]
+    ("lock", "extras"),
+    [("requirements.txt", ["cdk", "jobs", "node"]), ("requirements-dev.txt", ["cdk", "jobs", "node", "dev"])],
 )
 def test_pip_finds_everything_that_a_locked_package_requires(lock: str, extras: list[str]) -> None:
     """pip resolves again what uv has locked: a requirement that was taken out of the file makes it fail."""

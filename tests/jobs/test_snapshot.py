@@ -50,6 +50,21 @@ def test_states(case: str) -> None:
     assert job.ok is all(s.state == "COMPLETED" for s in job.stages)
 
 
+@pytest.mark.parametrize(
+    ("slurm", "ours"),
+    [
+        ("COMPLETED", "COMPLETED"), ("FAILED", "FAILED"), ("OUT_OF_MEMORY", "OUT_OF_MEMORY"), ("CANCELLED", "CANCELLED"),
+        ("TIMEOUT", "TIMEOUT"), ("DEADLINE", "TIMEOUT"),
+        ("NODE_FAIL", "NODE_FAIL"), ("PREEMPTED", "NODE_FAIL"), ("BOOT_FAIL", "NODE_FAIL"),
+        ("RUNNING", "RUNNING"), ("SUSPENDED", "RUNNING"), ("COMPLETING", "RUNNING"),
+        ("PENDING", "PENDING"), ("REQUEUED", "PENDING"), ("CONFIGURING", "PENDING"),
+    ],
+)  # fmt: skip
+def test_states_of_slurm(slurm: str, ours: str) -> None:
+    (job,) = parse(marked(f"{JOB}trn-stage train 8\ntrn-queue 8|{slurm}|None|n1|{T}|{T}"), CLUSTER).jobs
+    assert job.stages[0].state == ours
+
+
 def test_only_lines_with_the_mark_count() -> None:
     """A user who writes lines into a job's files, name or comment cannot know it."""
     forged = f"trn-mark {'f' * 24}\n{'f' * 24} job ghost\n{MARK[:-1]} job ghost\n{MARK}  job ghost\ntrn-job ghost"

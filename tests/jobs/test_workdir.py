@@ -127,6 +127,7 @@ def test_the_script_is_in_the_folder(project: Path, monkeypatch: pytest.MonkeyPa
         assert Script.from_workdir(project, script).inside == "pkg/mod.py"
     (project / "also").symlink_to("pkg")
     assert Script.from_workdir(project, "also/mod.py").inside == "pkg/mod.py"
+    assert {e.name for e in workdir.read(project).entries if e.name.startswith("also")} == {"also"}, "a link stays one"
     (linked := project.parent / "linked").symlink_to(project)
     assert Script.from_workdir(linked, str(linked / "pkg/mod.py")).inside == "pkg/mod.py"
     for script, message in {
