@@ -1,4 +1,4 @@
-"""A fix that a construct of EKS prints works: it is followed, word for word."""
+"""A fix that a construct prints works: it is followed, word for word."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from aws_cdk import Size, Stack
 from aws_cdk import aws_eks_v2 as eks
 
 from tests.foreign.foreign import cluster, errors, template, vpc
-from trainium_cdk import TrnBastionHost, TrnEksCluster, TrnNodeGroup, TrnPlugins, TrnSystemNodes, settings
+from trainium_cdk import (
+    TrnBastionHost,
+    TrnEksCluster,
+    TrnNodeGroup,
+    TrnPcluster,
+    TrnPcsCluster,
+    TrnPlugins,
+    TrnSystemNodes,
+    settings,
+)
 
 Given = dict[str, Any]
 RESERVED = "cr-0123456789abcdef0"
@@ -30,6 +39,16 @@ def control_plane(scope: Stack, given: Given) -> None:
 
 def host(scope: Stack, given: Given) -> None:
     TrnBastionHost(scope, "It", vpc=vpc(scope), host=given)  # type: ignore[arg-type]
+
+
+def slurm(scope: Stack, nodes: Given) -> None:
+    queue = settings.Queue(name="q", compute_resources=(settings.ComputeResource(name="r", **nodes),))
+    TrnPcluster(scope, "It", vpc=vpc(scope), queues=[queue])
+
+
+def pcs(scope: Stack, nodes: Given) -> None:
+    queue = settings.PcsQueue(name="queue", compute_resources=(settings.PcsResource(name="resource", **nodes),))
+    TrnPcsCluster(scope, "It", vpc=vpc(scope), queues=[queue])
 
 
 def plugins(scope: Stack, given: Given) -> None:
@@ -69,6 +88,9 @@ ALONE: list[tuple[Build, Given, str, str, Given]] = [
     (group, {"capacity_type": "spott"}, "nodes.capacity_type = spott", "write 'on-demand', 'spot' or 'capacity-block'", {"capacity_type": "spot"}),
     (group, {"root_volume_gib": Size.gibibytes(2)}, "nodes.root_volume_gib = 2", "write 40 or more", {"root_volume_gib": Size.gibibytes(40)}),
     (group, {"custom_ami": "ami-foo"}, "nodes.custom_ami = ami-foo", "for example ami-0123456789abcdef0", {}),
+    (group, {"instance_type": "trn1.32xlarg"}, "nodes.instance_type = trn1.32xlarg", "write trn1.32xlarge", {"instance_type": "trn1.32xlarge"}),
+    (slurm, {"instance_type": "trn1.32xlarg"}, "queues[0].compute_resources[0].instance_type = trn1.32xlarg", "write trn1.32xlarge", {"instance_type": "trn1.32xlarge"}),
+    (pcs, {"instance_type": "trn1.32xlarg"}, "queues[0].compute_resources[0].instance_type = trn1.32xlarg", "write trn1.32xlarge", {"instance_type": "trn1.32xlarge"}),
     (group, {"name": "Büro"}, "nodes.name = Büro", "for example research", {"name": "research"}),
     (system, {"min_nodes": 3, "nodes": 2}, "nodes = (this section): min_nodes 3", "write min_nodes <= nodes <= max_nodes", {"min_nodes": 2, "nodes": 2}),
     (control_plane, {"endpoint": "public"}, "control_plane = (this section): endpoint is public", "add public_cidrs: [203.0.113.0/24]", {"endpoint": "public", "public_cidrs": ["203.0.113.0/24"]}),

@@ -156,8 +156,16 @@ def _fqns(value: object) -> set[str | None]:
 
 
 def _named(choices: Sequence[Any]) -> str:
-    names = [_name(choice) for choice in choices]
-    return names[0] if len(names) == 1 else f"one of ({', '.join(names)})"
+    names = [_name(choice) for choice in choices if _is_public(choice)]
+    return " or ".join(", ".join(some) for some in (names[:-1], names[-1:]) if some)
+
+
+def _is_public(kind: Any) -> bool:
+    """Whether a user can name it: base classes of ours are no types to write."""
+    if not isinstance(kind, type) or not kind.__module__.startswith("trainium_cdk"):
+        return True
+    homes = (sys.modules["trainium_cdk"], sys.modules["trainium_cdk.settings"])
+    return any(kind.__qualname__ in dir(home) for home in homes)
 
 
 def _name(kind: Any) -> str:
@@ -168,6 +176,8 @@ def _name(kind: Any) -> str:
         return f"{origin.__name__}[{', '.join(_named(list(_choices(of))) for of in get_args(kind) if of is not ...)}]"
     if not isinstance(kind, type):
         return str(kind)
+    if kind is type(None):
+        return "None"
     home = next(
         (each for each in ("trainium_cdk.settings", "trainium_cdk") if kind.__module__.startswith(each)),
         kind.__module__,

@@ -21,7 +21,7 @@ from trainium_cdk.efa import TrnEfaSecurityGroup
 from trainium_cdk.eks.groups import ExistingNodeGroup, INodeGroup
 from trainium_cdk.eks.launch import Sizes, managed_group
 from trainium_cdk.eks.node_role import TrnNodeRole
-from trainium_cdk.eks.rules import check_group
+from trainium_cdk.eks.rules import check_group, instance_of
 from trainium_cdk.eks.user_data import Driver, user_data
 from trainium_cdk.eks.view import AnyCluster, name_once, view_of
 from trainium_cdk.outputs import Fleet
@@ -106,7 +106,7 @@ class TrnNodeGroup(Checked):
     ) -> None:
         super().__init__(scope, id)
         catalog, view, name = catalog or Catalog.load(), view_of(cluster), nodes.name
-        kind = catalog.instance(nodes.instance_type)
+        kind = instance_of(self, catalog, nodes)
         service_cidr, version = service_cidr or view.service_cidr, version or view.version
         _refuse_pairs(self, nodes, service_cidr, neuron_driver, vpc_subnets)
         if nodes.lnc and nodes.lnc not in kind.lnc:

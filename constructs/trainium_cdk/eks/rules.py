@@ -9,9 +9,11 @@ from constructs import Construct
 
 from trainium_cdk._cdk.described import Described
 from trainium_cdk._cdk.rules import known
-from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog import Catalog, InstanceType
 from trainium_cdk.checks import capacity, eks, eks_nodes, nodes, zones
+from trainium_cdk.errors import SettingsError, UnknownCatalogEntry
 from trainium_cdk.outputs import Fleet
+from trainium_cdk.problems import Problem, Source
 from trainium_cdk.settings import ControlPlane, Eks, NodeGroup, TeamQueue
 from trainium_cdk.settings.reserved import group_region
 
@@ -54,6 +56,15 @@ def check_plugins(construct: Construct, fleets: Sequence[Fleet], queues: Sequenc
             {"name": f.queue, "instance_type": f.instance_type, "max_nodes": f.nodes} for f in fleets
         )
     described.check(described.environment(eks=values), _OF_PLUGINS)
+
+
+def instance_of(construct: Construct, catalog: Catalog, nodes: NodeGroup) -> InstanceType:
+    """The instance type of a node group. Raises SettingsError if the catalogue has none of this name."""
+    try:
+        return catalog.instance(nodes.instance_type)
+    except UnknownCatalogEntry as e:
+        problem = Problem(("nodes", "instance_type"), nodes.instance_type, e.reason, e.fix)
+        raise SettingsError([problem], Source(construct.node.path)) from None
 
 
 def check_group(construct: Construct, catalog: Catalog, group: NodeGroup) -> None:

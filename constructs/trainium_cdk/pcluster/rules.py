@@ -70,7 +70,12 @@ def described_cluster(
         | {mount.kind: {"mount_dir": mount.mount_dir} for mount in storage.file_systems},
     )
     name = Stack.of(construct).stack_name
-    described.require(environment, pcluster.unknown_system, lambda env: _stacks_name_is_free(env, name))
+    described.require(
+        environment,
+        capacity.unknown_instance_type,
+        pcluster.unknown_system,
+        lambda env: _stacks_name_is_free(env, name),
+    )
     if rules:
         described.check(environment, _RULES)
     return environment

@@ -56,7 +56,7 @@ def described_cluster(
         storage={"efs": None, "fsx": None}
         | {mount.kind: {"mount_dir": mount.mount_dir} for mount in storage.file_systems},
     )
-    described.require(environment, pcs.system_without_image)
+    described.require(environment, capacity.unknown_instance_type, pcs.system_without_image)
     if rules:
         described.check(environment, _RULES)
     return environment
