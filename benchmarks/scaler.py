@@ -143,8 +143,8 @@ def measure(endpoint: str) -> dict[str, float]:
 
     from trainium_cdk.eks.scaler.function import Settings, Supplier
     from trainium_cdk.eks.scaler.kubernetes import Kubernetes
-    from trainium_cdk.eks.scaler.look import GroupSettings
     from trainium_cdk.eks.scaler.model import Limits
+    from trainium_cdk.eks.scaler.observe import GroupSettings
 
     class Counted(Kubernetes):
         patches = 0

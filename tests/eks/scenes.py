@@ -23,8 +23,8 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.kueue import API as KUEUE
 from trainium_cdk.eks.kueue import CHECK, priority_class
 from trainium_cdk.eks.scaler.function import Kubernetes, RunFailed, Settings, Supplier
-from trainium_cdk.eks.scaler.look import GroupSettings
 from trainium_cdk.eks.scaler.model import Limits, Plan
+from trainium_cdk.eks.scaler.observe import GroupSettings
 from trainium_cdk.jobs.kubernetes.queue import aside
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL
 

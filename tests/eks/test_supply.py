@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainium_cdk.eks.scaler import look
-from trainium_cdk.eks.scaler.answers import answer
+from trainium_cdk.eks.scaler import observe
+from trainium_cdk.eks.scaler.conditions import answer
 from trainium_cdk.eks.scaler.model import (
     Answer,
     Change,
@@ -107,12 +107,12 @@ SHORT = "InsufficientInstanceCapacity: none"
     [
         (group(*nodes(3)), request("a", 3), "Provisioned", "3 nodes of trn can be used"),
         (group(), request("a", 3), "Waiting", "waits for 3 nodes of trn, since 2027-01-15 08:00 UTC"),
-        (group(trouble=SHORT), request("a", 3, asked=NOW - 60), "Waiting", f"waits for 3 nodes of trn, since 2027-01-15 07:59 UTC. AWS: {SHORT}"),
-        (group(trouble=SHORT), request("a", 3, asked=NOW - 600), "Failed", f"0 of 3 nodes of trn came within 10 minutes. AWS: {SHORT}"),
-        (group(*nodes(2)), request("a", 3, asked=NOW - 600), "Failed", "2 of 3 nodes of trn came within 10 minutes; idle nodes are removed after 10 minutes"),
-        (group(reserved=True), request("a", 3, asked=NOW - 6000), "Waiting", "waits for 3 nodes of trn"),
-        (group(*nodes(3, state="starting")), request("a", 3, asked=NOW - 1199), "Waiting", "waits for 3 nodes of trn"),
-        (group(*nodes(3, state="starting")), request("a", 3, asked=NOW - 1200), "Failed", "only 0 of 3 nodes of trn could be used within 20 minutes"),
+        (group(trouble=SHORT), request("a", 3, waiting_since=NOW - 60), "Waiting", f"waits for 3 nodes of trn, since 2027-01-15 07:59 UTC. AWS: {SHORT}"),
+        (group(trouble=SHORT), request("a", 3, waiting_since=NOW - 600), "Failed", f"0 of 3 nodes of trn came within 10 minutes. AWS: {SHORT}"),
+        (group(*nodes(2)), request("a", 3, waiting_since=NOW - 600), "Failed", "2 of 3 nodes of trn came within 10 minutes; idle nodes are removed after 10 minutes"),
+        (group(reserved=True), request("a", 3, waiting_since=NOW - 6000), "Waiting", "waits for 3 nodes of trn"),
+        (group(*nodes(3, state="starting")), request("a", 3, waiting_since=NOW - 1199), "Waiting", "waits for 3 nodes of trn"),
+        (group(*nodes(3, state="starting")), request("a", 3, waiting_since=NOW - 1200), "Failed", "only 0 of 3 nodes of trn could be used within 20 minutes"),
         (group(*nodes(16, **BUSY)), request("a", 1), "Waiting", "waits for room: trn has at most 16 nodes, of which 16 in use"),
         (group(), request("a", 17), "Failed", "its pods (17) have no room even among idle nodes: trn has at most 16 nodes with 16 devices each"),
         (group(), request("a", 1, per_pod=(32, 0)), "Failed", "its pods (1) have no room"),
@@ -186,7 +186,7 @@ def test_a_pod_matches_the_labels_of_a_group() -> None:
 
     def fits(selector: dict[str, str], *rules: tuple[str, str, list[str]]) -> bool:
         terms = [{"matchExpressions": [{"key": k, "operator": o, "values": v}]} for k, o, v in rules]
-        return look._matches(look.Template(WHOLE, selector, terms), labels)
+        return observe._matches(observe.Template(WHOLE, selector, terms), labels)
 
     assert [
         fits({}), fits({"zone": "a"}), fits({"zone": "b"}), fits({}, ("type", "In", ["trn2"])), fits({}, ("type", "In", ["trn2"]), ("zone", "In", ["a"])),
@@ -206,8 +206,8 @@ def test_a_pod_matches_the_labels_of_a_group() -> None:
 )
 def test_the_region_of_a_groups_nodes(zone: str, region: str) -> None:
     """Also in local zones and Wavelength zones, whose names go on behind the region's."""
-    kind = look.GroupSettings("trn", "trn", "trn1.32xlarge", (16,))
-    found = look.labels(look.Found(kind, {}, {"AvailabilityZones": [zone]}, {}, None))
+    kind = observe.GroupSettings("trn", "trn", "trn1.32xlarge", (16,))
+    found = observe.labels(observe.DescribedGroup(kind, {}, {"AvailabilityZones": [zone]}, {}, None))
     assert found["topology.kubernetes.io/region"] == region
 
 
@@ -215,7 +215,7 @@ def test_the_region_of_a_groups_nodes(zone: str, region: str) -> None:
 def test_a_node_that_was_cordoned_is_as_usable_as_before(ready: bool) -> None:
     """Only then is a broken one replaced where the group is at its minimum."""
     taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
-    notes = {look.LEAVING: "true", look.IDLE_SINCE: str(int(NOW - 400))}
+    notes = {observe.LEAVING: "true", observe.IDLE_SINCE: str(int(NOW - 400))}
     node = {
         "metadata": {"name": "n0", "annotations": notes, "creationTimestamp": "2026-11-01T00:00:00Z"},
         "spec": {"providerID": "aws:///a/i-0", "taints": taints, "unschedulable": True},
@@ -223,9 +223,9 @@ def test_a_node_that_was_cordoned_is_as_usable_as_before(ready: bool) -> None:
     }
     instances = [{"InstanceId": "i-0", "LifecycleState": "InService"}]
     scaling = {"MinSize": 1, "MaxSize": 1, "DesiredCapacity": 1, "AvailabilityZones": ["a"], "Instances": instances}
-    kind = look.GroupSettings("trn", "trn", "trn1.32xlarge", (16,))
-    found = look.Found(kind, {"status": "ACTIVE"}, scaling, {}, None)
-    there = look.Cluster(["neuron"], {}, [node], [], [], [], NOW).group(found, {}, [], atomic=False)
+    kind = observe.GroupSettings("trn", "trn", "trn1.32xlarge", (16,))
+    found = observe.DescribedGroup(kind, {"status": "ACTIVE"}, scaling, {}, None)
+    there = observe.Cluster(["neuron"], {}, [node], [], [], [], NOW).group(found, {}, [], atomic=False)
     expected = Change(uncordon=("n0",)) if ready else Change(terminate=(("i-0", False),))
     assert change(decide([there], [], NOW, LIMITS)) == expected
 
@@ -236,7 +236,7 @@ def test_a_node_that_fails_with_its_job_has_five_minutes_to_recover(mark: str, c
     node = {
         "metadata": {
             "name": "n0",
-            "annotations": {look.IDLE_SINCE: mark, look.NOT_OURS: "true"},
+            "annotations": {observe.IDLE_SINCE: mark, observe.NOT_OURS: "true"},
             "creationTimestamp": "2026-11-01T00:00:00Z",
         },
         "spec": {"providerID": "aws:///a/i-0"},
@@ -244,13 +244,13 @@ def test_a_node_that_fails_with_its_job_has_five_minutes_to_recover(mark: str, c
     }
     instances = [{"InstanceId": "i-0", "LifecycleState": "InService"}]
     scaling = {"MinSize": 0, "MaxSize": 1, "DesiredCapacity": 1, "AvailabilityZones": ["a"], "Instances": instances}
-    found = look.Found(
-        look.GroupSettings("trn", "trn", "trn1.32xlarge", (16,)), {"status": "ACTIVE"}, scaling, {}, None
+    found = observe.DescribedGroup(
+        observe.GroupSettings("trn", "trn", "trn1.32xlarge", (16,)), {"status": "ACTIVE"}, scaling, {}, None
     )
-    cluster = look.Cluster(["neuron"], {}, [node], [], [], [], NOW)
+    cluster = observe.Cluster(["neuron"], {}, [node], [], [], [], NOW)
     there = cluster.group(found, {}, [], atomic=False)
     assert change(decide([there], [], NOW, LIMITS)).cordon == cordon
-    assert cluster.marks([there]) == ({} if mark else {"n0": {look.IDLE_SINCE: str(int(NOW))}})
+    assert cluster.marks([there]) == ({} if mark else {"n0": {observe.IDLE_SINCE: str(int(NOW))}})
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_a_node_that_fails_with_its_job_has_five_minutes_to_recover(mark: str, c
 def test_devices_in_every_form_that_the_api_server_returns(quantity: str, devices: int) -> None:
     container = {"name": "c", "resources": {"limits": {"neuron": quantity}}}
     found = {"metadata": {"namespace": "a"}, "spec": {"nodeName": "n", "containers": [container]}, "status": {}}
-    kept = look.pod(found, ["neuron", "efa"])
+    kept = observe.pod(found, ["neuron", "efa"])
     assert kept is not None
     assert kept.needs == (devices, 0)
 

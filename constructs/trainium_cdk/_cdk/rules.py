@@ -12,7 +12,7 @@ from constructs import Construct, IValidation
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.settings.cdk_types import LIST_TOKEN, LOOKUP, NUMBER_TOKEN, PLACEHOLDERS
 from trainium_cdk.settings.reserved import group_region
-from trainium_cdk.settings.section import Sized
+from trainium_cdk.settings.section import NodeSettings
 
 # also the network that the CDK gives a VPC before it is looked up (`Vpc.from_lookup`), and CloudFormation's dynamic references
 _PLACEHOLDERS = (*PLACEHOLDERS, LIST_TOKEN, "1.2.3.4/5", "{{resolve:")
@@ -62,7 +62,7 @@ def known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in values.items() if v is not None and not unresolved(v)}
 
 
-def likely_regions(catalog: Catalog, nodes: Iterable[Sized]) -> list[str]:
+def likely_regions(catalog: Catalog, nodes: Iterable[NodeSettings]) -> list[str]:
     """Regions that nodes in a stack of any region may be for: those of their reservations, then those that offer all of their types."""
     nodes = list(nodes)
     offered = [set(catalog.regions_of(each.instance_type)) for each in nodes if each.instance_type in catalog.instances]

@@ -12,7 +12,7 @@ RESERVED_NAMES = {
     "system": "this name is reserved for the system nodes",
     "default": "the group's queue has its name, and Kueue puts every job without a queue into a queue of this name",
     "root": "with Volcano the group's queue has its name, and Volcano reserves this name",
-    "trn-other": "Kueue knows the group's nodes by its name, and CPU and memory by this one",
+    "trn-unlimited": "Kueue knows the group's nodes by its name, and CPU and memory by this one",
 }
 RESERVED_LABELS = ("eks.amazonaws.com", "k8s.io", "kubernetes.io", "trainium-cdk")
 _AT: KeyPath = ("eks",)

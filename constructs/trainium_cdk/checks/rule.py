@@ -15,7 +15,7 @@ from trainium_cdk.problems import KeyPath, Level
 from trainium_cdk.settings import Environment, NodeGroup, Problem, Queue
 from trainium_cdk.settings.inventory import Inventory, KnownNodes
 from trainium_cdk.settings.inventory import inventories as inventories
-from trainium_cdk.settings.section import Placed
+from trainium_cdk.settings.section import QueueSettings
 
 Rule = Callable[[Environment], Iterator[Problem]]
 _OF_KEY = object()
@@ -81,7 +81,7 @@ def known_nodes(env: Environment) -> Iterator[KnownNodes]:
         yield from cluster.known_nodes
 
 
-def zoned(env: Environment) -> Iterator[tuple[KeyPath, Placed, Inventory]]:
+def zoned(env: Environment) -> Iterator[tuple[KeyPath, QueueSettings, Inventory]]:
     """Whatever may name a zone and a capacity type, with its key path and its cluster; each once."""
     for cluster in inventories(env):
         for at, queue in {nodes.queue_at: nodes.queue for nodes in cluster.nodes}.items():

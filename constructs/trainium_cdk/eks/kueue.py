@@ -14,7 +14,7 @@ PROVISIONING_CLASS = "node-group.trainium-cdk"
 """Class of the ProvisioningRequests that the function `trainium_cdk.eks.scaler` answers."""
 NAMESPACE_LABEL = {"trainium-cdk/queues": "true"}
 """Kueue manages jobs only in namespaces with this label: elsewhere in the cluster nothing depends on it."""
-SHARED_FLAVOR = "trn-other"
+SHARED_FLAVOR = "trn-unlimited"
 """Flavor of CPU, memory and the like, of which the queues have no limit: pods that need no device stay free to run on any node."""
 PRIORITIES = {"low": -100, "normal": 0, "high": 100}
 """WorkloadPriorityClasses, `trn-` before each name. A job without one has priority 0."""

@@ -12,7 +12,7 @@ from trainium_cdk.eks.charts import DETECTOR_NAMESPACE
 from trainium_cdk.eks.installation import OWNER, Installation, Manifest, kubernetes_object
 from trainium_cdk.eks.kueue import NAMESPACE_LABEL
 from trainium_cdk.eks.scaler import leaving
-from trainium_cdk.eks.scaler.look import LEASE
+from trainium_cdk.eks.scaler.observe import LEASE
 from trainium_cdk.outputs import SERVICE_ACCOUNT, Fleet
 from trainium_cdk.outputs.eks import claim_of
 
@@ -73,7 +73,7 @@ def access(wanted: Installation) -> list[Manifest]:
         {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": _READ},
     ]
     rbac = "rbac.authorization.k8s.io/v1"
-    found, everyone = [{**kubernetes_object(rbac, "ClusterRole", "trn-look"), "rules": look}], []
+    found, everyone = [{**kubernetes_object(rbac, "ClusterRole", "trn-read"), "rules": look}], []
     for namespace in wanted.namespaces:
         team = None if namespace == wanted.namespace else namespace
         editors, viewers = groups_of("edit", team), groups_of("view", team)
@@ -84,7 +84,7 @@ def access(wanted: Installation) -> list[Manifest]:
             _binding("RoleBinding", "trn-view", "Role", viewers, namespace),
         ]
         everyone += [*editors, *viewers]
-    return [*found, _binding("ClusterRoleBinding", "trn-look", "ClusterRole", everyone)]
+    return [*found, _binding("ClusterRoleBinding", "trn-read", "ClusterRole", everyone)]
 
 
 def scaler_access(wanted: Installation) -> list[Manifest]:

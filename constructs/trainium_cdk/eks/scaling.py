@@ -27,7 +27,7 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.access import SCALER
 from trainium_cdk.eks.access_entry import entry_of_function
 from trainium_cdk.eks.groups import INodeGroup, refuse_duplicates
-from trainium_cdk.eks.scaler.look import CLUSTER
+from trainium_cdk.eks.scaler.observe import CLUSTER
 from trainium_cdk.eks.view import AnyCluster, ClusterView, client_group, refuse_config_map, view_of
 from trainium_cdk.outputs import GROUP_LABEL
 from trainium_cdk.settings import Scaling

@@ -23,7 +23,7 @@ from trainium_cdk.settings.base import (
     refuse_everywhere,
 )
 from trainium_cdk.settings.cdk_types import FromGibibytes, FromMinutes, FromVersion, MaybeNumberToken, MaybeToken
-from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
+from trainium_cdk.settings.section import Nodes, NodeSettings, QueueSettings, Section
 from trainium_cdk.text import Text
 
 PrincipalPattern = Annotated[
@@ -163,7 +163,7 @@ class SystemNodes(Settings):
     _counts = model_validator(mode="after")(_check_sizes)
 
 
-class NodeGroup(Placed, Sized):
+class NodeGroup(QueueSettings, NodeSettings):
     """A managed node group of one Trainium type, all of it in one subnet, as EFA needs it."""
 
     name: Annotated[DnsLabel, StringConstraints(max_length=40)] = "trn"

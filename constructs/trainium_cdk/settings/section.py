@@ -16,7 +16,7 @@ from trainium_cdk.settings.cdk_types import FromWord
 from trainium_cdk.settings.reserved import PlacementGroup, Reservation
 
 
-class Placed(Settings):
+class QueueSettings(Settings):
     """What names the zone and the capacity type of nodes: a queue or a node group."""
 
     name: str
@@ -46,7 +46,7 @@ class Placed(Settings):
         return self.existing_group or self.placement_group == "on"
 
 
-class Sized(Settings):
+class NodeSettings(Settings):
     """What names the instance type and the number of nodes: a compute resource or a node group."""
 
     name: str
@@ -81,8 +81,8 @@ class Nodes:
 
     at: KeyPath
     queue_at: KeyPath
-    queue: Placed
-    resource: Sized
+    queue: QueueSettings
+    resource: NodeSettings
 
     @property
     def name(self) -> str:

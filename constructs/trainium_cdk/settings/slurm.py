@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from trainium_cdk.problems import KeyPath, wrong
 from trainium_cdk.settings.base import AmiId, InstanceTypeName, PolicyArn, RootGib, Settings, refuse_duplicates
-from trainium_cdk.settings.section import Nodes, Placed, Section, Sized
+from trainium_cdk.settings.section import Nodes, NodeSettings, QueueSettings, Section
 from trainium_cdk.text import Text
 
 Name = Annotated[
@@ -33,7 +33,7 @@ def check_counts(nodes: _Counted) -> _Counted:
     return nodes
 
 
-class SlurmResource(Sized):
+class SlurmResource(NodeSettings):
     """Nodes of one instance type in a queue."""
 
     name: Name = "trn"
@@ -46,7 +46,7 @@ class SlurmResource(Sized):
     _counts = model_validator(mode="after")(check_counts)
 
 
-class SlurmQueue(Placed):
+class SlurmQueue(QueueSettings):
     """A Slurm partition."""
 
     name: Name = "compute1"

@@ -47,7 +47,10 @@ def workload(name: str, priority: int = 0, has: int = 0, uid: str = "", **condit
         "status": {"conditions": [{"type": k, "status": states.get(k, "False"), "message": v, "reason": ""} for k, v in conditions.items()]},
     }  # fmt: skip
     if has:
-        usage = {"resourceUsage": {DEVICE: str(16 * has), "cpu": "9"}, "flavors": {DEVICE: "trn", "cpu": "trn-other"}}
+        usage = {
+            "resourceUsage": {DEVICE: str(16 * has), "cpu": "9"},
+            "flavors": {DEVICE: "trn", "cpu": "trn-unlimited"},
+        }
         made["status"]["admission"] = {"clusterQueue": "trn", "podSetAssignments": [usage]}
     return made
 

@@ -15,7 +15,7 @@ from tests.jobs.kubernetes.conftest import make_cluster
 from trainium_cdk import settings
 from trainium_cdk.eks import manifests
 from trainium_cdk.eks.installation import Installation
-from trainium_cdk.eks.scaler import look
+from trainium_cdk.eks.scaler import observe
 from trainium_cdk.jobs import JobError, Script, SubmitError, kubernetes
 from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, inside, logs, nodes, reader, render
 from trainium_cdk.jobs.kubernetes.api import _PATHS
@@ -114,7 +114,7 @@ def test_nodes_are_described_with_what_is_wrong_with_them() -> None:
         node("e", {"Ready": "Unknown"}, "trn", unschedulable=True),
     ]
     for leaving in there[-2:]:  # as the scaler's function marks what it ends, and as it is while its instance ends
-        leaving["metadata"]["annotations"] = {look.LEAVING: "true"}
+        leaving["metadata"]["annotations"] = {observe.LEAVING: "true"}
     labels = {"b": {JOB_LABEL: "j-1", TASK_LABEL: "train"}}
     pods = [
         {
@@ -212,7 +212,7 @@ def test_those_who_submit_may_do_what_is_requested_for_them() -> None:
     rules = [
         rule
         for thing in manifests.access(Installation.of(settings.load()))
-        if thing["metadata"]["name"] in ("trn-edit", "trn-look")
+        if thing["metadata"]["name"] in ("trn-edit", "trn-read")
         for rule in thing.get("rules", [])
     ]
     allowed = {

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
-from . import look
+from . import observe
 
 Object = dict[str, Any]
 
@@ -55,8 +55,8 @@ def release(kubernetes: Any, now: float, attempt: Callable[..., str | None] = _c
 
     for job in list(kubernetes.list(f"{_SETS}/jobsets", f"labelSelector={AFTER}")):
         known = QUEUE in job["metadata"].get("annotations", {})
-        if known and not look.is_true(job, "Completed", "Failed"):
-            key = look.key(job)
+        if known and not observe.is_true(job, "Completed", "Failed"):
+            key = observe.key(job)
             if told := attempt(f"JobSet {key}", _release, kubernetes, named, job, now):
                 done[key] = told
     return done
@@ -70,7 +70,7 @@ def _release(kubernetes: Any, named: Callable[..., list[Object]], job: Object, n
     for name, reason, how in needs:
         if how and how["type"] == "Failed":
             why = f"{name} did not complete: {how.get('message', '')}"
-            failed = look.condition("Failed", True, reason, why, now)
+            failed = observe.condition("Failed", True, reason, why, now)
             others = [c for c in job.get("status", {}).get("conditions") or [] if c["type"] != "Failed"]
             status = {"terminalState": "Failed", "conditions": [*others, failed]}
             kubernetes.patch(f"{path}/status", {"metadata": proof, "status": status})
@@ -89,11 +89,11 @@ def _needs(named: Callable[..., list[Object]], metadata: Object) -> Iterator[tup
     if first != (other := notes.get(OTHER)):
         jobs = named(f"/apis/batch/v1{inside}/jobs", first)
         mine = [j for j in jobs if j["metadata"].get("annotations", {}).get(_DIGEST) == notes.get(_DIGEST)]
-        how = look.is_true(mine[0], "Complete", "Failed") if mine else None
+        how = observe.is_true(mine[0], "Complete", "Failed") if mine else None
         yield first, "PrepareFailed", how if jobs else _GONE  # it was created before the JobSet
     if other:
         path = f"{_SETS}{inside}/jobsets"
         sets = named(path, other) or named(path, other, f"labelSelector={ARRAY}")
-        ended = [look.is_true(one, "Completed", "Failed") for one in sets] or [_GONE]
+        ended = [observe.is_true(one, "Completed", "Failed") for one in sets] or [_GONE]
         failed = (how for how in ended if how and how["type"] == "Failed")
         yield other, "DependencyNeverSatisfied", next(failed, ended[0] if all(ended) else None)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from . import look
+from . import observe
 
 Object = dict[str, Any]
 
@@ -73,15 +73,15 @@ def set_aside(
     waiting = list(kubernetes.list(f"{KUEUE}/workloads", _PENDING))
     if not any(WHY in _notes(one) or never(_reason(one)) for one in waiting):
         return {}
-    named = {look.key(q): q["spec"]["clusterQueue"] for q in kubernetes.list(f"{KUEUE}/localqueues")}
+    named = {observe.key(q): q["spec"]["clusterQueue"] for q in kubernetes.list(f"{KUEUE}/localqueues")}
     queues = list(kubernetes.list(f"{KUEUE}/clusterqueues"))
     is_now = digest(queues, kubernetes.list(f"{KUEUE}/resourceflavors"))
     done = dict[str, str]()
     for one in waiting:
         queue = named.get(f"{one['metadata']['namespace']}/{one['spec'].get('queueName')}", "")
-        if queue.partition(".")[0] not in groups or look.is_true(one, "Finished"):
+        if queue.partition(".")[0] not in groups or observe.is_true(one, "Finished"):
             continue
-        key, active = look.key(one), one["spec"].get("active") is not False
+        key, active = observe.key(one), one["spec"].get("active") is not False
         if active and never(why := _reason(one)):
             if attempt(f"Workload {key}", put_aside, kubernetes, one, why, now, is_now):
                 done[key] = f"set aside: {why}"
@@ -101,11 +101,11 @@ def put_aside(kubernetes: Any, workload: Object, why: str, now: float, is_now: s
     metadata = workload["metadata"]
     owner: Object = next(iter(metadata.get("ownerReferences", [])), {})
     about = {key: owner[key] for key in ("apiVersion", "kind", "name", "uid") if key in owner}
-    at = look.condition("", True, "", "", now)["lastTransitionTime"]
+    at = observe.condition("", True, "", "", now)["lastTransitionTime"]
     event: Object = {
         "apiVersion": "v1", "kind": "Event", "type": "Warning", "reason": "SetAside", "count": 1, "firstTimestamp": at, "lastTimestamp": at,
         "metadata": {"name": f"{metadata['name'][:200]}.{int(now):x}", "namespace": metadata["namespace"]},
-        "involvedObject": {**about, "namespace": metadata["namespace"]}, "source": {"component": look.LEASE},
+        "involvedObject": {**about, "namespace": metadata["namespace"]}, "source": {"component": observe.LEASE},
         "message": f"set aside, so that those behind it start: {why}"[:1000],
     }  # fmt: skip
     kubernetes.create(f"/api/v1/namespaces/{metadata['namespace']}/events", event)

@@ -9,9 +9,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from . import look
-from .look import Found
+from . import observe
 from .model import Change, Group
+from .observe import DescribedGroup
 
 Object = dict[str, Any]
 _AT_ONCE = 50
@@ -41,7 +41,7 @@ class NodeGroups:
         self._cluster = cluster
         self._eks, self._scaling, self._ec2 = client("eks"), client("autoscaling"), client("ec2")
 
-    def find(self, group: look.GroupSettings) -> Found:
+    def find(self, group: observe.GroupSettings) -> DescribedGroup:
         """Raises LookupError while it is being created or deleted, ClientError if it does not exist."""
         described = self._eks.describe_nodegroup(clusterName=self._cluster, nodegroupName=group.nodegroup)["nodegroup"]
         names = [g["name"] for g in described.get("resources", {}).get("autoScalingGroups", [])]
@@ -54,9 +54,9 @@ class NodeGroups:
         if id := target.get("CapacityReservationId"):
             listed = self._ec2.describe_capacity_reservations(CapacityReservationIds=[id])
             [reservation] = listed["CapacityReservations"]
-        return Found(group, described, scaling[0], template, reservation)
+        return DescribedGroup(group, described, scaling[0], template, reservation)
 
-    def keep_others_off(self, found: Found) -> None:
+    def keep_others_off(self, found: DescribedGroup) -> None:
         """Remove the tags by which a Cluster Autoscaler discovers the group: EKS sets them on each, and their value does not matter."""
         name = found.scaling["AutoScalingGroupName"]
         keys = [t["Key"] for t in found.scaling.get("Tags", []) if t["Key"].startswith("k8s.io/cluster-autoscaler/")]
@@ -74,17 +74,17 @@ class NodeGroups:
     def reserved(self) -> dict[str, list[Object]]:
         """The active reservations that were made here, by the group's name."""
         filters = [
-            {"Name": f"tag:{look.CLUSTER}", "Values": [self._cluster]},
+            {"Name": f"tag:{observe.CLUSTER}", "Values": [self._cluster]},
             {"Name": "state", "Values": ["active", "pending"]},
         ]
         found: dict[str, list[Object]] = {}
         for page in self._ec2.get_paginator("describe_capacity_reservations").paginate(Filters=filters):
             for one in page["CapacityReservations"]:
-                group = next((t["Value"] for t in one["Tags"] if t["Key"] == look.RESERVED_FOR), "")
+                group = next((t["Value"] for t in one["Tags"] if t["Key"] == observe.RESERVED_FOR), "")
                 found.setdefault(group, []).append(one)
         return found
 
-    def change(self, group: Group, found: Found, change: Change, now: float, ends: float) -> str:
+    def change(self, group: Group, found: DescribedGroup, change: Change, now: float, ends: float) -> str:
         """Apply a group's changes, without those of Kubernetes nodes. Returns why not all instances were reserved; empty if all were.
 
         Args:
@@ -114,7 +114,7 @@ class NodeGroups:
         return trouble
 
     def _reserve_all(
-        self, group: Group, found: Found, counts: Sequence[int], now: float, ends: float
+        self, group: Group, found: DescribedGroup, counts: Sequence[int], now: float, ends: float
     ) -> tuple[int, str]:
         """All together, else each alone, so that a small workload does not wait for the nodes of a large one. Returns how many were not
         reserved, and why."""
@@ -131,9 +131,9 @@ class NodeGroups:
                 missing -= count
         return missing, trouble
 
-    def _reserve(self, group: Group, found: Found, count: int, token: str, ends: float) -> str:
+    def _reserve(self, group: Group, found: DescribedGroup, count: int, token: str, ends: float) -> str:
         """All instances or none: an Auto Scaling group would start, and charge, 11 of 16. Returns why not."""
-        tags = {look.CLUSTER: self._cluster, look.RESERVED_FOR: group.name}
+        tags = {observe.CLUSTER: self._cluster, observe.RESERVED_FOR: group.name}
         inside, placement = {}, found.template.get("Placement", {})
         if by := next((key for key in ("GroupName", "GroupId") if placement.get(key)), None):
             [described] = self._ec2.describe_placement_groups(**{f"{by}s": [placement[by]]})["PlacementGroups"]
@@ -177,5 +177,5 @@ class NodeGroups:
     def _note(self, name: str, group: Group, change: Change) -> None:
         if change.requested in (None, group.requested):
             return
-        tag = {"Key": look.REQUESTED, "Value": str(change.requested), "PropagateAtLaunch": False}
+        tag = {"Key": observe.REQUESTED, "Value": str(change.requested), "PropagateAtLaunch": False}
         self._scaling.create_or_update_tags(Tags=[{**tag, "ResourceId": name, "ResourceType": "auto-scaling-group"}])

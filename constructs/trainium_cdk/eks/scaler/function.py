@@ -21,9 +21,9 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from . import after, aside, look, metrics
-from .answers import answer
+from . import after, aside, metrics, observe
 from .aws import NodeGroups
+from .conditions import answer
 from .kubernetes import Kubernetes
 from .model import Answer, Limits, Plan
 from .supply import decide
@@ -72,7 +72,7 @@ class Settings:
     label: str
     reserve: bool
     limits: Limits
-    groups: tuple[look.GroupSettings, ...]
+    groups: tuple[observe.GroupSettings, ...]
     metrics: bool = False
 
     @classmethod
@@ -80,7 +80,7 @@ class Settings:
         """From JSON."""
         data = json.loads(text)
         groups = tuple(
-            look.GroupSettings(name, nodegroup, kind["type"], tuple(kind["resources"]))
+            observe.GroupSettings(name, nodegroup, kind["type"], tuple(kind["resources"]))
             for kind in data.pop("types")
             for name, nodegroup in kind["groups"].items()
         )
@@ -107,16 +107,16 @@ class Supplier:
         """
         settings, api = self._settings, self._kubernetes
         found, unknown = self._find()
-        labels = {name: look.labels(one) for name, one in found.items()}
+        labels = {name: observe.labels(one) for name, one in found.items()}
         # requests for groups that cannot be read now wait for them
         labels |= {name: {settings.label: name} for name in unknown}
-        cluster = look.Cluster(
+        cluster = observe.Cluster(
             settings.resources,
             labels,
             nodes=api.list("/api/v1/nodes"),
             pods=api.list("/api/v1/pods", _ON_NODES),
             templates=api.list("/api/v1/podtemplates", _KUEUES),
-            asked=api.list(f"{_REQUESTS}/provisioningrequests"),
+            provisioning=api.list(f"{_REQUESTS}/provisioningrequests"),
             now=now,
         )
         ids = [i["InstanceId"] for one in found.values() for i in one.scaling["Instances"]]
@@ -136,18 +136,18 @@ class Supplier:
             if trouble := self._try(what, self._groups.change, groups[name], found[name], change, now, ends):
                 groups[name] = replace(groups[name], trouble=trouble)
             for node in change.cordon:
-                self._try(f"node {node}", self._annotate, node, {look.LEAVING: "true"}, cordoned=True)
+                self._try(f"node {node}", self._annotate, node, {observe.LEAVING: "true"}, cordoned=True)
             for node in change.uncordon:
-                self._try(f"node {node}", self._annotate, node, {look.LEAVING: None}, cordoned=False)
+                self._try(f"node {node}", self._annotate, node, {observe.LEAVING: None}, cordoned=False)
         for name, one in found.items():
             self._try(f"tags of node group {name}", self._groups.keep_others_off, one)
         waiting = {r.key: r for r in cluster.requests if not r.provisioned}
         answers = {key: answer(r, plan, groups, unknown, now, settings.limits) for key, r in waiting.items()}
         for key, told in answers.items():
             what = f"ProvisioningRequest {key}"
-            self._try(what, self._tell, cluster.asked[key], told, now)
+            self._try(what, self._tell, cluster.provisioning[key], told, now)
             if told.reason in _FOR_GOOD and not unknown:
-                self._try(what, self._set_aside, cluster.asked[key], told, now)
+                self._try(what, self._set_aside, cluster.provisioning[key], told, now)
         for node, notes in cluster.marks(groups.values()).items():
             self._try(f"node {node}", self._annotate, node, notes)
         released = self._try("JobSets after a Job", after.release, api, now, self._try) or {}
@@ -161,9 +161,9 @@ class Supplier:
             raise RunFailed("; ".join(self._failed))
         return plan
 
-    def _find(self) -> tuple[dict[str, look.Found], dict[str, str]]:
+    def _find(self) -> tuple[dict[str, observe.DescribedGroup], dict[str, str]]:
         """The groups that could be read, and why the others could not."""
-        found: dict[str, look.Found] = {}
+        found: dict[str, observe.DescribedGroup] = {}
         unknown: dict[str, str] = {}
         for group in self._settings.groups:
             try:
@@ -176,13 +176,13 @@ class Supplier:
         return found, unknown
 
     def _tell(self, request: Mapping[str, Any], told: Answer, now: float) -> None:
-        if status := look.status(told, request.get("status", {}), now):
-            namespace, name = look.key(request).split("/")
+        if status := observe.status(told, request.get("status", {}), now):
+            namespace, name = observe.key(request).split("/")
             path = f"{_REQUESTS}/namespaces/{namespace}/provisioningrequests/{name}/status"
             self._kubernetes.patch(path, {"status": status})
 
     def _set_aside(self, request: Mapping[str, Any], told: Answer, now: float) -> None:
-        namespace, name = look.workload(request).split("/")
+        namespace, name = observe.workload(request).split("/")
         found = self._kubernetes.list(
             f"{aside.KUEUE}/namespaces/{namespace}/workloads", f"fieldSelector=metadata.name%3D{name}"
         )
@@ -194,7 +194,7 @@ class Supplier:
         self._kubernetes.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": dict(annotations)}, **spec})
 
     def _renew(self, now: float) -> None:
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._settings.namespace}/leases/{look.LEASE}"
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._settings.namespace}/leases/{observe.LEASE}"
         at = dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         self._kubernetes.patch(path, {"spec": {"renewTime": at}})
 

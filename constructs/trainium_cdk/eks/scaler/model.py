@@ -8,7 +8,7 @@ from typing import Literal
 
 Resources = tuple[int, ...]
 """Amounts of the resources that are counted, the devices first."""
-IN_ORDER = ("ACTIVE", "DEGRADED")
+RESIZABLE = ("ACTIVE", "DEGRADED")
 """States of a node group in which its size may be changed: during an update, EKS ends nodes itself (containers-roadmap issue 2609)."""
 
 
@@ -107,7 +107,7 @@ class Request:
         key: its namespace and name.
         groups: names of the node groups that its pods may use, the preferred one first.
         needs: of each pod that is not on a node.
-        asked: since when it waits for nodes; 0 if it does not.
+        waiting_since: since when it waits for nodes; 0 if it does not.
         provisioned: whether it has been told that its nodes are there.
     """
 
@@ -115,7 +115,7 @@ class Request:
     groups: tuple[str, ...]
     needs: tuple[Resources, ...]
     created: float = 0
-    asked: float = 0
+    waiting_since: float = 0
     provisioned: bool = False
 
 
@@ -178,10 +178,10 @@ class Answer:
     Attributes:
         reason: one word, for programs.
         message: for people.
-        asked: the new `Request.asked`.
+        waiting_since: the new `Request.waiting_since`.
     """
 
     state: Literal["Waiting", "Provisioned", "Failed"]
     reason: str
     message: str
-    asked: float = 0
+    waiting_since: float = 0

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .model import IN_ORDER, Change, Group, Limits, Node, Place, Plan, Request, Resources
+from .model import RESIZABLE, Change, Group, Limits, Node, Place, Plan, Request, Resources
 
 
 def decide(groups: Iterable[Group], requests: Iterable[Request], now: float, limits: Limits) -> Plan:
     """The changes to make now. After them, another call changes nothing until something else has changed."""
-    shelves = {group.name: _Shelf(group) for group in groups}
+    plans = {group.name: _GroupPlan(group) for group in groups}
     places: dict[str, Place] = {}
     order = sorted(requests, key=lambda r: (r.created, r.key))
     has, waits = [r for r in order if r.provisioned], [r for r in order if not r.provisioned]
@@ -23,10 +23,10 @@ def decide(groups: Iterable[Group], requests: Iterable[Request], now: float, lim
         for request in some:
             if request.key in places:
                 continue
-            found = (shelves[name].take(request, existing=existing) for name in request.groups if name in shelves)
+            found = (plans[name].take(request, existing=existing) for name in request.groups if name in plans)
             if place := next(filter(None, found), None):
                 places[request.key] = place
-    changes = {name: shelf.change(now, limits) for name, shelf in shelves.items()}
+    changes = {name: plan.change(now, limits) for name, plan in plans.items()}
     kept = {name: change for name, change in changes.items() if change != Change(requested=change.requested)}
     return Plan(kept, places)
 
@@ -44,12 +44,12 @@ def places(request: Request, free: list[Resources]) -> tuple[set[int], int]:
     return taken, missing
 
 
-class _Shelf:
+class _GroupPlan:
     """A node group while requests take nodes: those that exist, then those that could still be started."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        stays = group.status in IN_ORDER  # in an update, EKS may have cordoned it too
+        stays = group.status in RESIZABLE  # in an update, EKS may have cordoned it too
         self._nodes = [
             n for n in group.nodes if n.state != "unusable" and (not n.leaving or (stays and n.state == "usable"))
         ]
@@ -70,7 +70,7 @@ class _Shelf:
         """
         if existing and not self.group.atomic:
             return None
-        new, group, open_ = not existing, self.group, self.group.status in IN_ORDER and not self.group.closed
+        new, group, open_ = not existing, self.group, self.group.status in RESIZABLE and not self.group.closed
         order = sorted(
             self._nodes,
             key=lambda n: (request.key not in n.holders, not n.busy, n.leaving, sum(n.free), n.since, n.instance),
@@ -97,7 +97,7 @@ class _Shelf:
     def change(self, now: float, limits: Limits) -> Change:
         group, there = self.group, len(self.group.nodes)
         back = [n.name for n in group.nodes if n.leaving and (n.busy or n.instance in self._kept)]
-        if group.status not in IN_ORDER:
+        if group.status not in RESIZABLE:
             return Change(uncordon=tuple(back), requested=group.requested)
         wanted, desired, own = there + len(self._new), group.desired, group.requested == group.desired
         if wanted > desired:

@@ -13,7 +13,7 @@ from trainium_cdk.catalog import InstanceType, Stack
 from trainium_cdk.engines import Engine
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings.environment import Environment
-from trainium_cdk.settings.section import Nodes, Placed
+from trainium_cdk.settings.section import Nodes, QueueSettings
 
 MetricsSource = Literal["nodes", "container-insights"]
 
@@ -160,7 +160,7 @@ class Inventory(ABC):
         offered = [set(catalog.zone_ids(kind, self.env.region)) for kind in kinds]
         return tuple(sorted(set.intersection(*offered))[:1] if offered else [])
 
-    def zone_of(self, queue: Placed) -> str | None:
+    def zone_of(self, queue: QueueSettings) -> str | None:
         """The one zone that the nodes of a queue or node group run in; None where there is none."""
         return queue.zone_id or next(iter(self.zone_ids), None)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from .answers import clock
+from .conditions import clock
 from .model import Answer, Group, Node, Request, Reservation, Resources
 
 Object = dict[str, Any]
@@ -33,7 +33,7 @@ CLUSTER = "trainium-cdk:cluster"
 RESERVED_FOR = "trainium-cdk:node-group"
 LEASE = "trn-scaler"
 """A Lease in the jobs' namespace: when the function ran last."""
-_ASKED = "asked"
+_WAITING_SINCE = "asked"
 _CORDONED = "node.kubernetes.io/unschedulable"
 """Taint of a cordoned node, set by Kubernetes."""
 _KEEPS_OFF = ("NoSchedule", "NoExecute")
@@ -67,7 +67,7 @@ class GroupSettings:
 
 
 @dataclass(frozen=True)
-class Found:
+class DescribedGroup:
     """A node group in AWS.
 
     Attributes:
@@ -121,11 +121,11 @@ class Cluster:
         nodes: Kubernetes objects, as the next ones.
         pods: those that are on nodes.
         templates: Kueue's PodTemplates.
-        asked: ProvisioningRequests.
+        provisioning: ProvisioningRequests.
 
     Attributes:
         joined: nodes, by instance.
-        asked: ProvisioningRequests, by namespace and name.
+        provisioning: ProvisioningRequests, by namespace and name.
         requests: those of our class that have not failed.
     """
 
@@ -136,7 +136,7 @@ class Cluster:
         nodes: Iterable[Object],
         pods: Iterable[Object],
         templates: Iterable[Object],
-        asked: Iterable[Object],
+        provisioning: Iterable[Object],
         now: float,
     ) -> None:
         self._names, self._now = names, now
@@ -146,9 +146,9 @@ class Cluster:
             if kept := pod(each, names):
                 self._pods.setdefault(kept.node, []).append(kept)
         self._templates = {key(each): template(each, names) for each in templates}
-        self.asked = {key(each): each for each in asked}
+        self.provisioning = {key(each): each for each in provisioning}
         placed = self._placed()
-        self.requests = [r for one in self.asked.values() if (r := self._request(one, labels, placed))]
+        self.requests = [r for one in self.provisioning.values() if (r := self._request(one, labels, placed))]
         self._live = {r.key for r in self.requests}
 
     def _placed(self) -> dict[str, Counter[Resources]]:
@@ -178,11 +178,13 @@ class Cluster:
             groups=tuple(name for name, has in labels.items() if all(_matches(pods, has) for pods in sets)),
             needs=tuple((needs - placed.get(key(one), Counter())).elements()),
             created=seconds(metadata["creationTimestamp"]),
-            asked=float(details.get(_ASKED) or 0),
+            waiting_since=float(details.get(_WAITING_SINCE) or 0),
             provisioned="Provisioned" in true,
         )
 
-    def group(self, found: Found, launched: Mapping[str, float], made: Iterable[Object], *, atomic: bool) -> Group:
+    def group(
+        self, found: DescribedGroup, launched: Mapping[str, float], made: Iterable[Object], *, atomic: bool
+    ) -> Group:
         """A node group, without instances that are terminating.
 
         Args:
@@ -219,7 +221,7 @@ class Cluster:
             reservations=tuple(own),
         )
 
-    def _node(self, instance: Object, group: Found, launched: Mapping[str, float]) -> Node:
+    def _node(self, instance: Object, group: DescribedGroup, launched: Mapping[str, float]) -> Node:
         id, has = instance["InstanceId"], group.settings.resources
         if (node := self.joined.get(id)) is None:
             return Node(id, free=has, since=launched.get(id, self._now))
@@ -316,7 +318,7 @@ def status(answer: Answer, before: Object, now: float) -> Object | None:
         old, new = has.get(kind, {}), condition(kind, true, reason, message, now)
         since = "lastTransitionTime"
         conditions.append({**new, since: old[since]} if old.get("status") == new["status"] else new)
-    details = {_ASKED: str(int(answer.asked)) if answer.asked else ""}
+    details = {_WAITING_SINCE: str(int(answer.waiting_since)) if answer.waiting_since else ""}
     new = {"conditions": conditions, "provisioningClassDetails": details}
     return new if any(before.get(key) != value for key, value in new.items()) else None
 
@@ -376,7 +378,7 @@ def closed(reservation: Object, now: float) -> str:
     return f"{what} is {state}; give the node group another one (reservation)"
 
 
-def labels(found: Found) -> dict[str, str]:
+def labels(found: DescribedGroup) -> dict[str, str]:
     """The labels of a group's nodes that pods may select."""
     zones = found.scaling["AvailabilityZones"]
     own = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 
-from .model import IN_ORDER, Answer, Group, Limits, Plan, Request
+from .model import RESIZABLE, Answer, Group, Limits, Plan, Request
 from .supply import places
 
 
@@ -24,9 +24,9 @@ def answer(
         return Answer("Failed", "NoNodeGroup", "no node group has nodes with the labels and resources of these pods")
     if place and place.usable == place.nodes:
         text = f"{_nodes(place.nodes)} of {place.group} can be used"
-        return Answer("Provisioned", "Provisioned", text, request.asked)
+        return Answer("Provisioned", "Provisioned", text, request.waiting_since)
     group = groups[place.group] if place else able[0]
-    if group.status not in IN_ORDER:
+    if group.status not in RESIZABLE:
         return Answer(
             "Waiting", "NodeGroupUpdating", f"node group {group.name} is {group.status}; nodes start when it is ACTIVE"
         )
@@ -38,8 +38,8 @@ def answer(
         return Answer("Failed", "TooLarge", text)
     if place is None:
         return Answer("Waiting", "NoRoom", "waits for room: " + "; ".join(map(_room, able)))
-    asked, cause = request.asked or now, f". AWS: {group.trouble}" if group.trouble else ""
-    waited, what = now - asked, f"{_nodes(place.nodes)} of {group.name}"
+    since, cause = request.waiting_since or now, f". AWS: {group.trouble}" if group.trouble else ""
+    waited, what = now - since, f"{_nodes(place.nodes)} of {group.name}"
     idle = f"; idle nodes are removed after {_minutes(limits.idle)}" if place.there else ""
     # of a reservation that the user pays for anyway, nodes are requested until they come
     patient = group.reserved and not place.there
@@ -49,7 +49,7 @@ def answer(
     if place.there and waited >= limits.start:
         late = f"only {place.usable} of {what} could be used within {_minutes(limits.start)}"
         return Answer("Failed", "NodesUnusable", f"{late}{idle}{cause}")
-    return Answer("Waiting", "WaitingForNodes", f"waits for {what}, since {clock(asked)}{cause}", asked)
+    return Answer("Waiting", "WaitingForNodes", f"waits for {what}, since {clock(since)}{cause}", since)
 
 
 def _fits(request: Request, group: Group) -> bool:
