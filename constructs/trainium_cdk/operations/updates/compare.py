@@ -32,8 +32,10 @@ class _Resource:
     @property
     def name(self) -> str:
         path = ((self.new or self.old).get("Metadata") or {}).get("aws:cdk:path", "")
-        steps = path.split("/")[1:]
-        while len(steps) > 1 and steps[-1] in ("Resource", "Default"):  # the CDK's ids of a construct's main resource
+        steps = [
+            step for step in path.split("/")[1:] if step != "Default"
+        ]  # the CDK's id of what stands for its parent
+        while len(steps) > 1 and steps[-1] == "Resource":
             steps.pop()
         return "/".join(steps) or self.id
 
