@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from trainium_cdk.cli.settings import SETTINGS
-from trainium_cdk.errors import TrnError
+from trainium_cdk.errors import TrnError, similar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,6 +99,9 @@ class _Commands(TyperGroup):
             from trainium_cdk.cli.submit import command_of
 
             return args[0], _command(args[0], command_of(args[1:])), args[1:]
+        if not args[0].startswith("-") and args[0] not in COMMANDS:
+            meant = similar(args[0], [name for group in _GROUPS.values() for name in group])
+            ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean {meant}?" if meant else ""))
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
