@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -89,13 +90,18 @@ def test_counts_have_a_smallest_value(kind: type[Job], field: str, least: int) -
 @pytest.mark.parametrize(
     ("code", "error"), [(128, SubmitError), (129, TransportError), (-9, TransportError), (LATER, TransportError)]
 )
-def test_a_submission_that_was_killed_is_not_a_refusal(code: int, error: type[Exception]) -> None:
+def test_a_submission_that_was_killed_is_not_a_refusal(
+    code: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("trainium_cdk.jobs.patience.time", SimpleNamespace(monotonic=lambda: now[-1]))
+
     class Killed(Silent):
         def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
             return Result("", "ended", code)
 
     with pytest.raises(error) as caught:
-        SlurmBackend(TUTORIAL, Killed(), sleep=lambda _: None).submit(BertLarge(), "token")
+        SlurmBackend(TUTORIAL, Killed(), sleep=lambda s: now.append(now[-1] + s)).submit(BertLarge(), "token")
     assert ("Submit it again with token token" in str(caught.value)) is (error is TransportError)
 
 
