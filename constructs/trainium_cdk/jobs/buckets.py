@@ -54,8 +54,9 @@ def client(bucket: str, region: str) -> Any:
         region: to ask first.
     """
     with aws_errors_as(TransportError, f"cannot read {SCHEME}{bucket}"):
-        found = presigned.presigning(region).head_bucket(Bucket=bucket)  # it follows S3 into the bucket's region
-    return presigned.presigning(found.get("BucketRegion") or region)
+        # it follows S3 into the bucket's region; HeadBucket needs the same permission, and has no reason in its errors
+        found = presigned.presigning(region).list_objects_v2(Bucket=bucket, MaxKeys=1)
+    return presigned.presigning(found["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region", region))
 
 
 def list_objects(address: Address, region: str) -> Iterator[Object]:

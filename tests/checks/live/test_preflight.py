@@ -52,7 +52,7 @@ def test_the_printed_report(trn: Trn, aws: LocalAws) -> None:
     )
     assert lines[-2].endswith("environment.yaml:4]")
     assert lines[-1].startswith("         Fix: aws service-quotas request-service-quota-increase --service-code ec2")
-    assert done.stderr.startswith("1 error, 0 warnings, ")
+    assert done.stderr.splitlines()[-1].startswith("1 error, 0 warnings, ")
 
 
 @pytest.mark.sweep
