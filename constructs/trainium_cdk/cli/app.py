@@ -99,7 +99,7 @@ class _Commands(TyperGroup):
             from trainium_cdk.cli.submit import command_of
 
             return args[0], _command(args[0], command_of(args[1:])), args[1:]
-        if not args[0].startswith("-") and args[0] not in COMMANDS:
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             meant = similar(args[0], [name for group in _GROUPS.values() for name in group])
             ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean {meant}?" if meant else ""))
         return super().resolve_command(ctx, args)
