@@ -6,18 +6,16 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import CfnOutput, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from trainium_cdk._cdk.default_environment import default_environment
 from trainium_cdk._cdk.removal import removal_policy
 from trainium_cdk._cdk.retention import RETENTION
 from trainium_cdk._cdk.stack_functions import place_functions
-from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.eks.access import ecr_repositories
 from trainium_cdk.eks.bastion_host import TrnBastionHost
 from trainium_cdk.eks.cluster import TrnEksCluster
@@ -26,14 +24,13 @@ from trainium_cdk.facade import TrnEks
 from trainium_cdk.hardening.encryption import encrypt, encrypt_operations, stack_key
 from trainium_cdk.hardening.failed_calls import TrnFailedCalls
 from trainium_cdk.hardening.managed_policies import manage_policies
-from trainium_cdk.network import TrnNetwork
 from trainium_cdk.observability import TrnObservability
 from trainium_cdk.outputs import claim_of, eks_outputs, next_step
-from trainium_cdk.outputs.contract import JOB_FILES, KEPT_DAYS
-from trainium_cdk.registry import TrnRegistry
+from trainium_cdk.outputs.contract import JOB_FILES
 from trainium_cdk.settings import ControlPlane, Environment
 from trainium_cdk.settings.environment import SERVICE_NETWORKS
 from trainium_cdk.settings.inventory import inventory
+from trainium_cdk.stacks.parts import add_bucket, add_network, add_registry, add_storage, alarm_topic
 from trainium_cdk.storage import TrnStorage
 
 
@@ -71,30 +68,9 @@ class TrnEksStack(Stack):
         data_key = stack_key(
             self, environment.encryption, description=f"Data of {name}", auto_scaling=True, on_destroy=on_destroy
         )
-        network = TrnNetwork(
-            self,
-            "Network",
-            network=environment.network.model_copy(update={"zone_ids": zones}),
-            name=name,
-            removal_policy=removal_policy(on_destroy),
-            rules=False,  # the whole environment is checked
-        )
-        storage = TrnStorage(
-            self,
-            "Storage",
-            vpc=network.vpc,
-            vpc_subnets=ec2.SubnetSelection(subnets=[network.private_subnet(zone) for zone in zones]),
-            efs=environment.storage.efs,
-            lustre=environment.storage.fsx,
-            removal_policy=removal_policy(on_destroy),
-            rules=False,
-        )
-        bucket = TrnBucket(
-            self,
-            "Files",
-            expiration={at: Duration.days(days) for at, days in KEPT_DAYS.items() if at.startswith(JOB_FILES)},
-            removal_policy=removal_policy(on_destroy),
-        ).bucket
+        network = add_network(self, environment, zones)
+        storage = add_storage(self, environment, network.vpc, [network.private_subnet(zone) for zone in zones])
+        bucket = add_bucket(self, environment, (JOB_FILES,))
         subnets = ec2.SubnetSelection(subnets=network.private_subnets)
         cluster = TrnEksCluster(
             self,
@@ -144,9 +120,7 @@ class TrnEksStack(Stack):
             rules=False,
         )
         training.wait_for(network.internet_ready)
-        shown = environment.observability
-        if shown and eks.plugins.autoscaler:  # its function counts jobs and nodes
-            topic = shown.alarm_topic
+        if environment.observability and eks.plugins.autoscaler:  # its function counts jobs and nodes
             TrnObservability(
                 self,
                 "Observability",
@@ -155,15 +129,11 @@ class TrnEksStack(Stack):
                 container_insights=inventory(environment, "eks").node_metrics is not None,
                 storage=storage,
                 static_nodes=sum(group.idle_nodes for group in eks.node_groups),
-                alarm_topic=sns.Topic.from_topic_arn(self, "ObservabilityTopic", topic) if topic else None,
+                alarm_topic=alarm_topic(self, environment),
                 catalog=environment.catalog,
             )
         builder = bastion_host = None
-        registry = (
-            TrnRegistry(self, "Registry", registry=environment.registry, removal_policy=removal_policy(on_destroy))
-            if environment.registry.enabled
-            else None
-        )
+        registry = add_registry(self, environment)
         if registry:
             builder = TrnImageBuilder(
                 self,

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import CfnOutput, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_s3 as s3
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from trainium_cdk._cdk.default_environment import chosen_software, default_environment
-from trainium_cdk._cdk.removal import removal_policy
-from trainium_cdk._cdk.retention import RETENTION
-from trainium_cdk.bootstrap import TrnBootstrap
-from trainium_cdk.bucket import TrnBucket
-from trainium_cdk.hardening.encryption import TrnKey, encrypt, encrypt_operations, stack_key
-from trainium_cdk.hardening.failed_calls import TrnFailedCalls
-from trainium_cdk.hardening.managed_policies import manage_policies
-from trainium_cdk.network import TrnNetwork
-from trainium_cdk.observability import TrnObservability
+from trainium_cdk._cdk.default_environment import default_environment
+from trainium_cdk.hardening.encryption import stack_key
 from trainium_cdk.outputs import next_step, pcs_outputs
-from trainium_cdk.outputs.contract import KEPT_DAYS
 from trainium_cdk.pcs.cluster import TrnPcsCluster
-from trainium_cdk.registry import TrnRegistry
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.inventory import inventory
-from trainium_cdk.settings.observability import metrics_group
+from trainium_cdk.stacks.parts import add_bucket, add_network, add_registry, add_storage
+from trainium_cdk.stacks.slurm import add_bootstrap, add_observability, harden
 from trainium_cdk.storage import TrnStorage
 
 
@@ -65,50 +55,12 @@ class TrnPcsStack(Stack):
         data_key = stack_key(
             self, environment.encryption, description=f"Data of {name}", pcs=True, on_destroy=on_destroy
         )
-        zones = inventory(environment, "pcs").zone_ids
-        network = TrnNetwork(
-            self,
-            "Network",
-            network=environment.network.model_copy(update={"zone_ids": zones}),
-            name=name,
-            removal_policy=removal_policy(on_destroy),
-            rules=False,  # the whole environment is checked
-        )
-        storage = TrnStorage(
-            self,
-            "Storage",
-            vpc=network.vpc,
-            vpc_subnets=ec2.SubnetSelection(subnets=network.private_subnets),
-            efs=environment.storage.efs,
-            lustre=environment.storage.fsx,
-            removal_policy=removal_policy(on_destroy),
-            rules=False,
-        )
-        bucket = TrnBucket(
-            self,
-            "Files",
-            expiration={prefix: Duration.days(days) for prefix, days in KEPT_DAYS.items()},
-            removal_policy=removal_policy(on_destroy),
-        )
-        registry = (
-            TrnRegistry(self, "Registry", registry=environment.registry, removal_policy=removal_policy(on_destroy))
-            if environment.registry.enabled
-            else None
-        )
+        network = add_network(self, environment, inventory(environment, "pcs").zone_ids)
+        storage = add_storage(self, environment, network.vpc, network.private_subnets)
+        bucket = add_bucket(self, environment)
+        registry = add_registry(self, environment)
         p, cluster_name = environment.pcs, environment.pcs_cluster_name
-        bootstrap = TrnBootstrap(
-            self,
-            "Bootstrap",
-            bucket=bucket.bucket,
-            cluster=p,
-            bootstrap=chosen_software(environment),
-            mount_dirs=environment.storage.mount_dirs,
-            network=environment.network,
-            metrics_log_group=metrics_group(cluster_name) if environment.observability else None,
-            parameter_name=f"/trainium/{cluster_name}/node-scripts",
-            catalog=environment.catalog,
-            rules=False,
-        )
+        bootstrap = add_bootstrap(self, environment, p, cluster_name, bucket)
         private = network.private_subnet
         cluster = TrnPcsCluster(
             self,
@@ -123,38 +75,17 @@ class TrnPcsStack(Stack):
             catalog=environment.catalog,
             rules=False,
         )
-        cluster.grant_bucket(bucket.bucket)
-        if shown := environment.observability:
-            topic = shown.alarm_topic
-            watched = TrnObservability(
-                self,
-                "Observability",
-                cluster=cluster,
-                alarm_topic=sns.Topic.from_topic_arn(self, "ObservabilityTopic", topic) if topic else None,
-                log_retention=RETENTION[shown.log_days],
-            )
-            for role in (cluster.node_role, cluster.login_role):
-                watched.grant_write(role)
+        cluster.grant_bucket(bucket)
+        add_observability(self, environment, cluster, [cluster.node_role, cluster.login_role])
         if registry:
             registry.grant_pull(cluster.node_role)
-        own_key = (
-            data_key
-            or TrnKey(
-                self, "LogsKey", description=f"Logs of {name}", grants=False, removal_policy=removal_policy(on_destroy)
-            ).key
-        )
-        TrnFailedCalls(self, "Functions", encryption_key=own_key)
-        if data_key:
-            encrypt(self, data_key, users=[cluster.node_role, cluster.login_role, bootstrap.publisher])
-        else:
-            encrypt_operations(self, own_key)
-        manage_policies(self)
-        self.vpc, self.cluster, self.storage, self.bucket = network.vpc, cluster, storage, bucket.bucket
+        harden(self, environment, data_key, [cluster.node_role, cluster.login_role, bootstrap.publisher])
+        self.vpc, self.cluster, self.storage, self.bucket = network.vpc, cluster, storage, bucket
         outputs = pcs_outputs(
             environment,
             cluster_id=cluster.cluster_id,
             login_group_id=cluster.login_group_id,
-            bucket=bucket.bucket.bucket_name,
+            bucket=bucket.bucket_name,
             registry_uri=registry.uri if registry else "",
         )
         for key, (value, description) in {**outputs, **next_step(self.stack_name, environment.region)}.items():

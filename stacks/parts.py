@@ -1,0 +1,71 @@
+"""The parts of an environment that are the same in every stack."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sns as sns
+
+from trainium_cdk._cdk.removal import removal_policy
+from trainium_cdk.bucket import TrnBucket
+from trainium_cdk.network import TrnNetwork
+from trainium_cdk.outputs.contract import KEPT_DAYS
+from trainium_cdk.registry import TrnRegistry
+from trainium_cdk.settings import Environment
+from trainium_cdk.storage import TrnStorage
+
+
+def add_network(stack: Stack, environment: Environment, zones: tuple[str, ...]) -> TrnNetwork:
+    """The VPC, with subnets in these zones."""
+    return TrnNetwork(
+        stack,
+        "Network",
+        network=environment.network.model_copy(update={"zone_ids": zones}),
+        name=environment.name,
+        removal_policy=removal_policy(environment.on_destroy),
+        rules=False,  # the whole environment is checked
+    )
+
+
+def add_storage(stack: Stack, environment: Environment, vpc: ec2.IVpc, subnets: list[ec2.ISubnet]) -> TrnStorage:
+    """The file systems, with mount targets in these subnets."""
+    return TrnStorage(
+        stack,
+        "Storage",
+        vpc=vpc,
+        vpc_subnets=ec2.SubnetSelection(subnets=subnets),
+        efs=environment.storage.efs,
+        lustre=environment.storage.fsx,
+        removal_policy=removal_policy(environment.on_destroy),
+        rules=False,
+    )
+
+
+def add_bucket(stack: Stack, environment: Environment, prefixes: tuple[str, ...] = ("",)) -> s3.IBucket:
+    """The bucket of the jobs' files. What is below a prefix of the contract ends after its days.
+
+    Args:
+        prefixes: only those of the contract that begin with one of these. Default: all.
+    """
+    return TrnBucket(
+        stack,
+        "Files",
+        expiration={at: Duration.days(days) for at, days in KEPT_DAYS.items() if at.startswith(prefixes)},
+        removal_policy=removal_policy(environment.on_destroy),
+    ).bucket
+
+
+def add_registry(stack: Stack, environment: Environment) -> TrnRegistry | None:
+    """The repository of images, if the environment has one."""
+    if not environment.registry.enabled:
+        return None
+    return TrnRegistry(
+        stack, "Registry", registry=environment.registry, removal_policy=removal_policy(environment.on_destroy)
+    )
+
+
+def alarm_topic(stack: Stack, environment: Environment) -> sns.ITopic | None:
+    """Where alarms of the dashboard are sent, if anywhere."""
+    topic = environment.observability and environment.observability.alarm_topic
+    return sns.Topic.from_topic_arn(stack, "ObservabilityTopic", topic) if topic else None

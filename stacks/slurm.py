@@ -1,0 +1,92 @@
+"""The parts of an environment that are the same in the stacks of Slurm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aws_cdk import Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+
+from trainium_cdk._cdk.default_environment import chosen_software
+from trainium_cdk._cdk.removal import removal_policy
+from trainium_cdk._cdk.retention import RETENTION
+from trainium_cdk.bootstrap import TrnBootstrap
+from trainium_cdk.hardening.encryption import TrnKey, encrypt, encrypt_operations
+from trainium_cdk.hardening.failed_calls import TrnFailedCalls
+from trainium_cdk.hardening.managed_policies import manage_policies
+from trainium_cdk.observability import TrnObservability
+from trainium_cdk.settings import Environment, Pcluster, Pcs
+from trainium_cdk.settings.observability import metrics_group
+from trainium_cdk.stacks.parts import alarm_topic
+
+if TYPE_CHECKING:
+    from trainium_cdk.pcluster.cluster import TrnPcluster
+    from trainium_cdk.pcs.cluster import TrnPcsCluster
+
+
+def add_bootstrap(
+    stack: Stack, environment: Environment, cluster: Pcluster | Pcs, cluster_name: str, bucket: s3.IBucket
+) -> TrnBootstrap:
+    """The scripts of the nodes of a Slurm cluster."""
+    return TrnBootstrap(
+        stack,
+        "Bootstrap",
+        bucket=bucket,
+        cluster=cluster,
+        bootstrap=chosen_software(environment),
+        mount_dirs=environment.storage.mount_dirs,
+        network=environment.network,
+        metrics_log_group=metrics_group(cluster_name) if environment.observability else None,
+        parameter_name=f"/trainium/{cluster_name}/node-scripts",
+        catalog=environment.catalog,
+        rules=False,
+    )
+
+
+def add_observability(
+    stack: Stack, environment: Environment, cluster: TrnPcluster | TrnPcsCluster, writers: list[iam.IGrantable]
+) -> None:
+    """Dashboard, alarms and the nodes' metrics of a Slurm cluster, if the environment has them.
+
+    Args:
+        writers: what sends metrics.
+    """
+    if not environment.observability:
+        return
+    watched = TrnObservability(
+        stack,
+        "Observability",
+        cluster=cluster,
+        alarm_topic=alarm_topic(stack, environment),
+        log_retention=RETENTION[environment.observability.log_days],
+    )
+    for writer in writers:
+        watched.grant_write(writer)
+
+
+def harden(stack: Stack, environment: Environment, data_key: kms.IKey | None, users: list[iam.IGrantable]) -> None:
+    """Keep failed calls, encrypt what the stack has, and make policies managed. Call it last.
+
+    Args:
+        data_key: the environment's key for its data; without one, a new key encrypts logs and failed calls alone.
+        users: may use the key.
+    """
+    logs = (
+        TrnKey(
+            stack,
+            "LogsKey",
+            description=f"Logs of {environment.name}",
+            grants=False,
+            removal_policy=removal_policy(environment.on_destroy),
+        ).key
+        if data_key is None
+        else data_key
+    )
+    TrnFailedCalls(stack, "Functions", encryption_key=logs)
+    if data_key:
+        encrypt(stack, data_key, users=users)
+    else:
+        encrypt_operations(stack, logs)
+    manage_policies(stack)
