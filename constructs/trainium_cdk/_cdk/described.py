@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 from aws_cdk import Annotations
 from constructs import Construct
 
-from trainium_cdk._cdk.rules import fail_synthesis, known, region_of
+from trainium_cdk._cdk.rules import fail_synthesis, known, likely_regions, region_of
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import Rule
+from trainium_cdk.checks.capacity import unknown_instance_type
 from trainium_cdk.checks.pcluster import reserved_tags
 from trainium_cdk.checks.rule import rule_id
 from trainium_cdk.errors import SettingsError
@@ -110,6 +111,49 @@ class Described:
             end = r"(?!\w)" if len(at) > 1 else r"(?=\.\w)"
             text = re.sub(rf"(?<![\w.]){dotted}{end}", argument, text) if argument else text
         return text
+
+
+def describe_slurm(
+    construct: Construct,
+    section: str,
+    engine: str,
+    cluster: Model,
+    arguments: Mapping[str, tuple[str, object]],
+    *,
+    mounts: Mapping[str, str],
+    catalog: Catalog,
+    required: Sequence[Rule],
+    rules: Iterable[Rule],
+    **changes: object,
+) -> Environment:
+    """The environment that a Slurm cluster and its file systems describe.
+
+    Args:
+        section: of the environment, which the cluster's settings are.
+        arguments: of the construct, by name, in place of parts of the cluster: the part's key, and the value; None for the cluster's own.
+        mounts: where each kind of file system is mounted.
+        catalog: has the instance types of the queues.
+        required: rules without which the cluster cannot be built, beside a known instance type.
+        rules: whose problems are registered.
+        changes: of the cluster, by key.
+
+    Raises:
+        SettingsError: a value is not valid, or a required rule finds an error.
+    """
+    given = {name: (key, value) for name, (key, value) in arguments.items() if value is not None}
+    own: dict[KeyPath, str] = {(section, key): name for name, (key, _) in given.items()}
+    described = Described(construct, {(section,): "cluster"} | own, engine)
+    changed: Any = described.changed((section,), cluster, **changes | dict(given.values()))
+    resources = [resource for queue in changed.queues for resource in queue.compute_resources]
+    environment = described.environment(
+        catalog,
+        regions=likely_regions(catalog, resources),
+        storage={"efs": None, "fsx": None} | {kind: {"mount_dir": at} for kind, at in mounts.items()},
+        **{section: changed},
+    )
+    described.require(environment, unknown_instance_type, *required)
+    described.check(environment, rules)
+    return environment
 
 
 def tag_problems(construct: Construct, tags: Mapping[str, str]) -> list[str]:

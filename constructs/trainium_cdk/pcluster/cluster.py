@@ -122,11 +122,14 @@ class TrnPcluster(Checked):
         catalog = catalog or Catalog.load()
         if not isinstance(storage, TrnStorage):
             storage = wrapped(self, "Storage", vpc, storage) if storage else TrnStorage(self, "Storage", vpc=vpc)
-        replaced = {"queues": queues, "head_node": head_node, "cluster_name": cluster_name}
         environment = described_cluster(
             self,
             cluster,
-            replaced={name: value for name, value in replaced.items() if value is not None},
+            {
+                "queues": ("queues", queues),
+                "head_node": ("head", head_node),
+                "cluster_name": ("cluster_name", cluster_name),
+            },
             storage=storage,
             catalog=catalog,
             rules=rules,

@@ -9,13 +9,11 @@ import jsii
 from aws_cdk import Names, Stack
 from constructs import Construct, IValidation
 
-from trainium_cdk._cdk.described import Described
-from trainium_cdk._cdk.rules import likely_regions
+from trainium_cdk._cdk.described import describe_slurm
 from trainium_cdk._cdk.tags import InheritedTags
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import capacity, network, nodes, overrides, pcluster, pcluster_capacity, shared_storage, zones
 from trainium_cdk.checks.storage import local_storage_over_shared, shared_mount_directory
-from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Pcluster, Problem
 from trainium_cdk.storage import TrnStorage
 
@@ -36,8 +34,8 @@ _RULES = (
 def described_cluster(
     construct: Construct,
     cluster: Pcluster,
+    arguments: Mapping[str, tuple[str, object]],
     *,
-    replaced: Mapping[str, Any],
     storage: TrnStorage,
     catalog: Catalog,
     rules: bool,
@@ -46,7 +44,7 @@ def described_cluster(
     """The environment of a cluster.
 
     Args:
-        replaced: arguments of the construct, by name, in place of parts of `cluster`.
+        arguments: of the construct, by name, in place of parts of `cluster`: the part's key, and the value.
         catalog: has the instance types of the queues.
         rules: whether to register problems that the rules find.
         changes: of `cluster`.
@@ -54,35 +52,20 @@ def described_cluster(
     Raises:
         SettingsError: a value is not valid, or the cluster has the stack's name.
     """
-    keys = {name: _KEYS.get(name, name) for name in replaced}
-    of_own: dict[KeyPath, str] = {("pcluster", key): name for name, key in keys.items()}
-    described = Described(construct, {("pcluster",): "cluster"} | of_own, "slurm")
-    changes |= {"cluster_name": cluster.cluster_name or _default_name(construct)}
-    changed = described.changed(
-        ("pcluster",), cluster, **changes | {keys[name]: value for name, value in replaced.items()}
-    )
-    resources = [resource for queue in changed.queues for resource in queue.compute_resources]
-    environment = described.environment(
-        catalog,
-        regions=likely_regions(catalog, resources),
-        pcluster=changed,
-        storage={"efs": None, "fsx": None}
-        | {mount.kind: {"mount_dir": mount.mount_dir} for mount in storage.file_systems},
-    )
     name = Stack.of(construct).stack_name
-    described.require(
-        environment,
-        capacity.unknown_instance_type,
-        pcluster.unknown_system,
-        lambda env: _stacks_name_is_free(env, name),
+    return describe_slurm(
+        construct,
+        "pcluster",
+        "slurm",
+        cluster,
+        arguments,
+        mounts={mount.kind: mount.mount_dir for mount in storage.file_systems},
+        catalog=catalog,
+        required=(pcluster.unknown_system, lambda env: _stacks_name_is_free(env, name)),
+        rules=_RULES if rules else (),
+        cluster_name=cluster.cluster_name or _default_name(construct),
+        **changes,
     )
-    if rules:
-        described.check(environment, _RULES)
-    return environment
-
-
-_KEYS = {"head_node": "head"}
-"""Argument of the construct -> key, where they differ."""
 
 
 def _default_name(construct: Construct) -> str:

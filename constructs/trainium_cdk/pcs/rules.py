@@ -8,55 +8,40 @@ from typing import Any
 from aws_cdk import Names
 from constructs import Construct
 
-from trainium_cdk._cdk.described import Described
-from trainium_cdk._cdk.rules import likely_regions
+from trainium_cdk._cdk.described import describe_slurm
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.checks import capacity, pcs, shared_storage, zones
-from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Pcs
 from trainium_cdk.storage import TrnStorage
 
 _RULES = (*capacity.RULES, *pcs.RULES, shared_storage.hidden_homes, zones.type_not_in_region)
-_KEYS = {"login_node": "login"}
-"""Argument of the construct -> key, where they differ."""
 
 
 def described_cluster(
     construct: Construct,
     cluster: Pcs,
+    arguments: Mapping[str, tuple[str, object]],
     *,
-    replaced: Mapping[str, Any],
     storage: TrnStorage,
     catalog: Catalog,
     rules: bool,
     **changes: Any,
 ) -> Environment:
-    """The environment of a cluster.
-
-    Args:
-        replaced: arguments of the construct, by name, in place of parts of `cluster`.
-        catalog: has the instance types of the queues.
-        rules: whether to register problems that the rules find.
-        changes: of `cluster`.
+    """The environment of a cluster. Arguments as of ParallelCluster's.
 
     Raises:
         SettingsError: a value is not valid.
     """
-    keys = {name: _KEYS.get(name, name) for name in replaced}
-    of_own: dict[KeyPath, str] = {("pcs", key): name for name, key in keys.items()}
-    described = Described(construct, {("pcs",): "cluster"} | of_own, "pcs")
-    name = cluster.cluster_name or Names.unique_resource_name(construct, max_length=40, separator="-")
-    changes |= {"cluster_name": name, **{keys[argument]: value for argument, value in replaced.items()}}
-    changed = described.changed(("pcs",), cluster, **changes)
-    resources = [resource for queue in changed.queues for resource in queue.compute_resources]
-    environment = described.environment(
-        catalog,
-        regions=likely_regions(catalog, resources),
-        pcs=changed,
-        storage={"efs": None, "fsx": None}
-        | {mount.kind: {"mount_dir": mount.mount_dir} for mount in storage.file_systems},
+    return describe_slurm(
+        construct,
+        "pcs",
+        "pcs",
+        cluster,
+        arguments,
+        mounts={mount.kind: mount.mount_dir for mount in storage.file_systems},
+        catalog=catalog,
+        required=(pcs.system_without_image,),
+        rules=_RULES if rules else (),
+        cluster_name=cluster.cluster_name or Names.unique_resource_name(construct, max_length=40, separator="-"),
+        **changes,
     )
-    described.require(environment, capacity.unknown_instance_type, pcs.system_without_image)
-    if rules:
-        described.check(environment, _RULES)
-    return environment
