@@ -39,7 +39,11 @@ FLOORS = [
     ["requirements"],  # what pip installs
     ["errors", "remembered"],
     ["_lazy"],  # names of packages, imported when they are used
-    ["problems", "text"],  # a mistake in an environment, and where it is written; texts with a form
+    [
+        "problems",
+        "text",
+        "annotations",
+    ],  # a mistake in an environment, and where it is written; texts with a form; types
 ]
 """The rooms, from the top to the bottom. Each imports from lower floors only; those of one floor know nothing of each other."""
 

@@ -6,14 +6,14 @@ import collections.abc
 import functools
 import inspect
 import sys
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from constructs import Construct
 from pydantic import BaseModel
 
+from trainium_cdk.annotations import choices
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.problems import Source
 from trainium_cdk.settings.cdk_types import is_number_token
@@ -77,8 +77,8 @@ def _taken(value: Any, kind: Any, name: str) -> Any:
         TypeError: it has another type.
         SettingsError: it is a mapping that is not valid as the settings model.
     """
-    choices = list(_choices(kind))
-    for choice in choices:
+    allowed = list(choices(kind))
+    for choice in allowed:
         origin = get_origin(choice)
         if isinstance(value, dict) and _takes_mapping(choice):
             return _made(choice, value, name)
@@ -89,10 +89,10 @@ def _taken(value: Any, kind: Any, name: str) -> Any:
             of = get_args(choice)[0]
             taken = [_taken(each, of, f"{name}[{i}]") for i, each in enumerate(value)]
             return tuple(taken) if isinstance(value, tuple) else taken
-    if not any(_fits(value, choice) for choice in choices):
-        inner = next((key for key, each in _public(value) if any(_fits(each, choice) for choice in choices)), None)
+    if not any(_fits(value, choice) for choice in allowed):
+        inner = next((key for key, each in _public(value) if any(_fits(each, choice) for choice in allowed)), None)
         fix = f". Fix: give its attribute `{inner}`" if inner else ""
-        raise TypeError(f"type of argument {name} must be {_named(choices)}; got {_name(type(value))} instead{fix}")
+        raise TypeError(f"type of argument {name} must be {_named(allowed)}; got {_name(type(value))} instead{fix}")
     return value
 
 
@@ -109,16 +109,6 @@ def _made(kind: Callable[..., Any], values: Mapping[str, Any], name: str) -> Any
         return kind(**values)
     except SettingsError as e:
         raise SettingsError([replace(each, key=(name, *each.key)) for each in e.problems], e.source) from None
-
-
-def _choices(kind: Any) -> Iterator[Any]:
-    if get_origin(kind) in (Union, types.UnionType):
-        for choice in get_args(kind):
-            yield from _choices(choice)
-    elif get_origin(kind) is Annotated:
-        yield from _choices(get_args(kind)[0])
-    else:
-        yield type(None) if kind is None else kind
 
 
 def _takes_mapping(kind: Any) -> bool:
@@ -155,8 +145,8 @@ def _fqns(value: object) -> set[str | None]:
     return {_fqn(each) for kind in (*kinds, *interfaces) for each in kind.__mro__}
 
 
-def _named(choices: Sequence[Any]) -> str:
-    names = [_name(choice) for choice in choices if _is_public(choice)]
+def _named(kinds: Sequence[Any]) -> str:
+    names = [_name(kind) for kind in kinds if _is_public(kind)]
     return " or ".join(", ".join(some) for some in (names[:-1], names[-1:]) if some)
 
 
@@ -173,7 +163,7 @@ def _name(kind: Any) -> str:
     if origin is Literal:
         return " or ".join(map(repr, get_args(kind)))
     if origin:
-        return f"{origin.__name__}[{', '.join(_named(list(_choices(of))) for of in get_args(kind) if of is not ...)}]"
+        return f"{origin.__name__}[{', '.join(_named(list(choices(of))) for of in get_args(kind) if of is not ...)}]"
     if not isinstance(kind, type):
         return str(kind)
     if kind is type(None):

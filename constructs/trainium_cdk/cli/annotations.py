@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+from trainium_cdk.annotations import choices
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 
 def parts_of(annotation: Any) -> Iterator[Any]:
-    """The types in an annotation, without None, Annotated and unions."""
-    if get_origin(annotation) is Annotated:
-        yield from parts_of(get_args(annotation)[0])
-    elif get_origin(annotation) in (Union, UnionType):
-        for part in get_args(annotation):
-            yield from parts_of(part)
-    elif annotation is not NoneType:
-        yield annotation
+    """The types in an annotation, without None."""
+    return (part for part in choices(annotation) if part is not NoneType)
 
 
 def choices_of(field: FieldInfo) -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import types
-from collections.abc import Iterator
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
+from trainium_cdk.annotations import choices
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings.cdk_types import MaybeNumberToken
 
@@ -39,7 +38,7 @@ def sections(model: type[BaseModel]) -> frozenset[str]:
 
 def _kinds(model: type[BaseModel]) -> list[tuple[str, tuple[Any, ...]]]:
     """The keys of a model, each with the types that it may have."""
-    return [(f.alias or name, tuple(_choices(f.annotation))) for name, f in model.model_fields.items()]
+    return [(f.alias or name, tuple(choices(f.annotation))) for name, f in model.model_fields.items()]
 
 
 def may_be_none(model: type[BaseModel], path: KeyPath) -> Literal["section", "value"] | None:
@@ -49,27 +48,17 @@ def may_be_none(model: type[BaseModel], path: KeyPath) -> Literal["section", "va
     default: Any = None
     for step in path:
         if isinstance(step, int):
-            kinds = [c for k in kinds if get_origin(k) is tuple for c in _choices(get_args(k)[0])]
+            kinds = [c for k in kinds if get_origin(k) is tuple for c in choices(get_args(k)[0])]
             continue
         models = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
         fields = [f for m in models for name, f in m.model_fields.items() if (f.alias or name) == step]
-        kinds = [c for f in fields for c in _choices(f.annotation)]
+        kinds = [c for f in fields for c in choices(f.annotation)]
         default = fields[0].default if fields else None
     if type(None) not in kinds:
         return None
     if any(map(_is_section, kinds)):
         return "section"
     return "value" if default is not None else None
-
-
-def _choices(annotation: Any) -> Iterator[Any]:
-    if get_origin(annotation) in (Union, types.UnionType):
-        for choice in get_args(annotation):
-            yield from _choices(choice)
-    elif get_origin(annotation) is Annotated:
-        yield from _choices(get_args(annotation)[0])
-    else:
-        yield annotation
 
 
 def _is_section(kind: Any) -> bool:
