@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jsii
@@ -55,34 +55,26 @@ def wildcards(statements: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     actions: dict[str, list[str]] = {}
     for statement in statements:
         if statement["Effect"] == "Allow":
-            for resource in map(_flat, _listed(statement.get("Resource", ()))):
+            for resource in map(_flat, _as_list(statement.get("Resource", ()))):
                 if "*" in resource:
-                    actions.setdefault(resource, []).extend(_listed(statement["Action"]))
+                    actions.setdefault(resource, []).extend(_as_list(statement["Action"]))
     reasons = {r: (_ANYTHING if r == "*" else _BELOW).format(", ".join(sorted({*a}))) for r, a in actions.items()}
     return {f"Resource::{resource}": reason for resource, reason in reasons.items()}
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _flat(node: Any) -> str:
     """A reference as cdk-nag writes it: `<Bucket.Arn>/*`."""
-    return "".join(_parts(node))
-
-
-def _parts(node: Any) -> Iterator[str]:
     if isinstance(node, str):
-        yield node.replace("${", "<").replace("}", ">")
-    elif "Fn::Join" in node:
+        return node.replace("${", "<").replace("}", ">")
+    if "Fn::Join" in node:
         delimiter, items = node["Fn::Join"]
-        yield delimiter.join(map(_flat, items))
-    elif "Fn::GetAtt" in node:
-        resource, attribute = node["Fn::GetAtt"]
-        yield f"<{resource}.{attribute}>"
-    elif "Fn::Sub" in node:
-        yield _flat(node["Fn::Sub"])
-    elif "Fn::ImportValue" in node:
-        yield _flat(node["Fn::ImportValue"])
-    elif "Ref" in node:
-        yield f"<{node['Ref']}>"
+        return str(delimiter.join(map(_flat, items)))
+    if "Fn::GetAtt" in node:
+        return f"<{'.'.join(node['Fn::GetAtt'])}>"
+    if "Ref" in node:
+        return f"<{node['Ref']}>"
+    return next((_flat(node[each]) for each in ("Fn::Sub", "Fn::ImportValue") if each in node), "")

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from trainium_cdk.cli.settings import SETTINGS
-from trainium_cdk.errors import TrnError, similar
+from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,9 +99,10 @@ class _Commands(TyperGroup):
             from trainium_cdk.cli.submit import command_of
 
             return args[0], _command(args[0], command_of(args[1:])), args[1:]
-        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            meant = similar(args[0], [name for group in _GROUPS.values() for name in group])
-            ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean {meant}?" if meant else ""))
+        if not args[0].startswith("-") and args[0] not in {*COMMANDS, *self.commands}:
+            from trainium_cdk.cli.named import did_you_mean, end_of_sentence
+
+            ctx.fail(f"No such command '{args[0]}'{end_of_sentence(did_you_mean(args[0], COMMANDS.keys() - _HIDDEN))}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

@@ -94,11 +94,11 @@ def _check_account(
 
     targets = [Target(environment, engine, qualifier=qualifier or QUALIFIER) for engine in engines]
     if print_policy:
-        _put([policy(target, checks_of(target.engine)) for target in targets])
+        _echo_each([policy(target, checks_of(target.engine)) for target in targets])
         return 0
     reports = [examine(target) for target in targets]
     if as_json:
-        _put([with_sandbox(report.as_json()) for report in reports])
+        _echo_each([with_sandbox(report.as_json()) for report in reports])
     else:
         log_if_sandbox()
         for report, target in zip(reports, targets, strict=True):
@@ -107,7 +107,7 @@ def _check_account(
     return min(codes - {0}, default=0)  # an error before warnings
 
 
-def _put(found: list[Any]) -> None:
+def _echo_each(found: list[Any]) -> None:
     """One stack's as an object, several as a list."""
     echo_json(found[0] if len(found) == 1 else found)
 

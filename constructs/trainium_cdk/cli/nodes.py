@@ -108,8 +108,6 @@ def top(
 
     As neuron-monitor reports it; with --node, neuron-top is opened there.
     """
-    from dataclasses import asdict
-
     from trainium_cdk.jobs.use import SCRIPT, parse
 
     jobs = backend(on)

@@ -16,6 +16,8 @@ import typer
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.annotations import parts_of
 from trainium_cdk.cli.described import planned
+from trainium_cdk.cli.kinds import help_of
+from trainium_cdk.cli.kinds import kinds as list_kinds
 from trainium_cdk.cli.named import did_you_mean, end_of_sentence, is_full_id, resolve_id, user
 from trainium_cdk.cli.options import (
     CLUSTER_OPTIONS,
@@ -59,9 +61,7 @@ def command_of(words: Sequence[str]) -> Callable[..., None]:
 
     own = words[: words.index("--")] if "--" in words else words
     if "--list" in own:
-        from trainium_cdk.cli import kinds as listing
-
-        return listing.kinds
+        return list_kinds
     return of_kind(next((word for word in own if word in kinds()), ""))
 
 
@@ -91,7 +91,6 @@ def of_kind(name: str) -> Callable[..., None]:
 
 def is_own(kind: type[Job], name: str) -> bool:
     """Whether a script does not have this field, or has it with another meaning."""
-    from trainium_cdk.cli.kinds import help_of
     from trainium_cdk.jobs.kinds.script import Script
 
     return name not in Script.model_fields or help_of(kind, name) != help_of(Script, name)
@@ -99,8 +98,6 @@ def is_own(kind: type[Job], name: str) -> bool:
 
 def _option(kind: type[Job], name: str) -> inspect.Parameter:
     """The option of a field."""
-    from trainium_cdk.cli.kinds import help_of
-
     field, dashed = kind.model_fields[name], name.replace("_", "-")
     value: Any = _type(field)
     flags = f"--{dashed}/--no-{dashed}" if value is bool else f"--{dashed}"
