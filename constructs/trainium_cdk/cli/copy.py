@@ -15,6 +15,7 @@ from trainium_cdk.cli.options import Target, at, backend, on_cluster
 from trainium_cdk.cli.output import log, status_when_interrupted
 from trainium_cdk.cli.progress import Progress, size
 from trainium_cdk.errors import JobError
+from trainium_cdk.jobs.buckets import SCHEME
 from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.copy import Survey
 
 CLUSTER = "cluster"
-SCHEME = "s3://"
 CHECKPOINTS = "checkpoints"
 
 

@@ -68,7 +68,7 @@ class BucketCopy(Copy):
                 }
                 for [[n, *rest]] in pieces
             ]
-            self._ask("take", survey.target, entries=there, objects=made, of=f"s3://{at.bucket}")
+            self._ask("take", survey.target, entries=there, objects=made, of=f"{buckets.SCHEME}{at.bucket}")
             self._progress(sum(length for [[_, _, length]] in pieces))
 
     def plan_store(self, source: str, target: str) -> Survey:
@@ -95,7 +95,7 @@ class BucketCopy(Copy):
     def store(self, survey: Survey) -> None:
         """Copy to S3. Raises as `plan_store` does."""
         at = Address.of(survey.target)
-        of = f"s3://{at.bucket}"
+        of = f"{buckets.SCHEME}{at.bucket}"
         s3 = buckets.client(at.bucket, self._region)
         for batch in _batches(survey, survey.size):
             here, there, pieces = survey._of(batch)
