@@ -68,7 +68,7 @@ def member(running: Running, local_aws: LocalAws) -> Iterator[dict[str, str]]:
         [
             o
             for o in own
-            if {"speech", "look"}.intersection(
+            if {"speech", "read"}.intersection(
                 (o["metadata"].get("namespace"), *o["metadata"]["name"].split("."), *o["metadata"]["name"].split("-"))
             )
         ],
