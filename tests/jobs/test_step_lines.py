@@ -138,6 +138,10 @@ OTHERS = [
     # settings
     "python train.py --steps 100 --lr 1e-4",
     "Namespace(steps=100, lr=0.001, batch_size=32)",
+    "Namespace(max_steps=20, lr=0.006, resume_step=-1, warmup_steps=2, phase1_end_step=28125)",
+    "TrainingArguments(global_step=3, learning_rate=5e-05)",
+    "phase1_end_step=28125, lr=0.006",
+    "start_step: 100, lr: 0.006",
     "max_steps=100 lr=1e-3",
     "warmup steps: 100, learning rate: 1e-4",
     "logging steps: 10, loss 2",

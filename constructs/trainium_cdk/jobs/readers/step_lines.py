@@ -52,6 +52,8 @@ _END = re.compile(
 """What stands between a name and its number."""
 _WORDS = re.compile(r"[a-z_/.\- ]*$", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_SETTINGS = re.compile(r"(?:Namespace|Args|Arguments|Config|Configuration|Options|Parameters|Params|Settings)\(\w+=")
+"""A program's settings, as Python prints them: their steps are none that it has made."""
 _FLAG = re.compile(r"(?:^|\s)--?\w[\w-]*$")
 _UNIT = re.compile(r"[ \t]{0,3}([a-z]{1,10}(?:(?:/| per )[a-z]{1,10}){0,2})(?![\w(])(?![ \t]{0,3}[:=])", re.IGNORECASE)
 _NUMBERED = re.compile(r"[ \t]{1,3}[\d.]")
@@ -74,7 +76,7 @@ _MEASURES = frozenset({
 _STEP_WORDS = frozenset({"step", "steps", "iter", "iters", "iteration", "iterations"})
 _NO_STEP = _TRIALS | {
     "max", "maximum", "total", "num", "of", "warmup", "warm", "save", "saving", "log", "logging", "remaining", "per", "every", "from", "accumulation",
-    "micro", "decay", "first", "checkpoint",
+    "micro", "decay", "first", "checkpoint", "start", "end", "resume",
 }  # fmt: skip
 """Words before `step` of which the number is not that of a step."""
 _OTHER_LOSS = frozenset({
@@ -151,6 +153,8 @@ def read_step(line: str) -> Step | None:
     if not any(mark in line for mark in MARKS):
         return None
     text = _COLOURS.sub("", line) if "\x1b" in line else line
+    if _SETTINGS.search(text):
+        return None
     if "{" in text and (found := _of_json(text)) is not None:
         return found[0]
     text = _BAR.sub("%||", text[:_LONGEST].replace('"', "").replace("'", ""))
