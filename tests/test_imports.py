@@ -36,6 +36,7 @@ FLOORS = [
     ["settings"],  # the environment, and the inventory of each cluster
     ["catalog", "_aws"],  # what Trainium is; sessions and errors of boto3
     ["engines"],  # their names
+    ["runner"],  # the program on a cluster: its client imports what they have in common
     ["requirements"],  # what pip installs
     ["errors", "remembered"],
     ["_lazy"],  # names of packages, imported when they are used

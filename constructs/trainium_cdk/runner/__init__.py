@@ -1,0 +1,22 @@
+"""The program that runs on a cluster: it submits jobs to Slurm, carries them out on each node, and answers for them.
+
+Standard library alone, Python 3.9 or newer; it imports nothing else of this package. It travels as one file (`jobs.pyz`), which Slurm's nodes
+find on the shared file system, and Kubernetes' pods in a ConfigMap. The client imports `runner.spec` and `runner.readers`.
+
+    runner ask < request.json       on the head node, as the jobs' user: one request, one answer
+    runner stage JOB STAGE          Slurm: the batch script of a stage
+    runner node JOB STAGE           Slurm: once for each process of a stage, started by srun
+    runner pod STAGE                Kubernetes: once in each container of a job
+
+A job is a folder on the shared file system, the same on both engines:
+
+    job.json          the job (`spec.Job`), without the values of its variables
+    env.json          its variables; only its user reads it
+    submitted.json    Slurm: the numbers of its stages. Written last: without it there is no job
+    cancelled         present once it was cancelled
+    files/            what its kind sends
+    code/ work/       the folder of its user's code; where a script alone runs
+    logs/             STAGE.log (Slurm: of the batch script), STAGE.NODE.log
+    state/            STAGE.json: how a stage runs or ended; STAGE.failed.json: which node failed first, and why; marks of nodes
+    INDEX/            of an array: the same folders of a member
+"""

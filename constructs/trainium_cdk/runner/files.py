@@ -1,0 +1,69 @@
+"""Files of jobs, which lie where jobs can write: written whole or not at all, and read without following anybody's link."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+MOST = 4_000_000
+"""Bytes of a record that are read."""
+
+
+def write(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Write a file whole or not at all. A file of the same content stays as it is: a program may be reading it over NFS."""
+    with contextlib.suppress(OSError):
+        if read(path, len(content) + 1) == content:
+            return
+    part = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    try:
+        with os.fdopen(os.open(part, flags, mode), "wb") as out:
+            os.fchmod(out.fileno(), mode)
+            out.write(content)
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
+    """Write plain data as JSON, as `write` does."""
+    write(path, (json.dumps(value, sort_keys=True) + "\n").encode(), mode)
+
+
+def create(path: Path, value: Any) -> bool:
+    """Write plain data as JSON if there is no such file yet: whoever is first. It is atomic, over NFS too."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    except FileExistsError:
+        return False
+    with os.fdopen(descriptor, "w") as out:
+        json.dump(value, out)
+    return True
+
+
+def read(path: Path, most: int = MOST) -> bytes:
+    """The first bytes of a regular file; a pipe or a device is not opened, and of a link nothing is read.
+
+    Raises:
+        OSError: there is none, or it is not a regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path} is not a regular file")
+        return file.read(most)
+
+
+def read_json(path: Path, most: int = MOST) -> Any:
+    """The plain data of a record; None if there is none, or it is damaged."""
+    try:
+        return json.loads(read(path, most))
+    except (OSError, ValueError, RecursionError):
+        return None

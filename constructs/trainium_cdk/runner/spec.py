@@ -1,0 +1,326 @@
+"""What a client, the runner and a job's folder have in common, as JSON: the job, requests, and answers.
+
+A request is strict: a field that this version does not know is refused, with the versions of both sides. A record on disk is not: what an
+older version does not know, it leaves out.
+"""
+
+import base64
+import dataclasses
+import sys
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional, TypeVar, Union
+
+VERSION = 1
+"""Of this format: a change of a field that is sent raises it."""
+
+T = TypeVar("T")
+
+
+class SpecError(ValueError):
+    """A text is no such JSON, or of another version."""
+
+
+# --- words of a program ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """A part of a word that only the node knows, by its name.
+
+    Names: `job` (the job's folder; of a member of an array its own), `files` (what its kind sends), `trn` (the folder of data, sources and models),
+    `root` (what stands before an absolute path of a shared file system; empty but in a sandbox), `cache` (the node's compile cache),
+    `checkpoint` (the newest complete one), `nodes`, `node` (0, 1, ...), `processes` (of one node), `workers` (of all nodes), `master` (address of
+    node 0), `port`, `host` (the node's name), `index` (of a member of an array).
+    """
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Only:
+    """The one entry of a folder, if it has one and that is a folder; else the folder itself."""
+
+    of: "Word"
+
+
+Part = Union[str, Place, Only]
+Word = Union[str, tuple[Part, ...]]
+"""A word of a command line or the value of a variable: a text as it is, or parts that are joined."""
+Words = tuple[Word, ...]
+
+
+# --- the job ----------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a stage starts on each node.
+
+    Attributes:
+        words: the program and its arguments; it is no shell's line.
+        folder: where it starts.
+        resume: further words once the job has a checkpoint.
+        variables: besides the job's own, which win.
+        folders: made before it starts.
+    """
+
+    words: Words
+    folder: Word
+    resume: Words = ()
+    variables: Mapping[str, Word] = field(default_factory=dict)
+    folders: Words = ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a job.
+
+    Attributes:
+        name: prepare, precompile or train.
+        program: None for `prepare`, which carries out `Job.prepare`.
+        processes: copies of the program on each node.
+        seconds: time limit; None: the scheduler's.
+        again: whether a failure of the program itself may be tried again, as it resumes from a checkpoint.
+    """
+
+    name: str
+    nodes: int = 1
+    program: Optional[Program] = None
+    processes: int = 1
+    seconds: Optional[int] = None
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of a job's program.
+
+    Attributes:
+        folder: where it writes them, in the job's folder.
+        place: folder below it that has them; empty: itself.
+        pattern: of a checkpoint's name, for example `ckpt_*.pt`, newest last in the order of its numbers; empty: all that the folder has belongs together.
+        last: a file in a checkpoint that its program writes last; `zip`: the checkpoint is a file, complete if it is a whole ZIP archive.
+        forget: what is deleted before the program starts: `others` than the newest one; empty: nothing.
+        same: what a job that goes on from another one's checkpoints must have in common with it.
+        source: a job's id, `ARRAY/INDEX`, or a folder of a shared file system from which this job goes on; empty: none.
+    """
+
+    folder: str
+    place: str = ""
+    pattern: str = ""
+    last: str = ""
+    forget: str = ""
+    same: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Neuron drivers and runtimes that do not work together: each from `first` on, before `before`; empty: no bound. `words`: what to write instead."""
+
+    driver: tuple[str, str]
+    runtime: tuple[str, str]
+    words: str
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a program finds on its node.
+
+    Attributes:
+        venv: the virtual environment of the cluster (`~` and `~USER` are replaced on the node); empty: the image's own Python.
+        venv_required: refused without it.
+        packages: whether `prepare` makes an environment of the job's own on top of it.
+        cores: NeuronCores of a node.
+        framework: torch-xla, torch-native or none: it decides the variables of the compile cache.
+        cache: name of the compile cache.
+        rules: of driver and runtime.
+        checks: refuse the node (`refuse`), report (`report`), or say nothing (empty) where they do not work together.
+    """
+
+    venv: str = ""
+    venv_required: bool = False
+    packages: bool = False
+    cores: int = 0
+    framework: str = "none"
+    cache: str = ""
+    rules: tuple[Rule, ...] = ()
+    checks: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of `prepare`. What it makes is made once for all jobs that need the same.
+
+    Attributes:
+        do: its name: a function of `runner.prepare`.
+        with_: the function's arguments, plain data.
+    """
+
+    do: str
+    with_: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """How Slurm gets the stages.
+
+    Attributes:
+        queue, prepare_queue: partitions.
+        options: for sbatch, for each stage but `prepare`.
+        cluster: which tells clusters on the same file system apart.
+        after: id of a job that must complete first; empty: none.
+        account, qos: empty: the user's own.
+        restarts: most restarts after a node was lost; None: no limit.
+    """
+
+    queue: str
+    prepare_queue: str
+    cluster: str
+    options: tuple[str, ...] = ()
+    after: str = ""
+    account: str = ""
+    qos: str = ""
+    restarts: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that fits its cluster: all that the runner needs to carry it out.
+
+    Attributes:
+        shown: what `trn list` shows of it: kind, queue, instance_type, nodes, global_batch_size, user, checkpoints.
+        settings: what it was submitted with, beside the defaults of its kind; without its variables.
+        variables: the user's own. They win over all others, and stand in a file of their own.
+        files: what its kind sends, by name; programs are executable.
+        array: indices of its members, as Slurm takes them; empty: none.
+    """
+
+    id: str
+    kind: str
+    stages: tuple[Stage, ...]
+    environment: Environment = field(default_factory=Environment)
+    prepare: tuple[Step, ...] = ()
+    require: tuple[Word, ...] = ()
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    checkpoints: Optional[Checkpoints] = None
+    array: str = ""
+    slurm: Optional[Slurm] = None
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------------------------
+
+
+def to_json(value: Any) -> Any:
+    """A value of these classes as plain data for `json.dumps`. Bytes are base64; what is a default is left out."""
+    if isinstance(value, Place):
+        return {"place": value.name}
+    if isinstance(value, Only):
+        return {"only": to_json(value.of)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            one.name: to_json(getattr(value, one.name))
+            for one in dataclasses.fields(value)
+            if not _is_default(one, value)
+        }
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return {str(key): to_json(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(one) for one in value]
+    return value
+
+
+def from_json(kind: type[T], value: Any, *, strict: bool = True) -> T:
+    """A value of one of these classes from plain data.
+
+    Args:
+        strict: refuse fields that the class does not have; else they are left out.
+
+    Raises:
+        SpecError: it is no such value; the message names the place in it.
+    """
+    made: T = _read(kind, value, kind.__name__, strict)
+    return made
+
+
+def _is_default(one: "dataclasses.Field[Any]", value: Any) -> bool:
+    if one.default is not dataclasses.MISSING:
+        return bool(getattr(value, one.name) == one.default)
+    if one.default_factory is not dataclasses.MISSING:
+        return bool(getattr(value, one.name) == one.default_factory())
+    return False
+
+
+def _read(kind: Any, value: Any, at: str, strict: bool) -> Any:
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
+    if kind == Word:
+        return _word(value, at)
+    if origin is Union:  # Optional
+        return None if value is None else _read(inner[0], value, at, strict)
+    if origin is tuple:
+        if not isinstance(value, list) or (inner[-1] is not ... and len(value) != len(inner)):
+            raise SpecError(f"{at} is no list of that length")
+        kinds = [inner[0]] * len(value) if inner[-1] is ... else inner
+        return tuple(_read(one, part, f"{at}[{i}]", strict) for i, (one, part) in enumerate(zip(kinds, value)))
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(value, dict):
+            raise SpecError(f"{at} is no object")
+        return {str(key): _read(inner[1], one, f"{at}.{key}", strict) for key, one in value.items()}
+    if dataclasses.is_dataclass(kind):
+        return _object(kind, value, at, strict)
+    if kind is bytes:
+        try:
+            return base64.b64decode(value, validate=True)
+        except (TypeError, ValueError):
+            raise SpecError(f"{at} is no base64") from None
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise SpecError(f"{at} is {str(value)[:60]!r}, and not of type {kind.__name__}")
+    return value
+
+
+def _object(kind: Any, value: Any, at: str, strict: bool) -> Any:
+    if not isinstance(value, dict):
+        raise SpecError(f"{at} is no object")
+    fields = {one.name: one for one in dataclasses.fields(kind)}
+    unknown = sorted(set(value) - set(fields))
+    if unknown and strict:
+        raise SpecError(f"{at} has no field {unknown[0]!r} in version {VERSION} of the runner")
+    hints = _hints(kind)
+    given = {key: _read(hints[key], one, f"{at}.{key}", strict) for key, one in value.items() if key in fields}
+    try:
+        return kind(**given)
+    except TypeError as e:
+        raise SpecError(f"{at} is not complete: {e}") from None
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind, vars(sys.modules[kind.__module__]))
+
+
+def _word(value: Any, at: str) -> Word:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise SpecError(f"{at} is no word")
+    parts: list[Part] = []
+    for one in value:
+        if isinstance(one, str):
+            parts.append(one)
+        elif isinstance(one, dict) and set(one) == {"place"} and isinstance(one["place"], str):
+            parts.append(Place(one["place"]))
+        elif isinstance(one, dict) and set(one) == {"only"}:
+            parts.append(Only(_word(one["only"], at)))
+        else:
+            raise SpecError(f"{at} is no word")
+    return tuple(parts)
