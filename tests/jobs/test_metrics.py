@@ -261,6 +261,12 @@ def test_of_several_that_print_the_same_steps_the_first_is_taken(begin: str) -> 
     assert found == [Step(at, at + 1.0) for at in range(3)]
 
 
+def test_a_program_that_is_known_tells_a_step_once() -> None:
+    again = "Epoch 0 step 14 file index 3 end Fri Nov 27 03:52:27 2026 loss 11.25 perf 5.139 seq/sec (at train microstep 12)"
+    assert read_log(f"{BERT}\n{again}\n".encode()) == [BERT_STEP]
+    assert read_log(f"{again}\n".encode()) == [Step(14, 11.25, None, 5.139)]
+
+
 def test_the_epochs_of_a_bar_are_one_course() -> None:
     log = "".join(f"\r{BAR.format(epoch).replace('3/4', f'{at}/4')}" for epoch in range(3) for at in (1, 2, 3, 4))
     validation = f"\r{BAR.format(0).replace('Epoch', 'Validation DataLoader')}"

@@ -202,6 +202,7 @@ class JobLog:
     _stage: str = ""
     _rest: bytes = field(default=b"", repr=False)
     _from: dict[str, str] = field(default_factory=dict, repr=False)
+    _known: set[str] = field(default_factory=set, repr=False)
     _warm: list[float] = field(default_factory=list, repr=False)
     _sum: float = field(default=0.0, repr=False)
     _count: int = field(default=0, repr=False)
@@ -237,8 +238,11 @@ class JobLog:
         found = []
         for line in self.lines.worth(text) if text else ():
             records, by = self.lines.parse(line)
-            if by is not None and by != self._from.setdefault(self._stage, by):
+            # a program that is known may tell a step again, in other words
+            if by is not None and (self._stage in self._known or by != self._from.setdefault(self._stage, by)):
                 records = [one for one in records if not isinstance(one, Step)]
+            elif by is None and any(isinstance(one, Step) and one.step is not None for one in records):
+                self._known.add(self._stage)
             found += [(self._stage, record) for record in records]
         for stage, record in found:
             self._count_record(stage, record)
