@@ -1,0 +1,60 @@
+"""One request on standard input, one answer on standard output: `{"answer": ...}`, or `{"error": {"kind": ..., "message": ...}}`.
+
+Kinds of errors: see `errors`; and `broken`: this program itself has failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from . import people
+from .errors import Told
+from .requests import read_request
+from .spec import SpecError
+
+MOST = 400_000_000
+"""Characters of a request."""
+
+
+def main() -> None:
+    os.environ.update(LC_ALL="C.UTF-8", TZ="UTC")
+    told = answer(sys.stdin.read(MOST))
+    json.dump(told, sys.stdout)
+    sys.stdout.write("\n")
+
+
+def answer(text: str) -> Any:
+    """The answer to a request. It never raises: what is wrong is told."""
+    try:
+        name, cluster, given = read_request(json.loads(text))
+        people.check_folder(cluster)
+        module, _, function = name.partition(".")
+        return {"answer": getattr(import_module(f".{module}", __package__), function)(cluster, given)}
+    except Told as e:
+        return _error(e.kind, str(e))
+    except (json.JSONDecodeError, RecursionError):
+        return _error("refused", "the runner does not understand the request: it is no JSON")
+    except SpecError as e:
+        return _error("refused", f"the runner does not understand the request: {e}")
+    except OSError as e:
+        where = f": {e.filename}" if e.filename else ""
+        return _error("refused", f"{e.strerror or e}{where}")
+    except Exception as e:  # a traceback helps nobody who asks
+        return _error("broken", f"the runner failed on this request, which is a fault of it: {_place(e)}")
+
+
+def _error(kind: str, message: str) -> Any:
+    return {"error": {"kind": kind, "message": message}}
+
+
+def _place(error: Exception) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    at = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "?"
+    return f"{type(error).__name__} in {at}: {str(error)[:300]}"

@@ -1,0 +1,170 @@
+"""What a client asks the runner of a Slurm cluster: one request is one JSON document, and so is its answer."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from .spec import VERSION, SpecError, from_json, to_json
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Slurm cluster as its client sees it.
+
+    Attributes:
+        shared_dir: where its shared file system is mounted.
+        folder: of the user's jobs and data in it.
+        identity: tells clusters apart that have the same file system, one after another.
+        name, stack, region: as messages name it.
+        cpu_queue: of the nodes without Trainium; empty: there are none.
+        several: whether it has several users, each with a folder of its own.
+    """
+
+    shared_dir: str
+    folder: str
+    identity: str
+    name: str
+    stack: str = ""
+    region: str = ""
+    cpu_queue: str = ""
+    several: bool = False
+
+    @property
+    def shared(self) -> Path:
+        """The shared file system. `TRN_SHARED_ROOT` stands before it in a sandbox."""
+        return Path(os.environ.get("TRN_SHARED_ROOT", "") + self.shared_dir)
+
+    @property
+    def trn(self) -> Path:
+        """The folder of the user's jobs, data, sources and models."""
+        return self.shared / self.folder
+
+    @property
+    def jobs(self) -> Path:
+        return self.trn / "jobs"
+
+
+@dataclass(frozen=True)
+class ListJobs:
+    """The newest jobs, newest first. `others`: then those of other users that run or wait."""
+
+    limit: int = 50
+    others: bool = False
+
+
+@dataclass(frozen=True)
+class Status:
+    """One job; of `ARRAY/INDEX`, the array."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class ReadLog:
+    """A piece of a log, and the job's status just before it was read.
+
+    Attributes:
+        stage: empty: the last one that has a log.
+        node: None: of all nodes, each line with its number before it.
+        offset: byte to begin at.
+        most: bytes.
+        tail: begin at so many last lines, if they are after `offset`.
+    """
+
+    id: str
+    stage: str = ""
+    node: Optional[int] = None
+    offset: int = 0
+    most: int = 16 * 1024 * 1024
+    tail: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class ReadEnd:
+    """The end of a stage's log: of one node, after what Slurm wrote about its last attempt; else of all nodes."""
+
+    id: str
+    stage: str
+    node: Optional[int] = None
+    most: int = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a job was submitted with."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class Active:
+    """The jobs of all users that run or wait, as Slurm itself knows them."""
+
+
+@dataclass(frozen=True)
+class Others:
+    """What others than `trn` run or queue."""
+
+
+@dataclass(frozen=True)
+class ListNodes:
+    """The nodes, as Slurm's controller sees them."""
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Nodes, jobs and others' work. It changes nothing. `limit`: of jobs that are described."""
+
+    limit: int = 50
+
+
+@dataclass(frozen=True)
+class ListEnvironments:
+    """The environments of jobs' own packages."""
+
+
+@dataclass(frozen=True)
+class RemoveEnvironments:
+    """Remove some of them. Whether a job uses them is the client's question: jobs of other teams may."""
+
+    names: tuple[str, ...]
+
+
+OPERATIONS: dict[str, tuple[Any, str]] = {
+    "list": (ListJobs, "answers.list_jobs"),
+    "status": (Status, "answers.status"),
+    "log": (ReadLog, "log.read_piece"),
+    "end of log": (ReadEnd, "log.read_end"),
+    "settings": (Settings, "answers.settings"),
+    "active": (Active, "answers.active"),
+    "others": (Others, "nodes.others"),
+    "nodes": (ListNodes, "nodes.list_nodes"),
+    "activity": (Activity, "answers.activity"),
+    "environments": (ListEnvironments, "environments.list_environments"),
+    "remove environments": (RemoveEnvironments, "environments.remove"),
+}
+"""Of each operation: the class of its request, and the function (of a module of this room) that answers it. It gets a `Cluster` and the
+request, and returns plain data."""
+
+
+def write_request(cluster: Cluster, given: Any) -> Any:
+    """A request as plain data."""
+    name = next(name for name, (kind, _) in OPERATIONS.items() if kind is type(given))
+    return {"version": VERSION, "op": name, "cluster": to_json(cluster), "given": to_json(given)}
+
+
+def read_request(value: Any) -> tuple[str, Cluster, Any]:
+    """The function that answers a request, its cluster, and what is asked.
+
+    Raises:
+        SpecError: it is no request of this version.
+    """
+    if not isinstance(value, dict) or set(value) != {"version", "op", "cluster", "given"}:
+        raise SpecError("a request has version, op, cluster and given, and nothing else")
+    if value["version"] != VERSION:
+        raise SpecError(f"the request is of version {value['version']!r:.20}, and this runner of version {VERSION}")
+    if not isinstance(value["op"], str) or value["op"] not in OPERATIONS:
+        raise SpecError(f"there is no operation {value['op']!r:.60}, but {', '.join(OPERATIONS)}")
+    kind, function = OPERATIONS[value["op"]]
+    return function, from_json(Cluster, value["cluster"]), from_json(kind, value["given"])
