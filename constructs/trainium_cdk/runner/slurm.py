@@ -1,0 +1,229 @@
+"""Slurm's programs: started with words, a clean environment, and their rows read so that no text of a job can imitate one."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+from .errors import Later, Refused
+
+NO_RESPONSE = re.compile(
+    "[Cc]ommunication|Connection|[Ss]ocket|timed out|Unable to contact|Zero Bytes|Message (send|receive) failure|in standby mode"
+    "|Unexpected message|Insane message|Header lengths|[Tt]ransport endpoint|Broken pipe|Network (is|dropped)|Host is down|No route to host|connection abort"
+    "|Resource temporarily unavailable|Interrupted system call|Operation now in progress|No buffer space available"
+)
+"""Part of an error of Slurm's programs if the controller did not respond, or only in part: while it crashes or starts, for example. It
+neither accepted nor rejected the request then (slurm_errno.c of Slurm 22.05; the errors of connect, send and recv in POSIX, of which they
+print the C library's text; 2026-11-23)."""
+SECONDS = 120
+"""After which a program that does not end is ended. Each waits some 20 s for a controller that does not answer."""
+STAGES = ("prepare", "precompile", "train")
+_MOST = 2000  # characters of an error
+_DEFAULTS = (
+    "SBATCH_",
+    "SQUEUE_",
+    "SCONTROL_",
+    "SINFO_",
+    "SACCT_",
+    "SACCTMGR_",
+    "SLURM_TIME_FORMAT",
+    "SLURM_BITSTR_LEN",
+)
+_BAR = "\x1f"
+
+
+def run(*words: str, text: str | None = None) -> str:
+    """What a program of Slurm prints. The user's own defaults do not apply; times are in UTC.
+
+    Args:
+        text: its input; without it, it has none.
+
+    Raises:
+        Refused: Slurm refused that: nothing was changed.
+        Later: the controller does not answer. It may have done it all the same.
+    """
+    env = {name: value for name, value in os.environ.items() if not name.startswith(_DEFAULTS)}
+    # what sbatch has, a job gets; and its times are relative
+    env.update({"LC_ALL": "C.UTF-8"} if words[0] == "sbatch" else {"LC_ALL": "C.UTF-8", "TZ": "UTC"})
+    try:
+        given = (text or "").encode()
+        done = subprocess.run(words, input=given, capture_output=True, env=env, timeout=SECONDS, check=False)
+    except FileNotFoundError:
+        raise Refused(
+            f"there is no {words[0]} on this machine. Is it the head node, and its bootstrap complete?"
+        ) from None
+    except OSError as e:
+        raise Refused(f"{words[0]} cannot be started: {e.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise Later(f"{words[0]} timed out after {SECONDS} s") from None
+    if done.returncode:
+        said = " ".join(done.stderr.decode(errors="replace").split())[-_MOST:]
+        if done.returncode < 0 or NO_RESPONSE.search(said):
+            raise Later(said or f"{words[0]} was ended by signal {-done.returncode}")
+        raise Refused(said or f"{words[0]} failed with exit code {done.returncode}")
+    return done.stdout.decode(errors="replace")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A job of Slurm's, or a member of an array, as squeue prints it.
+
+    Attributes:
+        uid: its user's number.
+        number: of a member, the array's; else its own.
+        index: of a member: 7, or 2-5,7%2 of those that wait together; else empty.
+        nodes: those it has; `count`: how many it has, or wants.
+        start, end: as Slurm prints them, in UTC.
+    """
+
+    uid: int
+    user: str
+    queue: str
+    count: str
+    number: str
+    index: str
+    state: str
+    reason: str
+    nodes: str
+    start: str
+    end: str
+    name: str
+    comment: str
+
+    @property
+    def mine(self) -> bool:
+        return self.uid == os.getuid()
+
+    @property
+    def id(self) -> str:
+        """The id of the job whose stage this is; empty if it is no stage of a job."""
+        id, _, stage = self.name.rpartition(":")
+        return id if stage in STAGES and self.comment == f"trn:{id}" else ""
+
+    @property
+    def stage(self) -> str:
+        return self.name.rpartition(":")[2]
+
+    def of(self, id: str, stage: str, number: str) -> bool:
+        """Whether this is that stage. A number alone proves nothing: a controller that crashed gives it to another job."""
+        return self.mine and self.number == number and self.name == f"{id}:{stage}" and self.comment == f"trn:{id}"
+
+
+_FIELDS = ("%U", "%u", "%P", "%D", "%F", "%K", "%T", "%r", "%N", "%S", "%e", "%j", "%k")
+_NAMES = tuple(one.name for one in fields(Row))[1:]
+
+
+def rows(
+    *,
+    numbers: Iterable[str] | None = None,
+    names: Iterable[str] | None = None,
+    ended: bool = False,
+    members: bool = False,
+    others: bool = False,
+) -> list[Row]:
+    """What Slurm's queue has: of this user, unless others are asked for.
+
+    Args:
+        numbers, names: only these; of none, none.
+        ended: also those that Slurm remembers.
+        members: a row for each member of an array, also of those that wait together.
+    """
+    # no text of a job has a mark of this moment: a name with a line break cannot imitate a row
+    mark = secrets.token_hex(8)
+    words = ["squeue", "-h", "-a", "-o", mark + _BAR.join(_FIELDS)]
+    words += [] if others else [f"--user={os.getuid()}"]
+    words += ["-t", "all"] if ended else []
+    words += ["-r"] if members else []
+    for option, chosen in (("--jobs", numbers), ("--name", names)):
+        if chosen is not None:
+            if not (joined := ",".join(chosen)):
+                return []
+            words.append(f"{option}={joined}")
+    try:
+        said = run(*words)
+    except Refused as e:
+        if "Invalid job id" not in str(e):  # it has forgotten that job
+            raise Later(f"Slurm does not answer: {e}") from None
+        return []
+    found = []
+    for line in said.split(mark)[1:]:
+        told = line.rstrip("\n").split(_BAR)
+        if len(told) == len(_FIELDS) and told[0].isdigit():
+            given = dict(zip(_NAMES, told[1:]))
+            found.append(Row(int(told[0]), **{**given, "index": given["index"].replace("N/A", "")}))
+    return found
+
+
+def cancel(*names: str) -> None:
+    """Cancel all jobs of this user by these names, which no other jobs have.
+
+    Raises:
+        Later: Slurm does not answer.
+    """
+    for name in names:
+        try:
+            run("scancel", f"--user={os.getuid()}", f"--name={name}")
+        except Refused as e:
+            raise Later(f"Slurm does not answer: {e}") from None
+
+
+# --- what else Slurm tells of a cluster -------------------------------------------------------------------------------------------------
+
+
+class Down(NamedTuple):
+    """Nodes of a queue that are down since a time, with the reason that Slurm has."""
+
+    queue: str
+    since: str
+    nodes: str
+    reason: str
+
+
+def down(most: int = 50) -> list[Down]:
+    """The nodes that are down, with what ParallelCluster records of EC2; and those that PCS could not start, which it powers down."""
+    words = ("sinfo", "-h", "-a", "-o", _BAR.join(("%R", "%H", "%N", "%E")))
+    found = [Down(*line) for line in _lines(4, *words, "-t", "down,drain,fail")]
+    found += [one for line in _lines(4, *words) if "(Error Code: " in (one := Down(*line)).reason and one not in found]
+    return [one for one in found if one.nodes][:most]
+
+
+def blocks(most: int = 50) -> list[tuple[str, str]]:
+    """The capacity blocks that are not active, whose nodes ParallelCluster reserves: (id, nodes)."""
+    pattern = re.compile(r"^ReservationName=pcluster-(cr-[0-9a-f]*) .* Nodes=([^ ]*) ", re.MULTILINE)
+    try:
+        return pattern.findall(run("scontrol", "-o", "show", "reservation"))[:most]
+    except (Refused, Later):
+        return []
+
+
+class Account(NamedTuple):
+    """What Slurm's accounting has of a job, which may say that it runs for ever if the controller forgot it in a crash."""
+
+    number: str
+    state: str
+    code: str
+    nodes: str
+    start: str
+    end: str
+    name: str
+
+
+def accounts(numbers: Iterable[str], names: Iterable[str]) -> list[Account]:
+    """The jobs of this user in Slurm's accounting. Without accounting: none."""
+    words = ("sacct", "-X", "-n", "-P", f"--delimiter={_BAR}", f"--user={os.getuid()}", f"--jobs={','.join(numbers)}")
+    fields = "JobIDRaw,State,ExitCode,NodeList,Start,End,JobName"
+    return [Account(*line) for line in _lines(7, *words, f"--name={','.join(names)}", f"--format={fields}")]
+
+
+def _lines(count: int, *words: str) -> list[list[str]]:
+    """The lines of so many fields; none if Slurm does not answer: what is less without them."""
+    try:
+        lines = (line.split(_BAR) for line in run(*words).splitlines())
+        return [line for line in lines if len(line) == count]
+    except (Refused, Later):
+        return []
