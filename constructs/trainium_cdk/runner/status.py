@@ -1,0 +1,215 @@
+"""The status of jobs and nodes, in the same terms for every engine: what the runner answers, and what the client shows."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Optional
+
+ACTIVE = frozenset({"PENDING", "RUNNING"})
+ENDED_BADLY = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "TIMEOUT"})
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a job: prepare, precompile or train.
+
+    Attributes:
+        number: the scheduler's id of it.
+        state: PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY, LOST (the scheduler
+            does not know it, and it has not completed) or UNKNOWN.
+        reason: why it is in that state; may be empty.
+        nodes: the nodes it has or had.
+        exit_code: of its script; None while unknown. started, ended: seconds since 1970; None while unknown.
+        failed_node: the job's node (0, 1, ...) that failed first; None if none did, or that is not known.
+    """
+
+    name: str
+    number: str
+    state: str
+    reason: str = ""
+    nodes: str = ""
+    exit_code: Optional[int] = None
+    started: Optional[int] = None
+    ended: Optional[int] = None
+    failed_node: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """A job and its stages, in their order."""
+
+    id: str
+    kind: str
+    queue: str
+    instance_type: str
+    nodes: int
+    global_batch_size: Optional[int]
+    stages: tuple[Stage, ...]
+    directory: str = ""
+    user: str = ""
+    """Who submitted it, by the user name of the machine that did; empty if that is not known."""
+    submitted: Optional[int] = None
+    """Seconds since 1970; None if that is not known."""
+    members: tuple[Stage, ...] = ()
+    """Of an array, its members: each is a stage whose name is its index. `train` stands for all of them."""
+    checkpoints: str = ""
+    """Directory of its checkpoints; of an array, that of a member is in the member's directory. Empty if it writes none, or that is not known."""
+
+    def member(self, index: str) -> "Optional[JobStatus]":
+        """One member of an array, as a job of its own; None if it has no such member."""
+        found = next((member for member in self.members if member.name == index), None)
+        if found is None:
+            return None
+        stages = (*self.stages[:-1], replace(found, name=self.stages[-1].name))
+        own = f"{self.directory}/{index}"
+        checkpoints = self.checkpoints.replace(self.directory, own, 1)
+        return replace(self, id=f"{self.id}/{index}", directory=own, stages=stages, members=(), checkpoints=checkpoints)
+
+    @property
+    def current(self) -> Stage:
+        """The stage that defines the job's state: a lost one, else the first that is not completed, else the last."""
+        lost = next((s for s in self.stages if s.state == "LOST"), None)
+        return lost or next((s for s in self.stages if s.state != "COMPLETED"), self.stages[-1])
+
+    @property
+    def state(self) -> str:
+        return self.current.state
+
+    @property
+    def done(self) -> bool:
+        """Whether the job has ended. If a stage is lost, those before it may still run."""
+        return self.state == "LOST" or all(s.state not in ACTIVE for s in self.stages)
+
+    def active(self, stage: str) -> bool:
+        """Whether a stage waits or runs."""
+        return any(s.name == stage and s.state in ACTIVE for s in self.stages)
+
+    @property
+    def ok(self) -> bool:
+        return all(s.state == "COMPLETED" for s in self.stages)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for `--json`."""
+        return {
+            **asdict(self),
+            "stages": [asdict(s) for s in self.stages],
+            "state": self.state,
+            "done": self.done,
+            "ok": self.ok,
+        }
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """What another client than `trn` runs or queues on a cluster.
+
+    Attributes:
+        kind: as kubectl names it, such as `job.batch`; on Slurm `sbatch`.
+        state: PENDING or RUNNING.
+        queue: empty if it is in none.
+        submitted: seconds since 1970; None if that is not known.
+        user: of Slurm; empty if that is not known.
+        started: seconds since 1970; None if it has not, or that is not known.
+        nodes: that it has or asks for; None if that is not known.
+        reason: why it waits; empty if it does not, or that is not known.
+    """
+
+    name: str
+    kind: str
+    state: str
+    queue: str
+    submitted: Optional[int]
+    user: str = ""
+    started: Optional[int] = None
+    nodes: Optional[int] = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of a cluster.
+
+    Attributes:
+        queue: Slurm's partition; on Kubernetes the node group's queue, empty for a system node.
+        state: the scheduler's own, small: idle, allocated, down+drain, ...; ready, notready, ready+cordoned, ready+leaving.
+        job: id of the job that runs there, with its stage; empty without one.
+        reason: why it is down or drained, or no pod may start there.
+        address: of the instance in the VPC; the node's name where it has none.
+        booted: seconds since 1970; None if that is not known.
+        on: whether there is an instance, which costs money.
+        instance: id of the instance; empty where the scheduler does not know it.
+    """
+
+    name: str
+    queue: str
+    instance_type: str
+    state: str
+    job: str = ""
+    reason: str = ""
+    address: str = ""
+    booted: Optional[int] = None
+    on: bool = True
+    instance: str = ""
+
+    def condition(self, now: float) -> str:
+        """`failed` (no job can start there), `off`, `starting`, `busy` or `idle`: as the metrics of the cluster count it.
+
+        Args:
+            now: in seconds since 1970. A node that is not ready is starting for 10 minutes.
+        """
+        words = set(self.state.split("+"))
+        if "notready" in words and self.booted and now - self.booted < _BOOT:
+            return "starting"
+        if "leaving" not in words and (words & _FAILED or "cordoned" in words):
+            return "failed"
+        if not self.on:
+            return "off"
+        if words & _STARTING:
+            return "starting"
+        return "busy" if self.job or words & _BUSY else "idle"
+
+
+_BOOT = 600.0
+_BUSY = frozenset({"allocated", "mixed", "completing"})
+_STARTING = frozenset({"powering_up", "configuring", "reboot_issued"})
+_FAILED = frozenset({"down", "drain", "drained", "draining", "fail", "failing", "error", "invalid_reg", "notready"})
+
+
+_SHOWN = 5
+"""Members that a reason names."""
+
+
+def of_members(number: str, members: Sequence[Stage]) -> Stage:
+    """The stage that stands for all members of an array: what is worst of those that have ended, once all have."""
+    counts: dict[str, list[str]] = {}
+    for member in members:
+        counts.setdefault(member.state, []).append(member.name)
+    active: list[str] = [state for state in ("RUNNING", "PENDING") if state in counts]
+    failed = [state for state in counts if state not in ("COMPLETED", "CANCELLED")]
+    state = (active or failed or ["CANCELLED" if "CANCELLED" in counts else "COMPLETED"])[0]
+    texts = []
+    for one, names in sorted(counts.items()):
+        some = f" ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})"
+        texts.append(f"{len(names)} {one}{'' if one in ('PENDING', 'RUNNING', 'COMPLETED') else some}")
+    why = next((m.reason for m in members if m.state == state and m.reason), "")
+    starts, ends = [m.started for m in members if m.started], [m.ended for m in members if m.ended]
+    return Stage(
+        "train",
+        number,
+        state,
+        f"{', '.join(texts)} of {len(members)}" + (f"; {why}" if why else ""),
+        started=min(starts, default=None),
+        ended=None if active else max(ends, default=None),
+    )
+
+
+def parse_int(value: object) -> Optional[int]:
+    """A number as a program prints it, or None."""
+    if isinstance(value, int):
+        return int(value)
+    return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value) else None
+
+
+def checkpoints_in(directory: str, folder: object) -> str:
+    """The directory of a job's checkpoints: its record, which lies where jobs can write, names a folder in its own directory."""
+    return f"{directory}/{folder}" if isinstance(folder, str) and re.fullmatch(r"[a-z]+(/[a-z]+)*", folder) else ""
