@@ -6,7 +6,7 @@ find on the shared file system, and Kubernetes' pods in a ConfigMap. The client 
     runner ask < request.json       on the head node, as the jobs' user: one request, one answer
     runner stage JOB STAGE          Slurm: the batch script of a stage
     runner node JOB STAGE           Slurm: once for each process of a stage, started by srun
-    runner pod STAGE                Kubernetes: once in each container of a job
+    runner pod JOB STAGE            Kubernetes: once in each container of a job
 
 A job is a folder on the shared file system, the same on both engines:
 
@@ -17,6 +17,6 @@ A job is a folder on the shared file system, the same on both engines:
     files/            what its kind sends
     code/ work/       the folder of its user's code; where a script alone runs
     logs/             STAGE.log (Slurm: of the batch script), STAGE.NODE.log
-    state/            STAGE.json: how a stage runs or ended; STAGE.failed.json: which node failed first, and why; marks of nodes
+    state/            STAGE.json: how a stage runs or ended; STAGE.RUN.failed.json: which node failed first, and why; marks of nodes (`records`)
     INDEX/            of an array: the same folders of a member
 """
