@@ -31,7 +31,7 @@ from trainium_cdk.cli.options import (
 )
 from trainium_cdk.cli.output import echo, echo_json, log, one_line, output_filter, status_when_interrupted, write_bytes
 from trainium_cdk.errors import JobError, TrnError
-from trainium_cdk.jobs.arrays import MAX_MEMBERS
+from trainium_cdk.runner.arrays import MAX_MEMBERS
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import arrays, quote, shell
+from trainium_cdk.jobs import quote, shell
+from trainium_cdk.runner import arrays
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import Plan, Template

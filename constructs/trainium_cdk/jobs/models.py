@@ -10,12 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import arrays, packages, preparation
+from trainium_cdk.jobs import packages, preparation
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.readers.records import Reader
 from trainium_cdk.jobs.texts import WORD, Array, EnvName, Image, Name, Word
 from trainium_cdk.jobs.upstream import Upstream as Upstream
 from trainium_cdk.jobs.values import TimeLimit, fits, passable, shown, wrong
+from trainium_cdk.runner import arrays
 from trainium_cdk.text import MISMATCH, Text, fix_of
 
 if TYPE_CHECKING:

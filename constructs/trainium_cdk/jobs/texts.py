@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from trainium_cdk.jobs import arrays
 from trainium_cdk.jobs.values import shown, wrong
+from trainium_cdk.runner import arrays
 from trainium_cdk.text import Text
 
 Name = Annotated[

@@ -78,7 +78,8 @@ class Row:
         number: of a member, the array's; else its own.
         index: of a member: 7, or 2-5,7%2 of those that wait together; else empty.
         nodes: those it has; `count`: how many it has, or wants.
-        start, end: as Slurm prints them, in UTC.
+        start, end, submitted: as Slurm prints them, in UTC.
+        label: the number as Slurm shows it: 7, 8_3 or 8_[4-9].
     """
 
     uid: int
@@ -92,6 +93,8 @@ class Row:
     nodes: str
     start: str
     end: str
+    label: str
+    submitted: str
     name: str
     comment: str
 
@@ -114,7 +117,7 @@ class Row:
         return self.mine and self.number == number and self.name == f"{id}:{stage}" and self.comment == f"trn:{id}"
 
 
-_FIELDS = ("%U", "%u", "%P", "%D", "%F", "%K", "%T", "%r", "%N", "%S", "%e", "%j", "%k")
+_FIELDS = ("%U", "%u", "%P", "%D", "%F", "%K", "%T", "%r", "%N", "%S", "%e", "%i", "%V", "%j", "%k")
 _NAMES = tuple(one.name for one in fields(Row))[1:]
 
 

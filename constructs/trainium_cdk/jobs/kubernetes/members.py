@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from trainium_cdk.jobs import arrays
 from trainium_cdk.jobs.kubernetes import names, status
 from trainium_cdk.jobs.kubernetes.status import Object, Seen
 from trainium_cdk.jobs.status import JobStatus, Stage, of_members
+from trainium_cdk.runner import arrays
 
 _DELETED = "its JobSet was deleted: by someone, or 14 days after its end"
 

@@ -13,13 +13,14 @@ from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import arrays, checkpoints
+from trainium_cdk.jobs import checkpoints
 from trainium_cdk.jobs.kubernetes import names, pods, scripts
 from trainium_cdk.jobs.kubernetes.pods import Object
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.plan import Plan, plan
 from trainium_cdk.jobs.submission import Submission, job_id
 from trainium_cdk.outputs import EksCluster
+from trainium_cdk.runner import arrays
 
 MAX_FILES = 900_000
 """Most bytes of a job's files: a Secret holds 1 MiB, including base64 (Kubernetes documentation)."""

@@ -14,12 +14,13 @@ import json
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import arrays, checkpoints, quote, shell, templates, versions
+from trainium_cdk.jobs import checkpoints, quote, shell, templates, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.kubernetes.names import host
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.templates import Template
 from trainium_cdk.jobs.values import seconds
+from trainium_cdk.runner import arrays
 
 FILES = "/trn/job"
 """Where the files are mounted."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs import arrays, checkpoints, quote, shell, templates, versions
+from trainium_cdk.jobs import checkpoints, quote, shell, templates, versions
 from trainium_cdk.jobs.environment import cache_lines, launch_environment
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.plan import Plan, StageName, plan
@@ -28,6 +28,7 @@ from trainium_cdk.jobs.slurm.submit_script import Pieces, submit_script
 from trainium_cdk.jobs.submission import Submission, job_id
 from trainium_cdk.jobs.templates import Template
 from trainium_cdk.outputs import SlurmCluster
+from trainium_cdk.runner import arrays
 
 
 @dataclass(frozen=True)

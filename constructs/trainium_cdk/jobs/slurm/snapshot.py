@@ -15,11 +15,12 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from trainium_cdk.jobs import arrays, quote, shell
+from trainium_cdk.jobs import quote, shell
 from trainium_cdk.jobs.slurm.status import SAME, Down, Known, stage
 from trainium_cdk.jobs.slurm.transport import unpack
 from trainium_cdk.jobs.status import JobStatus, Stage, checkpoints_in, of_members, parse_int
 from trainium_cdk.outputs import SlurmCluster
+from trainium_cdk.runner import arrays
 
 _ABSENT = 4
 

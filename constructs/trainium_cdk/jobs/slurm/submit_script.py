@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
-from trainium_cdk.jobs import arrays, quote, shell
+from trainium_cdk.jobs import quote, shell
+from trainium_cdk.runner import arrays
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import Plan, Template
