@@ -13,10 +13,12 @@ from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import packages, preparation
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.readers.records import Reader
+from trainium_cdk.jobs.sbatch import SbatchOption
 from trainium_cdk.jobs.texts import WORD, Array, EnvName, Image, Name, Word
 from trainium_cdk.jobs.upstream import Upstream as Upstream
 from trainium_cdk.jobs.values import TimeLimit, fits, passable, shown, wrong
 from trainium_cdk.runner import arrays
+from trainium_cdk.runner.spec import Program, Step, Words
 from trainium_cdk.text import MISMATCH, Text, fix_of
 
 if TYPE_CHECKING:
@@ -83,11 +85,32 @@ class Checkpoints(NamedTuple):
         newest: function of `shell/checkpoints.sh` that prints the newest complete one below such a folder, which is then copied; empty: all
             that the folder has belongs together.
         place: folder below `folder` that has them; empty: `folder` itself.
+        pattern, last, forget: see `runner.spec.Checkpoints`.
     """
 
     folder: str
     newest: str = ""
     place: str = ""
+    pattern: str = ""
+    last: str = ""
+    forget: str = ""
+
+
+@dataclass(frozen=True)
+class KindSpec:
+    """What a kind makes of a job, as data for the runner (`runner.spec`). Nothing of it is a shell's line.
+
+    Attributes:
+        train: the program of the training.
+        precompile: the program that compiles the graphs; None: that of the training, under `neuron_parallel_compile`.
+        prepare: what is fetched first.
+        require: paths on the cluster without which the job is refused before a node is requested.
+    """
+
+    train: Program
+    precompile: Program | None = None
+    prepare: tuple[Step, ...] = ()
+    require: Words = ()
 
 
 class Job(BaseModel):
@@ -186,6 +209,11 @@ class Job(BaseModel):
     )
     qos: Word | None = Field(
         default=None, description="Slurm: quality of service. Default: the account's. Needs accounting."
+    )
+    sbatch: tuple[SbatchOption, ...] = Field(
+        default=(),
+        description="Slurm: further option of sbatch for its nodes, for example --sbatch --exclude=node-3 or --sbatch --reservation=weekly. "
+        "Repeat it for more.",
     )
     array: Array | None = Field(
         default=None,
@@ -324,6 +352,10 @@ class Job(BaseModel):
     @abstractmethod
     def template(self, plan: "Plan") -> "Template":
         """Its shell lines."""
+
+    def spec(self, plan: "Plan") -> "KindSpec":
+        """Its programs, and what they need, as data."""
+        raise NotImplementedError
 
     def layout(self, plan: "Plan") -> Mapping[str, str | int]:
         """What a job must have in common with another one whose checkpoints it goes on from, by the names of options, or `workers`."""

@@ -160,6 +160,10 @@ def _image(job: Job, cluster: Cluster) -> None:
             raise JobError(
                 f"{name} is {value}, but {cluster.stack} runs Kubernetes, which keeps no accounts. Use --queue and --priority"
             )
+    if job.sbatch and cluster.containers:
+        raise JobError(
+            f"sbatch is {job.sbatch[0]}, but {cluster.stack} runs Kubernetes, and no Slurm. Remove it; --queue and --priority say where it waits"
+        )
     if job.array and "%" in job.array and cluster.containers:
         every, _, most = job.array.partition("%")
         raise JobError(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote
+from trainium_cdk.runner.spec import Rule
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import Catalog, Stack
@@ -120,6 +121,20 @@ def node_check(cluster: Cluster, required: bool, catalog: Catalog | None = None)
     return _NODE_CHECK.format(
         rules="\n".join(rules), package="aws-neuronx-runtime-lib", refuse="die" if required else "say"
     )
+
+
+def rules(cluster: Cluster, catalog: Catalog | None = None) -> tuple[Rule, ...]:
+    """Drivers and runtimes that do not work together, as a node compares its own with them."""
+    from trainium_cdk.catalog import Catalog
+
+    return tuple(
+        Rule(_range(rule.driver), _range(rule.runtime), f"{rule}. {cluster.version_fix}")
+        for rule in (catalog or Catalog.load()).incompatible
+    )
+
+
+def _range(versions: Range) -> tuple[str, str]:
+    return versions.first or "", versions.before or ""
 
 
 def _bounds(versions: Range) -> str:

@@ -32,7 +32,8 @@ class Place:
     Names: `job` (the job's folder; of a member of an array its own), `files` (what its kind sends), `trn` (the folder of data, sources and models),
     `root` (what stands before an absolute path of a shared file system; empty but in a sandbox), `cache` (the node's compile cache),
     `checkpoint` (the newest complete one), `nodes`, `node` (0, 1, ...), `processes` (of one node), `workers` (of all nodes), `master` (address of
-    node 0), `port`, `host` (the node's name), `index` (of a member of an array).
+    node 0), `port`, `host` (the node's name), `index` (of a member of an array), `problem` (why the node's Neuron driver and runtime do not work
+    together; empty where they do).
     """
 
     name: str
@@ -62,7 +63,7 @@ class Program:
         words: the program and its arguments; it is no shell's line.
         folder: where it starts.
         resume: further words once the job has a checkpoint.
-        variables: besides the job's own, which win.
+        variables: besides the job's own, which win. PYTHONPATH stands before theirs and the node's.
         folders: made before it starts.
     """
 
@@ -130,7 +131,7 @@ class Environment:
     """What a program finds on its node.
 
     Attributes:
-        venv: the virtual environment of the cluster (`~` and `~USER` are replaced on the node); empty: the image's own Python.
+        venv: the virtual environment of the cluster (`~` and `~USER` at its start are replaced on the node); empty: the image's own Python.
         venv_required: refused without it.
         packages: whether `prepare` makes an environment of the job's own on top of it.
         cores: NeuronCores of a node.
@@ -140,7 +141,7 @@ class Environment:
         checks: refuse the node (`refuse`), report (`report`), or say nothing (empty) where they do not work together.
     """
 
-    venv: str = ""
+    venv: Word = ""
     venv_required: bool = False
     packages: bool = False
     cores: int = 0

@@ -3,7 +3,7 @@
 import codecs
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -11,13 +11,14 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import directives, own_packages, quote, shell, templates
-from trainium_cdk.jobs.models import Checkpoints, Job
+from trainium_cdk.jobs import directives, own_packages, quote, shell, templates, words
+from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.templates import Template
 from trainium_cdk.jobs.values import MAX_SCRIPT_BYTES, fits, passable, shown, wrong
 from trainium_cdk.outputs import Cluster
 from trainium_cdk.requirements import RequirementError, Requirements
+from trainium_cdk.runner.spec import Program, Step, Word
 from trainium_cdk.text import Text
 
 
@@ -226,8 +227,30 @@ class Script(Job):
             return Template(f"cd {folder}\n{start}\n{templates.RUN}", prepare)
         program = "python3" if self.filename.endswith(".py") else "bash"
         start = file if self.content.startswith(b"#!") and self._executable else f"{program} {file}"
-        words = f" {quote.words(self.args)}" if self.args else ""
-        return Template(f"cd {folder}\ncommand=({start}{words})\n{templates.RUN}", prepare)
+        given_words = f" {quote.words(self.args)}" if self.args else ""
+        return Template(f"cd {folder}\ncommand=({start}{given_words})\n{templates.RUN}", prepare)
+
+    def spec(self, plan: Plan) -> KindSpec:
+        return KindSpec(self._program(), prepare=tuple(self._fetched(plan)))
+
+    def _program(self) -> Program:
+        place, name = (words.JOB, f"code/{self.inside}") if self.workdir else (words.FILES, self.filename)
+        file: Word = (place, f"/{name}")
+        if self.launcher != "none":
+            started = words.launch(file, by=self.launcher)
+        elif self.content.startswith(b"#!") and self._executable:
+            started = (file,)
+        else:
+            started = ("python3" if self.filename.endswith(".py") else "bash", file)
+        checkpoints: Word = (words.JOB, "/checkpoints")
+        folder: Word = (words.JOB, "/code" if self.workdir else "/work")
+        # so that the script also finds modules at the top of the folder
+        modules = {"PYTHONPATH": folder} if self.workdir else {}
+        variables = {"TRN_CHECKPOINTS": checkpoints, **modules}
+        return Program((*started, *self.args), folder, variables=variables, folders=(checkpoints,))
+
+    def _fetched(self, plan: Plan) -> Iterator[Step]:
+        yield from ()
 
     @property
     def _executable(self) -> bool:
