@@ -18,7 +18,7 @@ def check_folder(cluster: Cluster) -> None:
         Theirs: they belong to somebody else, or the folder was made by somebody else.
     """
     jobs, trn = cluster.jobs, cluster.trn
-    if jobs.is_dir() and not os.access(jobs, os.W_OK):
+    if jobs.is_dir() and (jobs.stat().st_uid != os.getuid() or not os.access(jobs, os.W_OK)):
         owner = owner_of(jobs)
         raise Theirs(
             f"the jobs in {jobs} belong to {owner}, and you are {user()}. Run this as {owner} (sudo -Hu {owner} trn ...), or give --ssm"
