@@ -52,7 +52,7 @@ def check_code(requirements: Requirements, workdir: Workdir | None, variables: M
                 f"{line.at}: {line.path} is on this machine, and only the script is sent",
                 "give the folder of your code: --workdir DIR",
             )
-        if not _entries(line.path, workdir):
+        if not files_of(line.path, workdir):
             raise RequirementError(
                 f"{line.at}: {line.path} is not in the workdir {workdir.folder}, or left out of it by its .gitignore or .trnignore",
                 "put it there, or add it to .trnignore with ! in front of it",
@@ -166,7 +166,7 @@ def _applies(line: Line, python: str) -> bool:
     )
 
 
-def _entries(path: str, workdir: Workdir) -> list[str]:
+def files_of(path: str, workdir: Workdir) -> list[str]:
     """What a path of the workdir has, each file with its digest."""
     return [
         f"{one.name} {one.kind} {one.digest}"
@@ -179,7 +179,7 @@ def lines(requirements: Requirements, workdir: Workdir | None) -> str:
     """Lines of `prepare` that make the environment, or find it; the code is there by then."""
     constraints = "".join(f"{line.sent(CODE)}\n" for line in requirements.constraints)
     sent = "".join(f"{line.sent(CODE)}\n" for line in requirements.lines)
-    there = [entry for line in requirements.paths for entry in _entries(line.path, workdir)] if workdir else []
+    there = [entry for line in requirements.paths for entry in files_of(line.path, workdir)] if workdir else []
     digest = hashlib.sha256("\0".join([sent, constraints, *there]).encode()).hexdigest()[:16]
     name = f"requirements-{digest}.txt"
     files = quote.WRITE

@@ -264,7 +264,7 @@ def _read(kind: Any, value: Any, at: str, strict: bool) -> Any:
     if kind is Any:
         return value
     if kind == Word:
-        return _word(value, at)
+        return read_word(value, at)
     if origin is Union:  # Optional
         return None if value is None else _read(inner[0], value, at, strict)
     if origin is tuple:
@@ -309,7 +309,12 @@ def _hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind, vars(sys.modules[kind.__module__]))
 
 
-def _word(value: Any, at: str) -> Word:
+def read_word(value: Any, at: str = "a word") -> Word:
+    """A word from plain data.
+
+    Raises:
+        SpecError: it is none.
+    """
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
@@ -321,7 +326,7 @@ def _word(value: Any, at: str) -> Word:
         elif isinstance(one, dict) and set(one) == {"place"} and isinstance(one["place"], str):
             parts.append(Place(one["place"]))
         elif isinstance(one, dict) and set(one) == {"only"}:
-            parts.append(Only(_word(one["only"], at)))
+            parts.append(Only(read_word(one["only"], at)))
         else:
             raise SpecError(f"{at} is no word")
     return tuple(parts)

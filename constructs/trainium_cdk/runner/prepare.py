@@ -1,0 +1,82 @@
+"""The stage `prepare`: carries out a job's steps, in their order. What they make is made once for all jobs, and after an interruption it goes on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from . import archives, code, data, models, needs, packages, requirements, resume, sources
+from .errors import Refused
+from .files import read_json
+from .making import Failed, Here, NotFetched
+from .spec import Job, from_json
+
+STEPS: Mapping[str, Callable[..., None]] = {
+    "source": sources.source,
+    "archive": archives.archive,
+    "file": data.file,
+    "prefix": data.prefix,
+    "model": models.model,
+    "dataset": models.dataset,
+    "packages": packages.packages,
+    "requirements": requirements.requirements,
+    "code": code.code,
+    "modules": needs.modules,
+    "tools": needs.tools,
+    "files": needs.files,
+}
+"""Of each step its function: it gets `Here`, and the step's arguments by their names."""
+
+
+def check(folder: Path, job: Job, variables: Mapping[str, str], addresses: Mapping[str, str] | None = None) -> None:
+    """Check that all is there which a job needs, so that its stage `prepare` is not needed. A small folder of code is fetched.
+
+    Args:
+        folder: the job's.
+        variables: the job's own.
+        addresses: presigned ones of the client's, by what they stand for; where there is none, the node's identity is not used either.
+
+    Raises:
+        NotFetched: something must be fetched.
+        Refused: the job cannot run with what is on the cluster.
+    """
+    _steps(Here.of(folder, job, variables, check=True, addresses=addresses or {}), job)
+
+
+def carry_out(folder: Path, job: Job, variables: Mapping[str, str]) -> None:
+    """Fetch all that a job needs and the cluster does not have yet.
+
+    Raises:
+        Refused: the job cannot run with what is on the cluster: a second attempt would not help.
+        Failed: something could not be fetched: a second attempt goes on from there.
+    """
+    _steps(Here.of(folder, job, variables), job)
+
+
+def _steps(here: Here, job: Job) -> None:
+    for step in job.prepare:
+        if step.do not in STEPS:
+            raise Refused(f"this runner knows no step {step.do[:60]!r} of prepare")
+        given = {name: here.plain(value) for name, value in step.with_.items()}
+        STEPS[step.do](here, **given)
+    resume.resume(here, job)
+
+
+def main(folder: str) -> None:
+    """`runner prepare JOB`. Exit codes: 64 refused, 75 failed."""
+    place = Path(folder)
+    variables: Any = read_json(place / "env.json")
+    try:
+        job = from_json(Job, read_json(place / "job.json"), strict=False)
+        carry_out(place, job, variables if isinstance(variables, dict) else {})
+    except (Refused, ValueError) as e:
+        print(f"trn: {e}", file=sys.stderr)
+        sys.exit(64)
+    except (Failed, OSError) as e:
+        print(f"trn: {e}", file=sys.stderr)
+        sys.exit(75)
+
+
+__all__ = ["Failed", "NotFetched", "Refused", "carry_out", "check", "main"]
