@@ -8,24 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from .files import read_json
+from .spec import Word
+from .words import resolve
 
 RECORD = "trn-environment.json"
 """In an environment of `prepare`: what it is made of, for `trn environments`."""
 
 
-def find_base(venv: str, root: str) -> Path | None:
+def find_base(venv: Word, root: str) -> Path | None:
     """The cluster's environment, without links; None for the image's own Python.
 
     Args:
         venv: of `spec.Environment`.
         root: what stands before a path of a shared file system, in a sandbox.
+
+    Raises:
+        UnknownPlace: it names another place.
+        RuntimeError: `~USER` of a user that there is not.
     """
     if not venv:
         return None
-    place = Path(venv).expanduser() if venv.startswith("~") else Path.home() / venv
-    if venv.startswith("/") and root and Path(root + venv).exists():
-        place = Path(root + venv)
-    return place.resolve()
+    path = resolve(venv, {"root": root})
+    return (Path(path).expanduser() if path.startswith("~") else Path.home() / path).resolve()
 
 
 def find_own(folder: Path) -> Path | None:

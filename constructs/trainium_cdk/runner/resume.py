@@ -12,7 +12,7 @@ from pathlib import Path
 from .checkpoints import DESCRIPTION, newest, read_description
 from .errors import Refused
 from .files import read_json
-from .indices import members
+from .arrays import indices
 from .making import Here, NotFetched, check_room, remove, say
 from .spec import Checkpoints, Job
 
@@ -31,7 +31,7 @@ def resume(here: Here, job: Job) -> None:
     made = job.checkpoints
     if made is None or not made.source:
         return
-    into = [here.job / index for index in members(job.array)] if job.array else [here.job]
+    into = [here.job / str(index) for index in indices(job.array)] if job.array else [here.job]
     if all((each / _MARK).exists() for each in into):
         return
     found = find(here, job, made)
