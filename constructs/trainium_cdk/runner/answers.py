@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from . import files, jobs, nodes, slurm
 from .errors import Theirs, Unknown
 from .people import user
+from .records import Submitted
+from .repair import remind
 from .requests import Active, Activity, Cluster, ListJobs, Settings, Status
 from .spec import to_json
 from .status import JobStatus
@@ -16,7 +19,7 @@ from .status import JobStatus
 
 def list_jobs(cluster: Cluster, given: ListJobs) -> Any:
     """The newest jobs, newest first; then those of other users that run or wait, if asked for."""
-    found = _newest(cluster, given.limit)
+    found = _newest(cluster, given.limit, repair=True)
     if given.others:
         rows = slurm.rows(others=True)
         found += _not_in(found, rows, cluster)
@@ -43,7 +46,7 @@ def job_status(cluster: Cluster, id: str) -> JobStatus | None:
     found = jobs.submissions(cluster, [id])
     if id not in found:
         return None
-    asked = jobs.ask(cluster, found)
+    asked = _repaired(cluster, found)
     submission = found[id]
     numbers = list(submission.numbers.values()) if submission else []
     accounts = slurm.accounts(numbers, [f"{id}:{stage}" for stage in slurm.STAGES]) if numbers else []
@@ -87,15 +90,23 @@ def active(cluster: Cluster, _: Active) -> Any:
 def activity(cluster: Cluster, given: Activity) -> Any:
     """Nodes, jobs and others' work. It changes nothing."""
     rows = slurm.rows(others=True)
-    found = _newest(cluster, given.limit)
+    found = _newest(cluster, given.limit, repair=False)
     found += _not_in(found, rows, cluster)
     return {"jobs": to_json(found), "nodes": nodes.nodes(rows), "others": nodes.foreign(rows)}
 
 
-def _newest(cluster: Cluster, limit: int) -> list[JobStatus]:
+def _newest(cluster: Cluster, limit: int, *, repair: bool) -> list[JobStatus]:
     found = jobs.submissions(cluster, jobs.newest(cluster, limit))
-    asked = jobs.ask(cluster, found)
+    asked = _repaired(cluster, found) if repair else jobs.ask(cluster, found)
     return [jobs.describe(cluster, id, submission, asked) for id, submission in found.items()]
+
+
+def _repaired(cluster: Cluster, found: Mapping[str, Submitted | None]) -> jobs.Asked:
+    """What Slurm knows of these jobs, once its controller was told what it forgot in a crash."""
+    asked = jobs.ask(cluster, found)
+    ours = ((id, one) for id, one in found.items() if one and one.cluster in ("", cluster.identity))
+    claims = {(id, stage, number) for id, one in ours for stage, number in one.numbers.items()}
+    return jobs.ask(cluster, found) if remind(cluster.jobs, asked.rows, claims) else asked
 
 
 def _not_in(known: list[JobStatus], rows: list[slurm.Row], cluster: Cluster) -> list[JobStatus]:

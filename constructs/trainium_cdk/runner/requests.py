@@ -1,11 +1,12 @@
 """What a client asks the runner of a Slurm cluster: one request is one JSON document, and so is its answer."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
-from .spec import VERSION, SpecError, from_json, to_json
+from .spec import VERSION, Job, SpecError, from_json, to_json
 
 
 @dataclass(frozen=True)
@@ -131,11 +132,32 @@ class RemoveEnvironments:
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class SubmitJobs:
+    """Submit these jobs, each once: of each, an outcome.
+
+    Attributes:
+        addresses: presigned, of what the client sends, by what they stand for. They are no part of a job.
+    """
+
+    jobs: tuple[Job, ...]
+    addresses: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Cancel a job, or a member of an array: `ARRAY/INDEX`. The answer is as of `Status`."""
+
+    id: str
+
+
 OPERATIONS: dict[str, tuple[Any, str]] = {
     "list": (ListJobs, "answers.list_jobs"),
     "status": (Status, "answers.status"),
     "log": (ReadLog, "log.read_piece"),
     "end of log": (ReadEnd, "log.read_end"),
+    "submit": (SubmitJobs, "submit.submit_jobs"),
+    "cancel": (Cancel, "cancel.cancel"),
     "settings": (Settings, "answers.settings"),
     "active": (Active, "answers.active"),
     "others": (Others, "nodes.others"),

@@ -1,0 +1,58 @@
+"""A job's folder as its submission makes it, and that of a member of an array, which it makes itself when it begins."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+
+from . import files
+from .errors import Refused
+from .spec import Job, to_json
+
+
+def lay_out(folder: Path, job: Job) -> None:
+    """Make a job's folder. What it is, and what its kind sends, is its user's alone.
+
+    Raises:
+        Refused: a file has no plain name.
+    """
+    for name in ("logs", "state", "work"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "files").mkdir(mode=0o700, exist_ok=True)
+    for name, content in job.files.items():
+        if "/" in name or name in ("", ".", ".."):
+            raise Refused(f"{name!r} is no name of a file. Use one without slashes")
+        files.write(folder / "files" / name, content, 0o700)
+    files.write_json(folder / "job.json", to_json(dataclasses.replace(job, variables={}, files={})), 0o600)
+    write_variables(folder, job)
+
+
+def write_variables(folder: Path, job: Job) -> None:
+    files.write_json(folder / "env.json", dict(job.variables), 0o600)
+
+
+def lay_out_member(root: Path, index: str) -> Path:
+    """Make the folder of a member of an array, in which what all have in common is the array's; and return it.
+
+    Slurm writes a member's log to `logs/INDEX.log` of the array, as no folder of the member is there when it begins. It is `train.log` of the member, too.
+    """
+    job = root / index
+    for name in ("logs", "state", "work"):
+        (job / name).mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (job / "files").symlink_to("../files")
+    for name in ("code", "environment"):
+        if (root / name).exists():
+            with contextlib.suppress(FileExistsError):
+                (job / name).symlink_to(f"../{name}")
+    with contextlib.suppress(FileExistsError, FileNotFoundError):
+        os.link(root / "logs" / f"{index}.log", job / "logs" / "train.log")
+    return job
+
+
+def remove(folder: Path) -> None:
+    """Delete a job's folder. It is the record of a submission that was interrupted, so all else of that is undone first."""
+    shutil.rmtree(folder)
