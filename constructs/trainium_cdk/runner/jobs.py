@@ -19,6 +19,7 @@ from .status import JobStatus, Stage, checkpoints_in, of_members, parse_int
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
 _MEMBER = re.compile(r"(?:/([0-9]{1,3}))?")
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 _MANY = 2000
 """Numbers of which Slurm is asked one by one; of more, all that it has."""
 _DAMAGED = "its record on the cluster (submitted.json) is damaged"
@@ -62,15 +63,21 @@ def newest(cluster: Cluster, limit: int) -> list[str]:
 
 def submissions(cluster: Cluster, ids: Iterable[str]) -> dict[str, Submitted | None]:
     """Of each of these jobs, its submission; None if that is damaged. Without a record there is no job."""
-    return {
-        id: records.submitted(cluster.jobs / id) for id in ids if os.path.lexists(cluster.jobs / id / "submitted.json")
-    }
+    return {id: _submitted(cluster.jobs / id) for id in ids if os.path.lexists(cluster.jobs / id / "submitted.json")}
+
+
+def _submitted(job: Path) -> Submitted | None:
+    found = records.submitted(job)
+    if found is None:
+        return None
+    numbers = {name: found.numbers[name] for name in slurm.STAGES if _NUMBER.fullmatch(found.numbers.get(name, ""))}
+    return replace(found, numbers=numbers)
 
 
 def ask(cluster: Cluster, found: Mapping[str, Submitted | None]) -> Asked:
     """What Slurm knows of these jobs. It is asked before their folders are read: a stage that has ended has written its state."""
     ours = [one for one in found.values() if one and one.cluster in ("", cluster.identity)]
-    numbers = [number for one in ours for number in one.numbers.values() if re.fullmatch(r"[1-9][0-9]{0,9}", number)]
+    numbers = [number for one in ours for number in one.numbers.values()]
     rows: list[slurm.Row] = []
     if numbers:
         rows = slurm.rows(numbers=numbers if len(numbers) <= _MANY else (), ended=True, members=True, others=True)

@@ -139,7 +139,8 @@ def _open(path: Path, name: str) -> Iterator[BinaryIO]:
         raise
     except OSError:  # a link, or a socket
         raise refused from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise refused
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise refused
         yield file

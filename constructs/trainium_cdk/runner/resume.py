@@ -9,10 +9,10 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from .arrays import indices
 from .checkpoints import DESCRIPTION, newest, read_description
 from .errors import Refused
 from .files import read_json
-from .arrays import indices
 from .making import Here, NotFetched, check_room, remove, say
 from .spec import Checkpoints, Job
 

@@ -1,0 +1,97 @@
+"""Pieces of logs, their last lines, and what is no log."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.runner.world import CLUSTER, World, job_of
+from trainium_cdk.runner import ask, log, requests
+from trainium_cdk.runner.errors import Refused
+from trainium_cdk.runner.requests import ReadEnd, ReadLog
+
+T = "2026-11-20T10:00:00"
+RUNS = (
+    f"job j-1\nstage precompile 7\nstage train 8\nqueue 7|COMPLETED|None|n1|{T}|{T}\nqueue 8|RUNNING|None|n1|{T}|N/A\n"
+)
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = World(tmp_path, monkeypatch).tell(RUNS).jobs / "j-1/logs"
+    place.mkdir()
+    return place
+
+
+def read(id: str = "j-1", **fields: Any) -> tuple[str, int, int, bytes]:
+    told = log.read_piece(CLUSTER, ReadLog(id, **fields))
+    assert job_of(told).state == "RUNNING"
+    return told["stage"], told["offset"], told["size"], unpacked(told["data"])
+
+
+def unpacked(text: str) -> bytes:
+    return gzip.decompress(base64.b64decode(text)) if text else b""
+
+
+def test_a_piece_has_the_stage_its_place_and_the_size(logs: Path) -> None:
+    (logs / "train.log").write_bytes(bytes(range(256)) * 20)
+    (logs / "train.0.log").write_bytes(b"one\ntwo\nthree")
+    assert read() == ("train", 0, 5120, bytes(range(256)) * 20)
+    assert read(stage="train", offset=250, most=8) == ("train", 250, 5120, b"\xfa\xfb\xfc\xfd\xfe\xff\x00\x01")
+    assert read(node=0, tail=2) == ("train", 4, 13, b"two\nthree")
+    assert read(node=0, tail=2, offset=6) == ("train", 6, 13, b"o\nthree")
+    assert read(node=0, tail=0) == ("train", 13, 13, b"")
+    assert read(node=0, offset=99) == ("train", 13, 13, b"")
+    assert read(node=1) == ("train", 0, 0, b"")
+    assert read(stage="precompile", offset=7) == ("precompile", 7, 0, b"")
+
+
+@given(st.lists(st.sampled_from([b"\n", b"a", b"bc\n", b"x" * 70_000]), max_size=9).map(b"".join), st.integers(0, 9))
+def test_the_last_lines(data: bytes, count: int) -> None:
+    import io
+
+    lines = data.splitlines(keepends=True)
+    whole = b"".join(lines[len(lines) - min(count, len(lines)) :])
+    assert data[log.last_lines(io.BytesIO(data), len(data), count) :] == whole
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_what_is_no_regular_file_is_not_opened(kind: str, logs: Path) -> None:
+    path = logs / "train.log"
+    {"pipe": lambda: os.mkfifo(path), "link": lambda: path.symlink_to("/etc/passwd"), "folder": path.mkdir}[kind]()
+    with pytest.raises(
+        Refused, match=r"the log of j-1's train is not a regular file, and was not opened\. The job has replaced it"
+    ):
+        read()
+    assert log.read_end(CLUSTER, ReadEnd("j-1", "train", 0)) == {"data": ""}
+
+
+def test_the_end_of_a_nodes_log_is_after_what_slurm_wrote_of_its_last_attempt(logs: Path) -> None:
+    (logs / "train.log").write_text(
+        "trn: train: Slurm job 7 on n1\n0: srun: error: old\ntrn: train: Slurm job 8 on n1\n0: a\nsrun: error: n1: killed\n1: slurmstepd: oom\nx srun: no\n"
+    )
+    assert log.end(CLUSTER, "j-1", "train", 0, 999).endswith(b"x srun: no\n")
+    (logs / "train.0.log").write_text("first\nlast\n")
+    assert log.end(CLUSTER, "j-1", "train", 0, 999) == b"srun: error: n1: killed\n1: slurmstepd: oom\nfirst\nlast\n"
+    assert log.end(CLUSTER, "j-1", "train", None, 5) == b": no\n"
+    assert unpacked(log.read_end(CLUSTER, ReadEnd("j-1", "train", 0, 5))["data"]) == b"last\n"
+
+
+@pytest.mark.parametrize("stage", ["../../x", "A", "train.0", "$(id)"])
+def test_a_stage_is_no_path(stage: str, logs: Path) -> None:
+    told = ask.answer(json.dumps(requests.write_request(CLUSTER, ReadLog("j-1", stage=stage))))
+    assert told["error"]["kind"] == "refused"
+    assert "has no stage" in told["error"]["message"]
+
+
+def test_a_log_that_repeats_itself_is_sent_small() -> None:
+    data = b"".join(b"step %d loss %.4f\n" % (i, 1 / (i + 1)) for i in range(20_000))
+    assert len(log.pack(data)) < len(data) / 2

@@ -1,0 +1,199 @@
+"""The status of jobs, from what Slurm's programs print and what jobs have recorded."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.runner.world import CLUSTER, ME, World, job_of
+from trainium_cdk.runner import answers, ask, jobs, requests
+from trainium_cdk.runner.errors import Theirs, Unknown
+from trainium_cdk.runner.requests import Cluster
+from trainium_cdk.runner.spec import from_json
+from trainium_cdk.runner.status import JobStatus
+
+CHAIN = "job j-1\nstage precompile 7\nstage train 8\n"
+T = "2026-11-20T10:00:00"
+STATES = yaml.safe_load(Path(__file__).with_name("states.yaml").read_text("utf-8"))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def status(id: str = "j-1", cluster: Cluster = CLUSTER) -> JobStatus:
+    return job_of(answers.status(cluster, requests.Status(id)))
+
+
+def listed(answer: Any) -> list[JobStatus]:
+    return [from_json(JobStatus, one) for one in json.loads(json.dumps(answer["jobs"]))]
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_states(case: str, world: World) -> None:
+    told = STATES[case]
+    world.tell(CHAIN + told["answer"])
+    job = status()
+    for stage, (state, reason) in zip(job.stages, (told["precompile"], told["train"]), strict=True):
+        assert stage.state == state
+        assert reason is None or stage.reason == re.sub(
+            r"(; EC2 reported .*?): .*", r"\1", reason
+        )  # what it means, the client adds
+        assert stage.nodes in ("", "n1", "n[1-2]")
+    assert job.done is not any(s.state in ("PENDING", "RUNNING") for s in job.stages)
+    assert job.ok is all(s.state == "COMPLETED" for s in job.stages)
+
+
+@pytest.mark.parametrize(
+    ("slurm", "ours"),
+    [
+        ("COMPLETED", "COMPLETED"), ("FAILED", "FAILED"), ("OUT_OF_MEMORY", "OUT_OF_MEMORY"), ("CANCELLED", "CANCELLED"),
+        ("TIMEOUT", "TIMEOUT"), ("DEADLINE", "TIMEOUT"),
+        ("NODE_FAIL", "NODE_FAIL"), ("PREEMPTED", "NODE_FAIL"), ("BOOT_FAIL", "NODE_FAIL"),
+        ("RUNNING", "RUNNING"), ("SUSPENDED", "RUNNING"), ("COMPLETING", "RUNNING"),
+        ("PENDING", "PENDING"), ("REQUEUED", "PENDING"), ("CONFIGURING", "PENDING"),
+    ],
+)  # fmt: skip
+def test_states_of_slurm(slurm: str, ours: str, world: World) -> None:
+    world.tell(f"job j-1\nstage train 8\nqueue 8|{slurm}|None|n1|{T}|{T}")
+    assert status().stages[0].state == ours
+
+
+def test_active_jobs_are_those_of_the_queue(world: World) -> None:
+    """Jobs that only resemble ours are others' work."""
+    rows = [
+        "alice|compute1|2|11|RUNNING|None|n1|N/A|N/A|a-1:train|trn:a-1",
+        "alice|compute1|2|12|PENDING|Dependency||N/A|N/A|b-1:train|trn:b-1",
+        "alice|compute1|2|10|PENDING|Resources||N/A|N/A|b-1:precompile|trn:b-1",
+        "alice|compute1|2|13|RUNNING|None|n1|N/A|N/A|wrap|",
+        "alice|compute1|2|14|RUNNING|None|n1|N/A|N/A|c-1:train|trn:a-1",
+        "alice|compute1|2|15|RUNNING|None|n1|N/A|N/A|$(id):train|trn:$(id)",
+        "bob|compute1|2|16|PENDING|Priority||N/A|N/A|a-1:train|trn:a-1",
+    ]
+    world.tell("\n".join(f"active {row}" for row in rows))
+    found = listed(answers.active(CLUSTER, requests.Active()))
+    assert [(job.id, job.user, [s.number for s in job.stages]) for job in found] == [
+        ("a-1", "alice", ["11"]),
+        ("b-1", "alice", ["12", "10"]),
+        ("a-1", "bob", ["16"]),
+    ]
+    assert {(job.queue, job.nodes, job.submitted) for job in found} == {("compute1", 2, 1795165200)}
+
+
+def test_a_list_has_the_newest_jobs_and_those_of_others(world: World) -> None:
+    world.tell(f"{CHAIN}queue 7|COMPLETED|None|n1|{T}|{T}\nqueue 8|RUNNING|None|n1|{T}|N/A\njob j-0\nstage train 9\n")
+    world.tell(
+        "active alice|compute1|2|11|RUNNING|None|n1|N/A|N/A|a-1:train|trn:a-1\nactive alice|c|1|12|RUNNING|None|n1|N/A|N/A|j-1:train|trn:j-1"
+    )
+    (world.jobs / "no-record").mkdir()
+    (world.jobs / "..x").mkdir()
+    own = answers.list_jobs(CLUSTER, requests.ListJobs())
+    assert [(job.id, job.state) for job in listed(own)] == [("j-0", "LOST"), ("j-1", "RUNNING")]
+    assert [job.id for job in listed(answers.list_jobs(CLUSTER, requests.ListJobs(1)))] == ["j-0"]
+    every = listed(answers.list_jobs(CLUSTER, requests.ListJobs(others=True)))
+    assert [(job.id, job.user) for job in every] == [("j-0", ""), ("j-1", ""), ("a-1", "alice"), ("j-1", "alice")]
+    assert (
+        len([words for words in world.calls if words[0] == "squeue"]) == 4
+    )  # one for each list, and one for others' work
+
+
+def test_the_members_of_an_array_are_told_apart(world: World) -> None:
+    """Of each: Slurm's own line if it has the array's name and comment, else what the member wrote under the array's number."""
+    ours = "j-1:train|trn:j-1"
+    world.tell(
+        "job j-1\nstage train 8\narray 0-5,9%2\n"
+        f"task 8|0|RUNNING|None|n1|{T}|N/A|{ours}\n"
+        f"task 8|1|PENDING|JobArrayTaskLimit||N/A|N/A|{ours}\ngone 2\n"
+        f"task 8|3|RUNNING|None|n3|{T}|N/A|j-2:train|trn:j-2\n"
+        f"task 8|4|RUNNING|None|n4|{T}|N/A|{ours}x\nmember 4 ended 8 3 1700000000 n4\n"
+        f"task 8|5|PENDING|launch failed requeued held||N/A|N/A|{ours}\n"
+        f"task 7|9|RUNNING|None|n9|{T}|N/A|{ours}\nmember 9 ended 6 0 1700000000 n9\n"
+    )
+    job = status()
+    assert [(m.name, m.number, m.state, m.nodes) for m in job.members] == [
+        ("0", "8_0", "RUNNING", "n1"),
+        ("1", "8_1", "PENDING", ""),
+        ("2", "8_2", "CANCELLED", ""),
+        ("3", "8_3", "LOST", ""),
+        ("4", "8_4", "FAILED", "n4"),
+        ("5", "8_5", "PENDING", ""),
+        ("9", "8_9", "LOST", ""),
+    ]
+    assert [(s.name, s.number, s.state) for s in job.stages] == [("train", "8", "RUNNING")]
+    assert job.members[5].reason == "it could not be started on its nodes, and is held: scontrol release 8_5"
+    assert job.members[3].reason.endswith("Submit it alone (--array 3) with a new token")
+    assert status("j-1/3") == job  # the member is the client's choice
+    world.tell("job j-2\nstage train 18\narray 0-1\n")
+    assert all(m.reason.endswith("Submit it again with the same token") for m in status("j-2").members)
+
+
+def test_a_damaged_record_is_told(world: World) -> None:
+    """It hides no other job."""
+    world.tell(f"job j-0\nstage train 6\n{CHAIN}")
+    (world.jobs / "j-0/submitted.json").write_text("[")
+    found = listed(answers.list_jobs(CLUSTER, requests.ListJobs()))
+    assert {job.id: job.current.reason for job in found}[
+        "j-0"
+    ] == "its record on the cluster (submitted.json) is damaged"
+    assert {len(job.stages) for job in found} == {1, 2}
+
+
+def test_the_state_of_a_job_is_that_of_its_first_unfinished_stage(world: World) -> None:
+    world.tell(f"{CHAIN}queue 7|COMPLETED|None|n1|{T}|{T}\nqueue 8|RUNNING|None|n1|{T}|N/A\n")
+    job = status()
+    assert (job.state, job.current.name, job.directory) == ("RUNNING", "train", "/efs/trn/jobs/j-1")
+    assert (job.stages[0].started, job.submitted) == (1795168800, 1700000000)
+
+
+@pytest.mark.parametrize(
+    ("id", "several", "message"),
+    [
+        ("../x", False, "no job"),
+        ("j-1/x", False, "no job"),
+        ("a" * 99, True, "no job"),
+        ("j-9", True, "no job"),
+        ("", True, "no job"),
+    ],
+)
+def test_a_job_that_is_not_there(id: str, several: bool, message: str, world: World) -> None:
+    with pytest.raises(Unknown, match=message):
+        answers.status(Cluster("/efs", "trn", "i", "n", several=several), requests.Status(id))
+
+
+def test_of_another_user_slurms_queue_is_told_and_nothing_else(world: World) -> None:
+    several = Cluster("/efs", "trn", "i", "n", several=True)
+    world.tell("active alice|compute1|2|11|RUNNING|None|n1|N/A|N/A|a-1:train|trn:a-1")
+    job = status("a-1", several)
+    assert (job.user, job.state, job.current.nodes) == ("alice", "RUNNING", "n1")
+    with pytest.raises(Theirs, match=f"a-1 is a job of alice, and you are {ME}: only alice can read its log"):
+        answers.own_job(several, "a-1/0", "read its log")
+
+
+PIECES = ["x", '{"numbers": {"../X": "8", "train": "$(x)", "prepare": "7"}, "cluster": "\\u001b"}', "7", "²", "9" * 5000, "ended", "running", "{", "[]", "null", "1e999", "NaN", '{"nodes": "two", "kind": [], "global_batch_size": {}}', '{"shown": {"nodes": 1e400, "kind": "\\u001b[2J", "queue": "{reason}"}, "array": "0-5"}', '{"numbers": {"train": "8", "x": "{}"}, "digest": 5}', '{"numbers": {"train": "8"}, "cluster": "i-0123456789abcdef0", "at": 1e308}', '{"numbers": {"train": "8"}, "cluster": "i-0123456789abcdef0"}', '{"state": "ended", "number": "8", "code": -5, "at": -1e11, "nodes": "\\u0000", "why": "TIMEOUT"}', '{"state": "ended", "number": "8", "code": true}', "[" * 90000]  # fmt: skip
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.fixed_dictionaries({name: st.sampled_from(PIECES) | st.text(max_size=9) for name in ("submitted.json", "job.json", "state/train.json")}))  # fmt: skip
+def test_any_record_is_read_without_an_error(world: World, written: dict[str, str]) -> None:
+    for name, text in written.items():
+        (world.jobs / "j-1/state").mkdir(parents=True, exist_ok=True)
+        (world.jobs / "j-1" / name).write_text(text, errors="replace")
+    for asked in (requests.ListJobs(), requests.Status("j-1"), requests.ReadLog("j-1"), requests.Settings("j-1")):
+        told = json.dumps(ask.answer(json.dumps(requests.write_request(CLUSTER, asked))))
+        assert told.startswith('{"answer"') or '"kind": "unknown"' in told or "has no stage" in told
+        assert "\\u001b" not in told or isinstance(asked, requests.Settings)
+    for job in listed(answers.list_jobs(CLUSTER, requests.ListJobs())):
+        assert job.stages
+        assert job.to_dict()["state"]
+
+
+def test_ids(world: World) -> None:
+    assert (jobs.split("a-1"), jobs.split("a-1/12")) == (("a-1", ""), ("a-1", "12"))
