@@ -28,6 +28,9 @@ _CODE = "./code"
 """The folder of the user's code, from the job's."""
 
 
+Steps = tuple[Step, ...]
+
+
 class Fetched(NamedTuple):
     """Steps, and the folder in which their result is afterwards."""
 

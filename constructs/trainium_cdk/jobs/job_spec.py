@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.jobs import versions
+from trainium_cdk.jobs import fetching, versions
 from trainium_cdk.jobs.environment import launch_environment
 from trainium_cdk.jobs.models import KindSpec, Plan
 from trainium_cdk.jobs.values import seconds
-from trainium_cdk.jobs.words import shared
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner.spec import Checkpoints, Environment, Job, Program, Slurm, Stage, Word
 
@@ -41,7 +40,7 @@ def job_spec(name: str, plan: Plan, catalog: Catalog | None = None, *, folder_of
         settings=job.model_dump(mode="json", exclude={"content", "env"}, exclude_defaults=True),
         # what the launch environment has made of them, as it adds to NEURON_CC_FLAGS
         variables={key: environment[key] for key in job.env},
-        files=dict(job.files),
+        files=dict(kind.files),
         checkpoints=_checkpoints(plan, folder_of),
         array=job.array or "",
         slurm=_slurm(plan, plan.cluster, folder_of) if isinstance(plan.cluster, SlurmCluster) else None,
@@ -56,9 +55,7 @@ def _stages(plan: Plan, kind: KindSpec, variables: Mapping[str, str]) -> tuple[S
 
     made = {
         "prepare": Stage("prepare"),
-        "precompile": Stage(
-            "precompile", job.nodes, with_variables(kind.precompile or _compiling(kind.train)), job.processes_per_node
-        ),
+        "precompile": Stage("precompile", job.nodes, with_variables(_compiling(kind)), job.processes_per_node),
         "train": Stage(
             "train",
             job.nodes,
@@ -71,8 +68,9 @@ def _stages(plan: Plan, kind: KindSpec, variables: Mapping[str, str]) -> tuple[S
     return tuple(made[stage] for stage in plan.stages)
 
 
-def _compiling(program: Program) -> Program:
-    return replace(program, words=(COMPILER, *program.words), resume=())
+def _compiling(kind: KindSpec) -> Program:
+    program = kind.precompile or replace(kind.train, resume=())
+    return replace(program, words=(COMPILER, *program.words))
 
 
 def _environment(plan: Plan, catalog: Catalog | None) -> Environment:
@@ -96,7 +94,7 @@ def _venv(cluster: SlurmCluster) -> Word:
     if not cluster.venv.startswith(("/", "~")):
         return f"~/{cluster.venv}"
     on_shared = any(f"{cluster.venv}/".startswith(f"{mount}/") for mount in cluster.mount_dirs)
-    return shared(cluster.venv) if on_shared else cluster.venv
+    return fetching.shared(cluster.venv) if on_shared else cluster.venv
 
 
 def _shown(plan: Plan) -> dict[str, Any]:

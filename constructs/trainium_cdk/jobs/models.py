@@ -3,7 +3,7 @@
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -102,13 +102,15 @@ class KindSpec:
 
     Attributes:
         train: the program of the training.
-        precompile: the program that compiles the graphs; None: that of the training, under `neuron_parallel_compile`.
+        precompile: the program whose graphs `neuron_parallel_compile` compiles; None: that of the training.
+        files: what is sent with the job, by name; programs are executable.
         prepare: what is fetched first.
         require: paths on the cluster without which the job is refused before a node is requested.
     """
 
     train: Program
     precompile: Program | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
     prepare: tuple[Step, ...] = ()
     require: Words = ()
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from trainium_cdk.runner.spec import Only, Place, Word, Words
-
-if TYPE_CHECKING:
-    from trainium_cdk.catalog.sources import SourceTree
-    from trainium_cdk.jobs.models import Job, Plan
+from trainium_cdk.runner.spec import Place
+from trainium_cdk.runner.spec import Word as Word
+from trainium_cdk.runner.spec import Words as Words
 
 JOB, FILES, TRN, CACHE, CHECKPOINT = map(Place, ("job", "files", "trn", "cache", "checkpoint"))
 """See `runner.spec.Place`."""
+HUB: Word = (TRN, "/hf_cache")
+"""The folder HF_HOME: models and data sets of Hugging Face, which all nodes read."""
 
 _LAUNCHERS: dict[str, Words] = {
     "torchrun": (
@@ -36,27 +36,6 @@ def launch(*program: Word, by: Literal["torchrun", "accelerate"] = "torchrun") -
     job's environment. `--multi_gpu` is Accelerate's name for several processes on any accelerator.
     """
     return ("python3", "-m", *_LAUNCHERS[by], *program)
-
-
-def shared(path: str) -> Word:
-    """A path on a shared file system, as a user gives it."""
-    return (Place("root"), path)
-
-
-def only(place: Word) -> Word:
-    """The one folder that an archive, or a model's cache, may have unpacked into; else the place itself."""
-    return (Only(place),)
-
-
-def on_cluster(plan: Plan, *paths: str | None) -> Words:
-    """Those of these paths that a submission can check, as they are on a shared file system."""
-    mounts = plan.cluster.mount_dirs
-    return tuple(shared(path) for path in paths if path and any(f"{path}/".startswith(f"{m}/") for m in mounts))
-
-
-def ref(tree: SourceTree, job: Job) -> str:
-    """The commit of a vendor's repository: the pinned one, or that of the job's variable for it."""
-    return job.env.get(tree.ref_variable) or tree.commit
 
 
 def options(given: Iterable[str]) -> Words:

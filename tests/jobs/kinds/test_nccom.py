@@ -9,7 +9,7 @@ import pytest
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.jobs import Nccom, Script, SlurmBackend
 from trainium_cdk.jobs.plan import plan
-from trainium_cdk.jobs.shell.nccom import COMMAND, Row, Settings, device_indices, rows, verdict
+from trainium_cdk.jobs.sent.nccom import COMMAND, Row, Settings, device_indices, rows, verdict
 
 HEAD = "   size(B)    count(elems)    type    time:avg(us)    algbw(GB/s)    busbw(GB/s)\n"
 OLD_HEAD = "   size(B)    count(elems)     type    time(us)    algbw(GB/s)    busbw(GB/s)\n"

@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from trainium_cdk.runner.spec import Place, Words
+
 Correction = Literal[
     "count_all_batches",
     "find_data_here",
@@ -26,6 +28,11 @@ _HERE, _LAUNCH = Path(__file__).parent, "launch.py"
 def sent(*names: Correction) -> Mapping[str, bytes]:
     """The files that a job with these corrections sends, by name."""
     return {name: (_HERE / name).read_bytes() for name in (_LAUNCH, *(f"{name}.py" for name in names))}
+
+
+def words(script: str, *names: Correction) -> Words:
+    """A program with these corrections."""
+    return ((Place("files"), f"/{_LAUNCH}"), ",".join(names), script)
 
 
 def program(script: str, *names: Correction) -> str:

@@ -10,14 +10,15 @@ from pydantic import Field, model_validator
 
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import corrections, quote, templates
-from trainium_cdk.jobs.models import Checkpoints, Job, Scaling, Upstream, check_run_steps, check_warm_up
+from trainium_cdk.jobs import corrections, fetching, quote, sent, templates, words
+from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Scaling, Upstream, check_run_steps, check_warm_up
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.jobs.texts import Data
 from trainium_cdk.jobs.values import wrong
+from trainium_cdk.runner.spec import Only, Part, Program
 from trainium_cdk.text import Text
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ _SCRIPT = "dp_bert_large_hf_pretrain_hdf5.py"
 _MODEL = "bert-large-uncased"
 _PRECOMPILE_STEPS = 10
 _SHARDS = "*_training_*.hdf5"
+_TOO_FEW = "The training script needs a shard for each worker: use fewer nodes"
+_PHASE_2 = "phase2.py"
+"""What starts phase 2: the checkpoint that it goes on from is known on the nodes alone."""
 
 
 class Numbers(NamedTuple):
@@ -94,7 +98,9 @@ class BertLarge(Job):
     )
     PACKAGES: ClassVar[Packages | None] = PACKAGES
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
-    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output", "newest_checkpoint")
+    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints(
+        "output", "newest_checkpoint", pattern="ckpt_*.pt", last="zip", forget="others"
+    )
 
     kind: Literal["bert-large"] = "bert-large"
     phase: Literal[1, 2] = Field(
@@ -239,6 +245,72 @@ class BertLarge(Job):
         if torch < (2, 5):
             env["XLA_DOWNCAST_BF16"] = "1"  # later the script casts the model itself
         return env
+
+    def spec(self, plan: Plan) -> KindSpec:
+        source = fetching.source("samples", _TREE, self.env)
+        data = fetching.data(self.data, f"bert-seqlen{512 if self.phase == 2 else 128}")
+        own_cache = "HF_HOME" in self.env
+        steps = self.run_steps or self.steps or self._numbers.steps
+
+        def program(stage: str, output: tuple[Part, ...], steps: int) -> Program:
+            started = words.launch(
+                *corrections.words(_SCRIPT, *self._corrections),
+                *self._options(plan, (Only(data.place),), output, steps),
+            )
+            resume: words.Words = (
+                ("--resume_ckpt", "--resume_ckpt_path", (words.CHECKPOINT,)) if stage == "train" else ()
+            )
+            if self.phase == 2:
+                started = ("python3", (words.FILES, f"/{_PHASE_2}"), *started, "--", stage, self._phase1)
+                resume = ((words.CHECKPOINT,),)
+            variables = {} if own_cache else {"HF_HOME": words.HUB}
+            return Program(started, (*source.place, f"/{_FOLDER}"), resume, variables, folders=(output,))
+
+        return KindSpec(
+            program("train", (words.JOB, "/output"), steps),
+            program("precompile", (words.JOB, "/output.precompile"), min(_PRECOMPILE_STEPS, steps)),
+            files={**self.files, **({_PHASE_2: sent.read(_PHASE_2)} if self.phase == 2 else {})},
+            prepare=(
+                *self._written(),
+                *source.steps,
+                *fetching.packages(
+                    self.kind, PACKAGES, PACKAGES.requirements(self, plan.cluster), plan.cluster, self.image
+                ),
+                *(() if own_cache else fetching.model_files(_MODEL, "config.json", "pytorch_model.bin").steps),
+                *data.steps,
+                *fetching.enough_files(data.place, _SHARDS, plan.workers, _TOO_FEW),
+            ),
+            require=fetching.on_cluster(self.data, plan.cluster.mount_dirs)
+            + (() if self.resume_from else fetching.on_cluster(self.checkpoint, plan.cluster.mount_dirs)),
+        )
+
+    def _options(self, plan: Plan, data: words.Word, output: tuple[Part, ...], steps: int) -> words.Words:
+        assert plan.batch is not None  # noqa: S101  created with the plan
+        numbers = self._numbers
+        warmup = numbers.warmup_steps if self.warmup_steps is None else self.warmup_steps
+        return (
+            *("--data_dir", data, "--output_dir", output, "--metrics_file", (*output, "/results.json")),
+            *(("--optimizer", "LAMB") if self.optimizer == "lamb" else ()),
+            *("--lr", words.number(self.learning_rate or numbers.learning_rate)),
+            *(("--warmup_steps", str(warmup)) if warmup is not None else ()),
+            *("--batch_size", str(plan.batch.per_worker), "--grad_accum_usteps", str(plan.batch.accumulation)),
+            *("--max_steps", str(self.steps or numbers.steps), "--steps_this_run", str(steps)),
+            *(("--max_pred_len", "80", "--phase2") if self.phase == 2 else ()),
+        )
+
+    @property
+    def _phase1(self) -> words.Word:
+        """The checkpoint that phase 2 starts from, or the folder of the job that writes it."""
+        checkpoint = self.checkpoint or ""
+        return fetching.shared(checkpoint) if checkpoint.startswith("/") else (words.TRN, f"/jobs/{checkpoint}/output")
+
+    def _written(self) -> fetching.Steps:
+        """Refuses a job whose phase 1 has written no checkpoint yet."""
+        job = self.checkpoint or "/"
+        if job.startswith("/") or self.resume_from:
+            return ()
+        says = f"job {job} has written no checkpoint yet. Wait for it (trn status --wait {job}), or name a file"
+        return fetching.enough_files(self._phase1, "ckpt_*.pt", 1, "", says)
 
     def template(self, plan: Plan) -> Template:
         assert plan.batch is not None  # noqa: S101  created with the plan

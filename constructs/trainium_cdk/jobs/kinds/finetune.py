@@ -13,13 +13,14 @@ from pydantic import Field, model_validator
 
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import hub, quote, templates
-from trainium_cdk.jobs.models import Checkpoints, Job, Upstream
+from trainium_cdk.jobs import fetching, hub, quote, templates, words
+from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Upstream
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.jobs.texts import AbsolutePath, Data, Override
 from trainium_cdk.jobs.values import wrong
+from trainium_cdk.runner.spec import Program, Word
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import Fleet
@@ -58,7 +59,9 @@ class Finetune(Job):
     }
     PACKAGES: ClassVar[Packages | None] = PACKAGES
     FETCHES: ClassVar[Fetches] = "models"
-    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output", "newest_trainer_checkpoint")
+    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints(
+        "output", "newest_trainer_checkpoint", pattern="checkpoint-*", last="trainer_state.json"
+    )
 
     kind: Literal["finetune"] = "finetune"
     model: hub.Model = Field(
@@ -131,6 +134,70 @@ class Finetune(Job):
 
     def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
         return {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}  # `prepare` has fetched all
+
+    def spec(self, plan: Plan) -> KindSpec:
+        mounts = plan.cluster.mount_dirs
+        model: Word = fetching.shared(self.weights) if self.weights else self.model
+        data = fetching.data(self.data, "") if self.data else None
+        name, _, configuration = (self.dataset or "trl-lib/Capybara").partition(" ")
+        dataset: Word = data.place if data else name
+        configuration = "" if data else configuration
+        output: Word = (words.JOB, "/output")
+        adapters = (
+            "--use_peft",
+            "--lora_target_modules",
+            "all-linear",
+            "--lora_r",
+            str(self.lora_rank),
+            "--lora_alpha",
+            str(self._alpha),
+        )
+        program = (
+            *("-m", "trl.scripts.sft", "--model_name_or_path", model, "--dataset_name", dataset),
+            *(("--dataset_config", configuration) if configuration else ()),
+            *("--output_dir", output, "--num_train_epochs", str(self.epochs), "--max_steps", str(self.run_steps or -1)),
+            *("--max_length", str(self.max_length), "--per_device_train_batch_size", str(self.batch_size)),
+            *("--gradient_accumulation_steps", str(self.accumulation)),
+            *(
+                "--learning_rate",
+                words.number(self.learning_rate or _LEARNING_RATE[self.method]),
+                "--dtype",
+                "bfloat16",
+            ),
+            *(
+                "--bf16",
+                "true",
+                "--fsdp",
+                "--fsdp_config",
+                (words.FILES, "/fsdp.json"),
+                "--gradient_checkpointing",
+                "false",
+            ),
+            *("--save_strategy", "steps", "--save_steps", str(self.checkpoint_interval), "--save_total_limit", "2"),
+            *("--logging_steps", "1", "--disable_tqdm", "true", "--report_to", "tensorboard"),
+            *(adapters if self.method == "lora" else ()),
+            *words.options(self.override),
+        )
+        train = Program(
+            words.launch(*program),
+            (words.JOB, "/work"),
+            resume=("--resume_from_checkpoint", (words.CHECKPOINT,)),
+            variables={"HF_HOME": words.HUB, "TENSORBOARD_LOGGING_DIR": output},
+            folders=(output,),
+        )
+        needed = PACKAGES.requirements(self, plan.cluster)
+        prepare = (
+            *fetching.packages(self.kind, PACKAGES, needed, plan.cluster, self.image),
+            *(() if self.weights else fetching.model(self.model, weights=True).steps),
+            *(data.steps if data else ()),
+            *fetching.dataset(dataset, configuration),
+        )
+        required = fetching.on_cluster(self.weights, mounts) + fetching.on_cluster(self.data, mounts)
+        return KindSpec(train, files=self.files, prepare=prepare, require=required)
+
+    @property
+    def _alpha(self) -> int:
+        return self.lora_alpha or (self.lora_rank + 1) // 2
 
     def template(self, plan: Plan) -> Template:
         fetch, model, (dataset, _, configuration) = "", self.model, (self.dataset or "trl-lib/Capybara").partition(" ")

@@ -14,14 +14,15 @@ from pydantic import Field, model_validator
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import corrections, shell, templates
-from trainium_cdk.jobs.models import Checkpoints, Job, Upstream, check_checkpoints
+from trainium_cdk.jobs import corrections, fetching, sent, shell, templates, words
+from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Upstream, check_checkpoints
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.jobs.texts import Data, Word
 from trainium_cdk.jobs.values import wrong
+from trainium_cdk.runner.spec import Part, Place, Program
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import Fleet
@@ -31,6 +32,10 @@ _VENDOR = {name: sources().repositories[name] for name in ("apex", "containers")
 _CONFIG = "megatron_gpt_config"
 _SCRIPT = "training_orchestrator.py"
 _CORRECTIONS: tuple[corrections.Correction, ...] = ("limit_metadata", "count_all_batches")
+_COMPLETES = "nxd_training.py"
+"""What completes the environment after pip."""
+_HAS_NEMO = ("apex", "megatron", "nemo")
+_TOOLS = "NeMo needs it. Install it (python3-config is in python3-dev), or use an image that has it"
 _DATA_NAME = "my-gpt2_text_document"
 _TOKENIZER = "gpt2"
 """NeMo asks Hugging Face for it, also where it is given the vocabulary as files."""
@@ -90,7 +95,9 @@ class Gpt(Job):
     PACKAGES: ClassVar[Packages | None] = PACKAGES
     FETCHES: ClassVar[Fetches] = "builds"
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
-    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output/checkpoints", "newest_nxd_checkpoint")
+    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints(
+        "output/checkpoints", "newest_nxd_checkpoint", pattern="*.ckpt", last="done", forget="others"
+    )
 
     kind: Literal["gpt-6.7b"] = "gpt-6.7b"
     tensor_parallel: int = Field(default=8, ge=1, le=32, description="NeuronCores of one copy of the model.")
@@ -143,6 +150,63 @@ class Gpt(Job):
     def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
         env = {"HYDRA_FULL_ERROR": "1", "MALLOC_ARENA_MAX": "128", "XLA_DISABLE_FUNCTIONALIZATION": "0"}
         return env if "HF_HOME" in self.env else {**env, "HF_HUB_OFFLINE": "1"}  # `prepare` has fetched the tokenizer
+
+    def spec(self, plan: Plan) -> KindSpec:
+        source = fetching.source("nxdt", _TREE, self.env)
+        data = fetching.data(self.data, "gpt2-wikipedia")
+        own_cache = "HF_HOME" in self.env
+
+        def program(output: tuple[Part, ...], *, compiles: bool) -> Program:
+            started = words.launch(*corrections.words(_SCRIPT, *_CORRECTIONS), *self._options(data.place, output))
+            # while compiling, it stops after ten steps and writes no checkpoint; it would start from one that is in its folder
+            variables: dict[str, words.Word] = {"COMPILE": "1" if compiles else "0"}
+            if not own_cache:
+                variables["HF_HOME"] = words.HUB
+            return Program(started, (*source.place, "/examples"), variables=variables, folders=(output,))
+
+        return KindSpec(
+            program((words.JOB, "/output"), compiles=False),
+            program((words.JOB, "/output.precompile"), compiles=True),
+            files={**self.files, _COMPLETES: sent.read(_COMPLETES)},
+            prepare=(
+                *self._packages(plan),
+                *source.steps,
+                *(() if own_cache else fetching.model_files(_TOKENIZER, "*.json", "merges.txt").steps),
+                *data.steps,
+            ),
+            require=fetching.on_cluster(self.data, plan.cluster.mount_dirs),
+        )
+
+    def _options(self, data: tuple[Part, ...], output: tuple[Part, ...]) -> words.Words:
+        return (
+            *("--config-path=conf", f"--config-name={_CONFIG}"),
+            *(("trainer.devices=", Place("processes")), ("trainer.num_nodes=", Place("nodes"))),
+            *(f"trainer.max_steps={self.steps}", ("exp_manager.explicit_log_dir=", *output)),
+            f"{_CHECKPOINTS}.every_n_train_steps={min(self.checkpoint_interval, self.steps)}",
+            f"{_CHECKPOINTS}.use_master_weights_in_ckpt=True",
+            f"distributed_strategy.tensor_model_parallel_size={self.tensor_parallel}",
+            f"data.micro_batch_size={self.micro_batch_size}",
+            f"data.global_batch_size={self.global_batch_size}",
+            ("data.data_prefix=[1.0,", *data, f"/{self.data_name}]"),
+            ("data.tokenizer.vocab_file=", *data, "/gpt2-vocab.json"),
+            ("data.tokenizer.merge_file=", *data, "/gpt2-merges.txt"),
+            f"model.optim.lr={words.number(self.learning_rate)}",
+            ("compiler_cache_url=", words.CACHE),
+        )
+
+    def _packages(self, plan: Plan) -> fetching.Steps:
+        """NeMo, Apex and Megatron's core by the vendor's own requirements; where the environment has them, only NeMo's helper is compiled."""
+        containers, apex = (
+            fetching.source(name, _VENDOR[name], self.env, unless=_HAS_NEMO) for name in ("containers", "apex")
+        )
+        needed = PACKAGES.requirements(self, plan.cluster)
+        places = (containers.place, apex.place)
+        return (
+            *fetching.tools(("g++", "make", "python3-config"), _TOOLS),
+            *containers.steps,
+            *apex.steps,
+            *fetching.packages(self.kind, PACKAGES, needed, plan.cluster, self.image, program=_COMPLETES, words=places),
+        )
 
     def template(self, plan: Plan) -> Template:
         fetch, data = templates.data(self.data, "gpt2-wikipedia")

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import quote, shell
-from trainium_cdk.jobs.models import Job, Upstream
+from trainium_cdk.jobs import quote, sent, words
+from trainium_cdk.jobs.models import Job, KindSpec, Upstream
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.templates import Template
+from trainium_cdk.runner.spec import Place, Program
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import Fleet
@@ -48,7 +49,7 @@ class Nccom(Job):
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        return {_PROGRAM: shell.read(_PROGRAM)}
+        return {_PROGRAM: sent.read(_PROGRAM)}
 
     def batch(self, fleet: "Fleet", notes: list[str]) -> None:
         from trainium_cdk.catalog import Catalog
@@ -66,7 +67,15 @@ class Nccom(Job):
                 f"{self.kind} cannot precompile: nccom-test compiles nothing. Submit it without --precompile"
             )
 
-    def template(self, plan: Plan) -> Template:
+    def spec(self, plan: Plan) -> KindSpec:
+        # a folder for each attempt: the reports of an earlier one mean nothing
+        reports = (words.JOB, "/state/nccom.", Place("attempt"))
+        settings = json.dumps(self._settings(plan))
+        program = ("python3", (words.FILES, f"/{_PROGRAM}"), reports, settings, (Place("problem"),))
+        return KindSpec(Program(program, (words.JOB, "/work")), files=self.files)
+
+    def _settings(self, plan: Plan) -> dict[str, object]:
+        """What the nodes should have, and how fast they should be: `nccom.Settings`."""
         from trainium_cdk.catalog import Catalog
 
         fleet, point = plan.fleet, Catalog.load().collective(plan.fleet.instance_type, self.nodes)
@@ -76,6 +85,10 @@ class Nccom(Job):
         least = self.min_bandwidth or (round(SLOW * point.bus_gb_per_second, 1) if point else None)
         if least:
             settings["least"] = least
+        return settings
+
+    def template(self, plan: Plan) -> Template:
+        settings = self._settings(plan)
         return Template(f"""TRN_NODE_NAME=${{SLURMD_NODENAME:-$HOSTNAME.${{MASTER_ADDR#*.}}}}
 export TRN_NODE_NAME
 problem=$(versions_problem)

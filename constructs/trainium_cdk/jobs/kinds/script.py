@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import directives, own_packages, quote, shell, templates, words
+from trainium_cdk.jobs import directives, fetching, own_packages, quote, shell, templates, words
 from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.templates import Template
@@ -231,7 +231,7 @@ class Script(Job):
         return Template(f"cd {folder}\ncommand=({start}{given_words})\n{templates.RUN}", prepare)
 
     def spec(self, plan: Plan) -> KindSpec:
-        return KindSpec(self._program(), prepare=tuple(self._fetched(plan)))
+        return KindSpec(self._program(), files=self.files, prepare=tuple(self._fetched(plan)))
 
     def _program(self) -> Program:
         place, name = (words.JOB, f"code/{self.inside}") if self.workdir else (words.FILES, self.filename)
@@ -250,7 +250,10 @@ class Script(Job):
         return Program((*started, *self.args), folder, variables=variables, folders=(checkpoints,))
 
     def _fetched(self, plan: Plan) -> Iterator[Step]:
-        yield from ()
+        if self.workdir:
+            yield from fetching.code(self.workdir, plan.cluster.bucket).steps
+        if self.requirements:
+            yield from fetching.requirements(self.requirements, self.workdir, plan.cluster, self.image)
 
     @property
     def _executable(self) -> bool:

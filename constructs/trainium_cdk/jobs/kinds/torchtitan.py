@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from trainium_cdk.catalog.constants import Fetches
+from trainium_cdk.catalog.sources import SourceTree
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import hub, quote, templates
-from trainium_cdk.jobs.models import Checkpoints, Job, Upstream, plain
+from trainium_cdk.jobs import fetching, hub, quote, templates, words
+from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Upstream, plain
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
@@ -20,6 +21,7 @@ from trainium_cdk.jobs.readers.step_lines import validates
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.jobs.texts import AbsolutePath, Data, Override, Word
 from trainium_cdk.jobs.values import shown, wrong
+from trainium_cdk.runner.spec import Program
 from trainium_cdk.text import Text
 
 if TYPE_CHECKING:
@@ -76,7 +78,9 @@ class TorchTitan(Job):
     PACKAGES: ClassVar[Packages | None] = _PACKAGES
     FETCHES: ClassVar[Fetches] = "models"
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
-    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output", "newest_distributed_checkpoint", "checkpoint")
+    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints(
+        "output", "newest_distributed_checkpoint", "checkpoint", pattern="step-*", last=".metadata"
+    )
     UPSTREAM: ClassVar[Upstream | None] = Upstream(_REPOSITORY, "", "torchtitan.train", "beta; name a commit as --ref")
     REPLACES: ClassVar[Mapping[str, str]] = {
         "llama3.1-8b": "its program runs on PyTorch/XLA, which AWS ended for training. The model is a preset (trn submit torchtitan --preset llama3.1-8b)",
@@ -201,6 +205,46 @@ class TorchTitan(Job):
     def launch_environment(self, plan: Plan, torch: tuple[int, ...]) -> dict[str, str]:
         fetched = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"} if self.data or self.dataset else {}
         return {"LOG_RANK": "0", **fetched}
+
+    def spec(self, plan: Plan) -> KindSpec:
+        mounts = plan.cluster.mount_dirs
+        tree = SourceTree(_URL, self.ref or "", "TRN_TORCHTITAN_REF")
+        source = fetching.source("torchtitan", tree, self.env)
+        model = fetching.model(self.model, weights=self.initial_weights) if self.model and not self.assets else None
+        assets: words.Word = model.place if model else fetching.shared(self.assets or "")
+        data = fetching.data(self.data, "") if self.data else None
+        program = (
+            *("--local-ranks-filter", "0", "--role", "rank", "--tee", "3", "-m", "torchtitan.train"),
+            *("--module", self.module or "", "--config", self.config or "", "--training.steps", str(self.steps)),
+            *("--dump_folder", (words.JOB, "/output"), "--hf_assets_path", assets),
+            *("--checkpoint.enable", "--checkpoint.interval", str(self.checkpoint_interval)),
+            *("--metrics.log_freq", "1", "--metrics.enable_tensorboard"),
+            *(("--dataloader.dataset", "c4_test") if data and not self.chat else ()),  # reads any files with `text`
+            *(("--dataloader.dataset_path", data.place) if data else ()),
+            *words.options(self.override),
+        )
+        train = Program(
+            words.launch(*program),
+            source.place,
+            variables={"HF_HOME": words.HUB},
+            folders=((words.JOB, "/output"),),
+        )
+        needed = _PACKAGES.requirements(self, plan.cluster)
+        itself: words.Words = ("-r", (*source.place, "/requirements.txt"), "-e", source.place)
+        prepare = (
+            *source.steps,
+            *fetching.packages(self.kind, _PACKAGES, needed, plan.cluster, self.image, *itself),
+            *(model.steps if model else ()),
+            *self._dataset(data),
+        )
+        required = fetching.on_cluster(self.assets, mounts) + fetching.on_cluster(self.data, mounts)
+        return KindSpec(train, prepare=prepare, require=required)
+
+    def _dataset(self, data: fetching.Fetched | None) -> fetching.Steps:
+        if data:
+            return (*data.steps, *fetching.dataset(data.place))
+        name, _, configuration = (self.dataset or "").partition(" ")
+        return fetching.dataset(name, configuration) if name else ()
 
     def template(self, plan: Plan) -> Template:
         fetch, data, assets = [], "", quote.shared(self.assets or "")

@@ -264,6 +264,12 @@ def first_node(folder: Path, settings: Settings, count: int) -> int:
     return 1 if broken else 0
 
 
+def node_name(env: Mapping[str, str]) -> str:
+    """The name of this node for the others: Slurm's; of a pod, its host name in the domain of the first one."""
+    pod = f"{socket.gethostname()}.{env['MASTER_ADDR'].partition('.')[2]}"
+    return env.get("TRN_NODE_NAME") or env.get("SLURMD_NODENAME") or pod
+
+
 def main(arguments: Sequence[str], env: Mapping[str, str]) -> int:
     os.environ["PATH"] = os.pathsep.join([env.get("PATH", os.defpath), *TOOLS])
     if arguments[0] == "--agent":
@@ -273,7 +279,7 @@ def main(arguments: Sequence[str], env: Mapping[str, str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     problems = [problem for problem in arguments[2:] if problem]
     problems += [*device_problems(settings.devices), *efa_problems(settings.efa), *tool_problems(count)]
-    name = env["TRN_NODE_NAME"]
+    name = os.environ["TRN_NODE_NAME"] = node_name(env)  # the agent's too
     node = Node(name, env.get("TRN_NODE") or name, tuple(problems))
     write(folder / f"node.{rank}", json.dumps(asdict(node)))
     if rank == 0:
