@@ -61,6 +61,17 @@ def read(path: Path, most: int = MOST) -> bytes:
         return file.read(most)
 
 
+def read_end(path: Path, most: int, begin: int = 0) -> bytes:
+    """The last bytes of a regular file, of those from `begin` on. Raises as `read`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(f"{path} is not a regular file")
+        file.seek(max(begin, status.st_size - most))
+        return file.read(most)
+
+
 def read_json(path: Path, most: int = MOST) -> Any:
     """The plain data of a record; None if there is none, or it is damaged."""
     try:

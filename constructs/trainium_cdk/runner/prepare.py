@@ -64,10 +64,10 @@ def _steps(here: Here, job: Job) -> None:
     resume.resume(here, job)
 
 
-def main(folder: str) -> None:
-    """`runner prepare JOB`. Exit codes: 64 refused, 75 failed."""
+def main(folder: str, secret: str) -> None:
+    """`runner prepare JOB FILE`, of which FILE has the job's variables. Exit codes: 64 refused, 75 failed."""
     place = Path(folder)
-    variables: Any = read_json(place / "env.json")
+    variables: Any = read_json(Path(secret).resolve())
     try:
         job = from_json(Job, read_json(place / "job.json"), strict=False)
         carry_out(place, job, variables if isinstance(variables, dict) else {})

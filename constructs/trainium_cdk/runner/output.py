@@ -1,0 +1,52 @@
+"""Where the output of a stage goes: to standard output, which Slurm or Kubernetes keeps, and to a file of the job's folder.
+
+A full disk, a file system that is gone, or nobody who listens ends no job: what cannot be written is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+STANDARD_OUTPUT = 1
+
+
+def say(text: str) -> None:
+    """Tell something that is not of the job's program, on standard output."""
+    _write(STANDARD_OUTPUT, _line(text))
+
+
+class Output:
+    """Standard output, and a file beside it. Several processes may append to the same file.
+
+    Args:
+        file: None: standard output alone. What is no regular file, such as a pipe, is not opened.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._to = [STANDARD_OUTPUT]
+        if file is None:
+            return
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            self._to.append(os.open(file, flags, 0o644))
+        except OSError as e:
+            say(f"{file} cannot be written: {e.strerror}")
+
+    def write(self, piece: bytes) -> None:
+        for to in self._to:
+            _write(to, piece)
+
+    def say(self, text: str) -> None:
+        self.write(_line(text))
+
+
+def _line(text: str) -> bytes:
+    return f"trn: {text}\n".encode(errors="replace")
+
+
+def _write(to: int, piece: bytes) -> None:
+    with contextlib.suppress(OSError):
+        while piece:
+            piece = piece[os.write(to, piece) :]

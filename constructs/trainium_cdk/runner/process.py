@@ -1,0 +1,248 @@
+"""One program on one node, or several copies of it: its output, its time, its signals, its end.
+
+Each copy has a session of its own, so that a signal reaches what it has started, too. As process 1 of a container this process also waits for what
+others have left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .output import Output
+
+SAVING_SECONDS = 50
+"""For which a program that is told to end may save its state: less than a pod's time for that."""
+LIMIT_SECONDS = 60
+"""The same, once its time limit is reached."""
+OPEN_FILES = 65_535
+"""Each worker holds many connections at once ("Failed accept4: Too many open files")."""
+
+TOLD, LIMIT = "told", "limit"
+"""Why a program was ended: this process was told to end; the time limit."""
+
+_TAIL = 65_536
+_OVERLAP = 200  # bytes in which a pattern is looked for again
+_OTHERS_SECONDS = 10.0  # for which the other copies may go on after one has failed
+_LATE_SECONDS = 0.5  # by which Slurm's SIGTERM may reach this process after its program
+
+
+class CannotStart(Exception):
+    """There is no such program, or it cannot be started; the message is for the user."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What is started: the words of a program, its folder, and all of its variables."""
+
+    words: Sequence[str]
+    folder: str
+    variables: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program has ended.
+
+    Attributes:
+        code: exit code, of the first copy that failed; -N: signal N ended it.
+        why: TOLD, LIMIT, or empty if it ended by itself.
+        tail: the end of its output.
+        found: whether its output had what was looked for.
+    """
+
+    code: int
+    why: str
+    tail: str
+    found: bool
+
+
+def run(
+    starts: Sequence[Start],
+    output: Output,
+    *,
+    passes_on: bool,
+    seconds: float | None = None,
+    looks_for: str = "",
+) -> Ended:
+    """Start one program, or several copies of it, and wait until all have ended. As soon as one fails, all end.
+
+    What a copy leaves behind in its session is killed at its end. Only if it was told to end, or its time is over, may that save its state, too.
+
+    Args:
+        passes_on: whether SIGTERM is passed on to the program, which then has `SAVING_SECONDS`. Slurm itself sends it to all processes, and ends
+            them after its KillWait: a program that gets it twice may not save its state.
+        seconds: time limit.
+        looks_for: regular expression that is looked for in the output.
+
+    Raises:
+        CannotStart: a copy cannot be started.
+    """
+    running, reader = _Running(passes_on), _Reader(output, looks_for)
+    with running.signals(seconds):
+        try:
+            for one in starts:
+                running.start(one, reader.into)
+        except CannotStart:
+            running.end(signal.SIGKILL, running.left)
+            raise
+        finally:
+            reader.start()
+        code = running.wait(reader)
+    return Ended(code, running.why, bytes(reader.tail).decode(errors="replace"), reader.found)
+
+
+def allow_open_files(output: Output) -> None:
+    """Let this process, and all that it starts, open many files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= OPEN_FILES:
+        return
+    unlimited = hard == resource.RLIM_INFINITY
+    for limits in ((OPEN_FILES, hard if unlimited else max(hard, OPEN_FILES)), (hard, hard)):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            break
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < OPEN_FILES:
+        output.say(f"at most {soft} files may be open here; large jobs need {OPEN_FILES}")
+
+
+class _Reader(threading.Thread):
+    """Copies the output of programs, which write to `into`, until all of them have closed it."""
+
+    def __init__(self, output: Output, looks_for: str) -> None:
+        super().__init__(daemon=True)
+        self._from, self.into = os.pipe()
+        self._output, self._wanted = output, re.compile(looks_for.encode())
+        self.tail, self.found = bytearray(), False
+        self._looks = bool(looks_for)
+
+    def start(self) -> None:
+        os.close(self.into)
+        super().start()
+
+    def run(self) -> None:
+        while True:
+            piece = os.read(self._from, _TAIL)
+            if not piece:
+                os.close(self._from)
+                return
+            if self._looks and self._wanted.search(bytes(self.tail[-_OVERLAP:]) + piece):
+                self.found = True
+            self.tail[:] = (self.tail + piece)[-_TAIL:]
+            self._output.write(piece)
+
+
+class _Running:
+    def __init__(self, passes_on: bool) -> None:
+        self.why = ""
+        self.left: set[int] = set()
+        self._passes_on = passes_on
+        self._started: list[int] = []
+        self._ending = False
+        self._until: float | None = None
+
+    @contextlib.contextmanager
+    def signals(self, seconds: float | None) -> Iterator[None]:
+        handlers: dict[signal.Signals, Any] = {signal.SIGTERM: self._told, signal.SIGALRM: self._alarm}
+        # sent to all processes of a job, as by `sbatch --signal`, for its program
+        handlers.update(dict.fromkeys((signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP), lambda *_: None))
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        if seconds is not None:
+            signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def start(self, one: Start, into: int) -> None:
+        if self.why:
+            return
+        try:
+            made = subprocess.Popen(
+                one.words,
+                cwd=one.folder,
+                env=one.variables,
+                stdin=subprocess.DEVNULL,
+                stdout=into,
+                stderr=into,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as e:
+            what = getattr(e, "filename", None) or one.words[0]
+            raise CannotStart(f"{what} cannot be started: {getattr(e, 'strerror', None) or e}") from None
+        made.returncode = 0  # `wait` waits for it
+        self.left.add(made.pid)
+        self._started.append(made.pid)
+        if self._ending:  # told while it was started
+            self.end(signal.SIGTERM, [made.pid])
+
+    def wait(self, reader: _Reader) -> int:
+        """The exit code of the first copy that failed; 0 if none did."""
+        code = 0
+        while self.left:
+            now: Any = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+            ours, failed = now.si_pid in self.left, now.si_code != os.CLD_EXITED or now.si_status != 0
+            if ours and failed and not self._passes_on and not self.why:
+                time.sleep(_LATE_SECONDS)
+            if ours and not self.why:
+                self.end(signal.SIGKILL, [now.si_pid])  # before it is waited for: until then its number is its own
+            _, status = os.waitpid(now.si_pid, 0)
+            if not ours:
+                continue
+            self.left.discard(now.si_pid)
+            if failed and not code:
+                code = os.waitstatus_to_exitcode(status)
+                if self.left and not self.why:
+                    self._end_within(_OTHERS_SECONDS)
+        if self.why:
+            self._let_save(reader)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        reader.join(10)
+        return code
+
+    def end(self, how: signal.Signals, whom: Iterable[int]) -> None:
+        for pid in tuple(whom):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, how)
+
+    def _let_save(self, reader: _Reader) -> None:
+        """Wait for those that a copy has started: a shell ends at once where its program saves its state."""
+        until = self._until or time.monotonic() + SAVING_SECONDS
+        while reader.is_alive() and time.monotonic() < until:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(-1, os.WNOHANG)
+            reader.join(0.1)
+        self.end(signal.SIGKILL, self._started)
+
+    def _told(self, *_: object) -> None:
+        if self.why or self._ending:
+            return
+        self.why = TOLD
+        if self._passes_on:
+            self._end_within(SAVING_SECONDS)
+        else:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _alarm(self, *_: object) -> None:
+        if self._ending:
+            self.end(signal.SIGKILL, self._started)
+        else:
+            self.why = LIMIT
+            self._end_within(LIMIT_SECONDS)
+
+    def _end_within(self, seconds: float) -> None:
+        self._ending, self._until = True, time.monotonic() + seconds
+        self.end(signal.SIGTERM, self.left)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
