@@ -217,10 +217,10 @@ def test_signals_have_their_defaults_in_a_program(tmp_path: Path) -> None:
     assert not int(masks["SigIgn"], 16) & sum(1 << (n - 1) for n in (signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM))
 
 
-COPY = """
+COPY = r"""
 import os, sys, time
 rank = int(os.environ["LOCAL_RANK"])
-print("begins", rank, os.getpid(), flush=True)
+os.write(1, b"begins %d %d\n" % (rank, os.getpid()))
 time.sleep({0} if rank == 1 else {1})
 sys.exit({2} if rank == 1 else 0)
 """
