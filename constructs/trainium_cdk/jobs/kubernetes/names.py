@@ -144,6 +144,16 @@ def condition(found: Mapping[str, Any] | None, *kinds: str, status: str = "True"
     return next((dict(one) for one in conditions if one["type"] in kinds and one["status"] == status), None)
 
 
+def runner(digest: str) -> str:
+    """The name of the ConfigMap with a version of the runner, by the SHA-256 of its file."""
+    return f"trn-runner-{digest[:40]}"
+
+
+def variables(name: str) -> str:
+    """The name of the Secret with a job's own variables."""
+    return f"{name}-env"
+
+
 def prepare_job(name: str) -> str:
     """The name of the batch Job that fetches what a job needs."""
     return f"{name}-{PREPARE}"

@@ -53,6 +53,10 @@ class Resources(NamedTuple):
         return cls({"cpu": f"{helper.cpu}m", "memory": f"{helper.memory}Mi"}, {"memory": f"{most}Mi"})
 
 
+LEAST = Resources({"cpu": "50m", "memory": "64Mi"}, {"memory": "64Mi"})
+"""Of a container that makes a folder: not more than a pod's other containers."""
+
+
 def prepare(cluster: EksCluster, fetches: Fetches) -> Resources:
     """Of a pod that fetches data, packages or models."""
     from trainium_cdk.catalog.pods import pods as known  # slow to load, for those who only look
@@ -155,6 +159,11 @@ class Volumes:
             self.volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shm_gib}Gi"}})
             self.mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
 
+    def add(self, name: str, source: Object, place: str) -> None:
+        """A volume that is only read."""
+        self.volumes.append({"name": name, **source})
+        self.mounts.append({"name": name, "mountPath": place, "readOnly": True})
+
 
 _FOLDER = 'mkdir -p "$1" && { [ -k "$1" ] || chmod 1777 "$1"; }'
 _FOLDERS = (
@@ -166,10 +175,13 @@ _FOLDERS = (
 def folder(cluster: EksCluster, image: str, volumes: Volumes, other: str = "") -> Object:
     """The init container that creates the jobs' directory, and another one: the root of a new file system belongs to root."""
     command = ["bash", "-c", _FOLDERS if other else _FOLDER, "folder", f"{cluster.shared_dir}/trn"]
-    least = Resources({"cpu": "50m", "memory": "64Mi"}, {"memory": "64Mi"})  # not more than a pod's other containers
-    made = container(FOLDER, image, command + [other] * bool(other), resources=least, mounts=volumes.shared)
-    made["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0}
-    return made
+    made = container(FOLDER, image, command + [other] * bool(other), resources=LEAST, mounts=volumes.shared)
+    return as_root(made)
+
+
+def as_root(container: Object) -> Object:
+    """A container that may write what belongs to root on the shared file systems."""
+    return {**container, "securityContext": {**container["securityContext"], "runAsNonRoot": False, "runAsUser": 0}}
 
 
 def on_trainium(fleet: Fleet, catalog: Catalog | None = None) -> Object:

@@ -1,0 +1,329 @@
+"""A job's objects on Kubernetes. Pure: the same input gives the same objects.
+
+The JobSet is suspended and in no queue. All others belong to it (`submit.py`); then it gets the labels `Objects.release`. Each container runs
+
+    python3 -I /trn/runner/runner.pyz pod STAGE
+
+with `/trn/job/job.json` (`spec.Job`, without its variables), `/trn/env/env.json` (its variables; not there without any) and these variables:
+
+    TRN_JOB            the job's folder; that of an array's member is TRN_JOB/TRN_ARRAY_INDEX
+    TRN_HOST           begins the name of the folder with the node's compile cache: members of an array, and teams, run at once
+    TRN_NODE           name of the node
+    TRN_ATTEMPT        0, 1, ...: how often the JobSet was restarted
+    TRN_ARRAY_INDEX    of an array's member
+    MASTER_ADDR        name of the pod of node 0
+
+Kubernetes sets JOB_COMPLETION_INDEX, the number of the node. `precompile` is an init container of the pod that trains, so on the same node.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from trainium_cdk.errors import JobError
+from trainium_cdk.jobs import arrays
+from trainium_cdk.jobs.kubernetes import names, pods
+from trainium_cdk.runner import spec
+
+if TYPE_CHECKING:
+    from trainium_cdk.catalog import Catalog
+    from trainium_cdk.jobs.models import Plan
+    from trainium_cdk.jobs.pyz import Pyz
+    from trainium_cdk.outputs import EksCluster
+
+Object = pods.Object
+
+MOST_BYTES = 1_000_000
+"""Of a job as JSON: a Secret holds 1 MiB (Kubernetes documentation)."""
+KEPT_SECONDS = 14 * 86_400
+"""Seconds for which an ended job stays in the cluster. Its directory on the shared file system is kept."""
+RESTARTS = 3
+SPOT_RESTARTS = 20
+"""Most restarts by default: spot nodes are interrupted repeatedly during a job of several days."""
+FINAL = (64, 65, 66, 124)
+"""Exit codes of the runner at which a job ends: it cannot start; it does not compile; its program has failed; its time limit is reached."""
+NO_PROGRAM = 128
+"""Exit code of Kubernetes for a container whose program cannot be started, as its image has none of that name."""
+RUNNER = "/trn/runner/runner.pyz"
+
+
+@dataclass(frozen=True)
+class Objects:
+    """A job's objects.
+
+    Attributes:
+        runner: the ConfigMap with the runner, which jobs share.
+        jobs: the JobSet; of an array one for each member, so that Kueue starts each as soon as its nodes are there.
+        parts: what belongs to them: Secrets, a network policy, the guard of the compile cache, the batch Job of `prepare`.
+        release: labels of a JobSet with which it enters its queue, or waits for what must complete before.
+        digest: SHA-256 of all that but the runner: a job is the same with another version of it.
+    """
+
+    runner: Object
+    jobs: tuple[Object, ...]
+    parts: tuple[Object, ...]
+    release: Mapping[str, str]
+    digest: str
+
+    @property
+    def all(self) -> tuple[Object, ...]:
+        return (*self.jobs, *self.parts)
+
+
+def objects(job: spec.Job, fitted: Plan, cluster: EksCluster, runner: Pyz, catalog: Catalog | None = None) -> Objects:
+    """The objects of a job.
+
+    Args:
+        job: its id is the name of its JobSet.
+        fitted: the same job, as the user gave it, and its nodes.
+
+    Raises:
+        JobError: it is too large, or a name is too long.
+    """
+    made = _Made(job, fitted, cluster, names.runner(runner.name), catalog)
+    program: Object = {
+        **_thing("v1", "ConfigMap", made.runner, cluster, {"app.kubernetes.io/managed-by": names.MANAGED_BY}),
+        "immutable": True,
+        "binaryData": {"runner.pyz": base64.b64encode(runner.content).decode()},
+    }
+    prepare = [made.prepare()] if "prepare" in made.stages else []
+    parts = (*made.secrets(), made.network_policy(), made.guard(), *prepare)
+    release = made.release()
+    first, *others = made.jobsets()
+    for one in others:
+        one["metadata"]["labels"] |= release
+    jobs = (first, *others)
+    text = json.dumps([jobs, parts, release], sort_keys=True).replace(made.runner, "")
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    for one in (*jobs, *parts):
+        one["metadata"].setdefault("annotations", {})[names.DIGEST] = digest
+    return Objects(program, jobs, parts, release, digest)
+
+
+def directory(name: str, cluster: EksCluster) -> str:
+    """A job's directory on the shared file system: logs, checkpoints, TensorBoard's files."""
+    return f"{cluster.shared_dir}/{cluster.folder}/jobs/{name}"
+
+
+def _thing(api: str, kind: str, name: str, cluster: EksCluster, labels: Mapping[str, str]) -> Object:
+    metadata = {"name": name, "namespace": cluster.namespace, "labels": dict(labels)}
+    return {"apiVersion": api, "kind": kind, "metadata": metadata}
+
+
+def _ends(*codes: int) -> Object:
+    """The policy of a batch Job that fails at once with these exit codes of any of its containers, or if its memory was full."""
+    rules: list[Object] = [
+        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": sorted(codes)}},
+        # the first container that runs: the others have the same image
+        {
+            "action": "FailJob",
+            "onExitCodes": {"containerName": names.FOLDER, "operator": "In", "values": [NO_PROGRAM]},
+        },
+    ]
+    return {"rules": [*rules, *pods.MEMORY_FULL]}
+
+
+@dataclass(frozen=True)
+class _Made:
+    """The parts of one job."""
+
+    job: spec.Job
+    fitted: Plan
+    cluster: EksCluster
+    runner: str
+    catalog: Catalog | None
+
+    @property
+    def name(self) -> str:
+        return self.job.id
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        return tuple(stage.name for stage in self.job.stages)
+
+    @property
+    def image(self) -> str:
+        return self.fitted.job.image or self.cluster.image
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return names.labels(self.name, self.job.kind) | ({names.ARRAY_LABEL: self.name} if self.job.array else {})
+
+    def secrets(self) -> list[Object]:
+        """The job, and its variables apart: only they may be secret, and they go when the job has ended."""
+        job = json.dumps(spec.to_json(replace(self.job, variables={})), sort_keys=True)
+        if len(job) > MOST_BYTES:
+            raise JobError(
+                f"the job and its files have {len(job):,} bytes as JSON, of which files take a third more than on disk; Kubernetes "
+                f"allows {MOST_BYTES:,}. Put large files on the shared file system, or into the image (trn image build)"
+            )
+        made = [self._secret(self.name, "job.json", job)]
+        if self.job.variables:
+            variables = json.dumps(dict(self.job.variables), sort_keys=True)
+            made.append(self._secret(names.variables(self.name), "env.json", variables))
+        return made
+
+    def _secret(self, name: str, key: str, text: str) -> Object:
+        made = _thing("v1", "Secret", name, self.cluster, self.labels)
+        return {**made, "type": "Opaque", "immutable": True, "stringData": {key: text}}
+
+    def guard(self) -> Object:
+        """Only one job at a time uses a cache set: the compiler's locks do not work on a shared file system."""
+        cache = self.fitted.job.cache_set
+        made = _thing("v1", "ConfigMap", names.cache_guard(cache), self.cluster, self.labels)
+        made["metadata"]["annotations"] = {names.HOLDER: self.name, names.CACHE_LABEL: cache}
+        return made
+
+    def network_policy(self) -> Object:
+        """The pods of one job, or array, reach each other. The namespace's own policies deny everything else."""
+        key = names.ARRAY_LABEL if self.job.array else names.JOB_LABEL
+        pods_of_job = {"matchLabels": {key: self.name}}
+        rules = {
+            "podSelector": pods_of_job,
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": pods_of_job}]}],
+        }
+        made = _thing("networking.k8s.io/v1", "NetworkPolicy", self.name, self.cluster, self.labels)
+        return {**made, "spec": rules}
+
+    def release(self) -> dict[str, str]:
+        """Kueue asks for nodes for all pods of a JobSet before any of them starts: while `prepare` runs, it is not in the queue."""
+        if "prepare" in self.stages:
+            return {names.AFTER_LABEL: names.prepare_job(self.name)}
+        if other := self.fitted.job.after:
+            return {names.AFTER_LABEL: names.object_name(other)}
+        return {names.QUEUE_LABEL: self.fitted.fleet.queue}
+
+    def jobsets(self) -> list[Object]:
+        if not self.job.array:
+            return [self._jobset(self.name, self.labels, None)]
+        indices = arrays.indices(self.job.array)
+        names.member(self.name, max(indices))  # the longest name
+        made = []
+        for index in indices:
+            name = names.member(self.name, index)
+            labels = {**self.labels, names.JOB_LABEL: name, names.MEMBER_LABEL: str(index)}
+            made.append(self._jobset(name, labels, index))
+        return made
+
+    def _jobset(self, name: str, labels: Mapping[str, str], index: int | None) -> Object:
+        job = self.fitted.job
+        priority = {names.PRIORITY_LABEL: names.priority_class(job.priority)} if job.priority else {}
+        notes = {
+            names.DESCRIPTION: json.dumps(self._description(index), sort_keys=True),
+            names.QUEUE: self.fitted.fleet.queue,
+        }
+        if job.after:
+            notes[names.AFTER] = names.object_name(job.after)
+        made = _thing(names.JOBSET, "JobSet", name, self.cluster, {**labels, **priority})
+        made["metadata"]["annotations"] = notes
+        task = {"completionMode": "Indexed", "completions": job.nodes, "parallelism": job.nodes, "backoffLimit": 0}
+        pods_of_task = {"podFailurePolicy": _ends(*FINAL), "template": self._train(name, labels, index)}
+        made["spec"] = {
+            "suspend": True,  # Kueue starts it
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            # the pods' names resolve before the pods are ready, which they are not while compiling
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+            # all other failures restart the job
+            "failurePolicy": {
+                "maxRestarts": self._restarts(),
+                "rules": [{"name": "final", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
+            },
+            "replicatedJobs": [
+                {
+                    "name": names.TRAIN,
+                    "replicas": 1,
+                    "template": {"metadata": {"labels": dict(labels)}, "spec": {**task, **pods_of_task}},
+                }
+            ],
+        }
+        return made
+
+    def _restarts(self) -> int:
+        if self.fitted.job.restarts is not None:
+            return self.fitted.job.restarts
+        return SPOT_RESTARTS if self.fitted.fleet.capacity_type == "spot" else RESTARTS
+
+    def _description(self, index: int | None) -> dict[str, Any]:
+        """What `trn status` shows of a job, or of a member of an array, in addition to its state."""
+        folder = directory(self.name, self.cluster)
+        checkpoints = self.job.checkpoints
+        kept = {"checkpoints": checkpoints.folder} if checkpoints else {}
+        if checkpoints and checkpoints.same:
+            kept["checkpoints_of"] = dict(checkpoints.same)  # type: ignore[assignment]
+        return {
+            **self.job.shown,
+            **kept,
+            "id": self.name,
+            "kind": self.job.kind,
+            "job": dict(self.job.settings),
+            "queue": self.fitted.fleet.queue,
+            "ranks_per_node": self.fitted.ranks_per_node,
+            "stages": list(self.stages),
+            "directory": folder if index is None else f"{folder}/{index}",
+        }
+
+    def prepare(self) -> Object:
+        needs = pods.prepare(self.cluster, self.fitted.job.fetches)
+        containers = [self._container("prepare", needs, self._volumes())]
+        labels = {**self.labels, names.TASK_LABEL: names.PREPARE}
+        template = {"metadata": {"labels": labels}, "spec": self._pod(containers, self._volumes(), pods.ON_SYSTEM)}
+        made = _thing("batch/v1", "Job", names.prepare_job(self.name), self.cluster, self.labels)
+        return {
+            **made,
+            "spec": {"backoffLimit": RESTARTS, "podFailurePolicy": _ends(*FINAL), "template": template},
+        }
+
+    def _train(self, name: str, labels: Mapping[str, str], index: int | None) -> Object:
+        fleet = self.fitted.fleet
+        wanted = pods.devices(fleet, self.catalog)
+        volumes = self._volumes(shm_gib=max(1, int(wanted["memory"].removesuffix("Gi")) // 2))
+        member = f"member-{index}-" if index is not None else ""
+        team = f"team-{self.cluster.team}-" if self.cluster.team else ""
+        env: list[Object] = [
+            pods.ATTEMPT,
+            {"name": "MASTER_ADDR", "value": names.host(name, 0)},
+            {"name": "TRN_HOST", "value": f"{team}{member}"},
+        ]
+        if index is not None:
+            env.append({"name": "TRN_ARRAY_INDEX", "value": str(index)})
+        needs = pods.Resources.exactly(wanted)
+        stages = [stage for stage in self.stages if stage != names.PREPARE]
+        containers = [self._container(stage, needs, volumes, env) for stage in stages]
+        pod = self._pod(containers, volumes, pods.on_trainium(fleet, self.catalog))
+        # keeps the port of Neuron's collectives free of outgoing connections; Kubernetes lists this sysctl as safe
+        pod["securityContext"]["sysctls"] = [{"name": "net.ipv4.ip_local_reserved_ports", "value": "48620"}]
+        return {"metadata": {"labels": {**labels, names.TASK_LABEL: names.TRAIN}}, "spec": pod}
+
+    def _volumes(self, shm_gib: int | None = None) -> pods.Volumes:
+        made = pods.Volumes(self.cluster, shm_gib=shm_gib)
+        made.add("runner", {"configMap": {"name": self.runner}}, "/trn/runner")
+        made.add("job", {"secret": {"secretName": self.name, "defaultMode": 0o444}}, "/trn/job")
+        if self.job.variables:
+            kept = {"secret": {"secretName": names.variables(self.name), "defaultMode": 0o444}}
+            made.add("env", kept, "/trn/env")
+        return made
+
+    def _container(
+        self, stage: str, needs: pods.Resources, volumes: pods.Volumes, env: Iterable[Object] = ()
+    ) -> Object:
+        where = {"name": "TRN_JOB", "value": directory(self.name, self.cluster)}
+        words = ["python3", "-I", RUNNER, "pod", stage]
+        return pods.container(stage, self.image, words, resources=needs, mounts=volumes.mounts, env=[where, *env])
+
+    def _pod(self, stages: list[Object], volumes: pods.Volumes, where: Object) -> Object:
+        """All containers but the last one run one after the other, before it."""
+        place = f"{self.cluster.shared_dir}/{self.cluster.folder}"
+        mounts = [one for one in volumes.mounts if one["mountPath"] == "/trn/runner"]
+        words = ["python3", "-I", RUNNER, "folder", place]
+        first = pods.as_root(
+            pods.container(names.FOLDER, self.image, words, resources=pods.LEAST, mounts=[*volumes.shared, *mounts])
+        )
+        return pods.spec(
+            self.cluster, containers=stages[-1:], init_containers=[first, *stages[:-1]], volumes=volumes, where=where
+        )

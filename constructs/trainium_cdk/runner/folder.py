@@ -1,0 +1,31 @@
+"""The jobs' folder on a new file system, whose root belongs to root: an init container of each pod makes it, as root."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+
+def main(place: str) -> None:
+    try:
+        make(place)
+    except OSError as e:
+        sys.exit(f"trn: the jobs' folder {place} cannot be made: {e.strerror}")
+
+
+def make(place: str) -> None:
+    """A folder in which each user may make files, and delete only their own. One that is there stays as it is, and so does a link.
+
+    Raises:
+        OSError: it cannot be made, or is no folder.
+    """
+    os.makedirs(place, exist_ok=True)
+    if os.path.islink(place):  # of an administrator: whoever could change it afterwards, it is not followed
+        return
+    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if not os.fstat(folder).st_mode & stat.S_ISVTX:
+            os.fchmod(folder, 0o1777)
+    finally:
+        os.close(folder)

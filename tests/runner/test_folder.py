@@ -1,0 +1,47 @@
+"""The jobs' folder on a new file system."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from trainium_cdk.runner import folder
+
+
+def mode(place: Path) -> int:
+    return stat.S_IMODE(place.stat().st_mode)
+
+
+def test_it_is_open_to_all_who_delete_only_their_own(tmp_path: Path) -> None:
+    place = tmp_path / "deep" / "trn"
+    for _ in range(2):
+        folder.main(str(place))
+        assert mode(place) == 0o1777
+
+
+def test_one_that_somebody_has_made_so_keeps_its_mode(tmp_path: Path) -> None:
+    place = tmp_path / "trn"
+    place.mkdir()
+    place.chmod(0o1770)
+    folder.main(str(place))
+    assert mode(place) == 0o1770
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    there, place = tmp_path / "there", tmp_path / "trn"
+    there.mkdir(mode=0o700)
+    place.symlink_to(there)
+    folder.main(str(place))
+    assert mode(there) == 0o700
+
+
+@pytest.mark.parametrize("parent", [True, False])
+def test_what_keeps_it_from_being_made_is_said(tmp_path: Path, parent: bool) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    place = file / "trn" if parent else file
+    with pytest.raises(SystemExit, match=f"the jobs' folder {place} cannot be made: (Not a directory|File exists)"):
+        folder.main(str(place))
+    assert os.listdir(tmp_path) == ["file"]
