@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 
 import pytest
+
 from trainium_cdk.runner import folder
 
 
@@ -44,4 +44,4 @@ def test_what_keeps_it_from_being_made_is_said(tmp_path: Path, parent: bool) -> 
     place = file / "trn" if parent else file
     with pytest.raises(SystemExit, match=f"the jobs' folder {place} cannot be made: (Not a directory|File exists)"):
         folder.main(str(place))
-    assert os.listdir(tmp_path) == ["file"]
+    assert [*tmp_path.iterdir()] == [file]

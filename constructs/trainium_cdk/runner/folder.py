@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from pathlib import Path
 
 
 def main(place: str) -> None:
@@ -20,8 +21,8 @@ def make(place: str) -> None:
     Raises:
         OSError: it cannot be made, or is no folder.
     """
-    os.makedirs(place, exist_ok=True)
-    if os.path.islink(place):  # of an administrator: whoever could change it afterwards, it is not followed
+    Path(place).mkdir(parents=True, exist_ok=True)
+    if Path(place).is_symlink():  # of an administrator: whoever could change it afterwards, it is not followed
         return
     folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
