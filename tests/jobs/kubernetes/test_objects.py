@@ -103,14 +103,16 @@ def test_a_container_knows_its_job_its_rank_and_its_peers() -> None:
     assert given(made(cluster=team), "train")["TRN_HOST"] == "team-blue-"
 
 
-def test_variables_are_in_a_secret_of_their_own_and_in_no_other_object() -> None:
+def test_variables_are_in_a_file_of_their_own_and_in_no_other_object() -> None:
     found = made(*ALL, env=SECRET)
-    [kept] = [one for one in found.parts if one["metadata"]["name"] == "run-t-env"]
+    [kept] = [one for one in found.parts if one["kind"] == "Secret"]
     assert json.loads(kept["stringData"]["env.json"]) == SECRET
-    assert "s3cret" not in json.dumps([found.runner, *found.jobs, *(one for one in found.parts if one is not kept)])
-    for pod in pod_specs(found):
-        assert [v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v] == ["run-t", "run-t-env"]
-    assert not [one for one in made(*ALL).parts if one["metadata"]["name"] == "run-t-env"]
+    others = [one for one in found.parts if one is not kept]
+    assert "s3cret" not in json.dumps([found.runner, *found.jobs, *others, kept["stringData"]["job.json"]])
+    for fields, names_of in (({"env": SECRET}, ["job.json", "env.json"]), ({}, ["job.json"])):
+        for pod in pod_specs(made(*ALL, **fields)):
+            kept = [volume["secret"]["items"][0]["path"] for volume in pod["volumes"] if "secret" in volume]
+            assert kept == names_of
 
 
 def test_the_job_arrives_as_it_was_described() -> None:
@@ -168,7 +170,7 @@ def test_a_jobset_is_in_no_queue_until_all_is_there(
 
 def test_of_an_array_the_first_member_decides_and_all_share_the_rest() -> None:
     found = made(*ALL, array="0-999", env=SECRET)
-    assert [len(found.jobs), len(found.parts)] == [1000, 5]
+    assert [len(found.jobs), len(found.parts)] == [1000, 4]
     labels = [job["metadata"]["labels"] for job in found.jobs]
     assert [names.AFTER_LABEL in one for one in labels[:3]] == [False, True, True]
     assert {one[names.ARRAY_LABEL] for one in labels} == {"run-t"}

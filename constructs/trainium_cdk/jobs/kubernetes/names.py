@@ -133,6 +133,11 @@ def submitted_by_trn(found: Mapping[str, Any], job: str = "") -> bool:
     return named and labels.get("app.kubernetes.io/managed-by") == MANAGED_BY
 
 
+def submitted(job: Mapping[str, Any]) -> bool:
+    """Whether a JobSet was let into its queue, or waits for others before it: its submission is complete."""
+    return bool({QUEUE_LABEL, AFTER_LABEL} & (job["metadata"].get("labels") or {}).keys())
+
+
 def owners(found: Mapping[str, Any]) -> list[str]:
     """The uids of an object's owners. Unlike names and labels, uids are never reused."""
     return [str(owner.get("uid", "")) for owner in found["metadata"].get("ownerReferences") or []]
@@ -147,11 +152,6 @@ def condition(found: Mapping[str, Any] | None, *kinds: str, status: str = "True"
 def runner(digest: str) -> str:
     """The name of the ConfigMap with a version of the runner, by the SHA-256 of its file."""
     return f"trn-runner-{digest[:40]}"
-
-
-def variables(name: str) -> str:
-    """The name of the Secret with a job's own variables."""
-    return f"{name}-env"
 
 
 def prepare_job(name: str) -> str:

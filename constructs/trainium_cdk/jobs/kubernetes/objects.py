@@ -59,7 +59,7 @@ class Objects:
     Attributes:
         runner: the ConfigMap with the runner, which jobs share.
         jobs: the JobSet; of an array one for each member, so that Kueue starts each as soon as its nodes are there.
-        parts: what belongs to them: Secrets, a network policy, the guard of the compile cache, the batch Job of `prepare`.
+        parts: what belongs to them: a Secret, a network policy, the guard of the compile cache, the batch Job of `prepare`.
         release: labels of a JobSet with which it enters its queue, or waits for what must complete before.
         digest: SHA-256 of all that but the runner: a job is the same with another version of it.
     """
@@ -92,7 +92,7 @@ def objects(job: spec.Job, fitted: Plan, cluster: EksCluster, runner: Pyz, catal
         "binaryData": {"runner.pyz": base64.b64encode(runner.content).decode()},
     }
     prepare = [made.prepare()] if "prepare" in made.stages else []
-    parts = (*made.secrets(), made.network_policy(), made.guard(), *prepare)
+    parts = (made.secret(), made.network_policy(), made.guard(), *prepare)
     release = made.release()
     first, *others = made.jobsets()
     for one in others:
@@ -154,23 +154,19 @@ class _Made:
     def labels(self) -> dict[str, str]:
         return names.labels(self.name, self.job.kind) | ({names.ARRAY_LABEL: self.name} if self.job.array else {})
 
-    def secrets(self) -> list[Object]:
-        """The job, and its variables apart: only they may be secret, and they go when the job has ended."""
+    def secret(self) -> Object:
+        """The job, and its variables in a file of their own. Kubernetes lets whoever may read one Secret of a namespace read all."""
         job = json.dumps(spec.to_json(replace(self.job, variables={})), sort_keys=True)
-        if len(job) > MOST_BYTES:
-            raise JobError(
-                f"the job and its files have {len(job):,} bytes as JSON, of which files take a third more than on disk; Kubernetes "
-                f"allows {MOST_BYTES:,}. Put large files on the shared file system, or into the image (trn image build)"
-            )
-        made = [self._secret(self.name, "job.json", job)]
+        text = {"job.json": job}
         if self.job.variables:
-            variables = json.dumps(dict(self.job.variables), sort_keys=True)
-            made.append(self._secret(names.variables(self.name), "env.json", variables))
-        return made
-
-    def _secret(self, name: str, key: str, text: str) -> Object:
-        made = _thing("v1", "Secret", name, self.cluster, self.labels)
-        return {**made, "type": "Opaque", "immutable": True, "stringData": {key: text}}
+            text["env.json"] = json.dumps(dict(self.job.variables), sort_keys=True)
+        if (size := sum(map(len, text.values()))) > MOST_BYTES:
+            raise JobError(
+                f"the job and its files have {size:,} bytes as JSON, where files have a third more than on disk; Kubernetes allows "
+                f"{MOST_BYTES:,}. Put large files on the shared file system, or into the image (trn image build)"
+            )
+        made = _thing("v1", "Secret", self.name, self.cluster, self.labels)
+        return {**made, "type": "Opaque", "immutable": True, "stringData": text}
 
     def guard(self) -> Object:
         """Only one job at a time uses a cache set: the compiler's locks do not work on a shared file system."""
@@ -303,10 +299,11 @@ class _Made:
     def _volumes(self, shm_gib: int | None = None) -> pods.Volumes:
         made = pods.Volumes(self.cluster, shm_gib=shm_gib)
         made.add("runner", {"configMap": {"name": self.runner}}, "/trn/runner")
-        made.add("job", {"secret": {"secretName": self.name, "defaultMode": 0o444}}, "/trn/job")
-        if self.job.variables:
-            kept = {"secret": {"secretName": names.variables(self.name), "defaultMode": 0o444}}
-            made.add("env", kept, "/trn/env")
+        for name, file in (("job", "job.json"), ("env", "env.json")):
+            if name == "job" or self.job.variables:
+                items = [{"key": file, "path": file}]
+                kept = {"secretName": self.name, "defaultMode": 0o444, "items": items}
+                made.add(name, {"secret": kept}, f"/trn/{name}")
         return made
 
     def _container(

@@ -1,0 +1,206 @@
+"""Sending a job: it exists completely and once, or not at all, whatever happens between.
+
+The JobSet comes first, suspended and in no queue: its name decides which job it is. All else belongs to it from its creation, so that
+nothing is left without it. One change of its labels then lets it enter its queue. A client that ends before has left nothing that costs;
+sent again, what is missing is added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from trainium_cdk.errors import ApiError, SubmitError, TransportError, TrnError
+from trainium_cdk.jobs.kubernetes import look, names, needs, status
+from trainium_cdk.jobs.kubernetes.api import Api, Object
+from trainium_cdk.jobs.kubernetes.objects import Objects
+from trainium_cdk.jobs.models import Plan
+from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
+from trainium_cdk.outputs import EksCluster
+
+_SUBMITTING_SECONDS = 120
+"""Seconds after which a JobSet in no queue is of a submission that was broken off: it holds no compile cache."""
+_SETTLING_SECONDS = 2.0
+"""Seconds after which a sent request has been processed."""
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Sends one job to a cluster.
+
+    Args:
+        name: the job's.
+    """
+
+    cluster: EksCluster
+    api: Api
+    name: str
+    plan: Plan
+    objects: Objects
+    sleep: Callable[[float], None] = time.sleep
+
+    def send(self) -> bool:
+        """Send it. Returns whether it was there already.
+
+        Raises:
+            SubmitError: the cluster refuses it; nothing of it is left there.
+            TransportError: the cluster does not answer. Sent again, it is submitted once.
+        """
+        patience = Patience(ONE_QUESTION)
+        try:
+            while True:
+                try:
+                    return self._send()
+                except TransportError as e:
+                    patience.failed(e)
+        except (KeyboardInterrupt, SystemExit):
+            self._broken_off()
+            raise
+
+    def _send(self) -> bool:
+        first, *others = self.objects.jobs
+        try:
+            self._place_runner()
+            job = self._create(first)
+            if names.submitted(job):
+                return True
+            needs.check(self.api, self.cluster, self.name, self.plan)
+            self._add_parts([job])
+            if others:
+                self._add_parts([job, *(self._create(one) for one in others)], there=True)
+            self.api.patch("JobSet", self._first, {"metadata": {"labels": dict(self.objects.release)}})
+            return False
+        except SubmitError:
+            self._undo()
+            raise
+        except ApiError as e:
+            if e.again:
+                raise  # it may have been carried out without a response
+            self._undo()
+            raise SubmitError(
+                f"{self.name} was not submitted to {self.cluster.cluster_name}: {needs.refusal(e)}. Nothing of it is left there"
+            ) from None
+
+    @property
+    def _first(self) -> str:
+        return _name(self.objects.jobs[0])
+
+    def _place_runner(self) -> None:
+        """Once for each version. Whoever may change it could run programs in all jobs: so it is compared."""
+        wanted, there = self.objects.runner, None
+        for _ in range(2):
+            if there := self.api.find("ConfigMap", _name(wanted)):
+                break
+            if self._new(wanted):
+                return
+        if there is None or there.get("binaryData") != wanted["binaryData"]:
+            raise SubmitError(
+                f"{self.name} was not submitted: the ConfigMap {_name(wanted)} is not the runner of this version of trn. Delete it"
+            )
+
+    def _create(self, job: Object) -> Object:
+        """The JobSet as it is there. Raises SubmitError if its name is that of another job."""
+        return self._new(job) or self._same(self.api.get("JobSet", _name(job)))
+
+    def _new(self, thing: Object) -> Object | None:
+        """Create an object; None if there is one of its name."""
+        try:
+            return self.api.create(kind_of(thing), thing)
+        except ApiError as e:
+            if e.status != 409:
+                raise
+            return None
+
+    def _same(self, there: Object) -> Object:
+        if there["metadata"].get("annotations", {}).get(names.DIGEST) != self.objects.digest:
+            raise _Another(f"{self.name} already exists as another job. Use a new token, or submit the same job")
+        return there
+
+    def _add_parts(self, owners: Sequence[Object], *, there: bool = False) -> None:
+        """Create what belongs to the JobSets, or make all of them its owners, so that it is deleted with the last one."""
+        of = [
+            {"apiVersion": names.JOBSET, "kind": "JobSet", "name": _name(one), "uid": one["metadata"]["uid"]}
+            for one in owners
+        ]
+        for part in self.objects.parts:
+            if there:
+                self.api.patch(kind_of(part), _name(part), {"metadata": {"ownerReferences": of}})
+            else:
+                owned = {**part, "metadata": {**part["metadata"], "ownerReferences": of}}
+                self._put(owned)
+
+    def _put(self, part: Object) -> None:
+        """Create a part. One of its name may be there: of the same submission, or left by a JobSet that is deleted."""
+        kind, name, [owner] = kind_of(part), _name(part), part["metadata"]["ownerReferences"]
+        guards = names.HOLDER in part["metadata"]["annotations"]
+        for _ in range(3):
+            if self._new(part):
+                return
+            if (there := self.api.find(kind, name)) is None:
+                continue
+            if owner["uid"] in names.owners(there):
+                return
+            if guards:
+                self._check_holder(there)
+            elif not names.submitted_by_trn(there, self.name):
+                raise SubmitError(
+                    f"{self.name} was not submitted: a {part['kind']} named {name} already exists, not created by trn. Use another token"
+                )
+            try:
+                self.api.delete(kind, name, uid=there["metadata"]["uid"])
+            except ApiError as e:
+                if e.status != 409:  # it is another one meanwhile
+                    raise
+        raise TransportError(f"several submissions request {part['kind']} {name} at once. Try again in a moment")
+
+    def _check_holder(self, guard: Object) -> None:
+        """Raises SubmitError if another job uses the compile cache."""
+        holder = str(guard["metadata"].get("annotations", {}).get(names.HOLDER, ""))
+        if holder != self.name and self._uses(holder):
+            raise SubmitError(
+                f"{self.name} was not submitted: job {holder} uses the compile cache {self.plan.job.cache_set}, and two jobs would "
+                f"corrupt it. Wait for it (trn status --wait {holder}), cancel it, or give --cache another name"
+            )
+
+    def _uses(self, holder: str) -> bool:
+        job = self.api.find("JobSet", holder)
+        jobs = [job] if job else self.api.list("JobSet", labels=f"{names.ARRAY_LABEL}={holder}")
+        began = [one for one in jobs if names.submitted(one) or _age(one) < _SUBMITTING_SECONDS]
+        seen = look.at(self.api, began, {}, {})
+        return any(not status.status(one).done or status.alive(one.pods) for one in seen)
+
+    def _broken_off(self) -> None:
+        """After Ctrl-C the job exists completely, or not at all."""
+        self.sleep(_SETTLING_SECONDS)
+        with contextlib.suppress(TrnError):
+            self._undo()
+
+    def _undo(self) -> None:
+        """Delete the JobSets of a submission that is not complete; what belongs to them goes with them."""
+        first = self.api.find("JobSet", self._first)
+        with contextlib.suppress(_Another):
+            if first and not names.submitted(self._same(first)):
+                members = (
+                    self.api.list("JobSet", labels=f"{names.ARRAY_LABEL}={self.name}") if names.array(first) else []
+                )
+                for one in (*members, first):
+                    self.api.delete("JobSet", _name(one), uid=one["metadata"]["uid"])
+
+
+class _Another(SubmitError):
+    """The name is that of another job, of which nothing may be changed."""
+
+
+def kind_of(thing: Object) -> str:
+    """The API's name for an object's kind."""
+    return "BatchJob" if thing["kind"] == "Job" else str(thing["kind"])
+
+
+def _name(thing: Object) -> str:
+    return str(thing["metadata"]["name"])
+
+
+def _age(job: Object) -> float:
+    return time.time() - (status.seconds(job["metadata"].get("creationTimestamp")) or 0)
