@@ -6,8 +6,8 @@ find on the shared file system, and Kubernetes' pods in a ConfigMap. The client 
     runner ask < request.json       on the head node, as the jobs' user: one request, one answer
     runner stage JOB STAGE          Slurm: the batch script of a stage
     runner node JOB STAGE           Slurm: once for each process of a stage, started by srun
-    runner pod JOB STAGE            Kubernetes: once in each container of a job
-    runner folder PLACE             Kubernetes: as root, the jobs\' folder on a new file system
+    runner pod STAGE                Kubernetes: once in each container of a job
+    runner folder PLACE             Kubernetes: as root, the jobs' folder on a new file system
 
 A job is a folder on the shared file system, the same on both engines:
 

@@ -9,6 +9,7 @@ with `/trn/job/job.json` (`spec.Job`, without its variables), `/trn/env/env.json
     TRN_JOB            the job's folder; that of an array's member is TRN_JOB/TRN_ARRAY_INDEX
     TRN_HOST           begins the name of the folder with the node's compile cache: members of an array, and teams, run at once
     TRN_NODE           name of the node
+    TRN_RUN            uid of the JobSet: the next one of its name is another run
     TRN_ATTEMPT        0, 1, ...: how often the JobSet was restarted
     TRN_ARRAY_INDEX    of an array's member
     MASTER_ADDR        name of the pod of node 0
@@ -26,9 +27,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import arrays
+from trainium_cdk.jobs import checkpoints
 from trainium_cdk.jobs.kubernetes import names, pods
-from trainium_cdk.runner import spec
+from trainium_cdk.runner import arrays, spec
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import Catalog
@@ -115,16 +116,11 @@ def _thing(api: str, kind: str, name: str, cluster: EksCluster, labels: Mapping[
     return {"apiVersion": api, "kind": kind, "metadata": metadata}
 
 
-def _ends(*codes: int) -> Object:
-    """The policy of a batch Job that fails at once with these exit codes of any of its containers, or if its memory was full."""
-    rules: list[Object] = [
-        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": sorted(codes)}},
-        # the first container that runs: the others have the same image
-        {
-            "action": "FailJob",
-            "onExitCodes": {"containerName": names.FOLDER, "operator": "In", "values": [NO_PROGRAM]},
-        },
-    ]
+def _ends(**exits: Any) -> Object:
+    """The policy of a batch Job that fails at once with such exit codes, or if its memory was full."""
+    # `folder` is the first container that runs: the others have the same image
+    no_program = {"containerName": names.FOLDER, "operator": "In", "values": [NO_PROGRAM]}
+    rules = [{"action": "FailJob", "onExitCodes": one} for one in (exits, no_program)]
     return {"rules": [*rules, *pods.MEMORY_FULL]}
 
 
@@ -219,7 +215,8 @@ class _Made:
         made = _thing(names.JOBSET, "JobSet", name, self.cluster, {**labels, **priority})
         made["metadata"]["annotations"] = notes
         task = {"completionMode": "Indexed", "completions": job.nodes, "parallelism": job.nodes, "backoffLimit": 0}
-        pods_of_task = {"podFailurePolicy": _ends(*FINAL), "template": self._train(name, labels, index)}
+        ends = _ends(operator="In", values=sorted(FINAL))  # of `precompile` too
+        pods_of_task = {"podFailurePolicy": ends, "template": self._train(name, labels, index)}
         made["spec"] = {
             "suspend": True,  # Kueue starts it
             "ttlSecondsAfterFinished": KEPT_SECONDS,
@@ -247,17 +244,14 @@ class _Made:
 
     def _description(self, index: int | None) -> dict[str, Any]:
         """What `trn status` shows of a job, or of a member of an array, in addition to its state."""
-        folder = directory(self.name, self.cluster)
-        checkpoints = self.job.checkpoints
-        kept = {"checkpoints": checkpoints.folder} if checkpoints else {}
-        if checkpoints and checkpoints.same:
-            kept["checkpoints_of"] = dict(checkpoints.same)  # type: ignore[assignment]
+        folder, settings = directory(self.name, self.cluster), dict(self.job.settings)
+        settings.pop("args", None)  # they may be too long
         return {
             **self.job.shown,
-            **kept,
+            **checkpoints.recorded(self.fitted),
             "id": self.name,
             "kind": self.job.kind,
-            "job": dict(self.job.settings),
+            "job": settings,
             "queue": self.fitted.fleet.queue,
             "ranks_per_node": self.fitted.ranks_per_node,
             "stages": list(self.stages),
@@ -272,7 +266,12 @@ class _Made:
         made = _thing("batch/v1", "Job", names.prepare_job(self.name), self.cluster, self.labels)
         return {
             **made,
-            "spec": {"backoffLimit": RESTARTS, "podFailurePolicy": _ends(*FINAL), "template": template},
+            # it retries internally: only if its pod was ended (SIGKILL, SIGTERM) does it start again
+            "spec": {
+                "backoffLimit": RESTARTS,
+                "podFailurePolicy": _ends(containerName=names.PREPARE, operator="NotIn", values=[137, 143]),
+                "template": template,
+            },
         }
 
     def _train(self, name: str, labels: Mapping[str, str], index: int | None) -> Object:
@@ -283,6 +282,7 @@ class _Made:
         team = f"team-{self.cluster.team}-" if self.cluster.team else ""
         env: list[Object] = [
             pods.ATTEMPT,
+            pods.RUN,
             {"name": "MASTER_ADDR", "value": names.host(name, 0)},
             {"name": "TRN_HOST", "value": f"{team}{member}"},
         ]

@@ -121,6 +121,7 @@ _ENV: tuple[Object, ...] = (
     _field("TRN_NODE", "spec.nodeName"),
 )
 ATTEMPT = _field("TRN_ATTEMPT", "metadata.labels['jobset.sigs.k8s.io/restart-attempt']")
+RUN = _field("TRN_RUN", "metadata.labels['jobset.sigs.k8s.io/jobset-uid']")
 
 
 class Volumes:
