@@ -106,7 +106,8 @@ def _repaired(cluster: Cluster, found: Mapping[str, Submitted | None]) -> jobs.A
     asked = jobs.ask(cluster, found)
     ours = ((id, one) for id, one in found.items() if one and one.cluster in ("", cluster.identity))
     claims = {(id, stage, number) for id, one in ours for stage, number in one.numbers.items()}
-    return jobs.ask(cluster, found) if remind(cluster.jobs, asked.rows, claims) else asked
+    own = [row for row in asked.rows if not row.index]  # of an array, nothing is told again
+    return jobs.ask(cluster, found) if remind(cluster.jobs, own, claims) else asked
 
 
 def _not_in(known: list[JobStatus], rows: list[slurm.Row], cluster: Cluster) -> list[JobStatus]:

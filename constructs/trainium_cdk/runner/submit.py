@@ -13,13 +13,12 @@ import hashlib
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import admission, chain, files, layout, prepare, records, slurm
+from . import admission, chain, files, layout, prepare, program, records, slurm
 from .errors import Later, Refused, Taken, Told
 from .jobs import ID
 from .records import Submitted
@@ -95,7 +94,7 @@ def _begin(cluster: Cluster, job: Job, folder: Path, addresses: Mapping[str, str
         raise Refused(f"{job.id} is no job for Slurm")
     if os.path.lexists(folder):
         _undo(job, folder)
-    runner = str(Path(sys.argv[0]).absolute())
+    runner = program.path_for_jobs(cluster)
     try:
         layout.lay_out(folder, job)
         admission.check(cluster, job, folder)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from trainium_cdk._aws import client, describe_error
 from trainium_cdk.errors import TransportError
@@ -10,6 +11,7 @@ from trainium_cdk.jobs.slurm.backend import SlurmBackend
 from trainium_cdk.jobs.slurm.connect import of_caller
 from trainium_cdk.jobs.slurm.ssm import SsmTransport
 from trainium_cdk.jobs.slurm.transport import LocalTransport, Result
+from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.outputs.pcs import GROUP_TAG, PcsCluster
 
 
@@ -36,11 +38,20 @@ class LoginNodeTransport:
         return login_node(self._cluster)
 
     def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
+        with self._node() as node:
+            return node.run(script, timeout, private)
+
+    def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:
+        with self._node() as node:
+            return node.ask(cluster, request, timeout, private)
+
+    @contextmanager
+    def _node(self) -> Iterator[SsmTransport]:
         if self._ssm is None:
             node = login_node(self._cluster)
             self._ssm = SsmTransport.of(self._cluster.model_copy(update={"head_node_id": node}), self._say)
         try:
-            return self._ssm.run(script, timeout, private)
+            yield self._ssm
         except TransportError:
             self._ssm = None
             raise

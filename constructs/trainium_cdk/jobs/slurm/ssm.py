@@ -21,7 +21,7 @@ from trainium_cdk._aws import code_and_message, credentials_error, describe_erro
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.patience import Patience
-from trainium_cdk.jobs.slurm import account
+from trainium_cdk.jobs.slurm import account, placing
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result, unpack
 from trainium_cdk.outputs.contract import PAYLOADS, RESPONSES
 
@@ -77,6 +77,10 @@ else
 [ -d "$(getent passwd {user} | cut -d: -f6)" ] || mkhomedir_helper {user} 0077 || :
 """
 _HEADER = re.compile(r"^trn-ssm (\d+) (\d+) (/tmp/trn-ssm-\w+)$", re.M)
+
+
+_SHELL = "exec bash --noprofile --norc <(cat) < /dev/null"
+"""Runs the script that it is given."""
 
 
 class SsmTransport:
@@ -142,11 +146,35 @@ class SsmTransport:
         return (self._s3() if callable(self._s3) else self._s3) if self._bucket else None
 
     def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
+        return self._send(script, _SHELL, timeout, private)
+
+    def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:
+        """Root starts this version of the runner as the user, and places it first if it is not there."""
+        from trainium_cdk.jobs.pyz import pyz
+
+        runner = pyz()
+        start, check = placing.start(cluster, runner), placing.is_placed(cluster, runner)
+        result = self._send(request, start, timeout, private, check)
+        if result.code != placing.NOT_PLACED:
+            return result
+        placed = self.as_user("root").run(placing.place(cluster, runner))
+        if placed.code != 0:
+            why = " ".join(placed.stderr.split())[-600:] or f"exit code {placed.code}"
+            raise TransportError(f"the runner cannot be placed on {cluster.cluster_name}: {why}", again=False)
+        return self._send(request, start, timeout, private, check)
+
+    def _send(self, given: str, command: str, timeout: float, private: bool, check: str = "") -> Result:
+        """Run a command of bash as the user, with this text as its input.
+
+        Args:
+            check: beginning of a condition, which root checks before.
+        """
+        run = partial(self._run, command=command, check=check, timeout=timeout)
         # SSM keeps the text of commands for 30 days, readable for everyone who may list them
-        packed = gzip.compress(script.encode(), mtime=0)
+        packed = gzip.compress(given.encode(), mtime=0)
         text = base64.b64encode(packed).decode()
         if len(text) <= INLINE and not private:
-            return self._run(f"base64 -d > \"$d/in\" <<'EOF' || fail\n{text}\nEOF", timeout)
+            return run(f"base64 -d > \"$d/in\" <<'EOF' || fail\n{text}\nEOF")
         s3 = self._store()
         if s3 is None:
             large = f"is too large for one SSM command ({len(text):,} characters)"
@@ -155,7 +183,7 @@ class SsmTransport:
         key = f"{PAYLOADS}{secrets.token_hex(16)}"
         version = self._put(s3, key, packed)
         try:
-            return self._run(self._fetch(s3, key, version, hashlib.sha256(packed).hexdigest()), timeout)
+            return run(self._fetch(s3, key, version, hashlib.sha256(packed).hexdigest()))
         finally:
             self._remove(s3, key, version)
 
@@ -171,14 +199,16 @@ class SsmTransport:
             f'echo "{digest}  $d/in" | sha256sum --check --status || {refuse}'
         )
 
-    def _run(self, payload: str, timeout: float) -> Result:
+    def _run(self, payload: str, *, command: str, check: str, timeout: float) -> Result:
         user = quote.word(self._user)
         refusal = f"there is no user {self._user} on {self._instance}, or it is an account of the system. Correct --user, or add the user and deploy"
-        check = _PERSON.format(user=user, refusal=quote.word(refusal), code=NOT_THEIRS) if self._person else ""
-        checked = "\nfi" if check else ""
-        as_user = account.run(self._user, "exec bash --noprofile --norc <(cat) < /dev/null", "runuser")
-        command = _WRAPPER.format(payload=payload, as_user=as_user, check=check, checked=checked, first=FIRST_PAGE)
-        response = self._invoke(command, timeout)
+        person = _PERSON.format(user=user, refusal=quote.word(refusal), code=NOT_THEIRS) if self._person else ""
+        checks = [one for one in (person, check) if one]
+        as_user = account.run(self._user, command, "runuser")
+        text = _WRAPPER.format(
+            payload=payload, as_user=as_user, check="".join(checks), checked="\nfi" * len(checks), first=FIRST_PAGE
+        )
+        response = self._invoke(text, timeout)
         header = _HEADER.search(response)
         if header is None:
             raise TransportError(f"the head node {self._instance} sent an unexpected response: {response[:200]!r}")

@@ -73,6 +73,19 @@ class Transport(Protocol):
         """
         ...
 
+    def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:
+        """Ask the runner of this version, as the jobs' user. Its answer is the output.
+
+        Args:
+            request: JSON (`runner.requests`).
+            timeout: seconds.
+            private: as of `run`.
+
+        Raises:
+            TransportError: as of `run`; or the runner cannot be placed there.
+        """
+        ...
+
 
 class LocalTransport:
     """This machine is the head node."""
@@ -83,18 +96,30 @@ class LocalTransport:
         self._env, self.interval = env, interval
 
     def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:  # noqa: ARG002  always private
+        return self._start(("bash",), script.encode(), (), b"", timeout)
+
+    def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:  # noqa: ARG002  always private
+        """The runner is that of this process: a job gets a copy of it in its user's folder (`runner.program`)."""
+        from trainium_cdk.jobs.pyz import pyz
+        from trainium_cdk.jobs.slurm.placing import PYTHON
+
+        return self._start((PYTHON, "-I"), pyz().content, ("ask",), request.encode(), timeout)
+
+    def _start(
+        self, interpreter: tuple[str, ...], program: bytes, words: tuple[str, ...], given: bytes, timeout: float
+    ) -> Result:
         home = (self._env or os.environ).get("HOME") or None
         # without a name: it is deleted however this process ends
-        with tempfile.TemporaryFile("w", encoding="utf-8") as file:
-            file.write(script)
+        with tempfile.TemporaryFile() as file:
+            file.write(program)
             file.seek(0)
             try:
                 process = subprocess.Popen(
-                    ["bash", f"/dev/fd/{file.fileno()}"],
+                    [*interpreter, f"/dev/fd/{file.fileno()}", *words],
                     pass_fds=[file.fileno()],
                     env=self._env,
                     cwd=home,
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     start_new_session=True,
@@ -104,10 +129,12 @@ class LocalTransport:
                     raise TransportError(
                         f"HOME is {home}: {e.strerror}. Set it to a folder that exists", again=False
                     ) from None
-                raise TransportError(f"cannot run bash on this machine: {e.strerror}", again=False) from None
+                raise TransportError(
+                    f"cannot run {interpreter[0]} on this machine: {e.strerror}", again=False
+                ) from None
             with process:
                 try:
-                    out, err = process.communicate(timeout=timeout)
+                    out, err = process.communicate(given, timeout=timeout)
                 except BaseException as e:
                     _end(process)
                     if not isinstance(e, subprocess.TimeoutExpired):
