@@ -74,6 +74,7 @@ def places(node: Node, job: Job, stage: Stage, own: Mapping[str, str], problem: 
         "master": node.master,
         "port": own.get("MASTER_PORT") or (given if isinstance(given, str) else PORT),
         "host": node.host,
+        "run": node.run,
         "problem": problem,
         **({"checkpoint": node.checkpoint} if node.checkpoint else {}),
         **({"index": node.index} if node.index else {}),

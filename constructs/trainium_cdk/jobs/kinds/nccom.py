@@ -68,8 +68,8 @@ class Nccom(Job):
             )
 
     def spec(self, plan: Plan) -> KindSpec:
-        # a folder for each attempt: the reports of an earlier one mean nothing
-        reports = (words.JOB, "/state/nccom.", Place("attempt"))
+        # a folder for each run: the reports of an earlier one mean nothing
+        reports = (words.JOB, "/state/nccom.", Place("run"))
         settings = json.dumps(self._settings(plan))
         program = ("python3", (words.FILES, f"/{_PROGRAM}"), reports, settings, (Place("problem"),))
         return KindSpec(Program(program, (words.JOB, "/work")), files=self.files)
