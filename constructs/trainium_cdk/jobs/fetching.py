@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainium_cdk.catalog.sources import SourceTree, sources
-from trainium_cdk.outputs.contract import CODE
+from trainium_cdk.jobs.archive import key_of
 from trainium_cdk.runner.spec import Only, Part, Place, Step, Word
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _on(cluster: ClusterOutputs, image: str | None) -> dict[str, Any]:
 
 def code(workdir: Workdir, bucket: str) -> Fetched:
     """The folder of a user's code."""
-    given = {"uri": f"s3://{bucket}/{CODE}/{workdir.digest}.tar.gz", "digest": workdir.digest, "size": workdir.size}
+    given = {"uri": f"s3://{bucket}/{key_of(workdir.archive)}", "digest": workdir.archive, "size": workdir.size}
     return Fetched((Step("code", given),), (Place("job"), "/code"))
 
 

@@ -19,6 +19,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -68,6 +69,13 @@ class Workdir:
     entries: tuple[Entry, ...] = field(repr=False)
     digest: str
     left_out: tuple[str, ...] = ()
+
+    @cached_property
+    def archive(self) -> str:
+        """The SHA-256 of its archive: what is sent. Raises as `archive.digest_of`."""
+        from trainium_cdk.jobs.archive import digest_of
+
+        return digest_of(self)
 
     @property
     def size(self) -> int:
@@ -194,7 +202,7 @@ def _pack(folder: Path, entries: list[Entry], file: Any) -> str:
     """Write the contents as a compressed tar file; returns its SHA-256."""
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=6, format=tarfile.PAX_FORMAT) as pack:
         for entry in entries:
-            content = _content(folder / entry.name, entry.kind == "link")
+            content = content_of(folder / entry.name, entry.kind == "link")
             if hashlib.sha256(content).hexdigest() != entry.digest:
                 raise JobError(f"{entry.name} changed while the workdir was sent. Submit again")
             member = tarfile.TarInfo(entry.digest)
@@ -284,12 +292,13 @@ def _entry(folder: Path, file: Path, name: str, mode: int) -> Entry:
             f"{name} has {file.stat().st_size:,} bytes; {MAX_BYTES:,} is the maximum of a workdir. Name it in .trnignore, and put it on the "
             "shared file system"
         )
-    content = _content(file, link)
+    content = content_of(file, link)
     kind: Kind = "link" if link else "program" if mode & 0o111 else "file"
     return Entry(name, kind, hashlib.sha256(content).hexdigest(), len(content))
 
 
-def _content(file: Path, link: bool) -> bytes:
+def content_of(file: Path, link: bool) -> bytes:
+    """The content of a file, or the target of a link."""
     try:
         return os.fsencode(file.readlink()) if link else file.read_bytes()
     except OSError as e:

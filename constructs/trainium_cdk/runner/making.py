@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +61,10 @@ class Here:
         addresses: Mapping[str, str] | None = None,
     ) -> Here:
         root = os.environ.get("TRN_SHARED_ROOT", "")
-        base = find_base(job.environment.venv, root)
+        try:
+            base = find_base(job.environment.venv, root)
+        except (UnknownPlace, RuntimeError) as e:
+            raise Refused(f"the cluster's environment cannot be found: {e}") from None
         python = str(base / "bin" / "python3") if base else "python3"
         variables = {**os.environ, "LC_ALL": "C.UTF-8", **own}
         return cls(folder, folder.parent.parent, root, python, base, variables, check, addresses or {})
@@ -111,8 +115,8 @@ class Here:
 
 
 def say(text: str) -> None:
-    """Tell the user, in the log of the stage."""
-    print(f"trn: {text}", flush=True)
+    """Tell the user, in the log of the stage. Standard output may be that of an answer."""
+    print(f"trn: {text}", file=sys.stderr, flush=True)
 
 
 def once(here: Here, name: str, target: Path, make: Callable[[], None]) -> None:

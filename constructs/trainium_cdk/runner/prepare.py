@@ -42,7 +42,10 @@ def check(folder: Path, job: Job, variables: Mapping[str, str], addresses: Mappi
         NotFetched: something must be fetched.
         Refused: the job cannot run with what is on the cluster.
     """
-    _steps(Here.of(folder, job, variables, check=True, addresses=addresses or {}), job)
+    try:
+        _steps(Here.of(folder, job, variables, check=True, addresses=addresses or {}), job)
+    except Failed as e:
+        raise Refused(str(e)) from None
 
 
 def carry_out(folder: Path, job: Job, variables: Mapping[str, str]) -> None:

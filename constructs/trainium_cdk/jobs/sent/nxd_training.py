@@ -76,7 +76,8 @@ def compile_helper() -> None:
     """Compile NeMo's helper in this environment. Rank 0 would do so before it trains: in a pod it could not, as NeMo is in the image."""
     importlib.invalidate_caches()
     found = importlib.util.find_spec("nemo")
-    assert found and found.submodule_search_locations  # noqa: S101  installed just now, or found before
+    if found is None or not found.submodule_search_locations:
+        raise OSError("the package nemo is not there after it was installed")
     nemo, own = Path(found.submodule_search_locations[0]), Path(sysconfig.get_path("purelib")) / "nemo"
     if nemo != own:
         shutil.copytree(nemo, own, symlinks=True)

@@ -1,0 +1,139 @@
+"""Sending the folder of a submission (`trn submit --workdir DIR`): one object of the stack's bucket, which all jobs with the same files fetch.
+
+It is named after the SHA-256 of the tar archive in it, which nodes compare: other jobs may write to the bucket. The bucket deletes it in time,
+so a submission sends again what is old.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import hashlib
+import io
+import os
+import tarfile
+import tempfile
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from trainium_cdk._aws import code_and_message, describe_error, failures
+from trainium_cdk.errors import JobError, TransportError
+from trainium_cdk.jobs.presigned import presigned, presigning
+from trainium_cdk.outputs.contract import CODE, CODE_DAYS
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs.workdir import Workdir
+
+_SENT_AGAIN = dt.timedelta(days=CODE_DAYS / 2)
+_DATE = 946_684_800
+"""Of all files, in seconds since 1970: the same files are the same archive. ZIP archives, as wheels are, know no time before 1980."""
+
+
+class Sent(NamedTuple):
+    """What sending a folder took: nothing if it was there already. `size`: packed."""
+
+    files: int = 0
+    size: int = 0
+
+
+class _Hash:
+    """Where an archive is written to have its digest."""
+
+    def __init__(self, out: Any = None) -> None:
+        self.found, self._out = hashlib.sha256(), out
+
+    def write(self, piece: bytes) -> int:
+        self.found.update(piece)
+        if self._out:
+            self._out.write(piece)
+        return len(piece)
+
+
+def digest_of(workdir: Workdir) -> str:
+    """The SHA-256 of a folder's archive.
+
+    Raises:
+        JobError: a file has changed since it was read.
+    """
+    made = _Hash()
+    _write(workdir, made)
+    return made.found.hexdigest()
+
+
+def key_of(digest: str) -> str:
+    """The key of the object in the stack's bucket."""
+    return f"{CODE}/{digest}.tar.gz"
+
+
+def send(workdir: Workdir, bucket: str, region: str) -> Sent:
+    """Send a folder, unless the bucket has it.
+
+    Raises:
+        JobError: a file has changed since it was read.
+        TransportError: AWS cannot be reached, or does not allow it.
+    """
+    import boto3
+
+    if not bucket:
+        raise JobError("the stack has no bucket to send the workdir through. Deploy it with a bucket")
+    key = key_of(workdir.archive)
+    try:
+        s3 = boto3.client("s3", region_name=region)
+        if _stays(s3, bucket, key):
+            return Sent()
+        with tempfile.TemporaryFile() as file:
+            with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, mtime=0) as packed:
+                _write(workdir, _Hash(packed))
+            size = file.tell()
+            file.seek(0)
+            s3.upload_fileobj(file, bucket, key)
+        return Sent(len(workdir.entries), size)
+    except failures() as e:
+        raise TransportError(
+            f"cannot send {workdir.folder} to s3://{bucket}/{CODE}: {describe_error(e)}. Nothing was submitted"
+        ) from None
+
+
+def addresses(workdir: Workdir, bucket: str, region: str) -> dict[str, str]:
+    """A presigned address of a folder's object, by its digest: secret, and not for a job's files.
+
+    A head node gives its credentials to root and to the image's user only (ParallelCluster's `Imds.Secured`), so a person's submission fetches
+    the folder there by it.
+
+    Raises:
+        TransportError: there are no credentials to sign with.
+    """
+    try:
+        address = presigned(presigning(region), "get_object", bucket, key_of(workdir.archive))
+    except failures() as e:
+        raise TransportError(f"cannot read s3://{bucket}/{CODE}: {describe_error(e)}") from None
+    return {workdir.archive: address}
+
+
+def _write(workdir: Workdir, out: _Hash) -> None:
+    from trainium_cdk.jobs.workdir import content_of
+
+    with tarfile.open(fileobj=cast(Any, out), mode="w|", format=tarfile.PAX_FORMAT) as archive:
+        for entry in workdir.entries:
+            content = content_of(workdir.folder / entry.name, entry.kind == "link")
+            if hashlib.sha256(content).hexdigest() != entry.digest:
+                raise JobError(f"{entry.name} changed while the workdir was sent. Submit again")
+            member = tarfile.TarInfo(entry.name)
+            member.mtime, member.mode = _DATE, 0o755 if entry.kind == "program" else 0o644
+            if entry.kind == "link":
+                member.type, member.linkname = tarfile.SYMTYPE, os.fsdecode(content)
+                archive.addfile(member)
+            else:
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+
+
+def _stays(s3: Any, bucket: str, key: str) -> bool:
+    """Whether the bucket has an object, and keeps it until a job that is submitted now has fetched it."""
+    try:
+        written: dt.datetime = s3.head_object(Bucket=bucket, Key=key)["LastModified"]
+    except failures() as e:
+        # S3 reports a missing object as a denied request to a caller that may not list the whole bucket, as the role of a head node
+        if code_and_message(e)[0] not in ("404", "NoSuchKey", "403", "AccessDenied"):
+            raise
+        return False
+    return dt.datetime.now(dt.UTC) - written < _SENT_AGAIN
