@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from sandbox.slurm import LocalSlurm
 from trainium_cdk.jobs.pyz import pyz
@@ -14,7 +16,7 @@ from trainium_cdk.runner.requests import Cancel, Cluster, Status, SubmitJobs, wr
 from trainium_cdk.runner.spec import Job, Place, Program, Slurm, Stage
 
 CLUSTER = Cluster("/efs", "trn", "i-0123456789abcdef0", "trn-slurm", "TrnPclusterStack", "us-east-1")
-NEVER, WAITS = "false", 'until [ -e "$1" ]; do sleep 0.1; done; exit "$(cat "$1")"'
+WAITS = 'until [ -e "$1" ]; do sleep 0.1; done; exit "$(cat "$1")"'
 
 
 class Head:
@@ -96,3 +98,11 @@ def job(id: str, body: str = "true", *words: str, precompile: bool = False, **ch
 
 def on_slurm(**changes: Any) -> Slurm:
     return Slurm(**{"queue": "compute1", "prepare_queue": "compute1", "cluster": CLUSTER.identity, **changes})
+
+
+@pytest.fixture
+def paused(slurm: LocalSlurm) -> Iterator[None]:
+    """A queue that takes jobs and starts none."""
+    slurm.run(["scontrol", "update", "PartitionName=compute1", "State=DOWN"])
+    yield
+    slurm.run(["scontrol", "update", "PartitionName=compute1", "State=UP"])

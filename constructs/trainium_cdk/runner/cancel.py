@@ -32,7 +32,7 @@ def cancel(cluster: Cluster, given: Cancel) -> Any:
     number = record.numbers.get("train", "") if record else ""
     if member and not (number and member in map(str, arrays.indices(array_of(folder) or "0"))):
         raise Unknown(f"{id} has no member {member}" if record else f"there is no job {id}")
-    here = record is None or record.cluster == cluster.identity
+    here = record is None or record.cluster in ("", cluster.identity)
     if here and _active(id, number, member):
         _mark(folder, member)
         _stop(id, number, member)
@@ -73,7 +73,7 @@ def _stop(id: str, number: str, member: str) -> None:
         slurm.cancel(*reversed(_names(id)))
         return
     try:
-        # its number was just compared with its name; given, too, the name would cancel all members that wait (Slurm 22.05)
-        slurm.run("scancel", f"--user={os.getuid()}", f"{number}_{member}")
+        # its number was just compared with its name and user; given, too, they would cancel all members that wait (Slurm 22.05)
+        slurm.run("scancel", f"{number}_{member}")
     except Refused as e:
         raise Later(f"Slurm does not answer: {e}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import contextlib
 import os
 import time
@@ -11,6 +10,8 @@ from pathlib import Path
 
 from . import files, records, sbatch, slurm
 from .errors import Later, Refused
+from .known import moment
+from .records import State
 from .slurm import Row
 from .spec import Job, SpecError, from_json
 
@@ -46,7 +47,7 @@ def _remind(folder: Path, row: Row) -> bool:
         if _may_wait(folder, row):
             return False
         slurm.run("scontrol", "update", f"JobId={row.number}", "StartTime=now")
-    elif row.state == "RUNNING" and _is_over(folder, row):
+    elif row.state == "RUNNING" and is_over(records.state(folder, row.stage), row, time.time()):
         _end(folder, row)
     else:
         return False
@@ -67,16 +68,12 @@ def _may_wait(folder: Path, row: Row) -> bool:
     return row.stage != "prepare" and sbatch.begins_later(job)
 
 
-def _is_over(folder: Path, row: Row) -> bool:
+def is_over(state: State | None, row: Row, now: float) -> bool:
     """Whether a stage has ended, and so long ago that Slurm would have noticed; one that was requeued has begun later."""
-    state = records.state(folder, row.stage)
     if state is None or state.state != records.ENDED or state.number != row.number:
         return False
-    try:
-        began = calendar.timegm(time.strptime(row.start, "%Y-%m-%dT%H:%M:%S"))
-    except ValueError:
-        return False
-    return began <= state.at < time.time() - NOTICED_SECONDS
+    began = moment(row.start)
+    return began is not None and began <= state.at < now - NOTICED_SECONDS
 
 
 def _end(folder: Path, row: Row) -> None:

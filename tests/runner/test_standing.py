@@ -1,0 +1,170 @@
+"""How a stage stands: tables."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runner.asking import job, on_slurm
+from trainium_cdk.runner import sbatch
+from trainium_cdk.runner.records import State
+from trainium_cdk.runner.repair import is_over
+from trainium_cdk.runner.slurm import Row
+from trainium_cdk.runner.spec import Job, Stage
+from trainium_cdk.runner.standing import ACTIVE, COMPLETED, LOST, OVER, judge, judge_array, stand
+
+
+def row(state: str, reason: str = "None", **changes: str) -> Row:
+    own = {"queue": "q", "count": "1", "number": "7", "index": "", "nodes": "", "start": "", "end": "", "label": "7", "submitted": ""}  # fmt: skip
+    given = {
+        **own,
+        "user": "me",
+        "name": "j-1:train",
+        "comment": "trn:j-1",
+        "state": state,
+        "reason": reason,
+        **changes,
+    }
+    return Row(uid=os.getuid(), **given)
+
+
+RUNS, WELL = State("running", "7"), State("ended", "7", code=0)
+FAILED, STOPPED, GONE = (State("ended", "7", code=code, why=why) for code, why in ((1, ""), (143, "CANCELLED"), (143, "LOST")))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("slurm", "recorded", "expected"),
+    [
+        (row("PENDING"), None, ACTIVE),
+        (row("RUNNING"), RUNS, ACTIVE),
+        (row("RUNNING"), WELL, ACTIVE),
+        (row("COMPLETING"), WELL, ACTIVE),
+        (row("SUSPENDED"), RUNS, ACTIVE),
+        (row("REQUEUED"), FAILED, ACTIVE),
+        (row("COMPLETED"), None, COMPLETED),
+        (row("COMPLETED"), RUNS, COMPLETED),
+        (row("FAILED"), FAILED, OVER),
+        (row("FAILED"), RUNS, LOST),
+        (row("FAILED"), None, LOST),
+        (row("FAILED"), WELL, COMPLETED),
+        (row("NODE_FAIL"), RUNS, LOST),
+        (row("BOOT_FAIL"), None, LOST),
+        (row("OUT_OF_MEMORY"), FAILED, OVER),
+        (row("CANCELLED"), None, OVER),
+        (row("CANCELLED"), WELL, COMPLETED),
+        (row("CANCELLED", "DependencyNeverSatisfied"), None, LOST),
+        (row("TIMEOUT"), STOPPED, OVER),
+        (row("DEADLINE"), None, OVER),
+        (row("PREEMPTED"), RUNS, OVER),
+        (None, None, LOST),
+        (None, RUNS, LOST),
+        (None, FAILED, OVER),
+        (None, STOPPED, OVER),
+        (None, GONE, LOST),
+        (None, WELL, COMPLETED),
+    ],
+)
+def test_a_stage(slurm: Row | None, recorded: State | None, expected: str) -> None:
+    assert judge(slurm, recorded) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "states", "expected"),
+    [
+        ([row("PENDING", index="1-2")], [WELL, None, None], ACTIVE),
+        ([row("RUNNING", index="1"), row("FAILED", index="0")], [FAILED, RUNS], ACTIVE),
+        ([], [None, None], LOST),
+        ([row("CANCELLED", index="0")], [None, None], LOST),
+        ([], [WELL, None], OVER),
+        ([], [RUNS, None], OVER),
+        ([], [FAILED, WELL], OVER),
+        ([], [WELL, WELL], COMPLETED),
+    ],
+)
+def test_an_array_of_which_a_member_has_begun_is_not_lost(rows: list[Row], states: list[State | None], expected: str) -> None:  # fmt: skip
+    assert judge_array(rows, states) == expected
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        row("RUNNING", name="j-2:train", comment="trn:j-2"),
+        row("RUNNING", comment="trn:j-2"),
+        row("RUNNING", comment=""),
+        row("RUNNING", name="j-1:precompile"),
+        row("RUNNING", number="8"),
+        Row(**{**vars(row("RUNNING")), "uid": os.getuid() + 1}),
+    ],
+)
+def test_a_number_alone_proves_nothing(tmp_path: Path, other: Row) -> None:
+    assert stand(tmp_path, "j-1", "train", "7", [other]) == LOST
+    assert stand(tmp_path, "j-1", "train", "7", [other, row("RUNNING")]) == ACTIVE
+
+
+FIRST = ["--job-name=j:precompile", "--comment=trn:j", "--partition=compute1", "--nodes=1", "--ntasks-per-node=1"]
+WHOLE = ["--exclusive", "--mem=0", "--requeue", "--open-mode=append", "--output=/j/logs/precompile.log"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "stage", "has", "lacks"),
+    [
+        ({}, "precompile", [*FIRST, *WHOLE], ["--begin", "--dependency", "--time", "--array", "--account", "--nodelist"]),
+        ({"slurm": on_slurm(restarts=0)}, "precompile", ["--no-requeue"], ["--requeue"]),
+        ({"slurm": on_slurm(restarts=0)}, "prepare", ["--requeue", "--nodes=1"], ["--no-requeue"]),
+        ({"slurm": on_slurm(prepare_queue="cpu", options=("--constraint=a&b",))}, "prepare", ["--partition=cpu"], ["--constraint"]),
+        ({"slurm": on_slurm(prepare_queue="cpu", options=("--constraint=a&b",))}, "train", ["--partition=compute1", "--constraint=a&b"], []),
+        ({"slurm": on_slurm(account="vision", qos="high")}, "prepare", ["--account=vision", "--qos=high"], []),
+        ({"array": "0-9%2"}, "train", ["--array=0-9%2", "--output=/j/logs/%a.log"], ["--output=/j/logs/train.log"]),
+        ({"array": "0-9%2"}, "precompile", ["--output=/j/logs/precompile.log"], ["--array"]),
+        ({"stages": (Stage("train", 4, processes=2, seconds=129_690),)}, "train", ["--nodes=4", "--ntasks-per-node=2", "--time=36:01:30"], []),
+        ({"slurm": on_slurm(options=("--beg=now+7", "--dep=afterany:5"))}, "precompile", ["--begin=now+7", "--dependency=afterany:5", "--kill-on-invalid-dep=yes"], ["--beg=now+7", "--dep=afterany:5"]),
+        ({"slurm": on_slurm(options=("--begin=now+7",))}, "train", [], ["--begin"]),
+        ({"slurm": on_slurm(options=("--begin=now+7",))}, "prepare", [], ["--begin"]),
+    ],
+)  # fmt: skip
+def test_options(changes: dict[str, Any], stage: str, has: list[str], lacks: list[str]) -> None:
+    made = job("j", **{"stages": (Stage("prepare"), Stage("precompile"), Stage("train")), **changes})
+    found = sbatch.options(made, next(one for one in made.stages if one.name == stage), Path("/j"), chained=False)
+    assert set(has) <= set(found)
+    assert not [one for one in found if one in lacks or one.partition("=")[0] in lacks]
+
+
+def test_a_stage_waits_for_all_that_it_must() -> None:
+    made: Job = job("j", slurm=on_slurm(options=("--dependency=singleton", "--begin=16:00")))
+    found = sbatch.options(made, made.stages[0], Path("/j"), chained=True, after="afterok:7", nodes="n[1-2]")
+    assert found[-4:] == [
+        "--begin=16:00",
+        "--dependency=afterok:7,singleton",
+        "--kill-on-invalid-dep=yes",
+        "--nodelist=n[1-2]",
+    ]
+    assert "--begin=now+900" in sbatch.options(job("j"), made.stages[0], Path("/j"), chained=True)
+
+
+def test_the_batch_script_is_the_runner() -> None:
+    assert sbatch.script("/efs/a b.pyz", Path("/efs/trn/jobs/j"), "train") == (
+        "#!/bin/bash\nexec /usr/bin/python3 -I '/efs/a b.pyz' stage /efs/trn/jobs/j train\n"
+    )
+
+
+NOW = 1_700_000_100
+
+
+@pytest.mark.parametrize(
+    ("recorded", "start", "expected"),
+    [
+        (State("ended", "7", code=3, at=NOW - 31), "2023-11-14T22:13:20", True),  # 1,700,000,000
+        (State("ended", "7", code=3, at=NOW - 100), "2023-11-14T22:13:20", True),
+        (State("ended", "7", code=3, at=NOW - 29), "2023-11-14T22:13:20", False),
+        (State("ended", "7", code=3, at=NOW - 101), "2023-11-14T22:13:20", False),  # it was requeued, and runs again
+        (State("ended", "8", code=3, at=NOW - 31), "2023-11-14T22:13:20", False),
+        (State("running", "7", at=NOW - 31), "2023-11-14T22:13:20", False),
+        (State("ended", "7", code=3, at=NOW - 31), "N/A", False),
+        (None, "2023-11-14T22:13:20", False),
+    ],
+)
+def test_a_stage_that_slurm_has_as_running_for_ever(recorded: State | None, start: str, expected: bool) -> None:
+    assert is_over(recorded, row("RUNNING", start=start), NOW) is expected
