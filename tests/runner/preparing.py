@@ -95,7 +95,7 @@ class Cluster:
         if not program.exists():
             self.root.mkdir(exist_ok=True)
             program.write_bytes(pyz().content)
-        words = [PYTHON, "-I", str(program), "prepare", str(folder)]
+        words = [PYTHON, "-I", str(program), "prepare", str(folder), str(folder / "env.json")]
         if mode == "check":
             words = [PYTHON, "-c", _CHECK, str(program), str(folder), json.dumps(dict(addresses or {}))]
         variables = {"TRN_SHARED_ROOT": str(self.root), **self.variables, **more}
