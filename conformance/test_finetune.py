@@ -20,7 +20,7 @@ import pytest
 from conformance import cases, vendor
 from conformance.resumed import resumed
 from trainium_cdk.jobs import Finetune, Script, read_log
-from trainium_cdk.jobs.readers.records import Step
+from trainium_cdk.runner.readers.records import Step
 
 PYTHON = vendor.ROOT / ".venvs/torchtitan/bin/python"
 ORIGINAL = "TRL 1.16.0, Transformers 5.23.0, PEFT 0.21.2, Accelerate 1.15.0 (PyPI)"

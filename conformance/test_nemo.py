@@ -20,7 +20,7 @@ from conformance.resumed import resumed
 from conformance.upstream import find
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.jobs import Gpt, read_log, shell
-from trainium_cdk.jobs.readers.records import Step
+from trainium_cdk.runner.readers.records import Step
 
 HERE = Path(__file__).parent
 TREES = sources().repositories

@@ -8,7 +8,7 @@ import pytest
 
 from trainium_cdk.catalog.known_errors import explain, known_errors
 from trainium_cdk.jobs.ending import error_patterns
-from trainium_cdk.jobs.readers.ending import explained
+from trainium_cdk.runner.readers.ending import explained
 
 SAMPLES = [(error.name, sample) for error in known_errors() for sample in error.samples]
 

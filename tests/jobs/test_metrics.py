@@ -21,9 +21,10 @@ from tests.jobs.log_lines import (
     usual,
 )
 from trainium_cdk.jobs.metrics import job_log, parse_line, read_log
-from trainium_cdk.jobs.readers import log as reading
-from trainium_cdk.jobs.readers.log import JobLog, Lines
-from trainium_cdk.jobs.readers.records import (
+from trainium_cdk.jobs.report.curve import Curves
+from trainium_cdk.runner.readers import log as reading
+from trainium_cdk.runner.readers.log import JobLog, Lines
+from trainium_cdk.runner.readers.records import (
     CacheStatus,
     CompileCount,
     CompileError,
@@ -32,7 +33,6 @@ from trainium_cdk.jobs.readers.records import (
     Step,
     reads,
 )
-from trainium_cdk.jobs.report.curve import Curves
 
 OWN = "step 7/400 | train loss 3.4800 | lr 1e-4 | 812 ms | 12000 tok/s"
 START = "trn: train: Slurm job 7 on compute1-dy-trn-[1-2], 2026-11-20T08:00:05Z"

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from trainium_cdk.jobs.metrics import lines, parse_line, read_log
-from trainium_cdk.jobs.readers.records import Step
-from trainium_cdk.jobs.readers.step_lines import EXAMPLES, MARKS, read_step, what_to_print
+from trainium_cdk.runner.readers.records import Step
+from trainium_cdk.runner.readers.step_lines import EXAMPLES, MARKS, read_step, what_to_print
 
 STEPS: list[tuple[str, Step]] = [
     # by the forms of issue 38 and of well-known programs

@@ -31,8 +31,8 @@ _STATES = sorted({"ACTIVE", "PENDING", "RUNNING", "COMPLETED", "CANCELLED", "LOS
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, JobLog, JobStatus
-    from trainium_cdk.jobs.readers.records import Record
     from trainium_cdk.jobs.status import Foreign
+    from trainium_cdk.runner.readers.records import Record
 
 
 @on_cluster()
@@ -240,7 +240,7 @@ def logs(
     unfiltered.close()
     ended = known[0]
     if metrics and last == "train" and not unfiltered.steps:
-        from trainium_cdk.jobs.readers.step_lines import what_to_print
+        from trainium_cdk.runner.readers.step_lines import what_to_print
 
         none = "no line is a training step that trn can read. In the script"
         log(terminal.line(f"{none}, {what_to_print(unfiltered.tail(last))}"))
@@ -407,7 +407,7 @@ def show(found: JobStatus) -> None:
 
 def summarize(log: JobLog) -> list[str]:
     """A run's metrics as lines of text."""
-    from trainium_cdk.jobs.readers.records import NO_NUMBER
+    from trainium_cdk.runner.readers.records import NO_NUMBER
 
     lines = []
     if graphs := log.compiled.get("graphs"):

@@ -24,7 +24,7 @@ _HOMES = {
     "Gpt": "jobs.kinds.gpt_67b",
     "Job": "jobs.models",
     "JobError": "errors",
-    "JobLog": "jobs.readers.log",
+    "JobLog": "runner.readers.log",
     "JobStatus": "jobs.status",
     "LocalTransport": "jobs.slurm.transport",
     "LogChunk": "jobs.status",
@@ -79,7 +79,6 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.models import Upstream as Upstream
     from trainium_cdk.jobs.plan import Batch as Batch
     from trainium_cdk.jobs.plan import Plan as Plan
-    from trainium_cdk.jobs.readers.log import JobLog as JobLog
     from trainium_cdk.jobs.slurm.backend import SlurmBackend as SlurmBackend
     from trainium_cdk.jobs.slurm.ssm import SsmTransport as SsmTransport
     from trainium_cdk.jobs.slurm.transport import LocalTransport as LocalTransport
@@ -93,6 +92,7 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.submission import Submission as Submission
     from trainium_cdk.jobs.submission import job_id as job_id
     from trainium_cdk.jobs.submission import new_token as new_token
+    from trainium_cdk.runner.readers.log import JobLog as JobLog
 else:
     __getattr__ = _lazy.attributes(__name__, _HOMES)
 

@@ -6,9 +6,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.catalog.known_errors import known_errors
-from trainium_cdk.jobs.readers import ending as reading
-from trainium_cdk.jobs.readers.ending import Known
 from trainium_cdk.jobs.status import ENDED_BADLY
+from trainium_cdk.runner.readers import ending as reading
+from trainium_cdk.runner.readers.ending import Known
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.backend import Backend

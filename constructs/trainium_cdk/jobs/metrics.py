@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from trainium_cdk.jobs.kinds import kinds
-from trainium_cdk.jobs.readers.log import JobLog, Lines
-from trainium_cdk.jobs.readers.records import Record
+from trainium_cdk.runner.readers.log import JobLog, Lines
+from trainium_cdk.runner.readers.records import Record
 
 
 @cache

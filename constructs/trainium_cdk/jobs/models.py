@@ -3,7 +3,7 @@
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -11,14 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import packages, preparation
+from trainium_cdk.jobs.kind_spec import KindSpec as KindSpec
 from trainium_cdk.jobs.packages import Packages
-from trainium_cdk.jobs.readers.records import Reader
 from trainium_cdk.jobs.sbatch import SbatchOption
 from trainium_cdk.jobs.texts import WORD, Array, EnvName, Image, Name, Word
 from trainium_cdk.jobs.upstream import Upstream as Upstream
 from trainium_cdk.jobs.values import TimeLimit, fits, passable, shown, wrong
 from trainium_cdk.runner import arrays
-from trainium_cdk.runner.spec import Program, Step, Words
+from trainium_cdk.runner.readers.records import Reader
 from trainium_cdk.text import MISMATCH, Text, fix_of
 
 if TYPE_CHECKING:
@@ -94,25 +94,6 @@ class Checkpoints(NamedTuple):
     pattern: str = ""
     last: str = ""
     forget: str = ""
-
-
-@dataclass(frozen=True)
-class KindSpec:
-    """What a kind makes of a job, as data for the runner (`runner.spec`). Nothing of it is a shell's line.
-
-    Attributes:
-        train: the program of the training.
-        precompile: the program whose graphs `neuron_parallel_compile` compiles; None: that of the training.
-        files: what is sent with the job, by name; programs are executable.
-        prepare: what is fetched first.
-        require: paths on the cluster without which the job is refused before a node is requested.
-    """
-
-    train: Program
-    precompile: Program | None = None
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    prepare: tuple[Step, ...] = ()
-    require: Words = ()
 
 
 class Job(BaseModel):

@@ -18,7 +18,7 @@ MODULE = """
 from typing import Literal
 from pydantic import Field
 from trainium_cdk.jobs import Job, Upstream
-from trainium_cdk.jobs.readers.records import Step
+from trainium_cdk.runner.readers.records import Step
 from trainium_cdk.jobs.templates import Template
 
 def read(text):

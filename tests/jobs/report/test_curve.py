@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainium_cdk.jobs.readers.records import Step
 from trainium_cdk.jobs.report.curve import POINTS, Curve, Curves
+from trainium_cdk.runner.readers.records import Step
 
 
 def test_a_long_run_is_averaged() -> None:

@@ -14,10 +14,10 @@ from trainium_cdk.jobs import corrections, fetching, quote, sent, templates, wor
 from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Scaling, Upstream, check_run_steps, check_warm_up
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
-from trainium_cdk.jobs.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.jobs.texts import Data
 from trainium_cdk.jobs.values import wrong
+from trainium_cdk.runner.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.runner.spec import Only, Part, Program
 from trainium_cdk.text import Text
 

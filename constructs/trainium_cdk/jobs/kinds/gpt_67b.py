@@ -18,10 +18,10 @@ from trainium_cdk.jobs import corrections, fetching, sent, shell, templates, wor
 from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Upstream, check_checkpoints
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
-from trainium_cdk.jobs.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.jobs.texts import Data, Word
 from trainium_cdk.jobs.values import wrong
+from trainium_cdk.runner.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.runner.spec import Part, Place, Program
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainium_cdk.drawing.chart import number
-from trainium_cdk.jobs.readers.records import Step
+from trainium_cdk.runner.readers.records import Step
 
 POINTS = 1000
 """The most points that a curve keeps: more than a screen has pixels for one chart."""

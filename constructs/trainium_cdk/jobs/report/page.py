@@ -11,13 +11,13 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.drawing.chart import NAMED, Line, bars, chart, number
 from trainium_cdk.drawing.markup import element, html
 from trainium_cdk.jobs.ending import of_stage
-from trainium_cdk.jobs.readers.step_lines import what_to_print
 from trainium_cdk.jobs.report.cost import NOT_COUNTED
 from trainium_cdk.jobs.report.curve import METRICS, points_of_each
 from trainium_cdk.jobs.report.run import Run
 from trainium_cdk.jobs.report.text import dollars, duration, moment, percent
 from trainium_cdk.jobs.status import ACTIVE, Stage
 from trainium_cdk.outputs import Cluster
+from trainium_cdk.runner.readers.step_lines import what_to_print
 
 _ALWAYS = ("loss", "throughput")
 """Charts whose absence is explained; of the others, only those with values are shown."""

@@ -15,11 +15,11 @@ from trainium_cdk.jobs.backend import Backend
 from trainium_cdk.jobs.ending import ending
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.metrics import job_log
-from trainium_cdk.jobs.readers.log import JobLog
-from trainium_cdk.jobs.readers.records import CacheStatus, Record, Start, Step
 from trainium_cdk.jobs.report.cost import Price, price
 from trainium_cdk.jobs.report.curve import Curves
 from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, parse_int
+from trainium_cdk.runner.readers.log import JobLog
+from trainium_cdk.runner.readers.records import CacheStatus, Record, Start, Step
 
 AT_ONCE = 8
 """Logs that are read at the same time."""

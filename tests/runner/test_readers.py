@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support import ROOT, completed
 
-FOLDER = ROOT / "constructs/trainium_cdk/jobs/readers"
+FOLDER = ROOT / "constructs/trainium_cdk/runner/readers"
 
 
 def test_they_need_only_their_folder(tmp_path: Path) -> None:
