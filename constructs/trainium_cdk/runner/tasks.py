@@ -18,6 +18,8 @@ STARTS = 3
 """How often srun is tried."""
 NFS_SECONDS = 60
 """Within which a node sees what others have written."""
+KNOWN_SECONDS = 120
+"""Within which a controller that was started again knows an allocation."""
 _END_SECONDS = 900
 
 
@@ -99,7 +101,7 @@ class Tasks:
         except Later:
             return False
         say(f"no task of {self.stage} began: waiting until Slurm's controller knows this allocation")
-        if self._within(120, lambda: allocation.is_known(self.nodes)):
+        if self._within(KNOWN_SECONDS, lambda: allocation.is_known(self.nodes)):
             return True
         self.forgotten = True
         return False

@@ -1,0 +1,188 @@
+"""What a program gets on its node: places and variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainium_cdk.runner import versions
+from trainium_cdk.runner.launch import copies_here
+from trainium_cdk.runner.node import _has
+from trainium_cdk.runner.places import Node, find_checkpoint, places, variables, word
+from trainium_cdk.runner.process import CannotStart
+from trainium_cdk.runner.spec import Checkpoints, Environment, Job, Place, Program, Rule, Stage
+
+TRN = Path("/efs/trn")
+PLAIN = Environment(cores=32, cache="c")
+NODE = Node(TRN / "jobs/run-1", TRN / "jobs/run-1", 1, 2, "n-2", "10.0.0.1", "41-0")
+
+
+def made(
+    environment: Environment = PLAIN,
+    node: Node = NODE,
+    own: Mapping[str, str] = {},
+    **given: Any,
+) -> dict[str, str]:
+    stage = Stage("train", 2, Program((), "/", variables=given))
+    job = Job("run-1", "script", (stage,), environment, array="0-3")
+    return variables(node, job, stage, own, places(node, job, stage, own))
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NEURON_CC_FLAGS", "TORCH_NEURONX_NEFF_CACHE_DIR", "PYTHONPATH", "TRN_SHARED_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_places_of_a_node() -> None:
+    stage = Stage("train", 2, Program((), "/"))
+    job = Job("run-1", "script", (stage,), Environment(cores=32, cache="c"))
+    assert places(NODE, job, stage, {}, "old driver") == {
+        "job": "/efs/trn/jobs/run-1", "files": "/efs/trn/jobs/run-1/files", "trn": "/efs/trn", "root": "",
+        "cache": "/efs/trn/neuron_cache/c/n-2", "nodes": "2", "node": "1", "processes": "32", "workers": "64", "master": "10.0.0.1",
+        "port": "2022", "host": "n-2", "problem": "old driver",
+    }  # fmt: skip
+
+
+def test_places_of_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRN_SHARED_ROOT", "/sandbox")
+    stage = Stage("train", program=Program((), "/", variables={"MASTER_PORT": "2022"}))
+    root = Path("/efs/trn/jobs/run-1")
+    node = Node(root, root / "7", index="7", checkpoint="/c")
+    at = places(node, Job("run-1", "script", (stage,)), stage, {"MASTER_PORT": "2023"})
+    chosen = ("job", "files", "trn", "root", "index", "checkpoint", "port", "processes")
+    assert [at[name] for name in chosen] == [
+        "/efs/trn/jobs/run-1/7", "/efs/trn/jobs/run-1/files", "/efs/trn", "/sandbox", "7", "/c", "2023", "1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("environment", "own", "name", "value"),
+    [
+        (Environment(cache="c"), {}, "NEURON_CC_FLAGS", "--cache_dir=/efs/trn/neuron_cache/c/n-2"),
+        (Environment(cache="c"), {"NEURON_CC_FLAGS": "-O1 $x"}, "NEURON_CC_FLAGS", "--cache_dir=/efs/trn/neuron_cache/c/n-2 -O1 $x"),
+        (Environment(cache="c", framework="torch-native"), {}, "TORCH_NEURONX_NEFF_CACHE_DIR", "/efs/trn/neuron_cache/c/n-2"),
+        (Environment(framework="torch-native"), {"TORCH_NEURONX_NEFF_CACHE_DIR": "/own"}, "TORCH_NEURONX_NEFF_CACHE_DIR", "/own"),
+        (Environment(framework="torch-native"), {}, "NEURON_CC_FLAGS", None),
+        (Environment(cores=32), {}, "NPROC_PER_NODE", "32"),
+        (Environment(), {"A": "of the user"}, "A", "of the user"),
+    ],
+)  # fmt: skip
+def test_variables(environment: Environment, own: dict[str, str], name: str, value: str | None) -> None:
+    assert made(environment, own=own, A="of the kind").get(name) == value
+
+
+def test_variables_of_a_member() -> None:
+    found = made(node=Node(NODE.root, NODE.root / "7", index="7"))
+    assert (found["TRN_ARRAY_INDEX"], found["TRN_ARRAY_COUNT"]) == ("7", "4")
+
+
+def test_a_kinds_modules_come_before_a_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/node")
+    kind = (Place("job"), "/code")
+    assert made(PYTHONPATH=kind)["PYTHONPATH"] == "/efs/trn/jobs/run-1/code:/node"
+    assert made(PYTHONPATH=kind, own={"PYTHONPATH": "/user"})["PYTHONPATH"] == "/efs/trn/jobs/run-1/code:/user"
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        (Environment(venv="/no/such", venv_required=True), "there is no virtual environment at /no/such"),
+        (Environment(venv="~nobody-at-all/x", venv_required=True), "its virtual environment is nowhere on this node"),
+        (Environment(packages=True), "the environment of this job's packages was removed. Submit the job again"),
+    ],
+)
+def test_an_environment_that_is_missing(environment: Environment, message: str) -> None:
+    with pytest.raises(CannotStart, match=message):
+        made(environment)
+
+
+def test_an_environment_that_need_not_be() -> None:
+    assert "VIRTUAL_ENV" not in made(Environment(venv="/no/such"))
+
+
+def test_a_place_that_there_is_not() -> None:
+    with pytest.raises(CannotStart, match="the job needs a place 'checkpoint'"):
+        word((Place("checkpoint"),), {})
+
+
+def test_ranks_of_copies() -> None:
+    assert copies_here(NODE, Stage("train")) == {0: {}}
+    assert copies_here(NODE, Stage("train", processes=2)) == {
+        0: {"RANK": "2", "LOCAL_RANK": "0", "WORLD_SIZE": "4"},
+        1: {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"},
+    }
+
+
+def test_one_node_forgets_checkpoints_for_all(tmp_path: Path) -> None:
+    job = Job("a", "k", (), checkpoints=Checkpoints("output", "deep", "step-*", "done", "others", {"kind": "k"}))
+    assert find_checkpoint(Job("a", "k", ()), tmp_path) == ""
+    assert find_checkpoint(job, tmp_path, first=False) == ""
+    for step in (1, 2):
+        (tmp_path / f"output/deep/step-{step}").mkdir(parents=True)
+        (tmp_path / f"output/deep/step-{step}/done").write_text("x")
+    assert find_checkpoint(job, tmp_path, first=False) == f"{tmp_path}/output/deep/step-2"
+    assert (tmp_path / "output/deep/step-1").exists()
+    assert find_checkpoint(job, tmp_path) == f"{tmp_path}/output/deep/step-2"
+    assert not (tmp_path / "output/deep/step-1").exists()
+    assert (tmp_path / "output/trn-checkpoints").read_text() == "kind k\n"
+
+
+RULES = [Rule(("", "2.27"), ("", ""), "too old"), Rule(("2.29", ""), ("2.3", "2.33"), "use another")]
+
+
+@pytest.mark.parametrize(
+    ("driver", "runtime", "problem"),
+    [
+        ("", "2.30", "the Neuron driver is not loaded"),
+        ("2.26.10.0", "", ""),
+        ("2.26.10.0", "2.1", "driver 2.26.10.0 and runtime 2.1 are not compatible: too old"),
+        ("2.27", "2.30.51.0", ""),
+        ("2.29.0.0", "2.30.51.0", "are not compatible: use another"),
+        ("2.29.0.0", "2.33", ""),
+        ("2.29.0.0", "2.4", "use another"),  # by numbers: 2.4 is before 2.33
+        ("2.29.0.0", "2.2.9", ""),
+        ("2.100", "2.30", "use another"),
+    ],
+)
+def test_versions(driver: str, runtime: str, problem: str) -> None:
+    found = versions.find_problem(RULES, driver, runtime)
+    assert (problem in found, bool(found)) == (True, bool(problem))
+
+
+@pytest.mark.parametrize(
+    ("dpkg", "rpm", "runtime"),
+    [
+        ("echo 2.30.51.0-abc", "false", "2.30.51.0"),
+        ("exit 1", "echo 2.33.1", "2.33.1"),
+        ("exit 1", "exit 1", ""),
+        ("echo none", "true", ""),
+    ],
+)
+def test_the_runtime_that_is_installed(
+    dpkg: str, rpm: str, runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, script in (("dpkg-query", dpkg), ("rpm", rpm)):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert versions.find_runtime() == runtime
+
+
+def test_the_driver_that_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRN_SYS_ROOT", str(tmp_path))
+    assert versions.find_driver() == ""
+    (tmp_path / "sys/module/neuron").mkdir(parents=True)
+    (tmp_path / "sys/module/neuron/version").write_bytes(b"\xff\n2.28.0.0-x\n")
+    assert versions.find_driver() == "2.28.0.0"
+
+
+@pytest.mark.parametrize(
+    ("ports", "has"),
+    [("", False), ("48620\n", True), ("8080,48620", True), ("48600-48700", True), ("148620,4862", False), ("x", False)],
+)
+def test_a_reserved_port(ports: str, has: bool) -> None:
+    assert _has(ports, 48_620) is has
