@@ -123,7 +123,13 @@ def read(folder: Path) -> Workdir:
 def deliver(plan: Plan) -> Sent | None:
     """Send a job's folder, if it has one, to the bucket of its cluster. Raises as `send` does."""
     workdir = getattr(plan.job, "workdir", None)
-    return send(workdir, plan.cluster.bucket, plan.cluster.region) if workdir else None
+    if not workdir:
+        return None
+    from trainium_cdk.jobs import archive
+
+    if plan.cluster.bucket:
+        archive.send(workdir, plan.cluster.bucket, plan.cluster.region)
+    return send(workdir, plan.cluster.bucket, plan.cluster.region)
 
 
 def addresses(plan: Plan) -> dict[str, str]:
@@ -143,9 +149,12 @@ def addresses(plan: Plan) -> dict[str, str]:
         names = [f"trees/{workdir.digest}.json"]
         tree = _get(s3, cluster.bucket, names[0]) or {}
         names += [f"packs/{pack}.tar.gz" for pack in tree.get("packs", ())]
-        return {name: presigned(s3, "get_object", cluster.bucket, f"{PREFIX}{name}") for name in names}
+        made = {name: presigned(s3, "get_object", cluster.bucket, f"{PREFIX}{name}") for name in names}
     except failures() as e:
         raise TransportError(f"cannot read s3://{cluster.bucket}/{PREFIX}: {describe_error(e)}") from None
+    from trainium_cdk.jobs import archive
+
+    return {**made, **archive.addresses(workdir, cluster.bucket, cluster.region)}
 
 
 def send(workdir: Workdir, bucket: str, region: str) -> Sent:

@@ -133,7 +133,11 @@ def once(here: Here, name: str, target: Path, make: Callable[[], None]) -> None:
     marker.parent.mkdir(parents=True, exist_ok=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     with marker.with_name(f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another job, which makes the same: {name}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if not (marker.exists() and target.exists()):
             make()
             marker.touch()
