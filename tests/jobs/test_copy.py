@@ -18,10 +18,11 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import make_cluster
 from tests.jobs.test_workdir import on_head_node, write
 from trainium_cdk.errors import JobError, TransportError
-from trainium_cdk.jobs import SlurmBackend, bucket_copy, copy
+from trainium_cdk.jobs import SlurmBackend, copy
 from trainium_cdk.jobs.bucket_copy import BucketCopy
 from trainium_cdk.jobs.copy import Copy, Survey
-from trainium_cdk.jobs.shell import copying
+from trainium_cdk.runner import copying
+from trainium_cdk.runner.copying import Entry
 
 BUCKET = "trn-copies"
 MIB = 2**20
@@ -47,7 +48,7 @@ def bucket(aws: LocalAws, name: str) -> Iterator[str]:
 
 def there_and_back(backend: Any, folder: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with names that shells would change, small and large files and a link; then only what has changed."""
-    monkeypatch.setattr(copy, "OBJECT", 2000)
+    monkeypatch.setattr(copy, "_MOST_OBJECTS", 2)
     data = write(folder / "my data", {"a b/$(HOME)'\".txt": "x" * 2500, "empty": "", "run.sh": "#!/bin/sh\n"})
     (data / "run.sh").chmod(0o755)
     (data / "link").symlink_to("a b")
@@ -85,10 +86,9 @@ def there_and_back(backend: Any, folder: Path, shared: Path, monkeypatch: pytest
 
 
 def to_and_from_a_bucket(backend: Any, aws: LocalAws, shared: Path, monkeypatch: pytest.MonkeyPatch, own: str) -> None:
-    """Objects with names that shells would change, in ranges; then only what has changed; and back, in parts."""
-    for module in (copy, bucket_copy):
-        monkeypatch.setattr(module, "OBJECT", 6 * MIB)  # S3 has no smaller parts than 5 MiB
-    monkeypatch.setattr(bucket_copy, "_MOST_BYTES", 13 * MIB)
+    """Objects with names that shells would change; then only what has changed; and back, a large one in parts."""
+    monkeypatch.setattr(copying, "SPAN", 6 * MIB)  # S3 has no smaller parts than 5 MiB
+    monkeypatch.setattr(copy, "_MOST_BYTES", 13 * MIB)
     s3 = aws.client("s3")
     large = os.urandom(14 * MIB)
     for key, content in (
@@ -151,36 +151,31 @@ def test_to_and_from_a_bucket(
         to_and_from_a_bucket(backend, local_aws, shared, monkeypatch, own)
 
 
-@given(
-    sizes=st.lists(st.integers(0, 50), max_size=12),
-    size=st.integers(1, 20),
-    most=st.integers(20, 60),
-    begun=st.data(),
-)
-def test_every_byte_of_a_bucket_is_copied_once(sizes: list[int], size: int, most: int, begun: st.DataObject) -> None:
-    """In order, in requests that are no larger than allowed; whole files to S3, the large ones each in a request of its own."""
-    have = [begun.draw(st.integers(-1, n)) for n in sizes]
-    entries = [[str(n), bytes_, 0, 0, ""] for n, bytes_ in enumerate(sizes)]
+@given(sizes=st.lists(st.integers(0, 50), max_size=12), most=st.integers(1, 60), begun=st.data())
+def test_every_missing_file_is_copied_once(sizes: list[int], most: int, begun: st.DataObject) -> None:
+    """In requests that are no larger than allowed; a larger file has one of its own."""
+    missing = [n for n in range(len(sizes)) if begun.draw(st.booleans())]
+    entries = [Entry(str(n), size, 0, 0, "") for n, size in enumerate(sizes)]
+    plan = Survey("", "", [*entries, Entry("link", 0, 0, 0, "0")], [], [*missing, len(sizes)], [], 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bucket_copy, "OBJECT", size)
-        patch.setattr(bucket_copy, "_MOST_BYTES", most)
-        patch.setattr(bucket_copy, "_MOST_OBJECTS", 5)
-        fetched = list(bucket_copy._batches(Survey("", "", entries, [], have, [], 0), size))
-        stored = list(bucket_copy._batches(Survey("", "", entries, [], [min(n, 0) for n in have], [], 0), sum(sizes)))
-        parts = [part for some in bucket_copy._parts(sum(sizes)) for part in some]
-    for batches in (fetched, stored):
-        assert all(0 < len(batch) <= 5 for batch in batches)
-    assert all(sum(piece[2] for [piece] in batch) <= most for batch in fetched)
-    at = dict(enumerate(have))
-    for index, offset, length in (piece for batch in fetched for [piece] in batch):
-        assert offset == at[index]
-        assert length <= size
-        at[index] += length
-    assert all(at[n] == (-1 if there < 0 else sizes[n]) for n, there in enumerate(have))
-    assert [piece for batch in stored for [piece] in batch] == [[n, 0, sizes[n]] for n in at if have[n] >= 0]
-    assert all(len(batch) == 1 for batch in stored if max(piece[2] for [piece] in batch) > size)
-    assert [number for number, _ in parts] == [*range(1, len(parts) + 1)]
-    assert sum(piece[2] for _, piece in parts) == sum(sizes)
+        patch.setattr(copy, "_MOST_BYTES", most)
+        patch.setattr(copy, "_MOST_OBJECTS", 5)
+        batches = list(plan.batches())
+    assert [n for batch in batches for n in batch] == missing
+    assert all(0 < len(batch) <= 5 for batch in batches)
+    assert all(len(batch) == 1 or sum(sizes[n] for n in batch) <= most for batch in batches)
+    assert plan.todo == sum(sizes[n] for n in missing)
+
+
+@given(st.integers(0, 60 * 2**40))
+def test_every_byte_is_in_one_span(size: int) -> None:
+    """S3 has no parts of more than 5 GiB, and 10,000 of an object at most; of what is no larger than one span there are none."""
+    spans = copying.spans(size)
+    assert [offset for offset, _ in spans] == [0, *(offset + length for offset, length in spans[:-1])]
+    assert sum(length for _, length in spans) == size
+    assert all(length <= 5 * 2**30 for _, length in spans)
+    assert len(spans) <= max(100, -(-size // (5 * 2**30)))
+    assert (len(spans) == 1) == (size <= copying.SPAN)
 
 
 def test_there_and_back(backend: SlurmBackend, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,24 +185,27 @@ def test_there_and_back(backend: SlurmBackend, tmp_path: Path, shared: Path, mon
 def test_requests_that_are_too_large_for_a_command_line(
     backend: SlurmBackend, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(copy, "_MOST_NAMES", 50)
     names = {f"{n:03}-{'n' * 90}": "" for n in range(120)}
     plan = Copy(backend).plan_upload(write(tmp_path / "many", names), "/efs/many")
-    assert plan.have == [0] * 120
+    assert plan.missing == list(range(120))
     write(shared / "many", names)
     assert Copy(backend).plan_download("/efs/many", tmp_path / "many-back").names == sorted(names)
 
 
-@pytest.mark.parametrize("way", ["upload", "download"])
+@pytest.mark.parametrize(
+    ("way", "end"), [("upload", TransportError("lost", again=False)), ("download", KeyboardInterrupt())]
+)
 def test_an_interrupted_copy_goes_on(
-    backend: SlurmBackend, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    backend: SlurmBackend, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch, way: str, end: BaseException
 ) -> None:
-    monkeypatch.setattr(copy, "OBJECT", 1000)
-    monkeypatch.setattr(copy, "_BATCH", 2)
-    content = os.urandom(5500)
+    """With the files that are missing. In the bucket nothing is left."""
+    monkeypatch.setattr(copy, "_MOST_OBJECTS", 2)
     here, there = tmp_path / "here", shared / f"there-{way}"
     for folder in (here, there):
         folder.mkdir()
-    ((here if way == "upload" else there) / "big").write_bytes(content)
+    source, target = (here, there) if way == "upload" else (there, here)
+    write(source, {name: name * 1000 for name in "abcde"})
     made = Copy(backend)
 
     def plan() -> Survey:
@@ -221,18 +219,17 @@ def test_an_interrupted_copy_goes_on(
 
     def lost(what: str, *args: Any, **fields: Any) -> Any:
         if what in ("take", "give") and next(asked, None) == 1:
-            raise TransportError("lost", again=False)
+            raise end
         return ask(what, *args, **fields)
 
     first = plan()
     monkeypatch.setattr(made, "_ask", lost)
-    with pytest.raises(TransportError, match="lost"):
+    with pytest.raises(type(end)):
         getattr(made, way)(first)
     rest = plan()
-    assert (rest.have, rest.todo) == ([2000], 3500)
+    assert ([rest.names[n] for n in rest.missing], rest.todo) == (["c", "d", "e"], 3000)
     getattr(made, way)(rest)
-    assert ((there if way == "upload" else here) / "big").read_bytes() == content
-    assert len(list(there.iterdir())) == len(list(here.iterdir())) == 1
+    assert {file.name: file.read_text() for file in target.iterdir()} == {name: name * 1000 for name in "abcde"}
 
 
 def test_what_was_replaced_in_the_bucket_is_refused(
@@ -243,13 +240,13 @@ def test_what_was_replaced_in_the_bucket_is_refused(
     made = Copy(backend)
     plan, put = made.plan_upload(file, "/efs/replaced"), made._put
 
-    def replaced(root: Path, entries: Any, one: Any) -> str:
-        digest = put(root, entries, one)
-        s3.put_object(Bucket=BUCKET, Key=f"{made._prefix}/{one['key']}", Body=b"evil")
+    def replaced(root: Path, entry: Entry, at: Any) -> str:
+        digest = put(root, entry, at)
+        s3.put_object(Bucket=BUCKET, Key=at.key, Body=b"evil")
         return digest
 
     monkeypatch.setattr(made, "_put", replaced)
-    with pytest.raises(JobError, match="is not what was sent: it was replaced or damaged"):
+    with pytest.raises(JobError, match="is not what was sent: it was replaced or damaged on its way"):
         made.upload(plan)
     assert not (shared / "replaced").exists()
 
@@ -261,6 +258,11 @@ def test_a_file_goes_into_the_folder_that_a_slash_names(backend: SlurmBackend, t
     for name in ("a", "b"):
         made.download(made.plan_download(f"/efs/logs/{name}.log", f"{out}/"))
     assert {file.name: file.read_text() for file in out.iterdir()} == {"a.log": "a", "b.log": "b"}
+
+
+def test_an_empty_folder_is_copied_already(backend: SlurmBackend, tmp_path: Path) -> None:
+    plan = Copy(backend).plan_upload(tmp_path, "/efs/none")
+    assert (plan.complete, plan.missing, plan.left_out) == (0, [], [])
 
 
 def test_what_cannot_be_copied(backend: SlurmBackend, tmp_path: Path, shared: Path) -> None:
@@ -290,15 +292,17 @@ def test_what_cannot_be_copied(backend: SlurmBackend, tmp_path: Path, shared: Pa
 
 
 def test_links_are_made_once_and_files_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("incomplete")
-    entries = [["file", 99, 7, 0o600, ""], ["below/link", 0, 0, 0, "../file"], ["other", 0, 0, 0, "file"]]
+    (tmp_path / "file").write_text("other")
+    links = [Entry("below/link", 0, 0, 0, "../file"), Entry("other", 0, 0, 0, "file")]
     (tmp_path / "other").symlink_to("below")
-    copying.link(tmp_path, entries)
+    for link in links:
+        copying.link(tmp_path, link)
     made = (tmp_path / "below/link").lstat()
     assert [(tmp_path / name).readlink().as_posix() for name in ("below/link", "other")] == ["../file", "file"]
-    copying.link(tmp_path, entries)
+    for link in links:
+        copying.link(tmp_path, link)
     assert (tmp_path / "below/link").lstat() == made
-    assert (tmp_path / "file").read_text() == "incomplete"
+    assert (tmp_path / "file").read_text() == "other"
     assert sorted(f.name for f in tmp_path.iterdir()) == ["below", "file", "other"]
 
 
@@ -308,32 +312,11 @@ def test_a_cluster_cannot_write_elsewhere(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "out").symlink_to(tmp_path)
-    with pytest.raises(copying.Refused):
-        copying.append(folder, [[name, 1, 0, 0o644, ""]], [[0, 0, 1]], b"x")
+    with pytest.raises(copying.Refused), copying.arriving(folder, Entry(name, 1, 0, 0o644, "")) as out:
+        out.write(b"x")
     with pytest.raises(copying.Refused, match="leads out of"):
-        copying.link(folder, [["l", 0, 0, 0, "../x"]])
+        copying.link(folder, Entry("l", 0, 0, 0, "../x"))
     assert [f.name for f in tmp_path.iterdir()] == ["folder"]
-
-
-@given(
-    sizes=st.lists(st.integers(0, 50), max_size=12),
-    size=st.integers(1, 20),
-    begun=st.data(),
-)
-def test_every_byte_is_copied_once(sizes: list[int], size: int, begun: st.DataObject) -> None:
-    """In order, in objects that are no larger than allowed."""
-    have = [begun.draw(st.integers(-1, n)) for n in sizes]
-    plan = Survey("", "", [[str(n), bytes_, 0, 0, ""] for n, bytes_ in enumerate(sizes)], [], have, [], 0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copy, "OBJECT", size)
-        objects = list(plan._objects())
-    assert all(pieces and sum(length for *_, length in pieces) <= size for pieces in objects)
-    at = dict(enumerate(have))
-    for index, offset, length in (piece for pieces in objects for piece in pieces):
-        assert offset == at[index]
-        at[index] += length
-    assert all(at[n] == (-1 if there < 0 else sizes[n]) for n, there in enumerate(have))
-    assert {n for n, there in enumerate(have) if there >= 0} == {piece[0] for pieces in objects for piece in pieces}
 
 
 def test_paths_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -372,7 +355,7 @@ def test_the_command_that_copies_the_rest_has_the_image(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    plan = Survey(str(tmp_path), "/efs/x", [["a", 1, 0, 0o644, ""]], ["a"], [0], [], 100)
+    plan = Survey(str(tmp_path), "/efs/x", [Entry("a", 1, 0, 0o644, "")], ["a"], [0], [], 100)
     monkeypatch.setattr(command, "backend", lambda _: None)
     monkeypatch.setattr(copy.Copy, "__init__", lambda *_, **__: None)
     monkeypatch.setattr(copy.Copy, "plan_upload", lambda *_: plan)

@@ -39,7 +39,7 @@ def cp(
         bool, typer.Option("--dry-run", "-n", help="Print what would be copied, and copy nothing.")
     ] = False,
     image: Annotated[
-        str | None, typer.Option(help="Kubernetes: image with Python and the AWS CLI. Default: the cluster's.")
+        str | None, typer.Option(help="Kubernetes: image with Python 3.9 or newer. Default: the cluster's.")
     ] = None,
 ) -> None:
     """Copy files to or from a cluster.
@@ -48,7 +48,7 @@ def cp(
 
     For example `trn cp data/ cluster:/fsx/data`, or `trn cp latest:checkpoints ./out`: JOB:checkpoints is the directory of the job's
     checkpoints, whatever its kind calls it. Files with the same size and time are there
-    already. After an interruption, the same command copies the rest. The files go through the stack's bucket, and are compared with
+    already. After an interruption, the same command copies those that are missing. The files go through the stack's bucket, and are compared with
     their SHA-256.
 
     With `trn cp s3://bucket/prefix cluster:/fsx/data`, or back, the cluster reads and writes your bucket itself, as `aws s3 sync` does.

@@ -47,8 +47,6 @@ class Backend(ABC, Generic[S]):
 
     ordered_logs: ClassVar[bool]
     """The lines of several nodes come in one order, so that an offset can be continued from."""
-    private_scripts: ClassVar[bool] = False
-    """Only the jobs' user can read a script of `run_shared` that is private, so that it may hold secrets."""
 
     cluster: ClusterOutputs
     sleep: Callable[[float], None] = staticmethod(time.sleep)
@@ -151,13 +149,20 @@ class Backend(ABC, Generic[S]):
         """Cancel a job, and return its status. A job that has ended is not changed."""
 
     @abstractmethod
-    def run_shared(self, script: str, *, image: str | None = "", folder: str = "", private: bool = False) -> str:
-        """Run a bash script on a machine of the cluster with the shared file systems, as the jobs' user; its output.
+    def run_shared(self, script: str) -> str:
+        """Run a bash script on a machine of the cluster with the shared file systems, as the jobs' user; its output."""
+
+    @abstractmethod
+    def run_python(
+        self, program: str, text: str, *, image: str | None = None, folder: str = "", seconds: int = 600
+    ) -> str:
+        """Run a program of Python's standard library alone, where `run_shared` runs scripts; its output.
 
         Args:
-            private: only that user may read the script, now and later. Only where `private_scripts`.
-            image: of a pod; None: the cluster's training image. Default: a small one with a shell.
+            text: what the program reads from the file that its argument names. It may hold secrets: only the jobs' user can read it, now and later.
+            image: of a pod. Default: the cluster's training image.
             folder: where the file system's root belongs to root, it is created before, for the jobs' user.
+            seconds: after which it is ended.
         """
 
     @abstractmethod

@@ -1,15 +1,17 @@
-"""Buckets of the user's, as `trn cp` reads and writes them: listed here with the caller's credentials, and copied by the cluster itself."""
+"""S3 as `trn cp` uses it: buckets of the user's, listed here with the caller's credentials; and objects that a cluster reads or writes at
+presigned addresses."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from trainium_cdk._aws import aws_errors_as, failures
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import presigned, quote
+from trainium_cdk.runner import copying
 
 SCHEME = "s3://"
 
@@ -68,37 +70,34 @@ def list_objects(address: Address, region: str) -> Iterator[Object]:
                 yield Object(one["Key"], one["Size"], int(one["LastModified"].timestamp()), one["ETag"])
 
 
-def addresses(of: str, what: str, objects: Sequence[dict[str, Any]], region: str) -> dict[str, str]:
-    """Presigned addresses of objects of a bucket, by the names that a request has for them.
+class Upload:
+    """An object that a cluster writes: in parts where it is large. It is there when it is complete, or nothing of it.
 
-    Args:
-        what: `take`, to read them, or `give`, to write them.
+    Attributes:
+        to: offset and length of its spans, each with a presigned address.
     """
-    bucket = Address.of(of).bucket
-    s3, made = client(bucket, region), {}
-    for one in objects:
-        if what == "take":
-            made[one["key"]] = presigned.presigned(s3, "get_object", bucket, one["at"])
-        elif "upload" in one:
-            part = {"UploadId": one["upload"], "PartNumber": one["part"]}
-            made[one["key"]] = presigned.presigned(s3, "upload_part", bucket, one["at"], **part)
-        else:
-            made[one["key"]] = presigned.presigned(s3, "put_object", bucket, one["at"])
-    return made
 
+    def __init__(self, s3: Any, at: Address, size: int, seconds: int) -> None:
+        """Args:
+        seconds: for which the addresses are valid.
+        """
+        self._s3, self._where, self._id = s3, {"Bucket": at.bucket, "Key": at.key}, ""
+        spans = copying.spans(size)
+        if len(spans) == 1:
+            self.to = [(0, size, presigned.presigned(s3, "put_object", *at, seconds=seconds))]
+            return
+        self._id = s3.create_multipart_upload(**self._where)["UploadId"]
+        signed = partial(presigned.presigned, s3, "upload_part", *at, seconds=seconds, UploadId=self._id)
+        self.to = [(*span, signed(PartNumber=number)) for number, span in enumerate(spans, 1)]
 
-@contextlib.contextmanager
-def upload(s3: Any, bucket: str, key: str) -> Iterator[str]:
-    """An upload in parts, which is complete afterwards, or nothing of it is left."""
-    where = {"Bucket": bucket, "Key": key}
-    with aws_errors_as(TransportError, f"cannot write {SCHEME}{bucket}/{key}"):
-        id: str = s3.create_multipart_upload(**where)["UploadId"]
-        try:
-            yield id
-            pages = s3.get_paginator("list_parts").paginate(**where, UploadId=id)
-            parts = [{name: part[name] for name in ("PartNumber", "ETag")} for page in pages for part in page["Parts"]]
-            s3.complete_multipart_upload(**where, UploadId=id, MultipartUpload={"Parts": parts})
-        except BaseException:
+    def complete(self, etags: Sequence[str]) -> None:
+        if self._id:
+            parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
+            self._s3.complete_multipart_upload(**self._where, UploadId=self._id, MultipartUpload={"Parts": parts})
+            self._id = ""
+
+    def abort(self) -> None:
+        """Leave no parts behind. Without effect where it is complete."""
+        if self._id:
             with contextlib.suppress(*failures()):
-                s3.abort_multipart_upload(**where, UploadId=id)
-            raise
+                self._s3.abort_multipart_upload(**self._where, UploadId=self._id)

@@ -1,5 +1,5 @@
 """Presigned addresses of single objects in S3: with one, a program may read, or write, that object for some minutes, without an identity on AWS.
-They are secrets: they go through a private request, and from there through a pipe, never into a command line, a log or a file of a job.
+They are secrets: they go through a private request, never into a command line, a log or a file of a job.
 """
 
 from __future__ import annotations
@@ -23,16 +23,23 @@ def presigning(region: str) -> Any:
 
 
 def presigned(
-    s3: Any, action: Literal["get_object", "put_object", "upload_part"], bucket: str, key: str, **more: str | int
+    s3: Any,
+    action: Literal["get_object", "put_object", "upload_part"],
+    bucket: str,
+    key: str,
+    *,
+    seconds: int = SECONDS,
+    **more: str | int,
 ) -> str:
     """The address of one object.
 
     Args:
         s3: of `presigning`.
+        seconds: for which it is valid.
         more: other parameters of the action.
 
     Raises:
         botocore.exceptions.NoCredentialsError: there are no credentials to sign with.
     """
-    address: str = s3.generate_presigned_url(action, Params={"Bucket": bucket, "Key": key, **more}, ExpiresIn=SECONDS)
+    address: str = s3.generate_presigned_url(action, Params={"Bucket": bucket, "Key": key, **more}, ExpiresIn=seconds)
     return address

@@ -170,9 +170,9 @@ def running(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> It
         policy = [{"Effect": "Allow", "Action": actions, "Resource": "*"}]
         copies = [f"s3:{name}" for name in ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload")]
         policy += [{"Effect": "Allow", "Action": copies, "Resource": f"arn:aws:s3:::*/{COPIES}*"}]  # trn cp
-        listing = ["s3:ListBucket", "s3:PutObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"]
+        own = ["s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"]
         policy += [
-            {"Effect": "Allow", "Action": listing, "Resource": "arn:aws:s3:::trn-copies-own*"}
+            {"Effect": "Allow", "Action": own, "Resource": "arn:aws:s3:::trn-copies-own*"}
         ]  # from a bucket of one's own
         document = json.dumps({"Version": "2012-10-17", "Statement": policy})
         iam.put_user_policy(UserName="jobs-editor", PolicyName="describe", PolicyDocument=document)

@@ -175,14 +175,21 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
     def _until_ended(self, pods: Callable[[], Iterable[Object]]) -> None:
         until(lambda: not status.alive(pods()), _CANCEL_SECONDS, pause=0.3, sleep=self.sleep)
 
-    def run_shared(self, script: str, *, image: str | None = "", folder: str = "", private: bool = False) -> str:  # noqa: ARG002  it cannot be
-        """Run a script in a pod on a system node; its output. Arguments as of `Backend.run_shared`.
+    def run_shared(self, script: str) -> str:
+        """Run a script in a pod on a system node; its output. As of `Backend.run_shared`.
 
         Raises:
             TransportError: the pod did not start, or failed.
         """
+        return reader.run(self.api, self.cluster, script).decode(errors="replace")
+
+    def run_python(
+        self, program: str, text: str, *, image: str | None = None, folder: str = "", seconds: int = 600
+    ) -> str:
+        """The same with a program. As of `Backend.run_python`."""
         image = self.cluster.image if image is None else image
-        return reader.run(self.api, self.cluster, script, image=image, folder=folder).decode(errors="replace")
+        found = reader.run_python(self.api, self.cluster, program, text, image=image, folder=folder, seconds=seconds)
+        return found.decode(errors="replace")
 
     def nodes(self) -> tuple[Node, ...]:
         return nodes.list_nodes(self.api, self.cluster)

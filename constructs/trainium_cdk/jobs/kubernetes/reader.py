@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
@@ -12,6 +12,7 @@ from trainium_cdk.errors import ApiError, TransportError
 from trainium_cdk.jobs.kubernetes import pods, status
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.names import labels
+from trainium_cdk.jobs.kubernetes.scripts import FILES
 from trainium_cdk.outputs import EksCluster
 
 Object = dict[str, Any]
@@ -32,14 +33,16 @@ def pod(
     seconds: int,
     port: int | None = None,
     folder: str = "",
+    files: Mapping[str, str] | None = None,
 ) -> Object:
     """A pod with the shared file systems, on a system node.
 
     Args:
         seconds: after which Kubernetes ends it, even if this process is killed.
         folder: is created before, where it does not exist.
+        files: of the Secret of its name, below `FILES`.
     """
-    volumes = pods.Volumes(cluster)
+    volumes = pods.Volumes(cluster, secret=name if files else None, paths={file: file for file in files or {}})
     from trainium_cdk.catalog.pods import pods as known  # slow to load, for those who only look
 
     size = known().helpers.tensorboard if kind == "tensorboard" else known().helpers.reader
@@ -70,22 +73,57 @@ def kept_log(api: Api, cluster: EksCluster, id: str, stage: str, node: int) -> b
     return run(api, cluster, 'file="${TRN_SHARED_ROOT:-}$1"; if [ -e "$file" ]; then cat "$file"; fi', file)
 
 
-def run(api: Api, cluster: EksCluster, script: str, *arguments: str, image: str = "", folder: str = "") -> bytes:
-    """The output of a bash script in a pod with the shared file systems.
-
-    Args:
-        image: default: a small one with a shell.
-        folder: is created before, where it does not exist.
+def run(api: Api, cluster: EksCluster, script: str, *arguments: str) -> bytes:
+    """The output of a bash script in a small pod with the shared file systems.
 
     Raises:
         TransportError: the pod did not start, or the script failed.
     """
-    name = f"trn-read-{secrets.token_hex(4)}"
-    image = image or cluster.shell_image or Catalog.load().eks.shell_image
-    command = ["bash", "-c", literal(script), "read", *arguments]
-    api.create("Pod", pod(cluster, name, "read", image, command, seconds=3600, folder=folder))
+    image = cluster.shell_image or Catalog.load().eks.shell_image
+    return _run(
+        api, pod(cluster, _name(), "read", image, ["bash", "-c", literal(script), "read", *arguments], seconds=1200)
+    )
+
+
+def run_python(
+    api: Api, cluster: EksCluster, program: str, text: str, *, image: str, folder: str = "", seconds: int
+) -> bytes:
+    """The output of a program in such a pod, which reads the text from the file that its argument names. Both are in a Secret: it may hold
+    secrets, and neither a pod's description nor an audit log has them.
+
+    Args:
+        folder: is created before, where it does not exist.
+
+    Raises:
+        TransportError: as of `run`.
+    """
+    name, files = _name(), {"program.py": program, "text": text}
+    command = ["python3", "-I", *(f"{FILES}/{file}" for file in files)]
+    made = pod(cluster, name, "read", image, command, seconds=seconds + int(START_SECONDS), folder=folder, files=files)
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": made["metadata"],
+        "stringData": files,
+        "immutable": True,
+    }
+    api.create("Secret", secret)
     try:
-        ended = until(api, name, lambda found: found["status"].get("phase") in ("Succeeded", "Failed"))
+        return _run(api, made)
+    finally:
+        api.delete("Secret", name)
+
+
+def _name() -> str:
+    return f"trn-read-{secrets.token_hex(4)}"
+
+
+def _run(api: Api, made: Object) -> bytes:
+    name = made["metadata"]["name"]
+    api.create("Pod", made)
+    try:
+        seconds = made["spec"]["activeDeadlineSeconds"] - START_SECONDS
+        ended = until(api, name, lambda found: found["status"].get("phase") in ("Succeeded", "Failed"), seconds)
         output = b"".join(api.log(name, "main"))
     finally:
         api.delete("Pod", name)
@@ -105,13 +143,13 @@ def literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def until(api: Api, name: str, done: Callable[[Object], bool]) -> Object:
-    """Wait for a pod.
+def until(api: Api, name: str, done: Callable[[Object], bool], seconds: float = 0) -> Object:
+    """Wait for a pod to start, and so many seconds more.
 
     Raises:
         TransportError: it was not `done` in time; the message has Kubernetes's reason, if any.
     """
-    end = time.monotonic() + START_SECONDS
+    end = time.monotonic() + START_SECONDS + seconds
     while True:
         try:
             found = api.get("Pod", name)
@@ -124,7 +162,7 @@ def until(api: Api, name: str, done: Callable[[Object], bool]) -> Object:
         if time.monotonic() > end:
             conditions = [c.get("message", "") for c in found.get("status", {}).get("conditions", [])]
             raise TransportError(
-                f"pod {name} did not start within {START_SECONDS:.0f} s: {' '.join(filter(None, conditions)) or 'no reason reported'}. Are there "
+                f"pod {name} did not {'end' if seconds else 'start'} within {START_SECONDS + seconds:.0f} s: {' '.join(filter(None, conditions)) or 'no reason reported'}. Are there "
                 "system nodes (trn kubeconfig; kubectl get nodes)?"
             )
         time.sleep(0.5)

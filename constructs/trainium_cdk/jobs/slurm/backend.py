@@ -36,7 +36,6 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     """
 
     ordered_logs = True
-    private_scripts = True
     cluster: SlurmCluster
 
     def __init__(
@@ -189,13 +188,29 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     def cancel(self, id: str) -> JobStatus:
         return self._one(id, snapshot.ask_cancel(self.cluster, self._known(id)))
 
-    def run_shared(self, script: str, *, image: str | None = "", folder: str = "", private: bool = False) -> str:  # noqa: ARG002  as it is
+    def run_shared(self, script: str) -> str:
         """Run a script on the head node; its output.
 
         Raises:
             TransportError: the head node cannot be reached, or the script failed.
         """
-        return self._output(self.transport.run(script, timeout=600, private=private))
+        return self._output(self.transport.run(script, timeout=600))
+
+    def run_python(
+        self,
+        program: str,
+        text: str,
+        *,
+        image: str | None = None,  # noqa: ARG002  the node has Python
+        folder: str = "",  # noqa: ARG002  its users make their own
+        seconds: int = 600,
+    ) -> str:
+        """The same with a program. Errors as of `run_shared`."""
+        from trainium_cdk.jobs import quote
+
+        command = quote.words(("python3", "-I", "-c", program, "/dev/stdin"))
+        script = f"printf %s {quote.word(text)} | {command}"
+        return self._output(self.transport.run(script, timeout=seconds, private=True))
 
     def run_as_root(self, script: str) -> str:
         """The same as root, where Run Command is used: its agent is root, and the jobs' user may have no sudo (`pcluster.sudo`)."""
