@@ -92,7 +92,7 @@ class AttachedKubernetes:
             name=name,
             token_webhook=eks.webhook_url(aws.endpoint, name, secret, region=region),
             run_jobs=True,
-            job_environment=image.environment(_SHARED, variables),
+            job_environment=image.environment(variables),
             volcano=True,  # any environment is deployed here
         )
         image.make(self._running.directory)
@@ -109,8 +109,6 @@ class AttachedKubernetes:
         self._running.stop(wipe=True)
 
 
-_SHARED = "/image"
-"""The folder that every pod has, with any file systems of the cluster."""
 _MAKE: dict[Kind, Callable[[LocalAws, str, str], Attached]] = {"slurm": AttachedSlurm, "kubernetes": AttachedKubernetes}
 _AVAILABLE: dict[Kind, Callable[[], str | None]] = {"slurm": slurm.available, "kubernetes": kubernetes.available}
 _TROUBLE = (

@@ -56,7 +56,7 @@ def _kubernetes(narrator: Narrator, aws: LocalAws, directory: Path) -> kubernete
         name=name,
         token_webhook=eks.webhook_url(aws.endpoint, name, secret),
         run_jobs=True,
-        job_environment=image.environment("/image"),
+        job_environment=image.environment(),
     )
     image.make(started.directory)
     eks.attach(aws.directory, started, secret)

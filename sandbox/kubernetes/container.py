@@ -3,6 +3,9 @@
 `pods.py` starts it in a mount namespace (and a user namespace unless the user is root). The view is this machine's files
 with the pod's volumes mounted. It is not visible outside, and changes nothing on this machine: a mount point that does
 not exist here exists only in the view.
+
+Where the sandbox runs as root, the command has the user, the group and the capabilities of the pod, and a root that is
+only read if the pod says so. Elsewhere it has those of whoever started the sandbox.
 """
 
 from __future__ import annotations
@@ -10,11 +13,16 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
+import shutil
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 24, 38
+_CAPABILITIES = 41
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -74,8 +82,9 @@ class View:
         there = Path(place)
         here.mkdir(parents=True, exist_ok=True)
         if there.is_dir() or place == PurePosixPath("/"):
-            # without the sticky bit, which would keep other users from opening /dev/null for writing (may_create_in_sticky)
-            mount("view", here, "tmpfs", 0, f"mode={there.stat().st_mode & 0o777:o}")
+            # without the sticky bit, which would keep other users from opening /dev/null for writing (may_create_in_sticky);
+            # open to all, as the folders of an image
+            mount("view", here, "tmpfs", 0, f"mode={there.stat().st_mode & 0o777 | 0o555:o}")
             for entry in os.scandir(there):
                 self._show(entry, here / entry.name)
         self._own.add(place)
@@ -90,23 +99,66 @@ class View:
         mount(entry.path, here, None, _MS_BIND | _MS_REC)
 
 
+def begin_first() -> None:
+    """Go on as the first process of a new namespace of processes, in a child; this one waits, and ends as it does."""
+    if child := os.fork():
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os._exit(code if code >= 0 else 128 - code)
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    mount("proc", Path("/proc"), "proc", 0)
+
+
+def only_read(free: Sequence[str]) -> None:
+    """Make all that is mounted here read-only, but what is at or below these places."""
+    free = ("/proc", "/sys", "/dev", *free)
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    places = {re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split()[4]) for line in lines}
+    for place in places:
+        if not any(place == one or place.startswith(f"{one}/") for one in free):
+            mount("none", Path(place), None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY)
+
+
+def become(user: int, group: int) -> None:
+    """Go on as this user, without any capability, and without a way to get one."""
+    for number in range(_CAPABILITIES):
+        _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
+    os.setgroups([])
+    os.setgid(group)
+    os.setuid(user)
+    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def find_program(name: str, path: str) -> str:
+    """As the container's runtime finds it, in the PATH of the container. Raises OSError in its words."""
+    found = name if "/" in name else shutil.which(name, path=path)
+    if found is None:
+        raise OSError(f'exec: "{name}": executable file not found in $PATH')
+    return found
+
+
 def main() -> None:
     spec: Mapping[str, Any] = json.loads(Path(sys.argv[1]).read_text())
     env = dict(spec["env"])
+    problems = os.open(spec["problems"], os.O_WRONLY | os.O_CLOEXEC) if "problems" in spec else 2
     try:
+        if spec.get("user") is not None:
+            begin_first()
         view = View(Path(spec["root"]))
         for volume in spec["mounts"]:
             view.put(volume["source"], volume["place"], volume["read_only"])
         _libc.sethostname(spec["hostname"].encode(), len(spec["hostname"].encode()))
         view.enter()
+        if spec.get("read_only_root"):
+            only_read([volume["place"] for volume in spec["mounts"] if not volume["read_only"]])
+        if spec.get("user") is not None:
+            become(spec["user"], spec["group"])
         if spec["directory"]:
             os.chdir(spec["directory"])
-        os.environ.clear()
-        os.environ.update(env)  # execvp searches this PATH
-        os.execvpe(spec["command"][0], spec["command"], env)  # noqa: S606  the command is the container's own
+        program = find_program(spec["command"][0], env.get("PATH", os.defpath))
+        os.execve(program, spec["command"], env)  # noqa: S606  the command is the container's own
     except OSError as problem:
-        print(f"container did not start: {problem}", file=sys.stderr, flush=True)
-        sys.exit(128 if problem.filename is None else 127)
+        os.write(problems, f"{problem}\n".encode())
+        sys.exit(128)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from sandbox.training.fakes import neuron_tools
 from trainium_cdk.catalog import Catalog
 
 _PLACE = Path("/image")
+_STATE = Path("/state")
+"""What the programs of all containers know of each other."""
 _PYTHON = """#!/bin/sh
 PYTHONPATH={place}/training:{place}/training/modules {python} "$@" || exit
 # adds pip and torch to new virtual environments; in the real image they are system packages
@@ -35,11 +37,10 @@ PYTHONPATH={place}/training exec python3 -m fakes.{module} "$@"
 """
 
 
-def environment(shared: str, aws: Mapping[str, str] | None = None) -> dict[str, str]:
+def environment(aws: Mapping[str, str] | None = None) -> dict[str, str]:
     """Environment variables of commands in pods.
 
     Args:
-        shared: a shared file system of the pods, for example /efs, where their processes publish their ports.
         aws: variables of the local AWS, for jobs that download data (`LocalAws.variables`).
     """
     path = [str(_PLACE / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
@@ -49,7 +50,7 @@ def environment(shared: str, aws: Mapping[str, str] | None = None) -> dict[str, 
         "TRN_NXDT_REF": head_node.REF,
         "TRN_SAMPLES_REF": head_node.REF,
         "TRN_UNVERIFIED_DATA": "1",  # the data sets are generated
-        "TRN_SANDBOX": f"{shared}/.sandbox",
+        "TRN_SANDBOX": str(_STATE),
         "TRN_SANDBOX_RUNTIME": Catalog.load().release().runtime,
         "TRN_SYS_ROOT": str(_PLACE),
         "GIT_CONFIG_GLOBAL": str(_PLACE / ".gitconfig"),
@@ -83,6 +84,9 @@ def make(directory: Path) -> Path:
         run = f"PYTHONPATH={_PLACE}/training exec {base} -m fakes.neuron_tools {name}"
         _write(programs / name, f'#!/bin/sh\n{run} "$@"\n')
     head_node.driver(where)
+    state = where.with_name(_STATE.name)
+    state.mkdir()
+    state.chmod(0o1777)
     return where
 
 

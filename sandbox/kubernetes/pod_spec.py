@@ -22,12 +22,14 @@ class Mount:
     """A volume and its mount path.
 
     files: files to create in a directory before it is mounted, by name; with one entry named like `source`, that file.
+    mode: of these files.
     """
 
     place: str
     source: Path
     read_only: bool
     files: Mapping[str, bytes] | None = None
+    mode: int = 0o644
 
 
 def address(namespace: str, pod: str) -> str:
@@ -90,6 +92,21 @@ def command(container: Object, env: Mapping[str, str]) -> list[str]:
     return [expand(text, env) for text in [*container["command"], *container.get("args", [])]]
 
 
+@dataclass(frozen=True)
+class Rights:
+    """What a container may do, of its own security context and its pod's."""
+
+    user: int
+    group: int
+    read_only_root: bool
+
+    @classmethod
+    def of(cls, pod: Object, container: Object) -> Rights:
+        """Without a word about it a container runs as root: images are not read here."""
+        may = {**pod["spec"].get("securityContext", {}), **container.get("securityContext", {})}
+        return cls(may.get("runAsUser", 0), may.get("runAsGroup", 0), may.get("readOnlyRootFilesystem", False))
+
+
 def expand(text: str, env: Mapping[str, str]) -> str:
     """Kubernetes' expansion: $(NAME) if NAME is defined; $$ is a literal $.
 
@@ -136,6 +153,7 @@ def mounts(pod: Object, container: Object, root: Path, lookup: Lookup) -> list[M
         volume = volumes.get(use["name"], {})
         read_only = bool(use.get("readOnly", False))
         files: dict[str, bytes] | None = None
+        mode = 0o644
         source = own / use["name"]
         if "persistentVolumeClaim" in volume:
             claim = lookup("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"])
@@ -145,14 +163,16 @@ def mounts(pod: Object, container: Object, root: Path, lookup: Lookup) -> list[M
             source = root / "hosts" / spec["nodeName"] / volume["hostPath"]["path"].lstrip("/")
         elif "configMap" in volume:
             files = _chosen(lookup("ConfigMap", volume["configMap"]["name"]), volume["configMap"])
+            mode = volume["configMap"].get("defaultMode", mode)
         elif "secret" in volume:
             files = _chosen(lookup("Secret", volume["secret"]["secretName"]), volume["secret"])
+            mode = volume["secret"].get("defaultMode", mode)
         elif "projected" in volume or "downwardAPI" in volume:
             files = {}  # service account tokens: no pod calls the API here
         if (part := use.get("subPath")) is not None:
             source = source / part
             files = None if files is None else {part: files.get(part, b"")}
-        found.append(Mount(use["mountPath"], source, read_only, files))
+        found.append(Mount(use["mountPath"], source, read_only, files, mode))
     return found
 
 
@@ -161,7 +181,8 @@ def _contents(thing: Object | None) -> dict[str, bytes]:
         return {}
     if thing["kind"] == "Secret":
         return {name: base64.b64decode(value) for name, value in (thing.get("data") or {}).items()}
-    return {name: value.encode() for name, value in (thing.get("data") or {}).items()}
+    text = {name: value.encode() for name, value in (thing.get("data") or {}).items()}
+    return text | {name: base64.b64decode(value) for name, value in (thing.get("binaryData") or {}).items()}
 
 
 def _chosen(thing: Object | None, volume: Object) -> dict[str, bytes]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -23,6 +25,12 @@ from sandbox.kubernetes.logs import LogWriter
 
 _RESTART_PAUSE = 1.0
 _MEMORY_PAUSE = 0.3
+_NOT_STARTED = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+    "unable to start container process: error during container init"
+)
+_NEVER = "1970-01-01T00:00:00Z"
+"""When such a container was started, by containerd."""
 SHARED = "shared"
 """In a pod's folder: its persistent volumes at the places that it mounts them."""
 
@@ -42,6 +50,21 @@ def cannot_run() -> str | None:
 def _unshare() -> list[str]:
     """The command that starts another in a mount namespace, with a user namespace unless the user is root."""
     return ["unshare", "--mount", "--uts", *(["--user", "--map-root-user"] if os.geteuid() else [])]
+
+
+_AS_FIRST = ("--pid",)
+"""Options of `unshare` with which the first child of the command is the first process of a namespace of its own, as in a container."""
+
+
+@functools.cache
+def strict() -> str:
+    """Why containers here are not confined as their pods say (user, read-only root, first process); empty if they are."""
+    if os.geteuid():
+        return "only root may give a container another user, and a root that is read-only"
+    done = subprocess.run(
+        [*_unshare(), *_AS_FIRST, "--fork", "--mount-proc", "true"], capture_output=True, text=True, check=False
+    )
+    return done.stderr.strip() if done.returncode else ""
 
 
 class Running:
@@ -68,8 +91,7 @@ class Running:
         for how, wait in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
             for process in running:
                 if process.poll() is None:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(process.pid, how)
+                    _kill(process, how)
             for process in running:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=wait)
@@ -104,10 +126,13 @@ class Running:
             code = self._once(container)
             file = self._termination_message(container)
             message = file.read_text(errors="replace")[:4096] if file.exists() else ""
+            reason = "OOMKilled" if container["name"] in self._full else "Completed" if code == 0 else "Error"
+            if problem := self._problem(container):
+                message, reason, began = f"{_NOT_STARTED}: {problem}: unknown", "StartError", _NEVER
             ended = {
                 "exitCode": code,
                 **({"message": message} if message else {}),
-                "reason": "OOMKilled" if container["name"] in self._full else "Completed" if code == 0 else "Error",
+                "reason": reason,
                 "startedAt": began,
                 "finishedAt": _now(),
             }
@@ -141,8 +166,9 @@ class Running:
                 reader.start()
             threading.Thread(target=self._limit, args=(container, process), daemon=True).start()
             code = process.wait()
-            with contextlib.suppress(ProcessLookupError):  # a container ends with its first process
-                os.killpg(process.pid, signal.SIGKILL)
+            if strict():  # elsewhere a container ends with its first process
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
             for reader in readers:
                 reader.join(timeout=20)
             return code if code >= 0 else 128 - code
@@ -159,8 +185,7 @@ class Running:
         while process.poll() is None:
             if memory_of(process.pid) > most:
                 self._full.add(container["name"])
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                _kill(process, signal.SIGKILL)
                 return
             time.sleep(_MEMORY_PAUSE)
 
@@ -168,32 +193,45 @@ class Running:
         """The file for the container's termination message."""
         return self._folder / f"{container['name']}.message"
 
+    def _problem(self, container: Object) -> str:
+        """Why its program was not started; empty if it was."""
+        file = self._folder / f"{container['name']}.problem"
+        return file.read_text(errors="replace").strip() if file.exists() else ""
+
     def _describe(self, container: Object, command: list[str], env: dict[str, str]) -> dict[str, Any]:
         mounts = [{"source": str(self._hosts), "place": "/etc/hosts", "read_only": True}]
         file = self._termination_message(container)
         file.write_text("")
+        file.chmod(0o666)
+        problem = self._folder / f"{container['name']}.problem"
+        problem.write_text("")
+        rights = pod_spec.Rights.of(self._pod, container)
         place = container.get("terminationMessagePath", "/dev/termination-log")
         mounts.append({"source": str(file), "place": place, "read_only": False})
         for extra in sorted((self._directory / "image").glob("*")):
-            mounts.append({"source": str(extra), "place": f"/{extra.name}", "read_only": False})
+            shared = bool(extra.stat().st_mode & stat.S_ISVTX)  # by all containers, as nothing in an image is
+            mounts.append({"source": str(extra), "place": f"/{extra.name}", "read_only": not shared})
         for volume in pod_spec.mounts(self._pod, container, self._directory, self._lookup):
             if volume.files is not None and volume.source.name in volume.files:
                 volume.source.parent.mkdir(parents=True, exist_ok=True)
-                volume.source.write_bytes(volume.files[volume.source.name])
+                _put(volume.source, volume.files[volume.source.name], volume.mode)
             else:
                 volume.source.mkdir(parents=True, exist_ok=True)
-                for name, text in (volume.files or {}).items():
-                    (volume.source / name).parent.mkdir(parents=True, exist_ok=True)
-                    (volume.source / name).write_bytes(text)
+                if volume.source.is_relative_to(self._folder):
+                    volume.source.chmod(0o777)  # as the kubelet makes the folders of a pod
+                for name, content in (volume.files or {}).items():
+                    _put(volume.source / name, content, volume.mode)
             mounts.append({"source": str(volume.source), "place": volume.place, "read_only": volume.read_only})
             if volume.source.is_relative_to(self._directory / "volumes"):
                 outside = self._folder / SHARED / volume.place.lstrip("/")
                 outside.parent.mkdir(parents=True, exist_ok=True)
                 if not outside.is_symlink():
                     outside.symlink_to(volume.source)
-        for folder in paths.seen_by_pods():
-            if any(folder.is_relative_to(str(mount["place"])) for mount in mounts):
-                mounts.append({"source": str(folder), "place": str(folder), "read_only": False})
+        others = rights.user and not strict()  # they may not enter each folder above
+        for folder in {*paths.seen_by_pods(), *([Path(sys.base_prefix).resolve()] if others else [])}:
+            if others or any(folder.is_relative_to(str(mount["place"])) for mount in mounts):
+                closed = bool(others and rights.read_only_root)
+                mounts.append({"source": str(folder), "place": str(folder), "read_only": closed})
         root = self._folder / "root" / container["name"]
         root.mkdir(parents=True, exist_ok=True)
         home = self._folder / "home"
@@ -210,6 +248,8 @@ class Running:
             "command": command,
             "directory": container.get("workingDir", ""),
             "hostname": pod_spec.hostname(self._pod),
+            "problems": str(problem),
+            **({} if strict() else vars(rights)),
             "env": {**inherited, **own, **pod_spec.devices(self._pod, container), **env},
         }
 
@@ -220,7 +260,7 @@ class Running:
                 raise OSError("the pod is being deleted")
             process = subprocess.Popen(
                 # the file, not the module: importing its packages takes 0.3 s of processor time
-                [*_unshare(), sys.executable, "-I", "-S", view.__file__, str(spec)],
+                [*_unshare(), *(() if strict() else _AS_FIRST), sys.executable, "-I", "-S", view.__file__, str(spec)],
                 env={**env, "PATH": os.environ["PATH"]},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -299,6 +339,24 @@ class Running:
             retry(lambda: self._api.patch_status(self._path, self._metadata["uid"], status))
         if phase in ("Succeeded", "Failed"):
             shutil.rmtree(self._folder / "root", ignore_errors=True)
+
+
+def _kill(process: subprocess.Popen[str], how: signal.Signals) -> None:
+    """Signal a container's first process, as Kubernetes does; where it is none, all of its processes."""
+    children = Path("/proc", str(process.pid), "task", str(process.pid), "children")
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        if strict():
+            os.killpg(process.pid, how)
+        elif first := children.read_text().split():
+            os.kill(int(first[0]), how)
+        else:  # it begins
+            process.kill()
+
+
+def _put(file: Path, content: bytes, mode: int) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    file.chmod(mode)
 
 
 def memory_of(process: int) -> int:

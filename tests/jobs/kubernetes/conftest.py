@@ -142,7 +142,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> It
     need(available() is None, str(available()))
     secret = eks.new_secret()
     webhook = eks.webhook_url(local_aws.endpoint, NAME, secret)
-    environment = image.environment("/efs", local_aws.variables)
+    environment = image.environment(local_aws.variables)
     with (
         LocalKubernetes.start(
             tmp_path_factory.mktemp("jobs"),

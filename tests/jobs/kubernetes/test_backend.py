@@ -20,7 +20,7 @@ PREPARE = 'exit "$READY"'
 
 
 def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBackend, running: Running) -> None:
-    content = RANKS + b'getent hosts "$MASTER_ADDR" > /dev/null && echo found && touch /efs/seen-$NODE_RANK\n'
+    content = RANKS + b'getent hosts "$MASTER_ADDR" > /dev/null && echo found && touch /efs/trn/seen-$NODE_RANK\n'
     sent = backend.submit(script(content), "gang")
     assert (sent.id, sent.existing, sent.stages) == ("run-gang", False, {"train": "run-gang/train"})
     done = backend.wait(sent.id, 600)
@@ -33,7 +33,7 @@ def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBacke
     output = text(backend.logs(sent.id))
     for node in (0, 1):
         assert f"{node}: node {node} of 2 at run-gang-train-0-0.run-gang\n{node}: found\n" in output
-        assert (running.shared / f"seen-{node}").exists()
+        assert (running.shared / f"trn/seen-{node}").exists()
     assert "1: " not in text(backend.logs(sent.id, node=0))
     kept = (running.shared / "trn/jobs/run-gang/logs/train.1.log").read_text()
     assert "found" in kept

@@ -1,0 +1,190 @@
+"""Containers here are as strict as real ones: the pod's user, a root that is only read, and no other process before the first one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.kubernetes import pod_spec, running
+from sandbox.kubernetes.running import Running, cannot_run, strict
+from sandbox.testing import need, until
+
+Object = dict[str, Any]
+OBJECTS = {
+    ("ConfigMap", "program"): {"binaryData": {"a.bin": "AP8="}, "data": {"b": "text"}},
+    ("Secret", "keys"): {"data": {"key": "c2VjcmV0"}},
+}
+SHOW = "import os, sys; print(os.getuid(), os.getgid(), os.getpid(), os.getgroups())"
+
+
+class Api:
+    """Has these objects, and keeps the status of a pod."""
+
+    def __init__(self) -> None:
+        self.status: Object = {}
+
+    def get(self, path: str) -> Object:
+        *_, plural, name = path.split("/")
+        return next(
+            thing for (kind, called), thing in OBJECTS.items() if (f"{kind.lower()}s", called) == (plural, name)
+        )
+
+    def patch_status(self, _path: str, _uid: str, status: Object) -> None:
+        self.status = status
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., tuple[Object, str]]]:
+    need(cannot_run() is None, str(cannot_run()))
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
+    made: list[Running] = []
+
+    def start(*command: str, wait: bool = True, volumes: Object | None = None, **security: Any) -> Any:
+        uses = [{"name": str(i), "mountPath": place} for i, place in enumerate(volumes or {})]
+        container = {
+            "name": "main",
+            "image": "x/y:1",
+            "command": [*command],
+            "volumeMounts": uses,
+            "securityContext": security,
+        }
+        kept = [{"name": str(i), **source} for i, source in enumerate((volumes or {}).values())]
+        spec = {
+            "restartPolicy": "Never",
+            "containers": [container],
+            "volumes": kept,
+            "securityContext": {"runAsUser": 10001, "runAsGroup": 10001},
+        }
+        pod = {"metadata": {"name": f"pod-{len(made)}", "namespace": "n", "uid": "u"}, "spec": spec}
+        api = Api()
+        one = Running(tmp_path, api, pod, hosts)  # type: ignore[arg-type]
+        made.append(one)
+        log = tmp_path / "pods/n" / pod["metadata"]["name"] / "main.log"  # type: ignore[index]
+        if not wait:
+            return one, api, log
+        one.join(60)
+        [found] = api.status["containerStatuses"]
+        return found["state"]["terminated"], "\n".join(line.split(" ", 3)[3] for line in log.read_text().splitlines())
+
+    yield start
+    for one in made:
+        one.end(0.1)
+
+
+def confined() -> None:
+    need(not strict(), strict())
+
+
+PYTHON = "/usr/bin/python3"
+
+
+def test_a_container_has_the_user_and_the_group_of_its_pod_and_is_the_first_process(run: Any) -> None:
+    confined()
+    _, told = run(PYTHON, "-c", SHOW)
+    assert told == "10001 10001 1 []"
+    _, told = run(PYTHON, "-c", SHOW, runAsUser=0, runAsGroup=0)
+    assert told == "0 0 1 []"
+
+
+def test_a_container_has_no_capabilities(run: Any) -> None:
+    confined()
+    for user in (0, 10001):
+        _, told = run("sh", "-c", "grep -E '^(Cap(Prm|Eff|Bnd)|NoNewPrivs)' /proc/self/status", runAsUser=user)
+        assert [line.split()[1].strip("0") for line in told.splitlines()] == ["", "", "", "1"]
+
+
+def test_only_volumes_can_be_written_where_the_root_is_read_only(run: Any) -> None:
+    confined()
+    volumes = {"/tmp": {"emptyDir": {}}, "/home/trn": {"emptyDir": {}}}
+    text = 'for d in /tmp /home/trn /dev/shm /etc /usr /var/tmp /; do (: > $d/x) 2> /dev/null && echo "$d"; done; echo read > /dev/termination-log'
+    ended, told = run("sh", "-c", text, volumes=volumes, readOnlyRootFilesystem=True, runAsUser=0)
+    assert told.split() == ["/tmp", "/home/trn", "/dev/shm"]
+    assert ended["message"] == "read\n"
+    assert not Path("/etc/x").exists()
+
+
+def test_files_of_a_secret_and_a_configmap(run: Any, tmp_path: Path) -> None:
+    volumes = {
+        "/trn/runner": {"configMap": {"name": "program"}},
+        "/trn/job": {"secret": {"secretName": "keys", "defaultMode": 0o400}},
+        "/trn/open": {"secret": {"secretName": "keys", "defaultMode": 0o444}},
+    }
+    ended, told = run(
+        "sh",
+        "-c",
+        "od -An -tx1 /trn/runner/a.bin; cat /trn/runner/b /trn/open/key; echo; cat /trn/job/key",
+        volumes=volumes,
+    )
+    text = told.split()
+    assert text[:3] == ["00", "ff", "textsecret"]
+    if not strict():  # root's own: another user cannot read it
+        assert (ended["exitCode"], "Permission denied" in told) == (1, True)
+
+
+def test_a_program_that_the_image_does_not_have(run: Any) -> None:
+    ended, told = run("python4", "-V")
+    assert (ended["exitCode"], ended["reason"], told) == (128, "StartError", "")
+    assert ended["message"].endswith('exec: "python4": executable file not found in $PATH: unknown')
+    assert ended["startedAt"] == "1970-01-01T00:00:00Z"
+    ended, _ = run("sh", "-c", "exit 128")
+    assert (ended["exitCode"], ended["reason"], "message" in ended) == (128, "Error", False)
+
+
+def test_only_the_first_process_is_told_to_end_and_all_end_with_it(run: Any, tmp_path: Path) -> None:
+    confined()
+    marker = f"9{os.getpid()}"
+    script = f"setsid sleep {marker} & trap 'echo told; exit 143' TERM; echo began; while :; do sleep 0.1; done"
+    one, api, log = run("sh", "-c", script, wait=False)
+
+    def there() -> str:
+        return subprocess.run(["pgrep", "-f", f"sleep {marker}$"], capture_output=True, text=True, check=False).stdout
+
+    assert until(lambda: log.exists() and "began" in log.read_text() and there())
+    one.end(10)
+    assert until(lambda: not there())
+    one.join(10)
+    assert "told" in log.read_text()
+    assert api.status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
+
+
+def test_a_first_process_without_a_handler_is_ended_after_the_grace(run: Any) -> None:
+    """The kernel gives the first process of a namespace no default handlers."""
+    confined()
+    one, api, log = run(PYTHON, "-c", "import time; print('began', flush=True); time.sleep(600)", wait=False)
+    assert until(lambda: log.exists() and "began" in log.read_text())
+    began = time.monotonic()
+    one.end(1)
+    one.join(10)
+    assert 1 <= time.monotonic() - began < 9
+    assert api.status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 128 + signal.SIGKILL
+
+
+def test_without_root_containers_are_not_confined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    running.strict.cache_clear()
+    assert running.strict().startswith("only root may give a container another user")
+    monkeypatch.undo()
+    running.strict.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("pod", "container", "rights"),
+    [
+        ({}, {}, (0, 0, False)),
+        ({"runAsUser": 10001, "runAsGroup": 10001}, {"readOnlyRootFilesystem": True}, (10001, 10001, True)),
+        ({"runAsUser": 10001, "runAsGroup": 7}, {"runAsUser": 0}, (0, 7, False)),
+    ],
+)
+def test_rights(pod: Object, container: Object, rights: tuple[int, int, bool]) -> None:
+    found = pod_spec.Rights.of({"spec": {"securityContext": pod}}, {"securityContext": container})
+    assert (found.user, found.group, found.read_only_root) == rights
+    assert json.loads(json.dumps(vars(found)))
