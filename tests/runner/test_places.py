@@ -43,7 +43,7 @@ def test_places_of_a_node() -> None:
     assert places(NODE, job, stage, {}, "old driver") == {
         "job": "/efs/trn/jobs/run-1", "files": "/efs/trn/jobs/run-1/files", "trn": "/efs/trn", "root": "",
         "cache": "/efs/trn/neuron_cache/c/n-2", "nodes": "2", "node": "1", "processes": "32", "workers": "64", "master": "10.0.0.1",
-        "port": "2022", "host": "n-2", "problem": "old driver",
+        "port": "2022", "host": "n-2", "run": "41-0", "problem": "old driver",
     }  # fmt: skip
 
 

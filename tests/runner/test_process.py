@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.runner.cause import last_words
-
 ROOM = Path(__file__).resolve().parents[2] / "constructs/trainium_cdk"
 _RUN = """
 import json, os, sys
@@ -320,22 +318,3 @@ def test_what_is_looked_for_is_found(printed: list[str], found: bool, tmp_path: 
         f"import sys, time\nfor piece in {printed!r}:\n  sys.stdout.write(piece); sys.stdout.flush(); time.sleep(0.3)"
     )
     assert Ran(tmp_path, program, looks_for="Total failed compilations: [1-9]").ended()["found"] is found
-
-
-@pytest.mark.parametrize(
-    ("text", "code", "last"),
-    [
-        ("", 3, "exit code 3"),
-        ("", -9, "killed by SIGKILL"),
-        ("", -99, "killed by signal 99"),
-        ("a\nb\n\n", 1, "b"),
-        ("Traceback (most recent call last):\n  File 1\n    x\nValueError: a\nmore\n", 1, "ValueError: a"),
-        ("[rank1]: Traceback (most recent call last):\n[rank1]:   File 1\n[rank1]: KeyError: 'x'\n", 1, "KeyError: 'x'"),
-        (
-            "Traceback (most recent call last):\n  File\nKeyError: 'x'\nTraceback (most recent call last):\n  File\ntorch.ChildFailedError: y\n", 1,
-            "KeyError: 'x'",
-        ),
-    ],
-)  # fmt: skip
-def test_last_words(text: str, code: int, last: str) -> None:
-    assert last_words(text, code) == last

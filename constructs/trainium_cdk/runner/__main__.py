@@ -13,7 +13,13 @@ def main() -> None:
         sys.exit(f"runner: write one of {', '.join(COMMANDS)}")
     from importlib import import_module
 
-    import_module(f".{command}", __package__).main(*words)
+    from .errors import place_of
+
+    try:
+        import_module(f".{command}", __package__).main(*words)
+    except Exception as e:  # a traceback helps nobody
+        print(f"trn: the runner failed, which is a fault of it: {place_of(e)}", flush=True)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ import json
 import os
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from . import people
-from .errors import Told
+from .errors import Told, place_of
 from .requests import read_request
 from .spec import SpecError
 
@@ -45,16 +44,8 @@ def answer(text: str) -> Any:
         where = f": {e.filename}" if e.filename else ""
         return _error("refused", f"{e.strerror or e}{where}")
     except Exception as e:  # a traceback helps nobody who asks
-        return _error("broken", f"the runner failed on this request, which is a fault of it: {_place(e)}")
+        return _error("broken", f"the runner failed on this request, which is a fault of it: {place_of(e)}")
 
 
 def _error(kind: str, message: str) -> Any:
     return {"error": {"kind": kind, "message": message}}
-
-
-def _place(error: Exception) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    at = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "?"
-    return f"{type(error).__name__} in {at}: {str(error)[:300]}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class Told(Exception):
     """Something that the user is told in one paragraph. `kind`: see `ask`."""
@@ -35,3 +37,12 @@ class Taken(Told):
     """The id is that of another job, which is not touched."""
 
     kind = "taken"
+
+
+def place_of(error: Exception) -> str:
+    """An error that nobody has thought of, in one line: where it was, and what it says."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    at = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "?"
+    return f"{type(error).__name__} in {at}: {str(error)[:300]}"

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from . import records, versions
-from .cause import last_words
 from .output import Output
 from .places import Node, places, ranks, variables, word
 from .process import LIMIT, CannotStart, Ended, Start, allow_open_files, run
+from .readers.ending import why_it_ended
 from .spec import Environment, Job, Program, Stage, Words
 
 REFUSED, NOT_COMPILED, FAILED, AGAIN, TIMED_OUT, TOLD_CODE = 64, 65, 66, 75, 124, 143
@@ -77,7 +77,7 @@ def describe_end(ended: Ended, stage: Stage) -> str:
         return f"reached its time limit of {stage.seconds} s"
     if ended.code == 0:
         return "graphs failed to compile"
-    return last_words(ended.tail, ended.code)
+    return why_it_ended(ended.tail, ended.code, stage.nodes, ()) or f"exit code {ended.code}"
 
 
 def runner(*words: str) -> list[str]:

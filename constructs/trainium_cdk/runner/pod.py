@@ -81,6 +81,8 @@ def run_container(name: str) -> int:
     node = lay_out(job, stage)
     output = Output(node.job / "logs" / f"{stage.name}.{node.number}.log")
     say(begin_line(node, job, stage))
+    if stage.name == "prepare":
+        records.forget(node.job, stage.name)
     records.unmark(node.job, stage.name, node.run, "done", node.number)  # preempted: the same attempt begins again
     if stage.name == "train" and any(one.name == "precompile" for one in job.stages):
         wait_until_compiled(node)
