@@ -1,6 +1,6 @@
 """Questions that only a Python can answer about itself: it runs in the one that an environment is made on, or in that environment.
 
-The runner starts it there (`packages.inside`); arguments are JSON, and so is what it prints.
+The runner starts it there by its text alone (`packages.inside`); arguments are JSON, and so is what it prints.
 """
 
 from __future__ import annotations
@@ -88,3 +88,7 @@ def main() -> None:
     """The first argument is a function's name, the second its arguments."""
     functions: dict[str, Any] = {"describe": describe, "lay": lay, "brought": brought}
     print(json.dumps(functions[sys.argv[1]](*json.loads(sys.argv[2]))))
+
+
+if __name__ == "__main__":
+    main()

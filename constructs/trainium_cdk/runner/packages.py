@@ -10,6 +10,7 @@ import contextlib
 import datetime as dt
 import hashlib
 import json
+import pkgutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -21,10 +22,6 @@ from .bases import RECORD, activate
 from .errors import Refused
 from .files import write, write_json
 from .making import Failed, Here, once, remove, say
-
-_INSIDE = "import sys\nsys.path.append(sys.argv.pop(1))\nfrom runner.layer import main\nmain()"
-_ROOM = str(Path(__file__).parent.parent)
-"""Where Python finds this room: the file that travels, or the package's folder."""
 
 
 class Layer(NamedTuple):
@@ -78,8 +75,10 @@ def inside(here: Here, python: str, function: str, *given: Any) -> Any:
         Refused: there is no such Python.
         Failed: it failed.
     """
+    # its text: no other process may find the file of this one
+    layer = (pkgutil.get_data(str(__package__), "layer.py") or b"").decode()
     try:
-        code, output, errors = here.ask([python, "-c", _INSIDE, _ROOM, function, json.dumps(given)])
+        code, output, errors = here.ask([python, "-c", layer, function, json.dumps(given)])
     except Refused:
         raise Refused(f"there is no {python}: the head node's bootstrap has not finished, or failed") from None
     with contextlib.suppress(ValueError):
