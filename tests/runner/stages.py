@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -103,7 +104,8 @@ class Jobs:
             after = f"afterok:{before}" if before else ""
             words = sbatch.options(job, stage, folder, chained=False, after=after)
             script = folder / f"{stage.name}.sh"
-            script.write_text(sbatch.script(str(self.runner), folder, stage.name))
+            text = sbatch.script(str(self.runner), folder, stage.name)
+            script.write_text(text.replace("/usr/bin/python3", os.environ.get("TRN_TEST_PYTHON", "/usr/bin/python3")))
             done = self.slurm.run(["sbatch", "--parsable", *words, str(script)], env=env)
             assert done.returncode == 0, done.stderr
             before = sent.numbers[stage.name] = done.stdout.strip()

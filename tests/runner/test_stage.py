@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm as slurm
 from tests.runner.stages import FILES, JOB, Jobs, program, shell
+from tests.support import swept
 from trainium_cdk.runner.spec import Checkpoints, Environment, Place, Rule, Stage
 
 SHOW = """
@@ -83,7 +85,7 @@ def test_each_of_several_processes_has_its_rank(jobs: Jobs) -> None:
     ("script", "code", "last"),
     [
         ("echo begins; exit 3", 3, "begins"),
-        ("echo boom >&2; kill -9 $$", 137, "boom"),
+        ("echo boom >&2; kill -9 $$", 137, r"killed by signal 9 \(SIGKILL\)"),
         ("exec /no/such/program", 127, "No such file|not found"),
     ],
 )
@@ -149,7 +151,7 @@ def test_a_signal_is_no_success(whom: str, jobs: Jobs) -> None:
 
 def test_what_no_submission_has_recorded_does_not_run(jobs: Jobs) -> None:
     sent = jobs.submit(jobs.job(Stage("train", program=shell("echo trains"))), record=False)
-    jobs.record(sent, train="1")
+    jobs.record(sent, train="999999")
     assert sent.left() == "FAILED"
     assert "is not a stage of this job: its submission was interrupted. Nothing was run" in sent.log()
     assert sent.state() is None
@@ -204,6 +206,44 @@ def test_a_node_that_is_lost_restarts_the_stage(jobs: Jobs) -> None:
     while state.attempt == 0:
         state = sent.ended()
     assert (state.code, state.attempt) == (0, 1)
+
+
+@pytest.mark.parametrize(("which", "in_order"), swept([(0, False), (-1, True)], (-1, True)))
+def test_a_node_that_dies_restarts_the_stage(which: int, in_order: bool, jobs: Jobs) -> None:
+    """At once, or as in a shutdown: its daemon first, then its processes, before Slurm knows."""
+    slurm, attempt = (
+        jobs.slurm,
+        'echo "attempt ${SLURM_RESTART_COUNT:-0}"; [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || exec sleep 600',
+    )
+    sent = jobs.train(shell(attempt), 2)
+    sent.says("attempt 0")
+    node = slurm.run(["scontrol", "show", "hostnames", sent.running().nodes]).stdout.split()[which]
+    if in_order:
+        slurm.end_node(node)
+        sent.says("a node is shutting down: waiting for Slurm to restart train")
+        assert sent.running().attempt == 0
+    slurm.kill_node(node)
+    slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=hardware"])
+    slurm.replace_node(node)
+    # Slurm itself would wait for some minutes
+    while "Slurm job" not in sent.log().partition("attempt 0")[2]:
+        slurm.run(["scontrol", "update", f"JobId={sent.numbers['train']}", "StartTime=now+2"])
+        time.sleep(3)
+    sent.says("attempt 1")
+    assert sent.left() == "COMPLETED"
+    assert (sent.ended().code, sent.ended().attempt) == (0, 1)
+
+
+def test_a_controller_that_crashes_ends_no_stage(jobs: Jobs, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    sent = jobs.train(shell(f"echo begins; until [ -e {go} ]; do sleep 0.1; done; echo ends"), 2)
+    sent.says("1: begins")
+    jobs.slurm.run(["scontrol", "show", "job"])
+    jobs.slurm.kill_controller(save=True)
+    go.touch()
+    assert sent.ended().code == 0, sent.log()
+    jobs.slurm.start_controller()
+    assert sent.left() == "COMPLETED"
 
 
 def test_restarts_end(jobs: Jobs) -> None:

@@ -141,8 +141,9 @@ class Batch:
         env, name = os.environ, self.stage.name
         if records.is_cancelled(self.own) or records.is_cancelled(self.root):
             say("this job was cancelled; Slurm's controller crashed and forgot that")
-            slurm.run("scancel", f"--name={env['SLURM_JOB_NAME']}", env["SLURM_JOB_ID"])
-            self.signals.pause(900)
+            with contextlib.suppress(Later, Refused):
+                slurm.run("scancel", f"--name={env['SLURM_JOB_NAME']}", env["SLURM_JOB_ID"])
+                self.signals.pause(900)
             return TOLD_CODE
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         say(f"{name}: Slurm job {env['SLURM_JOB_ID']} on {self.nodes}, {now}")
