@@ -198,7 +198,7 @@ def test_a_program_that_slurm_has_told_first(late: float, tmp_path: Path) -> Non
     assert ran.ended()["why"] == "told"
 
 
-@pytest.mark.parametrize("how", ["USR1", "USR2", "HUP"])
+@pytest.mark.parametrize("how", ["USR1", "USR2", "HUP", "INT"])
 def test_signals_for_the_program_do_not_end_the_runner(how: str, tmp_path: Path) -> None:
     """`sbatch --signal` sends them to all processes of a job."""
     ran = Ran(tmp_path, "print('begins', flush=True); import time; time.sleep(1.5); print('ends')")

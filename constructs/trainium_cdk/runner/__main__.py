@@ -17,6 +17,8 @@ def main() -> None:
 
     try:
         import_module(f".{command}", __package__).main(*words)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except Exception as e:  # a traceback helps nobody
         print(f"trn: the runner failed, which is a fault of it: {place_of(e)}", flush=True)
         sys.exit(1)

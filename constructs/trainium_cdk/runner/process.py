@@ -98,7 +98,7 @@ def run(
         finally:
             reader.start()
         code = running.wait(reader)
-    return Ended(code, running.why, bytes(reader.tail).decode(errors="replace"), reader.found)
+    return Ended(code, running.why, bytes(reader.tail[-_TAIL:]).decode(errors="replace"), reader.found)
 
 
 def allow_open_files(output: Output) -> None:
@@ -138,7 +138,9 @@ class _Reader(threading.Thread):
                 return
             if self._looks and self._wanted.search(bytes(self.tail[-_OVERLAP:]) + piece):
                 self.found = True
-            self.tail[:] = (self.tail + piece)[-_TAIL:]
+            self.tail += piece
+            if len(self.tail) > 2 * _TAIL:
+                del self.tail[:-_TAIL]
             self._output.write(piece)
 
 
@@ -155,7 +157,7 @@ class _Running:
     def signals(self, seconds: float | None) -> Iterator[None]:
         handlers: dict[signal.Signals, Any] = {signal.SIGTERM: self._told, signal.SIGALRM: self._alarm}
         # sent to all processes of a job, as by `sbatch --signal`, for its program
-        handlers.update(dict.fromkeys((signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP), lambda *_: None))
+        handlers.update(dict.fromkeys((signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT), lambda *_: None))
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         if seconds is not None:
             signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
