@@ -39,14 +39,15 @@ def test_a_signal_is_no_success(whom: str, backend: SlurmBackend, slurm: LocalSl
     if whom == "the stage":
         slurm.run(["scancel", "--batch", "--signal=USR1", number])
     else:
-        shells = [pid for pid in processes(number, "/node.sh ") if "srun" not in Path(f"/proc/{pid}/comm").read_text()]
+        found = processes(number, "/node.sh ") or processes(number, " node ")
+        shells = [pid for pid in found if "srun" not in Path(f"/proc/{pid}/comm").read_text()]
         # not the lowest number: the kernel starts again at 1
         [node] = [pid for pid in shells if parent(pid) not in shells]
         os.kill(node, signal.SIGTERM)
         os.kill(program, signal.SIGKILL)
     ended = backend.wait(sent.id, 600)
     assert (ended.state, ended.current.exit_code) == ("FAILED", 143)
-    assert not list(state.glob("train.task.*"))
+    assert not [*state.glob("train.task.*"), *state.glob("train.*.done")]
 
 
 def test_a_program_that_is_told_to_end_may_save_its_state(backend: SlurmBackend, shared: Path) -> None:
