@@ -69,9 +69,9 @@ def start(engine: str, job: AnyJob, stage: str = "train", *checkpoints: str, con
     return launched(job, cluster(engine, job), stage=stage, files=[*_named(job), *checkpoints], confined=confined)
 
 
-def prepare(engine: str, job: AnyJob, *, confined: bool = False) -> list[str]:
+def prepare(engine: str, job: AnyJob) -> list[str]:
     """What the job fetches on such a cluster: see `prepared`."""
-    return prepared(job, cluster(engine, job), files=_named(job), confined=confined)
+    return prepared(job, cluster(engine, job))
 
 
 def _named(job: AnyJob) -> list[str]:

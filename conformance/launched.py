@@ -1,49 +1,59 @@
-"""The program that a job starts on a node, on either engine: the rendered files run in a real job folder, with a shell function in place
-of `python3` that records its arguments and environment. On Slurm the batch script runs as well, without Slurm's own commands."""
+"""The program that the runner starts on a node for a job, on either engine: in a real job folder, with a `python3` that records its arguments
+and environment. Slurm and Kubernetes themselves have no part in it."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, NamedTuple
 
 from conformance.confined import confined as confining
 from sandbox import head_node
 from sandbox.slurm_packages import SYSTEM_PATH
-from trainium_cdk.jobs import AnyJob, Submission, kubernetes
-from trainium_cdk.jobs.slurm.render import render
+from trainium_cdk.jobs import AnyJob
+from trainium_cdk.jobs.job_spec import job_spec
+from trainium_cdk.jobs.kubernetes import names
+from trainium_cdk.jobs.plan import plan
+from trainium_cdk.jobs.pyz import pyz
+from trainium_cdk.jobs.submission import job_id
 from trainium_cdk.outputs import EksCluster, SlurmCluster
+from trainium_cdk.runner import files, layout, places, records, spec
+from trainium_cdk.runner.words import resolve
 
 Cluster = SlurmCluster | EksCluster
+PYTHON = "/usr/bin/python3"
+"""What a node starts the runner with."""
+_RECORD = f"""#!{PYTHON} -I
+import os, sys
+from pathlib import Path
 
-_RECORD = r"""python3() { env -0 > "$RECORDS/environment"; printf '%s\0' "$PWD" "$@" > "$RECORDS/started"; }"""
-_FUNCTIONS = rf"""
-cd() {{ mkdir -p "$1" && builtin cd "$1"; }}
-sudo() {{ :; }}
-{_RECORD}
-export -f cd sudo python3
-bash "$@"
+words = sys.argv[1:]
+if words[0].endswith("/phase2.py"):  # it starts the program
+    os.execv("{PYTHON}", ["{PYTHON}", *words])
+records = Path(os.environ["RECORDS"])
+records.joinpath("environment").write_bytes(Path("/proc/self/environ").read_bytes())
+records.joinpath("started").write_bytes(b"".join(os.fsencode(word) + b"\\0" for word in (os.getcwd(), *words)))
 """
-_STAGE = r"""
-begin() { :; }
-rendezvous() { export MASTER_ADDR=first-node NNODES=$SLURM_NNODES; }
-compare_nodes() { :; }
-launch() { bash "$job/node.sh" "$job" "$stage"; }
-check_compiled() { :; }
-keep_nodes() { :; }
+_POD = """import sys
+from pathlib import Path
+
+root, runner, stage = sys.argv[1:]
+sys.path.insert(0, runner)
+from runner import pod
+
+pod.GIVEN, pod._SECRET, pod._MESSAGE = Path(root, "trn"), Path(root, "trn/env/env.json"), Path(root, "records/message")
+pod.main(stage)
 """
-"""The functions of stage.sh that ask Slurm."""
-_CALL = '{name}() {{ printf "%q " {name} "$@" >> "$RECORDS/calls"; echo >> "$RECORDS/calls"; }}\n'
-_CORRECTED = "/script/launch.py"
+"""What Kubernetes mounts at /trn is below a folder here."""
+_OF_SHELLS = {"PWD", "OLDPWD", "SHLVL", "_", "VIRTUAL_ENV", "LC_CTYPE"}
+
+
+_CORRECTED = "/files/launch.py"
 """What starts a program with corrections; their names and the program follow."""
-_TOOLS = ("g++", "make", "python3-config")
-"""What a `prepare` needs of the head node or the image."""
-_SHELL = {"BASHOPTS", "SHELLOPTS", "PWD", "OLDPWD", "SHLVL", "_", "VIRTUAL_ENV", "RECORDS"}
 
 
 @dataclass(frozen=True)
@@ -99,88 +109,90 @@ class Launched:
         return at + (self.command[at] == "-m")
 
 
+class Described(NamedTuple):
+    """A job for a cluster, as data; the same each time."""
+
+    spec: spec.Job
+    folder: str
+    """On the cluster."""
+
+
+def described(job: AnyJob, cluster: Cluster) -> Described:
+    name = job_id(job, "t")
+    folder_of = names.object_name if isinstance(cluster, EksCluster) else str
+    name = folder_of(name)
+    made = job_spec(name, plan(job, cluster), folder_of=folder_of)
+    return Described(made, f"{cluster.shared_dir}/{cluster.folder}/jobs/{name}")
+
+
+def prepared(job: AnyJob, cluster: Cluster) -> list[str]:
+    """What the job's `prepare` fetches: a line for each step."""
+    return [f"{step.do}: {read_words(step.with_)}" for step in described(job, cluster).spec.prepare]
+
+
+def read_words(value: Any) -> str:
+    """Words, or the arguments of a step, as a person reads them: a place is `<job>`; one with a space has quotes around it."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {read_words(one)}" for key, one in value.items() if one or one is False)
+    parts = (
+        value if isinstance(value, tuple) and any(isinstance(part, spec.Place | spec.Only) for part in value) else None
+    )
+    if parts is None and isinstance(value, list | tuple):
+        return " ".join(map(read_words, value))
+    made = "".join(_read_part(part) for part in parts or (value,))
+    return repr(made) if " " in made.replace("<only ", "") else made
+
+
+def _read_part(part: Any) -> str:
+    if isinstance(part, spec.Only):
+        return f"<only {read_words(part.of)}>"
+    return f"<{part.name}>" if isinstance(part, spec.Place) else str(part)
+
+
 def launched(
-    job: AnyJob, cluster: Cluster, *, stage: str = "train", files: Iterable[str] = (), confined: bool = False
+    job: AnyJob,
+    cluster: Cluster,
+    *,
+    stage: str = "train",
+    files: Iterable[str] = (),
+    confined: bool = False,
 ) -> Launched:
-    """Run a stage of a rendered job on its first node until it has started its program.
+    """Run a stage of a job on its first node until it has started its program.
 
     Args:
         files: files that exist on the cluster's shared file system.
         confined: as in a container: as the pods' user, without privileges, and only the pod's volumes can be written. Needs root.
 
     Raises:
-        RuntimeError: the script failed; the message has its output.
+        RuntimeError: the runner failed; the message has its output.
     """
     with tempfile.TemporaryDirectory() as temporary:
         node = _Node(Path(temporary), job, cluster)
-        compiler = node.root / "bin/neuron_parallel_compile"
-        compiler.write_text('#!/bin/bash\n"$@"\n')
-        compiler.chmod(0o755)
         node.write(files)
-        if node.engine == "slurm":
-            node.run(f"{stage}.sbatch", str(node.job))
-        else:
-            node.run("node.sh", stage, confined=confined)
+        node.run(stage, confined=confined)
         folder, *command = node.shown("started").split("\0")[:-1]
         pairs = (item.partition("=") for item in node.shown("environment").split("\0") if item)
-        given = {*node.variables, *_SHELL}
-        environment = {name: value for name, _, value in pairs if name not in given and not name.startswith("BASH_")}
-    return Launched(folder, tuple(command), environment)
-
-
-def prepared(job: AnyJob, cluster: Cluster, *, files: Iterable[str] = (), confined: bool = False) -> list[str]:
-    """What the job's `prepare` fetches: a line for each call of a function of fetch.sh; empty without that stage. Nothing is fetched.
-
-    Args:
-        files, confined: as for `launched`.
-
-    Raises:
-        RuntimeError: the script failed; the message has its output.
-    """
-    with tempfile.TemporaryDirectory() as temporary:
-        node = _Node(Path(temporary), job, cluster)
-        if "prepare.sh" not in node.submission.files:
-            return []
-        node.write(files)
-        library = node.files / "fetch.sh"
-        text = library.read_text()
-        names = [name for name in re.findall(r"^(\w+)\(\) ", text, re.MULTILINE) if name not in ("say", "die")]
-        library.write_text(text + "".join(_CALL.format(name=name) for name in names))
-        if node.engine == "slurm":
-            node.run("prepare.sh", str(node.job), "fetch")
-        else:
-            node.run("node.sh", "prepare", confined=confined)
-        return [line.rstrip() for line in node.shown("calls").splitlines()]
+        given = {*node.variables, *_OF_SHELLS}
+        return Launched(folder, tuple(command), {name: value for name, _, value in pairs if name not in given})
 
 
 class _Node:
-    """A node with the shared file system of a cluster, and the files of a job where they would be.
-
-    Slurm's submission writes them into the job's directory, Kubernetes mounts them at /trn/job: there is no such directory here, so
-    these two paths alone are replaced in the scripts.
-    """
+    """A node with the shared file system of a cluster below `root`, and a job's folder where it would be."""
 
     def __init__(self, root: Path, job: AnyJob, cluster: Cluster) -> None:
-        self.root, self.engine = root, "slurm" if isinstance(cluster, SlurmCluster) else "kubernetes"
-        self.submission = rendered(job, cluster)
-        self.job = root / self.submission.directory.lstrip("/")
-        self.files = self.job if self.engine == "slurm" else root / "trn/job"
-        for folder in (
-            *(self.job / name for name in ("state", "logs", "work")),
-            root / "bin",
-            root / "run/trn",
-            root / "records",
-        ):
-            folder.mkdir(parents=True)
-        for path, content in self.submission.files.items():
-            file = self.files / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content.replace(b"=/trn/job", f"={root}/trn/job".encode()))
-            if path == "pod.sh":
-                file.write_bytes(content.replace(b"/run/trn/", f"{root}/run/trn/".encode()))
-            elif path == "stage.sh":
-                file.write_bytes(content + _STAGE.encode())
-            file.chmod(0o755)
+        self.root = root
+        self.spec, folder = described(job, cluster)
+        self.job = root / folder.lstrip("/")
+        self.runner = root / "runner.pyz"
+        self.runner.write_bytes(pyz().content)
+        (root / "records").mkdir()
+        for name, text in {
+            "sudo": "#!/bin/sh\n",
+            "neuron_parallel_compile": '#!/bin/sh\nexec "$@"\n',
+            "python3": _RECORD,
+        }.items():
+            program(root / "bin" / name, text)
+        environments = [self.job.parents[1] / "environments/made"]
         self.variables = {
             "HOME": str(root / "home"),
             "PATH": f"{root}/bin{os.pathsep}{SYSTEM_PATH}",
@@ -188,37 +200,52 @@ class _Node:
             "TRN_SYS_ROOT": str(head_node.driver(root)),
             "RECORDS": str(root / "records"),
         }
-        environments = [self.job.parents[1] / "environments/made"]
-        (self.job / "environment").write_text("made\n")
         if isinstance(cluster, SlurmCluster):
             environments.append(
-                root / (cluster.venv.lstrip("/") if cluster.venv.startswith("/") else f"home/{cluster.venv}")
+                root / cluster.venv.lstrip("/") if cluster.venv.startswith("/") else root / "home" / cluster.venv
             )
-            self.variables |= {
-                **dict.fromkeys(("SLURM_JOB_ID", "SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"), "0"),
-                "SLURM_NTASKS": str(job.nodes * job.processes_per_node),
-                "SLURM_NNODES": str(job.nodes),
-                "SLURMD_NODENAME": "node",
-            }
+            layout.lay_out(self.job, self.spec)
+            ranks = dict.fromkeys(("SLURM_JOB_ID", "SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"), "0")
+            tasks = {"SLURM_NTASKS": str(job.nodes * job.processes_per_node), "SLURM_JOB_NUM_NODES": str(job.nodes)}
+            self.variables |= {**ranks, **tasks, "SLURMD_NODENAME": "node"}
         else:
-            self.variables |= {"JOB_COMPLETION_INDEX": "0", "TRN_NODE": "node", "TRN_ATTEMPT": "0", "HOSTNAME": "pod"}
-        empty = [folder / "bin/activate" for folder in environments]
-        for file in (*empty, *(root / "bin" / tool for tool in _TOOLS)):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.touch(0o755)
+            self.variables |= {"JOB_COMPLETION_INDEX": "0", "TRN_NODE": "node", "TRN_ATTEMPT": "0", "TRN_JOB": folder}
+            given = {"job": spec.to_json(self.spec), "env": dict(self.spec.variables)}
+            for name, value in given.items():
+                (root / "trn" / name).mkdir(parents=True)
+                files.write_json(root / "trn" / name / f"{name}.json", value)
+            for number in range(job.nodes):
+                (self.job / "state").mkdir(parents=True, exist_ok=True)
+                records.mark(self.job, "precompile", "0", "done", number)
+        (self.job / "environment").write_text("made\n")
+        there = {"job": str(self.job), "trn": str(self.job.parents[1])}
+        for stage in self.spec.stages:
+            if stage.program:  # a source, which `prepare` has fetched
+                Path(resolve(stage.program.folder, there)).mkdir(parents=True, exist_ok=True)
+        for place in environments:
+            program(place / "bin/activate", "")
+            program(place / "bin/python3", _RECORD)
 
-    def run(self, script: str, *arguments: str, confined: bool = False) -> None:
-        command = ["bash", "-c", _FUNCTIONS, "bash", str(self.files / script), *arguments]
+    def run(self, stage: str, *, confined: bool) -> None:
+        variables: Mapping[str, str] = {**self.variables, "MASTER_ADDR": "first-node"}
+        if self.spec.slurm:
+            command = [PYTHON, "-I", str(self.runner), "node", str(self.job), stage]
+            if checkpoint := places.find_checkpoint(self.spec, self.job):  # as the batch script does
+                self.variables["TRN_CHECKPOINT"] = checkpoint
+                variables = {**variables, "TRN_CHECKPOINT": checkpoint}
+        else:
+            command = [PYTHON, "-I", "-c", _POD, str(self.root), str(self.runner), stage]
+            variables = {**variables, "MASTER_ADDR": names.host(self.spec.id, 0)}
         if confined:
             self.root.chmod(0o755)
             shared = self.job.parents[1]
             (shared / "jobs").chmod(0o1777)
-            own = [self.job, *(self.root / name for name in ("home", "run/trn", "records"))]
+            own = [self.job, *(self.root / name for name in ("home", "records"))]
             command = confining(command, volumes=own, shared=shared)
-        done = subprocess.run(command, env=self.variables, cwd=self.root, capture_output=True, text=True, check=False)
-        if done.returncode or not any((self.root / "records" / name).exists() for name in ("started", "calls")):
+        done = subprocess.run(command, env=variables, cwd=self.root, capture_output=True, text=True, check=False)
+        if done.returncode or not (self.root / "records/started").exists():
             output = f"exit code {done.returncode}: {done.stdout}{done.stderr}"
-            raise RuntimeError(f"{script} of {self.submission.id} did not run to its end: {output}")
+            raise RuntimeError(f"{stage} of {self.spec.id} did not run to its end: {output}")
 
     def write(self, files: Iterable[str]) -> None:
         for name in files:
@@ -228,16 +255,11 @@ class _Node:
 
     def shown(self, record: str) -> str:
         """A record, with the paths that the cluster has."""
-        return (
-            (self.root / "records" / record)
-            .read_text()
-            .replace(str(self.root / "home"), "~")
-            .replace(str(self.root), "")
-        )
+        found = (self.root / "records" / record).read_text()
+        return found.replace(str(self.root / "home"), "~").replace(str(self.root), "")
 
 
-def rendered(job: AnyJob, cluster: Cluster) -> Submission:
-    """The job as the engine of the cluster gets it; the same each time."""
-    if isinstance(cluster, SlurmCluster):
-        return render(job, cluster, "t")
-    return cast("Submission", kubernetes.render(job, cluster, "t"))
+def program(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(0o755)

@@ -11,8 +11,6 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-import re
-import shlex
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,9 +19,10 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from conformance import cases
-from conformance.launched import rendered
+from conformance.launched import described
 from tests.jobs.log_lines import TITAN_VALIDATES, USUAL
 from trainium_cdk.jobs import AnyJob, read_log
+from trainium_cdk.runner.spec import to_json
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).with_name("recorded.yaml")
@@ -32,8 +31,8 @@ FILES = "conformance/*.*"
 """What compares, without this file, what it writes, and the table that is printed."""
 CHECKPOINTS = {"bert-large": "output/ckpt_10.pt", "finetune": "output/checkpoint-10/trainer_state.json"}
 """By kind, in the job's directory: a checkpoint with which its program is started in another way."""
-ADVICE = {"has_modules": 1, "enough_files": 4}
-"""By function of `prepare`: the place of the words for people among its arguments."""
+ADVICE = {"fix": "", "says": ""}
+"""Words for people among the arguments of a step of `prepare`."""
 STEPS = 4
 """Of each program's log."""
 
@@ -58,15 +57,14 @@ def files() -> dict[str, str]:
 
 def of_job(name: str, job: AnyJob, engine: str) -> dict[str, str]:
     """The digests of what a job's program gets on an engine: its starts, its files, and what `prepare` fetches and installs."""
-    made = rendered(job, cases.cluster(engine, job))
-    prepare = made.files.get("prepare.sh", b"").decode()
+    made, folder = described(job, cases.cluster(engine, job))
     parts: dict[str, Any] = {
-        "files": {path: content.hex() for path, content in made.files.items() if path.startswith("script/")},
-        "prepare": [[_call(line) for line in cases.prepare(engine, job)], steps(prepare)],
+        "files": {name: content.hex() for name, content in made.files.items()},
+        "prepare": [[step.do, to_json({**step.with_, **ADVICE})] for step in made.prepare],
         **{stage: _start(engine, job, stage) for stage in (["precompile", "train"] if job.precompile else ["train"])},
     }
     if job.kind in CHECKPOINTS:
-        parts["restart"] = _start(engine, job, "train", f"{made.directory}/{CHECKPOINTS[job.kind]}")
+        parts["restart"] = _start(engine, job, "train", f"{folder}/{CHECKPOINTS[job.kind]}")
     return {f"{name} on {engine}: {part}": _digest(_text(value)) for part, value in parts.items()}
 
 
@@ -81,21 +79,9 @@ def logs() -> dict[str, str]:
     return found
 
 
-def steps(prepare: str) -> list[str]:
-    """The lines of the function with which a kind installs more than pip does for it, without comments; empty without one."""
-    found = re.search(r"^steps\(\) \{\n(.*?)^\}$", prepare, re.MULTILINE | re.DOTALL)
-    lines = (line.strip() for line in (found[1] if found else "").splitlines())
-    return [line for line in lines if line and not line.startswith("#")]
-
-
 def _start(engine: str, job: AnyJob, stage: str, *checkpoints: str) -> list[Any]:
     start = cases.start(engine, job, stage, *checkpoints)
     return [start.folder, start.command, dict(start.environment)]
-
-
-def _call(line: str) -> list[str]:
-    name, *words = shlex.split(line)
-    return [name, *(word for at, word in enumerate(words, 1) if at != ADVICE.get(name))]
 
 
 def _given(record: Any) -> dict[str, Any]:

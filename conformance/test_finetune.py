@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from conformance import cases, vendor
+from conformance.launched import described
 from conformance.resumed import resumed
 from trainium_cdk.jobs import Finetune, Script, read_log
 from trainium_cdk.runner.readers.records import Step
@@ -49,11 +50,11 @@ def train(folder: Path, output: Path, engine: str, method: Any, *more: str) -> t
     start = cases.start(engine, job)
     assert start.program == "trl.scripts.sft"
     configuration = folder / "fsdp.json"
-    configuration.write_bytes(job.files["fsdp.json"])
+    configuration.write_bytes(described(job, cases.cluster(engine, job)).spec.files["fsdp.json"])
     places = {"/efs/chats": folder / "chats", "/efs/model": folder / "model"}
     places |= {
         f"/efs/trn/jobs/finetune-t/{part}": place
-        for part, place in (("output", output), ("script/fsdp.json", configuration))
+        for part, place in (("output", output), ("files/fsdp.json", configuration))
     }
     arguments = [str(places.get(word, word)) for word in start.arguments]
     with socket.create_server(("127.0.0.1", 0)) as free:

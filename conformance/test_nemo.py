@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -16,10 +17,12 @@ from typing import Any
 import pytest
 
 from conformance import cases, hub, vendor
+from conformance.launched import described
 from conformance.resumed import resumed
 from conformance.upstream import find
 from trainium_cdk.catalog.sources import sources
-from trainium_cdk.jobs import Gpt, read_log, shell
+from trainium_cdk.jobs import Gpt, read_log
+from trainium_cdk.runner.checkpoints import forget
 from trainium_cdk.runner.readers.records import Step
 
 HERE = Path(__file__).parent
@@ -85,15 +88,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     packages = site_packages(made / "env")
     (packages / "base.pth").write_text(f"{site_packages(vendor.ROOT / '.venvs/nemo')}\n")
     shutil.copytree(made / "apex/apex", packages / "apex")
-    places = "".join(f"{name}_url=- {name}_ref=-\n" for name in ("containers", "apex"))
-    steps = f"set -euo pipefail\ntrn=-\n{places}{shell.read('nxd_training.sh').decode()}\nsteps\n"
+    job = described(JOB, cases.cluster("slurm", JOB)).spec
+    for name, content in job.files.items():
+        (made / name).write_bytes(content)
     patches = [
         line
         for line in (made / "containers/common/nxdt_install_setup.sh").read_text().splitlines()
         if line.startswith("sed ")
     ]
     assert len(patches) == 2
-    bash(made, "\n".join([steps, f"VENV_PATH={packages}", *patches]))
+    bash(
+        made,
+        "\n".join(["set -euo pipefail", "python3 nxd_training.py containers apex", f"VENV_PATH={packages}", *patches]),
+    )
     words = {**{f"t{n}": n for n in range(96)}, "<|endoftext|>": 96}
     texts = {"vocab.json": json.dumps(words), "merges.txt": "#version: 0.2\n", "config.json": '{"model_type": "gpt2"}'}
     for name, place in (("vocab.json", "gpt2-vocab.json"), ("merges.txt", "gpt2-merges.txt")):
@@ -103,11 +110,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in texts.items():
         (made / "models/gpt2" / name).write_text(text)
     bash(made, f"python3 -c '{_DATA}' {made}/data/my-gpt2_text_document")
-    [line] = [line for line in cases.prepare("slurm", Gpt(data="/efs/gpt2")) if line.startswith("hugging_face ")]
+    [model] = [step.with_ for step in job.prepare if step.do == "model"]
+    fetched = shlex.join([model["model"], *model["patterns"]])
     with hub.hub(made / "models") as address:
         bash(
             made,
-            f"HF_ENDPOINT={address} HF_HOME={made}/hf_cache python3 -c '{_FETCH}' {line.removeprefix('hugging_face ')}",
+            f"HF_ENDPOINT={address} HF_HOME={made}/hf_cache python3 -c '{_FETCH}' {fetched}",
         )
     return made
 
@@ -132,9 +140,6 @@ JOB = Gpt(data="/efs/gpt2", global_batch_size=4, micro_batch_size=2, steps=12, c
 def train(folder: Path, output: Path, stop: int = 0, *, corrected: bool = True) -> tuple[list[list[Any]], str]:
     """The steps that the job's command takes in a new process, which is lost after a step, and its log."""
     start = cases.start("slurm", JOB)
-    (folder / "script").mkdir(exist_ok=True)
-    for name, content in JOB.files.items():
-        (folder / "script" / name).write_bytes(content)
     words = [
         word.replace("/efs/gpt2", f"{folder}/data").replace("/efs/trn/jobs/gpt-6.7b-t/output", str(output))
         for word in start.arguments
@@ -152,7 +157,7 @@ def train(folder: Path, output: Path, stop: int = 0, *, corrected: bool = True) 
     }  # fmt: skip
     command = [
         folder / "env/bin/python",
-        folder / "script/launch.py",
+        folder / "launch.py",
         corrections,
         HERE / "tiny_gpt.py",
         *words,
@@ -186,7 +191,9 @@ def test_a_restart_equals_a_training_without_one(folder: Path, tmp_path: Path) -
     shutil.rmtree(torn / "optim")
     (torn / "done").unlink()
     other = resumed(JOB, checkpoints, tmp_path / "elsewhere")
-    bash(folder, f"{shell.read('checkpoints.sh').decode()}\nkeep_newest_checkpoint {checkpoints}")
+    made = described(JOB, cases.cluster("slurm", JOB)).spec.checkpoints
+    assert made is not None
+    forget(made, checkpoints)
     assert [*checkpoints.iterdir()] == [kept]
     plain = tmp_path / "plain"
     shutil.copytree(parts, plain)

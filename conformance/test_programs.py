@@ -15,7 +15,7 @@ import pytest
 
 from conformance import cases, compare, surface, vendor
 from conformance.confined import confined
-from conformance.launched import Launched
+from conformance.launched import Launched, described
 from conformance.upstream import NotAvailable, Tree, find
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt
 from trainium_cdk.jobs.kinds import kinds
@@ -86,7 +86,7 @@ def test_it_goes_on_where_the_metadata_service_does_not_answer(tmp_path: Path) -
     ]
     tmp_path.chmod(0o755)
     (tmp_path / "ask.py").write_text(f"import os, requests\n{ast.unparse(asks)}\nprint(get_instance_type(None))\n")
-    for name, content in job.files.items():
+    for name, content in described(job, cases.cluster("kubernetes", job)).spec.files.items():
         (tmp_path / name).write_bytes(content)
     python, ask = str(vendor.PYTHON), str(tmp_path / "ask.py")
     plain = ["timeout", "10", python, ask]

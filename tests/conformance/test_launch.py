@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from conformance import cases
-from conformance.launched import Launched, launched, rendered
+from conformance.launched import Launched, described, launched
 from tests.support import golden
-from trainium_cdk.jobs import BertLarge, JobError, Script, TorchTitan
+from trainium_cdk.jobs import BertLarge, Script, TorchTitan
 from trainium_cdk.jobs.kinds import kinds
+from trainium_cdk.runner.spec import to_json
 
 GOLDEN = Path(__file__).parent / "golden"
 DOCUMENTED = {
@@ -81,27 +84,11 @@ def test_a_script_has_the_documented_variables(engine: str) -> None:
     assert "--cache_dir=" in several.environment["NEURON_CC_FLAGS"]
 
 
-@pytest.mark.parametrize("engine", cases.ENGINES)
-@pytest.mark.parametrize("kind", cases.JOBS)
-def test_a_job_cannot_set_what_its_launch_scripts_set_themselves(kind: str, engine: str) -> None:
-    """A program would not find its own value; bash ends at one that is read-only."""
-    job = cases.JOBS[kind]
-    files = rendered(job, cases.cluster(engine, job)).files
-    script = b"\n".join(files[name] for name in ("node.sh", "pod.sh") if name in files).decode()
-    found = set(re.findall(r"\breadonly ([A-Z_]+)=|(?:^|[;(]) *([a-z_]+)=", script, re.MULTILINE))
-    listed = re.findall(r"\b(?:local|readonly) ([^;#\n]+)", script)
-    names = {name for pair in found for name in pair} | {w.partition("=")[0] for line in listed for w in line.split()}
-    names -= {"file", "name", "count", "value"}  # of functions that have returned by then
-    for name in filter(re.compile(r"[A-Za-z_]+").fullmatch, names):
-        with pytest.raises(JobError, match=f"env {name}: the launch scripts, or bash, set it themselves"):
-            Script(filename="a.sh", content=b"true", env={name: "1"})
-
-
 def test_a_script_that_fails_is_reported() -> None:
     job = BertLarge(phase=2, checkpoint="/efs/ckpt_1.pt")
     on = cases.cluster("kubernetes", job)
     with pytest.raises(
-        RuntimeError, match=r"(?s)node\.sh of bert-large-t did not run to its end: .*there is no checkpoint"
+        RuntimeError, match=r"(?s)train of bert-large-t did not run to its end: exit code .*there is no checkpoint"
     ):
         launched(job, on)
 
@@ -112,23 +99,19 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start it a
 @as_root
 @pytest.mark.parametrize("kind", cases.JOBS)
 def test_as_the_pods_user_with_a_root_that_is_read_only(kind: str) -> None:
-    """Every kind's containers run, `prepare` to its end and the others up to the program, although the instance metadata service does not
-    answer; where they write, the pod has a volume."""
+    """Every kind's containers run up to the program, although the instance metadata service does not answer; where they write, the pod has a
+    volume."""
     job = cases.JOBS[kind]
-    assert cases.prepare("kubernetes", job, confined=True) == cases.prepare("kubernetes", job)
     for stage in ("precompile", "train") if job.precompile else ("train",):
         assert cases.start("kubernetes", job, stage, confined=True) == cases.start("kubernetes", job, stage)
 
 
 @pytest.mark.parametrize("engine", cases.ENGINES)
 @pytest.mark.parametrize("kind", cases.JOBS)
-def test_nothing_that_is_rendered_asks_the_metadata_service(kind: str, engine: str) -> None:
+def test_nothing_that_is_sent_asks_the_metadata_service(kind: str, engine: str) -> None:
     """Its address is only in the correction that limits the time for which a vendor's program does."""
     job = cases.JOBS[kind]
-    found = {
-        name
-        for name, content in rendered(job, cases.cluster(engine, job)).files.items()
-        if b"169.254." in content or b"fd00:ec2" in content
-    }
-    asks = kind in ("bert-large", "gpt-6.7b")
-    assert {name.rpartition("/")[2] for name in found} == ({"limit_metadata.py"} if asks else set())
+    made = described(job, cases.cluster(engine, job)).spec
+    sent = {**made.files, "job": json.dumps(to_json(replace(made, files={}))).encode()}
+    found = {name for name, content in sent.items() if b"169.254." in content or b"fd00:ec2" in content}
+    assert found == ({"limit_metadata.py"} if kind in ("bert-large", "gpt-6.7b") else set())

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from conformance.launched import read_words
 from tests.jobs.conftest import described, fleet, make_cluster
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.models import KindSpec
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.outputs import SlurmCluster
-from trainium_cdk.runner.spec import Only, Place, Program
+from trainium_cdk.runner.spec import Program
 
 CASES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text("utf-8"))
 NATIVE = {"neuron_release": "2.33.0", "neuron_driver": "2.31.7.0", "framework": "torch-native"}
@@ -40,41 +40,19 @@ def test_every_kind_is_told() -> None:
 
 def shown(kind: KindSpec) -> dict[str, Any]:
     """Its parts that are not empty, as a person reads them: a place is `<job>`."""
-    made: dict[str, Any] = {"folder": text(kind.train.folder), "train": line(kind.train)}
+    made: dict[str, Any] = {"folder": read_words(kind.train.folder), "train": line(kind.train)}
     if kind.precompile:
         made["precompile"] = line(kind.precompile)
     rest = {
-        "resume": " ".join(map(text, kind.train.resume)),
-        "variables": {name: text(word) for name, word in kind.train.variables.items()},
-        "folders": [text(word) for word in kind.train.folders],
+        "resume": " ".join(map(read_words, kind.train.resume)),
+        "variables": {name: read_words(word) for name, word in kind.train.variables.items()},
+        "folders": [read_words(word) for word in kind.train.folders],
         "files": sorted(kind.files),
-        "prepare": [f"{step.do}: {given(step.with_)}" for step in kind.prepare],
-        "require": [text(word) for word in kind.require],
+        "prepare": [f"{step.do}: {read_words(step.with_)}" for step in kind.prepare],
+        "require": [read_words(word) for word in kind.require],
     }
     return {**made, **{name: value for name, value in rest.items() if value}}
 
 
 def line(program: Program) -> str:
-    return " ".join(map(text, program.words))
-
-
-def given(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {given(one)}" for key, one in value.items() if one or one is False)
-    if isinstance(value, list | tuple) and not any(isinstance(part, Place | Only) for part in value):
-        return " ".join(map(given, value))
-    return text(value)
-
-
-def text(word: Any) -> str:
-    """A word; with quotes around it if it has a space."""
-    parts = word if isinstance(word, tuple) else (word,)
-    made = "".join(
-        f"<{part.name}>"
-        if isinstance(part, Place)
-        else f"<only {text(part.of)}>"
-        if isinstance(part, Only)
-        else str(part)
-        for part in parts
-    )
-    return repr(made) if " " in made.replace("<only ", "") else made
+    return " ".join(map(read_words, program.words))
