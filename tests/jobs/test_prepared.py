@@ -1,11 +1,12 @@
-"""Environments that are listed and removed, with the script that runs on the cluster."""
+"""Environments that are listed and removed, by the runner."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.support import completed
 from trainium_cdk import outputs
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import JobError, prepared
+from trainium_cdk.jobs.kubernetes import asking
 
 NAMES = [f"{n:012x}" for n in range(3)]
 
@@ -28,9 +30,14 @@ class Here:
     def active(self) -> list[Any]:
         return [SimpleNamespace(id=id) for id in self.running]
 
-    def run_shared(self, script: str, **_: object) -> str:
+    def run_python(self, program: str, text: str) -> str:
+        (self.root / "request").write_text(text)
         env = {"TRN_SHARED_ROOT": str(self.root), "PATH": "/usr/bin:/bin"}
-        return completed(["bash", "-c", script], env=env, check=True).stdout
+        return completed([sys.executable, "-I", "-c", program, str(self.root / "request")], env=env, check=True).stdout
+
+    def ask_runner(self, given: object) -> Any:
+        """As in a pod."""
+        return asking.ask(cast(Any, self), given)
 
 
 def record(name: str, /, **changes: Any) -> str:

@@ -1,9 +1,8 @@
 """The environments that `prepare` has made for jobs' packages, on a cluster of any engine: which there are, and removing them.
-(What is in one: `packages.py`; how it is made: `shell/environments.sh`.)"""
+(What is in one: `packages`; how it is made: `runner.packages`.)"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -11,39 +10,12 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from trainium_cdk.errors import JobError, TrnError
-from trainium_cdk.jobs import quote, shell
 from trainium_cdk.jobs.connection import connect
+from trainium_cdk.runner import requests
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.backend import Backend
     from trainium_cdk.jobs.submission import Submission
-
-_NAME = re.compile(r"[0-9a-f]{12}")
-_LIST = r"""
-cd "$trn/environments" 2> /dev/null || exit 0
-for name in [0-9a-f]*; do
-  if [ -f "$name/trn-environment.json" ]; then printf 'environment %s %s\n' "$name" "$(head -c 20000 "$name/trn-environment.json")"; fi
-  if [ -f "$name/requirements.txt" ]; then
-    head -c 20000 "$name/requirements.txt" | while read -r line; do printf 'requirement %s %s\n' "$name" "$line"; done
-  fi
-done
-cd "$trn/jobs" 2> /dev/null || exit 0
-for file in */environment; do
-  if [ -f "$file" ]; then printf 'job %s %s\n' "${file%/*}" "$(head -c 12 "$file")"; fi
-done
-"""
-# The name goes first, so that no job finds half of it; folders that no name points to are of interrupted attempts
-_REMOVE = """
-cd "$trn/environments" 2> /dev/null || exit 0
-mkdir -p "$trn/done"
-for name; do
-  (
-    flock 9
-    rm -f "$name"
-    rm -rf ".$name".*
-  ) 9> "$trn/done/environment-$name.lock"
-done
-"""
 
 
 @dataclass(frozen=True)
@@ -84,20 +56,17 @@ def prepared(backend: Backend[Submission]) -> tuple[Prepared, ...]:
 
 def _list_prepared(backend: Backend[Submission]) -> tuple[tuple[Prepared, ...], str]:
     """The environments, and why jobs that use them may be missing; empty if none is."""
-    output = backend.run_shared(_script(backend, _LIST))
+    told = backend.ask_runner(requests.ListEnvironments())
     active, unknown = _active(backend)
-    lines = [tuple(line.split(" ", 2)) for line in output.splitlines() if line.count(" ") >= 2]
-    users = [(id, name) for what, id, name in lines if what == "job" and id in active]
     found = []
-    for what, name, record in lines:
-        if what == "environment" and _NAME.fullmatch(name):
-            try:
-                one = _RECORD.validate_json(record)
-            except ValidationError:
-                continue  # damaged
-            of_file = tuple(line for what, of, line in lines if what == "requirement" and of == name)
-            jobs = tuple(job for job, used in users if used == name)
-            found.append(replace(one, name=name, requirements=of_file or one.requirements, jobs=jobs))
+    for each in told["environments"]:
+        try:
+            one = _RECORD.validate_python(each["record"])
+        except ValidationError:
+            continue  # damaged
+        jobs = tuple(job for job, name in told["used"].items() if name == each["name"] and job in active)
+        of_file = tuple(map(str, each["requirements"]))
+        found.append(replace(one, name=each["name"], requirements=of_file or one.requirements, jobs=jobs))
     return tuple(sorted(found, key=lambda one: one.made)), unknown
 
 
@@ -122,7 +91,7 @@ def remove(backend: Backend[Submission], names: Sequence[str]) -> None:
             raise JobError(
                 f"environment {name} is used by {', '.join(jobs)}. Wait until it has ended, or cancel it (trn cancel {jobs[0]})"
             )
-    backend.run_shared(_script(backend, _REMOVE, *names))
+    backend.ask_runner(requests.RemoveEnvironments(tuple(names)))
 
 
 def _active(backend: Backend[Submission]) -> tuple[set[str], str]:
@@ -141,9 +110,3 @@ def _active(backend: Backend[Submission]) -> tuple[set[str], str]:
 
 
 _RECORD = TypeAdapter(Prepared)
-
-
-def _script(backend: Backend[Submission], text: str, *words: str) -> str:
-    shared = quote.shared(backend.cluster.shared_dir)
-    start = f"set -euo pipefail\nexport LC_ALL=C.UTF-8\ntrn={shared}/{backend.cluster.folder}\n{shell.users(backend.cluster)}"
-    return f"{start}set -- {quote.words(words)}\n{text}"

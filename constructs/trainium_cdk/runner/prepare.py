@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from . import archives, code, data, models, needs, packages, requirements, resume, sources
 from .errors import Refused
 from .files import read_json
-from .making import Failed, Here, NotFetched
+from .making import Failed, Here, NotFetched, say
 from .spec import Job, from_json
 
 STEPS: Mapping[str, Callable[..., None]] = {
@@ -55,6 +56,10 @@ def carry_out(folder: Path, job: Job, variables: Mapping[str, str]) -> None:
         Refused: the job cannot run with what is on the cluster: a second attempt would not help.
         Failed: something could not be fetched: a second attempt goes on from there.
     """
+    with contextlib.suppress(NotFetched):
+        _steps(Here.of(folder, job, variables, check=True), job)
+        say("everything is already fetched")
+        return
     _steps(Here.of(folder, job, variables), job)
 
 
