@@ -21,8 +21,10 @@ from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import SlurmBackend, copy
 from trainium_cdk.jobs.bucket_copy import BucketCopy
 from trainium_cdk.jobs.copy import Copy, Survey
-from trainium_cdk.runner import copying
-from trainium_cdk.runner.copying import Entry
+from trainium_cdk.runner import copied_files
+from trainium_cdk.runner.copied_files import Entry
+from trainium_cdk.runner.errors import Refused
+from trainium_cdk.runner.requests import GiveFiles, TakeFiles
 
 BUCKET = "trn-copies"
 MIB = 2**20
@@ -87,7 +89,7 @@ def there_and_back(backend: Any, folder: Path, shared: Path, monkeypatch: pytest
 
 def to_and_from_a_bucket(backend: Any, aws: LocalAws, shared: Path, monkeypatch: pytest.MonkeyPatch, own: str) -> None:
     """Objects with names that shells would change; then only what has changed; and back, a large one in parts."""
-    monkeypatch.setattr(copying, "SPAN", 6 * MIB)  # S3 has no smaller parts than 5 MiB
+    monkeypatch.setattr(copied_files, "SPAN", 6 * MIB)  # S3 has no smaller parts than 5 MiB
     monkeypatch.setattr(copy, "_MOST_BYTES", 13 * MIB)
     s3 = aws.client("s3")
     large = os.urandom(14 * MIB)
@@ -117,8 +119,8 @@ def to_and_from_a_bucket(backend: Any, aws: LocalAws, shared: Path, monkeypatch:
     with pytest.raises(JobError, match=r"PreconditionFailed|It changed while it was copied|412"):
         to.fetch(again)
     assert (there / "it's $(HOME)/b").read_text() == "b"
-    to.fetch(to.plan_fetch(f"s3://{own}/set2", "/efs/one.txt"))
-    assert (shared / "one.txt").read_text() == "2"
+    to.fetch(to.plan_fetch(f"s3://{own}/set2", "/efs/ones/one.txt"))
+    assert (shared / "ones/one.txt").read_text() == "2"
 
     (there / "link").symlink_to("large")
     plan = to.plan_store("/efs/fetched", f"s3://{own}/back/x")
@@ -129,7 +131,7 @@ def to_and_from_a_bucket(backend: Any, aws: LocalAws, shared: Path, monkeypatch:
     assert s3.get_object(Bucket=own, Key="back/x/large")["Body"].read() == large
     assert not s3.list_multipart_uploads(Bucket=own).get("Uploads")
     assert to.plan_store("/efs/fetched", f"s3://{own}/back/x").complete == 3
-    to.store(to.plan_store("/efs/one.txt", f"s3://{own}/named"))
+    to.store(to.plan_store("/efs/ones/one.txt", f"s3://{own}/named"))
     assert s3.get_object(Bucket=own, Key="named")["Body"].read() == b"2"
 
     refused: list[tuple[Callable[[], Any], type[Exception], str]] = [
@@ -170,12 +172,12 @@ def test_every_missing_file_is_copied_once(sizes: list[int], most: int, begun: s
 @given(st.integers(0, 60 * 2**40))
 def test_every_byte_is_in_one_span(size: int) -> None:
     """S3 has no parts of more than 5 GiB, and 10,000 of an object at most; of what is no larger than one span there are none."""
-    spans = copying.spans(size)
+    spans = copied_files.spans(size)
     assert [offset for offset, _ in spans] == [0, *(offset + length for offset, length in spans[:-1])]
     assert sum(length for _, length in spans) == size
     assert all(length <= 5 * 2**30 for _, length in spans)
     assert len(spans) <= max(100, -(-size // (5 * 2**30)))
-    assert (len(spans) == 1) == (size <= copying.SPAN)
+    assert (len(spans) == 1) == (size <= copied_files.SPAN)
 
 
 def test_there_and_back(backend: SlurmBackend, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,10 +219,10 @@ def test_an_interrupted_copy_goes_on(
 
     ask, asked = made._ask, iter(range(3))
 
-    def lost(what: str, *args: Any, **fields: Any) -> Any:
-        if what in ("take", "give") and next(asked, None) == 1:
+    def lost(given: Any, **options: Any) -> Any:
+        if isinstance(given, (TakeFiles, GiveFiles)) and next(asked, None) == 1:
             raise end
-        return ask(what, *args, **fields)
+        return ask(given, **options)
 
     first = plan()
     monkeypatch.setattr(made, "_ask", lost)
@@ -296,26 +298,28 @@ def test_links_are_made_once_and_files_are_left_alone(tmp_path: Path) -> None:
     links = [Entry("below/link", 0, 0, 0, "../file"), Entry("other", 0, 0, 0, "file")]
     (tmp_path / "other").symlink_to("below")
     for link in links:
-        copying.link(tmp_path, link)
+        copied_files.link(tmp_path, link)
     made = (tmp_path / "below/link").lstat()
     assert [(tmp_path / name).readlink().as_posix() for name in ("below/link", "other")] == ["../file", "file"]
     for link in links:
-        copying.link(tmp_path, link)
+        copied_files.link(tmp_path, link)
     assert (tmp_path / "below/link").lstat() == made
     assert (tmp_path / "file").read_text() == "other"
     assert sorted(f.name for f in tmp_path.iterdir()) == ["below", "file", "other"]
 
 
-@pytest.mark.parametrize("name", ["../up", "/etc/x", "a/../../b", "", "a//b", "out/x", f"{copying.PART}x", "nul\0"])
+@pytest.mark.parametrize(
+    "name", ["../up", "/etc/x", "a/../../b", "", "a//b", "out/x", f"{copied_files.PART}x", "nul\0"]
+)
 def test_a_cluster_cannot_write_elsewhere(tmp_path: Path, name: str) -> None:
     """The list of files comes from the cluster."""
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "out").symlink_to(tmp_path)
-    with pytest.raises(copying.Refused), copying.arriving(folder, Entry(name, 1, 0, 0o644, "")) as out:
+    with pytest.raises(Refused), copied_files.arriving(folder, Entry(name, 1, 0, 0o644, "")) as out:
         out.write(b"x")
-    with pytest.raises(copying.Refused, match="leads out of"):
-        copying.link(folder, Entry("l", 0, 0, 0, "../x"))
+    with pytest.raises(Refused, match="leads out of"):
+        copied_files.link(folder, Entry("l", 0, 0, 0, "../x"))
     assert [f.name for f in tmp_path.iterdir()] == ["folder"]
 
 
@@ -399,6 +403,6 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refused)
-    found = copying.list_files(tmp_path, 10)
+    found = copied_files.list_files(tmp_path, 10)
     assert [entry[0] for entry in found["entries"]] == ["open/a"]
     assert found["left_out"] == ["open/closed/ (Permission denied)"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import hashlib
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -12,8 +15,20 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.runner import copying
-from trainium_cdk.runner.copying import Entry
+from trainium_cdk.runner import ask as runner_ask
+from trainium_cdk.runner import copied_files, copying
+from trainium_cdk.runner.copied_files import Entry
+from trainium_cdk.runner.errors import Refused
+from trainium_cdk.runner.requests import (
+    Cluster,
+    GiveFiles,
+    Incoming,
+    ListFiles,
+    Outgoing,
+    TakeFiles,
+    read_request,
+    write_request,
+)
 
 CONTENT = os.urandom(5000)
 SECRET = "X-Amz-Signature=secret"
@@ -65,6 +80,14 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None: ...
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRN_SHARED_ROOT", str(tmp_path))
+    made = tmp_path / "efs/data"
+    made.mkdir(parents=True)
+    return made
+
+
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(copying.time, "sleep", lambda _: None)
@@ -76,14 +99,18 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
         thread.join()
 
 
-def ask(folder: Path, do: str, *files: dict[str, Any]) -> Any:
-    request = {"do": do, "path": "/data", "places": [""], "closed": [], "files": files}
-    return copying.answer(copying.unpacked(copying.packed(request)), str(folder))["files"]
+CLUSTER = Cluster("/efs", "trn", "", "c")
 
 
 def taken(folder: Path, store: Store, size: int = len(CONTENT), **mark: str) -> Path:
-    ask(folder, "take", {"entry": Entry("sub/file", size, 7, 0o640, ""), "from": store.url(), **mark})
-    return folder / "data/sub/file"
+    asked = TakeFiles("/efs/data", ("/efs",), (Incoming(Entry("sub/file", size, 7, 0o640, ""), store.url(), **mark),))
+    _, cluster, given = read_request(json.loads(json.dumps(write_request(CLUSTER, asked))))
+    copying.take_files(cluster, given)
+    return folder / "efs/data/sub/file"
+
+
+def given(*files: Outgoing) -> list[Any]:
+    return copying.give_files(CLUSTER, GiveFiles("/efs/data", ("/efs",), files))
 
 
 def test_a_file_arrives_whole_with_its_time_and_permissions(tmp_path: Path, store: Store) -> None:
@@ -93,12 +120,12 @@ def test_a_file_arrives_whole_with_its_time_and_permissions(tmp_path: Path, stor
 
 
 def test_a_large_file_moves_in_spans(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "SPAN", 2000)
+    monkeypatch.setattr(copied_files, "SPAN", 2000)
     file = taken(tmp_path, store, etag='"good"')
     assert file.read_bytes() == CONTENT
     assert sorted(store.asked) == ["0-1999", "2000-3999", "4000-4999"]
-    to = [(offset, length, store.url(f"/part{offset}")) for offset, length in copying.spans(len(CONTENT))]
-    [told] = ask(tmp_path, "give", {"entry": Entry("sub/file", 5000, 7, 0, ""), "to": to})
+    to = tuple((offset, length, store.url(f"/part{offset}")) for offset, length in copied_files.spans(len(CONTENT)))
+    [told] = given(Outgoing(Entry("sub/file", 5000, 7, 0, ""), to))
     assert told["sha256"] == hashlib.sha256(CONTENT).hexdigest()
     parts = [store.objects[f"/part{offset}"] for offset in (0, 2000, 4000)]
     assert b"".join(parts) == CONTENT
@@ -119,12 +146,11 @@ def test_a_connection_that_breaks_goes_on(tmp_path: Path, store: Store, trouble:
 
 
 def test_an_answer_that_is_late_is_waited_for(tmp_path: Path, store: Store) -> None:
-    (tmp_path / "data").mkdir()
-    file = tmp_path / "data/file"
+    file = tmp_path / "efs/data/file"
     file.write_bytes(CONTENT)
-    entry = copying.list_files(file, 1)["entries"][0]
+    entry = copied_files.list_files(file, 1)["entries"][0]
     store.trouble = [500, 503]
-    ask(tmp_path, "give", {"entry": entry, "to": [(0, 5000, store.url("/new"))]})
+    given(Outgoing(entry, ((0, 5000, store.url("/new")),)))
     assert store.objects["/new"] == CONTENT
 
 
@@ -146,11 +172,11 @@ def test_what_s3_refuses_leaves_nothing(
     tmp_path: Path, store: Store, trouble: list[int], mark: dict[str, str], message: str
 ) -> None:
     """And what was there before, as it was. No message has the address's signature."""
-    there = tmp_path / "data/sub/file"
+    there = tmp_path / "efs/data/sub/file"
     there.parent.mkdir(parents=True)
     there.write_text("before")
     store.trouble = trouble
-    with pytest.raises(copying.Refused, match=message) as raised:
+    with pytest.raises(Refused, match=message) as raised:
         taken(tmp_path, store, **mark)
     assert "secret" not in str(raised.value)
     assert [file.read_text() for file in there.parent.iterdir()] == ["before"]
@@ -158,17 +184,17 @@ def test_what_s3_refuses_leaves_nothing(
 
 def test_two_copies_do_not_write_one_file(tmp_path: Path, store: Store) -> None:
     entry = Entry("file", 5000, 7, 0o644, "")
-    with copying.arriving(tmp_path, entry) as out:
+    with copied_files.arriving(tmp_path, entry) as out:
         out.write(CONTENT)
         with (
-            pytest.raises(copying.Refused, match="file is being written by another copy"),
-            copying.arriving(tmp_path, entry),
+            pytest.raises(Refused, match="file is being written by another copy"),
+            copied_files.arriving(tmp_path, entry),
         ):
             raise AssertionError
     assert (tmp_path / "file").read_bytes() == CONTENT
-    left = tmp_path / f"{copying.PART}{hashlib.sha256(b'file').hexdigest()[:24]}"
+    left = tmp_path / f"{copied_files.PART}{hashlib.sha256(b'file').hexdigest()[:24]}"
     left.write_bytes(b"x" * 9000)  # of a copy that was killed
-    with copying.arriving(tmp_path, entry) as out:
+    with copied_files.arriving(tmp_path, entry) as out:
         out.write(CONTENT[::-1])
     assert (tmp_path / "file").read_bytes() == CONTENT[::-1]
     assert not left.exists()
@@ -182,29 +208,27 @@ def test_a_full_disk_is_told_at_once(tmp_path: Path, store: Store, monkeypatch: 
     with pytest.raises(OSError, match="No space left on device"):
         taken(tmp_path, store)
     assert store.asked == ["0-4999"]
-    assert not list((tmp_path / "data/sub").iterdir())
+    assert not list((tmp_path / "efs/data/sub").iterdir())
 
 
 def test_a_file_that_changes_is_not_sent(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("a")
-    [entry] = copying.list_files(file, 1)["entries"]
-    with pytest.raises(copying.Refused, match="changed while it was copied"), copying.leaving(tmp_path, entry):
+    [entry] = copied_files.list_files(file, 1)["entries"]
+    with pytest.raises(Refused, match="changed while it was copied"), copied_files.leaving(tmp_path, entry):
         file.write_text("longer")
-    with pytest.raises(copying.Refused, match="changed while it was copied"), copying.leaving(tmp_path, entry):
+    with pytest.raises(Refused, match="changed while it was copied"), copied_files.leaving(tmp_path, entry):
         raise AssertionError
 
 
-def test_the_program_answers_in_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TRN_SHARED_ROOT", str(tmp_path))
-    (tmp_path / "efs/x").mkdir(parents=True)
-    (tmp_path / "efs/x/é").write_text("1")
-    for path, told in (("/efs/x", "entries"), ("/efs/none", "refused"), ("/etc", "refused")):
-        request = {"do": "list", "path": path, "places": ["/efs"], "closed": [], "most": 10}
-        (tmp_path / "request").write_text(copying.packed(request))
-        copying.main(str(tmp_path / "request"))
-        word, _, answer = capsys.readouterr().out.partition(" ")
-        assert word == copying.PRINTED.strip()
-        assert told in copying.unpacked(answer)
+def test_a_pod_is_asked_by_a_file(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "é").write_text("1")
+    for path, message in (("/efs/data", ""), ("/efs/none", "there is no file or folder"), ("/etc", "not on a shared")):
+        request = write_request(CLUSTER, ListFiles(path, ("/efs",), 10))
+        (tmp_path / "request").write_bytes(gzip.compress(json.dumps(request).encode()))
+        runner_ask.main(str(tmp_path / "request"))
+        told = json.loads(gzip.decompress(base64.b64decode(capsys.readouterr().out)))
+        if message:
+            assert message in told["error"]["message"]
+        else:
+            assert [entry[0] for entry in told["answer"]["entries"]] == ["é"]

@@ -45,3 +45,17 @@ def test_what_keeps_it_from_being_made_is_said(tmp_path: Path, parent: bool) -> 
     with pytest.raises(SystemExit, match=f"the jobs' folder {place} cannot be made: (Not a directory|File exists)"):
         folder.main(str(place))
     assert [*tmp_path.iterdir()] == [file]
+
+
+def test_a_folder_for_files_is_made_where_only_root_may(tmp_path: Path) -> None:
+    """The first that is missing on the way: its users make the rest."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs").chmod(0o777)
+    (tmp_path / "link").symlink_to("theirs")
+    (tmp_path / "here").mkdir(mode=0o700)
+    for name in ("data/set", "theirs/set", "link/set", "here"):
+        folder.main(str(tmp_path / "trn"), str(tmp_path / name))
+    assert mode(tmp_path / "data") == 0o1777
+    assert mode(tmp_path / "here") == 0o700
+    assert not list((tmp_path / "data").iterdir())
+    assert not list((tmp_path / "theirs").iterdir())

@@ -153,16 +153,18 @@ class Backend(ABC, Generic[S]):
         """Run a bash script on a machine of the cluster with the shared file systems, as the jobs' user; its output."""
 
     @abstractmethod
-    def run_python(
-        self, program: str, text: str, *, image: str | None = None, folder: str = "", seconds: int = 600
-    ) -> str:
-        """Run a program of Python's standard library alone, where `run_shared` runs scripts; its output.
+    def ask(self, given: Any, *, image: str | None = None, folder: str = "", seconds: int = 600) -> Any:
+        """Ask the runner one request, on a machine of the cluster with the shared file systems, as the jobs' user; its answer as plain data.
 
         Args:
-            text: what the program reads from the file that its argument names. It may hold secrets: only the jobs' user can read it, now and later.
+            given: see `runner.requests`. It may hold secrets: only that user can read it, now and later.
             image: of a pod. Default: the cluster's training image.
             folder: where the file system's root belongs to root, it is created before, for the jobs' user.
             seconds: after which it is ended.
+
+        Raises:
+            JobError: it was refused.
+            TransportError: the cluster cannot be reached.
         """
 
     @abstractmethod
@@ -346,6 +348,28 @@ def unknown_job(id: str, cluster: ClusterOutputs) -> UnknownJob:
     return UnknownJob(
         f"there is no job {id!r} on {cluster.cluster_name} ({cluster.stack}). `trn list` shows the existing jobs"
     )
+
+
+def read_answer(told: Any, id: str, cluster: ClusterOutputs) -> Any:
+    """The answer of a runner to a request about a job, or none, as plain data.
+
+    Raises:
+        JobError: it was refused.
+        UnknownJob: there is no job of that id.
+        TransportError: Slurm does not answer, or the jobs are somebody else's.
+    """
+    if "answer" in told:
+        return told["answer"]
+    kind, message = str(told["error"]["kind"]), str(told["error"]["message"])
+    if kind == "unknown":
+        raise unknown_job(id or message, cluster)
+    if kind == "later":
+        raise TransportError(f"Slurm on {cluster.cluster_name} does not answer: {message}", restarting=True)
+    if kind == "theirs":
+        raise TransportError(message, again=False)
+    if kind == "broken":
+        raise TransportError(f"{message}. Please report it", again=False)
+    raise JobError(message)
 
 
 def check_log(status: JobStatus, stage: str | None, node: int | None) -> None:

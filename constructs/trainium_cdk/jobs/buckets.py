@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from trainium_cdk._aws import aws_errors_as, failures
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import presigned, quote
-from trainium_cdk.runner import copying
+from trainium_cdk.runner import copied_files
 
 SCHEME = "s3://"
 
@@ -82,13 +82,15 @@ class Upload:
         seconds: for which the addresses are valid.
         """
         self._s3, self._where, self._id = s3, {"Bucket": at.bucket, "Key": at.key}, ""
-        spans = copying.spans(size)
+        spans = copied_files.spans(size)
         if len(spans) == 1:
-            self.to = [(0, size, presigned.presigned(s3, "put_object", *at, seconds=seconds))]
+            self.to: tuple[tuple[int, int, str], ...] = (
+                (0, size, presigned.presigned(s3, "put_object", *at, seconds=seconds)),
+            )
             return
         self._id = s3.create_multipart_upload(**self._where)["UploadId"]
         signed = partial(presigned.presigned, s3, "upload_part", *at, seconds=seconds, UploadId=self._id)
-        self.to = [(*span, signed(PartNumber=number)) for number, span in enumerate(spans, 1)]
+        self.to = tuple((*span, signed(PartNumber=number)) for number, span in enumerate(spans, 1))
 
     def complete(self, etags: Sequence[str]) -> None:
         if self._id:

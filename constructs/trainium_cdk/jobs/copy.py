@@ -1,6 +1,6 @@
 """`trn cp`: files between this machine and the shared file systems of a cluster, through the stack's bucket: a sync by size and time.
 
-The cluster's side is a program (`runner.copying`), which answers one request at a time: on the head node by Run Command, or in a pod. Each file
+The cluster's side is the runner (`runner.copying`), which answers one request at a time: on the head node by Run Command, or in a pod. Each file
 is one object of the bucket, is compared with the SHA-256 that its sender names, and is deleted there when it has arrived. Files that have
 arrived stay where they are if a copy is interrupted: the next one sends the others.
 """
@@ -25,21 +25,22 @@ from trainium_cdk.jobs import presigned, quote
 from trainium_cdk.jobs.buckets import Address, Upload
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.outputs.contract import COPIES
-from trainium_cdk.runner import copying
-from trainium_cdk.runner.copying import Entry
+from trainium_cdk.runner import copied_files
+from trainium_cdk.runner.copied_files import Entry
+from trainium_cdk.runner.errors import Refused
+from trainium_cdk.runner.requests import FindFiles, GiveFiles, Incoming, ListFiles, Outgoing, TakeFiles
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.backend import Backend
 
 MOST_FILES = 100_000
+_AT_ONCE = 8
 _MOST_OBJECTS, _MOST_BYTES, _MOST_NAMES = 1000, 2 * 2**30, 10_000
 """Of a request: files and bytes that are moved; a larger file is alone. Names of files that are looked for."""
 _SMALL = 8 * 2**20
 """Bytes of a file that are one request, and in memory. Larger files are boto3's to transfer."""
 _SECONDS, _SPARE, _SLOWEST = 600, 300, 20_000_000
 """Seconds of a request; those for which an address is valid after it; and bytes a second, for which it has more time."""
-_CLOSED = ("jobs", "environments", "done")
-"""The jobs' own folders on the shared file system, in which nothing is written."""
 
 T = TypeVar("T")
 
@@ -137,16 +138,16 @@ class Copy:
         """
         self._shared(target)
         with _refusals():
-            return self._arriving(copying.list_files(source, MOST_FILES), target)
+            return self._arriving(copied_files.list_files(source, MOST_FILES), target)
 
     def _arriving(self, found: dict[str, Any], target: str) -> Survey:
-        """What is to be copied to the cluster, of what was found elsewhere (as `copying.list_files` has it)."""
+        """What is to be copied to the cluster, of what was found elsewhere (as `copied_files.list_files` has it)."""
         path, entries = self._shared(target), found["entries"]
         into, name = target.endswith("/"), "" if found["folder"] else entries[0].name
         folder = path if found["folder"] or into else posixpath.dirname(path)
         names, there = [entry.name for entry in entries], []
         for some in list(_groups(names, _MOST_NAMES)) or [[]]:
-            reply = self._ask("have", path, folder, names=some, name=name, into=into)
+            reply = self._ask(FindFiles(path, self._places, tuple(some), name, into), folder=folder)
             there += [Entry(*one) if one else None for one in reply["there"]]
         if not reply["into"]:
             path, names = posixpath.dirname(path), [posixpath.basename(path)]
@@ -163,13 +164,13 @@ class Copy:
         if root.exists() and not root.is_dir():
             raise JobError(f"{root} is a file. Give a folder")
         with _refusals():
-            missing, free = _missing(entries, copying.find(root, names)), copying.free(root.absolute())
+            missing, free = _missing(entries, copied_files.find(root, names)), copied_files.free(root.absolute())
         return Survey(path, str(root), entries, names, missing, found["left_out"], free)
 
     def _listed(self, source: str) -> tuple[str, dict[str, Any]]:
-        """A folder of the cluster, and its files as `copying.list_files` has them."""
+        """A folder of the cluster, and its files as `copied_files.list_files` has them."""
         path = self._shared(source)
-        found = self._ask("list", path, most=MOST_FILES)
+        found = self._ask(ListFiles(path, self._places, MOST_FILES))
         found["entries"] = [Entry(*one) for one in found["entries"]]
         return path if found["folder"] else posixpath.dirname(path), found
 
@@ -182,7 +183,7 @@ class Copy:
                 self._take(survey, batch, self._s3, [self._at(n) for n in batch], [{"sha256": one} for one in sent])
                 self._delete(batch)
         for some in _groups(survey.links, _MOST_NAMES):
-            self._ask("take", survey.target, files=[{"entry": entry} for entry in some])
+            self._ask(TakeFiles(survey.target, self._places, tuple(map(Incoming, some))))
 
     def download(self, survey: Survey) -> None:
         """Copy to this machine. Raises as `plan_download` does."""
@@ -198,7 +199,7 @@ class Copy:
                 )
                 self._delete(batch)
             for entry in survey.links:
-                copying.link(root, entry)
+                copied_files.link(root, entry)
 
     def _take(
         self, survey: Survey, batch: Sequence[int], s3: Any, places: Sequence[Address], marks: Sequence[Any]
@@ -209,8 +210,8 @@ class Copy:
         with aws_errors_as(TransportError, f"cannot read s3://{places[0].bucket}"):
             for entry, at, mark in zip(entries, places, marks, strict=True):
                 address = presigned.presigned(s3, "get_object", *at, seconds=seconds + _SPARE)
-                files.append({"entry": entry, "from": address, **mark})
-        self._ask("take", survey.target, seconds=seconds, files=files)
+                files.append(Incoming(entry, address, **mark))
+        self._ask(TakeFiles(survey.target, self._places, tuple(files)), seconds=seconds)
 
     def _give(self, survey: Survey, batch: Sequence[int], s3: Any, places: Sequence[Address]) -> list[dict[str, Any]]:
         """Let the cluster send files to these places; what it says of each."""
@@ -220,8 +221,8 @@ class Copy:
             for entry, at in zip(entries, places, strict=True):
                 uploads.append(Upload(s3, at, entry.size, seconds + _SPARE))
                 begun.callback(uploads[-1].abort)
-            files = [{"entry": entry, "to": one.to} for entry, one in zip(entries, uploads, strict=True)]
-            given: list[dict[str, Any]] = self._ask("give", survey.source, seconds=seconds, files=files)["files"]
+            files = tuple(Outgoing(entry, one.to) for entry, one in zip(entries, uploads, strict=True))
+            given: list[dict[str, Any]] = self._ask(GiveFiles(survey.source, self._places, files), seconds=seconds)
             for one, told in zip(uploads, given, strict=True):
                 one.complete(told["etags"])
         return given
@@ -242,23 +243,15 @@ class Copy:
             )
         return plain
 
-    def _ask(self, what: str, path: str, folder: str = "", *, seconds: int = _SECONDS, **fields: Any) -> dict[str, Any]:
-        """The cluster's answer to a request (see `copying`).
-
-        Args:
-            folder: is created for the jobs' user, where it takes more permissions.
-        """
-        cluster = self._backend.cluster
-        closed = [f"{cluster.shared_dir}/{cluster.folder}/{name}" for name in _CLOSED if what in ("have", "take")]
-        text = copying.packed({"do": what, "path": path, "places": cluster.mount_dirs, "closed": closed, **fields})
-        program = Path(copying.__file__).read_text("utf-8")
-        printed = Patience(ONE_QUESTION, sleep=self._backend.sleep).ask(
-            lambda: self._backend.run_python(program, text, image=self._image, folder=folder, seconds=seconds)
+    def _ask(self, given: Any, **options: Any) -> Any:
+        """The cluster's answer to a request; options as of `Backend.ask`."""
+        return Patience(ONE_QUESTION, sleep=self._backend.sleep).ask(
+            lambda: self._backend.ask(given, image=self._image, **options)
         )
-        found: dict[str, Any] = copying.unpacked(printed.rpartition(copying.PRINTED)[2])
-        if "refused" in found:
-            raise JobError(found["refused"])
-        return found
+
+    @property
+    def _places(self) -> tuple[str, ...]:
+        return tuple(self._backend.cluster.mount_dirs)
 
     @cached_property
     def _s3(self) -> Any:
@@ -271,8 +264,8 @@ class Copy:
 
     def _put(self, root: Path, entry: Entry, at: Address) -> str:
         """Send a file into the bucket; its SHA-256."""
-        with _refusals(), copying.leaving(root, entry) as file, self._reaching_bucket():
-            digest = copying.sha256(file)
+        with _refusals(), copied_files.leaving(root, entry) as file, self._reaching_bucket():
+            digest = copied_files.sha256(file)
             if entry.size <= _SMALL:
                 self._s3.put_object(Bucket=at.bucket, Key=at.key, Body=file.read())
                 self._moved(entry.size)
@@ -283,7 +276,7 @@ class Copy:
 
     def _get(self, root: Path, entry: Entry, at: Address, digest: str) -> None:
         """Receive a file from the bucket."""
-        with _refusals(), copying.arriving(root, entry, digest) as out, self._reaching_bucket():
+        with _refusals(), copied_files.arriving(root, entry, digest) as out, self._reaching_bucket():
             if entry.size <= _SMALL:
                 out.write(self._s3.get_object(Bucket=at.bucket, Key=at.key)["Body"].read(entry.size + 1))
                 self._moved(entry.size)
@@ -302,7 +295,7 @@ class Copy:
     def _working(self) -> Iterator[ThreadPoolExecutor]:
         """Threads that send or receive. Afterwards, or when it is interrupted, they stop, and nothing is left in the bucket."""
         self._stopped.clear()
-        pool = ThreadPoolExecutor(copying.AT_ONCE)
+        pool = ThreadPoolExecutor(_AT_ONCE)
         try:
             yield pool
         except BaseException:
@@ -340,7 +333,7 @@ def _refusals() -> Iterator[None]:
     """Errors of the files on this machine as a JobError."""
     try:
         yield
-    except copying.Refused as e:
+    except Refused as e:
         raise JobError(str(e)) from None
     except OSError as e:
         raise JobError(f"{e.filename or 'the file system of this machine'}: {e.strerror or e}") from None

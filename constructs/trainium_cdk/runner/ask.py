@@ -5,10 +5,13 @@ Kinds of errors: see `errors`; and `broken`: this program itself has failed.
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from . import people
@@ -20,8 +23,14 @@ MOST = 400_000_000
 """Characters of a request."""
 
 
-def main() -> None:
+def main(file: str = "") -> None:
+    """Answer the request on standard input. With a file, as in a pod, which has no input, and whose log has a limit: the request is there, and
+    both are compressed."""
     os.environ["LC_ALL"] = "C.UTF-8"
+    if file:
+        told = json.dumps(answer(gzip.decompress(Path(file).read_bytes()).decode()))
+        print(base64.b64encode(gzip.compress(told.encode())).decode())
+        return
     told = answer(sys.stdin.read(MOST))
     json.dump(told, sys.stdout)
     sys.stdout.write("\n")

@@ -151,6 +151,72 @@ class Cancel:
     id: str
 
 
+_Entry = tuple[str, int, int, int, str]
+"""As of `copied_files.Entry`."""
+
+
+@dataclass(frozen=True)
+class ListFiles:
+    """The files of a folder, or one file. `places`: the shared file systems, on one of which it must be."""
+
+    path: str
+    places: tuple[str, ...]
+    most: int
+
+
+@dataclass(frozen=True)
+class FindFiles:
+    """What is there where files shall be copied to.
+
+    Attributes:
+        path: the folder of the files; or of one file: a folder that exists, or the file's new name.
+        names: of the files in the folder; or `name`, of one file.
+        into: the path is the one file's folder, whether it exists or not.
+    """
+
+    path: str
+    places: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    name: str = ""
+    into: bool = False
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """A file that is fetched from a presigned address. It must have this SHA-256, or still this ETag. A link has no address."""
+
+    entry: _Entry
+    address: str = field(default="", repr=False)
+    sha256: str = ""
+    etag: str = ""
+
+
+@dataclass(frozen=True)
+class TakeFiles:
+    """Fetch these files into a folder."""
+
+    path: str
+    places: tuple[str, ...]
+    files: tuple[Incoming, ...]
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A file that is sent. `to`: offset and length of its spans, each with a presigned address."""
+
+    entry: _Entry
+    to: tuple[tuple[int, int, str], ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class GiveFiles:
+    """Send these files of a folder."""
+
+    path: str
+    places: tuple[str, ...]
+    files: tuple[Outgoing, ...]
+
+
 OPERATIONS: dict[str, tuple[Any, str]] = {
     "list": (ListJobs, "answers.list_jobs"),
     "status": (Status, "answers.status"),
@@ -165,6 +231,10 @@ OPERATIONS: dict[str, tuple[Any, str]] = {
     "activity": (Activity, "answers.activity"),
     "environments": (ListEnvironments, "environments.list_environments"),
     "remove environments": (RemoveEnvironments, "environments.remove"),
+    "list files": (ListFiles, "copying.list_files"),
+    "find files": (FindFiles, "copying.find_files"),
+    "take files": (TakeFiles, "copying.take_files"),
+    "give files": (GiveFiles, "copying.give_files"),
 }
 """Of each operation: the class of its request, and the function (of a module of this room) that answers it. It gets a `Cluster` and the
 request, and returns plain data."""

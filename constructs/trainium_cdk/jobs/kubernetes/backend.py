@@ -12,7 +12,7 @@ from typing import Any
 
 from trainium_cdk.errors import ApiError, JobError, TrnError, UnknownJob
 from trainium_cdk.jobs import quote
-from trainium_cdk.jobs.backend import Backend, named_node, unknown_job
+from trainium_cdk.jobs.backend import Backend, named_node, read_answer, unknown_job
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.kubernetes import foreign, inside, logs, look, members, names, nodes, reader, status, tensorboard
 from trainium_cdk.jobs.kubernetes.api import Api
@@ -183,13 +183,11 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         """
         return reader.run(self.api, self.cluster, script).decode(errors="replace")
 
-    def run_python(
-        self, program: str, text: str, *, image: str | None = None, folder: str = "", seconds: int = 600
-    ) -> str:
-        """The same with a program. As of `Backend.run_python`."""
+    def ask(self, given: Any, *, image: str | None = None, folder: str = "", seconds: int = 600) -> Any:
+        """Arguments and errors as of `Backend.ask`."""
         image = self.cluster.image if image is None else image
-        found = reader.run_python(self.api, self.cluster, program, text, image=image, folder=folder, seconds=seconds)
-        return found.decode(errors="replace")
+        told = reader.ask(self.api, self.cluster, given, image=image, folder=folder, seconds=seconds)
+        return read_answer(told, "", self.cluster)
 
     def nodes(self) -> tuple[Node, ...]:
         return nodes.list_nodes(self.api, self.cluster)

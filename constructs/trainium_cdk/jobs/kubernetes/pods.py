@@ -167,17 +167,13 @@ class Volumes:
 
 
 _FOLDER = 'mkdir -p "$1" && { [ -k "$1" ] || chmod 1777 "$1"; }'
-_FOLDERS = (
-    'for d in "$@"; do [ "$(realpath -m "$d")" != "$d" ] || [ -d "$d" ] || { mkdir -p "$d" && chmod 1777 "$d"; }; done'
-)
-"""As root, so never through a user's link."""
+"""As root."""
 
 
-def folder(cluster: EksCluster, image: str, volumes: Volumes, other: str = "") -> Object:
-    """The init container that creates the jobs' directory, and another one: the root of a new file system belongs to root."""
-    command = ["bash", "-c", _FOLDERS if other else _FOLDER, "folder", f"{cluster.shared_dir}/trn"]
-    made = container(FOLDER, image, command + [other] * bool(other), resources=LEAST, mounts=volumes.shared)
-    return as_root(made)
+def folder(cluster: EksCluster, image: str, volumes: Volumes) -> Object:
+    """The init container that creates the jobs' directory: the root of a new file system belongs to root."""
+    command = ["bash", "-c", _FOLDER, "folder", f"{cluster.shared_dir}/trn"]
+    return as_root(container(FOLDER, image, command, resources=LEAST, mounts=volumes.shared))
 
 
 def as_root(container: Object) -> Object:

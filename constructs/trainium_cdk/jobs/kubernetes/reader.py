@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import ApiError, TransportError
 from trainium_cdk.jobs.kubernetes import pods, status
 from trainium_cdk.jobs.kubernetes.api import Api
-from trainium_cdk.jobs.kubernetes.names import labels
+from trainium_cdk.jobs.kubernetes.names import FOLDER, labels
 from trainium_cdk.jobs.kubernetes.scripts import FILES
+from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.outputs import EksCluster
+from trainium_cdk.runner.requests import Cluster, write_request
 
 Object = dict[str, Any]
 
 START_SECONDS = 600.0
 """Seconds that pulling an image may take."""
+_RUNNER = ("python3", "-I", f"{FILES}/runner.pyz")
 NEVER_STARTS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
 """Reasons of Kubernetes' for a container that waits."""
 
@@ -32,17 +39,17 @@ def pod(
     *,
     seconds: int,
     port: int | None = None,
-    folder: str = "",
-    files: Mapping[str, str] | None = None,
+    files: Sequence[str] = (),
+    folders: Sequence[str] = (),
 ) -> Object:
     """A pod with the shared file systems, on a system node.
 
     Args:
         seconds: after which Kubernetes ends it, even if this process is killed.
-        folder: is created before, where it does not exist.
         files: of the Secret of its name, below `FILES`.
+        folders: are made before (`runner.folder`), where there is a runner among the files.
     """
-    volumes = pods.Volumes(cluster, secret=name if files else None, paths={file: file for file in files or {}})
+    volumes = pods.Volumes(cluster, secret=name if files else None, paths={file: file for file in files})
     from trainium_cdk.catalog.pods import pods as known  # slow to load, for those who only look
 
     size = known().helpers.tensorboard if kind == "tensorboard" else known().helpers.reader
@@ -51,7 +58,10 @@ def pod(
     )
     if port:
         main["ports"] = [{"containerPort": port}]
-    first = [pods.folder(cluster, image, volumes, literal(folder))] if folder else []
+    words = [*_RUNNER, "folder", *map(literal, folders)]
+    mounts = [*volumes.shared, *volumes.mounts[-1:]]
+    maker = pods.as_root(pods.container(FOLDER, image, words, resources=pods.LEAST, mounts=mounts))
+    first = [maker] if folders else []
     spec = pods.spec(
         cluster, containers=[main], init_containers=first, volumes=volumes, grace_seconds=5, where=pods.ON_SYSTEM
     )
@@ -85,33 +95,35 @@ def run(api: Api, cluster: EksCluster, script: str, *arguments: str) -> bytes:
     )
 
 
-def run_python(
-    api: Api, cluster: EksCluster, program: str, text: str, *, image: str, folder: str = "", seconds: int
-) -> bytes:
-    """The output of a program in such a pod, which reads the text from the file that its argument names. Both are in a Secret: it may hold
-    secrets, and neither a pod's description nor an audit log has them.
+def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = "", seconds: int) -> Any:
+    """The document with which the runner answers a request, in such a pod. The request is in a Secret: it may hold secrets, and neither a
+    pod's description nor an audit log has them.
 
     Args:
         folder: is created before, where it does not exist.
+        seconds: from its start, after which it is ended.
 
     Raises:
         TransportError: as of `run`.
     """
-    name, files = _name(), {"program.py": program, "text": text}
-    command = ["python3", "-I", *(f"{FILES}/{file}" for file in files)]
-    made = pod(cluster, name, "read", image, command, seconds=seconds + int(START_SECONDS), folder=folder, files=files)
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": made["metadata"],
-        "stringData": files,
-        "immutable": True,
-    }
-    api.create("Secret", secret)
+    seen = Cluster(cluster.shared_dir, cluster.folder, "", cluster.cluster_name, cluster.stack, cluster.region)
+    request = gzip.compress(json.dumps(write_request(seen, given)).encode())
+    name, files = _name(), {"runner.pyz": pyz().content, "request": request}
+    command, length = [*_RUNNER, "ask", f"{FILES}/request"], seconds + int(START_SECONDS)
+    folders = [f"{cluster.shared_dir}/{cluster.folder}", folder] if folder else []
+    made = pod(cluster, name, "read", image, command, seconds=length, files=tuple(files), folders=folders)
+    data = {file: base64.b64encode(content).decode() for file, content in files.items()}
+    api.create(
+        "Secret", {"apiVersion": "v1", "kind": "Secret", "metadata": made["metadata"], "data": data, "immutable": True}
+    )
     try:
-        return _run(api, made)
+        printed = _run(api, made)
     finally:
         api.delete("Secret", name)
+    try:
+        return json.loads(gzip.decompress(base64.b64decode(printed)))
+    except (ValueError, OSError, EOFError, zlib.error):
+        raise TransportError(f"pod {name} gave no answer: {printed[-300:].decode(errors='replace').strip()}") from None
 
 
 def _name() -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.errors import JobError, TransportError
-from trainium_cdk.jobs.backend import unknown_job
+from trainium_cdk.errors import TransportError
+from trainium_cdk.jobs.backend import read_answer
 from trainium_cdk.jobs.slurm.transport import Result
 from trainium_cdk.runner.requests import Cluster, write_request
 
@@ -29,18 +29,7 @@ def ask(transport: Transport, cluster: SlurmCluster, given: Any, *, timeout: flo
     """
     request = json.dumps(write_request(seen_by_runner(cluster), given))
     told = _read(transport.ask(cluster, request, timeout, private))
-    if "answer" in told:
-        return told["answer"]
-    kind, message = str(told["error"]["kind"]), str(told["error"]["message"])
-    if kind == "unknown":
-        raise unknown_job(getattr(given, "id", message), cluster)
-    if kind == "later":
-        raise TransportError(f"Slurm on {cluster.cluster_name} does not answer: {message}", restarting=True)
-    if kind == "theirs":
-        raise TransportError(message, again=False)
-    if kind == "broken":
-        raise TransportError(f"{message}. Please report it", again=False)
-    raise JobError(message)
+    return read_answer(told, getattr(given, "id", ""), cluster)
 
 
 def seen_by_runner(cluster: SlurmCluster) -> Cluster:

@@ -196,21 +196,11 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         """
         return self._output(self.transport.run(script, timeout=600))
 
-    def run_python(
-        self,
-        program: str,
-        text: str,
-        *,
-        image: str | None = None,  # noqa: ARG002  the node has Python
-        folder: str = "",  # noqa: ARG002  its users make their own
-        seconds: int = 600,
-    ) -> str:
-        """The same with a program. Errors as of `run_shared`."""
-        from trainium_cdk.jobs import quote
+    def ask(self, given: Any, *, image: str | None = None, folder: str = "", seconds: int = 600) -> Any:  # noqa: ARG002  both are there
+        """Arguments and errors as of `Backend.ask`."""
+        from trainium_cdk.jobs.slurm import asking
 
-        command = quote.words(("python3", "-I", "-c", program, "/dev/stdin"))
-        script = f"printf %s {quote.word(text)} | {command}"
-        return self._output(self.transport.run(script, timeout=seconds, private=True))
+        return asking.ask(self.transport, self.cluster, given, timeout=seconds, private=True)
 
     def run_as_root(self, script: str) -> str:
         """The same as root, where Run Command is used: its agent is root, and the jobs' user may have no sudo (`pcluster.sudo`)."""
