@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import socket
 import subprocess
@@ -20,7 +19,9 @@ from tests.jobs.conftest import make_cluster
 from tests.support import completed, need
 from trainium_cdk.jobs import BertLarge, Gpt, JobError, corrections
 from trainium_cdk.jobs.corrections import limit_metadata
-from trainium_cdk.jobs.slurm.render import render
+from trainium_cdk.jobs.plan import plan
+from trainium_cdk.runner.spec import Place
+from trainium_cdk.runner.words import resolve
 
 ARGUMENTS = """
 import inspect, json, sys
@@ -261,7 +262,11 @@ def test_a_loader_that_resumes_has_the_batches_of_the_whole_training(tmp_path: P
     ],
 )
 def test_kinds_send_what_they_start(job: BertLarge | Gpt, names: list[str]) -> None:
-    assert list(job.files) == ["launch.py", *(f"{name}.py" for name in names)]
+    made = job.spec(plan(job, make_cluster(neuron_release="2.28.1")))
+    others = {"nxd_training.py", "phase2.py"}
+    assert made.files.keys() - others == {"launch.py", *(f"{name}.py" for name in names)}
+    words = made.train.words
+    assert words[words.index((Place("files"), "/launch.py")) + 1] == ",".join(names)
 
 
 @pytest.mark.parametrize(
@@ -280,18 +285,19 @@ def test_the_last_step_has_a_checkpoint(fields: Mapping[str, int], message: str)
         with pytest.raises(JobError, match=re.escape(message)):
             Gpt(**fields)
         return
-    option = f"exp_manager.checkpoint_callback_params.every_n_train_steps={min(200, *fields.values(), 200)} "
-    assert option in render(Gpt(**fields), make_cluster(), "t").files["node.sh"].decode()
+    option = f"exp_manager.checkpoint_callback_params.every_n_train_steps={min(200, *fields.values(), 200)}"
+    job = Gpt(**fields)
+    assert option in job.spec(plan(job, make_cluster(neuron_release="2.28.1"))).train.words
 
 
 def launch(python: str, folder: Path, name: corrections.Correction, *words: str) -> subprocess.CompletedProcess[str]:
-    job = folder / "job"
-    (job / "script").mkdir(parents=True, exist_ok=True)
+    files = folder / "files"
+    files.mkdir(exist_ok=True)
     for file, content in corrections.sent(name).items():
-        (job / "script" / file).write_bytes(content)
+        (files / file).write_bytes(content)
     script, *arguments = words
-    command = f'"$0" {corrections.program(script, name)} "$@"'
-    return completed(["bash", "-c", command, python, *arguments], cwd=folder, env={**os.environ, "job": str(job)})
+    program = [resolve(word, {"files": str(files)}) for word in corrections.words(script, name)]
+    return completed([python, *program, *arguments], cwd=folder)
 
 
 def run(python: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

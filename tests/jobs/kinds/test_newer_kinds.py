@@ -1,18 +1,17 @@
-"""TorchTitan and fine-tuning: the command that each node runs, and what is refused before it is sent."""
+"""TorchTitan and fine-tuning: their presets, plans, and what is refused before it is sent."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.jobs.conftest import described, fleet, make_cluster
-from tests.support import SHELLCHECK, completed
+from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.jobs import Finetune, Job, JobError, Script, TorchTitan
-from trainium_cdk.jobs.slurm.render import render
+from trainium_cdk.jobs.job_spec import job_spec
+from trainium_cdk.jobs.plan import plan
+from trainium_cdk.jobs.submission import job_id
 from trainium_cdk.outputs import SlurmCluster
 
 REF = "0123456789abcdef0123456789abcdef01234567"
@@ -34,25 +33,6 @@ def cluster(kind: str = "trn1.32xlarge", **changes: Any) -> SlurmCluster:
 TRN1, TRN2 = cluster(**XLA), cluster("trn2.48xlarge", **NATIVE)
 
 
-COMMANDS = yaml.safe_load(Path(__file__).with_name("commands.yaml").read_text("utf-8"))
-
-
-@pytest.mark.parametrize("case", COMMANDS)
-def test_commands(case: str, tmp_path: Path) -> None:
-    told = COMMANDS[case]
-    job = described(**told["job"])
-    files = render(job, {"trn1": TRN1, "trn2": TRN2}[told["cluster"]], "t").files
-    text = files["node.sh"].decode()
-    lines = text.partition("command=(\n")[2].partition("\n)\n")[0].splitlines()
-    assert told["command"] in " ".join(line.strip() for line in lines)
-    for name in ("node.sh", "prepare.sh")[: 1 + job.PREPARES]:
-        (tmp_path / name).write_bytes(files[name])
-        script = files[name].decode()
-        assert set(re.findall(r"\$(\w+_ref)\b", script)) <= set(re.findall(r"\b(\w+_ref)=", script)), "commits"
-        found = completed([SHELLCHECK, "-s", "bash", "-e", "SC1090,SC1091,SC2154,SC2034,SC2016", tmp_path / name])
-        assert found.stdout == ""
-
-
 @pytest.mark.parametrize(
     ("job", "on", "message"),
     [
@@ -71,7 +51,7 @@ def test_commands(case: str, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_impossible_jobs_are_refused(job: Job, on: SlurmCluster, message: str) -> None:
     with pytest.raises(JobError, match=message):
-        render(job, on, "t")
+        plan(job, on)
 
 
 @pytest.mark.parametrize("field", ["module", "config"])
@@ -122,14 +102,8 @@ def test_a_launcher_starts_python_scripts(filename: str, tasks: int, message: st
         Script(filename=filename, content=b"1", tasks_per_node=tasks, launcher="torchrun")
 
 
-def test_fine_tuning_goes_on_from_its_newest_checkpoint() -> None:
-    files = render(Finetune(nodes=2), TRN2, "t").files
-    assert (
-        'TRN_CHECKPOINT=$(newest_trainer_checkpoint "$job/output")\nexport TRN_CHECKPOINT'
-        in files["train.sbatch"].decode()
-    )
-    assert 'resume=(--resume_from_checkpoint "$TRN_CHECKPOINT")' in files["node.sh"].decode()
-    batch = render(Finetune(nodes=2, batch_size=2, accumulation=4), TRN2, "t").plan.batch
+def test_the_batch_of_a_fine_tuning() -> None:
+    batch = plan(Finetune(nodes=2, batch_size=2, accumulation=4), TRN2).batch
     assert batch
     assert batch.global_size == 2 * 4 * 128
 
@@ -139,7 +113,7 @@ def test_fine_tuning_goes_on_from_its_newest_checkpoint() -> None:
 )
 def test_any_preset_gives_ids_that_commands_take(preset: str, label: str) -> None:
     """`trn list` does not show others on Slurm, and --after and --resume-from refuse them."""
-    id = render(TorchTitan(ref=REF, module="llama3", config="llama3_8b", model="a/b", preset=preset), TRN2, "t").id
+    id = job_id(TorchTitan(ref=REF, module="llama3", config="llama3_8b", model="a/b", preset=preset), "t")
     assert id == f"{label}-t"
     assert Finetune(name=label, after=id, resume_from=id).after == id
 
@@ -148,24 +122,26 @@ def test_presets_are_values_that_others_win_over() -> None:
     """Gated models are fetched with a token; a model that was fetched is not asked for again while training."""
     job = TorchTitan(ref=REF, preset="qwen3-8b-sft", steps=7, dataset="openai/gsm8k socratic")
     assert (job.label, job.cache_set) == ("torchtitan-qwen3-8b-sft", "torchtitan-qwen3-8b-sft")
-    files = render(job, TRN2, "t").files
-    prepare, node = files["prepare.sh"].decode(), files["node.sh"].decode()
-    assert "hugging_face Qwen/Qwen3-8B '*.json' '*.model' merges.txt '*.safetensors'" in prepare
-    assert "hugging_face_data openai/gsm8k socratic\n" in prepare
-    assert "--training.steps 7\n" in node
-    assert "export HF_HUB_OFFLINE=1\n" in node
+    made = job_spec("a", plan(job, TRN2))
+    fetched = [step.with_ for step in made.prepare if step.do in ("model", "dataset")]
+    files = ("*.json", "*.model", "merges.txt", "*.safetensors")
+    assert fetched == [{"model": "Qwen/Qwen3-8B", "patterns": files}, {"words": ("openai/gsm8k", "socratic")}]
+    program = made.stages[-1].program
+    assert program is not None
+    assert ("--training.steps", "7") in zip(program.words, program.words[1:], strict=False)
+    assert program.variables["HF_HUB_OFFLINE"] == "1"
     gated = TorchTitan(ref=REF, preset="llama3.1-8b", env={"HF_TOKEN": "hf_x"})
-    assert "export HF_TOKEN=hf_x\n" in render(gated, TRN2, "t").files["prepare.sh"].decode()
+    assert job_spec("a", plan(gated, TRN2)).variables == {"HF_TOKEN": "hf_x"}
 
 
 @pytest.mark.parametrize(("lnc", "cores"), [(None, 64), (1, 128), (2, 64)])
 def test_logical_cores_decide_on_the_workers(lnc: int | None, cores: int) -> None:
-    plan = render(TorchTitan(**QWEN, lnc=lnc), TRN2, "t").plan
-    assert (plan.workers, plan.fleet.lnc) == (cores, lnc or 0)
+    made = plan(TorchTitan(**QWEN, lnc=lnc), TRN2)
+    assert (made.workers, made.fleet.lnc) == (cores, lnc or 0)
 
 
 def test_aws_statements_on_the_release_are_in_the_plan() -> None:
     """Of a release whose PyTorch AWS no longer supports."""
     script = Script(filename="a.sh", content=b"true")
-    notes = [note for note in render(script, TRN1, "t").plan.notes if "AWS" in note]
+    notes = [note for note in plan(script, TRN1).notes if "AWS" in note]
     assert re.search(r"AWS does not support this: .*PyTorch 2\.8 are now End of Life.*2026-04-09", notes[0])
