@@ -311,6 +311,12 @@ def test_what_cannot_be_prepared(step: Step, code: int, said: str, pods: Any) ->
     assert "Traceback" not in job.out("prepare")
 
 
+def test_a_path_that_there_is_not(pods: Any) -> None:
+    job = pods(Stage("prepare"), Stage("train", program=shell("true")), require=((Place("root"), "/efs/no 'such'"),))
+    assert job.run("prepare") == 64
+    assert job.message["last"] == "there is no /efs/no 'such' on the cluster. Check the path"
+
+
 def test_versions_that_do_not_work_together(pods: Any) -> None:
     environment = Environment(rules=(Rule(("", ""), ("", ""), "use another image"),), checks="refuse")
     job = pods(Stage("train", program=shell("echo trains")), environment=environment)

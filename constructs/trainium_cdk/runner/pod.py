@@ -36,7 +36,7 @@ from .launch import (
 )
 from .node import describe, stage_of
 from .output import Output, say
-from .places import Node, find_checkpoint, shared_root
+from .places import Node, find_checkpoint, shared_root, word
 from .process import LIMIT, TOLD, CannotStart, Ended
 from .spec import Job, SpecError, Stage, from_json
 
@@ -79,6 +79,7 @@ def run_container(name: str) -> int:
     stage = stage_of(job, name)
     own = read_variables()
     node = lay_out(job, stage)
+    check_required(job, node)
     output = Output(node.job / "logs" / f"{stage.name}.{node.number}.log")
     say(begin_line(node, job, stage))
     if stage.name == "prepare":
@@ -155,6 +156,18 @@ def lay_out(job: Job, stage: Stage) -> Node:
         run="-".join(filter(None, (env.get("TRN_RUN", "")[:40], env.get("TRN_ATTEMPT", "0")))),
         index=index,
     )
+
+
+def check_required(job: Job, node: Node) -> None:
+    """Check the paths that a job needs, which nobody can check when it is submitted.
+
+    Raises:
+        CannotStart: one is not there.
+    """
+    at = {"job": str(node.job), "files": str(node.root / "files"), "trn": str(node.trn)}
+    for one in job.require:
+        if not Path(word(one, {**at, "root": shared_root()})).exists():
+            raise CannotStart(f"there is no {word(one, {**at, 'root': ''})} on the cluster. Check the path")
 
 
 def begin_line(node: Node, job: Job, stage: Stage) -> str:
