@@ -270,7 +270,8 @@ def test_a_mirror_of_the_cluster_is_used(site: Site) -> None:
     (site.root / "wheels").rename(site.root / "mirror")
     cluster = Cluster.of(site, "eks")
     folder = cluster.write(steps(JOBS["bert-large"], on("eks")))
-    code, output = cluster.prepare(folder, PIP_NO_INDEX="", PIP_FIND_LINKS="")
+    cluster.variables = {**cluster.variables, "PIP_NO_INDEX": "", "PIP_FIND_LINKS": "", "folder": "x", "words": "y"}
+    code, output = cluster.prepare(folder)
     assert code == 0, output
 
 

@@ -85,8 +85,14 @@ class Here:
             return [self.plain(one) for one in value]
         return value
 
-    def run(self, words: Sequence[str], *, folder: Path | None = None, **variables: str) -> int:
+    def run(
+        self, words: Sequence[str], *, folder: Path | None = None, variables: Mapping[str, str] | None = None
+    ) -> int:
         """Run a program, whose output is that of this one. Returns its exit code.
+
+        Args:
+            folder: in which it starts; None: that of data, sources and models.
+            variables: all of its variables; None: those of a process that is started here.
 
         Raises:
             Refused: there is no such program.
@@ -95,18 +101,18 @@ class Here:
             return subprocess.run(
                 words,
                 cwd=folder or self.trn,
-                env={**self.variables, **variables},
+                env=dict(self.variables if variables is None else variables),
                 stdin=subprocess.DEVNULL,
                 check=False,
             ).returncode
         except FileNotFoundError:
             raise Refused(f"there is no program {words[0]} here") from None
 
-    def ask(self, words: Sequence[str], **variables: str) -> tuple[int, str, str]:
+    def ask(self, words: Sequence[str]) -> tuple[int, str, str]:
         """Run a program. Returns its exit code, output and errors. Raises as `run`."""
         try:
             done = subprocess.run(
-                words, cwd=self.job, env={**self.variables, **variables}, stdin=subprocess.DEVNULL,
+                words, cwd=self.job, env=dict(self.variables), stdin=subprocess.DEVNULL,
                 capture_output=True, text=True, errors="replace", check=False,
             )  # fmt: skip
         except FileNotFoundError:

@@ -162,7 +162,7 @@ def _complete(here: Here, program: str, arguments: Sequence[str], place: Path, v
 
 
 def _run(here: Here) -> Run:
-    return lambda words, folder, variables: here.run(words, folder=folder, **variables)
+    return lambda words, folder, variables: here.run(words, folder=folder, variables=variables)
 
 
 def _programs(here: Here) -> str:
