@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from . import records
-from .errors import Told
+from .errors import Told, place_of
 from .files import read_json
 from .launch import REFUSED, TOLD_CODE, describe_end, launch, record_failure
 from .output import Output, say
@@ -108,7 +108,7 @@ def describe(error: Exception) -> str:
     """An error in one line."""
     if isinstance(error, OSError):
         return f"{error.filename or 'the job'}: {error.strerror or error}"
-    return str(error)
+    return str(error) if isinstance(error, Told) else f"the runner failed, which is a fault of it: {place_of(error)}"
 
 
 def _record(node: Node, stage: Stage, ended: Ended, task: int) -> int:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGTERM
@@ -30,11 +29,8 @@ def main(folder: str, name: str) -> None:
         code = run_stage(Path(folder), name, signals)
     except Stopped:
         code = TOLD_CODE
-    except OSError as e:
+    except (OSError, Told) as e:
         say(describe(e))
-        code = 1
-    except Told as e:
-        say(str(e))
         code = 1
     sys.exit(code)
 
@@ -65,7 +61,7 @@ def run_stage(root: Path, name: str, signals: Signals) -> int:
     return batch.end(batch.carry_out())
 
 
-def belongs(root: Path, name: str, number: str, pause: Callable[[float], None] = time.sleep) -> bool:
+def belongs(root: Path, name: str, number: str) -> bool:
     """Whether a submission has recorded this Slurm job. Others are left by one that was interrupted."""
     left = NFS_SECONDS
     while left:
@@ -76,7 +72,7 @@ def belongs(root: Path, name: str, number: str, pause: Callable[[float], None] =
             return True
         left = min(left, 4 if "submitted.json" in names else left) - 1
         if left:
-            pause(1)
+            time.sleep(1)
     return False
 
 
@@ -114,7 +110,7 @@ class Batch:
             return self._carry_out()
         except Stopped:
             return TOLD_CODE
-        except (OSError, Told) as e:
+        except Exception as e:  # its end is recorded all the same
             say(describe(e))
             return 1
 
