@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from trainium_cdk.jobs.quote import printed, split
+from trainium_cdk.jobs.sbatch import may_pass_on
 
 _LINE = re.compile(r"#(?P<of>SBATCH|PBS|BSUB|FLUX:)[ \t]+(?P<rest>[^\r\n]*)")
 _OPTIONS = {
@@ -12,6 +13,8 @@ _OPTIONS = {
     "account": "account", "A": "account", "qos": "qos", "q": "qos", "array": "array", "a": "array", "ntasks-per-node": "tasks-per-node",
 }  # fmt: skip
 """Options of sbatch -> options of `trn submit` that take the same value (sbatch's manual, Slurm 25.11)."""
+_SHORT = {"b": "begin", "d": "dependency", "L": "licenses", "w": "nodelist", "x": "exclude"}
+"""Other options of sbatch, by their letters, that `trn submit --sbatch` passes on."""
 _NEEDLESS = {
     "exclusive": "a job has its nodes to itself",
     "output": "trn logs prints it", "o": "trn logs prints it", "error": "trn logs prints it", "e": "trn logs prints it",
@@ -36,6 +39,9 @@ def refused(content: bytes) -> str:
                 taken.append(printed(f"--{_OPTIONS[option]}", _as_taken(_OPTIONS[option], value)))
             elif option in _NEEDLESS:
                 needless.append(f"{shown} is not needed: {_NEEDLESS[option]}")
+            elif may_pass_on(_SHORT.get(option, option)) and (len(option) > 1 or option in _SHORT):
+                name = _SHORT.get(option, option)
+                taken.append(printed("--sbatch", f"--{name}={value}" if value else f"--{name}"))
             else:
                 unknown.append(f"trn submit has no option for {shown}")
     if not lines:

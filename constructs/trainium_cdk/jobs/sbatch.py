@@ -28,12 +28,18 @@ _SET = {
 """Options that `trn` sets, or that change what it relies on -> why, or what to write instead (sbatch's manual, Slurm 25.11)."""
 
 
+def may_pass_on(name: str) -> bool:
+    """Whether an option of this name is passed on: it is none that `trn` sets, nor its beginning, which sbatch takes for the whole."""
+    return not any(one.startswith(name) for one in _SET)
+
+
 def _passed_on(option: str) -> str:
     name = option[2:].partition("=")[0]
     if reason := _SET.get(name):
         raise wrong(f"sbatch is {shown(option)}, which is not passed on: {reason}. Remove it")
-    if alike := [one for one in _SET if one.startswith(name)]:  # sbatch takes a beginning for the whole
-        raise wrong(f"sbatch is {shown(option)}, which sbatch may read as --{alike[0]}. Write the option in full")
+    if not may_pass_on(name):
+        alike = next(one for one in _SET if one.startswith(name))
+        raise wrong(f"sbatch is {shown(option)}, which sbatch may read as --{alike}. Write the option in full")
     return option
 
 
