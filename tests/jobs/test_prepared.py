@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from tests.jobs.conftest import make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
-from tests.support import completed
 from trainium_cdk import outputs
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import JobError, prepared
-from trainium_cdk.jobs.kubernetes import asking
+from trainium_cdk.jobs.backend import read_answer
+from trainium_cdk.runner.ask import answer
+from trainium_cdk.runner.requests import Cluster, write_request
 
 NAMES = [f"{n:012x}" for n in range(3)]
 
@@ -30,14 +30,10 @@ class Here:
     def active(self) -> list[Any]:
         return [SimpleNamespace(id=id) for id in self.running]
 
-    def run_python(self, program: str, text: str) -> str:
-        (self.root / "request").write_text(text)
-        env = {"TRN_SHARED_ROOT": str(self.root), "PATH": "/usr/bin:/bin"}
-        return completed([sys.executable, "-I", "-c", program, str(self.root / "request")], env=env, check=True).stdout
-
-    def ask_runner(self, given: object) -> Any:
-        """As in a pod."""
-        return asking.ask(cast(Any, self), given)
+    def ask(self, given: object) -> Any:
+        cluster = Cluster(f"{self.root}/efs", "trn", "", "local")
+        told = answer(json.dumps(write_request(cluster, given)))
+        return read_answer(told, "", self.cluster)
 
 
 def record(name: str, /, **changes: Any) -> str:

@@ -168,15 +168,6 @@ class Backend(ABC, Generic[S]):
         """
 
     @abstractmethod
-    def ask_runner(self, given: Any) -> Any:
-        """The runner's answer to a request (`runner.requests`) about the shared file system, as plain data.
-
-        Raises:
-            JobError: it was refused.
-            TransportError: the cluster cannot be reached.
-        """
-
-    @abstractmethod
     def nodes(self) -> tuple[Node, ...]:
         """The cluster's nodes, also those that are powered down."""
 

@@ -56,7 +56,7 @@ def prepared(backend: Backend[Submission]) -> tuple[Prepared, ...]:
 
 def _list_prepared(backend: Backend[Submission]) -> tuple[tuple[Prepared, ...], str]:
     """The environments, and why jobs that use them may be missing; empty if none is."""
-    told = backend.ask_runner(requests.ListEnvironments())
+    told = backend.ask(requests.ListEnvironments())
     active, unknown = _active(backend)
     found = []
     for each in told["environments"]:
@@ -91,7 +91,7 @@ def remove(backend: Backend[Submission], names: Sequence[str]) -> None:
             raise JobError(
                 f"environment {name} is used by {', '.join(jobs)}. Wait until it has ended, or cancel it (trn cancel {jobs[0]})"
             )
-    backend.ask_runner(requests.RemoveEnvironments(tuple(names)))
+    backend.ask(requests.RemoveEnvironments(tuple(names)))
 
 
 def _active(backend: Backend[Submission]) -> tuple[set[str], str]:

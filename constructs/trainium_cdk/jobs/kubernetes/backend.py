@@ -192,11 +192,6 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
     def nodes(self) -> tuple[Node, ...]:
         return nodes.list_nodes(self.api, self.cluster)
 
-    def ask_runner(self, given: Any) -> Any:
-        from trainium_cdk.jobs.kubernetes import asking
-
-        return asking.ask(self, given)
-
     def session(self, node: str | None = None, command: Sequence[str] = ()) -> tuple[str, str]:
         """The instance of a node, or the bastion host. Errors as of `Backend.session`."""
         if node is None:

@@ -246,11 +246,6 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         ssh += [quote.word(quote.words(command))] if command else []  # a shell there takes it apart again
         return target, account.run(self.cluster.job_user, " ".join(ssh), "sudo")
 
-    def ask_runner(self, given: Any) -> Any:
-        from trainium_cdk.jobs.slurm import asking
-
-        return asking.ask(self.transport, self.cluster, given)
-
     def logs(
         self,
         id: str,
