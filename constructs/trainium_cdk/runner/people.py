@@ -17,14 +17,17 @@ def check_folder(cluster: Cluster) -> None:
     Raises:
         Theirs: they belong to somebody else, or the folder was made by somebody else.
     """
-    jobs, trn = cluster.jobs, cluster.trn
+    if cluster.several and "/" in cluster.folder:
+        _check_own(cluster.trn)
+    jobs = cluster.jobs
     if jobs.is_dir() and (jobs.stat().st_uid != os.getuid() or not os.access(jobs, os.W_OK)):
         owner = owner_of(jobs)
         raise Theirs(
             f"the jobs in {jobs} belong to {owner}, and you are {user()}. Run this as {owner} (sudo -Hu {owner} trn ...), or give --ssm"
         )
-    if not cluster.several or "/" not in cluster.folder:
-        return
+
+
+def _check_own(trn: Path) -> None:
     with contextlib.suppress(OSError):
         trn.mkdir(mode=0o700)
     if not trn.parent.is_dir():
