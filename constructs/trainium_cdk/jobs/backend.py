@@ -153,14 +153,23 @@ class Backend(ABC, Generic[S]):
         """Run a bash script on a machine of the cluster with the shared file systems, as the jobs' user; its output."""
 
     @abstractmethod
-    def ask(self, given: Any, *, image: str | None = None, folder: str = "", seconds: int = 600) -> Any:
+    def ask(
+        self,
+        given: Any,
+        *,
+        image: str | None = None,
+        folder: str = "",
+        seconds: int = 600,
+        private: bool = False,
+    ) -> Any:
         """Ask the runner one request, on a machine of the cluster with the shared file systems, as the jobs' user; its answer as plain data.
 
         Args:
-            given: see `runner.requests`. It may hold secrets: only that user can read it, now and later.
+            given: see `runner.requests`.
             image: of a pod. Default: the cluster's training image.
-            folder: where the file system's root belongs to root, it is created before, for the jobs' user.
+            folder: on Kubernetes it is made before, for the jobs' user, where only root may.
             seconds: after which it is ended.
+            private: only the jobs' user can read the request, now and later.
 
         Raises:
             JobError: it was refused.

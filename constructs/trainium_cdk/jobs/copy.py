@@ -211,7 +211,7 @@ class Copy:
             for entry, at, mark in zip(entries, places, marks, strict=True):
                 address = presigned.presigned(s3, "get_object", *at, seconds=seconds + _SPARE)
                 files.append(Incoming(entry, address, **mark))
-        self._ask(TakeFiles(survey.target, self._places, tuple(files)), seconds=seconds)
+        self._ask(TakeFiles(survey.target, self._places, tuple(files)), seconds=seconds, private=True)
 
     def _give(self, survey: Survey, batch: Sequence[int], s3: Any, places: Sequence[Address]) -> list[dict[str, Any]]:
         """Let the cluster send files to these places; what it says of each."""
@@ -222,7 +222,9 @@ class Copy:
                 uploads.append(Upload(s3, at, entry.size, seconds + _SPARE))
                 begun.callback(uploads[-1].abort)
             files = tuple(Outgoing(entry, one.to) for entry, one in zip(entries, uploads, strict=True))
-            given: list[dict[str, Any]] = self._ask(GiveFiles(survey.source, self._places, files), seconds=seconds)
+            given: list[dict[str, Any]] = self._ask(
+                GiveFiles(survey.source, self._places, files), seconds=seconds, private=True
+            )
             for one, told in zip(uploads, given, strict=True):
                 one.complete(told["etags"])
         return given

@@ -183,7 +183,15 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         """
         return reader.run(self.api, self.cluster, script).decode(errors="replace")
 
-    def ask(self, given: Any, *, image: str | None = None, folder: str = "", seconds: int = 600) -> Any:
+    def ask(
+        self,
+        given: Any,
+        *,
+        image: str | None = None,
+        folder: str = "",
+        seconds: int = 600,
+        private: bool = False,  # noqa: ARG002  it always is
+    ) -> Any:
         """Arguments and errors as of `Backend.ask`."""
         image = self.cluster.image if image is None else image
         told = reader.ask(self.api, self.cluster, given, image=image, folder=folder, seconds=seconds)

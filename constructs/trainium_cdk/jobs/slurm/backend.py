@@ -196,11 +196,19 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         """
         return self._output(self.transport.run(script, timeout=600))
 
-    def ask(self, given: Any, *, image: str | None = None, folder: str = "", seconds: int = 600) -> Any:  # noqa: ARG002  both are there
+    def ask(
+        self,
+        given: Any,
+        *,
+        image: str | None = None,  # noqa: ARG002  of a pod
+        folder: str = "",  # noqa: ARG002  its user may make it
+        seconds: int = 600,
+        private: bool = False,
+    ) -> Any:
         """Arguments and errors as of `Backend.ask`."""
         from trainium_cdk.jobs.slurm import asking
 
-        return asking.ask(self.transport, self.cluster, given, timeout=seconds, private=True)
+        return asking.ask(self.transport, self.cluster, given, timeout=seconds, private=private)
 
     def run_as_root(self, script: str) -> str:
         """The same as root, where Run Command is used: its agent is root, and the jobs' user may have no sudo (`pcluster.sudo`)."""
