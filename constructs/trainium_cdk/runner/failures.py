@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from . import files, records
-from .output import say
+from .output import say, show
 
 _SHOWN = 40
 _LOOKED_AT = 100  # lines of the stage's own log
@@ -24,7 +24,7 @@ def sizes(job: Path, stage: str) -> dict[str, int]:
     return found
 
 
-def show(job: Path, stage: str, run: str, before: dict[str, int]) -> None:
+def tell(job: Path, stage: str, run: str, before: dict[str, int]) -> None:
     """Tell which node failed first, with the last lines of its log unless the stage's log has them.
 
     Args:
@@ -40,7 +40,7 @@ def show(job: Path, stage: str, run: str, before: dict[str, int]) -> None:
     if any(last in line for line in _end(job / "logs" / f"{stage}.log")[-_LOOKED_AT:]):
         return
     for line in own[-_SHOWN:]:
-        _print(f"{failed.node}: {line}")
+        show(f"{failed.node}: {line}")
 
 
 def _end(log: Path, begin: int = 0) -> list[str]:
@@ -48,8 +48,3 @@ def _end(log: Path, begin: int = 0) -> list[str]:
     with contextlib.suppress(OSError):
         return files.read_end(log, _MOST, begin).decode(errors="replace").splitlines()
     return []
-
-
-def _print(line: str) -> None:
-    with contextlib.suppress(OSError):
-        os.write(1, f"{line}\n".encode(errors="replace"))

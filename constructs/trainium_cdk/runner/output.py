@@ -14,7 +14,12 @@ STANDARD_OUTPUT = 1
 
 def say(text: str) -> None:
     """Tell something that is not of the job's program, on standard output."""
-    _write(STANDARD_OUTPUT, _line(text))
+    show(f"trn: {text}")
+
+
+def show(line: str) -> None:
+    """Write a line to standard output."""
+    _write(STANDARD_OUTPUT, _line(line))
 
 
 class Output:
@@ -39,11 +44,11 @@ class Output:
             _write(to, piece)
 
     def say(self, text: str) -> None:
-        self.write(_line(text))
+        self.write(_line(f"trn: {text}"))
 
 
 def _line(text: str) -> bytes:
-    return f"trn: {text}\n".encode(errors="replace")
+    return f"{text}\n".encode(errors="replace")
 
 
 def _write(to: int, piece: bytes) -> None:

@@ -167,7 +167,7 @@ class Batch:
         code = tasks.start(options, runner("node", str(self.root), self.stage.name), variables)
         self.forgotten = tasks.forgotten
         if code and number > 1:
-            failures.show(self.own, self.stage.name, self.run, self.sizes)
+            failures.tell(self.own, self.stage.name, self.run, self.sizes)
         if code and self.stage.name != "prepare":
             tasks.wait_if_a_node_ends()
         return code
