@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from io import StringIO
 from typing import Any
 
@@ -39,8 +39,8 @@ def rendered(template: dict[str, Any], stack: str, region: str) -> Iterator[tupl
                 pods = kubernetes.render(job, cluster, _RUN)
                 # with the network policies of the namespace, which the stack creates and the network add-on enforces
                 policies = [m for m in _manifests(template) if m["kind"] == "NetworkPolicy"]
-                yield f"{job.kind}.yaml", _yaml([*_known(pods.objects), *policies])
-                files = pods.files
+                yield f"{job.kind}.yaml", _yaml([*_known([pods.objects.runner, *pods.objects.all]), *policies])
+                files: Mapping[str, bytes] = {}
             elif isinstance(cluster, outputs.SlurmCluster):
                 submission = render(job, cluster, _RUN)
                 yield f"{job.kind}/submit.sh", submission.text.encode()

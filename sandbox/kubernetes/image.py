@@ -20,14 +20,14 @@ _PLACE = Path("/image")
 _STATE = Path("/state")
 """What the programs of all containers know of each other."""
 _PYTHON = """#!/bin/sh
-PYTHONPATH={place}/training:{place}/training/modules {python} "$@" || exit
+export PYTHONPATH={place}/training:{place}/training/modules
+if [ "${{1:-}} ${{2:-}}" != '-m venv' ]; then exec {python} "$@"; fi # it may be a container's first process
+{python} "$@" || exit
 # adds pip and torch to new virtual environments; in the real image they are system packages
-if [ "${{1:-}} ${{2:-}}" = '-m venv' ]; then
-  for last; do :; done
-  for packages in "$last"/lib/python*/site-packages; do
-    printf '%s\\n' {pip} {place}/training {place}/training/modules > "$packages/sandbox.pth"
-  done
-fi
+for last; do :; done
+for packages in "$last"/lib/python*/site-packages; do
+  printf '%s\\n' {pip} {place}/training {place}/training/modules > "$packages/sandbox.pth"
+done
 """
 _TOOL = """#!/bin/sh
 # Variables that the fakes read from Slurm's environment

@@ -44,7 +44,7 @@ def worker(job: str, ip: str) -> End:
 def own(job: str) -> Policy:
     """The policy that is submitted with a job of this name."""
     sent = render(Script(filename="x.sh", content=b"true", image="x/y:1", name=job), make_cluster(), "t")
-    [policy] = [thing for thing in sent.objects if thing["kind"] == "NetworkPolicy"]
+    [policy] = [thing for thing in sent.objects.all if thing["kind"] == "NetworkPolicy"]
     return json.loads(json.dumps(policy).replace(sent.id, job))  # type: ignore[no-any-return]
 
 

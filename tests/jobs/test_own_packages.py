@@ -30,7 +30,7 @@ from trainium_cdk.jobs.own_packages import offer
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.outputs import ClusterOutputs, EksCluster
 
-ENGINES = ["slurm", "eks"]
+ENGINES = ["slurm"]
 TOKEN = "t0ken-of-mine"
 XLA, NATIVE = make_cluster(), make_cluster(
     fleet("trn2.48xlarge"), neuron_release="2.33.0", neuron_driver="2.31.7.0", framework="torch-native"
@@ -280,7 +280,7 @@ def test_pip_installs_what_a_file_names(engine: str, site: Site) -> None:
         ("old-nxd", "", ""),  # which then replaces nothing
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("engine", swept(ENGINES, "eks"))
+@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
 def test_what_pip_would_replace_is_refused(line: str, installed: str, message: str, engine: str, site: Site) -> None:
     if installed:
         site.install(installed)
@@ -296,7 +296,7 @@ def test_what_pip_would_replace_is_refused(line: str, installed: str, message: s
     assert not [*site.trn.rglob("requirements.said")]
 
 
-@pytest.mark.parametrize("engine", swept(ENGINES, "eks"))
+@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
 def test_files_of_the_workdir(engine: str, site: Site, tmp_path: Path) -> None:
     """A wheel, a folder with wheels, and the code itself, in a folder whose files hide modules of pip's."""
     code = tree(site.root, "ours")

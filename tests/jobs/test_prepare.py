@@ -1,4 +1,4 @@
-"""`prepare` as rendered, run for real on both engines: git, pip and virtual environments are the real ones, what they fetch is small
+"""`prepare` as rendered, run for real on Slurm: git, pip and virtual environments are the real ones, what they fetch is small
 and of this machine."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sandbox.processes import wait_until
 from tests.jobs.conftest import fleet
 from tests.jobs.conftest import make_cluster as slurm
 from tests.jobs.kubernetes.conftest import make_cluster as eks
-from tests.jobs.vendor import MEGATRON, NEMO, Site
+from tests.jobs.vendor import Site
 from tests.support import ROOT, completed, swept
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, Script, TorchTitan
@@ -39,7 +39,7 @@ JOBS: dict[str, Job] = {
     )
 }
 RELEASES = {"finetune": "2.33.0", "torchtitan": "2.33.0"}
-ENGINES = ["slurm", "eks"]
+ENGINES = ["slurm"]
 
 
 def cluster(engine: str, kind: str = "bert-large") -> ClusterOutputs:
@@ -70,7 +70,7 @@ def recorded(site: Site, job: Job, on: ClusterOutputs, run: str = "t") -> Path:
 
 @pytest.mark.parametrize(
     ("kind", "engine"),
-    swept(product(JOBS, ENGINES), *((kind, ENGINES[at % 2]) for at, kind in enumerate(JOBS)), ("gpt-6.7b", "eks")),
+    swept(product(JOBS, ENGINES), *product(JOBS, ENGINES)),
 )
 def test_every_kind_gets_its_packages_on_every_engine(kind: str, engine: str, site: Site) -> None:
     job, on = JOBS[kind], cluster(engine, kind)
@@ -140,7 +140,7 @@ def test_two_jobs_at_the_same_time_make_one_environment(engine: str, site: Site)
     assert len({recorded(site, BERT, on, token) for token in ("t", "u", "v")}) == 1
 
 
-@pytest.mark.parametrize("engine", swept(ENGINES, "eks"))
+@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
 def test_an_interrupted_one_is_made_again(engine: str, site: Site) -> None:
     on = cluster(engine)
     place = site.trn / "environments"
@@ -186,7 +186,7 @@ def test_time_and_size_are_shown(engine: str, site: Site) -> None:
     assert [word for word in ready.split() if word in ("MB", "s")] == ["MB", "s"]
 
 
-@pytest.mark.parametrize("engine", swept(ENGINES, "eks"))
+@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
 def test_the_framework_is_never_replaced(engine: str, site: Site) -> None:
     head_node.wheel(site.root / "wheels", "tensorboard", "2.21.0", {}, ["torch==2.14.1"])
     head_node.wheel(site.root / "wheels", "torch", "2.14.1", {})
@@ -196,41 +196,7 @@ def test_the_framework_is_never_replaced(engine: str, site: Site) -> None:
     assert site.environments == []
 
 
-def test_in_a_vendors_image_only_the_helper_is_compiled(site: Site) -> None:
-    """The image has NeMo where pods may not write; its copy in the environment is the one that is imported."""
-    on = cluster("eks")
-    for pin in (
-        "apex==0.1",
-        "megatron==0.10.0",
-        "neuronx-distributed==0.17.26814",
-        "neuronx-distributed-training==1.7.0",
-    ):
-        site.install(pin)
-    site.install("nemo-toolkit==2.1.0", NEMO)
-    site.install("huggingface-hub==0.24.5", {"huggingface_hub.py": head_node.MODULES["huggingface-hub"]})
-    code, output = site.prepare(GPT, on)
-    assert code == 0, output
-    assert "deep-learning-containers" not in output
-    packages = site.packages(recorded(site, GPT, on).resolve())
-    assert (packages / MEGATRON / "helpers.so").exists()
-    assert not (site.packages(site.base) / MEGATRON / "helpers.so").exists()
-    where = 'import nemo, subprocess as s; print(nemo.__file__); s.run(["make", "-q", "-C", nemo.__path__[0] + "/../{}"], check=True)'
-    command = f". \"{packages.parents[2]}/bin/activate\"; python3 -c '{where.format(MEGATRON)}'"
-    done = completed(["bash", "-c", command], env=site.variables("eks"), check=True)
-    assert done.stdout == f"{packages}/nemo/__init__.py\n"
-
-
-def test_an_image_without_the_library_is_refused_before_anything_is_installed(site: Site) -> None:
-    job = GPT.model_copy(update={"image": IMAGE})
-    code, output = site.prepare(job, cluster("eks"))
-    assert (code, "making environment" in output) == (64, False)
-    assert (
-        "has no neuronx_distributed neuronx_distributed_training. Use an image or a Neuron release that has it"
-        in output
-    )
-
-
-@pytest.mark.parametrize("engine", swept(ENGINES, "eks"))
+@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
 def test_a_mirror_of_the_cluster_is_used(engine: str, site: Site) -> None:
     """pip.conf of the cluster's environment, as the bootstrap writes it, or of the image."""
     (site.base / "pip.conf").write_text(f"[global]\nno-index = true\nfind-links = {site.root}/mirror\n")
@@ -256,7 +222,7 @@ def snapshot_download(*_, **__):
 """
 
 
-@pytest.mark.parametrize("engine", swept(ENGINES, "eks"))
+@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
 def test_variables_of_the_job_reach_prepare_and_are_not_shown(engine: str, site: Site) -> None:
     """A fake of the hub that takes gated models from those who have the token."""
     head_node.wheel(site.root / "wheels", "huggingface-hub", "0.24.5", {"huggingface_hub.py": HUB})

@@ -24,6 +24,7 @@ from trainium_cdk.errors import JobError, SubmitError
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, shell, workdir
 from trainium_cdk.jobs.kubernetes.render import render as render_eks
 from trainium_cdk.outputs.contract import CODE
+from trainium_cdk.runner.spec import Place
 
 BUCKET, UNLISTED = "trn-workdir", "trn-workdir-unlisted"
 TRAIN = "import sys, helper, pkg.mod\nprint('found', helper.X, pkg.mod.Y, open('data.txt').read(), sys.argv[1:])\n"
@@ -258,9 +259,10 @@ def test_kubernetes_fetches_it_in_prepare(project: Path) -> None:
     job = Script.from_workdir(project, "train.py", nodes=2)
     found = render_eks(job, make_eks(fleet(queue="trn")), "t")
     assert found.plan.stages == ("prepare", "train")
-    prepare, node = found.files["prepare.sh"].decode(), found.files["node.sh"].decode()
-    assert f'{CODE} {job.workdir.digest} "$job/code" "$mode" ||' in prepare
-    assert 'cd "$job/code"' in node
+    [step], program = found.spec.prepare, found.spec.stages[-1].program
+    assert (step.do, step.with_["digest"]) == ("code", job.workdir.archive)
+    assert program is not None
+    assert program.folder == (Place("job"), "/code")
 
 
 def test_a_large_folder_is_fetched_by_a_node(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import sysconfig
 import venv
 import zipfile
@@ -12,13 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.confined import confined
 from sandbox import head_node
 from sandbox.slurm_packages import SYSTEM_PATH
 from tests.support import completed
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.jobs import Job
-from trainium_cdk.jobs.kubernetes import render as render_for_kubernetes
 from trainium_cdk.jobs.slurm.render import render
 from trainium_cdk.jobs.submission import Submission
 from trainium_cdk.outputs import ClusterOutputs, SlurmCluster
@@ -138,31 +135,20 @@ class Site:
         with zipfile.ZipFile(self.root / "wheels" / f"{name.replace('-', '_')}-{version}-py3-none-any.whl") as wheel:
             wheel.extractall(self.packages(self.base))
 
-    def submission(self, job: Job, cluster: ClusterOutputs, run: str = "t") -> Submission:
-        if isinstance(cluster, SlurmCluster):
-            return render(job, cluster, run)
-        return render_for_kubernetes(job, cluster, run)  # type: ignore[arg-type]
+    def submission(self, job: Job, cluster: SlurmCluster, run: str = "t") -> Submission:
+        return render(job, cluster, run)
 
     def start(self, job: Job, cluster: ClusterOutputs, run: str = "t", mode: str = "fetch", **variables: str) -> subprocess.Popen[str]:  # fmt: skip
-        """Start `prepare` of a job as its batch script does, or its pod: as root of this machine, confined as a pod is."""
+        """Start `prepare` of a job as its batch script does."""
         sent = self.submission(job, cluster, run)
         directory = self.directory(sent)
-        here = directory if cluster.engine == "slurm" else self.root / "files" / sent.id
-        for folder in (here, *([directory / "state"] if cluster.engine == "slurm" else [])):
-            folder.mkdir(parents=True, exist_ok=True)
+        (directory / "state").mkdir(parents=True, exist_ok=True)
         for path, content in sent.files.items():
-            (here / path).parent.mkdir(exist_ok=True)
-            (here / path).write_bytes(content.replace(b"files=/trn/job\n", f"files={here}\n".encode()))
-        command = (
-            ["bash", "prepare.sh", str(here), mode] if cluster.engine == "slurm" else ["bash", "node.sh", "prepare"]
-        )
-        if cluster.engine == "eks" and os.geteuid() == 0:
-            readable = [self.root, Path(sys.base_prefix), *([pip.parent] if (pip := head_node.pip()) else [])]
-            volumes = {"HOME": self.root / "pod/home", "TMPDIR": self.root / "pod/tmp"}
-            variables |= {name: str(place) for name, place in volumes.items()}
-            command = confined(command, volumes=volumes.values(), shared=self.trn, readable=readable)
+            (directory / path).parent.mkdir(exist_ok=True)
+            (directory / path).write_bytes(content)
+        command = ["bash", "prepare.sh", str(directory), mode]
         return subprocess.Popen(
-            command, cwd=here, env={**self.variables(cluster.engine), **variables}, text=True,
+            command, cwd=directory, env={**self.variables(cluster.engine), **variables}, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
 

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from tests.jobs.conftest import fleet, make_cluster
 from tests.support import completed, many
 from trainium_cdk.cli import app
-from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend, shell
-from trainium_cdk.jobs.kubernetes import scripts
+from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend
 from trainium_cdk.jobs.slurm.render import render
 from trainium_cdk.jobs.values import MAX_WORD_BYTES
 
@@ -118,17 +117,13 @@ def test_every_name_that_bash_knows_arrives_or_is_refused(backend: SlurmBackend,
     check(backend, jobs_dir, [], env)
 
 
-@pytest.mark.parametrize("engine", ["slurm", "kubernetes"])
-def test_the_launch_scripts_use_no_name_that_a_user_may_set(engine: str) -> None:
+def test_the_launch_scripts_use_no_name_that_a_user_may_set() -> None:
     """Else `--env job=x` would send the logs elsewhere."""
-    if engine == "slurm":
-        cluster = make_cluster(fleet(nodes=4), neuron_release="2.28.1")
-        made: list[Any] = [
-            BertLarge(nodes=2), BertLarge(phase=2, checkpoint="/efs/ckpt_7.pt"), Gpt(), Script(filename="x", content=b"x", tasks_per_node=2)
-        ]  # fmt: skip
-        texts = [render(job, cluster, "t").files["node.sh"].decode() for job in made]
-    else:
-        texts = [shell.read("pod.sh", "checkpoints.sh").decode(), scripts._NODE]
+    cluster = make_cluster(fleet(nodes=4), neuron_release="2.28.1")
+    made: list[Any] = [
+        BertLarge(nodes=2), BertLarge(phase=2, checkpoint="/efs/ckpt_7.pt"), Gpt(), Script(filename="x", content=b"x", tasks_per_node=2)
+    ]  # fmt: skip
+    texts = [render(job, cluster, "t").files["node.sh"].decode() for job in made]
     assigned = {
         n
         for text in texts

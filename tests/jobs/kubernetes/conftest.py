@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, name
 from trainium_cdk.jobs.kubernetes.names import MANAGED_BY
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
 from trainium_cdk.outputs.contract import COPIES
+from trainium_cdk.runner.spec import Step
 from trainium_cdk.storage.options import FileSystemMount
 
 NAME = "jobs-test"
@@ -59,6 +61,18 @@ def sockets_that_were_reset_are_closed() -> Iterator[None]:
 
 def script(content: bytes = RANKS, **fields: Any) -> Script:
     return Script(**{"filename": "run.sh", "content": content, "nodes": 2, **fields})
+
+
+def let_it_prepare(patch: pytest.MonkeyPatch) -> None:
+    """Scripts have a stage `prepare`, which looks for the program that their variable NEEDS names."""
+    own = Script.spec
+
+    def spec(self: Script, plan: Any) -> Any:
+        step = Step("tools", {"names": [self.env.get("NEEDS", "sh")], "fix": "Install it"})
+        return replace(own(self, plan), prepare=(step,))
+
+    patch.setattr(Script, "prepares", True)
+    patch.setattr(Script, "spec", spec)
 
 
 def text(chunks: Any) -> str:
@@ -201,7 +215,10 @@ def left(kubernetes: LocalKubernetes) -> dict[str, int]:
     }
     return {
         "pods": sum(pod["status"].get("phase") in ("Pending", "Running") for pod in found["Pod"]),
-        "files": sum("ownerReferences" not in o["metadata"] for o in [*found["Secret"], *found["ConfigMap"]]),
+        "files": sum(
+            "ownerReferences" not in o["metadata"] and not o["metadata"]["name"].startswith("trn-runner-")
+            for o in [*found["Secret"], *found["ConfigMap"]]
+        ),
     }
 
 

@@ -6,13 +6,10 @@ import itertools
 
 import pytest
 
-from tests.jobs.kubernetes.conftest import Running, script
+from tests.jobs.kubernetes.conftest import Running, let_it_prepare, script
 from tests.support import until
 from trainium_cdk.errors import SubmitError
-from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend
-
-ITS_OWN = Script.template
 
 
 @pytest.mark.sweep
@@ -21,8 +18,7 @@ def test_a_job_after_another_one(backend: KubernetesBackend, running: Running, m
     waits = b'until [ -e /efs/after-go ]; do sleep 0.1; done; exit "$(cat /efs/after-go)"'
     first = backend.submit(script(waits, nodes=1, cache="one", name="one"), "after1").id
     with monkeypatch.context() as prepares:
-        prepares.setattr(Script, "prepares", True)
-        prepares.setattr(Script, "template", lambda self, plan: ITS_OWN(self, plan)._replace(prepare="exit 0"))
+        let_it_prepare(prepares)
         second = backend.submit(script(b"true", nodes=1, cache="two", after=first, name="two"), "after2").id
         lost = backend.submit(script(b"true", nodes=1, cache="lost", after=first, name="lost"), "after-lost").id
     plain = backend.submit(script(b"true", nodes=1, cache="plain", after=first, name="plain"), "after3").id

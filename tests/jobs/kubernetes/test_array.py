@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.kubernetes.conftest import Running, make_cluster, script, text
+from tests.jobs.kubernetes.conftest import Running, let_it_prepare, make_cluster, script, text
 from tests.support import until
 from trainium_cdk.errors import ApiError, JobError, SubmitError, UnknownJob
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, render
 
-ITS_OWN = Script.template
 BODY = b"""until [ -e /efs/%s ]; do sleep 0.1; done
-echo "I am $TRN_ARRAY_INDEX of $TRN_ARRAY_COUNT, with $(cat "$OLDPWD"/../code 2> /dev/null || cat ../code 2> /dev/null)"
+echo "I am $TRN_ARRAY_INDEX of $TRN_ARRAY_COUNT"
 [ "$TRN_ARRAY_INDEX" != 4 ]
 """
 
@@ -37,10 +36,8 @@ def gone(running: Running) -> Iterator[None]:
 def test_members_have_ids_states_and_logs_and_are_prepared_once(
     backend: KubernetesBackend, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare = 'if [ "$mode" = check ]; then exit 3; fi; echo once >> "$job/code"'
     with monkeypatch.context() as prepares:
-        prepares.setattr(Script, "prepares", True)
-        prepares.setattr(Script, "template", lambda self, plan: ITS_OWN(self, plan)._replace(prepare=prepare))
+        let_it_prepare(prepares)
         sent = backend.submit(array("array-go", "sweep"), "a1")
         assert backend.submit(array("array-go", "sweep"), "a1").existing
     id = sent.id
@@ -77,7 +74,7 @@ def test_members_have_ids_states_and_logs_and_are_prepared_once(
     assert (ended.done, ended.ok, ended.state in ("FAILED", "CANCELLED")) == (True, False, True)
     assert [job.state for job in backend.list() if job.id == id] == [ended.state]
     for index in others:
-        assert f"I am {index} of 4, with once" in text(backend.logs(f"{id}/{index}"))
+        assert f"I am {index} of 4" in text(backend.logs(f"{id}/{index}"))
         assert (running.shared / "trn/jobs" / id / index / "logs/train.0.log").exists()
     one = backend.status(f"{id}/4")
     assert (one.id, one.current.exit_code, one.directory) == (f"{id}/4", 1, f"{ended.directory}/4")
@@ -92,10 +89,11 @@ def test_members_have_ids_states_and_logs_and_are_prepared_once(
     ):
         with pytest.raises(error, match=message):
             text(backend.logs(wrong))
-    assert "once" not in text(backend.logs(id, stage="prepare"))
-    parts = [backend.api.get(kind, name) for kind, name in (("Secret", id), ("BatchJob", f"{id}-prepare"))]
+    task = f"{names.TASK_LABEL}={names.PREPARE},{names.ARRAY_LABEL}={id}"
+    assert len(backend.api.list("Pod", labels=task)) == 1
     uids = {backend.api.get("JobSet", f"{id}-{n}")["metadata"]["uid"] for n in (0, 1, 2, 4)}
-    assert all(set(names.owners(part)) == uids for part in parts)
+    assert set(names.owners(backend.api.get("BatchJob", f"{id}-prepare"))) == uids
+    assert backend.api.find("Secret", id) is None, "it has ended, and its variables may be secret"
 
 
 @pytest.mark.usefixtures("gone")
@@ -128,7 +126,7 @@ def test_it_is_submitted_whole_or_not_at_all(backend: KubernetesBackend, monkeyp
         backend.submit(made, "c1")
     with pytest.raises(UnknownJob):
         backend.status("whole-c1")
-    assert backend.api.find("Secret", "whole-c1") is None
+    assert until(lambda: backend.api.find("Secret", "whole-c1") is None)
     with pytest.raises(ApiError, match="killed here"):
         backend.submit(made, "c1")
     begun = backend.api.get("JobSet", "whole-c1-1")["metadata"]["uid"]
@@ -137,10 +135,11 @@ def test_it_is_submitted_whole_or_not_at_all(backend: KubernetesBackend, monkeyp
     assert len(backend.status("whole-c1").members) == 4
     with pytest.raises(SubmitError, match="already exists as another job"):
         backend.submit(script(b"true", nodes=1, cache="whole-too", name="whole"), "c1")
-    backend.api.delete("JobSet", "whole-c1-4")
-    assert until(lambda: backend.api.find("JobSet", "whole-c1-4") is None)
-    assert backend.submit(made, "c1").existing, "a member that was deleted is not run again"
-    assert backend.status("whole-c1").members[-1].state == "UNKNOWN"
+    for index in (4, 0):
+        backend.api.delete("JobSet", f"whole-c1-{index}")
+        assert until(lambda index=index: backend.api.find("JobSet", f"whole-c1-{index}") is None)
+        assert backend.submit(made, "c1").existing, "a member that was deleted is not run again"
+        assert next(m for m in backend.status("whole-c1").members if m.name == str(index)).state == "UNKNOWN"
     backend.cancel("whole-c1")
 
 
@@ -154,6 +153,8 @@ def test_what_is_refused_before_it_is_sent() -> None:
 
 
 def test_members_differ_in_their_names_and_index_alone() -> None:
-    jobs = render(array("x", "x", array="0,11", image="x:1"), make_cluster(), "t").jobs
+    sent = render(array("x", "x", array="0,11", image="x:1"), make_cluster(), "t")
+    jobs = sent.jobs
+    jobs[0]["metadata"]["labels"] |= sent.objects.release  # its own come last
     first, second = (json.dumps(job).replace(f"x-t-{n}", "x-t-N").replace(f'"{n}"', '"N"').replace(f"x-t/{n}", "x-t/N") for n, job in zip((0, 11), jobs, strict=True))  # fmt: skip
     assert first == second

@@ -8,15 +8,12 @@ import time
 import pytest
 
 from sandbox.kubernetes.api import path_of
-from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, script, text
+from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, let_it_prepare, script, text
 from tests.support import until
-from trainium_cdk.jobs import JobError, JobStatus, Script, SubmitError, UnknownJob
+from trainium_cdk.jobs import JobError, JobStatus, SubmitError, UnknownJob
 from trainium_cdk.jobs.ending import ending
-from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, status, submit
+from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, status
 from trainium_cdk.jobs.kubernetes.names import INDEX_LABEL, JOB_LABEL
-
-ITS_OWN = Script.template
-PREPARE = 'exit "$READY"'
 
 
 def test_a_gang_is_placed_and_its_nodes_find_each_other(backend: KubernetesBackend, running: Running) -> None:
@@ -103,15 +100,14 @@ def shown(backend: KubernetesBackend, *ids: str) -> list[tuple[str, str, str]]:
 def test_a_job_is_not_in_its_queue_before_prepare_has_completed(
     backend: KubernetesBackend, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Script, "prepares", True)
-    monkeypatch.setattr(Script, "template", lambda self, plan: ITS_OWN(self, plan)._replace(prepare=PREPARE))
-    good = backend.submit(script(b"echo trains", nodes=1, cache="good", env={"READY": "0"}), "good").id
-    bad = backend.submit(script(b"echo trains", nodes=1, cache="bad", env={"READY": "4"}), "bad").id
+    let_it_prepare(monkeypatch)
+    good = backend.submit(script(b"echo trains", nodes=1, cache="good"), "good").id
+    bad = backend.submit(script(b"echo trains", nodes=1, cache="bad", env={"NEEDS": "no-such-program"}), "bad").id
     assert until(lambda: backend.status(bad).done)
     prepare, train = backend.status(bad).stages
     assert (prepare.state, prepare.exit_code, train.state) == ("FAILED", 64, "CANCELLED")
     assert until(lambda: status.ended(backend.seen(bad).job))  # the function ends it: its files are deleted in time
-    assert backend.submit(script(b"true", nodes=1, cache="bad", env={"READY": "0"}), "again").existing is False
+    assert backend.submit(script(b"true", nodes=1, cache="bad"), "again").existing is False
     assert backend.wait(good, 600).ok
     assert [s.state for s in backend.status(good).stages] == ["COMPLETED", "COMPLETED"]
     assert "trains" in text(backend.logs(good))
@@ -171,17 +167,6 @@ def test_the_same_token_twice_is_one_job(backend: KubernetesBackend) -> None:
 
 
 @pytest.mark.sweep
-def test_an_interrupted_submission_is_completed(backend: KubernetesBackend) -> None:
-    submission = backend.render(script(cache="broken"), "broken")
-    backend.api.create("ConfigMap", submission.guard)
-    backend.api.create("Secret", submission.secret)
-    assert backend.send(submission).existing is False
-    assert backend.wait("run-broken", 600).ok
-    owned = backend.api.get("Secret", "run-broken")["metadata"]["ownerReferences"]
-    assert [o["name"] for o in owned] == ["run-broken"]
-
-
-@pytest.mark.sweep
 def test_two_running_jobs_do_not_share_a_compile_cache(backend: KubernetesBackend) -> None:
     first = backend.submit(script(b"sleep 3600", nodes=1, cache="shared"), "one")
     others = [script(b"true", nodes=1, cache="Shared"), script(b"sleep 1", nodes=1, cache="shared")]
@@ -193,30 +178,11 @@ def test_two_running_jobs_do_not_share_a_compile_cache(backend: KubernetesBacken
     assert str(some.value).startswith("1 of 2 jobs were refused")
     with pytest.raises(UnknownJob):
         backend.status("run-many-1")
-    with pytest.raises(ApiError) as caught:
-        backend.api.get("Secret", "run-many-1")
-    assert caught.value.status == 404
+    assert until(lambda: backend.api.find("Secret", "run-many-1") is None)
     assert backend.wait("run-many-0", 600).ok  # another cache set
     backend.cancel(first.id)
     assert backend.submit(script(b"true", nodes=1, cache="shared"), "two").existing is False
     assert backend.wait("run-two", 600).ok
-
-
-@pytest.mark.sweep
-def test_a_cache_that_another_job_has_left_is_taken_once(
-    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also while its new job has no object yet."""
-    monkeypatch.setattr(submit, "_SUBMITTING_SECONDS", 5)
-    first = backend.submit(script(b"sleep 5", nodes=1, cache="left"), "left-1").id
-    assert backend.wait(first, 600).ok
-    submitter = submit.Submitter(backend.cluster, backend.api, time.sleep)
-    second, third = (backend.render(script(b"true", nodes=1, cache="left"), token) for token in ("left-2", "left-3"))
-    submitter._take_cache(second)
-    with pytest.raises(SubmitError, match="job run-left-2 uses the compile cache left"):
-        backend.send(third)
-    assert backend.send(second).existing is False
-    assert backend.wait("run-left-2", 600).ok
 
 
 def test_cancelling_ends_the_processes_and_keeps_the_log(backend: KubernetesBackend, running: Running) -> None:
@@ -316,9 +282,7 @@ def test_a_job_that_the_cluster_refuses_leaves_nothing(backend: KubernetesBacken
         backend.submit(script(cache="refused"), "refused")
     assert "\n" not in str(refused.value)
     for kind, name in (("Secret", "run-refused"), ("ConfigMap", "trn-cache-refused")):
-        with pytest.raises(ApiError) as caught:
-            backend.api.get(kind, name)
-        assert caught.value.status == 404
+        assert until(lambda kind=kind, name=name: backend.api.find(kind, name) is None)
 
 
 @pytest.mark.sweep

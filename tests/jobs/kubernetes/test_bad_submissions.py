@@ -65,7 +65,7 @@ CASES: list[tuple[str, EksCluster, Callable[[], Any], str]] = [
     ("env of Kubernetes", TUTORIAL, lambda: Script(env={"KUBERNETES_SERVICE_HOST": "x"}, **HELLO), r"env KUBERNETES_SERVICE_HOST: it is set automatically for each pod"),
     ("env of the rendezvous", TUTORIAL, lambda: Script(env={"MASTER_ADDR": "x"}, **HELLO), r"env MASTER_ADDR"),
     ("env of Slurm", TUTORIAL, lambda: Script(env={"SLURM_NTASKS": "1"}, **HELLO), r"env SLURM_NTASKS"),
-    ("a script too large", TUTORIAL, lambda: Script(filename="x.bin", content=b"#!" + bytes(range(256)) * 4000), r"the job's files have 1,0\d\d,\d\d\d bytes; Kubernetes allows 900,000.*shared file system.*trn image build"),
+    ("a script too large", TUTORIAL, lambda: Script(filename="x.bin", content=b"#!" + bytes(range(256)) * 4000), r"the job and its files have 1,3\d\d,\d\d\d bytes as JSON.*allows 1,000,000.*shared file system.*trn image build"),
     ("an empty script", TUTORIAL, lambda: Script(filename="x.sh", content=b" \n"), r"the script x.sh is empty"),
     ("phase 2 from nothing", TUTORIAL, lambda: BertLarge(phase=2), r"phase 2 starts from a checkpoint.*--checkpoint"),
     ("time in words", TUTORIAL, lambda: BertLarge(time_limit="2 days"), r"time_limit is '2 days'"),

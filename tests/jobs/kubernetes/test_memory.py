@@ -3,9 +3,7 @@ Those that end with the same exit code for another reason are."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ import pytest
 from sandbox.kubernetes.api import Object, path_of
 from tests.jobs.kubernetes.conftest import Running, script
 from tests.support import swept, until
-from trainium_cdk.jobs import BertLarge, TransportError, shell
+from trainium_cdk.jobs import BertLarge, TransportError
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, reader, status
 
 MERGE = "application/merge-patch+json"
@@ -114,19 +112,3 @@ def test_what_trains(backend: KubernetesBackend, running: Running, evicted: bool
 def test_what_reads(small: KubernetesBackend) -> None:
     with pytest.raises(TransportError, match=rf"pod trn-read-\w+ was killed: it needed more than its 1 GiB {RAISE}"):
         reader.run(small.api, small.cluster, f'python3 -c "{EATS}; import time; time.sleep(60)"')
-
-
-@pytest.mark.parametrize(
-    ("kills", "code", "seen"),
-    [(0, 1, 1), (0, 66, 66), (0, 143, 143), (0, 137, 1), (1, 1, 137), (1, 66, 137), (1, 137, 137)],
-)
-def test_only_a_full_memory_ends_with_its_exit_code(tmp_path: Path, kills: int, code: int, seen: int) -> None:
-    """A program that was killed for another reason may run again. `kills`: by the kernel, as the container's cgroup counts them."""
-    log = tmp_path / "termination-log"
-    (tmp_path / "pod.sh").write_bytes(
-        shell.read("pod.sh", "checkpoints.sh").replace(b"/dev/termination-log", str(log).encode())
-    )
-    run = f"stage=train trn=/t job=/t/j files=/f; . {tmp_path}/pod.sh; memory_kills() {{ echo {kills}; }}; kills=0; to_kubernetes {code}"
-    done = subprocess.run(["bash", "-c", run], capture_output=True, check=False)
-    assert done.returncode == seen, done.stderr
-    assert log.exists() is (kills > 0)

@@ -29,7 +29,11 @@ def seen(ends: str, *codes: int | None, stages: tuple[str, ...] = (TRAIN,), rest
     kind, _, reason = ends.partition(": ")
     conditions = [{"type": kind, "status": "True", "reason": reason, "message": "why", "lastTransitionTime": None}]
     job: dict[str, Any] = {
-        "metadata": {"name": "run", "annotations": {DESCRIPTION: json.dumps({"nodes": 2, "stages": stages})}},
+        "metadata": {
+            "name": "run",
+            "labels": {QUEUE_LABEL: "trn"},
+            "annotations": {DESCRIPTION: json.dumps({"nodes": 2, "stages": stages})},
+        },
         "spec": {"failurePolicy": {"maxRestarts": 3}, "suspend": False},
         "status": {"conditions": conditions if kind else [], "restarts": restarts},
     }
@@ -271,7 +275,9 @@ MORE = {"exitCode": 1, "reason": "Error", "finishedAt": "2026-11-24T07:09:59Z"}
 SMALLER = "Use fewer data loader workers or compiler processes, a smaller batch, or an instance type with more memory"
 
 
-@pytest.mark.parametrize("said", [{"reason": "OOMKilled"}, {"reason": "Error", "message": "out of memory\n"}])
+@pytest.mark.parametrize(
+    "said", [{"reason": "OOMKilled"}, {"reason": "Error", "message": '{"code": 137, "last": "out of memory"}'}]
+)
 def test_a_pod_whose_memory_was_full(said: dict[str, str]) -> None:
     """By the kernel, which kills all of a container's programs, or by the container itself, where the kernel has killed one of them."""
     found = seen("", 137, 1)
@@ -294,6 +300,104 @@ def test_a_pod_whose_memory_was_full(said: dict[str, str]) -> None:
     [stage] = status.status(found).stages
     assert (stage.state, stage.exit_code, stage.failed_node) == ("OUT_OF_MEMORY", 137, 0)
     assert stage.reason == f"was killed: it needed more than its 450 GiB of memory. {SMALLER}"
+
+
+def test_graphs_that_do_not_compile() -> None:
+    found = seen(FINAL, None, stages=("precompile", TRAIN))
+    ended = {"exitCode": 65, "message": json.dumps({"code": 0, "last": "graphs failed to compile"})}
+    found.pods[0]["status"] = {"initContainerStatuses": [{"name": "precompile", "state": {"terminated": ended}}]}
+    found.pods[0]["spec"]["containers"] = []
+    compiled, trained = status.status(found).stages
+    assert (compiled.state, compiled.reason, compiled.exit_code) == ("FAILED", "did not compile: see its log", 65)
+    assert (trained.state, trained.reason) == ("CANCELLED", "did not run: precompile did not complete")
+
+
+FIRST = {"code": 143, "last": "SIGTERM", "first": {"node": 7, "code": 3, "last": "ValueError: the loss is nan"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "node"),
+    [
+        (json.dumps({"code": 3, "last": "ValueError"}), 3, 0),
+        (json.dumps(FIRST), 3, 7),
+        *(
+            (text, 66, 0)
+            for text in (
+                "",
+                "[]",
+                "3",
+                '{"code": "x", "first": [1]}',
+                "[" * 9000,
+                '{"first": {"code": [], "node": {}}}',
+                "\x1b[2J",
+            )
+        ),
+    ],
+)
+def test_what_a_runner_has_told_of_its_end(message: str, code: int, node: int) -> None:
+    """Whatever runs in a pod may have written it."""
+    found = seen(FINAL, 66)
+    found.pods[0]["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = message
+    [stage] = status.status(found).stages
+    assert (stage.state, stage.reason, stage.exit_code, stage.failed_node) == (
+        "FAILED",
+        f"exit code {code}",
+        code,
+        node,
+    )
+
+
+RUNC = 'runc create failed: unable to start container process: error during container init: exec: "python3": executable file not found in $PATH: unknown'
+NO_PYTHON = {"exitCode": 128, "reason": "StartError", "startedAt": "1970-01-01T00:00:00Z", "message": RUNC}
+WANTED = "image x/y:1 has no python3 on its PATH, which starts each job. Use one with Python 3.9 or newer, as the examples of trn image build have"
+
+
+@pytest.mark.parametrize(
+    ("container", "end", "reason"),
+    [
+        ("folder", NO_PYTHON, WANTED),
+        ("train", NO_PYTHON, WANTED),
+        (
+            "folder",
+            {"exitCode": 1},
+            "the jobs' folder on the shared file system was not made: exit code 1. See the log of its container folder",
+        ),
+    ],
+)
+def test_an_image_without_python_is_told_in_plain_words(container: str, end: dict[str, Any], reason: str) -> None:
+    found = seen(FINAL, None)
+    pod = found.pods[0]
+    pod["spec"] |= {
+        "containers": [{"name": TRAIN, "image": "x/y:1"}],
+        "initContainers": [{"name": "folder", "image": "x/y:1"}],
+    }
+    pod["status"] = {"initContainerStatuses": [{"name": container, "state": {"terminated": end}}]}
+    [stage] = status.status(found).stages
+    assert (stage.state, stage.reason, stage.started) == ("FAILED", reason, None)
+
+
+def test_an_image_without_python_is_told_of_what_prepares() -> None:
+    found = seen("", stages=("prepare", TRAIN))
+    found.job["metadata"]["labels"] = {AFTER_LABEL: "run-prepare"}
+    pod = {
+        "metadata": {"labels": {TASK_LABEL: "prepare"}},
+        "spec": {"containers": [], "initContainers": [{"name": "folder", "image": "x/y:1"}]},
+        "status": {"initContainerStatuses": [{"name": "folder", "state": {"terminated": NO_PYTHON}}]},
+    }
+    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 128"}
+    first, _ = status.status(status.Seen(found.job, [pod], {"status": {"conditions": [failed]}})).stages
+    assert (first.state, first.reason) == ("FAILED", WANTED)
+
+
+def test_a_submission_that_was_broken_off_is_told() -> None:
+    found = seen("")
+    found.job["spec"]["suspend"] = True
+    found.job["metadata"]["labels"] = {}
+    [stage] = status.status(found).stages
+    assert (stage.state, stage.reason) == (
+        "PENDING",
+        "is being submitted; if it stays so, submit it again with the same token, or cancel it",
+    )
 
 
 def test_the_compiler_whose_memory_was_full() -> None:

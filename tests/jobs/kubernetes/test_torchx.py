@@ -62,7 +62,8 @@ def test_it_requests_the_same_resources_as_trn(write: Any) -> None:
     limits = mine["containers"][0]["resources"]["limits"]
     assert theirs["spec"]["queue"] == ours.plan.fleet.queue
     assert len(theirs["spec"]["tasks"]) == 2
-    text = ours.files["node.sh"].decode()
+    program = ours.spec.stages[-1].program
+    assert program is not None
     for index, one in enumerate(theirs["spec"]["tasks"]):
         spec = one["template"]["spec"]
         [main] = spec["containers"]
@@ -77,7 +78,7 @@ def test_it_requests_the_same_resources_as_trn(write: Any) -> None:
         assert claims == list(cluster.claims)
         env = {e["name"]: e["value"] for e in main["env"] if not e["name"].startswith("TORCHX_")}
         assert env.pop("NEURON_CC_FLAGS") == f"--cache_dir=/efs/torchx/bert/node-{index}"
-        assert {f"export {k}={v}" for k, v in env.items()} <= set(text.splitlines())
+        assert env.items() <= program.variables.items()
         assert {"FI_PROVIDER", "MASTER_PORT"} <= env.keys()
         command = main["command"][2]
         assert f"mkdir -p '/efs/torchx/bert/node-{index}';" in command

@@ -12,7 +12,7 @@ import pytest
 
 from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs.kubernetes import look, status
-from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, TASK_LABEL, TRAIN
+from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, QUEUE_LABEL, TASK_LABEL, TRAIN
 
 WAITS = {"state": {"waiting": {"reason": "PodInitializing"}}}
 MOUNT = 'MountVolume.SetUp failed for volume "training-fsx" : rpc error: code = Internal desc = mount failed: exit status 19'
@@ -57,7 +57,11 @@ def event(
 
 def told(pods: list[dict[str, Any]], *events: dict[str, Any], suspend: bool = False) -> str:
     annotations = {DESCRIPTION: json.dumps({"nodes": 1, "stages": [TRAIN]})}
-    job = {"metadata": {"name": "run", "annotations": annotations}, "spec": {"suspend": suspend}, "status": {}}
+    job = {
+        "metadata": {"name": "run", "labels": {QUEUE_LABEL: "trn"}, "annotations": annotations},
+        "spec": {"suspend": suspend},
+        "status": {},
+    }
     asked: list[Any] = []
 
     def listed(kind: str, **how: str) -> Any:
@@ -131,5 +135,12 @@ def test_a_caller_who_may_not_read_events_is_told_the_rest() -> None:
         raise ApiError(403, "Forbidden", "no")
 
     annotations = {DESCRIPTION: json.dumps({"nodes": 1, "stages": [TRAIN]})}
-    seen = status.Seen({"metadata": {"name": "run", "annotations": annotations}, "spec": {}, "status": {}}, [pod()])
+    seen = status.Seen(
+        {
+            "metadata": {"name": "run", "labels": {QUEUE_LABEL: "trn"}, "annotations": annotations},
+            "spec": {},
+            "status": {},
+        },
+        [pod()],
+    )
     assert look.warned(cast("Any", SimpleNamespace(list=listed)), seen) == seen

@@ -73,12 +73,14 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
     def send(self, submission: KubernetesSubmission) -> Submitted:
         from trainium_cdk.jobs.workdir import deliver
 
-        sent = deliver(submission.plan)
-        done = replace(Submitter(self.cluster, self.api, self.sleep).send(submission), sent=sent)
-        if submission.plan.job.after:
+        sent, plan = deliver(submission.plan), submission.plan
+        submitter = Submitter(self.cluster, self.api, submission.id, plan, submission.objects, self.sleep)
+        existing = submitter.send()
+        if plan.job.after:
             with contextlib.suppress(TrnError):  # it is submitted, and enters its queue without us too
-                self.status(done.id)
-        return done
+                self.status(submission.id)
+        stages = {str(stage): f"{submission.id}/{stage}" for stage in plan.stages}
+        return Submitted(submission.id, existing, stages, submission.directory, sent=sent)
 
     def status(self, id: str) -> JobStatus:
         job, rows = self._found(id)
@@ -86,12 +88,16 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
             return self._of_array(rows)
         [found] = look.at(self.api, [job], self.devices)
         self._release(found)
+        if status.ended(job) and not names.array(job):
+            self._forget_variables(job["metadata"]["name"])
         return status.status(look.warned(self.api, replace(found, lost=look.lost(self.api, found))))
 
     def _of_array(self, rows: Sequence[Object]) -> JobStatus:
         seen = look.of_array(self.api, rows, self.devices)
         for one in seen:
             self._release(one)
+        if all(row["columns"]["TerminalState"] for row in rows):
+            self._forget_variables(names.array(rows[0]))
         return members.of(rows, seen)
 
     def seen(self, id: str, *, any_member: bool = False) -> Seen:
@@ -111,6 +117,12 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         [found] = look.at(self.api, [job], self.devices)
         self._release(found)
         return found
+
+    def _forget_variables(self, name: str) -> None:
+        """Delete the Secret of a job that has ended, and cannot start again: its variables may be secret. Else it goes with the JobSet."""
+        with contextlib.suppress(ApiError):  # the caller may not be allowed to
+            if kept := self.api.find("Secret", name):
+                self.api.delete("Secret", name, uid=kept["metadata"]["uid"])
 
     def _release(self, found: Seen) -> None:
         if change := status.released(found):  # the node scaler's function does this within a minute, where there is one

@@ -53,6 +53,8 @@ FOLDER = "folder"
 """The init container that creates the jobs' directory: the first one that needs the pod's image."""
 TRAIN = "train"
 PREPARE = "prepare"
+REFUSED, NOT_COMPILED, FAILED, TIMED_OUT = FINAL = (64, 65, 66, 124)
+"""Exit codes of the runner at which a job ends: it cannot start; it does not compile; its program has failed; its time limit is reached."""
 MAX_NAME = 44
 """Longest name of a job: the names of its pods, `<name>-train-0-9999-abcde`, have 63 characters at most."""
 

@@ -46,8 +46,6 @@ KEPT_SECONDS = 14 * 86_400
 RESTARTS = 3
 SPOT_RESTARTS = 20
 """Most restarts by default: spot nodes are interrupted repeatedly during a job of several days."""
-FINAL = (64, 65, 66, 124)
-"""Exit codes of the runner at which a job ends: it cannot start; it does not compile; its program has failed; its time limit is reached."""
 NO_PROGRAM = 128
 """Exit code of Kubernetes for a container whose program cannot be started, as its image has none of that name."""
 RUNNER = "/trn/runner/runner.pyz"
@@ -215,7 +213,7 @@ class _Made:
         made = _thing(names.JOBSET, "JobSet", name, self.cluster, {**labels, **priority})
         made["metadata"]["annotations"] = notes
         task = {"completionMode": "Indexed", "completions": job.nodes, "parallelism": job.nodes, "backoffLimit": 0}
-        ends = _ends(operator="In", values=sorted(FINAL))  # of `precompile` too
+        ends = _ends(operator="In", values=list(names.FINAL))  # of `precompile` too
         pods_of_task = {"podFailurePolicy": ends, "template": self._train(name, labels, index)}
         made["spec"] = {
             "suspend": True,  # Kueue starts it

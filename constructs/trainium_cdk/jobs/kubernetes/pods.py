@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import UnknownCatalogEntry
-from trainium_cdk.jobs.kubernetes.names import FOLDER
-from trainium_cdk.jobs.kubernetes.scripts import FILES
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ GRACE_SECONDS = 60
 MEMORY_FULL: tuple[Object, ...] = (
     # its node is lost, or a pod is evicted: another attempt may run
     {"action": "Count", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-    # SIGKILL without that: the next attempt would need as much memory. `pod.sh` leaves this code to such an end
+    # SIGKILL without that: the next attempt would need as much memory. the runner leaves this code to such an end
     {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [137]}},
 )
 """Rules of a batch Job's failure policy, behind its own: a container whose memory was full ends the Job."""
@@ -128,34 +126,20 @@ class Volumes:
     """The volumes of a job's pods, and their mounts.
 
     Args:
-        secret: the Secret with the job's files, and the paths of its keys; None for a job without files.
         shm_gib: size of /dev/shm; None for the container's default.
     """
 
-    def __init__(
-        self,
-        cluster: EksCluster,
-        *,
-        secret: str | None = None,
-        paths: Mapping[str, str] | None = None,
-        shm_gib: int | None = None,
-    ) -> None:
+    def __init__(self, cluster: EksCluster, *, shm_gib: int | None = None) -> None:
         self.volumes: list[Object] = [{"name": "scratch", "emptyDir": {}}]
         self.mounts: list[Object] = [
             {"name": "scratch", "mountPath": place, "subPath": part}
-            for place, part in (("/tmp", "tmp"), ("/var/tmp", "var-tmp"), (HOME, "home"), ("/run/trn", "run"))  # noqa: S108
+            for place, part in (("/tmp", "tmp"), ("/var/tmp", "var-tmp"), (HOME, "home"))  # noqa: S108
         ]
         self.shared = [
             {"name": claim, "mountPath": place} for claim, place in zip(cluster.claims, cluster.mount_dirs, strict=True)
         ]
         self.volumes += [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in cluster.claims]
         self.mounts += self.shared
-        if secret:
-            items = [{"key": key, "path": path} for key, path in (paths or {}).items()]
-            self.volumes.append(
-                {"name": "files", "secret": {"secretName": secret, "defaultMode": 0o444, "items": items}}
-            )
-            self.mounts.append({"name": "files", "mountPath": FILES, "readOnly": True})
         if shm_gib:
             self.volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shm_gib}Gi"}})
             self.mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
@@ -164,16 +148,6 @@ class Volumes:
         """A volume that is only read."""
         self.volumes.append({"name": name, **source})
         self.mounts.append({"name": name, "mountPath": place, "readOnly": True})
-
-
-_FOLDER = 'mkdir -p "$1" && { [ -k "$1" ] || chmod 1777 "$1"; }'
-"""As root."""
-
-
-def folder(cluster: EksCluster, image: str, volumes: Volumes) -> Object:
-    """The init container that creates the jobs' directory: the root of a new file system belongs to root."""
-    command = ["bash", "-c", _FOLDER, "folder", f"{cluster.shared_dir}/trn"]
-    return as_root(container(FOLDER, image, command, resources=LEAST, mounts=volumes.shared))
 
 
 def as_root(container: Object) -> Object:

@@ -16,13 +16,13 @@ from trainium_cdk.errors import ApiError, TransportError
 from trainium_cdk.jobs.kubernetes import pods, status
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.names import FOLDER, labels
-from trainium_cdk.jobs.kubernetes.scripts import FILES
 from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.outputs import EksCluster
 from trainium_cdk.runner.requests import Cluster, write_request
 
 Object = dict[str, Any]
 
+FILES = "/trn/files"
 START_SECONDS = 600.0
 """Seconds that pulling an image may take."""
 _RUNNER = ("python3", "-I", f"{FILES}/runner.pyz")
@@ -49,7 +49,9 @@ def pod(
         files: of the Secret of its name, below `FILES`.
         folders: are made before (`runner.folder`), where there is a runner among the files.
     """
-    volumes = pods.Volumes(cluster, secret=name if files else None, paths={file: file for file in files})
+    volumes = pods.Volumes(cluster)
+    if files:
+        volumes.add("files", {"secret": {"secretName": name, "defaultMode": 0o444}}, FILES)
     from trainium_cdk.catalog.pods import pods as known  # slow to load, for those who only look
 
     size = known().helpers.tensorboard if kind == "tensorboard" else known().helpers.reader

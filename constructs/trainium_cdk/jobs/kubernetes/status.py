@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainium_cdk.jobs.kubernetes.names import (
     AFTER,
@@ -18,24 +18,27 @@ from trainium_cdk.jobs.kubernetes.names import (
     FOLDER,
     INDEX_LABEL,
     NEVER,
+    NOT_COMPILED,
     PREPARE,
     QUEUE,
     QUEUE_LABEL,
     TASK_LABEL,
+    TIMED_OUT,
     TRAIN,
     condition,
     id_of,
     prepare_job,
     submission,
+    submitted,
 )
 from trainium_cdk.jobs.kubernetes.queue import Waits, describe_wait
-from trainium_cdk.jobs.kubernetes.scripts import FINAL, TIMED_OUT
 from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, checkpoints_in, parse_int
 from trainium_cdk.outputs import ROLE_LABEL
 
 Object = dict[str, Any]
 
-_, NOT_COMPILED, _ = FINAL
+OUT_OF_MEMORY = "out of memory"
+"""What the runner tells of a program that was killed because the memory of its pod was full."""
 STARTS = "starts"
 """The reason of a stage that nothing keeps from running."""
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
@@ -207,6 +210,11 @@ def task(pod: Object) -> str:
     return str(pod["metadata"].get("labels", {}).get(TASK_LABEL, ""))
 
 
+def _image(pod: Object, name: str) -> str:
+    every = (*pod["spec"].get("containers", []), *pod["spec"].get("initContainers", []))
+    return next((str(one.get("image")) for one in every if one["name"] == name), "?")
+
+
 def container_state(pod: Object, name: str) -> Mapping[str, Any]:
     """The `running`, `terminated` or `waiting` state of a container; empty if it has none yet."""
     for key in ("containerStatuses", "initContainerStatuses"):
@@ -218,9 +226,9 @@ def container_state(pod: Object, name: str) -> Mapping[str, Any]:
 
 
 def seconds(text: Any) -> int | None:
-    """A Kubernetes timestamp in seconds since 1970."""
+    """A Kubernetes timestamp in seconds since 1970; None for 1970 itself, which stands for never."""
     try:
-        return int(dt.datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp())
+        return int(dt.datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()) or None
     except ValueError:
         return None
 
@@ -234,7 +242,7 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
     running = [s["running"] for s in states if "running" in s]
     over = [s["terminated"] for s in states if "terminated" in s]
     bad = [
-        {**t, "node": index(p), "full": memory_full(p, name)}
+        {**t, "node": index(p), "full": memory_full(p, name), "image": _image(p, name)}
         for p, s in zip(mine, states, strict=True)
         if (t := s.get("terminated")) and t.get("exitCode") != 0
     ]
@@ -242,21 +250,22 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
     finished = max((t for r in over if (t := seconds(r.get("finishedAt"))) is not None), default=None)
     nodes = ",".join(p["spec"]["nodeName"] for p in mine if p["spec"].get("nodeName"))
     base = Stage(name, number, "PENDING", nodes=nodes, started=started)
+    not_begun = next((text for p in mine if (text := _not_begun(p))), "")
     if name == PREPARE:
         if not waits_for(seen.job) or condition(seen.prepare, "Complete"):
             return replace(base, state="COMPLETED", exit_code=0, ended=finished)
         if why := condition(seen.prepare, "Failed"):
-            failure = _failure(bad) if bad else {"state": "FAILED", "reason": cut(why["message"])}
+            failure = _failure(bad) if bad else {"state": "FAILED", "reason": not_begun or cut(why["message"])}
             return replace(base, ended=finished, **failure)
         if bad:
             failure = _failure(bad)
             return replace(base, state="RUNNING", reason=f"{failure['reason']}; {_next(failure['state'])}")
-    if name == "precompile" and any(_code(p, TRAIN) == NOT_COMPILED for p in mine):
+    if name == "precompile" and any(t.get("exitCode") == NOT_COMPILED for t in bad):
         return replace(
             base, state="FAILED", reason="did not compile: see its log", exit_code=NOT_COMPILED, ended=finished
         )
-    if name == TRAIN and any(t.get("exitCode") == NOT_COMPILED for t in bad):
-        return replace(base, state="CANCELLED", reason="did not run: precompile did not complete", started=None)
+    if not_begun:
+        return replace(base, state="FAILED", reason=not_begun, ended=finished)
     if taken := next((text for p in mine if (text := _taken(p))), ""):
         return replace(base, state="FAILED", reason=taken, ended=finished)
     if bad:
@@ -280,9 +289,50 @@ def _taken(pod: Object) -> str:
     return cut(f"its pod on node {node} is ended: {why['reason']}: {why.get('message', '')}") if why else ""
 
 
-def _code(pod: Object, name: str) -> int | None:
-    found = container_state(pod, name).get("terminated")
-    return found.get("exitCode") if found else None
+def _not_begun(pod: Object) -> str:
+    """Why no container of a pod could begin: the first one failed, which makes a folder; empty if it did not."""
+    end = container_state(pod, FOLDER).get("terminated") or {}
+    if not end.get("exitCode"):
+        return ""
+    if _without_program(end):
+        return _no_python(_image(pod, FOLDER))
+    return f"the jobs' folder on the shared file system was not made: exit code {end['exitCode']}. See the log of its container {FOLDER}"
+
+
+def _without_program(end: Mapping[str, Any]) -> bool:
+    """Whether a container was not started, as its image has no such program."""
+    return end.get("exitCode") == 128 and "executable file not found" in str(end.get("message"))
+
+
+def _no_python(image: str) -> str:
+    return (
+        f"image {image} has no python3 on its PATH, which starts each job. Use one with Python 3.9 or newer, as the examples of trn image "
+        "build have"
+    )
+
+
+class _Told(NamedTuple):
+    """What a container's runner told at its end.
+
+    Attributes:
+        code: the exit code of the program itself.
+        last: the last line of why it failed.
+        node: which failed first, if that is known.
+    """
+
+    code: int | None = None
+    last: str = ""
+    node: int | None = None
+
+
+def _told(end: Mapping[str, Any]) -> _Told:
+    """Whatever runs in a pod may have written it."""
+    try:
+        found = json.loads(str(end.get("message", "")))
+        first = found.get("first") or found
+        return _Told(parse_int(first.get("code")), cut(str(first.get("last", ""))), parse_int(first.get("node")))
+    except (ValueError, AttributeError, RecursionError):
+        return _Told()
 
 
 def _failure(bad: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -293,9 +343,16 @@ def _failure(bad: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {"state": "TIMEOUT", "reason": "reached its time limit", "exit_code": code}
     if full := first["full"]:
         return {"state": "OUT_OF_MEMORY", "reason": full, "exit_code": code, "failed_node": node}
-    if found := re.search(r"exit code (\d+)\s*$", str(first.get("message", ""))):
-        code = int(found[1])  # the script's own exit code
-    return {"state": "FAILED", "reason": f"exit code {code}", "exit_code": code, "failed_node": node}
+    if _without_program(first):
+        return {"state": "FAILED", "reason": _no_python(first["image"]), "exit_code": code, "failed_node": node}
+    told = _told(first)
+    code = told.code or code
+    return {
+        "state": "FAILED",
+        "reason": f"exit code {code}",
+        "exit_code": code,
+        "failed_node": node if told.node is None else told.node,
+    }
 
 
 def _next(state: str) -> str:
@@ -306,7 +363,7 @@ def _next(state: str) -> str:
 def memory_full(pod: Object, name: str) -> str:
     """That a container of a pod was killed because its memory was full, and what to change; empty if it was not."""
     ended = container_state(pod, name).get("terminated") or {}
-    if ended.get("reason") != "OOMKilled" and str(ended.get("message", "")).strip() != "out of memory":
+    if ended.get("reason") != "OOMKilled" and _told(ended).last != OUT_OF_MEMORY:
         return ""
     spec = pod["spec"]
     found: Object = next((c for c in (*spec["containers"], *spec.get("initContainers", [])) if c["name"] == name), {})
@@ -437,6 +494,8 @@ def _current(stage: Stage, seen: Seen) -> Stage:
 
 def waiting(seen: Seen) -> str:
     """Why a job in a queue does not run yet, in the words of Kueue, and of the function that starts nodes."""
+    if not submitted(seen.job):
+        return "is being submitted; if it stays so, submit it again with the same token, or cancel it"
     if waits_for(seen.job):
         if not _completed(seen):
             return f"waits for {_named(seen)}"

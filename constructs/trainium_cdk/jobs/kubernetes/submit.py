@@ -1,261 +1,204 @@
-"""Sending a job: its objects are created completely and once, or not at all."""
+"""Sending a job: it exists completely and once, or not at all, whatever happens between.
+
+The JobSet comes first, suspended and in no queue: its name decides which job it is. All else belongs to it from its creation, so that
+nothing is left without it. One change of its labels then lets it enter its queue. A client that ends before has left nothing that costs;
+sent again, what is missing is added.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trainium_cdk.errors import ApiError, SubmitError, TransportError, TrnError
-from trainium_cdk.jobs import checkpoints
-from trainium_cdk.jobs.kubernetes import look, names, status
-from trainium_cdk.jobs.kubernetes.api import Api, Object, absent_is_fine
-from trainium_cdk.jobs.kubernetes.names import (
-    ARRAY_LABEL,
-    DIGEST,
-    HOLDER,
-    JOBSET,
-    object_name,
-    owners,
-    priority_class,
-    submitted_by_trn,
-)
-from trainium_cdk.jobs.kubernetes.render import KubernetesSubmission
+from trainium_cdk.jobs.kubernetes import look, names, needs, status
+from trainium_cdk.jobs.kubernetes.api import Api, Object
+from trainium_cdk.jobs.kubernetes.objects import Objects
+from trainium_cdk.jobs.models import Plan
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
-from trainium_cdk.jobs.status import Submitted
 from trainium_cdk.outputs import EksCluster
 
 _SUBMITTING_SECONDS = 120
+"""Seconds after which a JobSet in no queue is of a submission that was broken off: it holds no compile cache."""
 _SETTLING_SECONDS = 2.0
 """Seconds after which a sent request has been processed."""
 
 
 @dataclass(frozen=True)
 class Submitter:
-    """Sends jobs to one cluster."""
+    """Sends one job to a cluster.
+
+    Args:
+        name: the job's.
+    """
 
     cluster: EksCluster
     api: Api
-    sleep: Callable[[float], None]
+    name: str
+    plan: Plan
+    objects: Objects
+    sleep: Callable[[float], None] = time.sleep
 
-    def send(self, submission: KubernetesSubmission) -> Submitted:
-        """Send what was rendered. Raises as `submit` does."""
+    def send(self) -> bool:
+        """Send it. Returns whether it was there already.
+
+        Raises:
+            SubmitError: the cluster refuses it; nothing of it is left there.
+            TransportError: the cluster does not answer. Sent again, it is submitted once.
+        """
         patience = Patience(ONE_QUESTION)
         try:
             while True:
                 try:
-                    return self._send(submission)
+                    return self._send()
                 except TransportError as e:
                     patience.failed(e)
         except (KeyboardInterrupt, SystemExit):
-            self._broken_off(submission)
+            self._broken_off()
             raise
 
-    def _send(self, submission: KubernetesSubmission) -> Submitted:
-        there = self._existing(submission)
-        if there and (len(there) == len(submission.jobs) or self._was_complete(submission)):
-            self._own(submission, there)
-            return self._submitted(submission, existing=True)
-        self._check(submission)
-        self._take_cache(submission)
+    def _send(self) -> bool:
+        first, *others = self.objects.jobs
         try:
-            for thing in submission.parts:
-                self._put(thing, submission)
-            made = [self._create(job, there, submission) for job in submission.jobs]
+            self._place_runner()
+            if others and self._was_complete():
+                return True
+            job = self._create(first)
+            if names.submitted(job):
+                return True
+            needs.check(self.api, self.cluster, self.name, self.plan)
+            self._add_parts([job])
+            if others:
+                self._add_parts([job, *(self._create(one) for one in others)], there=True)
+            self.api.patch("JobSet", self._first, {"metadata": {"labels": dict(self.objects.release)}})
+            return False
         except SubmitError:
-            self._undo(submission)
+            self._undo()
             raise
         except ApiError as e:
             if e.again:
-                raise  # the job may have been created without a response: its files must be kept
-            self._undo(submission)
+                raise  # it may have been carried out without a response
+            self._undo()
             raise SubmitError(
-                f"{submission.id} was not submitted to {self.cluster.cluster_name}: {_refusal(e)}. Nothing of it is left there"
+                f"{self.name} was not submitted to {self.cluster.cluster_name}: {needs.refusal(e)}. Nothing of it is left there"
             ) from None
-        self._own(submission, [job for job, _ in made])
-        return self._submitted(submission, existing=not any(new for _, new in made))
 
-    def _create(self, job: Object, there: Sequence[Object], submission: KubernetesSubmission) -> tuple[Object, bool]:
-        """Create a JobSet, unless it exists; and whether it is new. An interrupted submission may have left some members of an array."""
-        name = job["metadata"]["name"]
-        if found := next((one for one in there if one["metadata"]["name"] == name), None):
-            return found, False
+    @property
+    def _first(self) -> str:
+        return _name(self.objects.jobs[0])
+
+    def _place_runner(self) -> None:
+        """Once for each version. Whoever may change it could run programs in all jobs: so it is compared."""
+        wanted, there = self.objects.runner, None
+        for _ in range(2):
+            if there := self.api.find("ConfigMap", _name(wanted)):
+                break
+            if self._new(wanted):
+                return
+        if there is None or there.get("binaryData") != wanted["binaryData"]:
+            raise SubmitError(
+                f"{self.name} was not submitted: the ConfigMap {_name(wanted)} is not the runner of this version of trn. Delete it"
+            )
+
+    def _create(self, job: Object) -> Object:
+        """The JobSet as it is there. Raises SubmitError if its name is that of another job."""
+        return self._new(job) or self._same(self.api.get("JobSet", _name(job)))
+
+    def _was_complete(self) -> bool:
+        """Whether an array has members but not the first one, which is created first: it ended, or was deleted, and is not run again."""
+        there = self._members()
+        return bool(there) and self._first not in [_name(self._same(one)) for one in there]
+
+    def _members(self) -> list[Object]:
+        return self.api.list("JobSet", labels=f"{names.ARRAY_LABEL}={self.name}")
+
+    def _new(self, thing: Object) -> Object | None:
+        """Create an object; None if there is one of its name."""
         try:
-            return self.api.create("JobSet", job), True
+            return self.api.create(kind_of(thing), thing)
         except ApiError as e:
             if e.status != 409:
                 raise
-            return self._same(self.api.get("JobSet", name), submission), False  # another client created it first
+            return None
 
-    def _broken_off(self, submission: KubernetesSubmission) -> None:
+    def _same(self, there: Object) -> Object:
+        if there["metadata"].get("annotations", {}).get(names.DIGEST) != self.objects.digest:
+            raise _Another(f"{self.name} already exists as another job. Use a new token, or submit the same job")
+        return there
+
+    def _add_parts(self, owners: Sequence[Object], *, there: bool = False) -> None:
+        """Create what belongs to the JobSets, or make all of them its owners, so that it is deleted with the last one."""
+        of = [
+            {"apiVersion": names.JOBSET, "kind": "JobSet", "name": _name(one), "uid": one["metadata"]["uid"]}
+            for one in owners
+        ]
+        for part in self.objects.parts:
+            if there:
+                self.api.patch(kind_of(part), _name(part), {"metadata": {"ownerReferences": of}})
+            else:
+                owned = {**part, "metadata": {**part["metadata"], "ownerReferences": of}}
+                self._put(owned)
+
+    def _put(self, part: Object) -> None:
+        """Create a part. One of its name may be there: of the same submission, or left by a JobSet that is deleted."""
+        kind, name, [owner] = kind_of(part), _name(part), part["metadata"]["ownerReferences"]
+        guards = names.HOLDER in part["metadata"]["annotations"]
+        for _ in range(3):
+            if self._new(part):
+                return
+            if (there := self.api.find(kind, name)) is None:
+                continue
+            if owner["uid"] in names.owners(there):
+                return
+            if guards:
+                self._check_holder(there)
+            elif not names.submitted_by_trn(there, self.name):
+                raise SubmitError(
+                    f"{self.name} was not submitted: a {part['kind']} named {name} already exists, not created by trn. Use another token"
+                )
+            try:
+                self.api.delete(kind, name, uid=there["metadata"]["uid"])
+            except ApiError as e:
+                if e.status != 409:  # it is another one meanwhile
+                    raise
+        raise TransportError(f"several submissions request {part['kind']} {name} at once. Try again in a moment")
+
+    def _check_holder(self, guard: Object) -> None:
+        """Raises SubmitError if another job uses the compile cache."""
+        holder = str(guard["metadata"].get("annotations", {}).get(names.HOLDER, ""))
+        if holder != self.name and self._uses(holder):
+            raise SubmitError(
+                f"{self.name} was not submitted: job {holder} uses the compile cache {self.plan.job.cache_set}, and two jobs would "
+                f"corrupt it. Wait for it (trn status --wait {holder}), cancel it, or give --cache another name"
+            )
+
+    def _uses(self, holder: str) -> bool:
+        job = self.api.find("JobSet", holder)
+        jobs = [job] if job else self.api.list("JobSet", labels=f"{names.ARRAY_LABEL}={holder}")
+        began = [one for one in jobs if names.submitted(one) or _age(one) < _SUBMITTING_SECONDS]
+        seen = look.at(self.api, began, {}, {})
+        return any(not status.status(one).done or status.alive(one.pods) for one in seen)
+
+    def _broken_off(self) -> None:
         """After Ctrl-C the job exists completely, or not at all."""
         self.sleep(_SETTLING_SECONDS)
         with contextlib.suppress(TrnError):
-            there = self._existing(submission)
-            if len(there) == len(submission.jobs):
-                self._own(submission, there)
-            else:
-                self._undo(submission)
+            self._undo()
 
-    def _existing(self, submission: KubernetesSubmission) -> list[Object]:
-        """The submission's JobSets that exist. Raises SubmitError if its id is that of another job."""
-        found = []
-        try:
-            found.append(self.api.get("JobSet", submission.id))
-        except ApiError as e:
-            if e.status != 404 or _unserved(e):
-                raise
-        if len(submission.jobs) > 1 or submission.plan.job.array:
-            found += self.api.list("JobSet", labels=f"{ARRAY_LABEL}={submission.id}")
-        return [self._same(one, submission) for one in found]
+    def _undo(self) -> None:
+        """Delete the JobSets of a submission that is not complete; what belongs to them goes with them."""
+        first = self.api.find("JobSet", self._first)
+        with contextlib.suppress(_Another):
+            if first and not names.submitted(self._same(first)):
+                members = self._members() if names.array(first) else []
+                for one in (*(one for one in members if _name(one) != self._first), first):
+                    self.api.delete("JobSet", _name(one), uid=one["metadata"]["uid"])
 
-    def _same(self, found: Object, submission: KubernetesSubmission) -> Object:
-        if found["metadata"].get("annotations", {}).get(DIGEST) != submission.digest:
-            raise self._is_another(submission)
-        return found
 
-    def _is_another(self, submission: KubernetesSubmission) -> SubmitError:
-        return SubmitError(f"{submission.id} already exists as another job. Use a new token, or submit the same job")
-
-    def _was_complete(self, submission: KubernetesSubmission) -> bool:
-        """Whether all JobSets of a submission had been created: members of an array that ended long ago are deleted before others."""
-        secret = self.api.find("Secret", submission.secret["metadata"]["name"])
-        return secret is not None and bool(owners(self._same(secret, submission)))
-
-    def _take_cache(self, submission: KubernetesSubmission) -> None:
-        """Reserve the compile cache for this job. Raises SubmitError if another job uses it."""
-        wanted = submission.guard
-        for _ in range(3):
-            try:
-                self.api.create("ConfigMap", wanted)
-                return
-            except ApiError as e:
-                if e.status != 409:
-                    raise
-            try:
-                there = self.api.get("ConfigMap", wanted["metadata"]["name"])
-            except ApiError as e:
-                if e.status == 404:
-                    continue
-                raise
-            holder = str(there["metadata"].get("annotations", {}).get(HOLDER, ""))
-            if holder == submission.id:
-                return
-            if self._still_has(holder, there):
-                raise SubmitError(
-                    f"{submission.id} was not submitted: job {holder} uses the compile cache {submission.plan.job.cache_set}, and two "
-                    f"jobs would corrupt it. Wait for it (trn status --wait {holder}), cancel it, or give --cache another name"
-                )
-            # a new object, and not a changed one, whose age would not be that of this submission
-            try:
-                self.api.delete("ConfigMap", there["metadata"]["name"], uid=there["metadata"]["uid"])
-            except ApiError as e:
-                if e.status != 409:
-                    raise
-        raise TransportError(
-            f"several submissions request the compile cache {submission.plan.job.cache_set} at once. Try again in a moment"
-        )
-
-    def _still_has(self, holder: str, guard: Object) -> bool:
-        job = self.api.find("JobSet", holder)
-        if jobs := [job] if job else self.api.list("JobSet", labels=f"{ARRAY_LABEL}={holder}"):
-            seen = look.at(self.api, jobs, {}, {})
-            return any(not status.status(one).done or status.alive(one.pods) for one in seen)
-        if guard["metadata"].get("ownerReferences"):
-            return False
-        # no job yet: its submission is under way, or was interrupted
-        age = dt.datetime.now(dt.UTC).timestamp() - (status.seconds(guard["metadata"]["creationTimestamp"]) or 0)
-        return age < _SUBMITTING_SECONDS
-
-    def _check(self, submission: KubernetesSubmission) -> None:
-        """Check that the queue, the priority class and the job before it exist: without them the job would wait for ever."""
-        queue, priority = submission.plan.fleet.queue, submission.plan.job.priority
-        where = f"{submission.id} was not submitted to {self.cluster.cluster_name}"
-        try:
-            if self.api.find("LocalQueue", queue) is None:
-                raise SubmitError(
-                    f"{where}: the namespace {self.cluster.namespace} has no queue {queue}. Deploy the stack again"
-                )
-            if priority and self.api.find("PriorityClass", priority_class(priority)) is None:
-                known = [found["metadata"]["name"] for found in self.api.list("PriorityClass")]
-                has = f"it has {', '.join(sorted(known))}" if known else "it has none"
-                raise SubmitError(f"{where}: the cluster has no priority class {priority}; {has}. Choose one of them")
-            if other := submission.plan.job.after:
-                name = object_name(other)
-                job = self.api.find("JobSet", name)
-                there = [job] if job else self.api.list("JobSet", labels=f"{ARRAY_LABEL}={name}")
-                if not there or not all(map(submitted_by_trn, there)):
-                    raise SubmitError(f"{where}: there is no job {other} on this cluster. Give another one as --after")
-                if any(names.condition(one, "Failed") for one in there):
-                    raise SubmitError(
-                        f"{where}: {other} has not completed, and does not run: this job would never begin. Remove --after, or submit "
-                        f"{other} again"
-                    )
-            if (source := submission.plan.job.resume_from) and not source.startswith("/"):
-                job = self.api.find(
-                    "JobSet", object_name(source)
-                )  # deleted some time after its end: then `prepare` compares
-                if job and (reason := checkpoints.problem(submission.plan, status.described(job))):
-                    raise SubmitError(f"{where}: {reason}")
-        except ApiError as e:
-            if _unserved(e):
-                raise SubmitError(
-                    f"{where}: the cluster has no Kueue. Turn it on (eks.plugins) and deploy again"
-                ) from None
-            raise
-
-    def _put(self, thing: Object, submission: KubernetesSubmission) -> None:
-        """Create a part of the job. One with its name may have been left by an interrupted submission."""
-        kind, name = kind_of(thing), thing["metadata"]["name"]
-        try:
-            self.api.create(kind, thing)
-            return
-        except ApiError as e:
-            if e.status != 409:
-                raise
-        there = self.api.get(kind, name)
-        if not submitted_by_trn(there, submission.id):
-            raise SubmitError(
-                f"{submission.id} was not submitted: a {thing['kind']} named {name} already exists, not created by trn. Use another token"
-            )
-        if there["metadata"].get("annotations", {}).get(DIGEST) != submission.digest:
-            if owners(there):  # and is no part of an interrupted submission
-                raise self._is_another(submission)
-            self.api.delete(kind, name, uid=there["metadata"]["uid"])
-            self.api.create(kind, thing)
-
-    def _own(self, submission: KubernetesSubmission, jobs: Sequence[Object]) -> None:
-        """Make the JobSets the owners of their parts, so that they are deleted with the last one."""
-        uids = {job["metadata"]["uid"]: job["metadata"]["name"] for job in jobs}
-        new = [{"apiVersion": JOBSET, "kind": "JobSet", "name": name, "uid": uid} for uid, name in uids.items()]
-        for kind, name, there in self._parts(submission):
-            if not uids.keys() <= set(owners(there)):
-                with absent_is_fine():
-                    self.api.patch(kind, name, {"metadata": {"ownerReferences": new}})
-
-    def _undo(self, submission: KubernetesSubmission) -> None:
-        if submission.plan.job.array:
-            for job in self._existing(submission):
-                self.api.delete("JobSet", job["metadata"]["name"], uid=job["metadata"]["uid"])
-        for kind, name, there in self._parts(submission):
-            self.api.delete(kind, name, uid=there["metadata"]["uid"])
-
-    def _parts(self, submission: KubernetesSubmission) -> Iterator[tuple[str, str, Object]]:
-        """The parts of this submission that exist: kind, name, object."""
-        for thing in (*submission.parts, submission.guard):
-            kind, name = kind_of(thing), thing["metadata"]["name"]
-            there = self.api.find(kind, name)
-            if there is None:
-                continue
-            annotations = there["metadata"].get("annotations", {})
-            mine = submitted_by_trn(there, submission.id) and annotations.get(DIGEST) == submission.digest
-            if annotations.get(HOLDER) == submission.id if thing is submission.guard else mine:
-                yield kind, name, there
-
-    def _submitted(self, submission: KubernetesSubmission, *, existing: bool) -> Submitted:
-        stages = {str(stage): f"{submission.id}/{stage}" for stage in submission.plan.stages}
-        return Submitted(submission.id, existing, stages, submission.directory)
+class _Another(SubmitError):
+    """The name is that of another job, of which nothing may be changed."""
 
 
 def kind_of(thing: Object) -> str:
@@ -263,18 +206,9 @@ def kind_of(thing: Object) -> str:
     return "BatchJob" if thing["kind"] == "Job" else str(thing["kind"])
 
 
-def _unserved(error: ApiError) -> bool:
-    """Whether the cluster does not know the kind of object at all."""
-    return error.status == 404 and "could not find the requested resource" in str(error)
+def _name(thing: Object) -> str:
+    return str(thing["metadata"]["name"])
 
 
-def _refusal(error: ApiError) -> str:
-    """The API's reason."""
-    text = str(error).removesuffix(".")
-    if "admission webhook" in text:
-        text = text.partition("denied the request: ")[2] or text
-    return (
-        "the cluster has no JobSet. Turn it on (eks.plugins) and deploy again"
-        if _unserved(error)
-        else " ".join(text.split()).rstrip(";")
-    )
+def _age(job: Object) -> float:
+    return time.time() - (status.seconds(job["metadata"].get("creationTimestamp")) or 0)

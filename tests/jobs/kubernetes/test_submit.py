@@ -12,9 +12,9 @@ from tests.jobs.kubernetes.test_objects import ALL, SECRET, described
 from tests.support import until
 from trainium_cdk.errors import SubmitError
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.kubernetes import Api, kubernetes_api, names, send
+from trainium_cdk.jobs.kubernetes import Api, kubernetes_api, names, submit
 from trainium_cdk.jobs.kubernetes.objects import objects
-from trainium_cdk.jobs.kubernetes.send import Sender, kind_of
+from trainium_cdk.jobs.kubernetes.submit import Submitter, kind_of
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.pyz import pyz
 
@@ -33,12 +33,12 @@ def api(running: Running) -> Iterator[Api]:
 
 
 @pytest.fixture
-def sender(running: Running, api: Api) -> Callable[..., Sender]:
-    def make(name: str, *stages: str, **fields: Any) -> Sender:
+def sender(running: Running, api: Api) -> Callable[..., Submitter]:
+    def make(name: str, *stages: str, **fields: Any) -> Submitter:
         script = Script(**{"filename": "run.sh", "content": b"true", "nodes": 2, "cache": name, **fields})
         fitted = plan(script, running.cluster)
         found = objects(described(name, script, *(stages or ALL)), fitted, running.cluster, pyz())
-        return Sender(running.cluster, api, name, fitted, found, lambda _: None)
+        return Submitter(running.cluster, api, name, fitted, found, lambda _: None)
 
     return make
 
@@ -54,7 +54,7 @@ def parts(api: Api) -> list[tuple[str, str]]:
     ]
 
 
-def of(sender: Sender) -> list[tuple[str, str]]:
+def of(sender: Submitter) -> list[tuple[str, str]]:
     return sorted((kind_of(one), one["metadata"]["name"]) for one in sender.objects.all)
 
 
@@ -91,7 +91,7 @@ class Gone(Exception):
     [(("train",), {}, 7), (("precompile", "train"), {"env": SECRET}, 7), (ALL, {"env": SECRET}, 8)],
 )
 def test_a_submission_has_few_requests(
-    sender: Callable[..., Sender], api: Api, stages: tuple[str, ...], fields: dict[str, Any], most: int
+    sender: Callable[..., Submitter], api: Api, stages: tuple[str, ...], fields: dict[str, Any], most: int
 ) -> None:
     name = f"few-{len(stages)}-{most}"
     sender("first", "train").send()  # the runner is there
@@ -106,7 +106,7 @@ def test_a_submission_has_few_requests(
 
 
 def test_a_client_that_ends_leaves_nothing_that_costs_and_what_is_missing_is_added(
-    sender: Callable[..., Sender], api: Api
+    sender: Callable[..., Submitter], api: Api
 ) -> None:
     """Before and after each of its requests."""
     sender("first", "train").send()
@@ -131,7 +131,9 @@ def test_a_client_that_ends_leaves_nothing_that_costs_and_what_is_missing_is_add
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_after_a_ctrl_c_the_job_is_there_or_nothing_of_it(sender: Callable[..., Sender], api: Api, after: bool) -> None:
+def test_after_a_ctrl_c_the_job_is_there_or_nothing_of_it(
+    sender: Callable[..., Submitter], api: Api, after: bool
+) -> None:
     for at in range(8):
         one, count = sender(f"stop-{at}", env=SECRET), [0]
         send_one = api._send
@@ -156,7 +158,7 @@ def test_after_a_ctrl_c_the_job_is_there_or_nothing_of_it(sender: Callable[..., 
             assert there == mine
 
 
-def test_another_job_of_the_name_is_left_alone(sender: Callable[..., Sender], api: Api) -> None:
+def test_another_job_of_the_name_is_left_alone(sender: Callable[..., Submitter], api: Api) -> None:
     sender("twice", "train").send()
     before = parts(api)
     for fields in ({"content": b"false"}, {"env": {"A": "1"}}, {"nodes": 1}):
@@ -165,7 +167,7 @@ def test_another_job_of_the_name_is_left_alone(sender: Callable[..., Sender], ap
     assert parts(api) == before
 
 
-def test_a_secret_of_somebody_else_is_not_taken(sender: Callable[..., Sender], api: Api) -> None:
+def test_a_secret_of_somebody_else_is_not_taken(sender: Callable[..., Submitter], api: Api) -> None:
     api.create("Secret", {"metadata": {"name": "theirs"}, "stringData": {"job.json": "{}"}})
     with pytest.raises(
         SubmitError, match=r"a Secret named theirs already exists, not created by trn. Use another token"
@@ -176,7 +178,7 @@ def test_a_secret_of_somebody_else_is_not_taken(sender: Callable[..., Sender], a
     api.delete("Secret", "theirs")
 
 
-def test_what_a_deleted_job_has_left_is_replaced(sender: Callable[..., Sender], api: Api) -> None:
+def test_what_a_deleted_job_has_left_is_replaced(sender: Callable[..., Submitter], api: Api) -> None:
     first = sender("left", "train")
     first.send()
     old = api.get("JobSet", "left")["metadata"]["uid"]
@@ -188,7 +190,7 @@ def test_what_a_deleted_job_has_left_is_replaced(sender: Callable[..., Sender], 
 
 
 def test_one_compile_cache_is_of_one_job(
-    sender: Callable[..., Sender], api: Api, monkeypatch: pytest.MonkeyPatch
+    sender: Callable[..., Submitter], api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sender("holds", "train", cache="shared").send()
     with pytest.raises(SubmitError, match=r"job holds uses the compile cache shared.*trn status --wait holds.*--cache"):
@@ -204,11 +206,11 @@ def test_one_compile_cache_is_of_one_job(
     api.create("ConfigMap", {**guard, "metadata": {**guard["metadata"], "ownerReferences": [owner]}})
     with pytest.raises(SubmitError, match="job half uses the compile cache other"):
         sender("next", "train", cache="other").send()
-    monkeypatch.setattr(send, "_SUBMITTING_SECONDS", 0)  # it was broken off
+    monkeypatch.setattr(submit, "_SUBMITTING_SECONDS", 0)  # it was broken off
     assert sender("next", "train", cache="other").send() is False
 
 
-def test_a_runner_that_somebody_has_changed_runs_nothing(sender: Callable[..., Sender], api: Api) -> None:
+def test_a_runner_that_somebody_has_changed_runs_nothing(sender: Callable[..., Submitter], api: Api) -> None:
     sender("first", "train").send()
     name = names.runner(pyz().name)
     theirs = {"metadata": {"name": name}, "immutable": True, "binaryData": {"runner.pyz": "UEsDBA=="}}
@@ -225,7 +227,7 @@ def test_a_runner_that_somebody_has_changed_runs_nothing(sender: Callable[..., S
     assert sender("other", "train").send() is False
 
 
-def test_of_an_array_each_member_owns_what_they_share(sender: Callable[..., Sender], api: Api) -> None:
+def test_of_an_array_each_member_owns_what_they_share(sender: Callable[..., Submitter], api: Api) -> None:
     one = sender("many", array="0-3", env=SECRET)
     with Requests(api, 8), pytest.raises(Gone):
         one.send()
