@@ -13,19 +13,61 @@ import io
 import os
 import tarfile
 import tempfile
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
 
 from trainium_cdk._aws import code_and_message, describe_error, failures
+from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs.presigned import presigned, presigning
 from trainium_cdk.outputs.contract import CODE, CODE_DAYS
 
-if TYPE_CHECKING:
-    from trainium_cdk.jobs.workdir import Workdir
-
 _SENT_AGAIN = dt.timedelta(days=CODE_DAYS / 2)
 _DATE = 946_684_800
 """Of all files, in seconds since 1970: the same files are the same archive. ZIP archives, as wheels are, know no time before 1980."""
+
+
+Kind = Literal["file", "program", "link"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of the folder: `digest` is the SHA-256 of its content, or of a link's target."""
+
+    name: str
+    kind: Kind
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Workdir:
+    """A folder as it is sent.
+
+    Attributes:
+        digest: of all entries: the same files give the same digest.
+        left_out: names that ignore files, or their content (credentials, caches), leave out, at most ten.
+    """
+
+    folder: Path
+    entries: tuple[Entry, ...] = field(repr=False)
+    digest: str
+    left_out: tuple[str, ...] = ()
+
+    @cached_property
+    def archive(self) -> str:
+        """The SHA-256 of its archive: what is sent. Raises as `archive.digest_of`."""
+        return digest_of(self)
+
+    @property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.entries)
+
+    def __str__(self) -> str:
+        left = f"; left out: {', '.join(self.left_out)}" if self.left_out else ""
+        return f"{self.folder}: {counted(len(self.entries), 'file')}, {self.size:,} bytes{left}"
 
 
 class Sent(NamedTuple):
@@ -109,9 +151,15 @@ def addresses(workdir: Workdir, bucket: str, region: str) -> dict[str, str]:
     return {workdir.archive: address}
 
 
-def _write(workdir: Workdir, out: _Hash) -> None:
-    from trainium_cdk.jobs.workdir import content_of
+def content_of(file: Path, link: bool) -> bytes:
+    """The content of a file, or the target of a link."""
+    try:
+        return os.fsencode(file.readlink()) if link else file.read_bytes()
+    except OSError as e:
+        raise JobError(f"cannot read {file}: {e.strerror}. Name it in .trnignore, or make it readable") from None
 
+
+def _write(workdir: Workdir, out: _Hash) -> None:
     with tarfile.open(fileobj=cast(Any, out), mode="w|", format=tarfile.PAX_FORMAT) as archive:
         for entry in workdir.entries:
             content = content_of(workdir.folder / entry.name, entry.kind == "link")

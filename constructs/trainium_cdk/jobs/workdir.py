@@ -18,14 +18,12 @@ import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainium_cdk._aws import code_and_message, describe_error, failures
-from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import JobError, TransportError
+from trainium_cdk.jobs.archive import Entry, Kind, Workdir, content_of
 from trainium_cdk.jobs.build_context import is_secret, leads_out
 from trainium_cdk.jobs.presigned import presigned, presigning
 from trainium_cdk.outputs.contract import CODE, CODE_DAYS
@@ -43,47 +41,6 @@ PREFIX = f"{CODE}/"
 _SENT_AGAIN = dt.timedelta(days=CODE_DAYS / 2)
 _IGNORE = (".gitignore", ".trnignore")
 _NOT_SENT = frozenset({"__pycache__", ".venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
-Kind = Literal["file", "program", "link"]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One file of the folder: `digest` is the SHA-256 of its content, or of a link's target."""
-
-    name: str
-    kind: Kind
-    digest: str
-    size: int
-
-
-@dataclass(frozen=True)
-class Workdir:
-    """A folder as it is sent.
-
-    Attributes:
-        digest: of all entries: the same files give the same digest.
-        left_out: names that ignore files, or their content (credentials, caches), leave out, at most ten.
-    """
-
-    folder: Path
-    entries: tuple[Entry, ...] = field(repr=False)
-    digest: str
-    left_out: tuple[str, ...] = ()
-
-    @cached_property
-    def archive(self) -> str:
-        """The SHA-256 of its archive: what is sent. Raises as `archive.digest_of`."""
-        from trainium_cdk.jobs.archive import digest_of
-
-        return digest_of(self)
-
-    @property
-    def size(self) -> int:
-        return sum(entry.size for entry in self.entries)
-
-    def __str__(self) -> str:
-        left = f"; left out: {', '.join(self.left_out)}" if self.left_out else ""
-        return f"{self.folder}: {counted(len(self.entries), 'file')}, {self.size:,} bytes{left}"
 
 
 class Sent(NamedTuple):
@@ -304,14 +261,6 @@ def _entry(folder: Path, file: Path, name: str, mode: int) -> Entry:
     content = content_of(file, link)
     kind: Kind = "link" if link else "program" if mode & 0o111 else "file"
     return Entry(name, kind, hashlib.sha256(content).hexdigest(), len(content))
-
-
-def content_of(file: Path, link: bool) -> bytes:
-    """The content of a file, or the target of a link."""
-    try:
-        return os.fsencode(file.readlink()) if link else file.read_bytes()
-    except OSError as e:
-        raise JobError(f"cannot read {file}: {e.strerror}. Name it in .trnignore, or make it readable") from None
 
 
 def _plain(entries: tuple[Entry, ...] | list[Entry]) -> list[list[str]]:
