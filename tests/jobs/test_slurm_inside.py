@@ -149,7 +149,7 @@ def test_tensorboard(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -> No
         pass
     without = SlurmBackend(jobs.cluster, LocalTransport(env=slurm.node_env()))
     with (
-        pytest.raises(TransportError, match=r"there is no tensorboard in /\S+venv\S*\. Install it"),
+        pytest.raises(JobError, match=r"there is no tensorboard in /\S+venv\S*\. Install it"),
         without.tensorboard(id),
     ):
         pass

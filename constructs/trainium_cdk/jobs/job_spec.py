@@ -79,7 +79,7 @@ def _environment(plan: Plan, catalog: Catalog | None) -> Environment:
     if job.CHECKS_VERSIONS and plan.on_trainium:
         checks = "refuse" if plan.needs_neuron else "report"
     return Environment(
-        venv=_venv(cluster) if isinstance(cluster, SlurmCluster) else "",
+        venv=venv_of(cluster) if isinstance(cluster, SlurmCluster) else "",
         venv_required=isinstance(cluster, SlurmCluster) and cluster.framework != "none",
         packages=job.own_environment,
         cores=plan.fleet.cores,
@@ -90,7 +90,8 @@ def _environment(plan: Plan, catalog: Catalog | None) -> Environment:
     )
 
 
-def _venv(cluster: SlurmCluster) -> Word:
+def venv_of(cluster: SlurmCluster) -> Word:
+    """The cluster's virtual environment."""
     if not cluster.venv.startswith(("/", "~")):
         return f"~/{cluster.venv}"
     on_shared = any(f"{cluster.venv}/".startswith(f"{mount}/") for mount in cluster.mount_dirs)

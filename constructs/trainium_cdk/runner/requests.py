@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
-from .spec import VERSION, Job, SpecError, from_json, to_json
+from .spec import VERSION, Job, SpecError, Word, from_json, to_json
 
 
 @dataclass(frozen=True)
@@ -151,6 +151,21 @@ class Cancel:
     id: str
 
 
+@dataclass(frozen=True)
+class StartBoard:
+    """Start TensorBoard over a job's directory. `venv`: as of `spec.Environment`."""
+
+    directory: str
+    venv: Word = ""
+
+
+@dataclass(frozen=True)
+class StopBoard:
+    """End a TensorBoard. `number`: of its process."""
+
+    number: int
+
+
 _Entry = tuple[str, int, int, int, str]
 """As of `copied_files.Entry`."""
 
@@ -231,6 +246,8 @@ OPERATIONS: dict[str, tuple[Any, str]] = {
     "activity": (Activity, "answers.activity"),
     "environments": (ListEnvironments, "environments.list_environments"),
     "remove environments": (RemoveEnvironments, "environments.remove"),
+    "start tensorboard": (StartBoard, "board.start"),
+    "stop tensorboard": (StopBoard, "board.stop"),
     "list files": (ListFiles, "copying.list_files"),
     "find files": (FindFiles, "copying.find_files"),
     "take files": (TakeFiles, "copying.take_files"),

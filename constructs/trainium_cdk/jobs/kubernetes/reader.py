@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import json
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
@@ -25,7 +26,7 @@ Object = dict[str, Any]
 FILES = "/trn/files"
 START_SECONDS = 600.0
 """Seconds that pulling an image may take."""
-_RUNNER = ("python3", "-I", f"{FILES}/runner.pyz")
+RUNNER = ("python3", "-I", f"{FILES}/runner.pyz")
 NEVER_STARTS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
 """Reasons of Kubernetes' for a container that waits."""
 
@@ -39,7 +40,7 @@ def pod(
     *,
     seconds: int,
     port: int | None = None,
-    files: Sequence[str] = (),
+    files: Mapping[str, bytes] | None = None,
     folders: Sequence[str] = (),
 ) -> Object:
     """A pod with the shared file systems, on a system node.
@@ -60,7 +61,7 @@ def pod(
     )
     if port:
         main["ports"] = [{"containerPort": port}]
-    words = [*_RUNNER, "folder", *map(literal, folders)]
+    words = [*RUNNER, "folder", *map(literal, folders)]
     mounts = [*volumes.shared, *volumes.mounts[-1:]]
     maker = pods.as_root(pods.container(FOLDER, image, words, resources=pods.LEAST, mounts=mounts))
     first = [maker] if folders else []
@@ -111,21 +112,27 @@ def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = 
     seen = Cluster(cluster.shared_dir, cluster.folder, "", cluster.cluster_name, cluster.stack, cluster.region)
     request = gzip.compress(json.dumps(write_request(seen, given)).encode())
     name, files = _name(), {"runner.pyz": pyz().content, "request": request}
-    command, length = [*_RUNNER, "ask", f"{FILES}/request"], seconds + int(START_SECONDS)
+    command, length = [*RUNNER, "ask", f"{FILES}/request"], seconds + int(START_SECONDS)
     folders = [f"{cluster.shared_dir}/{cluster.folder}", folder] if folder else []
-    made = pod(cluster, name, "read", image, command, seconds=length, files=tuple(files), folders=folders)
-    data = {file: base64.b64encode(content).decode() for file, content in files.items()}
-    api.create(
-        "Secret", {"apiVersion": "v1", "kind": "Secret", "metadata": made["metadata"], "data": data, "immutable": True}
-    )
-    try:
+    made = pod(cluster, name, "read", image, command, seconds=length, files=files, folders=folders)
+    with sent(api, made, files):
         printed = _run(api, made)
-    finally:
-        api.delete("Secret", name)
     try:
         return json.loads(gzip.decompress(base64.b64decode(printed)))
     except (ValueError, OSError, EOFError, zlib.error):
         raise TransportError(f"pod {name} gave no answer: {printed[-300:].decode(errors='replace').strip()}") from None
+
+
+@contextlib.contextmanager
+def sent(api: Api, made: Object, files: Mapping[str, bytes]) -> Iterator[None]:
+    """The Secret with a pod's files, as long as this context."""
+    data = {file: base64.b64encode(content).decode() for file, content in files.items()}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": made["metadata"], "data": data, "immutable": True}
+    api.create("Secret", secret)
+    try:
+        yield
+    finally:
+        api.delete("Secret", made["metadata"]["name"])
 
 
 def _name() -> str:

@@ -5,30 +5,21 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.kubernetes import reader, status
+from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.inside import Forward
 from trainium_cdk.jobs.kubernetes.source import JobSource
 from trainium_cdk.jobs.patience import until
+from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.jobs.sessions import serves
+from trainium_cdk.runner.board import HOURS
 
 PORT = 6006
-_HOURS = 12
 _READY_SECONDS = 120.0
-# On the pod's own loopback address: reached only by a port-forward, which needs permissions in the cluster.
-_SERVE = """
-job=${TRN_SHARED_ROOT:-}$1
-if ! command -v tensorboard > /dev/null && [ -f "$job/environment" ]; then
-  . "${job%/jobs/*}/environments/$(cat "$job/environment")/bin/activate"
-fi
-if ! command -v tensorboard > /dev/null; then
-  echo "trn: the image has no tensorboard. Give one that has it as --image" >&2
-  exit 64
-fi
-exec tensorboard --logdir "$job" --port "$2" --host "${TRN_TENSORBOARD_HOST:-127.0.0.1}"
-"""
 
 
 @contextlib.contextmanager
@@ -54,11 +45,11 @@ def serve(
     directory = backend.status(id).directory
     image = image or str(status.train_spec(seen.job)["containers"][0]["image"])
     name = f"trn-tensorboard-{secrets.token_hex(4)}"
-    command = ["bash", "-c", _SERVE, "tensorboard", directory, str(PORT)]
-    pod = reader.pod(backend.cluster, name, "tensorboard", image, command, seconds=_HOURS * 3600, port=PORT)
+    command, files = [*reader.RUNNER, "board", directory, str(PORT)], {"runner.pyz": pyz().content}
+    seconds = HOURS * 3600
+    pod = reader.pod(backend.cluster, name, "tensorboard", image, command, seconds=seconds, port=PORT, files=files)
     api = backend.api
-    api.create("Pod", pod)
-    try:
+    with reader.sent(api, pod, files), _created(api, pod):
         say(f"TensorBoard starts in pod {name}; pulling its image takes some minutes the first time")
         reader.until(api, name, lambda p: p["status"].get("phase") not in (None, "Pending"))
         with Forward(api, name, PORT, local=port) as forward:
@@ -67,8 +58,15 @@ def serve(
             if not until(lambda: _serves(backend, name, board.url), _READY_SECONDS):
                 raise TransportError(f"TensorBoard in pod {name} did not answer within {_READY_SECONDS:.0f} s")
             yield board
+
+
+@contextlib.contextmanager
+def _created(api: Api, pod: dict[str, Any]) -> Iterator[None]:
+    api.create("Pod", pod)
+    try:
+        yield
     finally:
-        api.delete("Pod", name)
+        api.delete("Pod", pod["metadata"]["name"])
 
 
 def _phase(backend: JobSource, name: str) -> str:
