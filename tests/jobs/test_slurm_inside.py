@@ -24,8 +24,8 @@ from tests.support import completed, head_node, session_manager_plugin
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, use
 from trainium_cdk.jobs.forward import offered
-from trainium_cdk.jobs.shell import relay
 from trainium_cdk.jobs.use import Use
+from trainium_cdk.runner import relay
 
 TENSORBOARD = """#!/bin/bash
 while [ $# -gt 0 ]; do
@@ -241,7 +241,7 @@ def test_forward_by_the_name_of_a_node(running: tuple[SlurmBackend, str], slurm:
     with jobs.forward(id, node=mine[1], patience=60) as tunnel:
         assert page(tunnel.url) == b"the page\n"
         port = tunnel.there
-    with pytest.raises(TransportError, match="no step of the job could be started: srun: error"):
+    with pytest.raises(JobError, match="no step of the job could be started: srun: error"):
         jobs.forward(id, port, node=idle).__enter__()
     with pytest.raises(JobError, match=f"nothing answers at port 1 of node {mine[0]} of {id}"):
         jobs.forward(id, 1, node=mine[0]).__enter__()

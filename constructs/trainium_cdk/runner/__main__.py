@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-COMMANDS = ("ask", "stage", "node", "pod", "prepare", "folder", "board")
+COMMANDS = ("ask", "stage", "node", "pod", "prepare", "folder", "board", "relay")
 
 
 def main() -> None:

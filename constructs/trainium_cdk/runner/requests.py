@@ -166,6 +166,24 @@ class StopBoard:
     number: int
 
 
+@dataclass(frozen=True)
+class StartRelay:
+    """Start a relay on a node of a running job.
+
+    Attributes:
+        number: Slurm's, of the job or the member.
+        node: its name; or else its `index` among the job's nodes.
+        digest: SHA-256 of the caller's secret.
+        offer: the file in which the job offers a port.
+    """
+
+    number: str
+    node: str
+    index: int
+    digest: str
+    offer: str
+
+
 _Entry = tuple[str, int, int, int, str]
 """As of `copied_files.Entry`."""
 
@@ -248,6 +266,7 @@ OPERATIONS: dict[str, tuple[Any, str]] = {
     "remove environments": (RemoveEnvironments, "environments.remove"),
     "start tensorboard": (StartBoard, "board.start"),
     "stop tensorboard": (StopBoard, "board.stop"),
+    "start relay": (StartRelay, "steps.start_relay"),
     "list files": (ListFiles, "copying.list_files"),
     "find files": (FindFiles, "copying.find_files"),
     "take files": (TakeFiles, "copying.take_files"),

@@ -16,7 +16,16 @@ from trainium_cdk.outputs import SlurmCluster
 
 
 def step(status: JobStatus) -> str:
-    """The options of srun for a step beside those of the job.
+    """The options of srun for a step beside those of the job. Raises as `check` does."""
+    check(status)
+    number = quote.word(status.current.number)
+    if "_" in number:  # of a member: srun of Slurm 22.05 takes only the number of its own that Slurm gives it
+        number = f'"$(squeue -h -j {number} -o %A)"'
+    return f"srun --jobid={number} --overlap --quiet"
+
+
+def check(status: JobStatus) -> None:
+    """Check that steps can be started beside those of a job.
 
     Raises:
         JobError: the job does not run, or is an array.
@@ -27,10 +36,17 @@ def step(status: JobStatus) -> str:
         )
     if status.current.state != "RUNNING":
         raise JobError(f"{status.id} does not run: it is {status.state}. See trn status {status.id}")
-    number = quote.word(status.current.number)
-    if "_" in number:  # of a member: srun of Slurm 22.05 takes only the number of its own that Slurm gives it
-        number = f'"$(squeue -h -j {number} -o %A)"'
-    return f"srun --jobid={number} --overlap --quiet"
+
+
+def check_one(status: JobStatus, node: int | str) -> None:
+    """Check the same of one node: by its number, or by its name, which Slurm refuses if the job does not have it.
+
+    Raises:
+        JobError: the job does not run, is an array, or has no node of that number.
+    """
+    check(status)
+    if isinstance(node, int) and not 0 <= node < status.nodes:
+        raise JobError(f"{status.id} has nodes 0 to {status.nodes - 1}, not {node}. Choose one of them")
 
 
 def everywhere(status: JobStatus, script: str) -> str:
@@ -50,16 +66,9 @@ def labelled(text: str) -> Mapping[int, str]:
     return {number: base64.b64decode(output).decode(errors="replace") for number, output in found.items()}
 
 
-def one_node(status: JobStatus, node: int | str) -> str:
-    """The options of srun for a step on one node of a job: by its number, or by its name, which Slurm refuses if the job does not have it.
-
-    Raises:
-        JobError: the job does not run, is an array, or has no node of that number.
-    """
-    if isinstance(node, str):
-        return f"{step(status)} --nodes=1 --ntasks=1 --nodelist={quote.word(node)}"
-    if not 0 <= node < status.nodes:
-        raise JobError(f"{status.id} has nodes 0 to {status.nodes - 1}, not {node}. Choose one of them")
+def one_node(status: JobStatus, node: int) -> str:
+    """The options of srun for a step on one node of a job. Raises as `check_one` does."""
+    check_one(status, node)
     name = (
         f'$(scontrol show hostnames "$(squeue -h -j {quote.word(status.current.number)} -o %N)" | sed -n {node + 1}p)'
     )

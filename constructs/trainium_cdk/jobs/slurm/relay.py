@@ -1,6 +1,6 @@
 """A port of a node on which a job runs, at a port of this machine.
  Jobs' nodes have no agent of Session Manager, and a program that only its user may reach listens on the node's loopback address. So a step
-of the job (`shell/relay.py`) connects the two: Slurm starts it only for the job's own user, and it serves only the caller, who has the
+of the job (`runner.relay`) connects the two: Slurm starts it only for the job's own user, and it serves only the caller, who has the
 secret whose digest it was started with. The secret is in no command, and not in Systems Manager's record of it.
 """
 
@@ -14,30 +14,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainium_cdk.errors import JobError, TransportError, TrnError
-from trainium_cdk.jobs import quote, shell
 from trainium_cdk.jobs.forward import OFFER, Listener, Tunnel, join, offered, patiently, refused
 from trainium_cdk.jobs.sessions import TO_HOST, free_port
 from trainium_cdk.jobs.sessions import forward as session
-from trainium_cdk.jobs.shell.relay import line
-from trainium_cdk.jobs.slurm.inside import one_node
+from trainium_cdk.jobs.slurm.inside import check_one
 from trainium_cdk.jobs.slurm.tensorboard import Source
 from trainium_cdk.jobs.status import JobStatus
+from trainium_cdk.runner.relay import line
+from trainium_cdk.runner.requests import StartRelay
 
-_HOURS = 24
 _CONNECT_SECONDS = 30.0
-_START = """set -eu
-out=$(mktemp)
-trap 'rm -f "$out"' EXIT
-setsid timeout {hours}h {step} python3 -c {program} {digest} "${{TRN_SHARED_ROOT:-}}"{offer} > "$out" 2>&1 < /dev/null &
-for _ in $(seq 300); do
-  if grep '^trn-relay ' "$out"; then exit; fi
-  kill -0 $! 2> /dev/null || break
-  sleep 0.1
-done
-kill -- -$! 2> /dev/null || true
-echo "no step of the job could be started: $(tail -n 3 "$out" | tr '\\n' ' ')" >&2
-exit 4
-"""
 
 
 @contextlib.contextmanager
@@ -46,14 +32,11 @@ def forward(
 ) -> Iterator[Tunnel]:
     """Arguments and errors as of `Backend.forward`."""
     secret, offer, path = secrets.token_urlsafe(32), f"{status.directory}/{OFFER}", "/"
-    start = _START.format(
-        hours=_HOURS,
-        step=one_node(status, node),
-        program=quote.word(shell.read("relay.py").decode()),
-        digest=hashlib.sha256(secret.encode()).hexdigest(),
-        offer=quote.word(offer),
-    )
-    host, there = source.run_shared(start).rpartition("trn-relay ")[2].split()[:2]
+    check_one(status, node)
+    name, index = (node, 0) if isinstance(node, str) else ("", node)
+    digest = hashlib.sha256(secret.encode()).hexdigest()
+    begun = source.ask(StartRelay(status.current.number, name, index, digest, offer))
+    host, there = str(begun["address"]), str(begun["port"])
     with contextlib.ExitStack() as opened:
         if target := source.transport.instance:
             near = free_port()
@@ -77,7 +60,7 @@ def forward(
 
 @dataclass(frozen=True)
 class _Relay:
-    """A relay of `shell/relay.py`, at an address that this machine reaches."""
+    """A relay of `runner.relay`, at an address that this machine reaches."""
 
     host: str
     port: int

@@ -1,9 +1,11 @@
-"""The far end of `trn forward` on Slurm: python3 relay.py DIGEST OFFER, as a step of the job on one of its nodes.
+"""The far end of `trn forward` on Slurm: `runner relay DIGEST OFFER`, as a step of the job on one of its nodes.
 
 It listens where the head node reaches it, and connects callers with ports of the node's loopback address. A caller sends a line with a
 secret, whose SHA-256 is DIGEST, and a word: a port; `offer`, for the content of that file; or `stay`, which keeps the relay until
 that connection closes. It ends by itself if no such caller comes.
 """
+
+from __future__ import annotations
 
 import contextlib
 import hashlib
@@ -11,7 +13,6 @@ import hmac
 import os
 import socket
 import stat
-import sys
 import threading
 
 _FIRST_SECONDS = 90
@@ -95,7 +96,3 @@ def copy(source: socket.socket, to: socket.socket) -> None:
             to.sendall(data)
     with contextlib.suppress(OSError):
         to.shutdown(socket.SHUT_WR)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

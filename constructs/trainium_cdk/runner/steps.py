@@ -1,0 +1,68 @@
+"""Steps beside a running job's own, on its nodes: they share them, and end with the job."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from typing import Any
+
+from . import program, requests, slurm
+from .errors import Refused
+from .nodes import hostnames
+from .places import shared_root
+
+PYTHON = ("/usr/bin/python3", "-I")
+HOURS = 24
+"""After which a relay ends, even if its caller has gone without a word."""
+_BEGIN_SECONDS = 30.0
+
+
+def start_relay(cluster: requests.Cluster, asked: requests.StartRelay) -> dict[str, Any]:
+    """Start a relay (`relay`) in the background; the address and the port at which it listens.
+
+    Raises:
+        Refused: there is no such node, or Slurm refuses the step.
+    """
+    words = [*_srun(asked.number), "--nodes=1", "--ntasks=1", f"--nodelist={asked.node or _name(asked)}"]
+    words += [*PYTHON, program.path_for_jobs(cluster), "relay", asked.digest, shared_root() + asked.offer]
+    with tempfile.TemporaryFile() as out:
+        begun = subprocess.Popen(
+            ["timeout", f"{HOURS}h", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        end = time.monotonic() + _BEGIN_SECONDS
+        while True:
+            ended = begun.poll() is not None or time.monotonic() > end
+            said = os.pread(out.fileno(), 10_000, 0).decode(errors="replace").splitlines()
+            for line in said:
+                if line.startswith("trn-relay "):
+                    begun.returncode = 0  # it stays when this program ends
+                    _, address, port = line.split()
+                    return {"address": address, "port": int(port)}
+            if ended:
+                break
+            time.sleep(0.1)
+    with contextlib.suppress(OSError):
+        os.killpg(begun.pid, signal.SIGTERM)
+    begun.wait()
+    raise Refused(f"no step of the job could be started: {' '.join(said[-3:])[:2000]}")
+
+
+def _srun(number: str) -> list[str]:
+    if "_" in number:  # of a member: srun of Slurm 22.05 takes only the number of its own that Slurm gives it
+        number = "".join(slurm.run("squeue", "--noheader", f"--jobs={number}", "--format=%A").split()[:1])
+    return ["srun", f"--jobid={number}", "--overlap", "--quiet"]
+
+
+def _name(asked: requests.StartRelay) -> str:
+    names = hostnames(slurm.run("squeue", "--noheader", f"--jobs={asked.number}", "--format=%N").strip())
+    if not 0 <= asked.index < len(names):
+        raise Refused(f"the job has {len(names)} nodes now, and no node {asked.index}")
+    return names[asked.index]
