@@ -193,6 +193,12 @@ class Running:
         """The file for the container's termination message."""
         return self._folder / f"{container['name']}.message"
 
+    def _of_image(self, container: Object) -> dict[str, str]:
+        """The variables of its image, where a test has given it some: in `images.json` of the cluster's folder."""
+        file = self._directory / "images.json"
+        known: dict[str, dict[str, str]] = json.loads(file.read_text()) if file.exists() else {}
+        return known.get(container["image"], {})
+
     def _problem(self, container: Object) -> str:
         """Why its program was not started; empty if it was."""
         file = self._folder / f"{container['name']}.problem"
@@ -250,7 +256,7 @@ class Running:
             "hostname": pod_spec.hostname(self._pod),
             "problems": str(problem),
             **({} if strict() else vars(rights)),
-            "env": {**inherited, **own, **pod_spec.devices(self._pod, container), **env},
+            "env": {**inherited, **self._of_image(container), **own, **pod_spec.devices(self._pod, container), **env},
         }
 
     def _start(self, spec: Path, env: dict[str, str]) -> subprocess.Popen[str]:

@@ -88,7 +88,8 @@ def test_a_script_that_fails_is_reported() -> None:
     job = BertLarge(phase=2, checkpoint="/efs/ckpt_1.pt")
     on = cases.cluster("kubernetes", job)
     with pytest.raises(
-        RuntimeError, match=r"(?s)train of bert-large-t did not run to its end: exit code .*there is no /efs/ckpt_1.pt on the cluster"
+        RuntimeError,
+        match=r"(?s)train of bert-large-t did not run to its end: exit code .*there is no /efs/ckpt_1.pt on the cluster",
     ):
         launched(job, on)
 

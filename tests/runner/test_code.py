@@ -188,7 +188,10 @@ def test_what_the_head_node_does_not_fetch(bucket: str, project: Path, local_aws
 def test_without_the_aws_cli(project: Path, cluster: Cluster) -> None:
     cluster.variables = {"PATH": str(project)}
     code, output = cluster.prepare(cluster.write(fetching.code(workdir.read(project), "b").steps))
-    assert (code, output) == (64, "trn: the workdir cannot be fetched: there is no program aws here\n")
+    assert (code, output) == (
+        64,
+        "trn: the workdir cannot be fetched: there is no program aws here. Use an image that has it, as the examples of trn image build do\n",
+    )
 
 
 def test_the_step_is_plain_data(project: Path) -> None:

@@ -137,7 +137,10 @@ def test_without_the_aws_cli_it_says_so(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, {"PATH": str(tmp_path)})
     for steps in (fetching.data("s3://b/x/", "").steps, fetching.data("s3://b/x.tar", "").steps):
         code, output = cluster.prepare(cluster.write(steps))
-        assert (code, output.splitlines()[-1]) == (64, "trn: there is no program aws here")
+        assert (code, output.splitlines()[-1]) == (
+            64,
+            "trn: there is no program aws here. Use an image that has it, as the examples of trn image build do",
+        )
 
 
 def test_what_does_not_fit_on_the_disk_is_not_begun(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def _by_node(here: Here, uri: str) -> Iterator[IO[bytes]]:
     try:
         aws = subprocess.Popen(words, env=dict(here.variables), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     except FileNotFoundError:
-        raise Refused("the workdir cannot be fetched: there is no program aws here") from None
+        raise Refused(f"the workdir cannot be fetched: {here.without('aws')}") from None
     with aws:
         try:
             yield aws.stdout  # type: ignore[misc]

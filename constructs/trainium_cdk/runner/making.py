@@ -106,7 +106,7 @@ class Here:
                 check=False,
             ).returncode
         except FileNotFoundError:
-            raise Refused(f"there is no program {words[0]} here") from None
+            raise Refused(self.without(words[0])) from None
 
     def ask(self, words: Sequence[str]) -> tuple[int, str, str]:
         """Run a program. Returns its exit code, output and errors. Raises as `run`."""
@@ -116,8 +116,13 @@ class Here:
                 capture_output=True, text=True, errors="replace", check=False,
             )  # fmt: skip
         except FileNotFoundError:
-            raise Refused(f"there is no program {words[0]} here") from None
+            raise Refused(self.without(words[0])) from None
         return done.returncode, done.stdout, done.stderr
+
+    def without(self, program: str) -> str:
+        """What is told where there is no such program."""
+        fix = "" if self.base else ". Use an image that has it, as the examples of trn image build do"
+        return f"there is no program {program} here{fix}"
 
 
 def say(text: str) -> None:

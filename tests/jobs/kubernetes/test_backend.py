@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import time
 
 import pytest
@@ -210,6 +211,21 @@ def test_a_script_that_fails_is_not_started_again(backend: KubernetesBackend) ->
     assert (done.current.exit_code, done.current.reason, done.current.failed_node) == (7, "exit code 7", 1)
     assert "to no avail" in text(backend.logs(sent.id, node=1))
     assert ending(backend, done) == "the last line of its log: to no avail"
+
+
+def test_an_image_without_python_ends_the_job_at_once(backend: KubernetesBackend, running: Running) -> None:
+    images = running.kubernetes.directory / "images.json"
+    images.write_text(json.dumps({"own/image:1": {"PATH": "/nowhere"}}))
+    try:
+        sent = backend.submit(script(nodes=1, image="own/image:1", cache="bare"), "bare")
+        done = backend.wait(sent.id, 600)
+    finally:
+        images.unlink()
+    assert (done.state, done.current.reason.partition(".")[0]) == (
+        "FAILED",
+        "image own/image:1 has no python3 on its PATH, which starts each job",
+    )
+    assert not backend.seen(sent.id).job["status"].get("restarts")
 
 
 @pytest.mark.sweep
