@@ -17,8 +17,8 @@ from trainium_cdk.jobs.archive import key_of
 from trainium_cdk.runner.spec import Only, Part, Place, Step, Word
 
 if TYPE_CHECKING:
+    from trainium_cdk.jobs.archive import Workdir
     from trainium_cdk.jobs.packages import Packages
-    from trainium_cdk.jobs.workdir import Workdir
     from trainium_cdk.outputs import ClusterOutputs
     from trainium_cdk.requirements import Requirements
 

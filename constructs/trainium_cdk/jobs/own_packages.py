@@ -16,8 +16,8 @@ from trainium_cdk.requirements import Line, RequirementError, Requirements, of_l
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import Framework, NeuronRelease
+    from trainium_cdk.jobs.archive import Workdir
     from trainium_cdk.jobs.plan import Plan
-    from trainium_cdk.jobs.workdir import Workdir
     from trainium_cdk.outputs import ClusterOutputs
 
 CODE = "./code"
