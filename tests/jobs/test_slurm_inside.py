@@ -64,8 +64,11 @@ def running(slurm: LocalSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def test_the_use_of_the_nodes(running: tuple[SlurmBackend, str]) -> None:
     jobs, id = running
-    assert jobs.on_nodes(id, 'echo a; echo "it\'s $SLURM_NODEID"') == {0: "a\nit's 0\n", 1: "a\nit's 1\n"}
-    found = [use.parse(node, text) for node, text in sorted(jobs.on_nodes(id, use.SCRIPT).items())]
+    assert jobs.on_nodes(id, ["bash", "-c", 'echo a; echo "it\'s $SLURM_NODEID"']) == {
+        0: "a\nit's 0\n",
+        1: "a\nit's 1\n",
+    }
+    found = [use.parse(node, text) for node, text in sorted(jobs.on_nodes(id, use.WORDS).items())]
     assert found == [Use(node, 32, 51.5, 50.0, 3_000_000_000, 64_000_000_000, 512_000_000_000) for node in (0, 1)]
 
 
@@ -94,7 +97,7 @@ def test_a_command_on_the_node_of_a_member(
     sent = jobs.submit(Script(filename="w.sh", content=b"sleep 600", array="5-6"))
     assert wait_until(lambda: all(m.state == "RUNNING" for m in jobs.status(sent.id).members), 300)
     for member in jobs.status(sent.id).members:
-        assert jobs.on_nodes(f"{sent.id}/{member.name}", 'echo "$SLURMD_NODENAME"') == {0: f"{member.nodes}\n"}
+        assert jobs.on_nodes(f"{sent.id}/{member.name}", ["printenv", "SLURMD_NODENAME"]) == {0: f"{member.nodes}\n"}
         assert jobs.execute(f"{sent.id}/{member.name}", 0, ["test", "-d", "."]) == 0
     with pytest.raises(JobError, match=f"{sent.id} is an array of 2. Name a member, for example {sent.id}/5"):
         jobs.execute(sent.id, 0, ["true"])

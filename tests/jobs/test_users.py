@@ -109,8 +109,8 @@ def test_each_user_has_jobs_and_files_of_its_own(slurm: LocalSlurm, backend_of: 
         bob.cancel(hers.id)
     with pytest.raises(TransportError, match="only alice can read its log"):
         log(bob, hers.id)
-    with pytest.raises(TransportError, match="denied"):
-        bob.on_nodes(hers.id, "cat script/run.sh")
+    with pytest.raises(JobError, match="denied"):
+        bob.on_nodes(hers.id, ["cat", "script/run.sh"])
     denied = bob.run_shared(f"scancel {hers.stages['train']} 2>&1; true")
     assert "denied" in denied
     for path in ("", "logs/train.log", "script/run.sh", "train.sbatch"):

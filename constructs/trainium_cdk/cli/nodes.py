@@ -108,13 +108,13 @@ def top(
 
     As neuron-monitor reports it; with --node, neuron-top is opened there.
     """
-    from trainium_cdk.jobs.use import SCRIPT, parse
+    from trainium_cdk.jobs.use import WORDS, parse
 
     jobs = backend(on)
     if node is not None:
         raise typer.Exit(jobs.execute(resolve_id(jobs, id), node, ["neuron-top"]))
     id = resolve_id(jobs, id)
-    said = jobs.on_nodes(id, SCRIPT)
+    said = jobs.on_nodes(id, WORDS)
     found = [use for number, text in sorted(said.items()) if (use := parse(number, text))]
     if not found:
         reason = next((text.strip().splitlines()[-1] for text in said.values() if text.strip()), "no node answered")

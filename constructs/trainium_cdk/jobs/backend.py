@@ -277,8 +277,8 @@ class Backend(ABC, Generic[S]):
         """
 
     @abstractmethod
-    def on_nodes(self, id: str, script: str) -> Mapping[int, str]:
-        """Run a short bash script on each node of a running job; its output by the job's node (0, 1, ...).
+    def on_nodes(self, id: str, words: Sequence[str]) -> Mapping[int, str]:
+        """Run a short program on each node of a running job; its output by the job's node (0, 1, ...).
 
         Raises:
             JobError: the job does not run.

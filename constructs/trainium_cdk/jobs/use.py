@@ -1,4 +1,4 @@
-"""The use of a job's nodes, as neuron-monitor reports it: the script that asks one node, and the parser of its output. Pure."""
+"""The use of a job's nodes, as neuron-monitor reports it: the program that asks one node, and the parser of its output. Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from trainium_cdk.jobs import sent
+
 _CONFIG = {
     "period": "1s",
     "neuron_runtimes": [{"tag_filter": ".*", "metrics": [{"type": "neuroncore_counters"}, {"type": "memory_used"}]}],
     "system_metrics": [{"type": "memory_info"}],
 }
-SCRIPT = f"""PATH=$PATH:/opt/aws/neuron/bin
-command -v neuron-monitor > /dev/null || {{ echo 'there is no neuron-monitor' >&2; exit 4; }}
-config=$(mktemp)
-trap 'rm -f "$config"' EXIT
-printf %s '{json.dumps(_CONFIG)}' > "$config"
-timeout 20 neuron-monitor -c "$config" | head -n 1
-"""
-"""Prints one report, of a second."""
+WORDS = ("python3", "-I", "-c", sent.read("neuron_use.py").decode(), json.dumps(_CONFIG))
+"""Print one report, of a second."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-COMMANDS = ("ask", "stage", "node", "pod", "prepare", "folder", "board", "relay")
+COMMANDS = ("ask", "stage", "node", "pod", "prepare", "folder", "board", "relay", "step")
 
 
 def main() -> None:

@@ -184,6 +184,15 @@ class StartRelay:
     offer: str
 
 
+@dataclass(frozen=True)
+class RunOnNodes:
+    """Run a short program on each node of a running job. `number`: Slurm's; `nodes`: how many there are."""
+
+    number: str
+    nodes: int
+    words: tuple[str, ...]
+
+
 _Entry = tuple[str, int, int, int, str]
 """As of `copied_files.Entry`."""
 
@@ -266,7 +275,8 @@ OPERATIONS: dict[str, tuple[Any, str]] = {
     "remove environments": (RemoveEnvironments, "environments.remove"),
     "start tensorboard": (StartBoard, "board.start"),
     "stop tensorboard": (StopBoard, "board.stop"),
-    "start relay": (StartRelay, "steps.start_relay"),
+    "start relay": (StartRelay, "step.start_relay"),
+    "run on nodes": (RunOnNodes, "step.run_on_nodes"),
     "list files": (ListFiles, "copying.list_files"),
     "find files": (FindFiles, "copying.find_files"),
     "take files": (TakeFiles, "copying.take_files"),

@@ -247,9 +247,9 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         pod, container = inside.place(self, id, node)
         return inside.run(self.api, pod, container, command)
 
-    def on_nodes(self, id: str, script: str) -> Mapping[int, str]:
+    def on_nodes(self, id: str, words: Sequence[str]) -> Mapping[int, str]:
         places = {node: inside.place(self, id, node) for node in range(self.status(id).nodes)}
-        return {node: inside.output(self.api, *place, ["bash", "-c", script]) for node, place in places.items()}
+        return {node: inside.output(self.api, *place, words) for node, place in places.items()}
 
     def forward(
         self, id: str, port: int = 0, *, node: int | str = 0, local: int = 0, patience: float = 0

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError, TransportError
-from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.forward import OFFER, Listener, Tunnel, join, offered, patiently, refused
 from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.jobs.kubernetes.names import TRAIN
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.kubernetes.api import Api
 
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = 0, 1, 2, 3, 4
+_SHOW = "import os, sys; print(open(os.environ.get('TRN_SHARED_ROOT', '') + sys.argv[1]).read(1000))"
 _REFUSAL_SECONDS = 2.0
 """Seconds in which a pod reports that nothing listens."""
 _CLOSE_SECONDS = 30.0
@@ -259,7 +259,7 @@ def forward(backend: JobSource, id: str, node: int | str, port: int, local: int,
     uid, path = backend.api.get("Pod", pod)["metadata"]["uid"], "/"
     if not port:
         file = f"{backend.status(id).directory}/{OFFER}"
-        show = ["bash", "-c", f'cat "${{TRN_SHARED_ROOT:-}}"{quote.word(file)} 2> /dev/null']
+        show = ["python3", "-I", "-c", _SHOW, file]
         port, path = patiently(patience, lambda: offered(output(backend.api, pod, container, show), file))
 
     def alive() -> bool:

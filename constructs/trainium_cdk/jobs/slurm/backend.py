@@ -21,6 +21,7 @@ from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT, TAKEN, with_add
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result, Transport
 from trainium_cdk.jobs.status import Activity, Foreign, JobStatus, LogChunk, Node, Submitted, parse_int, settings_in
 from trainium_cdk.outputs import SlurmCluster
+from trainium_cdk.runner.requests import RunOnNodes
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import AnyJob
@@ -299,11 +300,13 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
         return inside.execute(self.cluster, self.transport, self.status(id), node, command)
 
-    def on_nodes(self, id: str, script: str) -> Mapping[int, str]:
+    def on_nodes(self, id: str, words: Sequence[str]) -> Mapping[int, str]:
         status = self.status(id)
         from trainium_cdk.jobs.slurm import inside
 
-        return inside.labelled(self.run_shared(inside.everywhere(status, script)))
+        inside.check(status)
+        told = self.ask(RunOnNodes(status.current.number, status.nodes, tuple(words)))
+        return {int(number): output for number, output in told.items()}
 
     def forward(
         self, id: str, port: int = 0, *, node: int | str = 0, local: int = 0, patience: float = 0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote
@@ -47,23 +46,6 @@ def check_one(status: JobStatus, node: int | str) -> None:
     check(status)
     if isinstance(node, int) and not 0 <= node < status.nodes:
         raise JobError(f"{status.id} has nodes 0 to {status.nodes - 1}, not {node}. Choose one of them")
-
-
-def everywhere(status: JobStatus, script: str) -> str:
-    """A script that runs another one on every node of a job. Its output is for `labelled`: srun breaks a labelled line after 1,024 bytes,
-    so that it goes as base64. Raises as `step` does."""
-    script = f"set -o pipefail; bash -c {quote.word(script)} | base64 -w 512"
-    return f"{step(status)} --label --nodes={status.nodes} --ntasks-per-node=1 --ntasks={status.nodes} bash -c {quote.word(script)}"
-
-
-def labelled(text: str) -> Mapping[int, str]:
-    """The output of `everywhere`, by the node's number."""
-    found: dict[int, str] = {}
-    for line in text.splitlines():
-        number, colon, rest = line.partition(":")
-        if colon and number.strip().isdecimal():
-            found[int(number)] = found.get(int(number), "") + rest.strip()
-    return {number: base64.b64decode(output).decode(errors="replace") for number, output in found.items()}
 
 
 def one_node(status: JobStatus, node: int) -> str:

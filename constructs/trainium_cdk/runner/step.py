@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from typing import Any
@@ -53,6 +55,34 @@ def start_relay(cluster: requests.Cluster, asked: requests.StartRelay) -> dict[s
         os.killpg(begun.pid, signal.SIGTERM)
     begun.wait()
     raise Refused(f"no step of the job could be started: {' '.join(said[-3:])[:2000]}")
+
+
+def run_on_nodes(cluster: requests.Cluster, asked: requests.RunOnNodes) -> dict[str, str]:
+    """Run a short program on every node of a job; its output, by the node's number in the job.
+
+    Raises:
+        Refused: Slurm refuses the step, or the program failed on one of them.
+    """
+    count = f"--ntasks={asked.nodes}"
+    words = [*_srun(asked.number), "--label", f"--nodes={asked.nodes}", "--ntasks-per-node=1", count]
+    found: dict[str, str] = {}
+    for line in slurm.run(*words, *PYTHON, program.path_for_jobs(cluster), "step", *asked.words).splitlines():
+        number, colon, rest = line.partition(":")
+        if colon and number.strip().isdecimal():
+            found[number.strip()] = found.get(number.strip(), "") + rest.strip()
+    return {number: base64.b64decode(text).decode(errors="replace") for number, text in found.items()}
+
+
+def main(*words: str) -> None:
+    """On a node: print the output of a program as base64, as srun breaks a labelled line after 1,024 bytes."""
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+    except OSError as e:
+        sys.exit(f"{words[0]} cannot be started: {e.strerror}")
+    text = base64.b64encode(done.stdout).decode()
+    for at in range(0, len(text), 512):
+        print(text[at : at + 512])
+    sys.exit(done.returncode)
 
 
 def _srun(number: str) -> list[str]:
