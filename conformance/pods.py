@@ -27,13 +27,13 @@ _IMAGE = Path("/image")
 _USER = "conformance"
 _PYTHON = """#!/bin/sh
 # The image's Python: what it has, new virtual environments have as well.
-PYTHONPATH={modules} {python} "$@" || exit
-if [ "${{1:-}} ${{2:-}}" = '-m venv' ]; then
-  for last; do :; done
-  for packages in "$last"/lib/python*/site-packages; do
-    printf '%s\\n' {packages} > "$packages/vendor.pth"
-  done
-fi
+export PYTHONPATH={modules}
+if [ "${{1:-}} ${{2:-}}" != '-m venv' ]; then exec {python} "$@"; fi # it may be a container's first process
+{python} "$@" || exit
+for last; do :; done
+for packages in "$last"/lib/python*/site-packages; do
+  printf '%s\\n' {packages} > "$packages/vendor.pth"
+done
 """
 
 
