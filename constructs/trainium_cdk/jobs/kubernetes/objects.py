@@ -1,20 +1,7 @@
 """A job's objects on Kubernetes. Pure: the same input gives the same objects.
 
-The JobSet is suspended and in no queue. All others belong to it (`submit.py`); then it gets the labels `Objects.release`. Each container runs
-
-    python3 -I /trn/runner/runner.pyz pod STAGE
-
-with `/trn/job/job.json` (`spec.Job`, without its variables), `/trn/env/env.json` (its variables; not there without any) and these variables:
-
-    TRN_JOB            the job's folder; that of an array's member is TRN_JOB/TRN_ARRAY_INDEX
-    TRN_HOST           begins the name of the folder with the node's compile cache: members of an array, and teams, run at once
-    TRN_NODE           name of the node
-    TRN_RUN            uid of the JobSet: the next one of its name is another run
-    TRN_ATTEMPT        0, 1, ...: how often the JobSet was restarted
-    TRN_ARRAY_INDEX    of an array's member
-    MASTER_ADDR        name of the pod of node 0
-
-Kubernetes sets JOB_COMPLETION_INDEX, the number of the node. `precompile` is an init container of the pod that trains, so on the same node.
+The JobSet is suspended and in no queue. All others belong to it (`submit.py`); then it gets the labels `Objects.release`. What runs in its pods:
+`stages.py`.
 """
 
 from __future__ import annotations
@@ -22,13 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import checkpoints
-from trainium_cdk.jobs.kubernetes import names, pods
+from trainium_cdk.jobs.kubernetes import names, stages
+from trainium_cdk.jobs.kubernetes.stages import Given, Object, directory
 from trainium_cdk.runner import arrays, spec
 
 if TYPE_CHECKING:
@@ -37,8 +25,6 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.pyz import Pyz
     from trainium_cdk.outputs import EksCluster
 
-Object = pods.Object
-
 MOST_BYTES = 1_000_000
 """Of a job as JSON: a Secret holds 1 MiB (Kubernetes documentation)."""
 KEPT_SECONDS = 14 * 86_400
@@ -46,9 +32,6 @@ KEPT_SECONDS = 14 * 86_400
 RESTARTS = 3
 SPOT_RESTARTS = 20
 """Most restarts by default: spot nodes are interrupted repeatedly during a job of several days."""
-NO_PROGRAM = 128
-"""Exit code of Kubernetes for a container whose program cannot be started, as its image has none of that name."""
-RUNNER = "/trn/runner/runner.pyz"
 
 
 @dataclass(frozen=True)
@@ -104,45 +87,14 @@ def objects(job: spec.Job, fitted: Plan, cluster: EksCluster, runner: Pyz, catal
     return Objects(program, jobs, parts, release, digest)
 
 
-def directory(name: str, cluster: EksCluster) -> str:
-    """A job's directory on the shared file system: logs, checkpoints, TensorBoard's files."""
-    return f"{cluster.shared_dir}/{cluster.folder}/jobs/{name}"
-
-
 def _thing(api: str, kind: str, name: str, cluster: EksCluster, labels: Mapping[str, str]) -> Object:
     metadata = {"name": name, "namespace": cluster.namespace, "labels": dict(labels)}
     return {"apiVersion": api, "kind": kind, "metadata": metadata}
 
 
-def _ends(**exits: Any) -> Object:
-    """The policy of a batch Job that fails at once with such exit codes, or if its memory was full."""
-    # `folder` is the first container that runs: the others have the same image
-    no_program = {"containerName": names.FOLDER, "operator": "In", "values": [NO_PROGRAM]}
-    rules = [{"action": "FailJob", "onExitCodes": one} for one in (exits, no_program)]
-    return {"rules": [*rules, *pods.MEMORY_FULL]}
-
-
 @dataclass(frozen=True)
-class _Made:
-    """The parts of one job."""
-
-    job: spec.Job
-    fitted: Plan
-    cluster: EksCluster
-    runner: str
-    catalog: Catalog | None
-
-    @property
-    def name(self) -> str:
-        return self.job.id
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        return tuple(stage.name for stage in self.job.stages)
-
-    @property
-    def image(self) -> str:
-        return self.fitted.job.image or self.cluster.image
+class _Made(Given):
+    """The objects of one job."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -213,8 +165,12 @@ class _Made:
         made = _thing(names.JOBSET, "JobSet", name, self.cluster, {**labels, **priority})
         made["metadata"]["annotations"] = notes
         task = {"completionMode": "Indexed", "completions": job.nodes, "parallelism": job.nodes, "backoffLimit": 0}
-        ends = _ends(operator="In", values=list(names.FINAL))  # of `precompile` too
-        pods_of_task = {"podFailurePolicy": ends, "template": self._train(name, labels, index)}
+        pod = {
+            "metadata": {"labels": {**labels, names.TASK_LABEL: names.TRAIN}},
+            "spec": stages.train(self, name, index),
+        }
+        ends = stages.ends(operator="In", values=list(names.FINAL))  # of `precompile` too
+        pods_of_task = {"podFailurePolicy": ends, "template": pod}
         made["spec"] = {
             "suspend": True,  # Kueue starts it
             "ttlSecondsAfterFinished": KEPT_SECONDS,
@@ -257,68 +213,15 @@ class _Made:
         }
 
     def prepare(self) -> Object:
-        needs = pods.prepare(self.cluster, self.fitted.job.fetches)
-        containers = [self._container("prepare", needs, self._volumes())]
         labels = {**self.labels, names.TASK_LABEL: names.PREPARE}
-        template = {"metadata": {"labels": labels}, "spec": self._pod(containers, self._volumes(), pods.ON_SYSTEM)}
+        template = {"metadata": {"labels": labels}, "spec": stages.prepare(self)}
         made = _thing("batch/v1", "Job", names.prepare_job(self.name), self.cluster, self.labels)
         return {
             **made,
             # it retries internally: only if its pod was ended (SIGKILL, SIGTERM) does it start again
             "spec": {
                 "backoffLimit": RESTARTS,
-                "podFailurePolicy": _ends(containerName=names.PREPARE, operator="NotIn", values=[137, 143]),
+                "podFailurePolicy": stages.ends(containerName=names.PREPARE, operator="NotIn", values=[137, 143]),
                 "template": template,
             },
         }
-
-    def _train(self, name: str, labels: Mapping[str, str], index: int | None) -> Object:
-        fleet = self.fitted.fleet
-        wanted = pods.devices(fleet, self.catalog)
-        volumes = self._volumes(shm_gib=max(1, int(wanted["memory"].removesuffix("Gi")) // 2))
-        member = f"member-{index}-" if index is not None else ""
-        team = f"team-{self.cluster.team}-" if self.cluster.team else ""
-        env: list[Object] = [
-            pods.ATTEMPT,
-            pods.RUN,
-            {"name": "MASTER_ADDR", "value": names.host(name, 0)},
-            {"name": "TRN_HOST", "value": f"{team}{member}"},
-        ]
-        if index is not None:
-            env.append({"name": "TRN_ARRAY_INDEX", "value": str(index)})
-        needs = pods.Resources.exactly(wanted)
-        stages = [stage for stage in self.stages if stage != names.PREPARE]
-        containers = [self._container(stage, needs, volumes, env) for stage in stages]
-        pod = self._pod(containers, volumes, pods.on_trainium(fleet, self.catalog))
-        # keeps the port of Neuron's collectives free of outgoing connections; Kubernetes lists this sysctl as safe
-        pod["securityContext"]["sysctls"] = [{"name": "net.ipv4.ip_local_reserved_ports", "value": "48620"}]
-        return {"metadata": {"labels": {**labels, names.TASK_LABEL: names.TRAIN}}, "spec": pod}
-
-    def _volumes(self, shm_gib: int | None = None) -> pods.Volumes:
-        made = pods.Volumes(self.cluster, shm_gib=shm_gib)
-        made.add("runner", {"configMap": {"name": self.runner}}, "/trn/runner")
-        for name, file in (("job", "job.json"), ("env", "env.json")):
-            if name == "job" or self.job.variables:
-                items = [{"key": file, "path": file}]
-                kept = {"secretName": self.name, "defaultMode": 0o444, "items": items}
-                made.add(name, {"secret": kept}, f"/trn/{name}")
-        return made
-
-    def _container(
-        self, stage: str, needs: pods.Resources, volumes: pods.Volumes, env: Iterable[Object] = ()
-    ) -> Object:
-        where = {"name": "TRN_JOB", "value": directory(self.name, self.cluster)}
-        words = ["python3", "-I", RUNNER, "pod", stage]
-        return pods.container(stage, self.image, words, resources=needs, mounts=volumes.mounts, env=[where, *env])
-
-    def _pod(self, stages: list[Object], volumes: pods.Volumes, where: Object) -> Object:
-        """All containers but the last one run one after the other, before it."""
-        place = f"{self.cluster.shared_dir}/{self.cluster.folder}"
-        mounts = [one for one in volumes.mounts if one["mountPath"] == "/trn/runner"]
-        words = ["python3", "-I", RUNNER, "folder", place]
-        first = pods.as_root(
-            pods.container(names.FOLDER, self.image, words, resources=pods.LEAST, mounts=[*volumes.shared, *mounts])
-        )
-        return pods.spec(
-            self.cluster, containers=stages[-1:], init_containers=[first, *stages[:-1]], volumes=volumes, where=where
-        )

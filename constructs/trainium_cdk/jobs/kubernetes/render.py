@@ -10,7 +10,8 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.job_spec import job_spec
 from trainium_cdk.jobs.kubernetes import names
-from trainium_cdk.jobs.kubernetes.objects import Object, Objects, directory, objects
+from trainium_cdk.jobs.kubernetes.objects import Objects, objects
+from trainium_cdk.jobs.kubernetes.stages import Object, directory
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.pyz import pyz
