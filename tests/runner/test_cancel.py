@@ -31,6 +31,7 @@ def test_a_job_is_cancelled_once_slurm_has_done_it(head: Head, slurm: LocalSlurm
     assert states(head.cancel("stop-1")) == ["CANCELLED", "CANCELLED"]
     assert slurm.run(["squeue", "-h", "--name=stop-1:precompile,stop-1:train"]).stdout == ""
     assert (head.jobs / "stop-1/cancelled").exists()
+    assert not (head.jobs / "stop-1/env.json").exists(), "nothing starts it again"
     assert head.cancel("stop-1") == head.status("stop-1"), "once more changes nothing"
     assert head.submit(job("stop-1", "sleep 3600", precompile=True))[0]["resubmitted"] == []
 

@@ -33,7 +33,8 @@ def wait(head: Head, id: str, *expected: str) -> None:
 
 
 def test_a_job_is_laid_out_submitted_and_runs(head: Head) -> None:
-    made = job("plain-1", 'echo "$SECRET in $PWD"; cat ../files/data.bin', variables={"SECRET": "s3cr3t"}, files={"data.bin": b"a\0\xff"})  # fmt: skip
+    go = head.shared / "go-plain"
+    made = job("plain-1", f'echo "$SECRET in $PWD"; cat ../files/data.bin; {WAITS}', str(go), variables={"SECRET": "s3cr3t"}, files={"data.bin": b"a\0\xff"})  # fmt: skip
     [sent] = head.submit(made)
     folder = head.jobs / "plain-1"
     assert sent.keys() == {"id", "existing", "resubmitted", "stages"}
@@ -47,7 +48,10 @@ def test_a_job_is_laid_out_submitted_and_runs(head: Head) -> None:
     assert (record["numbers"], record["cluster"]) == (sent["stages"], CLUSTER.identity)
     assert record["runner"] == str(head.runner)
     assert head.submit(made) == [{**sent, "existing": True}]
+    go.write_text("0")
     wait(head, "plain-1", "COMPLETED")
+    assert b"s3cr3t in " in (folder / "logs/train.0.log").read_bytes()
+    assert not (folder / "env.json").exists(), "nothing starts it again"
 
 
 def test_stages_are_a_chain_that_begins_at_once(head: Head) -> None:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import answers, arrays, jobs, records, slurm
+from . import answers, arrays, jobs, layout, records, slurm
 from .admission import array_of
 from .errors import Later, Refused, Unknown
 from .requests import Cancel, Cluster, Status
@@ -39,6 +39,8 @@ def cancel(cluster: Cluster, given: Cancel) -> Any:
         until = time.monotonic() + SECONDS
         while _active(id, number, member) and time.monotonic() < until:
             time.sleep(0.2)
+        if not member:
+            layout.forget_variables(folder)
     if os.path.lexists(folder / "submitted.json"):
         return answers.status(cluster, Status(given.id))
     # its folder may have been deleted while it ran: then Slurm has all that is known of it

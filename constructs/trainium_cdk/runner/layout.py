@@ -34,6 +34,12 @@ def write_variables(folder: Path, job: Job) -> None:
     files.write_json(folder / "env.json", dict(job.variables), 0o600)
 
 
+def forget_variables(folder: Path) -> None:
+    """Delete a job's variables, which may be secrets, once it has completed or was cancelled: nothing starts it again."""
+    with contextlib.suppress(OSError):
+        (folder / "env.json").unlink()
+
+
 def lay_out_member(root: Path, index: str) -> Path:
     """Make the folder of a member of an array, in which what all have in common is the array's; and return it.
 

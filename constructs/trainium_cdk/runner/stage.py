@@ -129,6 +129,8 @@ class Batch:
             code, node = failed.code, failed.node
         try:
             records.write_state(self.own, name, self._state(records.ENDED, code, why, node))
+            if name == "train" and code == 0 and not self.job.array:
+                layout.forget_variables(self.root)
         except OSError as e:
             say(f"its end cannot be recorded: {describe(e)}")
         return code
