@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -68,51 +67,6 @@ def test_submissions_over_a_bad_connection_arrive_once(running: Running, backend
     there = sorted(j.id for j in backend.list() if j.id.startswith("line-"))
     assert set(ran) == {1}
     assert there == ids
-
-
-@pytest.mark.sweep
-def test_a_stopped_submission_is_complete_or_absent(running: Running, backend: KubernetesBackend) -> None:
-    """Ctrl-C at each of its requests, before it and after it was carried out: no file, no lock, or the job with both."""
-    api = backend.api
-    send, asked = api._send, list[str]()
-
-    def whole(number: int) -> tuple[bool, ...]:
-        name = f"stop-t{number}"
-        guards = [g["metadata"]["name"] for g in api.list("ConfigMap") if f"stop-{number}" in g["metadata"]["name"]]
-        held = [s["metadata"]["name"] for s in api.list("Secret") if s["metadata"]["name"] == name]
-        return name in [j.id for j in backend.list()], bool(held), bool(guards)
-
-    outcomes = []
-    for number in range(20):
-        at, after, count = number // 2, bool(number % 2), [0]
-
-        def stop(*positional: Any, at: int = at, after: bool = after, count: list[int] = count, **named: Any) -> Any:
-            mine, count[0] = count[0], count[0] + 1
-            if mine == at and not after:
-                raise KeyboardInterrupt
-            try:
-                return send(*positional, **named)
-            finally:
-                if mine == at:
-                    raise KeyboardInterrupt
-
-        api._send = stop  # type: ignore[method-assign]
-        job = script(b"true", nodes=1, name="stop", cache=f"stop-{number}")
-        try:
-            backend.submit(job, f"t{number}")
-        except KeyboardInterrupt:
-            asked.append("stopped")
-        finally:
-            api._send = send  # type: ignore[method-assign]
-        found = whole(number)
-        assert len(set(found)) == 1, (number, found)
-        outcomes.append(found[0])
-        assert backend.submit(job, f"t{number}").existing is found[0]
-        if len(asked) <= number:
-            break  # it had fewer requests
-    assert True in outcomes
-    assert False in outcomes
-    assert all(backend.wait(f"stop-t{i}", 600).ok for i in range(len(outcomes)))
 
 
 @pytest.mark.sweep

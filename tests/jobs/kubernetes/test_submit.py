@@ -130,6 +130,7 @@ def test_a_client_that_ends_leaves_nothing_that_costs_and_what_is_missing_is_add
         api.delete("JobSet", one.name)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("after", [False, True])
 def test_after_a_ctrl_c_the_job_is_there_or_nothing_of_it(
     sender: Callable[..., Submitter], api: Api, after: bool
