@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from io import StringIO
 from typing import Any
 
@@ -40,18 +40,12 @@ def rendered(template: dict[str, Any], stack: str, region: str) -> Iterator[tupl
                 # with the network policies of the namespace, which the stack creates and the network add-on enforces
                 policies = [m for m in _manifests(template) if m["kind"] == "NetworkPolicy"]
                 yield f"{job.kind}.yaml", _yaml([*_known([pods.objects.runner, *pods.objects.all]), *policies])
-                files: Mapping[str, bytes] = {}
             elif isinstance(cluster, outputs.SlurmCluster):
-                submission = render(job, cluster, _RUN)
-                yield f"{job.kind}/submit.sh", submission.text.encode()
-                files = submission.files
+                yield f"{job.kind}.json", render(job, cluster, _RUN).text.encode()
             else:
                 raise TypeError(f"no audit for the jobs of a {type(cluster).__name__}")
         except JobError:  # not every kind runs on every cluster
             continue
-        for path, content in files.items():
-            if path.endswith((".sh", ".sbatch")) and not path.startswith("script/"):
-                yield f"{job.kind}/{path}", content
     if on_kubernetes:
         yield "manifests.yaml", _yaml(_known(_manifests(template)))
 

@@ -20,47 +20,9 @@ from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import TRN, completed, head_node, session_manager_plugin
 from trainium_cdk.jobs import JobError, LocalTransport, Script, SlurmBackend
 from trainium_cdk.jobs.slurm import account
-from trainium_cdk.jobs.slurm.nodes import SCRIPT, parse
 from trainium_cdk.jobs.slurm.transport import Result
-from trainium_cdk.jobs.status import Node
 
 CLUSTER = make_cluster(fleet(nodes=4))
-LINES = """welcome to the head node
-NodeName=compute1-dy-trn-1 Arch=x86_64 NodeAddr=10.0.0.7 State=MIXED+CLOUD Partitions=compute1 BootTime=2026-11-24T08:00:00 Comment=a
-NodeName=compute1-dy-trn-2 NodeAddr=compute1-dy-trn-2 State=IDLE+CLOUD+POWERED_DOWN Partitions=compute1 BootTime=None
-NodeName=compute1-dy-trn-3 NodeAddr=10.0.0.9 State=DOWN*+CLOUD Partitions=compute1 Reason=(Code:InsufficientInstanceCapacity) no luck [root@2026-11-24T08:00:00]
-NodeName=compute1-dy-trn-4 NodeAddr=10.0.0.10 State=ALLOCATED+CLOUD+DRAIN+POWER_DOWN Partitions=compute1 Reason=POWER_DOWN_ASAP [root@2026-11-24T08:00:00]
-trn-job compute1-dy-trn-1 bert-1:train
-"""
-
-
-def test_parse() -> None:
-    common = {"queue": "compute1", "instance_type": "trn1.32xlarge"}
-    assert parse(LINES, CLUSTER) == (
-        Node(
-            "compute1-dy-trn-1",
-            **common,
-            state="mixed+cloud",
-            job="bert-1:train",
-            address="10.0.0.7",
-            booted=1795507200,
-        ),
-        Node("compute1-dy-trn-2", **common, state="idle+cloud+powered_down", address="compute1-dy-trn-2", on=False),
-        Node(
-            "compute1-dy-trn-3",
-            **common,
-            state="down*+cloud",
-            reason="(Code:InsufficientInstanceCapacity) no luck",
-            address="10.0.0.9",
-        ),
-        Node(
-            "compute1-dy-trn-4",
-            **common,
-            state="allocated+cloud+drain+power_down",
-            reason="POWER_DOWN_ASAP",
-            address="10.0.0.10",
-        ),
-    )
 
 
 def run(
@@ -77,7 +39,7 @@ def test_the_nodes_of_a_real_slurm(slurm: LocalSlurm, local_aws: LocalAws, tmp_p
     go = tmp_path / "go"
     job = backend.submit(Script(filename="w.sh", content=f"until [ -e {go} ]; do sleep 0.1; done".encode(), nodes=2))
     assert wait_until(lambda: backend.status(job.id).state == "RUNNING", 300)
-    found = parse(backend.run_shared(SCRIPT), CLUSTER)
+    found = backend.nodes()
     assert [node.job for node in found if node.job] == [f"{job.id}:train"] * 2
     assert {node.instance_type for node in found} == {"trn1.32xlarge"}
     done = run(tmp_path, env, "nodes", "--all", "--json")
@@ -164,8 +126,13 @@ def test_ssh_of_one_of_several_users(users: str, to_node: str) -> None:
     ada = CLUSTER.model_copy(update={"users": users}).of_user("ada")
 
     class HeadNode(LocalTransport):
-        def run(self, *_: object, **__: object) -> Result:
-            return Result(LINES, "", 0)
+        def ask(self, *_: object, **__: object) -> Result:
+            names = {f"compute1-dy-trn-{n}": "idle+cloud+powered_down" if n == 2 else "mixed+cloud" for n in (1, 2)}
+            nodes = [
+                {"name": name, "queue": "compute1", "instance_type": "", "state": state, "on": "powered" not in state}
+                for name, state in names.items()
+            ]
+            return Result(json.dumps({"answer": {"nodes": nodes}}), "", 0)
 
     backend, node = SlurmBackend(ada, HeadNode()), "compute1-dy-trn-1"
     assert backend.session() == (ada.head_node_id, account.shell("ada"))

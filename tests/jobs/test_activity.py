@@ -15,7 +15,6 @@ from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, clusters
 from trainium_cdk.jobs.clusters import Overview, ask
-from trainium_cdk.jobs.slurm import activity
 from trainium_cdk.jobs.slurm.transport import Result
 from trainium_cdk.outputs.read import Deployed
 
@@ -23,9 +22,9 @@ from trainium_cdk.outputs.read import Deployed
 class Counted(LocalTransport):
     sent = 0
 
-    def run(self, *args: Any, **options: Any) -> Result:
+    def ask(self, *args: Any, **options: Any) -> Result:
         self.sent += 1
-        return super().run(*args, **options)
+        return super().ask(*args, **options)
 
 
 def script(text: str, **fields: Any) -> Script:
@@ -71,20 +70,6 @@ def test_one_request_tells_all(slurm: LocalSlurm) -> None:
     slurm.run(["scancel", number])
     for id in (runs, waits):
         backend.cancel(id)
-
-
-def test_jobs_of_two_users_with_one_id_have_times_of_their_own() -> None:
-    """Of a job that others submitted, only Slurm's queue has the time."""
-    mark, named = "0123456789abcdef01234567", "a-1:train"
-    lines = [f"trn-mark {mark}"]
-    for number, (user, at) in enumerate({"alice": 1795600000, "bob": 1795680000}.items(), 7):
-        lines.append(f"trn-other|{number}|{user}|PENDING|q|{at}|N/A|1|trn:a-1|{named}")
-        lines.append(f"{mark} active {user}|q|1|{number}|PENDING|Priority||N/A|N/A|{named}|trn:a-1")
-    jobs = activity.parse("\n".join(lines), make_cluster()).jobs
-    assert [(job.id, job.user, job.submitted) for job in jobs] == [
-        ("a-1", "alice", 1795600000),
-        ("a-1", "bob", 1795680000),
-    ]
 
 
 def test_alarms_are_of_the_stack_with_the_longest_name_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,6 @@ import yaml
 
 from tests.jobs.conftest import described, fleet, make_cluster
 from trainium_cdk.jobs import BertLarge, Gpt, Job, JobError, Script, SlurmBackend, SubmitError, TransportError
-from trainium_cdk.jobs.slurm.submit_script import LATER, RESULT
 from trainium_cdk.jobs.slurm.transport import Result
 from trainium_cdk.jobs.values import seconds
 from trainium_cdk.outputs import SlurmCluster
@@ -27,8 +25,8 @@ class Silent:
 
     interval = 0.0
 
-    def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
-        raise Sent(script)
+    def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:
+        raise Sent(request)
 
 
 TUTORIAL = make_cluster()
@@ -88,33 +86,30 @@ def test_counts_have_a_smallest_value(kind: type[Job], field: str, least: int) -
 
 
 @pytest.mark.parametrize(
-    ("code", "error"), [(128, SubmitError), (129, TransportError), (-9, TransportError), (LATER, TransportError)]
+    ("result", "error"),
+    [
+        (Result('{"answer": [{"id": "x", "error": {"kind": "refused", "message": "no"}}]}', "", 0), SubmitError),
+        (Result('{"error": {"kind": "refused", "message": "no"}}', "", 0), SubmitError),
+        (Result('{"answer": [{"id": "x", "error": {"kind": "later", "message": "no"}}]}', "", 0), TransportError),
+        (Result('{"error": {"kind": "later", "message": "no"}}', "", 0), TransportError),
+        (Result("", "ended", 129), TransportError),
+        (Result("", "ended", -9), TransportError),
+        (Result("", "ended", 1), TransportError),
+    ],
 )
 def test_a_submission_that_was_killed_is_not_a_refusal(
-    code: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+    result: Result, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
     monkeypatch.setattr("trainium_cdk.jobs.patience.time", SimpleNamespace(monotonic=lambda: now[-1]))
 
     class Killed(Silent):
-        def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
-            return Result("", "ended", code)
+        def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:
+            return result
 
     with pytest.raises(error) as caught:
         SlurmBackend(TUTORIAL, Killed(), sleep=lambda s: now.append(now[-1] + s)).submit(BertLarge(), "token")
     assert ("Submit it again with token token" in str(caught.value)) is (error is TransportError)
-
-
-def test_the_last_line_of_a_submission_is_its_answer() -> None:
-    """A login message, or a profile, may print what looks like one."""
-    forged, answer = ({"existing": number == "6", "stages": {"train": number}} for number in "67")
-
-    class Accepts(Silent):
-        def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
-            return Result(f"Welcome\n{RESULT}{json.dumps(forged)}\n{RESULT}{json.dumps(answer)}\n", "", 0)
-
-    sent = SlurmBackend(TUTORIAL, Accepts()).submit(BertLarge(), "token")
-    assert (sent.existing, dict(sent.stages)) == (False, {"train": "7"})
 
 
 def test_without_a_token_a_new_one_is_made() -> None:

@@ -18,9 +18,11 @@ from trainium_cdk import outputs, settings
 from trainium_cdk.cluster_configuration.config import render
 from trainium_cdk.jobs import BertLarge, JobError, LocalTransport, Script, SlurmBackend
 from trainium_cdk.jobs.plan import plan
-from trainium_cdk.jobs.slurm import nodes
-from trainium_cdk.jobs.slurm.status import Known, stage
+from trainium_cdk.jobs.slurm import told
 from trainium_cdk.outputs import SlurmCluster
+from trainium_cdk.runner import slurm as runner
+from trainium_cdk.runner.known import Known
+from trainium_cdk.runner.stages import stage
 
 SCRIPT = b"""#!/bin/bash
 hostname=$SLURMD_NODENAME
@@ -91,14 +93,14 @@ def test_a_plan_says_where_it_is_prepared_and_what_that_costs() -> None:
 
 
 def test_a_job_waits_for_a_cpu_node() -> None:
-    row = ["7", "PENDING", "Resources", "", "", ""]
-    assert stage("prepare", "7", Known(queue=row, cpu=True)).reason == "waits for a CPU node"
-    assert stage("train", "7", Known(queue=row)).reason == "waits for nodes"
+    row = runner.Row(0, "u", "cpu", "1", "7", "", "PENDING", "Resources", "", "", "", "7", "", "a:prepare", "trn:a")
+    assert stage("prepare", "7", Known(row=row, cpu=True)).reason == "waits for a CPU node"
+    assert stage("train", "7", Known(row=row)).reason == "waits for nodes"
 
 
 def test_nodes_of_pcs_have_the_name_of_the_queue_alone() -> None:
-    text = "NodeName=cpu-1 State=IDLE+CLOUD+POWERED_DOWN Partitions=cpu\n"
-    assert [node.instance_type for node in nodes.parse(text, deployed())] == ["c5.2xlarge"]
+    one = {"name": "cpu-1", "queue": "cpu", "instance_type": "", "state": "idle+cloud+powered_down"}
+    assert told.node(one, deployed()).instance_type == "c5.2xlarge"
 
 
 def test_prepare_runs_there_and_the_training_on_trainium(slurm: LocalSlurm) -> None:

@@ -15,6 +15,7 @@ from tests.support import swept, until
 from trainium_cdk.cli import app as cli
 from trainium_cdk.cli import follow
 from trainium_cdk.jobs import Result, Script, SlurmBackend, Transport
+from trainium_cdk.outputs import SlurmCluster
 
 
 def script(body: str) -> Script:
@@ -108,6 +109,10 @@ class Counted:
         self.requests += 1
         return self._transport.run(script, timeout, private)
 
+    def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:
+        self.requests += 1
+        return self._transport.ask(cluster, request, timeout, private)
+
 
 def test_a_command_asks_once_for_each_thing(
     backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -136,7 +141,7 @@ def test_a_command_asks_once_for_each_thing(
 
 def test_the_last_lines_are_followed(backend: SlurmBackend) -> None:
     """From them on, each line once; also from the end of a log that grows."""
-    sent = backend.submit(script("seq 1 30; sleep 3; echo more"))
+    sent = backend.submit(script("seq 1 30; sleep 15; echo more"))
     assert until(lambda: any(b"30\n" in one.data for one in backend.logs(sent.id)))
     last = backend.logs(sent.id, follow=True, tail=2)
     none = backend.logs(sent.id, follow=True, tail=0)

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from sandbox.slurm import LocalSlurm, available
+from tests.jobs.test_full_disk import full
 from tests.support import need, until
 from tests.told import told
 from trainium_cdk import outputs, settings
@@ -57,9 +58,8 @@ def test_a_lost_node(backend: SlurmBackend, slurm: LocalSlurm) -> None:
 def test_a_full_disk(backend: SlurmBackend, slurm: LocalSlurm) -> None:
     slurm.run(["scontrol", "update", "partitionname=trn", "state=DOWN"])
     job = backend.submit(script("true"))
-    state = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs/trn/jobs" / job.id / "state"
-    (state / "train.part").symlink_to("/dev/full")
-    slurm.run(["scontrol", "update", "partitionname=trn", "state=UP"])
-    ended = backend.wait(job.id, 600)
+    with full(Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs/trn/jobs" / job.id / "state"):
+        slurm.run(["scontrol", "update", "partitionname=trn", "state=UP"])
+        ended = backend.wait(job.id, 600)
     assert ended.state == "FAILED"
     told("full disk", "PCS", "trn status", ended.current.reason)

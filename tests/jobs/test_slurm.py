@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import pwd
 import re
 import shutil
 import signal
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,11 +34,12 @@ from trainium_cdk.jobs import (
     job_log,
     prepared,
 )
-from trainium_cdk.jobs.slurm.render import render
-from trainium_cdk.jobs.slurm.snapshot import ask_all, ask_cancel
-from trainium_cdk.jobs.slurm.submit_script import NO_RESPONSE
-from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, LocalTransport, Result
+from trainium_cdk.jobs.slurm.asking import seen_by_runner
+from trainium_cdk.jobs.slurm.transport import LocalTransport, Result
 from trainium_cdk.jobs.status import JobStatus
+from trainium_cdk.outputs import SlurmCluster
+from trainium_cdk.runner.requests import Cancel, ListJobs, SubmitJobs, write_request
+from trainium_cdk.runner.slurm import NO_RESPONSE
 
 
 def script(body: str, **fields: object) -> Script:
@@ -51,7 +54,7 @@ def test_a_submission_of_one_stage_starts_no_needless_process(slurm: LocalSlurm,
     """Each takes a millisecond or more, which a sweep of a thousand submissions multiplies; a request to Slurm takes several."""
     with counting(slurm, tmp_path) as (backend, used):
         sent = backend.submit(script("echo it\\'s done"))
-        assert used.read_text().split() == ["flock", "mkdir", "sbatch"]
+        assert used.read_text().split() == ["sbatch"]
     assert backend.wait(sent.id, timeout=60).ok
     assert "it's done" in log(backend, sent.id)
 
@@ -73,7 +76,7 @@ REJECTIONS = (
 
 @pytest.mark.parametrize("message", [*NO_RESPONSES, *REJECTIONS])
 def test_no_response_of_slurm_is_not_a_rejection(message: str) -> None:
-    assert bool(re.search(NO_RESPONSE, f"sbatch: error: Batch job submission failed: {message}")) == (
+    assert bool(NO_RESPONSE.search(f"sbatch: error: Batch job submission failed: {message}")) == (
         message in NO_RESPONSES
     )
     sbatch = which("sbatch")
@@ -88,7 +91,7 @@ def test_no_response_of_slurm_is_not_a_rejection(message: str) -> None:
 ])  # fmt: skip
 def test_a_failed_connection_to_slurm_is_not_a_rejection(name: str) -> None:
     message = os.strerror(getattr(errno, name))
-    assert re.search(NO_RESPONSE, f"sbatch: error: Batch job submission failed: {message}")
+    assert NO_RESPONSE.search(f"sbatch: error: Batch job submission failed: {message}")
 
 
 @pytest.fixture
@@ -263,11 +266,11 @@ def test_a_follower_continues_after_its_connection_broke(backend: SlurmBackend) 
     class Shaky(LocalTransport):
         calls = 0
 
-        def run(self, script: str, timeout: float = 120, private: bool = False) -> Result:
+        def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:
             Shaky.calls += 1
             if Shaky.calls % 3 == 0:
                 raise TransportError("the network is away")
-            return super().run(script, timeout, private)
+            return super().ask(cluster, request, timeout, private)
 
     job = backend.submit(script("for i in $(seq 20); do echo step $i; sleep 0.1; done"))
     shaky = Shaky(env=backend.transport._env, interval=0.05)  # type: ignore[attr-defined]
@@ -341,15 +344,15 @@ def test_the_same_token_submits_once(backend: SlurmBackend, slurm: LocalSlurm) -
 def test_an_interrupted_submission_is_completed_by_the_next(
     backend: SlurmBackend, slurm: LocalSlurm, shared: Path, tmp_path: Path, dies_at: str
 ) -> None:
-    """The shell is killed, without a chance to clean up, just before or after it reaches Slurm."""
+    """The runner is killed, without a chance to clean up, just before or after it reaches Slurm."""
     command, _, count = dies_at.partition(" ")
     verb = {"sbatch": "sbatch", "release": "scontrol"}[command]
     runs_first = '"$real" "$@" > /dev/null; ' if command == "sbatch" else ""
     dying = with_program(slurm, tmp_path, verb, f"""echo x >> {tmp_path}/calls
 if [ "$(wc -l < {tmp_path}/calls)" = {count or 1} ]; then {runs_first}kill -9 "$PPID"; sleep 1; fi""")  # fmt: skip
     job, token = script("true", precompile=True, name="dying"), dies_at.replace(" ", "-")
-    submission = backend.render(job, token)
-    assert dying.run(submission.text).code in (-signal.SIGKILL, 137)
+    request = write_request(seen_by_runner(backend.cluster), SubmitJobs((backend.render(job, token).spec,)))
+    assert dying.ask(backend.cluster, json.dumps(request)).code == -signal.SIGKILL
     sent = backend.submit(job, token)
     assert sent.existing is (command == "release")
     assert backend.wait(sent.id, 600).ok
@@ -365,7 +368,8 @@ def test_a_submission_is_sent_again_if_slurm_has_forgotten_its_first_stage(
     """The controller crashed between the two stages, and gives the second one the number of the first, on which it depends."""
     forgetful = with_program(slurm, tmp_path, "sbatch", f"""echo x >> {tmp_path}/calls
 if [ "$(wc -l < {tmp_path}/calls)" = 2 ]; then
-  first=$(squeue -h -o %A --name=$(basename "${{@: -1}}"):precompile)
+  for word; do case $word in --comment=trn:*) id=${{word#--comment=trn:}} ;; esac; done
+  first=$(squeue -h -o %A --name="$id:precompile")
   set -- "${{@/afterok:*/afterok:$((first + 1))}}" # its own number
 fi""")  # fmt: skip
     sent = SlurmBackend(backend.cluster, forgetful).submit(script("true", precompile=True), "forgotten-first")
@@ -450,17 +454,22 @@ def test_another_user_of_the_head_node_gets_the_owners_name(tmp_path: Path) -> N
     jobs.chmod(0o555)
     user = pwd.getpwuid(os.getuid()).pw_name
     plain = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []  # root may write anywhere
-    scripts = [
-        render(script("true"), make_cluster(), "t").text,
-        ask_all(make_cluster(), 5),
-        ask_cancel(make_cluster(), "x"),
+    cluster = make_cluster()
+    asked = [
+        ListJobs(5),
+        Cancel("x"),
+        SubmitJobs((SlurmBackend(cluster, LocalTransport()).render(script("true"), "t").spec,)),
     ]
-    for text in scripts:
-        done = completed([*plain, "bash"], input=text, env={**os.environ, "TRN_SHARED_ROOT": str(tmp_path)})
-        assert done.returncode == NOT_THEIRS
-        assert done.stderr == (
-            f"the jobs in {jobs} belong to {user}, and you are {user}. Run this as {user} (sudo -Hu {user} trn ...), or give --ssm\n"
+    for one in asked:
+        done = completed(
+            [*plain, sys.executable, "-m", "trainium_cdk.runner", "ask"],
+            input=json.dumps(write_request(seen_by_runner(cluster), one)),
+            env={**os.environ, "TRN_SHARED_ROOT": str(tmp_path)},
         )
+        assert json.loads(done.stdout)["error"] == {
+            "kind": "theirs",
+            "message": f"the jobs in {jobs} belong to {user}, and you are {user}. Run this as {user} (sudo -Hu {user} trn ...), or give --ssm",
+        }
 
 
 @pytest.mark.sweep

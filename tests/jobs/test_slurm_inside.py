@@ -144,7 +144,7 @@ def test_tensorboard(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -> No
     said: list[str] = []
     with jobs.tensorboard(id, say=said.append) as board:
         page = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(board.url).read().decode()  # type: ignore[attr-defined]
-        assert "train.sbatch" in page
+        assert "submitted.json" in page
     assert said == ["TensorBoard starts on the head node"]
     with pytest.raises(TransportError, match="TensorBoard has ended"):
         board.wait()
@@ -167,12 +167,16 @@ def test_a_port_of_a_job(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -
     """The one that the job offers, and one that is named; many connections at once; nothing is left."""
     jobs, id = running
 
-    def steps() -> str:
+    def steps() -> list[str]:
+        """Those that are named after Python: the job's own, and the relay's."""
         command = ["squeue", "--noheader", "--steps", "--format=%j"]
-        return completed(command, env=slurm.node_env(), check=True).stdout
+        names = completed(command, env=slurm.node_env(), check=True).stdout.split()
+        return [name for name in names if name == "python3"]
+
+    own = steps()
 
     with jobs.forward(id, node=1, patience=60) as tunnel:
-        assert "python3" in steps()
+        assert len(steps()) == len(own) + 1
         assert tunnel.url == f"{tunnel.address}page?token=s3cret"
         with ThreadPoolExecutor(6) as browser:
             assert set(browser.map(page, [tunnel.url] * 30)) == {b"the page\n"}
@@ -192,7 +196,7 @@ def test_a_port_of_a_job(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -
     assert not tunnel.alive()
     with pytest.raises(TransportError, match=r"the tunnel to \S+ has ended: its job has ended or started again"):
         tunnel.wait()
-    assert wait_until(lambda: "python3" not in steps(), 60), steps()
+    assert wait_until(lambda: steps() == own, 60), steps()
     waiting = jobs.submit(Script(filename="w.sh", content=b"true", nodes=4))
     with pytest.raises(JobError, match=r"does not run: it is PENDING"):
         jobs.forward(waiting.id, 8888).__enter__()

@@ -110,10 +110,10 @@ def test_each_user_has_jobs_and_files_of_its_own(slurm: LocalSlurm, backend_of: 
     with pytest.raises(TransportError, match="only alice can read its log"):
         log(bob, hers.id)
     with pytest.raises(JobError, match="denied"):
-        bob.on_nodes(hers.id, ["cat", "script/run.sh"])
+        bob.on_nodes(hers.id, ["cat", "files/run.sh"])
     denied = bob.run_shared(f"scancel {hers.stages['train']} 2>&1; true")
     assert "denied" in denied
-    for path in ("", "logs/train.log", "script/run.sh", "train.sbatch"):
+    for path in ("", "logs/train.log", "files/run.sh", "job.json", "env.json"):
         assert "Permission denied" in bob.run_shared(f"cat $TRN_SHARED_ROOT{hers.directory}/{path} 2>&1; true")
     number = hers.stages["train"]
     asked = f"scontrol -dd show job {number}; squeue -a -o %all; scontrol write batch_script {number} - 2>&1"
@@ -236,7 +236,7 @@ def test_a_person_sends_a_folder_and_copies_files_without_an_identity_on_the_hea
         assert "X-Amz-" not in slurm.run(["scontrol", "-dd", "show", "job"]).stdout
 
         # without them, or where they are refused, a node with an identity fetches
-        for addresses in ({}, {f"trees/{job.tree}.json": f"{local_aws.endpoint}/{BUCKET}/absent"}):
+        for addresses in ({}, {job.workdir.archive: f"{local_aws.endpoint}/{BUCKET}/absent"}):
             monkeypatch.setattr(workdir, "addresses", lambda _, given=addresses: given)
             later = alice.submit(job)
             assert set(later.stages) == {"prepare", "train"}
@@ -313,8 +313,9 @@ def test_a_number_and_a_name_that_are_another_users_by_now_are_not_taken_for_one
         sent = alice.submit(job, "forgotten")
         named = f"--job-name={sent.id}:train --comment=trn:{sent.id}"
         his = bob.run_shared(f"sbatch --parsable -N1 -o /dev/null {named} --wrap=true").strip()
-        stages = f"$TRN_SHARED_ROOT{sent.directory}/stages"
-        alice.run_shared(f"scancel {sent.stages['train']}; echo train {his} > {stages}")
+        record = f"$TRN_SHARED_ROOT{sent.directory}/submitted.json"
+        number = sent.stages["train"]
+        alice.run_shared(f'scancel {number}; sed -i \'s/"{number}"/"{his}"/\' {record}; grep \'"{his}"\' {record}')
         assert alice.status(sent.id).state == "LOST"
         again = alice.submit(job, "forgotten")
         assert again.resubmitted == ("train",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import sysconfig
 import venv
 import zipfile
@@ -16,9 +17,11 @@ from sandbox.slurm_packages import SYSTEM_PATH
 from tests.support import completed
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.jobs import Job
-from trainium_cdk.jobs.slurm.render import render
+from trainium_cdk.jobs.pyz import pyz
+from trainium_cdk.jobs.slurm.render import SlurmSubmission, render
 from trainium_cdk.jobs.submission import Submission
 from trainium_cdk.outputs import ClusterOutputs, SlurmCluster
+from trainium_cdk.runner import layout
 
 MEGATRON = "nemo/collections/nlp/data/language_modeling/megatron"
 NEMO = {
@@ -62,6 +65,23 @@ REPOSITORIES: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Files of each repository. Of the vendor's scripts they have what they do to an environment."""
+
+
+CHECK = """import json, sys
+sys.path.append(sys.argv[1])
+from pathlib import Path
+from runner import prepare, spec
+folder, addresses = Path(sys.argv[2]), json.loads(sys.argv[3])
+job = spec.from_json(spec.Job, json.loads((folder / "job.json").read_text()))
+try:
+    prepare.check(folder, job, json.loads((folder / "env.json").read_text()), addresses)
+except prepare.NotFetched:
+    sys.exit(3)
+except prepare.Refused as e:
+    print(f"trn: {e}", file=sys.stderr)
+    sys.exit(64)
+"""
+"""What a head node does before `prepare` costs a node."""
 
 
 @dataclass(frozen=True)
@@ -135,18 +155,20 @@ class Site:
         with zipfile.ZipFile(self.root / "wheels" / f"{name.replace('-', '_')}-{version}-py3-none-any.whl") as wheel:
             wheel.extractall(self.packages(self.base))
 
-    def submission(self, job: Job, cluster: SlurmCluster, run: str = "t") -> Submission:
+    def submission(self, job: Job, cluster: SlurmCluster, run: str = "t") -> SlurmSubmission:
         return render(job, cluster, run)
 
     def start(self, job: Job, cluster: ClusterOutputs, run: str = "t", mode: str = "fetch", **variables: str) -> subprocess.Popen[str]:  # fmt: skip
         """Start `prepare` of a job as its batch script does."""
         sent = self.submission(job, cluster, run)
         directory = self.directory(sent)
-        (directory / "state").mkdir(parents=True, exist_ok=True)
-        for path, content in sent.files.items():
-            (directory / path).parent.mkdir(exist_ok=True)
-            (directory / path).write_bytes(content)
-        command = ["bash", "prepare.sh", str(directory), mode]
+        layout.lay_out(directory, sent.spec)
+        runner = self.root / "runner.pyz"
+        runner.write_bytes(pyz().content)
+        words = [runner, "prepare", directory, directory / "env.json"]
+        if mode == "check":
+            words = ["-c", CHECK, runner, directory, "{}"]
+        command = [sys.executable, "-I", *map(str, words)]
         return subprocess.Popen(
             command, cwd=directory, env={**self.variables(cluster.engine), **variables}, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,

@@ -10,26 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.jobs.vendor import Site
+from tests.jobs.vendor import CHECK, Site
 from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.runner.spec import Checkpoints, Environment, Job, Place, Step, to_json
 
 PYTHON = os.environ.get("TRN_TEST_RUNNER_PYTHON", sys.executable)
 """Runs the runner: another version can be tried."""
-_CHECK = """import json, sys
-sys.path.append(sys.argv[1])
-from pathlib import Path
-from runner import prepare, spec
-folder, addresses = Path(sys.argv[2]), json.loads(sys.argv[3])
-job = spec.from_json(spec.Job, json.loads((folder / "job.json").read_text()))
-try:
-    prepare.check(folder, job, json.loads((folder / "env.json").read_text()), addresses)
-except prepare.NotFetched:
-    sys.exit(3)
-except prepare.Refused as e:
-    print(f"trn: {e}", file=sys.stderr)
-    sys.exit(64)
-"""
 
 
 @dataclass
@@ -97,7 +83,7 @@ class Cluster:
             program.write_bytes(pyz().content)
         words = [PYTHON, "-I", str(program), "prepare", str(folder), str(folder / "env.json")]
         if mode == "check":
-            words = [PYTHON, "-c", _CHECK, str(program), str(folder), json.dumps(dict(addresses or {}))]
+            words = [PYTHON, "-c", CHECK, str(program), str(folder), json.dumps(dict(addresses or {}))]
         variables = {"TRN_SHARED_ROOT": str(self.root), **self.variables, **more}
         return subprocess.Popen(
             words, cwd="/", env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True

@@ -172,11 +172,13 @@ def test_nodes_and_others_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     world.nodes = (
         "NodeName=q-dy-trn-1 Arch=x86_64 NodeAddr=10.0.0.1 State=MIXED+CLOUD Partitions=q,all BootTime=2026-11-20T09:00:00 \n"
+        "NodeName=q-dy-trn-2 NodeAddr=q-dy-trn-2 State=ALLOCATED+CLOUD+DRAIN+POWER_DOWN Partitions=q Reason=POWER_DOWN_ASAP [root@2026-11-24T08:00:00]\n"
         "NodeName=q-dy-trn-3 State=DOWN*+POWERED_DOWN Partitions=q BootTime=None Reason=no capacity [root@2026-11-20T09:00:00]\n"
     )
     told = asked(requests.Activity())["answer"]
     assert told["nodes"] == [
         {"name": "q-dy-trn-1", "queue": "q", "instance_type": "", "state": "mixed+cloud", "job": "mine ", "address": "10.0.0.1", "booted": 1795165200},
+        {"name": "q-dy-trn-2", "queue": "q", "instance_type": "", "state": "allocated+cloud+drain+power_down", "job": "mine ", "reason": "POWER_DOWN_ASAP", "address": "q-dy-trn-2"},
         {"name": "q-dy-trn-3", "queue": "q", "instance_type": "", "state": "down*+powered_down", "reason": "no capacity", "on": False},
     ]  # fmt: skip
     assert told["others"] == [

@@ -169,7 +169,7 @@ def test_the_runtime_that_is_installed(
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert versions.find_runtime() == runtime
+    assert versions.find_runtime({}) == runtime
 
 
 def test_the_driver_that_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.jobs.conftest import fleet, make_cluster
+from tests.jobs.conftest import make_cluster
 from tests.support import completed, many
 from trainium_cdk.cli import app
-from trainium_cdk.jobs import BertLarge, Gpt, JobError, Script, SlurmBackend
+from trainium_cdk.jobs import BertLarge, JobError, Script, SlurmBackend
 from trainium_cdk.jobs.slurm.render import render
 from trainium_cdk.jobs.values import MAX_WORD_BYTES
 
@@ -117,22 +117,6 @@ def test_every_name_that_bash_knows_arrives_or_is_refused(backend: SlurmBackend,
     check(backend, jobs_dir, [], env)
 
 
-def test_the_launch_scripts_use_no_name_that_a_user_may_set() -> None:
-    """Else `--env job=x` would send the logs elsewhere."""
-    cluster = make_cluster(fleet(nodes=4), neuron_release="2.28.1")
-    made: list[Any] = [
-        BertLarge(nodes=2), BertLarge(phase=2, checkpoint="/efs/ckpt_7.pt"), Gpt(), Script(filename="x", content=b"x", tasks_per_node=2)
-    ]  # fmt: skip
-    texts = [render(job, cluster, "t").files["node.sh"].decode() for job in made]
-    assigned = {
-        n
-        for text in texts
-        for n in re.findall(r"(?:^|[;&(]\s*|\b(?:local|export|read -r)\s+)\s*([a-z_]\w*)=", text, re.M)
-    }
-    assert {"job", "stage"} & assigned
-    assert given_env(dict.fromkeys(assigned, "x")) == {}
-
-
 @pytest.mark.sweep
 def test_the_longest_arguments(backend: SlurmBackend, jobs_dir: Path) -> None:
     longest = "x" * MAX_WORD_BYTES
@@ -157,7 +141,7 @@ def test_impossible_arguments_are_refused(word: str) -> None:
 @settings(max_examples=many(200))
 @given(VALUES, VALUES, VALUES, VALUES)
 def test_names_and_paths_are_refused_or_safe(name: str, token: str, path: str, queue: str) -> None:
-    """Unquoted values in scripts are plain words; the rest is quoted, on one line."""
+    """What sbatch gets are plain words."""
     for make in (
         lambda: Script(filename="x", content=b"x", name=name),
         lambda: Script(filename=name, content=b"x"),
@@ -172,10 +156,9 @@ def test_names_and_paths_are_refused_or_safe(name: str, token: str, path: str, q
             made = render(make(), make_cluster(), token)
         except JobError:
             continue
-        for line in made.text.splitlines():
-            assert not line.startswith("#SBATCH") or re.fullmatch(r"#SBATCH --[a-z-]+(=[A-Za-z0-9:._\[\]-]+)?", line), (
-                line
-            )
+        for stage in json.loads(made.text)["stages"]:
+            for word in stage["sbatch"]:
+                assert re.fullmatch(r"--[a-z-]+(=[A-Za-z0-9:._+/\[\]-]+)?", word), word
 
 
 @pytest.mark.sweep

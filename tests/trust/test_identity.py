@@ -4,6 +4,7 @@ on the same file system."""
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 import time
 from collections import Counter
@@ -290,7 +291,9 @@ def test_leftovers_of_an_interrupted_submission_do_not_run(world: World) -> None
     sent = backend.submit(script("twice", b'echo ran >> "$HOME/twice-ran"\n'), f"twice-{world.number}")
     assert world.wait(sent.id).ok
     directory = jobs_dir(world) / sent.id
-    world.slurm.run(["sbatch", "-o", "/dev/null", str(directory / "train.sbatch"), str(directory)])
+    (runner,) = (directory.parents[1] / "runner").iterdir()
+    again = ["/usr/bin/python3", "-I", str(runner), "stage", str(directory), "train"]
+    world.slurm.run(["sbatch", "-o", "/dev/null", f"--wrap={shlex.join(again)}"])
     until_empty(world)
     assert (Path(world.slurm.node_env()["HOME"]) / "twice-ran").read_text() == "ran\n"
     assert backend.status(sent.id).ok

@@ -350,13 +350,18 @@ def unknown_job(id: str, cluster: ClusterOutputs) -> UnknownJob:
     )
 
 
+class NotTheirs(TransportError):
+    """The jobs are another user's, or the user has no account there."""
+
+
 def read_answer(told: Any, id: str, cluster: ClusterOutputs) -> Any:
     """The answer of a runner to a request about a job, or none, as plain data.
 
     Raises:
         JobError: it was refused.
         UnknownJob: there is no job of that id.
-        TransportError: Slurm does not answer, or the jobs are somebody else's.
+        NotTheirs: the jobs are somebody else's.
+        TransportError: Slurm does not answer.
     """
     if "answer" in told:
         return told["answer"]
@@ -366,7 +371,7 @@ def read_answer(told: Any, id: str, cluster: ClusterOutputs) -> Any:
     if kind == "later":
         raise TransportError(f"Slurm on {cluster.cluster_name} does not answer: {message}", restarting=True)
     if kind == "theirs":
-        raise TransportError(message, again=False)
+        raise NotTheirs(message, again=False)
     if kind == "broken":
         raise TransportError(f"{message}. Please report it", again=False)
     raise JobError(message)

@@ -14,12 +14,13 @@ from trainium_cdk.runner.status import (
     Node,
     Stage,
     checkpoints_in,
+    last_begun,
     of_members,
     parse_int,
 )
 
 __all__ = [
-    "ACTIVE", "ENDED_BADLY", "Activity", "Foreign", "JobStatus", "LogChunk", "Node", "Stage", "Submitted", "checkpoints_in", "of_members", "parse_int", "settings_in",
+    "ACTIVE", "ENDED_BADLY", "Activity", "Foreign", "JobStatus", "LogChunk", "Node", "Stage", "Submitted", "checkpoints_in", "last_begun", "of_members", "parse_int", "settings_in",
 ]  # fmt: skip
 
 

@@ -69,7 +69,7 @@ def check_account(account: str, qos: str) -> None:
         raise Refused(
             "this cluster keeps no accounts, so that --account and --qos mean nothing. Remove them, or deploy with pcluster: {accounting: ...}"
         )
-    told = slurm.run("sacctmgr", "-n", "-P", "show", "assoc", f"where user={user}", "format=account,qos")
+    told = slurm.run("sacctmgr", "-n", "-P", "show", "assoc", "where", f"user={user}", "format=account,qos")
     allowed = [line.partition("|")[::2] for line in told.splitlines()]
     if not any((not account or of == account) and (not qos or qos in has.split(",")) for of, has in allowed):
         what = " ".join(f"{name} {value}" for name, value in (("account", account), ("qos", qos)) if value)

@@ -181,14 +181,18 @@ def _known(
     )
 
 
-def _of_queue(cluster: Cluster, queue: object, asked: Asked, stage: str) -> dict[str, Any]:
-    inactive = (
+def inactive(cluster: Cluster) -> str:
+    """Why a queue takes no jobs whose partition is inactive, and the fix."""
+    return (
         "the queue is inactive: ParallelCluster stops a queue (fleet status PROTECTED) after 10 nodes that failed to start. "
         f"Find the reason (trn why {cluster.stack} --region {cluster.region}), fix it, then start the fleet again "
         f"(trn nodes start --stack {cluster.stack} --region {cluster.region})"
     )
+
+
+def _of_queue(cluster: Cluster, queue: object, asked: Asked, stage: str) -> dict[str, Any]:
     return {
-        "inactive": inactive,
+        "inactive": inactive(cluster),
         "down": tuple(d for d in asked.down if d.queue == queue or (stage == "prepare" and queue is None)),
         "blocks": tuple(id for id, nodes in asked.blocks if nodes.startswith(f"{queue}-")),
         "cpu": bool(cluster.cpu_queue) and queue == cluster.cpu_queue,

@@ -47,7 +47,7 @@ def launch(
         words = runner("prepare", str(node.root), str(secret or node.root / "env.json"))
         starts = [Start(words, str(node.root), dict(os.environ))]
         return run(starts, output, passes_on=passes_on, seconds=seconds)
-    problem = _check_versions(job.environment, output)
+    problem = _check_versions(job.environment, own, output)
     allow_open_files(output)
     at = places(node, job, stage, own, problem)
     made = variables(node, job, stage, own, at)
@@ -89,10 +89,10 @@ def _words(program: Program, node: Node) -> Words:
     return (*program.words, *program.resume) if node.checkpoint else program.words
 
 
-def _check_versions(environment: Environment, output: Output) -> str:
+def _check_versions(environment: Environment, own: Mapping[str, str], output: Output) -> str:
     if not environment.rules and not environment.checks:
         return ""
-    driver, runtime = versions.find_driver(), versions.find_runtime()
+    driver, runtime = versions.find_driver(), versions.find_runtime(own)
     problem = versions.find_problem(environment.rules, driver, runtime)
     if problem and environment.checks == "refuse":
         raise CannotStart(problem)

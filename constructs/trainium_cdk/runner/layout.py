@@ -19,8 +19,9 @@ def lay_out(folder: Path, job: Job) -> None:
     Raises:
         Refused: a file has no plain name.
     """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in ("logs", "state", "work"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name).mkdir(exist_ok=True)
     (folder / "files").mkdir(mode=0o700, exist_ok=True)
     for name, content in job.files.items():
         if "/" in name or name in ("", ".", ".."):

@@ -16,7 +16,7 @@ from .answers import own_job
 from .errors import Refused
 from .requests import Cluster, ReadEnd, ReadLog
 from .spec import to_json
-from .status import JobStatus
+from .status import JobStatus, last_begun
 
 _BLOCK = 1 << 16
 _OF_SLURM = re.compile(rb"([0-9]+: )?(srun|slurmstepd): ")
@@ -65,12 +65,6 @@ def end(cluster: Cluster, id: str, stage: str, node: int | None, most: int) -> b
     lines = whole.splitlines(keepends=True)
     last = next((at for at in range(len(lines) - 1, -1, -1) if _BEGIN.match(lines[at])), 0)
     return b"".join([line for line in lines[last:] if _OF_SLURM.match(line)][-_LINES:]) + own
-
-
-def last_begun(status: JobStatus) -> str:
-    """The last stage that has a log, else the last of all."""
-    begun = [s.name for s in status.stages if s.state != "PENDING" and not (s.state == "CANCELLED" and not s.nodes)]
-    return (begun or [s.name for s in status.stages])[-1]
 
 
 def last_lines(file: BinaryIO, size: int, count: int) -> int:

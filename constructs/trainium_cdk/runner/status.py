@@ -203,6 +203,12 @@ def of_members(number: str, members: Sequence[Stage]) -> Stage:
     )
 
 
+def last_begun(status: JobStatus) -> str:
+    """The last stage that has a log, else the last of all."""
+    begun = [s.name for s in status.stages if s.state != "PENDING" and not (s.state == "CANCELLED" and not s.nodes)]
+    return (begun or [s.name for s in status.stages])[-1]
+
+
 def parse_int(value: object) -> Optional[int]:
     """A number as a program prints it, or None."""
     if isinstance(value, int):

@@ -20,12 +20,14 @@ from typing import Any
 
 from . import admission, chain, files, layout, prepare, program, records, slurm
 from .errors import Later, Refused, Taken, Told
-from .jobs import ID
+from .jobs import ID, inactive
 from .records import Submitted
 from .requests import Cluster, SubmitJobs
 from .spec import Job, to_json
 
 LOCK_SECONDS = 60
+_INACTIVE = "Required partition not available (inactive or drain)"
+"""What sbatch prints if the queue's partition is INACTIVE."""
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
@@ -45,7 +47,8 @@ def submit_jobs(cluster: Cluster, given: SubmitJobs) -> list[Any]:
                     raise Later(wait)
                 told.append({"id": job.id, **submit(cluster, job, given.addresses)})
             except Told as e:
-                told.append({"id": job.id, "error": {"kind": e.kind, "message": str(e)}})
+                hint = f". {inactive(cluster)}" if _INACTIVE in str(e) else ""
+                told.append({"id": job.id, "error": {"kind": e.kind, "message": f"{e}{hint}"}})
                 wait = str(e) if isinstance(e, Later) else ""
     return told
 

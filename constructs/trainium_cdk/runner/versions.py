@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .spec import Rule
@@ -24,11 +24,14 @@ def find_driver() -> str:
     return _version(said)
 
 
-def find_runtime() -> str:
-    """The version of the runtime that is installed; empty if it is not known."""
+def find_runtime(own: Mapping[str, str]) -> str:
+    """The version of the runtime that is installed; empty if it is not known. `own`: the job's variables."""
+    env = {**os.environ, **own}
     for words in _ASK:
         try:
-            done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+            done = subprocess.run(
+                words, capture_output=True, text=True, errors="replace", env=env, timeout=60, check=False
+            )
         except (OSError, subprocess.TimeoutExpired):
             continue
         if done.returncode == 0:

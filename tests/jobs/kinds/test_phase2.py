@@ -67,3 +67,11 @@ def test_going_on_from_phase_2_needs_its_number_alone(tmp_path: Path) -> None:
     assert code == 0
     assert got[-3:] == [f"{tmp_path}/ckpt_9.pt", "--phase1_end_step", "7032"]
     assert started("train", tmp_path, tmp_path / "ckpt_9.pt")[0] == phase2.CANNOT_START
+
+
+@pytest.mark.parametrize(
+    ("content", "whole"), [(b"", False), (b"PK\x03\x04", False), (b"weights of an older PyTorch", True)]
+)
+def test_what_is_no_archive_is_whole_if_it_has_content(content: bytes, whole: bool, tmp_path: Path) -> None:
+    (tmp_path / "ckpt_1.pt").write_bytes(content)
+    assert phase2.is_whole(tmp_path / "ckpt_1.pt") is whole

@@ -19,7 +19,9 @@ from typing import Literal
 from pydantic import Field
 from trainium_cdk.jobs import Job, Upstream
 from trainium_cdk.runner.readers.records import Step
+from trainium_cdk.jobs.models import KindSpec
 from trainium_cdk.jobs.templates import Template
+from trainium_cdk.runner.spec import Place, Program
 
 def read(text):
     if text.startswith("hello "):
@@ -38,6 +40,9 @@ class Hello(Job):
 
     def template(self, plan):
         return Template(f"echo {self.greeting} from node $NODE_RANK")
+
+    def spec(self, plan):
+        return KindSpec(Program(("echo", self.greeting, Place("node")), (Place("job"), "/work")))
 """
 
 
@@ -65,8 +70,9 @@ def test_a_kind_of_another_package_is_like_ours(package: Path) -> None:
     shown = trn(
         package, "submit", "hello", "--greeting", "salut", "--nodes", "2", "--token", "t", "--dry-run", *cluster
     )
-    assert "echo salut from node $NODE_RANK" in shown.stdout, shown.stderr
-    assert "#SBATCH --job-name=hello-t:train" in shown.stdout
+    told = json.loads(shown.stdout)
+    assert told["job"]["stages"][0]["program"]["words"][:2] == ["echo", "salut"], shown.stderr
+    assert "--job-name=hello-t:train" in told["stages"][0]["sbatch"]
     refused = trn(package, "submit", "hello", "--greeting", "SALUT", "--dry-run", *cluster)
     assert (refused.returncode, "greeting is 'SALUT'" in refused.stderr) == (1, True), refused.stderr
     [listed] = [k for k in json.loads(trn(package, "submit", "--list", "--json").stdout) if k["kind"] == "hello"]

@@ -30,12 +30,19 @@ def main() -> None:
 
 
 def newest_in(folder: Path) -> str:
-    """The newest checkpoint of a folder that was written to its end; empty if it has none. PyTorch writes ZIP archives."""
+    """The newest checkpoint of a folder that was written to its end; empty if it has none."""
     for file in sorted(folder.glob("ckpt_*.pt"), key=lambda file: step_of(file.name), reverse=True):
-        if zipfile.is_zipfile(file):
+        if is_whole(file):
             return str(file)
         print(f"trn: {file} was not written to its end: the one before it is used", file=sys.stderr, flush=True)
     return ""
+
+
+def is_whole(file: Path) -> bool:
+    """PyTorch writes ZIP archives, whose table of contents comes last."""
+    with file.open("rb") as content:
+        first = content.read(2)
+    return bool(first) and (first != b"PK" or zipfile.is_zipfile(file))
 
 
 def step_of(checkpoint: str) -> int:

@@ -2,19 +2,12 @@
 
 from pathlib import Path
 
-from trainium_cdk.outputs import ClusterOutputs
-
 _HERE = Path(__file__).parent
 
 
 def read(*names: str) -> bytes:
     """The content of one or more of them, joined."""
     return b"\n".join((_HERE / name).read_bytes() for name in names)
-
-
-def users(cluster: ClusterOutputs) -> str:
-    """What a script on the head node begins with: whose jobs it may touch."""
-    return read("users.sh", *(["several.sh"] if cluster.users else [])).decode()
 
 
 def fetch() -> bytes:

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import TransportError
-from trainium_cdk.jobs.backend import read_answer
-from trainium_cdk.jobs.slurm.transport import Result
+from trainium_cdk.jobs.backend import NotTheirs, read_answer
+from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result
 from trainium_cdk.runner.requests import Cluster, write_request
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ def ask(transport: Transport, cluster: SlurmCluster, given: Any, *, timeout: flo
     Raises:
         JobError: it was refused.
         UnknownJob: there is no job of that id.
-        TransportError: the cluster cannot be reached, Slurm does not answer, or the jobs are somebody else's.
+        NotTheirs: the jobs are somebody else's.
+        TransportError: the cluster cannot be reached, or Slurm does not answer.
     """
     request = json.dumps(write_request(seen_by_runner(cluster), given))
     told = _read(transport.ask(cluster, request, timeout, private))
@@ -55,4 +56,6 @@ def _read(result: Result) -> Any:
         pass
     errors = [line.strip() for line in result.stderr.splitlines() if line.strip()][-3:]
     why = " ".join(errors)[-600:] or f"exit code {result.code}"
+    if result.code == NOT_THEIRS:
+        raise NotTheirs(why, again=False)
     raise TransportError(f"the query on the head node failed: {why}", again=result.code < 0 or result.code > 128)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from trainium_cdk.jobs.backend import Backend, Changes, check_log
 from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
-from trainium_cdk.jobs.status import JobStatus, LogChunk
+from trainium_cdk.jobs.status import JobStatus, LogChunk, last_begun
 
 LOG_BYTES = 16 * 1024 * 1024
 """Maximum bytes of a log in one response. Through SSM, large responses come through the stack's bucket."""
@@ -22,7 +22,7 @@ class Piece(NamedTuple):
 
 
 Ask = Callable[[str, int, "int | None"], Piece]
-"""Asks for the next piece of a job's log: of a stage, from a byte on, or from so many last lines on."""
+"""Asks for the next piece of a job's log: of a stage (empty: the last one that has a log), from a byte on, or from so many last lines on."""
 
 
 def read(
@@ -52,12 +52,6 @@ def read(
         tail = None
 
 
-def last_begun(status: JobStatus) -> str:
-    """The last stage that has a log, else the last of all."""
-    begun = [s.name for s in status.stages if s.state != "PENDING" and not (s.state == "CANCELLED" and not s.nodes)]
-    return (begun or [s.name for s in status.stages])[-1]
-
-
 def _read(
     backend: Backend[Any],
     ask: Ask,
@@ -73,11 +67,9 @@ def _read(
     def piece_of(name: str) -> Piece:
         return patience.ask(lambda: ask(name, offset, tail))
 
-    piece = piece_of(stage or "train")  # most often it has begun: the answer has the status, too
+    piece = piece_of(stage or "")
     check_log(piece.status, stage, node)
-    name = stage or last_begun(piece.status)
-    if name != piece.chunk.stage:
-        piece = piece_of(name)
+    name = piece.chunk.stage
     notify(piece.status)
     end = piece.size
     if tail is not None:

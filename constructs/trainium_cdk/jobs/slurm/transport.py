@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 UNDO_SECONDS = 20.0
 """Seconds for a script on this machine to undo what it has begun, after SIGTERM."""
 NOT_THEIRS = 77
-"""Exit code of a script that may not run as this user, or not touch these jobs (`shell/users.sh`, `shell/several.sh`)."""
+"""Exit code if there is no such user."""
 CFNCONFIG = Path("/etc/parallelcluster/cfnconfig")
 
 
@@ -112,11 +112,11 @@ class LocalTransport:
         # without a name: it is deleted however this process ends
         with tempfile.TemporaryFile() as file:
             file.write(program)
-            file.seek(0)
+            file.flush()
             try:
                 process = subprocess.Popen(
-                    [*interpreter, f"/dev/fd/{file.fileno()}", *words],
-                    pass_fds=[file.fileno()],
+                    # of this process: those that it starts find it there, too
+                    [*interpreter, f"/proc/{os.getpid()}/fd/{file.fileno()}", *words],
                     env=self._env,
                     cwd=home,
                     stdin=subprocess.PIPE,
