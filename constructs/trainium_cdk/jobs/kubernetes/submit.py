@@ -125,7 +125,7 @@ class Submitter:
 
     def _same(self, there: Object) -> Object:
         if there["metadata"].get("annotations", {}).get(names.DIGEST) != self.objects.digest:
-            raise _Another(f"{self.name} already exists as another job. Use a new token, or submit the same job")
+            raise SubmitError(f"{self.name} already exists as another job. Use a new token, or submit the same job")
         return there
 
     def _add_parts(self, owners: Sequence[Object], *, there: bool = False) -> None:
@@ -190,15 +190,11 @@ class Submitter:
     def _undo(self) -> None:
         """Delete the JobSets of a submission that is not complete; what belongs to them goes with them."""
         first = self.api.find("JobSet", self._first)
-        with contextlib.suppress(_Another):
+        with contextlib.suppress(SubmitError):  # another job, of which nothing may be changed
             if first and not names.submitted(self._same(first)):
                 members = self._members() if names.array(first) else []
                 for one in (*(one for one in members if _name(one) != self._first), first):
                     self.api.delete("JobSet", _name(one), uid=one["metadata"]["uid"])
-
-
-class _Another(SubmitError):
-    """The name is that of another job, of which nothing may be changed."""
 
 
 def kind_of(thing: Object) -> str:
