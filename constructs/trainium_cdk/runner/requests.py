@@ -167,19 +167,19 @@ class StopBoard:
 
 
 @dataclass(frozen=True)
-class StartRelay:
-    """Start a relay on a node of a running job.
-
-    Attributes:
-        number: Slurm's, of the job or the member.
-        node: its name; or else its `index` among the job's nodes.
-        digest: SHA-256 of the caller's secret.
-        offer: the file in which the job offers a port.
-    """
+class NodeOfJob:
+    """A node of a running job: by its name, or else by its `index` among the job's nodes. `number`: Slurm's, of the job or the member."""
 
     number: str
-    node: str
-    index: int
+    name: str = ""
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class StartRelay:
+    """Start a relay there. `digest`: SHA-256 of the caller's secret; `offer`: the file in which the job offers a port."""
+
+    place: NodeOfJob
     digest: str
     offer: str
 
@@ -276,6 +276,7 @@ OPERATIONS: dict[str, tuple[Any, str]] = {
     "start tensorboard": (StartBoard, "board.start"),
     "stop tensorboard": (StopBoard, "board.stop"),
     "start relay": (StartRelay, "step.start_relay"),
+    "words on a node": (NodeOfJob, "step.words_on_node"),
     "run on nodes": (RunOnNodes, "step.run_on_nodes"),
     "list files": (ListFiles, "copying.list_files"),
     "find files": (FindFiles, "copying.find_files"),

@@ -29,8 +29,8 @@ def start_relay(cluster: requests.Cluster, asked: requests.StartRelay) -> dict[s
     Raises:
         Refused: there is no such node, or Slurm refuses the step.
     """
-    words = [*_srun(asked.number), "--nodes=1", "--ntasks=1", f"--nodelist={asked.node or _name(asked)}"]
-    words += [*PYTHON, program.path_for_jobs(cluster), "relay", asked.digest, shared_root() + asked.offer]
+    words = [*_on(asked.place), *PYTHON, program.path_for_jobs(cluster), "relay"]
+    words += [asked.digest, shared_root() + asked.offer]
     with tempfile.TemporaryFile() as out:
         begun = subprocess.Popen(
             ["timeout", f"{HOURS}h", *words],
@@ -85,14 +85,23 @@ def main(*words: str) -> None:
     sys.exit(done.returncode)
 
 
+def words_on_node(_: requests.Cluster, place: requests.NodeOfJob) -> list[str]:
+    """What stands before a program that its user starts on one node of a job, with a terminal."""
+    return [*_on(place), "--pty"]
+
+
+def _on(place: requests.NodeOfJob) -> list[str]:
+    return [*_srun(place.number), "--nodes=1", "--ntasks=1", f"--nodelist={place.name or _name(place)}"]
+
+
 def _srun(number: str) -> list[str]:
     if "_" in number:  # of a member: srun of Slurm 22.05 takes only the number of its own that Slurm gives it
         number = "".join(slurm.run("squeue", "--noheader", f"--jobs={number}", "--format=%A").split()[:1])
     return ["srun", f"--jobid={number}", "--overlap", "--quiet"]
 
 
-def _name(asked: requests.StartRelay) -> str:
-    names = hostnames(slurm.run("squeue", "--noheader", f"--jobs={asked.number}", "--format=%N").strip())
-    if not 0 <= asked.index < len(names):
-        raise Refused(f"the job has {len(names)} nodes now, and no node {asked.index}")
-    return names[asked.index]
+def _name(place: requests.NodeOfJob) -> str:
+    names = hostnames(slurm.run("squeue", "--noheader", f"--jobs={place.number}", "--format=%N").strip())
+    if not 0 <= place.index < len(names):
+        raise Refused(f"the job has {len(names)} nodes now, and no node {place.index}")
+    return names[place.index]

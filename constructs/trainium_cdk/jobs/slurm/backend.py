@@ -217,7 +217,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         """As a step of the job, through a session with the head node. Arguments and errors as of `Backend.execute`."""
         from trainium_cdk.jobs.slurm import inside
 
-        return inside.execute(self.cluster, self.transport, self.status(id), node, command)
+        return inside.execute(self, self.status(id), node, command)
 
     def on_nodes(self, id: str, words: Sequence[str]) -> Mapping[int, str]:
         status = self.status(id)

@@ -17,7 +17,7 @@ from trainium_cdk.errors import JobError, TransportError, TrnError
 from trainium_cdk.jobs.forward import OFFER, Listener, Tunnel, join, offered, patiently, refused
 from trainium_cdk.jobs.sessions import TO_HOST, free_port
 from trainium_cdk.jobs.sessions import forward as session
-from trainium_cdk.jobs.slurm.inside import check_one
+from trainium_cdk.jobs.slurm.inside import place
 from trainium_cdk.jobs.slurm.tensorboard import Source
 from trainium_cdk.jobs.status import JobStatus
 from trainium_cdk.runner.relay import line
@@ -32,10 +32,8 @@ def forward(
 ) -> Iterator[Tunnel]:
     """Arguments and errors as of `Backend.forward`."""
     secret, offer, path = secrets.token_urlsafe(32), f"{status.directory}/{OFFER}", "/"
-    check_one(status, node)
-    name, index = (node, 0) if isinstance(node, str) else ("", node)
     digest = hashlib.sha256(secret.encode()).hexdigest()
-    begun = source.ask(StartRelay(status.current.number, name, index, digest, offer))
+    begun = source.ask(StartRelay(place(status, node), digest, offer))
     host, there = str(begun["address"]), str(begun["port"])
     with contextlib.ExitStack() as opened:
         if target := source.transport.instance:
