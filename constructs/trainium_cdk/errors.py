@@ -10,6 +10,7 @@ TrnError
 |- SubmitError              the cluster refused the job; nothing of it is left there
 |- UnknownJob               the cluster has no job of that id
 |- TransportError           the cluster cannot be reached, or does not respond
+|  |- NotTheirs             the jobs are another user's
 |  '- ApiError              the Kubernetes API refused a request
 '- AwsError                 AWS did not perform a call of `trn check`
    |- Denied                the credentials do not allow it
@@ -129,6 +130,10 @@ class TransportError(TrnError):
     def __init__(self, message: str, *, again: bool = True, restarting: bool = False):
         super().__init__(message)
         self.again, self.restarting = again, restarting
+
+
+class NotTheirs(TransportError):
+    """The jobs are another user's, or the user has no account there."""
 
 
 class ApiError(TransportError):

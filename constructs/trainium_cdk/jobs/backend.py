@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from trainium_cdk.errors import JobError, SubmitError, TransportError, TrnError, UnknownJob, similar
+from trainium_cdk.errors import JobError, NotTheirs, SubmitError, TransportError, TrnError, UnknownJob, similar
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.patience import FOLLOWING, Patience
 from trainium_cdk.jobs.status import Activity, Foreign, JobStatus, LogChunk, Node, Submitted
@@ -348,10 +348,6 @@ def unknown_job(id: str, cluster: ClusterOutputs) -> UnknownJob:
     return UnknownJob(
         f"there is no job {id!r} on {cluster.cluster_name} ({cluster.stack}). `trn list` shows the existing jobs"
     )
-
-
-class NotTheirs(TransportError):
-    """The jobs are another user's, or the user has no account there."""
 
 
 def read_answer(told: Any, id: str, cluster: ClusterOutputs) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.errors import TransportError
-from trainium_cdk.jobs.backend import NotTheirs, read_answer
+from trainium_cdk.errors import NotTheirs, TransportError
+from trainium_cdk.jobs.backend import read_answer
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result
 from trainium_cdk.runner.requests import Cluster, write_request
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from trainium_cdk.errors import JobError, SubmitError, TransportError
-from trainium_cdk.jobs.backend import NotTheirs
+from trainium_cdk.errors import JobError, NotTheirs, SubmitError, TransportError
 from trainium_cdk.jobs.patience import Patience
 from trainium_cdk.jobs.slurm import asking
 from trainium_cdk.jobs.status import Submitted
