@@ -31,7 +31,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
         queued = [
             row for row in running.run(["squeue", "-h", "-a", "-o", "%T %k"]).stdout.splitlines() if "trn:" in row
         ]
-        half = [job for job in jobs.glob("*") if job.name[0] != "." and not (job / "released").exists()]
+        half = [job for job in jobs.glob("*") if job.name[0] != "." and not (job / "submitted.json").exists()]
     assert (queued, half) == ([], [])
 
 

@@ -1,46 +1,57 @@
-"""Ending a submission at one of its commands, counted, whatever the machine's pace.
+"""Ending a submission at one of the programs of Slurm that it starts, counted, whatever the machine's pace.
 
-Bash reads the file that BASH_ENV names before a script. Ours counts the commands of the script that `trn submit` runs on
-the head node, and acts at the one with a given number, as the test requests.
+A program on the PATH stands before each of them: it counts, and acts at the one with a given number, as the test requests. What happens before each
+file that the runner writes is tested with the runner alone (`tests/runner/test_kills.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 
-PHASES = ("not begun", "writing files", "taken by Slurm", "written down", "released")
+PHASES = ("writing files", "taken by Slurm", "written down")
 """How far a submission has come."""
+_PROGRAMS = ("sbatch", "scancel", "scontrol", "squeue")
 
 
 class Moments:
-    """The commands of one kind of submission, counted from 1."""
+    """The programs that one kind of submission starts, counted from 1.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._hook = Path(__file__).with_suffix(".sh")
+    Args:
+        head: the head node's variables.
+    """
+
+    def __init__(self, folder: Path, head: Mapping[str, str], jobs: Path) -> None:
+        self._folder, self._head, self._jobs = folder, head, jobs
+        self._programs = folder / "programs"
+        self._programs.mkdir()
+        for name in _PROGRAMS:
+            (self._programs / f"real-{name}").write_text(str(shutil.which(name, path=head["PATH"])))
+            shutil.copy(Path(__file__).with_suffix(".sh"), self._programs / name)
+            (self._programs / name).chmod(0o755)
 
     def env(self, name: str, number: int = 0, action: str = "") -> dict[str, str]:
         """Variables for `trn submit --local`.
 
         Args:
             name: of this submission, for `phases`.
-            number: of the command before which something happens. 0: nothing does.
-            action: kill-client (the script continues), kill-both, or the name of a signal that the client gets.
+            number: of the program before which something happens. 0: nothing does.
+            action: kill-client (the runner continues), kill-both, or the name of a signal that the client gets.
         """
         return {
-            "BASH_ENV": str(self._hook), "MOMENTS": str(self._folder / f"{name}.moments"), "MOMENT": str(number),
-            "MOMENT_ACTION": action,
+            "PATH": f"{self._programs}:{self._head['PATH']}", "MOMENTS": str(self._folder / f"{name}.moments"), "MOMENTS_JOBS": str(self._jobs),
+            "MOMENT": str(number), "MOMENT_ACTION": action,
         }  # fmt: skip
 
     def phases(self, name: str) -> list[str]:
-        """The phase before each command of a submission."""
+        """The phase before each program of a submission."""
         return (self._folder / f"{name}.moments").read_text().splitlines()
 
 
 def spread(phases: Iterable[str], each: int) -> list[tuple[int, str]]:
-    """Of each phase its first command, its last, and others between them, `each` in all: (number, phase)."""
+    """Of each phase its first program, its last, and others between them, `each` in all: (number, phase)."""
     chosen: list[tuple[int, str]] = []
     for phase, group in groupby(enumerate(phases, 1), key=lambda pair: pair[1]):
         numbers = [number for number, _ in group]

@@ -1,28 +1,36 @@
-# shellcheck shell=bash
-unset BASH_ENV # of this script alone, not of the jobs
-if [[ $0 == /dev/fd/* && $(< "$0") == *': submitted to Slurm by the job'* ]]; then
-  moment_count=0 moment_client=$PPID
-  moment() {
-    if ((BASH_SUBSHELL > 0)); then return 0; fi
-    local phase='not begun'
-    if [[ -n ${job:-} && -e $job/released ]]; then phase=released
-    elif [[ -n ${job:-} && -e $job/stages ]]; then phase='written down'
-    elif [[ -n ${job:-} && -e $job/stages.part ]]; then phase='taken by Slurm'
-    elif [[ -n ${job:-} && -e $job ]]; then phase='writing files'
-    fi
-    printf '%s\n' "$phase" >> "$MOMENTS"
-    moment_count=$((moment_count + 1))
-    if ((moment_count != MOMENT)); then return 0; fi
-    case $MOMENT_ACTION in
-      kill-client) kill -KILL "$moment_client" ;;
-      kill-both) kill -KILL "$moment_client" 0 ;;
-      *)
-        kill "-$MOMENT_ACTION" "$moment_client"
-        # The client ends this script; where it cannot any more, the script goes on.
-        if [[ $(trap -p TERM) != *"''"* ]]; then sleep 1200; fi
-        ;;
-    esac
-  }
-  set -o functrace
-  trap moment DEBUG
+#!/bin/bash
+# In the place of a program of Slurm's, whose path stands in the file beside this one: see moments.py.
+name=${0##*/}
+real=$(< "${0%/*}/real-$name")
+if [[ -z ${MOMENTS:-} ]]; then exec "$real" "$@"; fi
+for word; do
+  if [[ $word == --job-name=* ]]; then
+    id=${word#--job-name=}
+    printf '%s\n' "${id%:*}" > "$MOMENTS.id"
+  fi
+done
+job=$MOMENTS_JOBS/$(cat "$MOMENTS.id" 2> /dev/null)
+phase='not begun'
+if [[ -e $job/submitted.json ]]; then
+  phase='written down'
+elif [[ -e $MOMENTS.taken ]]; then
+  phase='taken by Slurm'
+elif [[ -e $MOMENTS.id ]]; then
+  phase='writing files'
 fi
+if [[ $name == sbatch ]]; then : > "$MOMENTS.taken"; fi
+printf '%s\n' "$phase" >> "$MOMENTS"
+if [[ $(wc -l < "$MOMENTS") == "$MOMENT" ]]; then
+  client=$(ps -o ppid= -p "$PPID")
+  case $MOMENT_ACTION in
+    kill-client) kill -KILL "$client" ;;
+    kill-both) kill -KILL "$client" 0 ;;
+    *)
+      trap '' TERM # it goes on, as the runner does
+      kill "-$MOMENT_ACTION" "$client"
+      sleep 1
+      trap - TERM
+      ;;
+  esac
+fi
+exec "$real" "$@"
