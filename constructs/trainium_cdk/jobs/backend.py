@@ -149,10 +149,6 @@ class Backend(ABC, Generic[S]):
         """Cancel a job, and return its status. A job that has ended is not changed."""
 
     @abstractmethod
-    def run_shared(self, script: str) -> str:
-        """Run a bash script on a machine of the cluster with the shared file systems, as the jobs' user; its output."""
-
-    @abstractmethod
     def ask(
         self,
         given: Any,

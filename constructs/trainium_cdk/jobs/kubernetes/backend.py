@@ -187,14 +187,6 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
     def _until_ended(self, pods: Callable[[], Iterable[Object]]) -> None:
         until(lambda: not status.alive(pods()), _CANCEL_SECONDS, pause=0.3, sleep=self.sleep)
 
-    def run_shared(self, script: str) -> str:
-        """Run a script in a pod on a system node; its output. As of `Backend.run_shared`.
-
-        Raises:
-            TransportError: the pod did not start, or failed.
-        """
-        return reader.run(self.api, self.cluster, script).decode(errors="replace")
-
     def ask(
         self,
         given: Any,
