@@ -21,6 +21,7 @@ from tests.support import need_slurm, swept, until
 from tests.trust.histories import History, World
 from trainium_cdk.jobs import Script, SlurmBackend, SubmitError
 from trainium_cdk.operations.teardown.jobs import end
+from trainium_cdk.runner.records import State, write_state
 
 FEW, MANY, WORLDS = 3, 200, 6
 BUSY_SECONDS = 30
@@ -179,9 +180,7 @@ def test_a_started_job_is_started_again(world: World) -> None:
     sent = backend.submit(script("begun"), f"begun-{world.number}")
     number = sent.stages["train"]
     world.slurm.run(["scontrol", "update", f"JobId={number}", "StartTime=now+900"])
-    (jobs_dir(world) / sent.id / "state" / "train").write_text(
-        f"running {number} 0 {time.time():.0f} compute1-dy-trn-1\n"
-    )
+    write_state(jobs_dir(world) / sent.id, "train", State("running", number, at=time.time(), nodes="compute1-dy-trn-1"))
     paused(world, False)
     world.until(lambda: world.slurm.run(["squeue", "-h", "-o", "%r"]).stdout == "BeginTime\n")
     assert world.wait(sent.id).ok
@@ -236,8 +235,9 @@ def test_a_stage_after_one_that_has_completed_is_submitted_again(world: World) -
     job = script("after", b'echo ran >> "$HOME/after-ran"\n', precompile=True)
     paused(world, True)
     sent = backend.submit(job, token)
-    first, state = sent.stages["precompile"], jobs_dir(world) / sent.id / "state"
-    (state / "precompile").write_text(f"ended {first} 0 {time.time():.0f} compute1-dy-trn-1\n")
+    first = sent.stages["precompile"]
+    ended = State("ended", first, code=0, at=time.time(), nodes="compute1-dy-trn-1")
+    write_state(jobs_dir(world) / sent.id, "precompile", ended)
     world.slurm.run(["scancel", first])
     world.until(lambda: backend.status(sent.id).state == "LOST")
     assert [stage.state for stage in backend.status(sent.id).stages] == ["COMPLETED", "LOST"]
