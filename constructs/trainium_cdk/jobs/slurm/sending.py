@@ -13,9 +13,9 @@ from trainium_cdk.jobs.status import Submitted
 from trainium_cdk.runner.requests import SubmitJobs
 
 if TYPE_CHECKING:
+    from trainium_cdk.jobs.archive import Sent
     from trainium_cdk.jobs.slurm.render import SlurmSubmission
     from trainium_cdk.jobs.slurm.transport import Transport
-    from trainium_cdk.jobs.archive import Sent
     from trainium_cdk.outputs import SlurmCluster
 
 MOST = 100
