@@ -63,13 +63,25 @@ def carry_out(folder: Path, job: Job, variables: Mapping[str, str]) -> None:
     _steps(Here.of(folder, job, variables), job)
 
 
+_ALONE = ("files", "tools")
+"""Steps that need nothing of those before them: they refuse a job also where something is to be fetched first."""
+
+
 def _steps(here: Here, job: Job) -> None:
+    absent = None
     for step in job.prepare:
         if step.do not in STEPS:
             raise Refused(f"this runner knows no step {step.do[:60]!r} of prepare")
+        if absent and step.do not in _ALONE:
+            continue
         given = {name: here.plain(value) for name, value in step.with_.items()}
-        STEPS[step.do](here, **given)
+        try:
+            STEPS[step.do](here, **given)
+        except NotFetched as e:
+            absent = e
     resume.resume(here, job)
+    if absent:
+        raise absent
 
 
 def main(folder: str, secret: str) -> None:
