@@ -7,11 +7,10 @@ import base64
 import hashlib
 import http.server
 import json
-import re
 import shutil
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -126,13 +125,15 @@ def test_paths_are_those_of_the_workdir(tmp_path: Path) -> None:
         Script.from_workdir(code, "t.py", requirements=code / "requirements.txt")
     (code / ".trnignore").unlink()
     job = Script.from_workdir(code, "t.py", requirements=code / "requirements.txt")
-    assert "./code/own-1.0-py3-none-any.whl" in prepare_of(job)
+    assert "./code/own-1.0-py3-none-any.whl" in asked_of_pip(job)["lines"]
 
 
-def prepare_of(job: Script, on: ClusterOutputs = XLA) -> str:
+def asked_of_pip(job: Script) -> Mapping[str, Any]:
+    """The arguments of the step that makes the environment."""
     from trainium_cdk.jobs.slurm.render import render
 
-    return render(job, on, "t").files["prepare.sh"].decode()  # type: ignore[arg-type]
+    [found] = [step.with_ for step in render(job, XLA, "t").spec.prepare if step.do == "requirements"]
+    return found
 
 
 def test_the_name_is_that_of_the_content(tmp_path: Path) -> None:
@@ -142,8 +143,8 @@ def test_the_name_is_that_of_the_content(tmp_path: Path) -> None:
         code = folder(tmp_path / "code", requirements__txt=requirements, limits__txt="numpy<2", other__py=other)
         (code / "own-1.0.zip").write_text(own)
         job = Script.from_workdir(code, "t.py", requirements=code / "requirements.txt")
-        [found] = re.findall(r"^requirements (requirements-[0-9a-f]{16}\.txt) ", prepare_of(job), re.MULTILINE)
-        return found
+        asked = asked_of_pip(job)
+        return json.dumps([asked[part] for part in ("lines", "constraints", "files")])
 
     same = [
         name("einops\n./own-1.0.zip"),
@@ -379,7 +380,7 @@ def test_a_private_index_gets_the_token_and_nobody_sees_it(site: Site, index: st
     assert "http://me:****@" in more
     assert TOKEN not in output + more
     files = [f for f in site.trn.rglob("*") if f.is_file() and TOKEN.encode() in f.read_bytes()]
-    assert {f.name for f in files} <= {"node.sh", "prepare.sh"}  # as every variable of a job
+    assert {f.name for f in files} <= {"env.json"}  # as every variable of a job
     assert "TOKEN" not in json.loads((place / "trn-environment.json").read_text())
 
 

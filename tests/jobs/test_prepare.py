@@ -153,7 +153,7 @@ def test_an_interrupted_one_is_made_again(engine: str, site: Site) -> None:
     code, output = site.prepare(BERT, on, "u")
     assert code == 0, output
     assert len(site.environments) == 1
-    assert len([*place.glob(".*.??????")]) == 1  # nothing is left of the first attempt
+    assert len([*place.glob(".*.????????")]) == 1  # nothing is left of the first attempt
     assert site.versions(recorded(site, BERT, on, "u"))["transformers"] == "4.44.0"
 
 

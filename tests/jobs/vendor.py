@@ -164,7 +164,8 @@ class Site:
         directory = self.directory(sent)
         layout.lay_out(directory, sent.spec)
         runner = self.root / "runner.pyz"
-        runner.write_bytes(pyz().content)
+        if not runner.exists():  # another one may be reading it
+            runner.write_bytes(pyz().content)
         words = [runner, "prepare", directory, directory / "env.json"]
         if mode == "check":
             words = ["-c", CHECK, runner, directory, "{}"]
