@@ -54,6 +54,11 @@ def parts(api: Api) -> list[tuple[str, str]]:
     ]
 
 
+def settles(api: Api, wanted: set[tuple[str, str]]) -> bool:
+    """Whether soon there is no more than that: what belonged to a deleted JobSet is deleted a moment later."""
+    return bool(until(lambda: set(parts(api)) == wanted, 60))
+
+
 def of(sender: Submitter) -> list[tuple[str, str]]:
     return sorted((kind_of(one), one["metadata"]["name"]) for one in sender.objects.all)
 
@@ -154,7 +159,7 @@ def test_after_a_ctrl_c_the_job_is_there_or_nothing_of_it(
         mine = set(of(one))
         there = mine & set(parts(api)) if after and at == 7 else None
         if there is None:
-            assert until(lambda mine=mine: not mine & set(parts(api)), 60)
+            assert settles(api, set(parts(api)) - mine)
         else:
             assert there == mine
 
@@ -240,3 +245,13 @@ def test_of_an_array_each_member_owns_what_they_share(sender: Callable[..., Subm
     shared = [api.get(kind_of(part), part["metadata"]["name"]) for part in one.objects.parts]
     assert [set(names.owners(part)) for part in shared] == [uids] * 4
     assert one.send() is True
+
+
+def test_an_array_and_a_job_of_one_id_are_two(sender: Callable[..., Submitter], api: Api) -> None:
+    for name, first, second in (("many", {"array": "0-1"}, {}), ("single", {}, {"array": "0-1"})):
+        sender(name, "train", **first).send()
+        before = set(parts(api))
+        for cache in (name, "other"):
+            with pytest.raises(SubmitError, match=f"{name} already exists as another job"):
+                sender(name, "train", **{**second, "cache": cache}).send()
+            assert settles(api, before)

@@ -125,8 +125,11 @@ class Submitter:
 
     def _same(self, there: Object) -> Object:
         if there["metadata"].get("annotations", {}).get(names.DIGEST) != self.objects.digest:
-            raise SubmitError(f"{self.name} already exists as another job. Use a new token, or submit the same job")
+            raise self._another()
         return there
+
+    def _another(self) -> SubmitError:
+        return SubmitError(f"{self.name} already exists as another job. Use a new token, or submit the same job")
 
     def _add_parts(self, owners: Sequence[Object], *, there: bool = False) -> None:
         """Create what belongs to the JobSets, or make all of them its owners, so that it is deleted with the last one."""
@@ -152,12 +155,14 @@ class Submitter:
                 continue
             if owner["uid"] in names.owners(there):
                 return
-            if guards:
-                self._check_holder(there)
-            elif not names.submitted_by_trn(there, self.name):
+            if guards and (holder := _holder(there)) != self.name:
+                self._check_unused(holder)
+            elif not guards and not names.submitted_by_trn(there, self.name):
                 raise SubmitError(
                     f"{self.name} was not submitted: a {part['kind']} named {name} already exists, not created by trn. Use another token"
                 )
+            elif self._has_owner(there):
+                raise self._another()
             try:
                 self.api.delete(kind, name, uid=there["metadata"]["uid"])
             except ApiError as e:
@@ -165,10 +170,17 @@ class Submitter:
                     raise
         raise TransportError(f"several submissions request {part['kind']} {name} at once. Try again in a moment")
 
-    def _check_holder(self, guard: Object) -> None:
-        """Raises SubmitError if another job uses the compile cache."""
-        holder = str(guard["metadata"].get("annotations", {}).get(names.HOLDER, ""))
-        if holder != self.name and self._uses(holder):
+    def _has_owner(self, there: Object) -> bool:
+        """Whether a JobSet that owns an object still exists: of an array and a job with the same id, those are different ones."""
+        for owner in there["metadata"].get("ownerReferences") or []:
+            job = self.api.find("JobSet", owner["name"])
+            if job and job["metadata"]["uid"] == owner["uid"]:
+                return True
+        return False
+
+    def _check_unused(self, holder: str) -> None:
+        """Raises SubmitError if that job uses the compile cache."""
+        if self._uses(holder):
             raise SubmitError(
                 f"{self.name} was not submitted: job {holder} uses the compile cache {self.plan.job.cache_set}, and two jobs would "
                 f"corrupt it. Wait for it (trn status --wait {holder}), cancel it, or give --cache another name"
@@ -200,6 +212,10 @@ class Submitter:
 def kind_of(thing: Object) -> str:
     """The API's name for an object's kind."""
     return "BatchJob" if thing["kind"] == "Job" else str(thing["kind"])
+
+
+def _holder(guard: Object) -> str:
+    return str(guard["metadata"].get("annotations", {}).get(names.HOLDER, ""))
 
 
 def _name(thing: Object) -> str:
