@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -44,7 +45,8 @@ def test_a_kind_of_a_package(tmp_path: Path) -> None:
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
-    assert "echo hey from node $NODE_RANK" in done.stdout, done.stderr
+    found = json.loads(done.stdout)["job"]["stages"][0]["program"]["words"]
+    assert found == ["echo", "hey", ["from node ", {"place": "node"}]], done.stderr
 
 
 def test_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ _HOMES = {
     "JobError": "errors",
     "JobLog": "runner.readers.log",
     "JobStatus": "jobs.status",
+    "KindSpec": "jobs.kind_spec",
     "LocalTransport": "jobs.slurm.transport",
     "LogChunk": "jobs.status",
     "Nccom": "jobs.kinds.nccom",
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.connection import connect as connect
     from trainium_cdk.jobs.environment import launch_environment as launch_environment
     from trainium_cdk.jobs.forward import Tunnel as Tunnel
+    from trainium_cdk.jobs.kind_spec import KindSpec as KindSpec
     from trainium_cdk.jobs.kinds.bert_large import BertLarge as BertLarge
     from trainium_cdk.jobs.kinds.finetune import Finetune as Finetune
     from trainium_cdk.jobs.kinds.gpt_67b import Gpt as Gpt

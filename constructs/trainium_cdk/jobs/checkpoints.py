@@ -6,17 +6,13 @@ looks for its checkpoints after a restart. The directory that it comes from is o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import quote, shell
-from trainium_cdk.runner import arrays
 
 if TYPE_CHECKING:
-    from trainium_cdk.jobs.models import Plan, Template
-
-_SAY = "say() { printf 'trn: %s\\n' \"$*\"; }\n"
+    from trainium_cdk.jobs.models import Plan
 
 
 def check(plan: Plan) -> None:
@@ -45,36 +41,6 @@ def check(plan: Plan) -> None:
         )
 
 
-def complete(parts: Template, plan: Plan, folder_of: Callable[[str], str] = str) -> Template:
-    """A kind's shell lines, with those that write down what its checkpoints need, and copy those that it goes on from.
-
-    Args:
-        folder_of: the name of a job's directory, from its id.
-    """
-    job, made = plan.job, plan.job.CHECKPOINTS
-    if made is None:
-        return parts
-    same = description(plan)
-    before = parts.before
-    if same:
-        before = f'describe_checkpoints "$job/{made.folder}" {quote.words(same)}\n{before}'
-    if job.resume_from is None:
-        return parts._replace(before=before)
-    source, kind = _source(job.resume_from, job.kind, made.folder, folder_of)
-    words = quote.words([made.place, made.newest, job.kind, *same])
-    of = f"{kind}source_of {quote.word(job.resume_from)} {source} {words}\n"
-    functions = shell.read("checkpoints.sh", "resume.sh").decode()
-    into = " ".join(f'"$job/{index}"' for index in arrays.indices(job.array)) if job.array else '"$job"'
-    copies = f"""{functions}
-if ! resumed {into}; then
-if [ "$mode" = check ]; then exit 3; fi
-{of}go_on {quote.words([made.folder, made.place])} {into}
-fi"""
-    return parts._replace(
-        before=before, require=f"{parts.require}{_SAY}{functions}{of}", prepare=f"{parts.prepare}\n{copies}"
-    )
-
-
 def recorded(plan: Plan) -> dict[str, Any]:
     """What a job's record has of its checkpoints: their folder, and what another job must have in common with it."""
     made, same = plan.job.CHECKPOINTS, plan.job.layout(plan)
@@ -93,18 +59,3 @@ def problem(plan: Plan, record: Mapping[str, Any]) -> str:
                 "cannot be read. Submit it with the same"
             )
     return ""
-
-
-def description(plan: Plan) -> list[str]:
-    """What a job whose checkpoints another one goes on from must have in common with it, as names and values; empty if that is nothing."""
-    layout = plan.job.layout(plan)
-    return ["kind", plan.job.kind, *(str(word) for pair in layout.items() for word in pair)] if layout else []
-
-
-def _source(name: str, kind: str, folder: str, folder_of: Callable[[str], str]) -> tuple[str, str]:
-    """The directory of checkpoints, as a word of the shell; and of a job, lines that compare its kind."""
-    if name.startswith("/"):
-        return quote.shared(name.rstrip("/") or "/"), ""
-    id, slash, member = name.partition("/")
-    jobs = f'"$trn/jobs/"{quote.word(folder_of(id))}'
-    return f"{jobs}{slash}{member}/{folder}", f"of_kind {quote.word(name)} {jobs} {kind}\n"

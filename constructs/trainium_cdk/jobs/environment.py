@@ -21,11 +21,6 @@ LARGE = 64
 _FORK_SAFE_BELOW = (5, 15)
 _NEWEST = (99, 0)
 
-_XLA_CACHE = """NEURON_CC_FLAGS="--cache_dir=$cache${NEURON_CC_FLAGS:+ $NEURON_CC_FLAGS}"
-export NEURON_CC_FLAGS"""
-# TorchNeuron passes NEURON_CC_FLAGS to the compiler, and includes them in the cache's keys
-_TORCH_NEURON_CACHE = "export TORCH_NEURONX_NEFF_CACHE_DIR=${TORCH_NEURONX_NEFF_CACHE_DIR:-$cache}"
-
 
 def launch_environment(plan: Plan, catalog: Catalog | None = None) -> dict[str, str]:
     """Names and values, including the job's own `env`, which overrides the others."""
@@ -52,11 +47,6 @@ def launch_environment(plan: Plan, catalog: Catalog | None = None) -> dict[str, 
         if not re.search(r"(^|\s)--?(logical-nc-config|lnc)\b", flags):  # compiler and runtime need the same value
             env["NEURON_CC_FLAGS"] = f"{flags} --logical-nc-config={env['NEURON_LOGICAL_NC_CONFIG']}".strip()
     return env
-
-
-def cache_lines(framework: str) -> str:
-    """Lines of a node's script by which its workers find the compile cache in the directory `$cache`."""
-    return _TORCH_NEURON_CACHE if framework == "torch-native" else _XLA_CACHE
 
 
 def torch_version(plan: Plan, catalog: Catalog | None = None) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.text import Text
 
@@ -27,16 +26,6 @@ _GATED = ("meta-llama/",)
 """Beginnings of names of models that need a token (huggingface.co/meta-llama, 2026-11). Others report it when they are fetched."""
 _TOKENIZER = ("*.json", "*.model", "merges.txt")
 _WEIGHTS = "*.safetensors"
-
-
-def fetch(model: str, *, weights: bool) -> str:
-    """A line of `prepare` that fetches a model's configuration and tokenizer, and its weights."""
-    return f"hugging_face {model} {quote.words((*_TOKENIZER, *([_WEIGHTS] if weights else [])))}"
-
-
-def folder(model: str) -> str:
-    """A word of the shell that expands to the one directory of a fetched model's files."""
-    return f'"$trn/hf_cache/hub/models--{model.replace("/", "--")}/snapshots"/*'
 
 
 def check_home(job: Job) -> None:

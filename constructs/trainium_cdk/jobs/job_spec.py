@@ -120,15 +120,8 @@ def _checkpoints(plan: Plan, folder_of: Callable[[str], str]) -> Checkpoints | N
     if made is None:
         return None
     layout = {key: str(value) for key, value in plan.job.layout(plan).items()}
-    return Checkpoints(
-        made.folder,
-        made.place,
-        made.pattern,
-        made.last,
-        made.forget,
-        same={"kind": plan.job.kind, **layout} if layout else {},
-        source=_job(plan.job.resume_from or "", folder_of),
-    )
+    same = {"kind": plan.job.kind, **layout} if layout else {}
+    return replace(made, same=same, source=_job(plan.job.resume_from or "", folder_of))
 
 
 def _job(id: str, folder_of: Callable[[str], str]) -> str:

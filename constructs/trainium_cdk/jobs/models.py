@@ -19,6 +19,7 @@ from trainium_cdk.jobs.upstream import Upstream as Upstream
 from trainium_cdk.jobs.values import TimeLimit, fits, passable, shown, wrong
 from trainium_cdk.runner import arrays
 from trainium_cdk.runner.readers.records import Reader
+from trainium_cdk.runner.spec import Checkpoints as Checkpoints
 from trainium_cdk.text import MISMATCH, Text, fix_of
 
 if TYPE_CHECKING:
@@ -27,19 +28,13 @@ if TYPE_CHECKING:
 Scaling = Literal["strong", "weak"]
 _RENAME = " Rename the file, or copy it, to a name of at most 100 letters, digits and . _ + -, with a letter, a digit or _ as the first"
 
-# Bash sets these itself, reads them, or makes them read-only; `cd` and the virtual environment change some
-_OF_BASH = frozenset(
-    """BASHOPTS BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS BASH_COMMAND BASH_LINENO BASH_REMATCH BASH_SOURCE
-    BASH_SUBSHELL BASH_VERSINFO BASH_VERSION COMP_WORDBREAKS DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD
-    IFS LINENO OLDPWD OPTARG OPTIND PATH PIPESTATUS POSIXLY_CORRECT PPID PS1 PWD PYTHONHOME RANDOM REPLY SECONDS SHELLOPTS SHLVL
-    SRANDOM UID VIRTUAL_ENV VIRTUAL_ENV_PROMPT _""".split()  # noqa: SIM905
-)
-# The launch scripts' own variables: a test checks that none is missing
-_OF_LAUNCH = frozenset(
-    """FAILED NOT_COMPILED OUT_OF_MEMORY REFUSED SAVING_SECONDS TRN_ARRAY_INDEX TRN_ARRAY_COUNT TRN_CHECKPOINTS root slurm_number NNODES NODE_RANK RANK LOCAL_RANK TRN_NODE_NAME WORLD_SIZE cache code command data driver failed fails_once files found host i inside into job kills left limit log main
-    mode most node nxdt_ref torchtitan_ref assets checkpoints output part phase1_end pids problem ranks resume runtime samples_ref stage start steps tensorboard told tool tools trn venv
-    writer""".split()  # noqa: SIM905
-)
+_SET = {
+    **dict.fromkeys(("MASTER_ADDR", "NNODES", "NODE_RANK"), "it is the node's own"),
+    **dict.fromkeys(("NPROC_PER_NODE", "RANK", "LOCAL_RANK", "WORLD_SIZE"), "it is set for each process"),
+    **dict.fromkeys(("TRN_ARRAY_COUNT", "TRN_ARRAY_INDEX", "TRN_CHECKPOINTS"), "it is the job's own"),
+    **dict.fromkeys(("PATH", "PYTHONHOME", "VIRTUAL_ENV"), "the environment of the job's packages sets it"),
+}
+"""Variables that the runner sets, and why: a program would not find its own value."""
 
 
 def check_warm_up(warmup: int | None, steps: int) -> None:
@@ -77,30 +72,11 @@ def plain(text: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", text.lower())[:40].strip(".-")
 
 
-class Checkpoints(NamedTuple):
-    """The checkpoints of a kind's program.
-
-    Attributes:
-        folder: where it writes them, in the job's directory.
-        newest: function of `shell/checkpoints.sh` that prints the newest complete one below such a folder, which is then copied; empty: all
-            that the folder has belongs together.
-        place: folder below `folder` that has them; empty: `folder` itself.
-        pattern, last, forget: see `runner.spec.Checkpoints`.
-    """
-
-    folder: str
-    newest: str = ""
-    place: str = ""
-    pattern: str = ""
-    last: str = ""
-    forget: str = ""
-
-
 class Job(BaseModel):
     """The fields of every job, and the methods that a kind overrides. Frozen; unknown fields raise `JobError`.
 
     A kind is a subclass in a module of its own (`trainium_cdk.jobs.kinds`, or a package with an entry point in the group
-    `trainium_cdk.job_kinds`). It declares `kind` with a literal type, sets the class variables, defines `template`, and overrides those of the
+    `trainium_cdk.job_kinds`). It declares `kind` with a literal type, sets the class variables, defines `spec`, and overrides those of the
     other methods that it needs.
     """
 
@@ -124,7 +100,7 @@ class Job(BaseModel):
     RESTARTS: ClassVar[bool] = True
     """Whether to retry after a failure of its own program, because it resumes from a checkpoint."""
     CHECKPOINTS: ClassVar[Checkpoints | None] = None
-    """None: it writes none."""
+    """Those of its program, without `same` and `source`; None: it writes none."""
     NEEDS_TRAINIUM: ClassVar[bool] = True
     """Whether it runs on Trainium nodes only; False: also in a cluster's queue of nodes without them."""
     CHECKS_VERSIONS: ClassVar[bool] = True
@@ -239,8 +215,8 @@ class Job(BaseModel):
         for name in self.env:
             if name.startswith("SLURM"):
                 raise wrong(f"env {name}: names that begin with SLURM are Slurm's own. Choose another name")
-            if name in _OF_BASH | _OF_LAUNCH:
-                raise wrong(f"env {name}: the launch scripts, or bash, set it themselves. Set it in your own script")
+            if reason := _SET.get(name):
+                raise wrong(f"env {name}: {reason}. Choose another name, or set it in your own script")
         fits(self._env_size())
         return self
 
@@ -269,13 +245,8 @@ class Job(BaseModel):
 
     @property
     def processes_per_node(self) -> int:
-        """Copies of `Template.node` that the scheduler starts on each node."""
+        """Copies of its program that are started on each node."""
         return 1
-
-    @property
-    def files(self) -> Mapping[str, bytes]:
-        """Files sent with the job in addition to its scripts, by name; they are executable."""
-        return {}
 
     @property
     def prepares(self) -> bool:
@@ -333,12 +304,8 @@ class Job(BaseModel):
         return {}
 
     @abstractmethod
-    def template(self, plan: "Plan") -> "Template":
-        """Its shell lines."""
-
-    def spec(self, plan: "Plan") -> "KindSpec":
+    def spec(self, plan: "Plan") -> KindSpec:
         """Its programs, and what they need, as data."""
-        raise NotImplementedError
 
     def layout(self, plan: "Plan") -> Mapping[str, str | int]:
         """What a job must have in common with another one whose checkpoints it goes on from, by the names of options, or `workers`."""
@@ -447,24 +414,6 @@ class Plan:
         if "prepare" in self.stages and not self.cluster.containers:
             lines.append(preparation.described(self.cluster, self.prepares_on))
         return lines + list(self.notes)
-
-
-class Template(NamedTuple):
-    """Shell lines of one job.
-
-    Attributes:
-        node: lines that each node runs; `$stage` is precompile or train.
-        prepare: calls of the functions in `shell/fetch.sh`.
-        before: lines of the batch scripts, before the nodes start; exported variables reach every node.
-        helpers: functions that `node` calls.
-        require: lines that the submission runs first, so that missing files are reported before a node is requested.
-    """
-
-    node: str
-    prepare: str = ""
-    before: str = ""
-    helpers: str = ""
-    require: str = ""
 
 
 def _describe(error: ValidationError, kind: type[Job]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from trainium_cdk.catalog.plain import join_words
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import advice, quote
+from trainium_cdk.jobs import advice
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import ClusterOutputs
@@ -70,22 +70,6 @@ class Packages(NamedTuple):
                 f"{advice.deploy(job, cluster)}"
             )
         return (*(f"{library}=={release.libraries[library]}" for library in self.libraries), *self.pins)
-
-    def lines(self, job: Job, cluster: ClusterOutputs, *more: str) -> str:
-        """Lines of `prepare` that make the environment, or find it.
-
-        Args:
-            more: further arguments of pip, quoted for the shell.
-        """
-        found = self.requirements(job, cluster)
-        words = " ".join(filter(None, [quote.words(found), *more]))
-        line = f"environment {job.kind} {words}"
-        if not self.libraries:
-            return line
-        fix = quote.word("Use an image or a Neuron release that has it, or add it to bootstrap.pip_packages")
-        modules = f"has_modules {fix} {quote.words(self.libraries)}"
-        unversioned = found == self.pins  # then they must be there before anything is installed
-        return f"{modules}\n{line}" if unversioned else f"{line}\n{modules}"
 
 
 def python_on(image: str | None, cluster: ClusterOutputs) -> str:

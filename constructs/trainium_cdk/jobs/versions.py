@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import quote
 from trainium_cdk.runner.spec import Rule
 
 if TYPE_CHECKING:
@@ -69,60 +68,6 @@ def _stack(cluster: Cluster, fleet: Fleet, framework: FrameworkChoice, runtime: 
     )
 
 
-_NODE_CHECK = r"""# An incompatible driver and runtime fail late, without a clear error message.
-version() {{ sed -n 's/^\([0-9][0-9.]*\).*/\1/p' 2> /dev/null || true; }}
-# of the loaded driver; modinfo may find another one
-driver_version() {{ cat "${{TRN_SYS_ROOT:-}}/sys/module/neuron/version" 2> /dev/null | version; }}
-runtime_version() {{
-  {{ dpkg-query -W -f '${{Version}}\n' {package} || rpm -q --qf '%{{VERSION}}\n' {package}; }} 2> /dev/null | version
-}}
-before() {{ [ "$1" != "$2" ] && [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }}
-# within VERSION FIRST BEFORE: an empty bound is open
-within() {{ {{ [ -z "$2" ] || ! before "$1" "$2"; }} && {{ [ -z "$3" ] || before "$1" "$3"; }}; }}
-# Prints why the versions of this node are not compatible; nothing if they are, or are unknown.
-versions_problem() {{
-  local driver runtime
-  driver=$(driver_version || true) runtime=$(runtime_version || true)
-  if [ -z "$driver" ]; then
-    printf '%s\n' 'the Neuron driver is not loaded (there is no /sys/module/neuron/version). See dmesg on the node'
-    return
-  fi
-  if [ -z "$runtime" ]; then return; fi
-{rules}
-}}
-check_versions() {{
-  local problem
-  problem=$(versions_problem)
-  if [ -n "$problem" ]; then {refuse} "$problem"; else say "Neuron driver $(driver_version), runtime $(runtime_version)"; fi
-}}
-"""
-_RULE = r"""  if within "$driver" {driver} && within "$runtime" {runtime}; then
-    printf '%s\n' "driver $driver and runtime $runtime are not compatible: "{words}
-    return
-  fi"""
-
-
-def node_check(cluster: Cluster, required: bool, catalog: Catalog | None = None) -> str:
-    """Shell functions of a node's script: `check_versions` ends it if driver and runtime are not compatible.
-
-    Args:
-        required: whether the job needs a driver. If not, problems are only reported.
-    """
-    from trainium_cdk.catalog import Catalog
-
-    rules = [
-        _RULE.format(
-            driver=_bounds(rule.driver),
-            runtime=_bounds(rule.runtime),
-            words=quote.word(f"{rule}. {cluster.version_fix}"),
-        )
-        for rule in (catalog or Catalog.load()).incompatible
-    ]
-    return _NODE_CHECK.format(
-        rules="\n".join(rules), package="aws-neuronx-runtime-lib", refuse="die" if required else "say"
-    )
-
-
 def rules(cluster: Cluster, catalog: Catalog | None = None) -> tuple[Rule, ...]:
     """Drivers and runtimes that do not work together, as a node compares its own with them."""
     from trainium_cdk.catalog import Catalog
@@ -135,7 +80,3 @@ def rules(cluster: Cluster, catalog: Catalog | None = None) -> tuple[Rule, ...]:
 
 def _range(versions: Range) -> tuple[str, str]:
     return versions.first or "", versions.before or ""
-
-
-def _bounds(versions: Range) -> str:
-    return f"{quote.word(versions.first or '')} {quote.word(versions.before or '')}"

@@ -20,7 +20,6 @@ from pydantic import Field
 from trainium_cdk.jobs import Job, Upstream
 from trainium_cdk.runner.readers.records import Step
 from trainium_cdk.jobs.models import KindSpec
-from trainium_cdk.jobs.templates import Template
 from trainium_cdk.runner.spec import Place, Program
 
 def read(text):
@@ -38,11 +37,8 @@ class Hello(Job):
     precompile: bool = False
     greeting: str = Field("hi", pattern=r"^[a-z]+$", description="What it prints.")
 
-    def template(self, plan):
-        return Template(f"echo {self.greeting} from node $NODE_RANK")
-
     def spec(self, plan):
-        return KindSpec(Program(("echo", self.greeting, Place("node")), (Place("job"), "/work")))
+        return KindSpec(Program(("echo", self.greeting, (Place("node"),)), (Place("job"), "/work")))
 """
 
 
@@ -70,9 +66,9 @@ def test_a_kind_of_another_package_is_like_ours(package: Path) -> None:
     shown = trn(
         package, "submit", "hello", "--greeting", "salut", "--nodes", "2", "--token", "t", "--dry-run", *cluster
     )
-    told = json.loads(shown.stdout)
-    assert told["job"]["stages"][0]["program"]["words"][:2] == ["echo", "salut"], shown.stderr
-    assert "--job-name=hello-t:train" in told["stages"][0]["sbatch"]
+    [stage] = json.loads(shown.stdout)["job"]["stages"]
+    assert stage["program"]["words"] == ["echo", "salut", [{"place": "node"}]], shown.stderr
+    assert "--job-name=hello-t:train" in shown.stdout
     refused = trn(package, "submit", "hello", "--greeting", "SALUT", "--dry-run", *cluster)
     assert (refused.returncode, "greeting is 'SALUT'" in refused.stderr) == (1, True), refused.stderr
     [listed] = [k for k in json.loads(trn(package, "submit", "--list", "--json").stdout) if k["kind"] == "hello"]
@@ -88,7 +84,7 @@ def test_a_kind_of_another_package_is_like_ours(package: Path) -> None:
     [
         ("raise ImportError('no torch')", "job kind hello (hello_kind:Hello) cannot be loaded: no torch. Fix or uninstall its package"),
         ("class Hello: pass", "job kind hello (hello_kind:Hello) is not a subclass of trainium_cdk.jobs.Job"),
-        (MODULE.replace("def template", "def templates"), "job kind hello (hello_kind:Hello) does not define the method template. Fix its package"),
+        (MODULE.replace("def spec", "def specs"), "job kind hello (hello_kind:Hello) does not define the method spec. Fix its package"),
         (MODULE.replace('"hello"', '"bert-large"'), "job kind bert-large (hello_kind:Hello) already exists"),
     ],
 )  # fmt: skip

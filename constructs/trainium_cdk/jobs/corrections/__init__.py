@@ -33,8 +33,3 @@ def sent(*names: Correction) -> Mapping[str, bytes]:
 def words(script: str, *names: Correction) -> Words:
     """A program with these corrections."""
     return ((Place("files"), f"/{_LAUNCH}"), ",".join(names), script)
-
-
-def program(script: str, *names: Correction) -> str:
-    """The program and its first arguments, as words of the shell: `script` with these corrections."""
-    return f'"$job/script/{_LAUNCH}" "{",".join(names)}" {script}'

@@ -10,11 +10,10 @@ from pydantic import Field, model_validator
 
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import corrections, fetching, quote, sent, templates, words
+from trainium_cdk.jobs import corrections, fetching, sent, words
 from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Scaling, Upstream, check_run_steps, check_warm_up
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
-from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.jobs.texts import Data
 from trainium_cdk.jobs.values import wrong
 from trainium_cdk.runner.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
@@ -98,9 +97,7 @@ class BertLarge(Job):
     )
     PACKAGES: ClassVar[Packages | None] = PACKAGES
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
-    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints(
-        "output", "newest_checkpoint", pattern="ckpt_*.pt", last="zip", forget="others"
-    )
+    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output", pattern="ckpt_*.pt", last="zip", forget="others")
 
     kind: Literal["bert-large"] = "bert-large"
     phase: Literal[1, 2] = Field(
@@ -175,10 +172,6 @@ class BertLarge(Job):
             "find_data_here",
         )
         return (*exact, "keep_fp32_state") if self.optimizer == "adamw" else exact
-
-    @property
-    def files(self) -> Mapping[str, bytes]:
-        return corrections.sent(*self._corrections)
 
     @property
     def _numbers(self) -> Numbers:
@@ -269,7 +262,10 @@ class BertLarge(Job):
         return KindSpec(
             program("train", (words.JOB, "/output"), steps),
             program("precompile", (words.JOB, "/output.precompile"), min(_PRECOMPILE_STEPS, steps)),
-            files={**self.files, **({_PHASE_2: sent.read(_PHASE_2)} if self.phase == 2 else {})},
+            files={
+                **corrections.sent(*self._corrections),
+                **({_PHASE_2: sent.read(_PHASE_2)} if self.phase == 2 else {}),
+            },
             prepare=(
                 *self._written(),
                 *source.steps,
@@ -312,91 +308,5 @@ class BertLarge(Job):
         says = f"job {job} has written no checkpoint yet. Wait for it (trn status --wait {job}), or name a file"
         return fetching.enough_files(self._phase1, "ckpt_*.pt", 1, "", says)
 
-    def template(self, plan: Plan) -> Template:
-        assert plan.batch is not None  # noqa: S101  created with the plan
-        numbers = self._numbers
-        fetch, data = templates.data(self.data, f"bert-seqlen{512 if self.phase == 2 else 128}")
-        steps = self.steps or numbers.steps
-        warmup = numbers.warmup_steps if self.warmup_steps is None else self.warmup_steps
-        options: list[Option] = [
-            ("--data_dir", '"$data"'),
-            ("--output_dir", '"$output"'),
-            ("--metrics_file", '"$output/results.json"'),
-            *([("--optimizer", "LAMB")] if self.optimizer == "lamb" else []),
-            ("--lr", templates.number(self.learning_rate or numbers.learning_rate)),
-            *([("--warmup_steps", str(warmup))] if warmup is not None else []),
-            ("--batch_size", str(plan.batch.per_worker)),
-            ("--grad_accum_usteps", str(plan.batch.accumulation)),
-            ("--max_steps", str(steps)),
-            ("--steps_this_run", '"$steps"'),
-            *(["--max_pred_len 80", "--phase2"] if self.phase == 2 else []),
-            '"${resume[@]}"',
-        ]
-        before = 'TRN_CHECKPOINT=$(newest_checkpoint "$job/output")\nexport TRN_CHECKPOINT\ndelete_other_checkpoints "$TRN_CHECKPOINT"'
-        if self.phase == 2:
-            before += "\n" + _first_checkpoint(self.checkpoint or "", resumes=self.resume_from is not None)
-        own_cache = "HF_HOME" in self.env
-        node = f"""{templates.tree_ref("samples", _TREE)}
-cd "$trn/src/samples-$samples_ref/{_FOLDER}"
-data=$(only_folder {data})
-steps={self.run_steps or steps}
-output=$job/output
-if [ "$stage" = precompile ]; then
-  steps={min(_PRECOMPILE_STEPS, self.run_steps or steps)}
-  output=$job/output.precompile
-fi
-mkdir -p "$output"
-{_RESUME_PHASE_2 if self.phase == 2 else _RESUME}
-{"" if own_cache else "export HF_HOME=$trn/hf_cache" + chr(10)}{templates.command(corrections.program(_SCRIPT, *self._corrections), options)}
-{templates.RUN}"""
-        prepare = f"""{templates.tree_ref("samples", _TREE)}
-source_tree samples {_TREE.url} "$samples_ref"
-{PACKAGES.lines(self, plan.cluster)}
-{"" if own_cache else f"hugging_face {_MODEL} config.json pytorch_model.bin" + chr(10)}{fetch}
-enough_files {data} {quote.word(_SHARDS)} {plan.workers} 'The training script needs a shard for each worker: use fewer nodes'"""
-        require = templates.on_cluster(self.data or "", plan)
-        if self.checkpoint and not self.resume_from:
-            require += templates.on_cluster(self.checkpoint, plan) or _written_by(self.checkpoint)
-        return Template(node, prepare, before, _ONLY_FOLDER, require)
-
 
 KIND = BertLarge
-
-_ONLY_FOLDER = """# The one folder that an archive may have unpacked into, else the directory itself.
-only_folder() {
-  local inside=("$1"/*)
-  if [ "${#inside[@]}" -ne 1 ] || [ ! -d "${inside[0]}" ]; then inside=("$1"); fi
-  printf '%s\\n' "${inside[0]}"
-}
-
-"""
-_RESUME = """resume=()
-if [ -n "${TRN_CHECKPOINT:-}" ] && [ "$stage" = train ]; then # graphs are compiled in the first steps
-  resume=(--resume_ckpt --resume_ckpt_path "$TRN_CHECKPOINT")
-fi"""
-_RESUME_PHASE_2 = """if [ "$stage" != train ]; then TRN_PHASE1=${TRN_CHECKPOINT:-$TRN_PHASE1}; fi # graphs are compiled in the first steps
-phase1_end=${TRN_PHASE1##*/ckpt_}
-phase1_end=${phase1_end%.pt}
-resume=(--resume_ckpt --resume_ckpt_path "${TRN_CHECKPOINT:-$TRN_PHASE1}" --phase1_end_step "$phase1_end")"""
-
-
-def _written_by(job: str) -> str:
-    return f"""if ! compgen -G "$trn/jobs/{job}/output/ckpt_*.pt" > /dev/null; then
-  die "job {job} has written no checkpoint yet. Wait for it (trn status --wait {job}), or name a file"
-fi
-"""
-
-
-def _first_checkpoint(checkpoint: str, *, resumes: bool) -> str:
-    """Lines that set TRN_PHASE1 to the checkpoint that phase 2 starts from. Where it goes on from one of phase 2, only the name is needed."""
-    if checkpoint.startswith("/"):
-        place = quote.shared(checkpoint)
-    else:
-        place = f'$(newest_checkpoint "${{job%/jobs/*}}"/jobs/{checkpoint}/output)'
-    there = '[ -z "$TRN_CHECKPOINT" ] && ' if resumes else ""
-    return f"""TRN_PHASE1={place}
-if {there}[ ! -f "$TRN_PHASE1" ]; then
-  say "there is no checkpoint of phase 1: $TRN_PHASE1" >&2
-  exit 1
-fi
-export TRN_PHASE1"""

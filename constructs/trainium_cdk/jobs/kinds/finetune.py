@@ -13,14 +13,13 @@ from pydantic import Field, model_validator
 
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import fetching, hub, quote, templates, words
+from trainium_cdk.jobs import fetching, hub, words
 from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Upstream
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan
-from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.jobs.texts import AbsolutePath, Data, Override
 from trainium_cdk.jobs.values import wrong
-from trainium_cdk.runner.spec import Program, Word
+from trainium_cdk.runner.spec import Program, Word, Words
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import Fleet
@@ -59,9 +58,7 @@ class Finetune(Job):
     }
     PACKAGES: ClassVar[Packages | None] = PACKAGES
     FETCHES: ClassVar[Fetches] = "models"
-    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints(
-        "output", "newest_trainer_checkpoint", pattern="checkpoint-*", last="trainer_state.json"
-    )
+    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output", pattern="checkpoint-*", last="trainer_state.json")
 
     kind: Literal["finetune"] = "finetune"
     model: hub.Model = Field(
@@ -112,10 +109,6 @@ class Finetune(Job):
                 )
         return self
 
-    @property
-    def files(self) -> Mapping[str, bytes]:
-        return {"fsdp.json": (json.dumps(FSDP, indent=2) + "\n").encode()}
-
     def batch(self, fleet: "Fleet", notes: list[str]) -> Batch:
         return Batch(self.batch_size, self.accumulation, fleet.cores * self.nodes)
 
@@ -143,43 +136,8 @@ class Finetune(Job):
         dataset: Word = data.place if data else name
         configuration = "" if data else configuration
         output: Word = (words.JOB, "/output")
-        adapters = (
-            "--use_peft",
-            "--lora_target_modules",
-            "all-linear",
-            "--lora_r",
-            str(self.lora_rank),
-            "--lora_alpha",
-            str(self._alpha),
-        )
-        program = (
-            *("-m", "trl.scripts.sft", "--model_name_or_path", model, "--dataset_name", dataset),
-            *(("--dataset_config", configuration) if configuration else ()),
-            *("--output_dir", output, "--num_train_epochs", str(self.epochs), "--max_steps", str(self.run_steps or -1)),
-            *("--max_length", str(self.max_length), "--per_device_train_batch_size", str(self.batch_size)),
-            *("--gradient_accumulation_steps", str(self.accumulation)),
-            *(
-                "--learning_rate",
-                words.number(self.learning_rate or _LEARNING_RATE[self.method]),
-                "--dtype",
-                "bfloat16",
-            ),
-            *(
-                "--bf16",
-                "true",
-                "--fsdp",
-                "--fsdp_config",
-                (words.FILES, "/fsdp.json"),
-                "--gradient_checkpointing",
-                "false",
-            ),
-            *("--save_strategy", "steps", "--save_steps", str(self.checkpoint_interval), "--save_total_limit", "2"),
-            *("--logging_steps", "1", "--disable_tqdm", "true", "--report_to", "tensorboard"),
-            *(adapters if self.method == "lora" else ()),
-            *words.options(self.override),
-        )
         train = Program(
-            words.launch(*program),
+            words.launch("-m", "trl.scripts.sft", *self._options(model, dataset, configuration, output)),
             (words.JOB, "/work"),
             resume=("--resume_from_checkpoint", (words.CHECKPOINT,)),
             variables={"HF_HOME": words.HUB, "TENSORBOARD_LOGGING_DIR": output},
@@ -193,54 +151,26 @@ class Finetune(Job):
             *fetching.dataset(dataset, configuration),
         )
         required = fetching.on_cluster(self.weights, mounts) + fetching.on_cluster(self.data, mounts)
-        return KindSpec(train, files=self.files, prepare=prepare, require=required)
+        files = {"fsdp.json": (json.dumps(FSDP, indent=2) + "\n").encode()}
+        return KindSpec(train, files=files, prepare=prepare, require=required)
 
-    @property
-    def _alpha(self) -> int:
-        return self.lora_alpha or (self.lora_rank + 1) // 2
-
-    def template(self, plan: Plan) -> Template:
-        fetch, model, (dataset, _, configuration) = "", self.model, (self.dataset or "trl-lib/Capybara").partition(" ")
-        source: list[Option] = [
-            ("--dataset_name", dataset),
-            *([f"--dataset_config {configuration}"] if configuration else []),
-        ]
-        reads = " ".join(filter(None, (dataset, configuration)))
-        if self.data:
-            fetch, reads = templates.data(self.data, "")
-            source = [("--dataset_name", reads)]
-        if self.weights:
-            model = quote.shared(self.weights)
-        adapters = f"--use_peft --lora_target_modules all-linear --lora_r {self.lora_rank} --lora_alpha {self.lora_alpha or (self.lora_rank + 1) // 2}"
-        options: list[Option] = [
-            ("--model_name_or_path", model),
-            *source,
-            ("--output_dir", '"$job/output"'),
-            f"--num_train_epochs {self.epochs} --max_steps {self.run_steps or -1} --max_length {self.max_length}",
-            f"--per_device_train_batch_size {self.batch_size} --gradient_accumulation_steps {self.accumulation}",
-            f"--learning_rate {templates.number(self.learning_rate or _LEARNING_RATE[self.method])} --dtype bfloat16 --bf16 true",
-            '--fsdp --fsdp_config "$job/script/fsdp.json" --gradient_checkpointing false',
-            f"--save_strategy steps --save_steps {self.checkpoint_interval} --save_total_limit 2",
-            "--logging_steps 1 --disable_tqdm true --report_to tensorboard",
-            *([adapters] if self.method == "lora" else []),
-            *templates.overrides(self.override),
-            '"${resume[@]}"',
-        ]
-        node = f"""export HF_HOME=$trn/hf_cache TENSORBOARD_LOGGING_DIR=$job/output
-mkdir -p "$job/output"
-resume=()
-if [ -n "${{TRN_CHECKPOINT:-}}" ]; then resume=(--resume_from_checkpoint "$TRN_CHECKPOINT"); fi
-{templates.command("-m trl.scripts.sft", options)}
-"${{command[@]}}\""""
-        prepare = [
-            PACKAGES.lines(self, plan.cluster),
-            *([] if self.weights else [hub.fetch(self.model, weights=True)]),
-            *fetch.splitlines(),
-            f"hugging_face_data {reads}",
-        ]
-        before = 'TRN_CHECKPOINT=$(newest_trainer_checkpoint "$job/output")\nexport TRN_CHECKPOINT'
-        required = templates.on_cluster(self.weights or "", plan) + templates.on_cluster(self.data or "", plan)
-        return Template(node, "\n".join(prepare), before, require=required)
+    def _options(self, model: Word, dataset: Word, configuration: str, output: Word) -> Words:
+        rate = words.number(self.learning_rate or _LEARNING_RATE[self.method])
+        alpha = str(self.lora_alpha or (self.lora_rank + 1) // 2)
+        adapters = ("--use_peft", "--lora_target_modules", "all-linear", "--lora_r", str(self.lora_rank))
+        return (
+            *("--model_name_or_path", model, "--dataset_name", dataset),
+            *(("--dataset_config", configuration) if configuration else ()),
+            *("--output_dir", output, "--num_train_epochs", str(self.epochs), "--max_steps", str(self.run_steps or -1)),
+            *("--max_length", str(self.max_length), "--per_device_train_batch_size", str(self.batch_size)),
+            *("--gradient_accumulation_steps", str(self.accumulation), "--learning_rate", rate),
+            *("--dtype", "bfloat16", "--bf16", "true", "--fsdp", "--fsdp_config", (words.FILES, "/fsdp.json")),
+            *("--gradient_checkpointing", "false", "--save_strategy", "steps"),
+            *("--save_steps", str(self.checkpoint_interval), "--save_total_limit", "2", "--logging_steps", "1"),
+            *("--disable_tqdm", "true", "--report_to", "tensorboard"),
+            *((*adapters, "--lora_alpha", alpha) if self.method == "lora" else ()),
+            *words.options(self.override),
+        )
 
 
 KIND = Finetune

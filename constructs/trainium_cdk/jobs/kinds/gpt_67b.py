@@ -14,11 +14,10 @@ from pydantic import Field, model_validator
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import corrections, fetching, sent, shell, templates, words
+from trainium_cdk.jobs import corrections, fetching, sent, words
 from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Upstream, check_checkpoints
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
-from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.jobs.texts import Data, Word
 from trainium_cdk.jobs.values import wrong
 from trainium_cdk.runner.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
@@ -96,7 +95,7 @@ class Gpt(Job):
     FETCHES: ClassVar[Fetches] = "builds"
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
     CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints(
-        "output/checkpoints", "newest_nxd_checkpoint", pattern="*.ckpt", last="done", forget="others"
+        "output/checkpoints", pattern="*.ckpt", last="done", forget="others"
     )
 
     kind: Literal["gpt-6.7b"] = "gpt-6.7b"
@@ -167,7 +166,7 @@ class Gpt(Job):
         return KindSpec(
             program((words.JOB, "/output"), compiles=False),
             program((words.JOB, "/output.precompile"), compiles=True),
-            files={**self.files, _COMPLETES: sent.read(_COMPLETES)},
+            files={**corrections.sent(*_CORRECTIONS), _COMPLETES: sent.read(_COMPLETES)},
             prepare=(
                 *self._packages(plan),
                 *source.steps,
@@ -208,48 +207,9 @@ class Gpt(Job):
             *fetching.packages(self.kind, PACKAGES, needed, plan.cluster, self.image, program=_COMPLETES, words=places),
         )
 
-    def template(self, plan: Plan) -> Template:
-        fetch, data = templates.data(self.data, "gpt2-wikipedia")
-        options: list[Option] = [
-            f"--config-path=conf --config-name={_CONFIG}",
-            'trainer.devices="$NPROC_PER_NODE" trainer.num_nodes="$NNODES"',
-            f"trainer.max_steps={self.steps}",
-            'exp_manager.explicit_log_dir="$output"',
-            f"{_CHECKPOINTS}.every_n_train_steps={min(self.checkpoint_interval, self.steps)} {_CHECKPOINTS}.use_master_weights_in_ckpt=True",
-            f"distributed_strategy.tensor_model_parallel_size={self.tensor_parallel}",
-            f"data.micro_batch_size={self.micro_batch_size} data.global_batch_size={self.global_batch_size}",
-            f'"data.data_prefix=[1.0,$data/{self.data_name}]"',
-            'data.tokenizer.vocab_file="$data/gpt2-vocab.json" data.tokenizer.merge_file="$data/gpt2-merges.txt"',
-            f'model.optim.lr={templates.number(self.learning_rate)} compiler_cache_url="$cache"',
-        ]
-        own_cache = "HF_HOME" in self.env
-        node = f"""{templates.tree_ref("nxdt", _TREE)}
-cd "$trn/src/nxdt-$nxdt_ref/examples"
-data={data}
-# while compiling, the program stops after ten steps and writes no checkpoint; it would start from one that is in its directory
-output=$job/output COMPILE=0
-if [ "$stage" = precompile ]; then output=$job/output.precompile COMPILE=1; fi
-mkdir -p "$output"
-export COMPILE
-{"" if own_cache else "export HF_HOME=$trn/hf_cache" + chr(10)}{templates.command(corrections.program(_SCRIPT, *_CORRECTIONS), options)}
-{templates.RUN}"""
-        trees = [f"{templates.tree_ref(name, tree)} {name}_url={tree.url}" for name, tree in _VENDOR.items()]
-        prepare = f"""{chr(10).join(trees)}
-{shell.read("nxd_training.sh").decode()}
-{PACKAGES.lines(self, plan.cluster)}
-{templates.tree_ref("nxdt", _TREE)}
-source_tree nxdt {_TREE.url} "$nxdt_ref"
-{"" if own_cache else f"hugging_face {_TOKENIZER} '*.json' merges.txt" + chr(10)}{fetch}"""
-        before = 'keep_newest_checkpoint "$job/output/checkpoints"'
-        return Template(node, prepare, before, require=templates.on_cluster(self.data or "", plan))
-
     def layout(self, plan: Plan) -> Mapping[str, str | int]:
         # ZeRO-1: each worker has a part of the optimizer's state
         return {"tensor_parallel": self.tensor_parallel, "workers": plan.workers}
-
-    @property
-    def files(self) -> Mapping[str, bytes]:
-        return corrections.sent(*_CORRECTIONS)
 
 
 KIND = Gpt

@@ -5,16 +5,14 @@ several nodes (awsome-distributed-training, micro-benchmarks/nccom-tests; aws-k8
 """
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import quote, sent, words
+from trainium_cdk.jobs import sent, words
 from trainium_cdk.jobs.models import Job, KindSpec, Upstream
 from trainium_cdk.jobs.plan import Plan
-from trainium_cdk.jobs.templates import Template
 from trainium_cdk.runner.spec import Place, Program
 
 if TYPE_CHECKING:
@@ -47,10 +45,6 @@ class Nccom(Job):
         "for the same test; no limit if none is published.",
     )
 
-    @property
-    def files(self) -> Mapping[str, bytes]:
-        return {_PROGRAM: sent.read(_PROGRAM)}
-
     def batch(self, fleet: "Fleet", notes: list[str]) -> None:
         from trainium_cdk.catalog import Catalog
 
@@ -72,7 +66,7 @@ class Nccom(Job):
         reports = (words.JOB, "/state/nccom.", Place("run"))
         settings = json.dumps(self._settings(plan))
         program = ("python3", (words.FILES, f"/{_PROGRAM}"), reports, settings, (Place("problem"),))
-        return KindSpec(Program(program, (words.JOB, "/work")), files=self.files)
+        return KindSpec(Program(program, (words.JOB, "/work")), files={_PROGRAM: sent.read(_PROGRAM)})
 
     def _settings(self, plan: Plan) -> dict[str, object]:
         """What the nodes should have, and how fast they should be: `nccom.Settings`."""
@@ -86,15 +80,6 @@ class Nccom(Job):
         if least:
             settings["least"] = least
         return settings
-
-    def template(self, plan: Plan) -> Template:
-        settings = self._settings(plan)
-        return Template(f"""TRN_NODE_NAME=${{SLURMD_NODENAME:-$HOSTNAME.${{MASTER_ADDR#*.}}}}
-export TRN_NODE_NAME
-problem=$(versions_problem)
-command=(python3 "$job/script/{_PROGRAM}" "$job/state/nccom.${{SLURM_RESTART_COUNT:-${{TRN_ATTEMPT:-0}}}}"
-  {quote.word(json.dumps(settings))} "$problem")
-"${{command[@]}}\"""")
 
 
 KIND = Nccom

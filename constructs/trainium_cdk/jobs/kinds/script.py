@@ -3,7 +3,7 @@
 import codecs
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -11,10 +11,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import directives, fetching, own_packages, quote, shell, templates, words
+from trainium_cdk.jobs import directives, fetching, own_packages, words
 from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec
 from trainium_cdk.jobs.plan import Plan
-from trainium_cdk.jobs.templates import Template
 from trainium_cdk.jobs.values import MAX_SCRIPT_BYTES, fits, passable, shown, wrong
 from trainium_cdk.outputs import Cluster
 from trainium_cdk.requirements import RequirementError, Requirements
@@ -27,10 +26,6 @@ def _given(value: Any) -> Requirements | None:
         return own_packages.given(value)
     except RequirementError as e:
         raise wrong(str(e)) from None
-
-
-_AT_ONCE = 50_000_000
-"""Bytes of a workdir that a head node fetches while a job is submitted."""
 
 
 class Script(Job):
@@ -195,10 +190,6 @@ class Script(Job):
     def describe_packages(self, cluster: Cluster) -> str:
         return own_packages.describe(self.requirements, self.image, cluster) if self.requirements else ""
 
-    @property
-    def files(self) -> Mapping[str, bytes]:
-        return {} if self.workdir else {self.filename: self.content}
-
     def check(self, plan: Plan) -> None:
         own_image = self.image and not self.framework  # then the framework is unknown
         if self.precompile and plan.framework != "torch-xla" and not own_image:
@@ -209,29 +200,9 @@ class Script(Job):
         if self.requirements:
             own_packages.check(self.requirements, plan)
 
-    def template(self, plan: Plan) -> Template:
-        folder, file, prepare = '"$job/work"', f'"$job/script"/{quote.word(self.filename)}', ""
-        if self.workdir:
-            # in front, so that the script also finds modules at the top of the folder
-            folder, file = (
-                '"$job/code"\nexport PYTHONPATH="$job/code${PYTHONPATH:+:$PYTHONPATH}"',
-                f'"$job/code"/{quote.word(self.inside)}',
-            )
-            prepare = _fetch(self.workdir, plan.cluster.bucket)
-        if self.requirements:
-            prepare = "\n".join(filter(None, [prepare, own_packages.lines(self.requirements, self.workdir)]))
-        folder += '\nexport TRN_CHECKPOINTS=$job/checkpoints\nmkdir -p "$TRN_CHECKPOINTS"'
-        if self.launcher != "none":
-            given: list[templates.Option] = [quote.words(self.args)] if self.args else []
-            start = templates.command(file, given, self.launcher)
-            return Template(f"cd {folder}\n{start}\n{templates.RUN}", prepare)
-        program = "python3" if self.filename.endswith(".py") else "bash"
-        start = file if self.content.startswith(b"#!") and self._executable else f"{program} {file}"
-        given_words = f" {quote.words(self.args)}" if self.args else ""
-        return Template(f"cd {folder}\ncommand=({start}{given_words})\n{templates.RUN}", prepare)
-
     def spec(self, plan: Plan) -> KindSpec:
-        return KindSpec(self._program(), files=self.files, prepare=tuple(self._fetched(plan)))
+        files = {} if self.workdir else {self.filename: self.content}
+        return KindSpec(self._program(), files=files, prepare=tuple(self._fetched(plan)))
 
     def _program(self) -> Program:
         place, name = (words.JOB, f"code/{self.inside}") if self.workdir else (words.FILES, self.filename)
@@ -259,24 +230,6 @@ class Script(Job):
     def _executable(self) -> bool:
         """Whether the nodes may start the file itself: those that are sent alone are made executable there."""
         return not self.workdir or any(e.kind == "program" for e in self.workdir.entries if e.name == self.inside)
-
-
-def _fetch(workdir: Any, bucket: str) -> str:
-    """Lines of `prepare` that put the folder's files into the job's. A head node does so itself, unless there are many."""
-    from trainium_cdk.jobs.shell.code import LATER  # not where kinds are only listed
-    from trainium_cdk.outputs.contract import CODE
-
-    later = 'if [ "$mode" = check ]; then exit 3; fi\n' if workdir.size > _AT_ONCE else ""
-    address = quote.word(f"s3://{bucket}/{CODE}")
-    return f"""if [ ! -d "$job/code" ]; then
-{later}code=0
-python3 -I -c {quote.word(shell.read("code.py").decode())} {address} {workdir.digest} "$job/code" "$mode" || code=$?
-case $code in
-  0) ;;
-  {LATER}) exit {LATER} ;;
-  *) exit 4 ;;
-esac
-fi"""
 
 
 def _not_runnable(name: str, content: bytes) -> str:

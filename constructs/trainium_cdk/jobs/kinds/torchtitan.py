@@ -12,11 +12,10 @@ from pydantic import Field, model_validator
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.catalog.sources import SourceTree
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import fetching, hub, quote, templates, words
+from trainium_cdk.jobs import fetching, hub, words
 from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Upstream, plain
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Plan
-from trainium_cdk.jobs.templates import Option, Template
 from trainium_cdk.jobs.texts import AbsolutePath, Data, Override, Word
 from trainium_cdk.jobs.values import shown, wrong
 from trainium_cdk.runner.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
@@ -33,8 +32,7 @@ _DEFAULT = "qwen3-8b"
 _OWN = "torchtitan_neuron."
 """Modules whose configurations AWS has written for Trainium."""
 _PACKAGES = Packages(pins=("huggingface-hub",), also="TorchTitan's commit and its requirements.txt")
-_SOURCE = '"$trn/src/torchtitan-$torchtitan_ref"'
-_ONE_LOG = "--local-ranks-filter 0 --role rank --tee 3"
+_ONE_LOG = ("--local-ranks-filter", "0", "--role", "rank", "--tee", "3")
 """Options of the launcher, as TorchTitan's run_train.sh sets them: every worker logs every step, and the log shows one worker per node."""
 _LINE = Pattern(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{1,4}(?P<rest>loss:[^\r\n]{1,400})")
 _PAIR = Pattern(rf"(?P<key>\w{{2,20}}):\s{{0,20}}(?P<value>{NUMBER}|\d{{1,3}}(?:,\d{{3}}){{1,5}})(?=[\s%G]|$)")
@@ -78,9 +76,7 @@ class TorchTitan(Job):
     PACKAGES: ClassVar[Packages | None] = _PACKAGES
     FETCHES: ClassVar[Fetches] = "models"
     LOGS: ClassVar[tuple[Reader, ...]] = (read,)
-    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints(
-        "output", "newest_distributed_checkpoint", "checkpoint", pattern="step-*", last=".metadata"
-    )
+    CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output", "checkpoint", pattern="step-*", last=".metadata")
     UPSTREAM: ClassVar[Upstream | None] = Upstream(_REPOSITORY, "", "torchtitan.train", "beta; name a commit as --ref")
     REPLACES: ClassVar[Mapping[str, str]] = {
         "llama3.1-8b": "its program runs on PyTorch/XLA, which AWS ended for training. The model is a preset (trn submit torchtitan --preset llama3.1-8b)",
@@ -214,7 +210,7 @@ class TorchTitan(Job):
         assets: words.Word = model.place if model else fetching.shared(self.assets or "")
         data = fetching.data(self.data, "") if self.data else None
         program = (
-            *("--local-ranks-filter", "0", "--role", "rank", "--tee", "3", "-m", "torchtitan.train"),
+            *(*_ONE_LOG, "-m", "torchtitan.train"),
             *("--module", self.module or "", "--config", self.config or "", "--training.steps", str(self.steps)),
             *("--dump_folder", (words.JOB, "/output"), "--hf_assets_path", assets),
             *("--checkpoint.enable", "--checkpoint.interval", str(self.checkpoint_interval)),
@@ -245,43 +241,6 @@ class TorchTitan(Job):
             return (*data.steps, *fetching.dataset(data.place))
         name, _, configuration = (self.dataset or "").partition(" ")
         return fetching.dataset(name, configuration) if name else ()
-
-    def template(self, plan: Plan) -> Template:
-        fetch, data, assets = [], "", quote.shared(self.assets or "")
-        if self.assets is None and self.model:
-            fetch.append(hub.fetch(self.model, weights=self.initial_weights))
-            assets = hub.folder(self.model)
-        if self.data:
-            lines, data = templates.data(self.data, "")
-            fetch += [*lines.splitlines(), f"hugging_face_data {data}"]
-        elif self.dataset:
-            fetch.append(f"hugging_face_data {self.dataset}")
-        options: list[Option] = [
-            f"--module {self.module} --config {self.config}",
-            f"--training.steps {self.steps}",
-            '--dump_folder "$job/output"',
-            '--hf_assets_path "${assets[0]}"',
-            f"--checkpoint.enable --checkpoint.interval {self.checkpoint_interval}",
-            "--metrics.log_freq 1 --metrics.enable_tensorboard",
-            *([] if self.chat or not data else ["--dataloader.dataset c4_test"]),  # reads any files with `text`
-            *([("--dataloader.dataset_path", data)] if data else []),
-            *templates.overrides(self.override),
-        ]
-        node = f"""torchtitan_ref=${{TRN_TORCHTITAN_REF:-{self.ref}}}
-cd "$trn/src/torchtitan-$torchtitan_ref"
-export HF_HOME=$trn/hf_cache
-assets=({assets})
-mkdir -p "$job/output"
-{templates.command(f"{_ONE_LOG} -m torchtitan.train", options)}
-"${{command[@]}}\""""
-        prepare = [
-            f"torchtitan_ref=${{TRN_TORCHTITAN_REF:-{self.ref}}}",
-            f'source_tree torchtitan {_URL} "$torchtitan_ref"',
-            _PACKAGES.lines(self, plan.cluster, f"-r {_SOURCE}/requirements.txt -e {_SOURCE}"),
-            *fetch,
-        ]
-        required = templates.on_cluster(self.assets or "", plan) + templates.on_cluster(self.data or "", plan)
-        return Template(node, "\n".join(prepare), require=required)
 
 
 KIND = TorchTitan
