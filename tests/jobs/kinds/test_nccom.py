@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
-from trainium_cdk.jobs import Nccom, Script, SlurmBackend
+from trainium_cdk.jobs import LocalTransport, Nccom, Script, SlurmBackend
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.sent.nccom import COMMAND, Row, Settings, device_indices, rows, verdict
 
@@ -127,11 +128,12 @@ def test_a_driver_that_is_incompatible_with_the_runtime_is_reported(backend: Slu
     ],
 )  # fmt: skip
 def test_every_kind_is_refused_on_a_node_with_incompatible_versions(
-    backend: SlurmBackend, env: dict[str, str], message: str
+    slurm: LocalSlurm, env: dict[str, str], message: str
 ) -> None:
-    job = Script(filename="run.sh", content=b"#!/bin/bash\necho trained\n", env=env)
-    sent = backend.submit(job)
-    assert backend.wait(sent.id, 600).stages[0].exit_code == 1
+    """The nodes get the submission's environment."""
+    backend = SlurmBackend(make_cluster(fleet(nodes=4)), LocalTransport(env={**slurm.node_env(), **env}, interval=0.2))
+    sent = backend.submit(Script(filename="run.sh", content=b"#!/bin/bash\necho trained\n"))
+    assert backend.wait(sent.id, 600).stages[0].exit_code == 64
     log = b"".join(chunk.data for chunk in backend.logs(sent.id)).decode()
     assert re.search(message, log), log
     assert "trained" not in log
