@@ -6,6 +6,7 @@ older version does not know, it leaves out.
 
 import base64
 import dataclasses
+import functools
 import sys
 import typing
 from collections.abc import Mapping
@@ -305,6 +306,7 @@ def _object(kind: Any, value: Any, at: str, strict: bool) -> Any:
         raise SpecError(f"{at} is not complete: {e}") from None
 
 
+@functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind, vars(sys.modules[kind.__module__]))
 
