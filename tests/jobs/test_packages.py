@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sysconfig
-import venv
-from pathlib import Path
-
 import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.kubernetes import conftest as eks
 from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, JobError, packages
 from trainium_cdk.jobs.plan import plan
-from trainium_cdk.jobs.shell import environment
 from trainium_cdk.outputs import ClusterOutputs
 
 IMAGES = "public.ecr.aws/neuron/pytorch-training-neuronx"
@@ -92,14 +86,3 @@ def test_the_plan_says_what_is_installed_on_what_and_how_much() -> None:
         "NeMo 2.1.0, Apex 25.07 and what the vendor's training image has with them (installed once in /efs, about 1,200 MB"
         in line
     )
-
-
-def test_an_environment_on_debians_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own scheme for packages is not that of the virtual environments that it makes."""
-    schemes: dict[str, dict[str, str]] = vars(sysconfig)["_INSTALL_SCHEMES"]
-    local = schemes["posix_prefix"] | {"purelib": "{base}/local/lib/python{py_version_short}/dist-packages"}
-    monkeypatch.setitem(schemes, "posix_local", local)
-    monkeypatch.setattr(sysconfig.get_path, "__defaults__", ("posix_local", None, True))
-    venv.create(tmp_path)
-    environment.layer(str(tmp_path), "/usr/bin", "https://example.com")
-    subprocess.run([tmp_path / "bin/python", "-c", "import pydantic"], check=True)  # of the Python below

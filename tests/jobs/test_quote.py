@@ -46,22 +46,6 @@ def test_arguments_reach_a_program_unchanged(arguments: list[str]) -> None:
     assert output == [str(len(arguments)).encode(), *(w.encode() for w in arguments)]
 
 
-@settings(max_examples=40)
-@given(
-    content=st.binary(max_size=300)
-    | TEXT.map(str.encode)
-    | st.sampled_from([b"EOF\n", b"EOF\nEOF_\n", b"a\r\n", b"\n", b"\n\n"])
-)
-def test_files_are_written_byte_for_byte(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
-    target = tmp_path_factory.mktemp("file") / "it's"
-    bash(quote.WRITE + quote.file(quote.word(str(target)), content))
-    assert target.read_bytes() == content
-
-
-def test_text_stays_readable() -> None:
-    assert quote.file("x", "echo 'ä'\n\tb\n".encode()) == "write x <<'EOF'\necho 'ä'\n\tb\nEOF\n"
-
-
 @pytest.mark.parametrize("argument", ["\0", "a\0b", "\udcff"])
 def test_text_that_cannot_be_quoted_is_refused(argument: str) -> None:
     with pytest.raises(JobError, match=r"NUL byte|not UTF-8"):

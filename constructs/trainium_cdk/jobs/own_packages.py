@@ -1,18 +1,17 @@
 """The packages that a job of the user's own brings (`--requirements`): whether a cluster can have them, and the lines of `prepare` that make
-their environment (`shell/requirements.sh`). Pure but for `offer`."""
+their environment (`runner.requirements`). Pure but for `offer`."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import quote, shell
+from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.packages import python_on
-from trainium_cdk.jobs.shell.environment import FRAMEWORK
 from trainium_cdk.requirements import Line, RequirementError, Requirements, of_lines, read
+from trainium_cdk.runner.layer import FRAMEWORK
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import Framework, NeuronRelease
@@ -173,23 +172,6 @@ def files_of(path: str, workdir: Workdir) -> list[str]:
         for one in workdir.entries
         if path == "." or one.name == path or one.name.startswith(f"{path}/")
     ]
-
-
-def lines(requirements: Requirements, workdir: Workdir | None) -> str:
-    """Lines of `prepare` that make the environment, or find it; the code is there by then."""
-    constraints = "".join(f"{line.sent(CODE)}\n" for line in requirements.constraints)
-    sent = "".join(f"{line.sent(CODE)}\n" for line in requirements.lines)
-    there = [entry for line in requirements.paths for entry in files_of(line.path, workdir)] if workdir else []
-    digest = hashlib.sha256("\0".join([sent, constraints, *there]).encode()).hexdigest()[:16]
-    name = f"requirements-{digest}.txt"
-    files = quote.WRITE
-    if constraints:
-        sent = f"-c constraints-{digest}.txt\n{sent}"
-        files += quote.file(f'"$job/constraints-{digest}.txt"', constraints.encode())
-    files += quote.file(f'"$job/{name}"', sent.encode())
-    program = f"read -r -d '' REQUIREMENTS << 'PYTHON' || true\n{shell.read('requirements.py').decode()}PYTHON\n"
-    words = quote.words([name, requirements.file, *requirements.variables])
-    return f"{files}{program}{shell.read('requirements.sh').decode()}requirements {words}"
 
 
 def tools(requirements: Requirements) -> str:

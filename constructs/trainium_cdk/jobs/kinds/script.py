@@ -58,8 +58,8 @@ class Script(Job):
         default=None,
         repr=False,
         exclude=True,
-        description="Folder of your code, in which the script runs. What its .gitignore and .trnignore name stays here. It is sent once, and "
-        "later only what has changed.",
+        description="Folder of your code, in which the script runs. What its .gitignore and .trnignore name stays here. It is sent as "
+        "one archive, once.",
     )
     """A `jobs.workdir.Workdir`; None: the script alone."""
     inside: str = ""
