@@ -1,0 +1,46 @@
+"""No text of Python is a shell's: what runs on a cluster is words, and files of their own."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support import ROOT
+
+ROOMS = [ROOT / "constructs/trainium_cdk" / room for room in ("jobs", "runner")]
+SHELL = re.compile(
+    r"^#!/bin/(ba)?sh|\bset -[eu]|; (then|do)\b|\besac\b|<<-?'?[A-Z]|\$\(|\$\{|\"\$[a-z]| \|\| | && |2>&1|> /dev/null",
+    re.MULTILINE,
+)
+KNOWN = {
+    "jobs/kubernetes/reader.py": "a log whose pod is gone is read in a small pod, of an image of Amazon Linux without Python",
+    "jobs/quote.py": "the only place that quotes for a shell",
+    "jobs/slurm/account.py": "the text of a Run Command: which user's account a command is for",
+    "jobs/slurm/fleet.py": "the text of a Run Command: the fleet of ParallelCluster's own program",
+    "jobs/slurm/placing.py": "the text of a Run Command: root places the runner",
+    "jobs/slurm/ssm.py": "the text of a Run Command",
+    "runner/sbatch.py": "the batch script: two lines, whose words are quoted",
+    "runner/versions.py": "no shell's: a field of dpkg-query",
+}
+"""Files that have some, and why. None is added: send words, or a Python file."""
+
+
+def texts(file: Path) -> Iterator[str]:
+    """The texts of a module, but not its docstrings."""
+    tree = ast.parse(file.read_text("utf-8"))
+    alone = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
+    for one in ast.walk(tree):
+        if isinstance(one, ast.Constant) and isinstance(one.value, str) and id(one) not in alone:
+            yield one.value
+
+
+def test_no_text_is_a_shells() -> None:
+    found = {
+        str(file.relative_to(ROOT / "constructs/trainium_cdk"))
+        for room in ROOMS
+        for file in room.rglob("*.py")
+        if any(SHELL.search(text) for text in texts(file))
+    }
+    assert found == set(KNOWN)
