@@ -8,8 +8,11 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
+from trainium_cdk.jobs.kubernetes.ends import cut as cut
+from trainium_cdk.jobs.kubernetes.ends import describe_failure, describe_no_python, is_without_program, told_by
+from trainium_cdk.jobs.kubernetes.ends import seconds as seconds
 from trainium_cdk.jobs.kubernetes.names import (
     AFTER,
     AFTER_LABEL,
@@ -23,7 +26,6 @@ from trainium_cdk.jobs.kubernetes.names import (
     QUEUE,
     QUEUE_LABEL,
     TASK_LABEL,
-    TIMED_OUT,
     TRAIN,
     condition,
     id_of,
@@ -42,7 +44,6 @@ OUT_OF_MEMORY = "out of memory"
 STARTS = "starts"
 """The reason of a stage that nothing keeps from running."""
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
-_WORDS = 400
 _LATE = 300
 """Seconds; the function that starts nodes runs each minute."""
 _STAGES = (PREPARE, "precompile", TRAIN)
@@ -225,14 +226,6 @@ def container_state(pod: Object, name: str) -> Mapping[str, Any]:
     return {}
 
 
-def seconds(text: Any) -> int | None:
-    """A Kubernetes timestamp in seconds since 1970; None for 1970 itself, which stands for never."""
-    try:
-        return int(dt.datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()) or None
-    except ValueError:
-        return None
-
-
 def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
     of_task = PREPARE if name == PREPARE else TRAIN
     mine = [p for p in pods if task(p) == of_task]
@@ -255,10 +248,10 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
         if not waits_for(seen.job) or condition(seen.prepare, "Complete"):
             return replace(base, state="COMPLETED", exit_code=0, ended=finished)
         if why := condition(seen.prepare, "Failed"):
-            failure = _failure(bad) if bad else {"state": "FAILED", "reason": not_begun or cut(why["message"])}
+            failure = describe_failure(bad) if bad else {"state": "FAILED", "reason": not_begun or cut(why["message"])}
             return replace(base, ended=finished, **failure)
         if bad:
-            failure = _failure(bad)
+            failure = describe_failure(bad)
             return replace(base, state="RUNNING", reason=f"{failure['reason']}; {_next(failure['state'])}")
     if name == "precompile" and any(t.get("exitCode") == NOT_COMPILED for t in bad):
         return replace(
@@ -269,7 +262,7 @@ def _stage(name: str, seen: Seen, pods: Sequence[Object]) -> Stage:
     if taken := next((text for p in mine if (text := _taken(p))), ""):
         return replace(base, state="FAILED", reason=taken, ended=finished)
     if bad:
-        return replace(base, **_failure(bad), ended=finished)
+        return replace(base, **describe_failure(bad), ended=finished)
     if name != PREPARE and over and len(over) == len(mine) and len(mine) >= (described(seen.job)["nodes"] or 1):
         return replace(base, state="COMPLETED", exit_code=0, ended=finished)
     if running or over:
@@ -294,65 +287,9 @@ def _not_begun(pod: Object) -> str:
     end = container_state(pod, FOLDER).get("terminated") or {}
     if not end.get("exitCode"):
         return ""
-    if _without_program(end):
-        return _no_python(_image(pod, FOLDER))
+    if is_without_program(end):
+        return describe_no_python(_image(pod, FOLDER))
     return f"the jobs' folder on the shared file system was not made: exit code {end['exitCode']}. See the log of its container {FOLDER}"
-
-
-def _without_program(end: Mapping[str, Any]) -> bool:
-    """Whether a container was not started, as its image has no such program."""
-    return end.get("exitCode") == 128 and "executable file not found" in str(end.get("message"))
-
-
-def _no_python(image: str) -> str:
-    return (
-        f"image {image} has no python3 on its PATH, which starts each job. Use one with Python 3.9 or newer, as the examples of trn image "
-        "build have"
-    )
-
-
-class _Told(NamedTuple):
-    """What a container's runner told at its end.
-
-    Attributes:
-        code: the exit code of the program itself.
-        last: the last line of why it failed.
-        node: which failed first, if that is known.
-    """
-
-    code: int | None = None
-    last: str = ""
-    node: int | None = None
-
-
-def _told(end: Mapping[str, Any]) -> _Told:
-    """Whatever runs in a pod may have written it."""
-    try:
-        found = json.loads(str(end.get("message", "")))
-        first = found.get("first") or found
-        return _Told(parse_int(first.get("code")), cut(str(first.get("last", ""))), parse_int(first.get("node")))
-    except (ValueError, AttributeError, RecursionError):
-        return _Told()
-
-
-def _failure(bad: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    # the first failure stopped the others
-    first = min(bad, key=lambda t: (not t["full"], seconds(t.get("finishedAt")) or 0, t.get("exitCode") == 143))
-    code, node = first.get("exitCode"), first["node"]
-    if code == TIMED_OUT:
-        return {"state": "TIMEOUT", "reason": "reached its time limit", "exit_code": code}
-    if full := first["full"]:
-        return {"state": "OUT_OF_MEMORY", "reason": full, "exit_code": code, "failed_node": node}
-    if _without_program(first):
-        return {"state": "FAILED", "reason": _no_python(first["image"]), "exit_code": code, "failed_node": node}
-    told = _told(first)
-    code = told.code or code
-    return {
-        "state": "FAILED",
-        "reason": f"exit code {code}",
-        "exit_code": code,
-        "failed_node": node if told.node is None else told.node,
-    }
 
 
 def _next(state: str) -> str:
@@ -363,7 +300,7 @@ def _next(state: str) -> str:
 def memory_full(pod: Object, name: str) -> str:
     """That a container of a pod was killed because its memory was full, and what to change; empty if it was not."""
     ended = container_state(pod, name).get("terminated") or {}
-    if ended.get("reason") != "OOMKilled" and _told(ended).last != OUT_OF_MEMORY:
+    if ended.get("reason") != "OOMKilled" and told_by(ended).last != OUT_OF_MEMORY:
         return ""
     spec = pod["spec"]
     found: Object = next((c for c in (*spec["containers"], *spec.get("initContainers", [])) if c["name"] == name), {})
@@ -406,11 +343,6 @@ def _blocked(pod: Object, name: str) -> str:
         if found["type"] == "PodScheduled" and found["status"] == "False" and found.get("message"):
             return f"waits for nodes: {found['message'].partition(', preemption: ')[0]}"
     return ""
-
-
-def cut(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _WORDS else f"{text[: _WORDS - 1]}…"
 
 
 def _with_job(stages: list[Stage], seen: Seen) -> list[Stage]:
