@@ -1,13 +1,16 @@
 """The program that runs on a cluster: it submits jobs to Slurm, carries them out on each node, and answers for them.
 
 Standard library alone, Python 3.9 or newer; it imports nothing else of this package. It travels as one file (`jobs.pyz`), which Slurm's nodes
-find on the shared file system, and Kubernetes' pods in a ConfigMap. The client imports `runner.spec` and `runner.readers`.
+find on the shared file system, and Kubernetes' pods in a ConfigMap. The client shares the job (`spec`), the requests (`requests`), the statuses
+and the readers of logs (`readers`).
 
     runner ask < request.json       on the head node, as the jobs' user: one request, one answer
     runner stage JOB STAGE          Slurm: the batch script of a stage
     runner node JOB STAGE           Slurm: once for each process of a stage, started by srun
     runner pod STAGE                Kubernetes: once in each container of a job
     runner folder PLACE             Kubernetes: as root, the jobs' folder on a new file system
+    runner prepare JOB ENV          what a job fetches, as the program of its first stage
+    runner step, relay, board       a command, a port, and TensorBoard on a node of a job
 
 A job is a folder on the shared file system, the same on both engines:
 
