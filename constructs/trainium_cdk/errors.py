@@ -132,6 +132,10 @@ class TransportError(TrnError):
         self.again, self.restarting = again, restarting
 
 
+class BucketError(TransportError):
+    """A cluster has no bucket, or its caller may not write to it."""
+
+
 class NotTheirs(TransportError):
     """The jobs are another user's, or the user has no account there."""
 

@@ -121,7 +121,7 @@ def test_files_of_a_secret_and_a_configmap(run: Any, tmp_path: Path) -> None:
     ended, told = run(
         "sh",
         "-c",
-        "od -An -tx1 /trn/runner/a.bin; cat /trn/runner/b /trn/open/key; echo; cat /trn/job/key",
+        "od -An -tx1 /trn/runner/a.bin; cat /trn/runner/b /trn/open/key; echo; cat /trn/job/key 2>&1",
         volumes=volumes,
     )
     text = told.split()

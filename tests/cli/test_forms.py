@@ -39,7 +39,7 @@ COMMANDS = [
     (f"report {JOB} -o {NAME}-and-its-loss.csv --local", []),
     ("nodes --local", ["compute1-dy-trn-1", "holds-20261124-0123ad:train"]),
     ("environments --local", []),
-    ("submit job.sh --nodes 1 --dry-run --cluster cluster.json", ["#SBATCH --nodes=1"]),
+    ("submit job.sh --nodes 1 --dry-run --cluster cluster.json", ['"--nodes=1"']),
     ("submit bert-large --nodes 4 --dry-run --environment environment.yaml", ["4 nodes of trn1.32xlarge", "65536 = 16 sequences x ", "86.00 USD an hour"]),
     ("cost --environment environment.yaml", ["compute1/trn: 0 to 16 x trn1.32xlarge"]),
     ("check --offline --environment environment.yaml", []),
@@ -138,8 +138,8 @@ def test_a_terminal_has_colours(folder: Path) -> None:
 
 
 def of_the_docs() -> list[str]:
-    """Each printed command that a Slurm cluster alone can answer: without AWS, Session Manager, a browser, a framework or an index
-    of packages."""
+    """Each printed command that a Slurm cluster alone can answer: without AWS, Session Manager, a browser, a framework, an index
+    of packages or a reservation."""
     verbs = ("list", "status", "logs", "cancel", "nodes", "report", "submit")
     lines = []
     for _, words in commands():
@@ -147,7 +147,7 @@ def of_the_docs() -> list[str]:
             words[0] != "trn"
             or words[1] not in verbs
             or {"top", "scale", "status", "stop", "start"} & {*words[2:]}  # of `trn nodes`
-            or {"--follow", "--live", "--watch", "--workdir", "--requirements"} & {*words}
+            or {"--follow", "--live", "--watch", "--workdir", "--requirements", "--sbatch"} & {*words}
         ):
             continue
         if words[1] != "submit" or words[2] in ("train.py", "train.sh", "my-script.py"):

@@ -80,12 +80,18 @@ def test_a_preset_of_the_environment_file(trn2: str, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "trainium_cdk.cli", *base, *words]
         return completed(command)
 
-    own = run("--preset", "mine", "--config", "large").stdout
-    assert "--module my.models --config large\n" in own
-    assert "hugging_face me/small '*.json'" in own
-    changed = run("--preset", "llama3.1-8b").stdout
-    assert "--module llama3 --config llama3_8b\n" in changed
-    assert "hugging_face me/llama '*.json'" in changed
+    def words_of(*words: str) -> tuple[list[str], str]:
+        """The job's words about its configuration, and the model that it fetches."""
+        job = json.loads(run(*words).stdout)["job"]
+        given = next(one for one in job["stages"] if one["name"] == "train")["program"]["words"]
+        at = given.index("--module")
+        return given[at : at + 4], next(one["with_"]["model"] for one in job["prepare"] if one["do"] == "model")
+
+    assert words_of("--preset", "mine", "--config", "large") == (
+        ["--module", "my.models", "--config", "large"],
+        "me/small",
+    )
+    assert words_of("--preset", "llama3.1-8b") == (["--module", "llama3", "--config", "llama3_8b"], "me/llama")
     unknown = run("--preset", "his")
     assert unknown.returncode == 1
     assert "there is no preset 'his'. Give --preset, one of qwen3-8b" in unknown.stderr

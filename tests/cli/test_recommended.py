@@ -143,7 +143,7 @@ def test_the_files_cluster_before_it_is_deployed(tmp_path: Path) -> None:
     job = ["submit", "train.py", "--workdir", "code", "--launcher", "torchrun", "--nodes", "2", "--dry-run"]
     done = trn(*job, "--environment", "e.yaml")
     assert done.returncode == 0, done.stderr
-    assert "#SBATCH --nodes=2" in done.stdout
+    assert '"--nodes=2"' in done.stdout
     assert done.stderr.splitlines()[:5] == [
         "TrnPclusterStack in us-east-1, as e.yaml describes it: AWS is not asked",
         "2 nodes of trn1.32xlarge in queue compute1, 32 NeuronCores each",

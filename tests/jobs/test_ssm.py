@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import io
-import tarfile
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -239,52 +238,13 @@ def test_bert_from_public_data(cloud: SlurmBackend, shared_dir: Path) -> None:
     assert cloud.cancel(again.id).done
 
 
-def archive(files: int) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        for i in range(files):
-            entry = tarfile.TarInfo(f"shards/x_training_{i}.hdf5")
-            entry.size = 9000
-            tar.addfile(entry, io.BytesIO(bytes([i]) * 9000))
-    return packed.getvalue()
-
-
-def test_an_interrupted_download_is_resumed(
-    cloud: SlurmBackend, ssm: SsmTransport, shared_dir: Path, local_aws: LocalAws
-) -> None:
-    """The parts that have arrived are not fetched again: one is marked, and its mark is in the unpacked data."""
-    s3 = local_aws.client("s3")
-    content = archive(128)
-    s3.put_object(Bucket=BUCKET, Key="own data/set.tar", Body=content)
-    try:
-        job = BertLarge(nodes=1, run_steps=1, precompile=False, data=f"s3://{BUCKET}/own data/set.tar")
-        submission = cloud.render(job, "resumed")
-        name = next(w for w in submission.files["prepare.sh"].decode().split() if w.startswith("trn-jobs-over-ssm-"))
-        etag = s3.head_object(Bucket=BUCKET, Key="own data/set.tar")["ETag"]
-        parts = shared_dir / "data" / f"{name}.parts-{etag.strip(chr(34))}"
-        parts.mkdir(parents=True)
-        marked = bytearray(content[300_000:600_000])
-        at = marked.index(bytes([40]) * 9000)
-        marked[at : at + 6] = b"MARKED"
-        (parts / "000001").write_bytes(marked)
-        (parts / "000002.part").write_bytes(b"half")  # broke off in the middle
-        sent = cloud.send(submission)
-        assert list(sent.stages) == ["prepare", "train"]
-        assert cloud.wait(sent.id, 600).ok, read(cloud, sent.id)
-        shards = shared_dir / "data" / name / "shards"
-        assert (shards / "x_training_40.hdf5").read_bytes().startswith(b"MARKED")
-        assert (shards / "x_training_127.hdf5").read_bytes() == bytes([127]) * 9000
-        assert not parts.exists()
-    finally:
-        s3.delete_object(Bucket=BUCKET, Key="own data/set.tar")
-
-
 def test_missing_data_is_reported(cloud: SlurmBackend) -> None:
     job = cloud.submit(BertLarge(nodes=2, data=f"s3://{BUCKET}/nothing.tar"))
     ended = cloud.wait(job.id, 600)
     assert [s.state for s in ended.stages] == ["FAILED", "CANCELLED", "CANCELLED"]
     assert ended.stages[2].reason == "did not run: precompile did not complete"
-    assert f"cannot read s3://{BUCKET}/nothing.tar. Check that it exists" in read(cloud, job.id, stage="prepare")
+    told = read(cloud, job.id, stage="prepare")
+    assert re.search(rf"cannot read s3://{BUCKET}/nothing.tar: .*Check that it exists and may be read from here", told)
 
 
 @pytest.mark.sweep

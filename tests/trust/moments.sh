@@ -20,7 +20,7 @@ elif [[ -e $MOMENTS.id ]]; then
 fi
 if [[ $name == sbatch ]]; then : > "$MOMENTS.taken"; fi
 printf '%s\n' "$phase" >> "$MOMENTS"
-if [[ $(wc -l < "$MOMENTS") == "$MOMENT" ]]; then
+if [[ $(wc -l < "$MOMENTS") == "${MOMENT:-}" ]]; then
   client=$(ps -o ppid= -p "$PPID")
   case $MOMENT_ACTION in
     kill-client) kill -KILL "$client" ;;

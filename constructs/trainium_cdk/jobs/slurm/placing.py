@@ -1,4 +1,4 @@
-"""The runner on a Slurm cluster: where root puts it, once for each version, and how it is started. Pure.
+"""The runner on a Slurm cluster: where root puts it, once for each version, and how it is started.
 
 Each version is a file of root's, named by its SHA-256, in a folder of root's, on the shared file system: jobs begin with it and keep it. Root
 trusts no place that others can write, and follows no link.
@@ -7,6 +7,8 @@ trusts no place that others can write, and follows no link.
 from __future__ import annotations
 
 import base64
+import secrets
+from collections.abc import Iterator
 
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.pyz import Pyz
@@ -42,15 +44,18 @@ mkdir "$place" 2> /dev/null || true
 if [ -z "$(find "$place" -maxdepth 0 -type d -uid "$(id -u)" ! -perm /022)" ]; then
   refuse "$place is not a folder of root's alone. An administrator can remove it"
 fi
-part=$(mktemp "$place/.XXXXXXXX")
-trap 'rm -f "$part"' EXIT
-base64 -d > "$part" << 'EOF'
-{content}
+find "$place" -maxdepth 1 -type f -name '.*' -mmin +60 -delete # of one that was interrupted
+part=$place/.{token}
+base64 -d {into} "$part" << 'EOF'
+{piece}
 EOF
-printf '%s  %s\n' {name} "$part" | sha256sum --check --status || refuse "the runner has arrived damaged. Try again"
+"""
+_LAST = r"""printf '%s  %s\n' {name} "$part" | sha256sum --check --status || {{ rm -f "$part"; refuse "the runner has arrived damaged. Try again"; }}
 chmod 644 "$part"
 mv -T "$part" "$place/{name}.pyz"
 """
+PIECE = 22_000
+"""Bytes of a piece that has room in a Run Command itself."""
 
 
 def path(cluster: SlurmCluster, pyz: Pyz) -> str:
@@ -68,8 +73,15 @@ def start(cluster: SlurmCluster, pyz: Pyz) -> str:
     return f"exec {PYTHON} -I {path(cluster, pyz)} ask"
 
 
-def place(cluster: SlurmCluster, pyz: Pyz) -> str:
-    """A script for root that puts this version there."""
-    content = base64.encodebytes(pyz.content).decode().rstrip("\n")
-    shared = quote.word(cluster.shared_dir.rstrip("/"))
-    return _PLACE.format(shared=shared, folder=PLACE, content=content, name=pyz.name)
+def place(cluster: SlurmCluster, pyz: Pyz, size: int | None = None) -> Iterator[str]:
+    """Scripts for root that put this version there, one after another.
+
+    Args:
+        size: bytes of each piece. Default: all in one.
+    """
+    shared, token = quote.word(cluster.shared_dir.rstrip("/")), secrets.token_hex(8)
+    size = size or len(pyz.content)
+    for at in range(0, len(pyz.content), size):
+        piece = base64.encodebytes(pyz.content[at : at + size]).decode().rstrip("\n")
+        text = _PLACE.format(shared=shared, folder=PLACE, token=token, into=">>" if at else ">", piece=piece)
+        yield text + (_LAST.format(name=pyz.name) if at + size >= len(pyz.content) else "")

@@ -9,7 +9,7 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from trainium_cdk._aws import client as aws_client
 from trainium_cdk._aws import code_and_message, credentials_error, describe_error
-from trainium_cdk.errors import TransportError
+from trainium_cdk.errors import BucketError, TransportError
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.patience import Patience
 from trainium_cdk.jobs.slurm import account, placing
@@ -157,11 +157,18 @@ class SsmTransport:
         result = self._send(request, start, timeout, private, check)
         if result.code != placing.NOT_PLACED:
             return result
-        placed = self.as_user("root").run(placing.place(cluster, runner))
-        if placed.code != 0:
-            why = " ".join(placed.stderr.split())[-600:] or f"exit code {placed.code}"
-            raise TransportError(f"the runner cannot be placed on {cluster.cluster_name}: {why}", again=False)
+        try:
+            self._place(cluster, placing.place(cluster, runner))
+        except BucketError:  # who only looks at jobs may not be allowed to use it
+            self._place(cluster, placing.place(cluster, runner, placing.PIECE))
         return self._send(request, start, timeout, private, check)
+
+    def _place(self, cluster: SlurmCluster, scripts: Iterator[str]) -> None:
+        for script in scripts:
+            placed = self.as_user("root").run(script)
+            if placed.code != 0:
+                why = " ".join(placed.stderr.split())[-600:] or f"exit code {placed.code}"
+                raise TransportError(f"the runner cannot be placed on {cluster.cluster_name}: {why}", again=False)
 
     def _send(self, given: str, command: str, timeout: float, private: bool, check: str = "") -> Result:
         """Run a command of bash as the user, with this text as its input.
@@ -179,7 +186,7 @@ class SsmTransport:
         if s3 is None:
             large = f"is too large for one SSM command ({len(text):,} characters)"
             why = "sets environment variables" if private else large
-            raise TransportError(f"the job {why}, and the stack has no bucket to send it through", again=False)
+            raise BucketError(f"the job {why}, and the stack has no bucket to send it through", again=False)
         key = f"{PAYLOADS}{secrets.token_hex(16)}"
         version = self._put(s3, key, packed)
         try:
@@ -328,8 +335,9 @@ class SsmTransport:
             if not isinstance(e, ClientError):
                 self._remove(s3, key, "")  # it may have been stored without a response
             reason = credentials_error(e) or f"{e}. Request the permission s3:PutObject"
-            raise TransportError(
-                f"cannot put the job into s3://{self._bucket}/{key}: {reason}", again=aws_error(e, self._instance).again
+            raise BucketError(
+                f"cannot send this request through s3://{self._bucket}/{key}: {reason}",
+                again=aws_error(e, self._instance).again,
             ) from None
 
     def _remove(self, s3: S3Client, key: str, version: str) -> None:
