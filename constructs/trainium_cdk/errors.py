@@ -11,6 +11,7 @@ TrnError
 |- UnknownJob               the cluster has no job of that id
 |- TransportError           the cluster cannot be reached, or does not respond
 |  |- NotTheirs             the jobs are another user's
+|  |- BucketError           a cluster has no bucket, or its caller may not write to it
 |  '- ApiError              the Kubernetes API refused a request
 '- AwsError                 AWS did not perform a call of `trn check`
    |- Denied                the credentials do not allow it
