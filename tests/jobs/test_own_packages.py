@@ -3,14 +3,9 @@ by a real Slurm. What pip fetches is of this machine."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import http.server
 import json
-import shutil
-import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +15,12 @@ from sandbox import head_node
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
-from tests.jobs.test_prepare import cluster, recorded
-from tests.jobs.vendor import REPOSITORIES, Site
-from tests.support import completed, swept
+from tests.jobs.vendor import Site
 from trainium_cdk.cli import app
 from trainium_cdk.jobs import JobError, Script, SlurmBackend, prepared, workdir
 from trainium_cdk.jobs.own_packages import offer
 from trainium_cdk.jobs.plan import plan
-from trainium_cdk.outputs import ClusterOutputs, EksCluster
+from trainium_cdk.outputs import ClusterOutputs
 
 ENGINES = ["slurm"]
 TOKEN = "t0ken-of-mine"
@@ -196,192 +189,11 @@ def test_the_command(
     assert ("submit with --requirements" in err) != bool(words)
 
 
-SECOND = {"einops.py": "V = 2\n"}
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    made = Site.make(tmp_path)
-    add(made.root / "wheels")
-    return made
-
-
 def add(wheels: Path) -> None:
-    """Small packages: of one's own, and two that want another PyTorch, by version and by address."""
+    """Small packages: of one's own, and one that wants another PyTorch."""
     head_node.wheel(wheels, "einops", "0.8.1", {"einops.py": "V = 1\n"})
-    head_node.wheel(wheels, "einops", "0.9.0", SECOND)
     head_node.wheel(wheels, "torch", "2.14.1", {"torch.py": ""})
     head_node.wheel(wheels, "wants-new", "1.0", {}, ["torch==2.14.1"])
-    head_node.wheel(wheels, "wants-any", "1.0", {}, ["torch", "einops"])
-    head_node.wheel(wheels, "old-nxd", "1.0", {}, ["neuronx-distributed<0.17"])
-    head_node.wheel(wheels, "neuronx-distributed", "0.16.0", {})
-
-
-def tree(root: Path, name: str) -> Path:
-    """A git repository with a package that pip builds without the network."""
-    files = REPOSITORIES["aws-neuron/torchtitan-neuron"]
-    place = root / "repositories" / name
-    place.mkdir(parents=True)
-    (place / "pyproject.toml").write_text(files["pyproject.toml"])
-    (place / "backend.py").write_text(files["backend.py"].replace("torchtitan", name))
-    return place
-
-
-@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
-def test_pip_installs_what_a_file_names(engine: str, site: Site) -> None:
-    head_node.make_repository(tree(site.root, "ours"))
-    on = cluster(engine)
-    claims = {"claims": [*on.claims, "more"]} if isinstance(on, EksCluster) else {}
-    on = on.model_copy(update={"mount_dirs": (*on.mount_dirs, str(site.root)), **claims})
-    name = "einops-0.8.1-py3-none-any.whl"
-    digest = hashlib.sha256((site.root / "wheels" / name).read_bytes()).hexdigest()
-    file = site.root / "requirements.txt"
-    (site.root / "limits.txt").write_text("einops<0.9\nabsent==1\n")
-    lines = [
-        "-c limits.txt", "wants-any  # and with it einops, below 0.9", 'absent; sys_platform == "darwin"', "torch>=2.1",
-        f"git+file://{site.root}/repositories/ours@{head_node.REF}#egg=ours",
-    ]  # fmt: skip
-    file.write_text("\n".join(lines))
-    job = Script(filename="t.py", content=b"1", requirements=file)
-    code, output = site.prepare(job, on)
-    assert code == 0, output
-    place = recorded(site, job, on)
-    there = site.versions(place)
-    assert there.items() >= {"einops": "0.8.1", "ours": "0.1", "wants-any": "1.0", "torch": "2.9.0"}.items()
-    assert "einops" not in site.versions(site.base)
-    command = f'. "{place}/bin/activate"; python3 -c "import einops, torch, ours; print(einops.V)"'
-    done = completed(["bash", "-c", command], env=site.variables(engine))
-    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
-    # a later job finds it, also by another file with the same lines
-    (site.root / "other.txt").write_text(
-        "# the same\n" + "\n".join(lines).replace("  # and with it einops, below 0.9", "")
-    )
-    again = Script(filename="u.py", content=b"2", requirements=site.root / "other.txt")
-    code, output = site.prepare(again, on, "u", mode="check")
-    assert (code, "making" in output) == (0, False), output
-    assert recorded(site, again, on, "u") == place
-    # hashes
-    hashed = Script(filename="t.py", content=b"1", requirements=[f"einops==0.8.1 --hash=sha256:{digest}"])
-    code, output = site.prepare(hashed, on, "v")
-    assert code == 0, output
-    wrong = Script(filename="t.py", content=b"1", requirements=["einops==0.8.1 --hash=sha256:" + "0" * 64])
-    code, output = site.prepare(wrong, on, "w")
-    assert code != 0
-    assert "THESE PACKAGES DO NOT MATCH THE HASHES" in output
-    assert "trn: requirements could not be installed: see what pip says above" in output
-
-
-@pytest.mark.parametrize(
-    ("line", "installed", "message"),
-    [
-        ("wants-new", "", "wants-new 1.0 wants torch==2.14.1, and torch 2.9.0 is never replaced: Neuron needs it. Take a version of wants-new"),
-        ("torch>2.9.0,<2.10", "", "requirements wants torch<2.10 and >2.9.0, and torch 2.9.0 is never replaced: Neuron needs it. Write torch without a version"),
-        ("old-nxd", "neuronx-distributed==0.17.26814", "old-nxd 1.0 wants neuronx-distributed<0.17, and neuronx-distributed 0.17.26814 is never"),
-        ("wants-url", "", "wants-url brings torch 2.9.0, and torch 2.9.0 is never replaced: Neuron needs it. Remove it from the file"),
-        ("old-nxd", "", ""),  # which then replaces nothing
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
-def test_what_pip_would_replace_is_refused(line: str, installed: str, message: str, engine: str, site: Site) -> None:
-    if installed:
-        site.install(installed)
-    wheels = site.root / "wheels"
-    own = tree(site.root, "torch")
-    (own / "backend.py").write_text((own / "backend.py").read_text().replace("0.1", "2.9.0"))
-    head_node.wheel(wheels, "wants-url", "1.0", {}, [f"torch @ file://{own}"])
-    on = cluster(engine)
-    code, output = site.prepare(script(line), on)
-    assert (code == 0) == (not message), output
-    assert message in output
-    assert bool(site.environments) == (not message)
-    assert not [*site.trn.rglob("requirements.said")]
-
-
-@pytest.mark.parametrize("engine", swept(ENGINES, "slurm"))
-def test_files_of_the_workdir(engine: str, site: Site, tmp_path: Path) -> None:
-    """A wheel, a folder with wheels, and the code itself, in a folder whose files hide modules of pip's."""
-    code = tree(site.root, "ours")
-    for name in ("logging.py", "typing.py"):
-        (code / name).write_text("raise SystemExit('not this one')\n")
-    (code / "t.py").write_text("1\n")
-    (code / "wheels").mkdir()
-    head_node.wheel(code / "wheels", "einops", "0.9.0", SECOND)
-    head_node.wheel(code, "mine", "1.0", {"mine.py": ""})
-    (code / "requirements.txt").write_text("--find-links wheels\neinops==0.9.0\nmine-1.0-py3-none-any.whl\n-e .\n")
-    job, on = Script.from_workdir(code, "t.py", requirements=code / "requirements.txt"), cluster(engine)
-    place = site.directory(site.submission(job, on)) / "code"
-    shutil.copytree(code, place)  # as `prepare` fetches it before
-    for part in (site.trn / "jobs", place.parent):
-        part.chmod(0o777)  # the pod's user is another one
-    code_, output = site.prepare(job, on)
-    assert code_ == 0, output
-    shutil.rmtree(place)  # the environment does not need the job's files
-    there = site.versions(recorded(site, job, on))
-    assert there.items() >= {"einops": "0.9.0", "mine": "1.0", "ours": "0.1"}.items()
-
-
-class Index(http.server.BaseHTTPRequestHandler):
-    """A package index for those who have the token."""
-
-    wheels: Path
-
-    def do_GET(self) -> None:
-        if self.headers.get("Authorization") != "Basic " + base64.b64encode(f"me:{TOKEN}".encode()).decode():
-            self.send_response(401)
-            self.send_header("WWW-Authenticate", "Basic")
-            self.end_headers()
-            return
-        name = self.path.rsplit("/", 1)[-1]
-        body = (
-            (self.wheels / name).read_bytes()
-            if name
-            else b'<a href="/einops-0.9.0-py3-none-any.whl">einops-0.9.0-py3-none-any.whl</a>'
-        )
-        self.send_response(200 if name or "einops" in self.path else 404)
-        self.send_header("Content-Type", "application/zip" if name else "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def index(tmp_path: Path) -> Iterator[str]:
-    wheels = tmp_path / "private"
-    wheels.mkdir()
-    head_node.wheel(wheels, "einops", "0.9.0", SECOND)
-    handler = type("Handler", (Index,), {"wheels": wheels})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-def test_a_private_index_gets_the_token_and_nobody_sees_it(site: Site, index: str) -> None:
-    """pip itself prints the address of a package with its password."""
-    engine = "slurm"  # the pods here have no network
-    lines = [
-        f"-i http://me:${{TOKEN}}@{index}/simple",
-        "einops",
-        f"absent @ http://me:${{TOKEN}}@{index}/absent-1.0.zip ; python_version > '9'",
-    ]
-    env = {"TOKEN": TOKEN, "PIP_NO_INDEX": "0", "PIP_FIND_LINKS": ""}
-    job, on = script(*lines, env=env), cluster(engine)
-    assert TOKEN not in "".join(plan(job, on).describe())
-    code, output = site.prepare(job, on)
-    assert code == 0, output
-    place = recorded(site, job, on)
-    assert site.versions(place)["einops"] == "0.9.0"
-    failing = script(f"absent @ http://me:${{TOKEN}}@{index}/absent-1.0.zip", env=env)
-    code, more = site.prepare(failing, on, "u")
-    assert code != 0
-    assert "http://me:****@" in more
-    assert TOKEN not in output + more
-    files = [f for f in site.trn.rglob("*") if f.is_file() and TOKEN.encode() in f.read_bytes()]
-    assert {f.name for f in files} <= {"env.json"}  # as every variable of a job
-    assert "TOKEN" not in json.loads((place / "trn-environment.json").read_text())
 
 
 def test_jobs_of_a_real_slurm(backend: SlurmBackend, slurm: LocalSlurm) -> None:
