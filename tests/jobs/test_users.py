@@ -81,6 +81,13 @@ def backend_of(local_aws: LocalAws, slurm: LocalSlurm) -> Iterator[As]:
         s3.delete_bucket(Bucket=BUCKET)
 
 
+def run(backend: SlurmBackend, text: str) -> str:
+    """What a script of that user prints on the head node."""
+    done = backend.transport.run(text, timeout=600)
+    assert done.code == 0, done.stderr
+    return done.stdout
+
+
 def test_each_user_has_jobs_and_files_of_its_own(slurm: LocalSlurm, backend_of: As) -> None:
     """Two submit at once. Each lists, follows and cancels; what is the other's is refused, by Slurm and by the file system."""
     alice, bob, image = (backend_of(name) for name in ("alice", "bob", "ubuntu"))
@@ -111,23 +118,23 @@ def test_each_user_has_jobs_and_files_of_its_own(slurm: LocalSlurm, backend_of: 
         log(bob, hers.id)
     with pytest.raises(JobError, match="denied"):
         bob.on_nodes(hers.id, ["cat", "files/run.sh"])
-    denied = bob.run_shared(f"scancel {hers.stages['train']} 2>&1; true")
+    denied = run(bob, f"scancel {hers.stages['train']} 2>&1; true")
     assert "denied" in denied
     for path in ("", "logs/train.log", "files/run.sh", "job.json", "env.json"):
-        assert "Permission denied" in bob.run_shared(f"cat $TRN_SHARED_ROOT{hers.directory}/{path} 2>&1; true")
+        assert "Permission denied" in run(bob, f"cat $TRN_SHARED_ROOT{hers.directory}/{path} 2>&1; true")
     number = hers.stages["train"]
     asked = f"scontrol -dd show job {number}; squeue -a -o %all; scontrol write batch_script {number} - 2>&1"
-    found = bob.run_shared(f"{asked}; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2> /dev/null | tr '\\0' ' '; true")
+    found = run(bob, f"{asked}; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2> /dev/null | tr '\\0' ' '; true")
     assert hers.id in found
     assert "s3cr3t-of-bob" in found
     assert "s3cr3t-of-alice" not in found
 
     # a job of the other with the name and the comment of one's own is not taken for it
     same = f"--job-name={hers.id}:train --comment=trn:{hers.id}"
-    bob.run_shared(f"sbatch -N1 -o /dev/null {same} --wrap='sleep 300'")
+    run(bob, f"sbatch -N1 -o /dev/null {same} --wrap='sleep 300'")
     assert alice.cancel(hers.id).state == "CANCELLED"
     assert {job.id: job.user for job in bob.list()}[hers.id] == "bob"
-    bob.run_shared(f"scancel --name={hers.id}:train")
+    run(bob, f"scancel --name={hers.id}:train")
     assert bob.status(his.id).state == "RUNNING"
     assert bob.cancel(his.id).state == "CANCELLED"
     image.cancel(images.id)
@@ -145,7 +152,7 @@ def test_what_a_job_writes_into_start_up_files_does_not_run_on_the_head_node(
 ) -> None:
     """`ubuntu` is the image's user, which gets the head node's credentials."""
     backend = backend_of(user)
-    home = Path(backend.run_shared("pwd").strip())
+    home = Path(run(backend, "pwd").strip())
     before = {name: (home / name).read_bytes() for name in START_UP if (home / name).exists()}
     body = f"cd {home}; for file in {' '.join(START_UP)}; do echo 'echo ran >> ~/planted' >> $file; done"
     body += "; mkdir -p .local/bin bin; printf '#!/bin/sh\\necho ran >> ~/planted\\n' | tee bin/squeue .local/bin/squeue; chmod +x bin/* .local/bin/*"
@@ -156,7 +163,7 @@ def test_what_a_job_writes_into_start_up_files_does_not_run_on_the_head_node(
         assert (home / "planted").exists(), "a login shell runs it"
         (home / "planted").unlink()
         assert sent.id in {job.id for job in backend.list()}
-        assert backend.run_shared("id -un; echo $PATH").split()[0] == ("root" if user == "ubuntu" else user)
+        assert run(backend, "id -un; echo $PATH").split()[0] == ("root" if user == "ubuntu" else user)
         backend.submit(script("true"), "after")
         assert not (home / "planted").exists()
     finally:
@@ -166,7 +173,7 @@ def test_what_a_job_writes_into_start_up_files_does_not_run_on_the_head_node(
 
 def credentials(backend: SlurmBackend, prefix: str = "") -> str:
     """How a program gets credentials there: by the identity of the node, or not."""
-    return backend.run_shared(f"{prefix} aws configure list 2>&1 | awk '$1 == \"access_key\" {{ print $NF }}'").strip()
+    return run(backend, f"{prefix} aws configure list 2>&1 | awk '$1 == \"access_key\" {{ print $NF }}'").strip()
 
 
 @contextlib.contextmanager
@@ -284,7 +291,7 @@ def test_whose_jobs_a_deletion_ends(backend_of: As) -> None:
         image.submit(long.model_copy(update={"user": "me"}), "mine").id,
         bob.submit(long.model_copy(update={"user": "bob"}), "mine").id,  # the same id
     ]
-    plain = bob.run_shared("sbatch --parsable -N1 -o /dev/null --comment='a|b' --wrap='sleep 300'").strip()
+    plain = run(bob, "sbatch --parsable -N1 -o /dev/null --comment='a|b' --wrap='sleep 300'").strip()
     try:
         assert wait_until(lambda: [o.state for o in occupants(image, "me")].count("RUNNING") == 4, 60, 0.2)
         told = "\n".join(lines(occupants(image, "me", now=time.time() + 7200)))
@@ -299,7 +306,7 @@ def test_whose_jobs_a_deletion_ends(backend_of: As) -> None:
     finally:
         for backend, id in zip((alice, alice, image, bob), ids, strict=True):
             backend.cancel(id)
-        bob.run_shared(f"scancel {plain}")
+        run(bob, f"scancel {plain}")
     assert wait_until(lambda: not occupants(image, "me"), 60, 0.2)
 
 
@@ -312,10 +319,10 @@ def test_a_number_and_a_name_that_are_another_users_by_now_are_not_taken_for_one
     try:
         sent = alice.submit(job, "forgotten")
         named = f"--job-name={sent.id}:train --comment=trn:{sent.id}"
-        his = bob.run_shared(f"sbatch --parsable -N1 -o /dev/null {named} --wrap=true").strip()
+        his = run(bob, f"sbatch --parsable -N1 -o /dev/null {named} --wrap=true").strip()
         record = f"$TRN_SHARED_ROOT{sent.directory}/submitted.json"
         number = sent.stages["train"]
-        alice.run_shared(f'scancel {number}; sed -i \'s/"{number}"/"{his}"/\' {record}; grep \'"{his}"\' {record}')
+        run(alice, f'scancel {number}; sed -i \'s/"{number}"/"{his}"/\' {record}; grep \'"{his}"\' {record}')
         assert alice.status(sent.id).state == "LOST"
         again = alice.submit(job, "forgotten")
         assert again.resubmitted == ("train",)
@@ -343,7 +350,7 @@ def test_a_folder_of_somebody_else_is_not_used(slurm: LocalSlurm, backend_of: As
     alice.list()
     (place / "alice").rename(place / "aside")
     try:
-        bob.run_shared(f"{trap} {place}/alice")
+        run(bob, f"{trap} {place}/alice")
         with pytest.raises(
             SubmitError, match=r"trn-users/alice is not a folder of alice, but a .* of bob. An administrator"
         ):
@@ -353,7 +360,7 @@ def test_a_folder_of_somebody_else_is_not_used(slurm: LocalSlurm, backend_of: As
     finally:
         (place / "alice").unlink() if (place / "alice").is_symlink() else (place / "alice").rmdir()
         (place / "aside").rename(place / "alice")
-    assert "not permitted" in bob.run_shared(f"mv {place}/alice {place}/mine 2>&1; true")
+    assert "not permitted" in run(bob, f"mv {place}/alice {place}/mine 2>&1; true")
 
 
 def test_a_user_of_a_directory_gets_a_home_at_the_first_command(slurm: LocalSlurm, backend_of: As) -> None:
@@ -361,7 +368,7 @@ def test_a_user_of_a_directory_gets_a_home_at_the_first_command(slurm: LocalSlur
     home = slurm.directory / "homes/dora"
     shutil.rmtree(home)
     print_home = 'cd; pwd; stat -c "%a %U" .'
-    assert backend_of("dora").run_shared(print_home).split("\n")[:2] == [str(home), "700 dora"]
+    assert run(backend_of("dora"), print_home).split("\n")[:2] == [str(home), "700 dora"]
 
 
 def test_the_same_through_a_login_node_of_pcs(

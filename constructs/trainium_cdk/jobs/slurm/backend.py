@@ -112,14 +112,6 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     def cancel(self, id: str) -> JobStatus:
         return self._member(id, told.job(self.ask_runner(requests.Cancel(id))["job"]))
 
-    def run_shared(self, script: str) -> str:
-        """Run a script on the head node; its output.
-
-        Raises:
-            TransportError: the head node cannot be reached, or the script failed.
-        """
-        return self._output(self.transport.run(script, timeout=600))
-
     def ask(
         self,
         given: Any,
@@ -133,16 +125,16 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return asking.ask(self.transport, self.cluster, given, timeout=seconds, private=private)
 
     def run_as_root(self, script: str) -> str:
-        """The same as root, where Run Command is used: its agent is root, and the jobs' user may have no sudo (`pcluster.sudo`)."""
+        """Run a script on the head node as root, where Run Command is used: its agent is root, and the jobs' user may have no sudo
+        (`pcluster.sudo`). Its output.
+
+        Raises:
+            TransportError: the head node cannot be reached, or the script failed.
+        """
         from trainium_cdk.jobs.slurm.ssm import SsmTransport
 
-        transport = self.transport
-        return self._output(
-            (transport.as_user("root") if isinstance(transport, SsmTransport) else transport).run(script)
-        )
-
-    @staticmethod
-    def _output(result: Result) -> str:
+        way = self.transport
+        result = (way.as_user("root") if isinstance(way, SsmTransport) else way).run(script)
         if result.code != 0:
             raise TransportError(f"the script on the head node failed: {_last_words(result)}")
         return result.stdout
