@@ -138,9 +138,9 @@ time.sleep(100)
 def test_a_program_that_is_told_to_end_saves_its_state(code: int, tmp_path: Path) -> None:
     """It has not completed, even if it ends with 0."""
     ran = Ran(tmp_path, SAVES.format(code=code))
-    ran.says("begins")
+    ran.says("begins\n")
     ran.process.terminate()
-    ran.says("saves")
+    ran.says("saves\n")
     ran.process.terminate()  # a second one does not interrupt it
     assert ran.ended() == {"code": code, "why": "told", "tail": "begins\nsaves\nhas saved\n", "found": False}
 
@@ -149,7 +149,7 @@ def test_what_a_shell_has_started_saves_its_state(tmp_path: Path) -> None:
     """The shell itself ends at once."""
     (tmp_path / "save.py").write_text(SAVES.format(code=0))
     ran = Ran(tmp_path, starts=[[["sh", "-c", f"{sys.executable} save.py; true"], {}]])
-    ran.says("begins")
+    ran.says("begins\n")
     ran.process.terminate()
     assert ran.ended()["why"] == "told"
     assert "has saved" in ran.log.read_text()
