@@ -261,7 +261,7 @@ def test_a_lost_stage_is_submitted_again_by_the_same_request_alone(head: Head, s
 def test_a_job_keeps_the_runner_that_it_began_with(head: Head, slurm: LocalSlurm, tmp_path: Path) -> None:
     made = job("kept-1", "sleep 60")
     [sent] = head.submit(made)
-    wait(head, "kept-1", "RUNNING")
+    assert until(lambda: head.states("kept-1") == ["RUNNING"], 60), head.status("kept-1")
     newer = Head(slurm)
     newer.runner = head.runner.with_name("newer.pyz")
     newer.runner.write_bytes(head.runner.read_bytes())
