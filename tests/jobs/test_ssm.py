@@ -27,8 +27,7 @@ def remote(local_aws: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """A real Slurm whose head node is an instance of the local AWS."""
     need(available() is None, str(available()))
     seed_datasets(local_aws.client("s3"))
-    environment = {**local_aws.variables, "TRN_PART_BYTES": "300000", "TRN_RETRY_SECONDS": "0"}
-    with LocalSlurm.start(tmp_path_factory.mktemp("ssm"), CONFIGURATION, environment=environment) as running:
+    with LocalSlurm.start(tmp_path_factory.mktemp("ssm"), CONFIGURATION, environment=local_aws.variables) as running:
         yield running
 
 

@@ -8,12 +8,12 @@ import re
 import subprocess
 from pathlib import Path
 
-from . import arrays, files, people, records, slurm, standing
+from . import arrays, layout, people, records, slurm, standing
 from .errors import Refused, Unknown
 from .jobs import split
 from .requests import Cluster
-from .spec import Job, SpecError, from_json
-from .words import resolve
+from .spec import Job, SpecError
+from .words import folder_places, resolve, shared_root
 
 
 def open_folder(cluster: Cluster) -> None:
@@ -23,7 +23,7 @@ def open_folder(cluster: Cluster) -> None:
         Refused: the file system is not mounted.
     """
     shared, locks = cluster.shared, cluster.jobs / ".locks"
-    if not shared.is_dir() or not (os.environ.get("TRN_SHARED_ROOT") or shared.is_mount()):
+    if not shared.is_dir() or not (shared_root() or shared.is_mount()):
         raise Refused(
             f"{cluster.shared_dir} is not mounted on this machine. Is it the head node, and its bootstrap complete?"
         )
@@ -43,15 +43,14 @@ def check(cluster: Cluster, job: Job, folder: Path) -> None:
         Refused: something is not there.
         Later: Slurm does not answer.
     """
-    root = os.environ.get("TRN_SHARED_ROOT", "")
-    places = {"job": str(folder), "files": str(folder / "files"), "trn": str(cluster.trn)}
-    venv = os.path.expanduser(resolve(job.environment.venv, {**places, "root": root}))  # noqa: PTH111  an unknown ~USER stays
+    places = folder_places(folder, cluster.trn)
+    venv = os.path.expanduser(resolve(job.environment.venv, places))  # noqa: PTH111  an unknown ~USER stays
     if job.environment.venv_required and venv and not Path(venv, "bin/activate").is_file():
         raise Refused(
             f"there is no virtual environment at {venv}: the head node's bootstrap has not finished, or failed"
         )
     for word in job.require:
-        if not Path(resolve(word, {**places, "root": root})).exists():
+        if not Path(resolve(word, places)).exists():
             raise Refused(f"there is no {resolve(word, {**places, 'root': ''})} on the cluster")
     if job.slurm and (job.slurm.account or job.slurm.qos):
         check_account(job.slurm.account, job.slurm.qos)
@@ -115,7 +114,7 @@ def wait_for(cluster: Cluster, after: str) -> str:
 def array_of(folder: Path) -> str:
     """The indices of a job's members, as its record has them; empty of one that is no array, or whose record is damaged."""
     try:
-        array = from_json(Job, files.read_json(folder / "job.json"), strict=False).array
+        array = layout.read_job(folder).array
     except SpecError:
         return ""
     return array if array and re.fullmatch(arrays.PATTERN, array) and not arrays.problem(array) else ""

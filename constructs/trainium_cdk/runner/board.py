@@ -15,8 +15,8 @@ from typing import Any
 
 from . import bases, requests
 from .errors import Refused
-from .places import shared_root
 from .spec import Word
+from .words import shared_root
 
 PROGRAM = "tensorboard"
 HOURS = 12

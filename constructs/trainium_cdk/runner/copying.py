@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from . import copied_files, requests
 from .copied_files import BLOCK, Entry, arriving, is_in, leaving, link, sha256, spans
 from .errors import Refused
-from .places import shared_root
+from .words import shared_root
 
 AT_ONCE = 8
 """Requests to S3."""

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from . import files
+from .bases import RECORD
 from .errors import Refused
 from .jobs import ID
 from .records import one_line
 from .requests import Cluster, ListEnvironments, RemoveEnvironments
 
 _NAME = re.compile(r"[0-9a-f]{12}")
-_RECORD = "trn-environment.json"
 _MOST = 20_000
 
 
@@ -29,7 +29,7 @@ def list_environments(cluster: Cluster, _: ListEnvironments) -> Any:
     for name in _names(place):
         if _NAME.fullmatch(name):
             folder = place / name
-            record = files.read_json(folder / _RECORD, _MOST)
+            record = files.read_json(folder / RECORD, _MOST)
             if isinstance(record, dict):
                 found.append({"name": name, "record": record, "requirements": _lines(folder / "requirements.txt")})
     used = {id: _used(cluster.jobs / id) for id in _names(cluster.jobs) if ID.fullmatch(id)}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import files
 from .errors import Refused
-from .spec import Job, to_json
+from .spec import Job, from_json, to_json
 
 
 def lay_out(folder: Path, job: Job) -> None:
@@ -29,6 +29,15 @@ def lay_out(folder: Path, job: Job) -> None:
         files.write(folder / "files" / name, content, 0o700)
     files.write_json(folder / "job.json", to_json(dataclasses.replace(job, variables={}, files={})), 0o600)
     write_variables(folder, job)
+
+
+def read_job(folder: Path) -> Job:
+    """A job's record, also of another version.
+
+    Raises:
+        SpecError: there is none, or it is damaged.
+    """
+    return from_json(Job, files.read_json(folder / "job.json"), strict=False)
 
 
 def write_variables(folder: Path, job: Job) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from .bases import find_base
 from .errors import Refused
 from .spec import Job, SpecError, read_word
-from .words import UnknownPlace, resolve
+from .words import UnknownPlace, folder_places, resolve, shared_root
 
 
 class NotFetched(Exception):
@@ -60,7 +60,7 @@ class Here:
         check: bool = False,
         addresses: Mapping[str, str] | None = None,
     ) -> Here:
-        root = os.environ.get("TRN_SHARED_ROOT", "")
+        root = shared_root()
         try:
             base = find_base(job.environment.venv, root)
         except (UnknownPlace, RuntimeError) as e:
@@ -76,9 +76,8 @@ class Here:
             Refused: it names a place that there is not while a job is prepared.
         """
         if isinstance(value, list) and any(isinstance(one, dict) for one in value):
-            places = {"job": str(self.job), "files": str(self.job / "files"), "trn": str(self.trn), "root": self.root}
             try:
-                return resolve(read_word(value), places)
+                return resolve(read_word(value), folder_places(self.job, self.trn))
             except (SpecError, UnknownPlace) as e:
                 raise Refused(f"a step of prepare has a word that is none here: {e}") from None
         if isinstance(value, (list, tuple)):

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import records
+from . import layout, records
 from .errors import Told, place_of
 from .files import read_json
 from .launch import REFUSED, TOLD_CODE, describe_end, launch, record_failure
 from .output import Output, say
 from .places import Node
 from .process import TOLD, CannotStart, Ended
-from .spec import Job, SpecError, Stage, from_json
+from .spec import Job, SpecError, Stage
 
 COLLECTIVES_PORT = 48_620
 """Of Neuron's collectives: no outgoing connection may use it."""
@@ -86,7 +86,7 @@ def read_job(root: Path) -> Job:
         Told: there is none, or it is damaged.
     """
     try:
-        return from_json(Job, read_json(root / "job.json"), strict=False)
+        return layout.read_job(root)
     except SpecError as e:
         raise Told(f"the record of the job, {root / 'job.json'}, is damaged: {e}. Submit the job again") from None
 

@@ -11,6 +11,7 @@ import datetime as dt
 import hashlib
 import json
 import pkgutil
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -167,8 +168,6 @@ def _run(here: Here) -> Run:
 
 def _programs(here: Here) -> str:
     """The folder of the image's Python."""
-    import shutil
-
     return str(Path(shutil.which(here.python, path=here.variables.get("PATH")) or "/usr/bin/python3").parent)
 
 

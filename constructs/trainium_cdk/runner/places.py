@@ -10,7 +10,7 @@ from pathlib import Path
 from . import arrays, bases, checkpoints
 from .process import CannotStart
 from .spec import Environment, Job, Stage, Word
-from .words import UnknownPlace, resolve
+from .words import UnknownPlace, folder_places, resolve, shared_root
 
 PORT = "2022"
 _XLA_FLAGS, _NATIVE_CACHE = "NEURON_CC_FLAGS", "TORCH_NEURONX_NEFF_CACHE_DIR"
@@ -47,11 +47,6 @@ class Node:
         return self.root.parent.parent
 
 
-def shared_root() -> str:
-    """What stands before an absolute path of a shared file system, in a sandbox."""
-    return os.environ.get("TRN_SHARED_ROOT", "")
-
-
 def places(node: Node, job: Job, stage: Stage, own: Mapping[str, str], problem: str = "") -> dict[str, str]:
     """The text of each place.
 
@@ -62,10 +57,8 @@ def places(node: Node, job: Job, stage: Stage, own: Mapping[str, str], problem: 
     processes = max(1, job.environment.cores)
     given = stage.program.variables.get("MASTER_PORT") if stage.program else None
     return {
+        **folder_places(node.root, node.trn),
         "job": str(node.job),
-        "files": str(node.root / "files"),
-        "trn": str(node.trn),
-        "root": shared_root(),
         "cache": str(node.trn / "neuron_cache" / job.environment.cache / node.host),
         "nodes": str(node.nodes),
         "node": str(node.number),

@@ -36,9 +36,10 @@ from .launch import (
 )
 from .node import describe, stage_of
 from .output import Output, say
-from .places import Node, find_checkpoint, shared_root, word
+from .places import Node, find_checkpoint, word
 from .process import LIMIT, TOLD, CannotStart, Ended
 from .spec import Job, SpecError, Stage, from_json
+from .words import shared_root
 
 GIVEN = Path("/trn")
 _SECRET = GIVEN / "env" / "env.json"

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import archives, code, data, models, needs, packages, requirements, resume, sources
+from . import archives, code, data, layout, models, needs, packages, requirements, resume, sources
 from .errors import Refused
 from .files import read_json
 from .making import Failed, Here, NotFetched, say
-from .spec import Job, from_json
+from .spec import Job
 
 STEPS: Mapping[str, Callable[..., None]] = {
     "source": sources.source,
@@ -89,7 +89,7 @@ def main(folder: str, secret: str) -> None:
     place = Path(folder)
     variables: Any = read_json(Path(secret).resolve())
     try:
-        job = from_json(Job, read_json(place / "job.json"), strict=False)
+        job = layout.read_job(place)
         carry_out(place, job, variables if isinstance(variables, dict) else {})
     except (Refused, ValueError) as e:
         print(f"trn: {e}", file=sys.stderr)

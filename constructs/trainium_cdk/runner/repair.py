@@ -8,12 +8,12 @@ import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from . import files, records, sbatch, slurm
+from . import layout, records, sbatch, slurm
 from .errors import Later, Refused
 from .known import moment
 from .records import State
 from .slurm import Row
-from .spec import Job, SpecError, from_json
+from .spec import SpecError
 
 NOTICED_SECONDS = 30
 """After which Slurm has noticed that a stage has ended, unless it forgot."""
@@ -62,7 +62,7 @@ def _may_wait(folder: Path, row: Row) -> bool:
     if begun and " Restarts=0 " not in f" {slurm.run('scontrol', '-o', 'show', 'job', row.number)} ":
         return True
     try:
-        job = from_json(Job, files.read_json(folder / "job.json"), strict=False)
+        job = layout.read_job(folder)
     except SpecError:
         return False
     return row.stage != "prepare" and sbatch.begins_later(job)

@@ -1,12 +1,12 @@
 """What a client asks the runner of a Slurm cluster: one request is one JSON document, and so is its answer."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
 from .spec import VERSION, Job, SpecError, Word, from_json, to_json
+from .words import shared_root
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Cluster:
     @property
     def shared(self) -> Path:
         """The shared file system. `TRN_SHARED_ROOT` stands before it in a sandbox."""
-        return Path(os.environ.get("TRN_SHARED_ROOT", "") + self.shared_dir)
+        return Path(shared_root() + self.shared_dir)
 
     @property
     def trn(self) -> Path:

@@ -15,7 +15,7 @@ from typing import Any
 from . import program, requests, slurm
 from .errors import Refused
 from .nodes import hostnames
-from .places import shared_root
+from .words import shared_root
 
 PYTHON = ("/usr/bin/python3", "-I")
 HOURS = 24

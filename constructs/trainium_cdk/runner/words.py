@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,21 @@ from .spec import Only, Place, Word
 
 class UnknownPlace(KeyError):
     """A word names a place that there is not here; its argument is the name."""
+
+
+def shared_root() -> str:
+    """What stands before an absolute path of a shared file system, in a sandbox; else empty."""
+    return os.environ.get("TRN_SHARED_ROOT", "")
+
+
+def folder_places(job: Path, trn: Path) -> dict[str, str]:
+    """The places that are known of a job before it has nodes.
+
+    Args:
+        job: its folder.
+        trn: the folder of data, sources and models.
+    """
+    return {"job": str(job), "files": str(job / "files"), "trn": str(trn), "root": shared_root()}
 
 
 def resolve(word: Word, places: Mapping[str, str]) -> str:

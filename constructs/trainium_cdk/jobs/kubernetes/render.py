@@ -21,10 +21,6 @@ from trainium_cdk.runner import spec
 
 _RESERVED = ("JOB_COMPLETION_", "KUBERNETES_")
 _RANK_ENV = (
-    "MASTER_ADDR",
-    "NNODES",
-    "NODE_RANK",
-    "NPROC_PER_NODE",
     "TRN_ATTEMPT",
     "TRN_HOST",
     "TRN_JOB",
