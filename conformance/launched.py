@@ -21,8 +21,9 @@ from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.jobs.submission import job_id
 from trainium_cdk.outputs import EksCluster, SlurmCluster
-from trainium_cdk.runner import files, layout, places, records, spec
+from trainium_cdk.runner import files, layout, records, spec
 from trainium_cdk.runner.words import resolve
+from trainium_cdk.runner.work import places
 
 Cluster = SlurmCluster | EksCluster
 PYTHON = "/usr/bin/python3"
@@ -43,7 +44,7 @@ from pathlib import Path
 
 root, runner, stage = sys.argv[1:]
 sys.path.insert(0, runner)
-from runner import pod
+from runner.work import pod
 
 pod.GIVEN, pod._SECRET, pod._MESSAGE = Path(root, "trn"), Path(root, "trn/env/env.json"), Path(root, "records/message")
 pod.main(stage)

@@ -8,8 +8,8 @@ from conformance import cases
 from trainium_cdk.jobs import AnyJob
 from trainium_cdk.jobs.job_spec import job_spec
 from trainium_cdk.jobs.plan import plan
-from trainium_cdk.runner.making import Here
-from trainium_cdk.runner.resume import resume
+from trainium_cdk.runner.prepare.making import Here
+from trainium_cdk.runner.prepare.resume import resume
 
 JOB = "efs/trn/jobs/new"
 """The job's directory there."""

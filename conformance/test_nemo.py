@@ -22,7 +22,7 @@ from conformance.resumed import resumed
 from conformance.upstream import find
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.jobs import Gpt, read_log
-from trainium_cdk.runner.checkpoints import forget
+from trainium_cdk.runner.prepare.checkpoints import forget
 from trainium_cdk.runner.readers.records import Step
 
 HERE = Path(__file__).parent

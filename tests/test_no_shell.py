@@ -21,8 +21,8 @@ KNOWN = {
     "jobs/slurm/fleet.py": "the text of a Run Command: the fleet of ParallelCluster's own program",
     "jobs/slurm/placing.py": "the text of a Run Command: root places the runner",
     "jobs/slurm/ssm.py": "the text of a Run Command",
-    "runner/sbatch.py": "the batch script: two lines, whose words are quoted",
-    "runner/versions.py": "no shell's: a field of dpkg-query",
+    "runner/head/sbatch.py": "the batch script: two lines, whose words are quoted",
+    "runner/work/versions.py": "no shell's: a field of dpkg-query",
 }
 """Files that have some, and why. None is added: send words, or a Python file."""
 

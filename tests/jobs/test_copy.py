@@ -21,9 +21,9 @@ from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import SlurmBackend, copy
 from trainium_cdk.jobs.bucket_copy import BucketCopy
 from trainium_cdk.jobs.copy import Copy, Survey
-from trainium_cdk.runner import copied_files
-from trainium_cdk.runner.copied_files import Entry
 from trainium_cdk.runner.errors import Refused
+from trainium_cdk.runner.head import copied_files
+from trainium_cdk.runner.head.copied_files import Entry
 from trainium_cdk.runner.requests import GiveFiles, TakeFiles
 
 BUCKET = "trn-copies"

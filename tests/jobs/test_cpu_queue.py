@@ -21,8 +21,8 @@ from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.slurm import told
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner import slurm as runner
-from trainium_cdk.runner.known import Known
-from trainium_cdk.runner.stages import stage
+from trainium_cdk.runner.head.known import Known
+from trainium_cdk.runner.head.stages import stage
 
 SCRIPT = b"""#!/bin/bash
 hostname=$SLURMD_NODENAME

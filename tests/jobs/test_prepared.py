@@ -15,7 +15,7 @@ from trainium_cdk import outputs
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import JobError, prepared
 from trainium_cdk.jobs.backend import read_answer
-from trainium_cdk.runner.ask import answer
+from trainium_cdk.runner.head.ask import answer
 from trainium_cdk.runner.requests import Cluster, write_request
 
 NAMES = [f"{n:012x}" for n in range(3)]

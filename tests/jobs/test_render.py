@@ -14,8 +14,8 @@ from tests.jobs.conftest import fleet, make_cluster
 from tests.support import golden
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script
 from trainium_cdk.jobs.slurm.render import SlurmSubmission, render
+from trainium_cdk.runner.head.submit import digest_of
 from trainium_cdk.runner.spec import Job, from_json, to_json
-from trainium_cdk.runner.submit import digest_of
 
 GOLDEN = Path(__file__).parent / "golden"
 CLUSTER = make_cluster(neuron_release="2.28.1")

@@ -25,7 +25,7 @@ from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, use
 from trainium_cdk.jobs.forward import offered
 from trainium_cdk.jobs.use import Use
-from trainium_cdk.runner import relay
+from trainium_cdk.runner.work import relay
 
 TENSORBOARD = """#!/bin/bash
 while [ $# -gt 0 ]; do

@@ -13,8 +13,8 @@ from tests.jobs.kubernetes.conftest import make_cluster as eks
 from trainium_cdk.jobs import AnyJob, Script, TorchTitan
 from trainium_cdk.jobs.job_spec import job_spec
 from trainium_cdk.jobs.plan import plan
-from trainium_cdk.runner.places import Node, places
-from trainium_cdk.runner.places import variables as places_variables
+from trainium_cdk.runner.work.places import Node, places
+from trainium_cdk.runner.work.places import variables as places_variables
 
 REF = "0123456789abcdef0123456789abcdef01234567"
 LLAMA = {"module": "graph_trainer.llama3", "config": "llama3_8b", "assets": "/efs/llama"}

@@ -70,7 +70,8 @@ REPOSITORIES: Mapping[str, Mapping[str, str]] = {
 CHECK = """import json, sys
 sys.path.append(sys.argv[1])
 from pathlib import Path
-from runner import prepare, spec
+from runner.prepare import main as prepare
+from runner import spec
 folder, addresses = Path(sys.argv[2]), json.loads(sys.argv[3])
 job = spec.from_json(spec.Job, json.loads((folder / "job.json").read_text()))
 try:

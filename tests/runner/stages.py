@@ -14,7 +14,8 @@ from typing import Any
 
 from sandbox.slurm import LocalSlurm
 from trainium_cdk.jobs.pyz import pyz
-from trainium_cdk.runner import layout, records, sbatch
+from trainium_cdk.runner import layout, records
+from trainium_cdk.runner.head import sbatch
 from trainium_cdk.runner.records import State
 from trainium_cdk.runner.spec import Job, Place, Program, Slurm, Stage, Word
 

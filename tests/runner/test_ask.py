@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from tests.runner.world import CLUSTER, World
 from trainium_cdk.jobs.pyz import pyz
-from trainium_cdk.runner import ask, requests
+from trainium_cdk.runner import requests
+from trainium_cdk.runner.head import ask
 from trainium_cdk.runner.requests import (
     Cluster,
     ListEnvironments,
@@ -35,7 +36,7 @@ def asked(given: Any, cluster: Cluster = CLUSTER) -> Any:
 def test_a_request_returns_from_json(given: Any) -> None:
     function, cluster, again = requests.read_request(json.loads(json.dumps(write_request(CLUSTER, given))))
     assert (cluster, again) == (CLUSTER, given)
-    assert function.count(".") == 1
+    assert function.count(".") == 2
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_what_is_wrong_here_is_told_without_a_traceback(monkeypatch: pytest.Monk
     told = asked(ListNodes())["error"]
     assert told["kind"] == "broken"
     assert told["message"].startswith(
-        "the runner failed on this request, which is a fault of it: TypeError in slurm.py:"
+        "the runner failed on this request, which is a fault of it: TypeError in runner/slurm.py:"
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainium_cdk.runner.checkpoints import describe, forget, newest, read_description
+from trainium_cdk.runner.prepare.checkpoints import describe, forget, newest, read_description
 from trainium_cdk.runner.spec import Checkpoints
 
 TORCH = Checkpoints("output", pattern="ckpt_*.pt", last="zip", forget="others")

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.runner import ask as runner_ask
-from trainium_cdk.runner import copied_files, copying
-from trainium_cdk.runner.copied_files import Entry
 from trainium_cdk.runner.errors import Refused
+from trainium_cdk.runner.head import ask as runner_ask
+from trainium_cdk.runner.head import copied_files, copying
+from trainium_cdk.runner.head.copied_files import Entry
 from trainium_cdk.runner.requests import (
     Cluster,
     GiveFiles,

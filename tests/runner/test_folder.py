@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainium_cdk.runner import folder
+from trainium_cdk.runner.work import folder
 
 
 def mode(place: Path) -> int:

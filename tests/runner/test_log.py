@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.runner.world import CLUSTER, World, job_of
-from trainium_cdk.runner import ask, log, requests
+from trainium_cdk.runner import requests
 from trainium_cdk.runner.errors import Refused
+from trainium_cdk.runner.head import ask, log
 from trainium_cdk.runner.requests import ReadEnd, ReadLog
 
 T = "2026-11-20T10:00:00"

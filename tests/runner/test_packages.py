@@ -26,8 +26,8 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.sources import SourceTree, sources
 from trainium_cdk.jobs import BertLarge, Finetune, Gpt, Job, TorchTitan, fetching
 from trainium_cdk.outputs import ClusterOutputs
-from trainium_cdk.runner import layer
-from trainium_cdk.runner.bases import activate
+from trainium_cdk.runner.prepare import layer
+from trainium_cdk.runner.prepare.bases import activate
 from trainium_cdk.runner.spec import Step
 
 IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/training:1"

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.runner import versions
-from trainium_cdk.runner.launch import copies_here
-from trainium_cdk.runner.node import _has
-from trainium_cdk.runner.places import Node, find_checkpoint, places, variables, word
-from trainium_cdk.runner.process import CannotStart
 from trainium_cdk.runner.spec import Checkpoints, Environment, Job, Place, Program, Rule, Stage
+from trainium_cdk.runner.work import versions
+from trainium_cdk.runner.work.launch import copies_here
+from trainium_cdk.runner.work.node import _has
+from trainium_cdk.runner.work.places import Node, find_checkpoint, places, variables, word
+from trainium_cdk.runner.work.process import CannotStart
 
 TRN = Path("/efs/trn")
 PLAIN = Environment(cores=32, cache="c")

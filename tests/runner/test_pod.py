@@ -24,7 +24,7 @@ ROOM = Path(__file__).resolve().parents[2] / "constructs/trainium_cdk"
 _RUN = """
 import sys
 from pathlib import Path
-from runner import pod, process
+from runner.work import pod, process
 here = Path(sys.argv[1])
 pod.GIVEN, pod._SECRET = here / "trn", here / "trn/env/env.json"
 pod._MESSAGE, pod._EVENTS = here / "message", here / "events"
@@ -300,7 +300,7 @@ def test_what_is_prepared(pods: Any) -> None:
         (
             Step("tools", {"no": "argument"}),
             1,
-            "trn: the runner failed, which is a fault of it: TypeError in prepare.py:",
+            "trn: the runner failed, which is a fault of it: TypeError in prepare/main.py:",
         ),
     ],
 )

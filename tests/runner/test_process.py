@@ -19,8 +19,8 @@ ROOM = Path(__file__).resolve().parents[2] / "constructs/trainium_cdk"
 _RUN = """
 import json, os, sys
 from pathlib import Path
-from runner import process
-from runner.output import Output
+from runner.work import process
+from runner.work.output import Output
 given = json.loads(sys.argv[1])
 for name in ("SAVING_SECONDS", "LIMIT_SECONDS", "_OTHERS_SECONDS"):
     setattr(process, name, given["patience"])

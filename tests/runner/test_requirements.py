@@ -21,8 +21,8 @@ from tests.runner.test_packages import on
 from tests.support import completed, swept
 from trainium_cdk.jobs import Script, fetching
 from trainium_cdk.requirements import Requirements, of_lines, read
-from trainium_cdk.runner.bases import activate
-from trainium_cdk.runner.requirements import explain, secrets
+from trainium_cdk.runner.prepare.bases import activate
+from trainium_cdk.runner.prepare.requirements import explain, secrets
 from trainium_cdk.runner.spec import Step
 
 ENGINES = ["slurm", "eks"]

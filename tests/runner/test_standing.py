@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.runner.asking import job, on_slurm
-from trainium_cdk.runner import sbatch
+from trainium_cdk.runner.head import sbatch
+from trainium_cdk.runner.head.repair import is_over
+from trainium_cdk.runner.head.standing import ACTIVE, COMPLETED, LOST, OVER, judge, judge_array, stand
 from trainium_cdk.runner.records import State
-from trainium_cdk.runner.repair import is_over
 from trainium_cdk.runner.slurm import Row
 from trainium_cdk.runner.spec import Job, Stage
-from trainium_cdk.runner.standing import ACTIVE, COMPLETED, LOST, OVER, judge, judge_array, stand
 
 
 def row(state: str, reason: str = "None", **changes: str) -> Row:

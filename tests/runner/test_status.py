@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.runner.world import CLUSTER, ME, World, job_of
-from trainium_cdk.runner import answers, ask, jobs, requests
+from trainium_cdk.runner import requests
 from trainium_cdk.runner.errors import Theirs, Unknown
+from trainium_cdk.runner.head import answers, ask, jobs
+from trainium_cdk.runner.head.status import JobStatus
 from trainium_cdk.runner.requests import Cluster
 from trainium_cdk.runner.spec import from_json
-from trainium_cdk.runner.status import JobStatus
 
 CHAIN = "job j-1\nstage precompile 7\nstage train 8\n"
 T = "2026-11-20T10:00:00"

@@ -27,8 +27,8 @@ import pytest
 
 from trainium_cdk.runner import files, records, slurm
 from trainium_cdk.runner.errors import Refused
+from trainium_cdk.runner.head.status import JobStatus
 from trainium_cdk.runner.requests import Cluster
-from trainium_cdk.runner.status import JobStatus
 
 STAGES = {"7": "precompile", "8": "train"}
 ME = pwd.getpwuid(os.getuid()).pw_name

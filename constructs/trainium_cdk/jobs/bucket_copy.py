@@ -10,7 +10,7 @@ from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import buckets
 from trainium_cdk.jobs.buckets import Address
 from trainium_cdk.jobs.copy import MOST_FILES, Copy, Survey
-from trainium_cdk.runner.copied_files import Entry
+from trainium_cdk.runner.head.copied_files import Entry
 
 
 class BucketCopy(Copy):

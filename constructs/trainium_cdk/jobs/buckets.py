@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from trainium_cdk._aws import aws_errors_as, failures
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import presigned, quote
-from trainium_cdk.runner import copied_files
+from trainium_cdk.runner.head import copied_files
 
 SCHEME = "s3://"
 

@@ -1,6 +1,6 @@
 """`trn cp`: files between this machine and the shared file systems of a cluster, through the stack's bucket: a sync by size and time.
 
-The cluster's side is the runner (`runner.copying`), which answers one request at a time: on the head node by Run Command, or in a pod. Each file
+The cluster's side is the runner (`runner.head.copying`), which answers one request at a time: on the head node by Run Command, or in a pod. Each file
 is one object of the bucket, is compared with the SHA-256 that its sender names, and is deleted there when it has arrived. Files that have
 arrived stay where they are if a copy is interrupted: the next one sends the others.
 """
@@ -25,9 +25,9 @@ from trainium_cdk.jobs import presigned, quote
 from trainium_cdk.jobs.buckets import Address, Upload
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.outputs.contract import COPIES
-from trainium_cdk.runner import copied_files
-from trainium_cdk.runner.copied_files import Entry
 from trainium_cdk.runner.errors import Refused
+from trainium_cdk.runner.head import copied_files
+from trainium_cdk.runner.head.copied_files import Entry
 from trainium_cdk.runner.requests import FindFiles, GiveFiles, Incoming, ListFiles, Outgoing, TakeFiles
 
 if TYPE_CHECKING:

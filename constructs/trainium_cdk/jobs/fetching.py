@@ -1,4 +1,4 @@
-"""What a job needs on its cluster before it starts, as data: each function gives steps of its stage `prepare`, which `runner.prepare` carries
+"""What a job needs on its cluster before it starts, as data: each function gives steps of its stage `prepare`, which `runner.prepare.main` carries
 out, and where a program finds the result. Pure.
 
     found = fetching.source("samples", tree, job.env)

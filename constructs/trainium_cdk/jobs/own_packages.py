@@ -1,5 +1,5 @@
 """The packages that a job of the user's own brings (`--requirements`): whether a cluster can have them, and the lines of `prepare` that make
-their environment (`runner.requirements`). Pure but for `offer`."""
+their environment (`runner.prepare.requirements`). Pure but for `offer`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.packages import python_on
 from trainium_cdk.requirements import Line, RequirementError, Requirements, of_lines, read
-from trainium_cdk.runner.layer import FRAMEWORK
+from trainium_cdk.runner.prepare.layer import FRAMEWORK
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import Framework, NeuronRelease

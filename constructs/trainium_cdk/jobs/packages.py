@@ -1,5 +1,5 @@
 """What a job's programs import beside the framework, and whether a cluster can have it. `prepare` makes an environment of it, which
-belongs to no other packages (`runner.packages`). Pure."""
+belongs to no other packages (`runner.prepare.packages`). Pure."""
 
 from __future__ import annotations
 

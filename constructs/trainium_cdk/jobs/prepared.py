@@ -1,5 +1,5 @@
 """The environments that `prepare` has made for jobs' packages, on a cluster of any engine: which there are, and removing them.
-(What is in one: `packages`; how it is made: `runner.packages`.)"""
+(What is in one: `packages`; how it is made: `runner.prepare.packages`.)"""
 
 from __future__ import annotations
 

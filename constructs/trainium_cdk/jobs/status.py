@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from trainium_cdk.runner.status import (
+from trainium_cdk.runner.head.status import (
     ACTIVE,
     ENDED_BADLY,
     Foreign,

@@ -4,6 +4,11 @@ Standard library alone, Python 3.9 or newer; it imports nothing else of this pac
 find on the shared file system, and Kubernetes' pods in a ConfigMap. The client shares the job (`spec`), the requests (`requests`), the statuses
 and the readers of logs (`readers`).
 
+    head/       requests of users: submit, status, list, log, cancel
+    work/       in a job: stages, nodes, the program, TensorBoard, relays
+    prepare/    what a job fetches first
+    readers/    lines of logs: steps, and why a program ended
+
     runner ask < request.json       on the head node, as the jobs' user: one request, one answer
     runner stage JOB STAGE          Slurm: the batch script of a stage
     runner node JOB STAGE           Slurm: once for each process of a stage, started by srun

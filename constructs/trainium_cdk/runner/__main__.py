@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import sys
 
-COMMANDS = ("ask", "stage", "node", "pod", "prepare", "folder", "board", "relay", "step")
+COMMANDS = {
+    "ask": "head.ask",
+    "step": "head.step",
+    "prepare": "prepare.main",
+    "stage": "work.stage",
+    "node": "work.node",
+    "pod": "work.pod",
+    "folder": "work.folder",
+    "board": "work.board",
+    "relay": "work.relay",
+}
 
 
 def main() -> None:
@@ -16,7 +26,7 @@ def main() -> None:
     from .errors import place_of
 
     try:
-        import_module(f".{command}", __package__).main(*words)
+        import_module(f".{COMMANDS[command]}", __package__).main(*words)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as e:  # a traceback helps nobody

@@ -260,30 +260,30 @@ class GiveFiles:
 
 
 OPERATIONS: dict[str, tuple[Any, str]] = {
-    "list": (ListJobs, "answers.list_jobs"),
-    "status": (Status, "answers.status"),
-    "log": (ReadLog, "log.read_piece"),
-    "end of log": (ReadEnd, "log.read_end"),
-    "submit": (SubmitJobs, "submit.submit_jobs"),
-    "cancel": (Cancel, "cancel.cancel"),
-    "settings": (Settings, "answers.settings"),
-    "active": (Active, "answers.active"),
-    "others": (Others, "nodes.others"),
-    "nodes": (ListNodes, "nodes.list_nodes"),
-    "activity": (Activity, "answers.activity"),
-    "environments": (ListEnvironments, "environments.list_environments"),
-    "remove environments": (RemoveEnvironments, "environments.remove"),
-    "start tensorboard": (StartBoard, "board.start"),
-    "stop tensorboard": (StopBoard, "board.stop"),
-    "start relay": (StartRelay, "step.start_relay"),
-    "words on a node": (NodeOfJob, "step.words_on_node"),
-    "run on nodes": (RunOnNodes, "step.run_on_nodes"),
-    "list files": (ListFiles, "copying.list_files"),
-    "find files": (FindFiles, "copying.find_files"),
-    "take files": (TakeFiles, "copying.take_files"),
-    "give files": (GiveFiles, "copying.give_files"),
+    "list": (ListJobs, "head.answers.list_jobs"),
+    "status": (Status, "head.answers.status"),
+    "log": (ReadLog, "head.log.read_piece"),
+    "end of log": (ReadEnd, "head.log.read_end"),
+    "submit": (SubmitJobs, "head.submit.submit_jobs"),
+    "cancel": (Cancel, "head.cancel.cancel"),
+    "settings": (Settings, "head.answers.settings"),
+    "active": (Active, "head.answers.active"),
+    "others": (Others, "head.nodes.others"),
+    "nodes": (ListNodes, "head.nodes.list_nodes"),
+    "activity": (Activity, "head.answers.activity"),
+    "environments": (ListEnvironments, "head.environments.list_environments"),
+    "remove environments": (RemoveEnvironments, "head.environments.remove"),
+    "start tensorboard": (StartBoard, "work.board.start"),
+    "stop tensorboard": (StopBoard, "work.board.stop"),
+    "start relay": (StartRelay, "head.step.start_relay"),
+    "words on a node": (NodeOfJob, "head.step.words_on_node"),
+    "run on nodes": (RunOnNodes, "head.step.run_on_nodes"),
+    "list files": (ListFiles, "head.copying.list_files"),
+    "find files": (FindFiles, "head.copying.find_files"),
+    "take files": (TakeFiles, "head.copying.take_files"),
+    "give files": (GiveFiles, "head.copying.give_files"),
 }
-"""Of each operation: the class of its request, and the function (of a module of this room) that answers it. It gets a `Cluster` and the
+"""Of each operation: the class of its request, and the function that answers it, as FOLDER.MODULE.FUNCTION. It gets a `Cluster` and the
 request, and returns plain data."""
 
 

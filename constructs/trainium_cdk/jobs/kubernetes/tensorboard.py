@@ -16,7 +16,7 @@ from trainium_cdk.jobs.kubernetes.source import JobSource
 from trainium_cdk.jobs.patience import until
 from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.jobs.sessions import serves
-from trainium_cdk.runner.board import HOURS
+from trainium_cdk.runner.work.board import HOURS
 
 PORT = 6006
 _READY_SECONDS = 120.0

@@ -1,6 +1,6 @@
 """A port of a node on which a job runs, at a port of this machine.
  Jobs' nodes have no agent of Session Manager, and a program that only its user may reach listens on the node's loopback address. So a step
-of the job (`runner.relay`) connects the two: Slurm starts it only for the job's own user, and it serves only the caller, who has the
+of the job (`runner.work.relay`) connects the two: Slurm starts it only for the job's own user, and it serves only the caller, who has the
 secret whose digest it was started with. The secret is in no command, and not in Systems Manager's record of it.
 """
 
@@ -20,8 +20,8 @@ from trainium_cdk.jobs.sessions import forward as session
 from trainium_cdk.jobs.slurm.inside import place
 from trainium_cdk.jobs.slurm.tensorboard import Source
 from trainium_cdk.jobs.status import JobStatus
-from trainium_cdk.runner.relay import line
 from trainium_cdk.runner.requests import StartRelay
+from trainium_cdk.runner.work.relay import line
 
 _CONNECT_SECONDS = 30.0
 
@@ -58,7 +58,7 @@ def forward(
 
 @dataclass(frozen=True)
 class _Relay:
-    """A relay of `runner.relay`, at an address that this machine reaches."""
+    """A relay of `runner.work.relay`, at an address that this machine reaches."""
 
     host: str
     port: int

@@ -23,7 +23,7 @@ from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.jobs.submission import Submission, job_id
 from trainium_cdk.outputs import SlurmCluster
-from trainium_cdk.runner import sbatch
+from trainium_cdk.runner.head import sbatch
 from trainium_cdk.runner.program import PLACE
 from trainium_cdk.runner.spec import Job as JobSpec
 from trainium_cdk.runner.spec import Stage, to_json

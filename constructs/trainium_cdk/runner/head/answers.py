@@ -1,0 +1,125 @@
+"""Answers about jobs. Each gets the cluster and a request, and returns plain data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from .. import files, slurm
+from ..errors import Theirs, Unknown
+from ..records import Submitted
+from ..requests import Active, Activity, Cluster, ListJobs, Settings, Status
+from ..spec import to_json
+from . import jobs, nodes
+from .people import user
+from .repair import remind
+from .status import JobStatus
+
+
+def list_jobs(cluster: Cluster, given: ListJobs) -> Any:
+    """The newest jobs, newest first; then those of other users that run or wait, if asked for."""
+    found = _newest(cluster, given.limit, repair=True)
+    if given.others:
+        rows = slurm.rows(others=True)
+        found += _not_in(found, rows, cluster)
+    return {"jobs": to_json(found)}
+
+
+def status(cluster: Cluster, given: Status) -> Any:
+    """The status of a job; of another user's, what Slurm tells of it.
+
+    Raises:
+        Unknown: there is no such job.
+    """
+    id = jobs.split(given.id)[0]
+    found = job_status(cluster, id)
+    if found is None:
+        found = _of_others(cluster, id)
+    if found is None:
+        raise Unknown(f"there is no job {id}")
+    return {"job": to_json(found)}
+
+
+def job_status(cluster: Cluster, id: str) -> JobStatus | None:
+    """The status of one of this user's jobs, with what its accounting has, and what the disk has left; None: there is no such job."""
+    found = jobs.submissions(cluster, [id])
+    if id not in found:
+        return None
+    asked = _repaired(cluster, found)
+    submission = found[id]
+    numbers = list(submission.numbers.values()) if submission else []
+    accounts = slurm.accounts(numbers, [f"{id}:{stage}" for stage in slurm.STAGES]) if numbers else []
+    free = os.statvfs(cluster.trn).f_bavail
+    asked = replace(asked, accounts=tuple(accounts), full="" if free else cluster.shared_dir)
+    return jobs.describe(cluster, id, submission, asked)
+
+
+def own_job(cluster: Cluster, given: str, what: str) -> tuple[str, JobStatus]:
+    """The id and status of one of this user's jobs.
+
+    Args:
+        what: only its owner can do: `read its log`.
+
+    Raises:
+        Unknown: there is no such job.
+        Theirs: it is another user's.
+    """
+    id = jobs.split(given)[0]
+    found = job_status(cluster, id)
+    if found is not None:
+        return id, found
+    if other := _of_others(cluster, id):
+        raise Theirs(f"{id} is a job of {other.user}, and you are {user()}: only {other.user} can {what}")
+    raise Unknown(f"there is no job {id}")
+
+
+def settings(cluster: Cluster, given: Settings) -> Any:
+    """What a job was submitted with, beside the defaults of its kind, without its variables; empty if that is not known."""
+    record = files.read_json(cluster.jobs / jobs.split(given.id)[0] / "job.json")
+    found = record.get("settings") if isinstance(record, dict) else None
+    return {"settings": found if isinstance(found, dict) else {}}
+
+
+def active(cluster: Cluster, _: Active) -> Any:
+    """The jobs of all users that run or wait, from Slurm itself: neither a job's files nor the number of jobs can hide one."""
+    rows = slurm.rows(others=True)
+    return {"jobs": to_json(jobs.of_rows(rows, cluster, jobs.with_rows(rows)))}
+
+
+def activity(cluster: Cluster, given: Activity) -> Any:
+    """Nodes, jobs and others' work. It changes nothing."""
+    rows = slurm.rows(others=True)
+    found = _newest(cluster, given.limit, repair=False)
+    found += _not_in(found, rows, cluster)
+    return {"jobs": to_json(found), "nodes": nodes.nodes(rows), "others": nodes.foreign(rows)}
+
+
+def _newest(cluster: Cluster, limit: int, *, repair: bool) -> list[JobStatus]:
+    found = jobs.submissions(cluster, jobs.newest(cluster, limit))
+    asked = _repaired(cluster, found) if repair else jobs.ask(cluster, found)
+    return [jobs.describe(cluster, id, submission, asked) for id, submission in found.items()]
+
+
+def _repaired(cluster: Cluster, found: Mapping[str, Submitted | None]) -> jobs.Asked:
+    """What Slurm knows of these jobs, once its controller was told what it forgot in a crash."""
+    asked = jobs.ask(cluster, found)
+    ours = ((id, one) for id, one in found.items() if one and one.cluster in ("", cluster.identity))
+    claims = {(id, stage, number) for id, one in ours for stage, number in one.numbers.items()}
+    own = [row for row in asked.rows if not row.index]  # of an array, nothing is told again
+    return jobs.ask(cluster, found) if remind(cluster.jobs, own, claims) else asked
+
+
+def _not_in(known: list[JobStatus], rows: list[slurm.Row], cluster: Cluster) -> list[JobStatus]:
+    """The jobs of Slurm's queue that are not among those of this user."""
+    ids = {job.id for job in known}
+    rest = [row for row in rows if not (row.mine and row.id in ids)]
+    return jobs.of_rows(rest, cluster, jobs.with_rows(rest))
+
+
+def _of_others(cluster: Cluster, id: str) -> JobStatus | None:
+    if not cluster.several:
+        return None
+    rows = slurm.rows(names=[f"{id}:{stage}" for stage in slurm.STAGES], others=True)
+    return next(iter(jobs.of_rows([row for row in rows if row.id == id], cluster, jobs.with_rows(rows))), None)

@@ -1,0 +1,60 @@
+"""One request on standard input, one answer on standard output: `{"answer": ...}`, or `{"error": {"kind": ..., "message": ...}}`.
+
+Kinds of errors: see `errors`; and `broken`: this program itself has failed.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..errors import Told, place_of
+from ..requests import read_request
+from ..spec import SpecError
+from . import people
+
+MOST = 400_000_000
+"""Characters of a request."""
+
+
+def main(file: str = "") -> None:
+    """Answer the request on standard input. With a file, as in a pod, which has no input, and whose log has a limit: the request is there, and
+    both are compressed."""
+    os.environ["LC_ALL"] = "C.UTF-8"
+    if file:
+        told = json.dumps(answer(gzip.decompress(Path(file).read_bytes()).decode()))
+        print(base64.b64encode(gzip.compress(told.encode())).decode())
+        return
+    told = answer(sys.stdin.read(MOST))
+    json.dump(told, sys.stdout)
+    sys.stdout.write("\n")
+
+
+def answer(text: str) -> Any:
+    """The answer to a request. It never raises: what is wrong is told."""
+    try:
+        name, cluster, given = read_request(json.loads(text))
+        people.check_folder(cluster)
+        module, _, function = name.rpartition(".")
+        return {"answer": getattr(import_module(f"..{module}", __package__), function)(cluster, given)}
+    except Told as e:
+        return _error(e.kind, str(e))
+    except (json.JSONDecodeError, RecursionError):
+        return _error("refused", "the runner does not understand the request: it is no JSON")
+    except SpecError as e:
+        return _error("refused", f"the runner does not understand the request: {e}")
+    except OSError as e:
+        where = f": {e.filename}" if e.filename else ""
+        return _error("refused", f"{e.strerror or e}{where}")
+    except Exception as e:  # a traceback helps nobody who asks
+        return _error("broken", f"the runner failed on this request, which is a fault of it: {place_of(e)}")
+
+
+def _error(kind: str, message: str) -> Any:
+    return {"error": {"kind": kind, "message": message}}

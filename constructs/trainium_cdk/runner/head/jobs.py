@@ -1,0 +1,247 @@
+"""The status of jobs: from their records, which lie where jobs can write, and from what Slurm knows of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from .. import arrays, files, records, slurm
+from ..errors import Unknown
+from ..records import Submitted
+from ..requests import Cluster
+from . import stages
+from .known import Known, moment
+from .status import JobStatus, Stage, checkpoints_in, of_members, parse_int
+
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
+_MEMBER = re.compile(r"(?:/([0-9]{1,3}))?")
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
+_MANY = 2000
+"""Numbers of which Slurm is asked one by one; of more, all that it has."""
+_DAMAGED = "its record on the cluster (submitted.json) is damaged"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What Slurm knows, in one moment. `full`: the shared file system, if no block of it is free."""
+
+    rows: tuple[slurm.Row, ...] = ()
+    accounts: tuple[slurm.Account, ...] = ()
+    down: tuple[slurm.Down, ...] = ()
+    blocks: tuple[tuple[str, str], ...] = ()
+    full: str = ""
+    by_number: Mapping[str, list[slurm.Row]] = field(default_factory=dict)
+
+
+def split(id: str) -> tuple[str, str]:
+    """A job's id, and the index of the member of it that is meant; empty if it is none.
+
+    Raises:
+        Unknown: no job can have that id.
+    """
+    job, slash, _ = id.partition("/")
+    member = _MEMBER.fullmatch(id[len(job) :])
+    if not ID.fullmatch(job) or member is None:
+        raise Unknown(f"there is no job {id[:100]!r}")
+    return job, member[1] or "" if slash else ""
+
+
+def newest(cluster: Cluster, limit: int) -> list[str]:
+    """The ids of the newest jobs, newest first."""
+    found: list[tuple[float, str]] = []
+    with contextlib.suppress(OSError), os.scandir(cluster.jobs) as folders:
+        for folder in folders:
+            if ID.fullmatch(folder.name):
+                with contextlib.suppress(OSError):
+                    found.append((Path(folder.path, "submitted.json").lstat().st_mtime, folder.name))
+    return [id for _, id in sorted(found, reverse=True)[: max(0, limit)]]
+
+
+def submissions(cluster: Cluster, ids: Iterable[str]) -> dict[str, Submitted | None]:
+    """Of each of these jobs, its submission; None if that is damaged. Without a record there is no job."""
+    return {id: _submitted(cluster.jobs / id) for id in ids if os.path.lexists(cluster.jobs / id / "submitted.json")}
+
+
+def _submitted(job: Path) -> Submitted | None:
+    found = records.submitted(job)
+    if found is None:
+        return None
+    numbers = {name: found.numbers[name] for name in slurm.STAGES if _NUMBER.fullmatch(found.numbers.get(name, ""))}
+    return replace(found, numbers=numbers)
+
+
+def ask(cluster: Cluster, found: Mapping[str, Submitted | None]) -> Asked:
+    """What Slurm knows of these jobs. It is asked before their folders are read: a stage that has ended has written its state."""
+    ours = [one for one in found.values() if one and one.cluster in ("", cluster.identity)]
+    numbers = [number for one in ours for number in one.numbers.values()]
+    rows: list[slurm.Row] = []
+    if numbers:
+        rows = slurm.rows(numbers=numbers if len(numbers) <= _MANY else (), ended=True, members=True, others=True)
+    return with_rows(rows)
+
+
+def with_rows(rows: Iterable[slurm.Row]) -> Asked:
+    """These rows, and if one of them waits, what the nodes are that it may wait for."""
+    rows, by_number = tuple(rows), dict[str, list[slurm.Row]]()
+    for row in rows:
+        by_number.setdefault(row.number, []).append(row)
+    waits = any(row.state == "PENDING" for row in rows)
+    return Asked(
+        rows=rows,
+        by_number=by_number,
+        down=tuple(slurm.down()) if waits else (),
+        blocks=tuple(slurm.blocks()) if waits else (),
+    )
+
+
+def describe(cluster: Cluster, id: str, submission: Submitted | None, asked: Asked) -> JobStatus:
+    """The status of a job that has a record."""
+    folder = cluster.jobs / id
+    for inside in (folder, folder / "state"):
+        # NFS caches for half a minute that a file does not exist; listing its folder refreshes that
+        with contextlib.suppress(OSError):
+            os.listdir(inside)  # noqa: PTH208  all at once
+    record = files.read_json(folder / "job.json")
+    record = record if isinstance(record, dict) else {}
+    shown = record["shown"] if isinstance(record.get("shown"), dict) else {}
+    text = record.get("array")
+    array = text if isinstance(text, str) and re.fullmatch(arrays.PATTERN, text) and not arrays.problem(text) else ""
+    found: list[Stage] = []
+    members: tuple[Stage, ...] = ()
+    for name, number in (submission.numbers if submission else {}).items():
+        known = _known(cluster, folder, name, submission, shown, asked)._replace(before=found[-1] if found else None)
+        if array and name == "train":
+            members = _members(folder, id, number, array, asked, known)
+            found.append(of_members(number, members))
+        else:
+            found.append(_stage(folder, id, name, number, asked, known))
+    directory = f"{cluster.shared_dir}/{cluster.folder}/jobs/{id}"
+    return JobStatus(
+        id=id,
+        kind=_text(shown, "kind", "?"),
+        queue=_text(shown, "queue", "?"),
+        instance_type=_text(shown, "instance_type", "?"),
+        nodes=_number(shown, "nodes") or 0,
+        global_batch_size=_number(shown, "global_batch_size"),
+        stages=tuple(found) or (Stage("train", "", "UNKNOWN", _DAMAGED),),
+        directory=directory,
+        user=_text(shown, "user"),
+        submitted=int(submission.at) if submission and submission.at else None,
+        members=members,
+        checkpoints=checkpoints_in(directory, shown.get("checkpoints")),
+    )
+
+
+def of_rows(rows: Iterable[slurm.Row], cluster: Cluster, asked: Asked) -> list[JobStatus]:
+    """Jobs of which only Slurm's queue is known, for example those of other users. Two users may have jobs of one id."""
+    groups: dict[tuple[int, str], list[slurm.Row]] = {}
+    for row in rows:
+        if ID.fullmatch(row.id):
+            groups.setdefault((row.uid, row.id), []).append(row)
+    return [_of_rows(id, group, cluster, asked) for (_, id), group in groups.items()]
+
+
+def _of_rows(id: str, rows: list[slurm.Row], cluster: Cluster, asked: Asked) -> JobStatus:
+    found: list[Stage] = []
+    last = {row.stage: row for row in rows}
+    for name, row in last.items():
+        known = Known(before=found[-1] if found else None, row=row, **_of_queue(cluster, row.queue, asked, name))
+        found.append(stages.stage(name, row.number, known))
+    row = rows[0]
+    times = [at for at in (moment(one.submitted) for one in rows) if at]
+    return JobStatus(
+        id=id,
+        kind="?",
+        queue=records.one_line(row.queue),
+        instance_type="?",
+        nodes=parse_int(row.count) or 0,
+        global_batch_size=None,
+        stages=tuple(found),
+        directory=f"{cluster.shared_dir}/{cluster.folder}/jobs/{id}",
+        user=records.one_line(row.user),
+        submitted=min(times, default=None),
+    )
+
+
+def _known(
+    cluster: Cluster, folder: Path, name: str, submission: Submitted | None, shown: Mapping[str, Any], asked: Asked
+) -> Known:
+    """What is known of all members of a stage."""
+    queue = shown.get("prepare_queue" if name == "prepare" else "queue")
+    elsewhere = submission.cluster if submission and submission.cluster not in ("", cluster.identity) else None
+    return Known(
+        elsewhere=elsewhere,
+        cancelled=records.is_cancelled(folder),
+        full=asked.full,
+        **_of_queue(cluster, queue, asked, name),
+    )
+
+
+def inactive(cluster: Cluster) -> str:
+    """Why a queue takes no jobs whose partition is inactive, and the fix."""
+    return (
+        "the queue is inactive: ParallelCluster stops a queue (fleet status PROTECTED) after 10 nodes that failed to start. "
+        f"Find the reason (trn why {cluster.stack} --region {cluster.region}), fix it, then start the fleet again "
+        f"(trn nodes start --stack {cluster.stack} --region {cluster.region})"
+    )
+
+
+def _of_queue(cluster: Cluster, queue: object, asked: Asked, stage: str) -> dict[str, Any]:
+    return {
+        "inactive": inactive(cluster),
+        "down": tuple(d for d in asked.down if d.queue == queue or (stage == "prepare" and queue is None)),
+        "blocks": tuple(id for id, nodes in asked.blocks if nodes.startswith(f"{queue}-")),
+        "cpu": bool(cluster.cpu_queue) and queue == cluster.cpu_queue,
+    }
+
+
+def _stage(folder: Path, id: str, name: str, number: str, asked: Asked, known: Known) -> Stage:
+    rows = asked.by_number.get(number, [])
+    here = known.elsewhere is None
+    state = records.state(folder, name)
+    return stages.stage(
+        name,
+        number,
+        known._replace(
+            row=next((row for row in rows if here and row.of(id, name, number)), None),
+            state=state if state and state.number == number else None,  # else of an earlier job with this id
+            account=next((a for a in asked.accounts if here and (a.number, a.name) == (number, f"{id}:{name}")), None),
+            anothers=here and bool(rows),
+        ),
+    )
+
+
+def _members(folder: Path, id: str, number: str, array: str, asked: Asked, known: Known) -> tuple[Stage, ...]:
+    """The members of an array, each as a stage whose name is its index."""
+    rows = {row.index: row for row in asked.by_number.get(number, ()) if row.of(id, "train", number)}
+    found, begun = [], False
+    for index in map(str, arrays.indices(array)):
+        state = records.state(folder / index, "train")
+        begun = begun or state is not None
+        one = known._replace(
+            row=rows.get(index) if known.elsewhere is None else None,
+            state=state if state and state.number == number else None,
+            cancelled=known.cancelled or records.is_cancelled(folder / index),
+            blocks=(),
+        )
+        found.append(stages.stage(index, f"{number}_{index}", one))
+    if not begun and all(member.state == "LOST" for member in found):
+        return tuple(found)
+    # an array of which a member has begun is not submitted again with its token
+    alone = "it alone (--array {}) with a new token"
+    return tuple(replace(m, reason=m.reason.replace(stages.SAME, alone.format(m.name))) for m in found)
+
+
+def _text(shown: Mapping[str, Any], name: str, otherwise: str = "") -> str:
+    value = shown.get(name)
+    return records.one_line(str(value))[:200] if isinstance(value, (str, int)) and str(value) else otherwise
+
+
+def _number(shown: Mapping[str, Any], name: str) -> int | None:
+    found = parse_int(shown.get(name))
+    return found if found is not None and abs(found) < 10**12 else None

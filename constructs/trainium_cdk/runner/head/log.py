@@ -1,0 +1,142 @@
+"""Logs of a job's stages, in pieces. A job can write its own: what is no regular file is not opened."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gzip
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..errors import Refused
+from ..requests import Cluster, ReadEnd, ReadLog
+from ..spec import to_json
+from .answers import own_job
+from .status import JobStatus, last_begun
+
+_BLOCK = 1 << 16
+_OF_SLURM = re.compile(rb"([0-9]+: )?(srun|slurmstepd): ")
+_BEGIN = re.compile(rb"trn: [a-z]*: Slurm job ")
+"""Line with which each attempt of a stage begins its log."""
+_LINES = 200
+
+
+def read_piece(cluster: Cluster, given: ReadLog) -> Any:
+    """A piece of a log, with the log's size and the job's status just before it was read: if the stage had ended, its log is complete. A piece
+    without data is at the log's end, if that is before `offset`.
+
+    Raises:
+        Refused: it is no regular file.
+    """
+    _, status = own_job(cluster, given.id, "read its log")
+    stage = given.stage or last_begun(_member(status, given.id))
+    told: dict[str, Any] = {"job": to_json(status), "stage": stage, "offset": given.offset, "size": 0, "data": ""}
+    path = _path(cluster, given.id, stage, given.node)
+    with contextlib.suppress(FileNotFoundError), _open(path, f"the log of {given.id}'s {stage}") as file:
+        size = os.fstat(file.fileno()).st_size
+        begin = max(given.offset, 0)
+        if given.tail is not None:
+            begin = max(begin, last_lines(file, size, given.tail))
+        data = b""
+        if begin < size:  # a file system may not take an offset far behind the end
+            file.seek(begin)
+            data = file.read(max(0, given.most))
+        told.update(offset=begin if data else min(begin, size), size=size, data=pack(data))
+    return told
+
+
+def read_end(cluster: Cluster, given: ReadEnd) -> Any:
+    """The end of a stage's log, at most `most` bytes. Of one node: after what Slurm wrote into the log of the stage's last attempt; without
+    a log of it, that of all nodes."""
+    own_job(cluster, given.id, "read its log")
+    return {"data": pack(end(cluster, given.id, given.stage, given.node, given.most))}
+
+
+def end(cluster: Cluster, id: str, stage: str, node: int | None, most: int) -> bytes:
+    """See `read_end`; empty if there is no log."""
+    whole = _end_of(_path(cluster, id, stage, None), most)
+    if whole is None:
+        return b""
+    own = None if node is None else _end_of(_path(cluster, id, stage, node), most)
+    if own is None:
+        return whole
+    lines = whole.splitlines(keepends=True)
+    last = next((at for at in range(len(lines) - 1, -1, -1) if _BEGIN.match(lines[at])), 0)
+    return b"".join([line for line in lines[last:] if _OF_SLURM.match(line)][-_LINES:]) + own
+
+
+def last_lines(file: BinaryIO, size: int, count: int) -> int:
+    """Where the last lines of a file begin. A line without an end is one, too."""
+    if count <= 0:
+        return size
+    at = size
+    if size and _at(file, size - 1, size) == b"\n":
+        at -= 1  # the end of the last line
+    while at > 0:
+        first = max(0, at - _BLOCK)
+        for found in _backwards(_at(file, first, at)):
+            count -= 1
+            if count == 0:
+                return first + found + 1
+        at = first
+    return 0
+
+
+def pack(data: bytes) -> str:
+    """Bytes as text: compressed, as logs repeat themselves."""
+    return base64.b64encode(gzip.compress(data, 6)).decode() if data else ""
+
+
+def _backwards(block: bytes) -> Iterator[int]:
+    at = block.rfind(b"\n")
+    while at >= 0:
+        yield at
+        at = block.rfind(b"\n", 0, at)
+
+
+def _at(file: BinaryIO, first: int, last: int) -> bytes:
+    file.seek(first)
+    return file.read(last - first)
+
+
+def _end_of(path: Path, most: int) -> bytes | None:
+    try:
+        with _open(path, "") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+            return file.read(most)
+    except (OSError, Refused):
+        return None
+
+
+def _member(status: JobStatus, id: str) -> JobStatus:
+    return status.member(id.partition("/")[2]) or status
+
+
+def _path(cluster: Cluster, id: str, stage: str, node: int | None) -> Path:
+    if not re.fullmatch(r"[a-z]{1,20}", stage):
+        raise Refused(f"{id} has no stage {stage[:40]!r}")
+    folder = cluster.jobs / id / "logs"
+    with contextlib.suppress(OSError):  # NFS caches for half a minute that a file does not exist; this refreshes it
+        os.listdir(folder)  # noqa: PTH208  all at once
+    return folder / (f"{stage}.log" if node is None else f"{stage}.{node}.log")
+
+
+@contextlib.contextmanager
+def _open(path: Path, name: str) -> Iterator[BinaryIO]:
+    """Raises FileNotFoundError: there is none. Refused: it is no regular file."""
+    refused = Refused(f"{name} is not a regular file, and was not opened. The job has replaced it")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a link, or a socket
+        raise refused from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise refused
+    with os.fdopen(descriptor, "rb") as file:
+        yield file

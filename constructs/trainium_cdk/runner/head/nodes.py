@@ -1,0 +1,104 @@
+"""A cluster's nodes as Slurm's controller sees them, and what others than `trn` run on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from .. import slurm
+from ..records import one_line
+from ..requests import Cluster, ListNodes, Others
+from ..spec import to_json
+from .known import moment
+from .status import Foreign, Node, parse_int
+
+_OFF = frozenset({"POWERED_DOWN", "POWERING_DOWN"})
+"""POWER_DOWN is none: such a node is powered down when its job has ended."""
+_WAIT = frozenset({"PENDING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+_MOST = 100_000
+"""Names in a list of nodes."""
+
+
+def list_nodes(_: Cluster, __: ListNodes) -> Any:
+    return {"nodes": nodes(slurm.rows(others=True))}
+
+
+def others(_: Cluster, __: Others) -> Any:
+    return {"others": foreign(slurm.rows(others=True))}
+
+
+def nodes(rows: Iterable[slurm.Row]) -> Any:
+    """The nodes, in the controller's order. Which instance type one has, only the client knows.
+
+    Args:
+        rows: of all jobs that run.
+    """
+    jobs = {node: one_line(row.name) for row in rows if row.nodes for node in hostnames(row.nodes)}
+    lines = slurm.run("scontrol", "-o", "show", "node").splitlines()
+    return to_json([_node(line, jobs) for line in lines if line.startswith("NodeName=")])
+
+
+def foreign(rows: Iterable[slurm.Row]) -> Any:
+    """The jobs of a queue that are none of `trn`'s, in its order."""
+    found = []
+    for row in rows:
+        if not row.id:
+            waits = row.state in _WAIT
+            state, began = ("PENDING", None) if waits else ("RUNNING", moment(row.start))
+            texts = map(one_line, (row.label, row.queue, row.user))
+            name, queue, user = texts
+            found.append(
+                Foreign(name, "sbatch", state, queue, moment(row.submitted), user, began, parse_int(row.count))
+            )
+    return to_json(found)
+
+
+def hostnames(text: str) -> list[str]:
+    """The names in a list of Slurm's.
+
+    >>> hostnames("a-[1-2,05],b,c[01-02]x")
+    ['a-1', 'a-2', 'a-05', 'b', 'c01x', 'c02x']
+    """
+    found: list[str] = []
+    for one in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        found += _expand(one)
+        if len(found) > _MOST:
+            break
+    return found[:_MOST]
+
+
+def _expand(text: str) -> list[str]:
+    before, bracket, rest = text.partition("[")
+    inside, closed, after = rest.partition("]")
+    if not bracket or not closed:
+        return [text]
+    found = []
+    for part in inside.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            numbers = range(int(first), min(int(last or first), int(first) + _MOST) + 1)
+            found += [f"{before}{number:0{len(first)}}" for number in numbers]
+    return [f"{name}{end}" for name in found for end in _expand(after)]
+
+
+def _node(line: str, jobs: dict[str, str]) -> Node:
+    name = _value("NodeName", line)
+    states = _value("State", line).rstrip("*$%@^~#!-").split("+")
+    reason = re.search(r" Reason=(.*?)(?: \[[^\]]*\])?$", line.rstrip())
+    return Node(
+        name=name,
+        queue=_value("Partitions", line).partition(",")[0],
+        instance_type="",
+        state="+".join(states).lower(),
+        job=jobs.get(name, ""),
+        reason=reason[1] if reason else "",
+        address=_value("NodeAddr", line),
+        booted=moment(_value("BootTime", line)),
+        on=not _OFF & set(states),
+    )
+
+
+def _value(key: str, line: str) -> str:
+    found = re.search(rf"(?:^| ){key}=(\S*)", line)
+    return found[1] if found else ""

@@ -1,0 +1,57 @@
+"""Whose jobs these are: the folder that a user's jobs are in, which anybody may have made."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+from pathlib import Path
+
+from ..errors import Theirs
+from ..requests import Cluster
+
+
+def check_folder(cluster: Cluster) -> None:
+    """Check that the jobs are this user's. Each user but the image's has a folder of its own, which is made here.
+
+    Raises:
+        Theirs: they belong to somebody else, or the folder was made by somebody else.
+    """
+    if cluster.several and "/" in cluster.folder:
+        _check_own(cluster.trn)
+    jobs = cluster.jobs
+    if jobs.is_dir() and (jobs.stat().st_uid != os.getuid() or not os.access(jobs, os.W_OK)):
+        owner = owner_of(jobs)
+        raise Theirs(
+            f"the jobs in {jobs} belong to {owner}, and you are {user()}. Run this as {owner} (sudo -Hu {owner} trn ...), or give --ssm"
+        )
+
+
+def _check_own(trn: Path) -> None:
+    with contextlib.suppress(OSError):
+        trn.mkdir(mode=0o700)
+    if not trn.parent.is_dir():
+        raise Theirs(
+            f"there is no {trn.parent}: the head node's bootstrap makes it where a cluster has several users, and has not finished"
+        )
+    if trn.is_symlink() or not trn.is_dir() or trn.lstat().st_uid != os.getuid():
+        what = "symbolic link" if trn.is_symlink() else "directory" if trn.is_dir() else "regular file"
+        raise Theirs(
+            f"{trn} is not a folder of {user()}, but a {what} of {owner_of(trn)}. An administrator can remove it"
+        )
+
+
+def user() -> str:
+    """The name of the user who asks."""
+    return _name(os.getuid())
+
+
+def owner_of(path: Path) -> str:
+    return _name(path.lstat().st_uid)
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,178 @@
+"""Submit jobs to Slurm, each once, whatever happens between: the same request, sent again, finishes what has begun.
+
+`submitted.json` is written last. A folder without it is of a submission that was interrupted, which is undone: its stages are found by their
+names, as no other jobs have them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import files, layout, program, records, slurm
+from ..errors import Later, Refused, Taken, Told
+from ..prepare import main as prepare
+from ..records import Submitted
+from ..requests import Cluster, SubmitJobs
+from ..spec import Job, to_json
+from . import admission, chain
+from .jobs import ID, inactive
+
+LOCK_SECONDS = 60
+_INACTIVE = "Required partition not available (inactive or drain)"
+"""What sbatch prints if the queue's partition is INACTIVE."""
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+
+def submit_jobs(cluster: Cluster, given: SubmitJobs) -> list[Any]:
+    """Submit jobs of one user and cluster. Of each: its stages, or why it was refused, which does not concern the others.
+
+    A job whose error is `later` is submitted, whole and once, by the same request; after the first one, no further job is begun.
+    """
+    os.umask(0o022)
+    admission.open_folder(cluster)
+    told, wait = [], ""
+    with _finishing() as signals:
+        for job in given.jobs:
+            wait = wait or (f"it was told to end by signal {signals[0]}" if signals else "")
+            try:
+                if wait:
+                    raise Later(wait)
+                told.append({"id": job.id, **submit(cluster, job, given.addresses)})
+            except Told as e:
+                hint = f". {inactive(cluster)}" if _INACTIVE in str(e) else ""
+                told.append({"id": job.id, "error": {"kind": e.kind, "message": f"{e}{hint}"}})
+                wait = str(e) if isinstance(e, Later) else ""
+    return told
+
+
+def submit(cluster: Cluster, job: Job, addresses: Mapping[str, str]) -> Mapping[str, Any]:
+    """Submit a job once.
+
+    Args:
+        addresses: presigned, of what its client sends; no part of what it is.
+
+    Raises:
+        Refused: Slurm, or a check, refuses it. Nothing of it is left.
+        Taken: there is another job by its id.
+        Later: Slurm does not answer.
+    """
+    if not ID.fullmatch(job.id):
+        raise Refused(f"{job.id!r:.100} is no id of a job. Use letters, digits, dots and hyphens")
+    folder = cluster.jobs / job.id
+    with _lock(cluster, job.id):
+        there = records.submitted(folder)
+        if there is None and not os.path.lexists(folder / "submitted.json"):
+            return _begin(cluster, job, folder, addresses)
+        _check_same(cluster, job, there)
+        assert there is not None  # noqa: S101  checked just before
+        numbers, again = _complete(job, folder, there)
+        return {"existing": True, "resubmitted": again, "stages": numbers}
+
+
+def digest_of(job: Job) -> str:
+    """What tells a job from another one: all of it, with its variables and files. The runner's version is no part of it."""
+    return hashlib.sha256(json.dumps(to_json(job), sort_keys=True).encode()).hexdigest()
+
+
+def _check_same(cluster: Cluster, job: Job, there: Submitted | None) -> None:
+    if there is None:
+        raise Taken(f"{job.id} already exists, and its record (submitted.json) is damaged. Use a new token")
+    if there.cluster != cluster.identity:
+        head = there.cluster[:60]
+        raise Taken(f"{job.id} is a job of another cluster on this file system (head node {head}). Use a new token")
+    if there.digest != digest_of(job):
+        raise Taken(f"{job.id} already exists as another job. Use a new token, or submit the same job")
+
+
+def _begin(cluster: Cluster, job: Job, folder: Path, addresses: Mapping[str, str]) -> Mapping[str, Any]:
+    if job.slurm is None:
+        raise Refused(f"{job.id} is no job for Slurm")
+    if os.path.lexists(folder):
+        _undo(job, folder)
+    runner = program.path_for_jobs(cluster)
+    try:
+        layout.lay_out(folder, job)
+        admission.check(cluster, job, folder)
+        after = admission.wait_for(cluster, job.slurm.after) if job.slurm.after else ""
+        stages = _needed(job, folder, addresses)
+        numbers: Mapping[str, str] = chain.submit(job, folder, runner, stages, after)
+        made = Submitted(numbers, digest_of(job), cluster.identity, time.time(), runner)
+        _record(folder, made)
+    except OSError as e:
+        _undo(job, folder)
+        raise Refused(f"{e.strerror or e}: {e.filename or folder}") from None
+    except Told:
+        _undo(job, folder)
+        raise
+    if len(numbers) > 1:  # Slurm's controller may have crashed in the meantime
+        numbers, _ = _complete(job, folder, made, fresh=True)
+    return {"existing": False, "resubmitted": [], "stages": numbers}
+
+
+def _needed(job: Job, folder: Path, addresses: Mapping[str, str]) -> list[str]:
+    """The stages of a job. Fetching takes a node, and is left out if all is there."""
+    stages = [one.name for one in job.stages]
+    if "prepare" in stages:
+        with contextlib.suppress(prepare.NotFetched):
+            prepare.check(folder, job, job.variables, addresses)
+            stages.remove("prepare")
+    return stages
+
+
+def _complete(job: Job, folder: Path, made: Submitted, *, fresh: bool = False) -> tuple[Mapping[str, str], list[str]]:
+    """Submit again what Slurm has lost, and let the first stage that waits begin."""
+    numbers, again, waits = chain.resume(job, folder, made)
+    if again:
+        _record(folder, dataclasses.replace(made, numbers=numbers))
+    if waits and len(numbers) > 1:
+        chain.release(job, waits, sure=fresh or bool(again))
+    return numbers, again
+
+
+def _record(folder: Path, made: Submitted) -> None:
+    files.write(folder / "submitted.json", json.dumps(dataclasses.asdict(made)).encode())  # in the order of its stages
+
+
+def _undo(job: Job, folder: Path) -> None:
+    """Raises Later if Slurm does not answer: then the folder stays, as the record of what the next request undoes."""
+    slurm.cancel(*(f"{job.id}:{stage}" for stage in slurm.STAGES))
+    layout.remove(folder)
+
+
+@contextlib.contextmanager
+def _lock(cluster: Cluster, id: str) -> Iterator[None]:
+    """One submission of an id at a time, also from two clients at once."""
+    name = hashlib.sha256(id.encode()).hexdigest()[:2]
+    with (cluster.jobs / ".locks" / name).open("w") as lock:
+        until = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise Later(f"another submission of {id} is still running") from None
+                time.sleep(0.05)
+        yield
+
+
+@contextlib.contextmanager
+def _finishing() -> Iterator[list[int]]:
+    """A job that has begun is submitted whole, or undone, though this program is told to end; the list then has the signal."""
+    signals: list[int] = []
+    before = {one: signal.signal(one, lambda number, _: signals.append(number)) for one in _SIGNALS}
+    try:
+        yield signals
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

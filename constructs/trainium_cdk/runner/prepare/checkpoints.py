@@ -1,0 +1,85 @@
+"""The checkpoints in a job's folder, by what its kind says of them (`spec.Checkpoints`)."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..files import read, write
+from ..spec import Checkpoints
+from .making import remove, say
+
+DESCRIPTION = "trn-checkpoints"
+"""A file beside checkpoints: what a job that goes on from them must have in common with the one that wrote them."""
+_END = b"PK\x05\x06"
+
+
+def newest(made: Checkpoints, folder: Path) -> Path | None:
+    """The newest complete checkpoint in a folder, if any. Where the kind knows of none (no pattern): None.
+
+    >>> newest(Checkpoints("output", pattern="step-*", last=".metadata"), Path("/no/such/folder"))
+    """
+    for one in _found(made, folder):
+        if _is_complete(made, one):
+            return one
+        say(f"{one} was not written to its end: the one before it is used")
+    return None
+
+
+def forget(made: Checkpoints, folder: Path) -> None:
+    """Delete what the program, started again, would take for its newest checkpoint, or no longer knows. One node does it for all, before any starts."""
+    if made.forget != "others":
+        return
+    keep = newest(made, folder)
+    for one in _found(made, folder):
+        if one != keep:
+            remove(one)
+
+
+def describe(same: Mapping[str, str], folder: Path) -> None:
+    """Write down what a job that goes on from these checkpoints must have in common with this one. One node does it for all."""
+    if same:
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / DESCRIPTION, "".join(f"{key} {value}\n" for key, value in same.items()).encode())
+
+
+def read_description(folder: Path) -> dict[str, str]:
+    """What `describe` wrote; empty if it did not. Others may have: it is text that can be shown."""
+    try:
+        text = read(folder / DESCRIPTION, 20_000).decode("ascii", "replace")
+    except OSError:
+        return {}
+    pairs = (line.partition(" ") for line in reversed(text.splitlines()))  # of two, the first
+    return {key: re.sub(r"[^ -~]", "", value)[:100] for key, _, value in pairs}
+
+
+def _found(made: Checkpoints, folder: Path) -> list[Path]:
+    """All checkpoints, the newest first."""
+    if not made.pattern or not folder.is_dir():
+        return []
+    every = (one for one in folder.iterdir() if fnmatch.fnmatchcase(one.name, made.pattern))
+    kind = Path.is_file if made.last == "zip" else Path.is_dir
+    return sorted(filter(kind, every), key=lambda one: _numbers(one.name), reverse=True)
+
+
+def _numbers(name: str) -> list[tuple[int, str]]:
+    """For comparing names by their numbers."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
+
+
+def _is_complete(made: Checkpoints, one: Path) -> bool:
+    if made.last == "zip":
+        return _is_whole(one)
+    return not made.last or ((one / made.last).is_file() and (one / made.last).stat().st_size > 0)
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether a file of PyTorch's is whole. Those are ZIP archives, whose table of contents comes last."""
+    size = file.stat().st_size
+    with file.open("rb") as content:
+        if content.read(2) != b"PK":
+            return size > 0
+        content.seek(max(0, size - 66_000))
+        return _END in content.read()

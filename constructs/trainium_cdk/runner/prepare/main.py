@@ -1,0 +1,103 @@
+"""The stage `prepare`: carries out a job's steps, in their order. What they make is made once for all jobs, and after an interruption it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import layout
+from ..errors import Refused
+from ..files import read_json
+from ..spec import Job
+from . import archives, code, data, models, needs, packages, requirements, resume, sources
+from .making import Failed, Here, NotFetched, say
+
+STEPS: Mapping[str, Callable[..., None]] = {
+    "source": sources.source,
+    "archive": archives.archive,
+    "file": data.file,
+    "prefix": data.prefix,
+    "model": models.model,
+    "dataset": models.dataset,
+    "packages": packages.packages,
+    "requirements": requirements.requirements,
+    "code": code.code,
+    "modules": needs.modules,
+    "tools": needs.tools,
+    "files": needs.files,
+}
+"""Of each step its function: it gets `Here`, and the step's arguments by their names."""
+
+
+def check(folder: Path, job: Job, variables: Mapping[str, str], addresses: Mapping[str, str] | None = None) -> None:
+    """Check that all is there which a job needs, so that its stage `prepare` is not needed. A small folder of code is fetched.
+
+    Args:
+        folder: the job's.
+        variables: the job's own.
+        addresses: presigned ones of the client's, by what they stand for; where there is none, the node's identity is not used either.
+
+    Raises:
+        NotFetched: something must be fetched.
+        Refused: the job cannot run with what is on the cluster.
+    """
+    try:
+        _steps(Here.of(folder, job, variables, check=True, addresses=addresses or {}), job)
+    except Failed as e:
+        raise Refused(str(e)) from None
+
+
+def carry_out(folder: Path, job: Job, variables: Mapping[str, str]) -> None:
+    """Fetch all that a job needs and the cluster does not have yet.
+
+    Raises:
+        Refused: the job cannot run with what is on the cluster: a second attempt would not help.
+        Failed: something could not be fetched: a second attempt goes on from there.
+    """
+    with contextlib.suppress(NotFetched):
+        _steps(Here.of(folder, job, variables, check=True), job)
+        say("everything is already fetched")
+        return
+    _steps(Here.of(folder, job, variables), job)
+
+
+_ALONE = ("files", "tools")
+"""Steps that need nothing of those before them: they refuse a job also where something is to be fetched first."""
+
+
+def _steps(here: Here, job: Job) -> None:
+    absent = None
+    for step in job.prepare:
+        if step.do not in STEPS:
+            raise Refused(f"this runner knows no step {step.do[:60]!r} of prepare")
+        if absent and step.do not in _ALONE:
+            continue
+        given = {name: here.plain(value) for name, value in step.with_.items()}
+        try:
+            STEPS[step.do](here, **given)
+        except NotFetched as e:
+            absent = e
+    resume.resume(here, job)
+    if absent:
+        raise absent
+
+
+def main(folder: str, secret: str) -> None:
+    """`runner prepare JOB FILE`, of which FILE has the job's variables. Exit codes: 64 refused, 75 failed."""
+    place = Path(folder)
+    variables: Any = read_json(Path(secret).resolve())
+    try:
+        job = layout.read_job(place)
+        carry_out(place, job, variables if isinstance(variables, dict) else {})
+    except (Refused, ValueError) as e:
+        print(f"trn: {e}", file=sys.stderr)
+        sys.exit(64)
+    except (Failed, OSError) as e:
+        print(f"trn: {e}", file=sys.stderr)
+        sys.exit(75)
+
+
+__all__ = ["Failed", "NotFetched", "Refused", "carry_out", "check", "main"]

@@ -1,0 +1,174 @@
+"""What the steps of `prepare` have in common: where they are, and how something is made once for all jobs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import Refused
+from ..spec import Job, SpecError, read_word
+from ..words import UnknownPlace, folder_places, resolve, shared_root
+from .bases import find_base
+
+
+class NotFetched(Exception):
+    """Something must be fetched, and this is only a check."""
+
+
+class Failed(Exception):
+    """It could not be fetched or made. A second attempt goes on from there."""
+
+
+@dataclass
+class Here:
+    """Where a job is prepared.
+
+    Attributes:
+        job: its folder.
+        trn: the folder of data, sources and models.
+        root: what stands before an absolute path of a shared file system; empty but in a sandbox.
+        python: the interpreter with the packages of the cluster or the image; then of the job's own environment.
+        base: the cluster's environment; None: the image's own Python.
+        variables: of a process that is started here.
+        check: nothing is fetched.
+        addresses: presigned ones, by what they stand for.
+    """
+
+    job: Path
+    trn: Path
+    root: str
+    python: str
+    base: Path | None
+    variables: Mapping[str, str] = field(repr=False)
+    check: bool = False
+    addresses: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        folder: Path,
+        job: Job,
+        own: Mapping[str, str],
+        *,
+        check: bool = False,
+        addresses: Mapping[str, str] | None = None,
+    ) -> Here:
+        root = shared_root()
+        try:
+            base = find_base(job.environment.venv, root)
+        except (UnknownPlace, RuntimeError) as e:
+            raise Refused(f"the cluster's environment cannot be found: {e}") from None
+        python = str(base / "bin" / "python3") if base else "python3"
+        variables = {**os.environ, "LC_ALL": "C.UTF-8", **own}
+        return cls(folder, folder.parent.parent, root, python, base, variables, check, addresses or {})
+
+    def plain(self, value: Any) -> Any:
+        """An argument of a step, whose words are resolved.
+
+        Raises:
+            Refused: it names a place that there is not while a job is prepared.
+        """
+        if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+            try:
+                return resolve(read_word(value), folder_places(self.job, self.trn))
+            except (SpecError, UnknownPlace) as e:
+                raise Refused(f"a step of prepare has a word that is none here: {e}") from None
+        if isinstance(value, (list, tuple)):
+            return [self.plain(one) for one in value]
+        return value
+
+    def run(
+        self, words: Sequence[str], *, folder: Path | None = None, variables: Mapping[str, str] | None = None
+    ) -> int:
+        """Run a program, whose output is that of this one. Returns its exit code.
+
+        Args:
+            folder: in which it starts; None: that of data, sources and models.
+            variables: all of its variables; None: those of a process that is started here.
+
+        Raises:
+            Refused: there is no such program.
+        """
+        try:
+            return subprocess.run(
+                words,
+                cwd=folder or self.trn,
+                env=dict(self.variables if variables is None else variables),
+                stdin=subprocess.DEVNULL,
+                check=False,
+            ).returncode
+        except FileNotFoundError:
+            raise Refused(self.without(words[0])) from None
+
+    def ask(self, words: Sequence[str]) -> tuple[int, str, str]:
+        """Run a program. Returns its exit code, output and errors. Raises as `run`."""
+        try:
+            done = subprocess.run(
+                words, cwd=self.job, env=dict(self.variables), stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, errors="replace", check=False,
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise Refused(self.without(words[0])) from None
+        return done.returncode, done.stdout, done.stderr
+
+    def without(self, program: str) -> str:
+        """What is told where there is no such program."""
+        fix = "" if self.base else ". Use an image that has it, as the examples of trn image build do"
+        return f"there is no program {program} here{fix}"
+
+
+def say(text: str) -> None:
+    """Tell the user, in the log of the stage. Standard output may be that of an answer."""
+    print(f"trn: {text}", file=sys.stderr, flush=True)
+
+
+def once(here: Here, name: str, target: Path, make: Callable[[], None]) -> None:
+    """Make something unless it was made and is still there. Jobs that need the same wait for each other, also on other nodes.
+
+    Raises:
+        NotFetched: it is to be made, and this is only a check.
+    """
+    marker = here.trn / "done" / name
+    if marker.exists() and target.exists():
+        return
+    if here.check:
+        raise NotFetched(name)
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with marker.with_name(f"{name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another job, which makes the same: {name}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (marker.exists() and target.exists()):
+            make()
+            marker.touch()
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    elif path.is_symlink() or path.exists():
+        path.unlink()
+
+
+def check_room(what: str, size: int, folder: Path) -> None:
+    """Check that a file system has space.
+
+    Raises:
+        Failed: it has less than that many bytes.
+    """
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise Failed(
+            f"{what} needs {size} bytes more, and {free} bytes are free. Free space, or choose another directory"
+        )

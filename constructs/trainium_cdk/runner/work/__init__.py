@@ -1,0 +1,1 @@
+"""What runs in a job: the batch script, and the program of a stage on each node."""

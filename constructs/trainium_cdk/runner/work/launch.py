@@ -1,0 +1,109 @@
+"""One stage's program on one node, on every engine: what is checked, started, and recorded of its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from .. import records
+from ..readers.ending import why_it_ended
+from ..spec import Environment, Job, Program, Stage, Words
+from . import versions
+from .output import Output
+from .places import Node, places, ranks, variables, word
+from .process import LIMIT, CannotStart, Ended, Start, allow_open_files, run
+
+REFUSED, NOT_COMPILED, FAILED, AGAIN, TIMED_OUT, TOLD_CODE = 64, 65, 66, 75, 124, 143
+"""Exit codes. The first three and TIMED_OUT are final; AGAIN: the program failed, but resumes from a checkpoint; TOLD_CODE: it was told to end."""
+COMPILER_FAILED = r"Total failed compilations: [1-9]"
+"""What neuron_parallel_compile prints, and ends with 0. Such a graph would be compiled again, and fail again, during training."""
+
+
+def launch(
+    node: Node,
+    job: Job,
+    stage: Stage,
+    own: Mapping[str, str],
+    output: Output,
+    *,
+    copies: Mapping[int, Mapping[str, str]],
+    passes_on: bool,
+    seconds: float | None = None,
+    secret: Path | None = None,
+) -> Ended:
+    """Start a stage's program on this node, and wait for its end.
+
+    Args:
+        own: the job's variables.
+        copies: the variables of each copy that is started here, by its number on this node.
+        secret: where `prepare` finds the job's variables.
+
+    Raises:
+        CannotStart: the node, or the job, is not fit for that.
+    """
+    program = stage.program
+    if program is None:
+        words = runner("prepare", str(node.root), str(secret or node.root / "env.json"))
+        starts = [Start(words, str(node.root), dict(os.environ))]
+        return run(starts, output, passes_on=passes_on, seconds=seconds)
+    problem = _check_versions(job.environment, own, output)
+    allow_open_files(output)
+    at = places(node, job, stage, own, problem)
+    made = variables(node, job, stage, own, at)
+    for folder in (at["cache"], *(word(one, at) for one in program.folders)):
+        _make(folder)
+    words = [word(one, at) for one in _words(program, node)]
+    starts = [Start(words, word(program.folder, at), {**made, **each}) for each in copies.values()]
+    looks_for = COMPILER_FAILED if stage.name == "precompile" else ""
+    return run(starts, output, passes_on=passes_on, seconds=seconds, looks_for=looks_for)
+
+
+def copies_here(node: Node, stage: Stage) -> dict[int, dict[str, str]]:
+    """All copies of a node that this process starts, with the variables of their ranks."""
+    if stage.processes == 1:
+        return {0: {}}
+    return {local: ranks(node, local, stage.processes) for local in range(stage.processes)}
+
+
+def record_failure(node: Node, stage: Stage, code: int, last: str) -> None:
+    """Record why this node failed, if it is the first: that stops the other nodes, whose exit codes mean nothing."""
+    records.fail(node.job, stage.name, node.run, records.Failure(node.number, code, last))
+
+
+def describe_end(ended: Ended, stage: Stage) -> str:
+    """Why a program failed, in one line."""
+    if ended.why == LIMIT:
+        return f"reached its time limit of {stage.seconds} s"
+    if ended.code == 0:
+        return "graphs failed to compile"
+    return why_it_ended(ended.tail, ended.code, stage.nodes, ()) or f"exit code {ended.code}"
+
+
+def runner(*words: str) -> list[str]:
+    """The words that start this program again."""
+    return [sys.executable, "-I", str(Path(sys.argv[0]).resolve()), *words]
+
+
+def _words(program: Program, node: Node) -> Words:
+    return (*program.words, *program.resume) if node.checkpoint else program.words
+
+
+def _check_versions(environment: Environment, own: Mapping[str, str], output: Output) -> str:
+    if not environment.rules and not environment.checks:
+        return ""
+    driver, runtime = versions.find_driver(), versions.find_runtime(own)
+    problem = versions.find_problem(environment.rules, driver, runtime)
+    if problem and environment.checks == "refuse":
+        raise CannotStart(problem)
+    if environment.checks:
+        output.say(problem or f"Neuron driver {driver}, runtime {runtime}")
+    return problem
+
+
+def _make(folder: str) -> None:
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise CannotStart(f"{folder} cannot be made: {e.strerror}") from None

@@ -1,0 +1,166 @@
+"""What a program gets on its node: the places of its words, and its variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import arrays
+from ..prepare import bases, checkpoints
+from ..spec import Environment, Job, Stage, Word
+from ..words import UnknownPlace, folder_places, resolve, shared_root
+from .process import CannotStart
+
+PORT = "2022"
+_XLA_FLAGS, _NATIVE_CACHE = "NEURON_CC_FLAGS", "TORCH_NEURONX_NEFF_CACHE_DIR"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of a stage.
+
+    Attributes:
+        root: the job's folder; of a member of an array, the array's.
+        job: the job's own folder.
+        number: 0, 1, ... of `nodes`.
+        host: a name of its own, also for its compile cache: locks do not hold on NFS, so that nodes must not share one.
+        master: address of node 0.
+        run: tells one run of the stage from another (`records`).
+        index: of a member of an array.
+        checkpoint: from which the program goes on; empty: none.
+    """
+
+    root: Path
+    job: Path
+    number: int = 0
+    nodes: int = 1
+    host: str = ""
+    master: str = ""
+    run: str = "0"
+    index: str = ""
+    checkpoint: str = ""
+
+    @property
+    def trn(self) -> Path:
+        """The folder of data, sources and models."""
+        return self.root.parent.parent
+
+
+def places(node: Node, job: Job, stage: Stage, own: Mapping[str, str], problem: str = "") -> dict[str, str]:
+    """The text of each place.
+
+    Args:
+        own: the job's variables.
+        problem: why the node's Neuron driver and runtime do not work together.
+    """
+    processes = max(1, job.environment.cores)
+    given = stage.program.variables.get("MASTER_PORT") if stage.program else None
+    return {
+        **folder_places(node.root, node.trn),
+        "job": str(node.job),
+        "cache": str(node.trn / "neuron_cache" / job.environment.cache / node.host),
+        "nodes": str(node.nodes),
+        "node": str(node.number),
+        "processes": str(processes),
+        "workers": str(node.nodes * processes),
+        "master": node.master,
+        "port": own.get("MASTER_PORT") or (given if isinstance(given, str) else PORT),
+        "host": node.host,
+        "run": node.run,
+        "problem": problem,
+        **({"checkpoint": node.checkpoint} if node.checkpoint else {}),
+        **({"index": node.index} if node.index else {}),
+    }
+
+
+def variables(node: Node, job: Job, stage: Stage, own: Mapping[str, str], at: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a program: the node's, those of its kind, and the job's own, which win.
+
+    Raises:
+        CannotStart: its Python environment is missing.
+    """
+    kinds = {name: word(value, at) for name, value in stage.program.variables.items()} if stage.program else {}
+    path = kinds.pop("PYTHONPATH", "")
+    made = {**os.environ, **_ranks(node, job, at), **kinds, **own}
+    if path:
+        made["PYTHONPATH"] = os.pathsep.join(filter(None, (path, made.get("PYTHONPATH"))))
+    _add_cache(made, job.environment.framework, at["cache"])
+    place = _find_environment(node, job.environment)
+    return bases.activate(place, made) if place else made
+
+
+def ranks(node: Node, local: int, copies: int) -> dict[str, str]:
+    """The variables by which one of several copies on a node knows its rank: copy L of node N has N x copies + L."""
+    return {
+        "RANK": str(node.number * copies + local),
+        "LOCAL_RANK": str(local),
+        "WORLD_SIZE": str(node.nodes * copies),
+    }
+
+
+def find_checkpoint(job: Job, own: Path, *, first: bool = True) -> str:
+    """The checkpoint from which a job goes on; empty if there is none.
+
+    Args:
+        own: the job's own folder.
+        first: also forget those that its program must not find, and write down what they are. One node does it, before any starts the program.
+    """
+    made = job.checkpoints
+    if made is None:
+        return ""
+    folder = own / made.folder
+    if first:
+        checkpoints.describe(made.same, folder)
+        checkpoints.forget(made, folder / made.place)
+    return str(checkpoints.newest(made, folder / made.place) or "")
+
+
+def word(one: Word, at: Mapping[str, str]) -> str:
+    """A word as the program gets it.
+
+    Raises:
+        CannotStart: it names a place that there is not here.
+    """
+    try:
+        return resolve(one, at)
+    except UnknownPlace as e:
+        raise CannotStart(f"the job needs a place {e.args[0]!r}, which there is not on this node") from None
+
+
+def _ranks(node: Node, job: Job, at: Mapping[str, str]) -> dict[str, str]:
+    made = {
+        "NNODES": at["nodes"],
+        "NODE_RANK": at["node"],
+        "NPROC_PER_NODE": at["processes"],
+        "MASTER_ADDR": node.master,
+    }
+    if node.index:
+        made |= {"TRN_ARRAY_INDEX": node.index, "TRN_ARRAY_COUNT": str(len(arrays.indices(job.array)))}
+    return made
+
+
+def _add_cache(made: dict[str, str], framework: str, cache: str) -> None:
+    """By what each framework finds the compile cache. TorchNeuron passes NEURON_CC_FLAGS to the compiler, and has them in the cache's keys."""
+    if framework == "torch-native":
+        made[_NATIVE_CACHE] = made.get(_NATIVE_CACHE) or cache
+    else:
+        made[_XLA_FLAGS] = f"--cache_dir={cache} {made.get(_XLA_FLAGS, '')}".rstrip()
+
+
+def _find_environment(node: Node, environment: Environment) -> Path | None:
+    if environment.packages:
+        found = bases.find_own(node.root)
+        if found is None:
+            raise CannotStart("the environment of this job's packages was removed. Submit the job again")
+        return found
+    try:
+        place = bases.find_base(environment.venv, shared_root())
+    except (RuntimeError, UnknownPlace) as e:  # there is no such user
+        raise CannotStart(f"its virtual environment is nowhere on this node: {e}") from None
+    if place is not None and (place / "bin" / "activate").is_file():
+        return place
+    if environment.venv_required:
+        raise CannotStart(f"there is no virtual environment at {place}")
+    return None

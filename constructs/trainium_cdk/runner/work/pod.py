@@ -1,0 +1,230 @@
+"""The program of each container of a job on Kubernetes, as its process 1: `runner pod STAGE`.
+
+`jobs/kubernetes/stages.py` says what it finds: TRN_JOB and other variables, `/trn/job/job.json`, `/trn/env/env.json`. Exit codes: `launch`, and
+
+    137   its memory was full: another attempt would need as much
+    1     the program of `prepare`, or this one, has failed otherwise
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import layout, records
+from ..errors import Told
+from ..files import read_json
+from ..spec import Job, SpecError, Stage, from_json
+from ..words import shared_root
+from .launch import (
+    AGAIN,
+    FAILED,
+    NOT_COMPILED,
+    REFUSED,
+    TIMED_OUT,
+    TOLD_CODE,
+    copies_here,
+    describe_end,
+    launch,
+    record_failure,
+)
+from .node import describe, stage_of
+from .output import Output, say
+from .places import Node, find_checkpoint, word
+from .process import LIMIT, TOLD, CannotStart, Ended
+
+GIVEN = Path("/trn")
+_SECRET = GIVEN / "env" / "env.json"
+OUT_OF_MEMORY, OTHERWISE = 137, 1
+_MESSAGE = Path("/dev/termination-log")
+_EVENTS = Path("/sys/fs/cgroup/memory.events")
+
+
+def main(name: str) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TOLD_CODE))  # process 1 has no default
+    os.umask(0o022)
+    kills = memory_kills()
+    try:
+        code = run_container(name)
+    except CannotStart as e:
+        say(str(e))
+        tell(REFUSED, str(e))
+        code = REFUSED
+    except (OSError, Told) as e:
+        say(describe(e))
+        code = OTHERWISE
+    if code and memory_kills() > kills:
+        say("a program was killed, because the memory of this pod was full")
+        tell(OUT_OF_MEMORY, "out of memory")
+        code = OUT_OF_MEMORY
+    sys.exit(code)
+
+
+def run_container(name: str) -> int:
+    """Run a stage in its container. Returns the exit code.
+
+    Raises:
+        CannotStart: nor could another attempt.
+        OSError: the shared file system is full, or gone.
+    """
+    began = time.monotonic()
+    job = read_job()
+    stage = stage_of(job, name)
+    own = read_variables()
+    node = lay_out(job, stage)
+    check_required(job, node)
+    output = Output(node.job / "logs" / f"{stage.name}.{node.number}.log")
+    say(begin_line(node, job, stage))
+    if stage.name == "prepare":
+        records.forget(node.job, stage.name)
+    records.unmark(node.job, stage.name, node.run, "done", node.number)  # preempted: the same attempt begins again
+    if stage.name == "train" and any(one.name == "precompile" for one in job.stages):
+        wait_until_compiled(node)
+    node = dataclasses.replace(
+        node, checkpoint=find_checkpoint(job, node.job, first=node.number == 0) if stage.program else ""
+    )
+    seconds = None if stage.seconds is None else stage.seconds - (time.monotonic() - began)
+    try:
+        ended = launch(
+            node,
+            job,
+            stage,
+            own,
+            output,
+            copies=copies_here(node, stage),
+            passes_on=True,
+            seconds=seconds,
+            secret=_SECRET,
+        )
+    except CannotStart as e:
+        record_failure(node, stage, REFUSED, str(e))
+        raise
+    return end(node, stage, ended, output)
+
+
+def end(node: Node, stage: Stage, ended: Ended, output: Output) -> int:
+    """Record how a program has ended. Returns the exit code, which tells Kubernetes whether the job may be started again."""
+    if ended.why == TOLD:
+        return TOLD_CODE
+    if not ended.why and not ended.code and not ended.found:
+        records.mark(node.job, stage.name, node.run, "done", node.number)
+        return 0
+    if ended.found and not ended.code:
+        output.say("graphs failed to compile: see above, or submit without precompiling")
+    code = ended.code if ended.code >= 0 else 128 - ended.code
+    record_failure(node, stage, code, describe_end(ended, stage))
+    first = records.failure(node.job, stage.name, node.run)
+    tell(code, describe_end(ended, stage), first)
+    return exit_code(stage, ended)
+
+
+def exit_code(stage: Stage, ended: Ended) -> int:
+    """Of a program that has failed."""
+    if ended.why == LIMIT:
+        return TIMED_OUT
+    if stage.name == "precompile":
+        return NOT_COMPILED
+    if stage.name == "prepare":
+        return REFUSED if ended.code == REFUSED else OTHERWISE
+    return AGAIN if stage.again else FAILED
+
+
+def lay_out(job: Job, stage: Stage) -> Node:
+    """Make the job's folder on the shared file system, which each of its pods does."""
+    env = os.environ
+    root = Path(shared_root() + env["TRN_JOB"])
+    layout.lay_out(root, dataclasses.replace(job, variables={}))
+    index = env.get("TRN_ARRAY_INDEX", "")
+    own = layout.lay_out_member(root, index) if index else root
+    with contextlib.suppress(OSError):
+        Path(env.get("HOME", "/home/trn")).mkdir(parents=True, exist_ok=True)
+    number = 0 if stage.name == "prepare" else int(env.get("JOB_COMPLETION_INDEX", "0"))
+    return Node(
+        root=root,
+        job=own,
+        number=number,
+        nodes=stage.nodes,
+        host=f"{env.get('TRN_HOST', '')}node-{number}",
+        master=env.get("MASTER_ADDR", ""),
+        run="-".join(filter(None, (env.get("TRN_RUN", "")[:40], env.get("TRN_ATTEMPT", "0")))),
+        index=index,
+    )
+
+
+def check_required(job: Job, node: Node) -> None:
+    """Check the paths that a job needs, which nobody can check when it is submitted.
+
+    Raises:
+        CannotStart: one is not there.
+    """
+    at = {"job": str(node.job), "files": str(node.root / "files"), "trn": str(node.trn)}
+    for one in job.require:
+        if not Path(word(one, {**at, "root": shared_root()})).exists():
+            raise CannotStart(f"there is no {word(one, {**at, 'root': ''})} on the cluster. Check the path")
+
+
+def begin_line(node: Node, job: Job, stage: Stage) -> str:
+    """What tells of the stage's beginning. `trn logs --rank` reads the ranks."""
+    env = os.environ
+    ranks = ""
+    if stage.name != "prepare":
+        each = stage.processes if stage.processes > 1 else max(1, job.environment.cores)
+        ranks = f" node {node.number} of {node.nodes}, ranks {node.number * each} to {(node.number + 1) * each - 1},"
+    where, now = env.get("TRN_NODE", "an unknown node"), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return f"{stage.name}:{ranks} on {where}, attempt {env.get('TRN_ATTEMPT', '0')}, {now}"
+
+
+def wait_until_compiled(node: Node) -> None:
+    """Wait until every node has compiled in this attempt: one that trains earlier would wait with all its devices in use, and fail."""
+    while len(records.marked(node.job, "precompile", node.run, "done")) < node.nodes:
+        time.sleep(1)
+
+
+def read_job() -> Job:
+    """The job that this container is of.
+
+    Raises:
+        CannotStart: there is none.
+    """
+    try:
+        return from_json(Job, read_given(GIVEN / "job" / "job.json"), strict=False)
+    except SpecError as e:
+        raise CannotStart(f"the job that this pod was given is damaged: {e}") from None
+
+
+def read_variables() -> Mapping[str, str]:
+    """The job's own variables, which are on no disk."""
+    found: Any = read_given(_SECRET)
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+
+
+def read_given(path: Path) -> Any:
+    """Kubernetes mounts files as links, below folders that it replaces."""
+    return read_json(path.resolve())
+
+
+def memory_kills() -> int:
+    """How often the kernel has killed a program of this container because its memory was full."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in _EVENTS.read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == "oom_kill":
+                return int(value)
+    return 0
+
+
+def tell(code: int, last: str, first: records.Failure | None = None) -> None:
+    """Tell Kubernetes why this container has failed: its termination message, which `trn status` reads."""
+    told: dict[str, Any] = {"code": code, "last": records.one_line(last)}
+    if first is not None:
+        told["first"] = {"node": first.node, "code": first.code, "last": first.last}
+    with contextlib.suppress(OSError):
+        _MESSAGE.write_text(json.dumps(told))

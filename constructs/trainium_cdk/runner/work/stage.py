@@ -1,0 +1,220 @@
+"""The batch script of a stage on Slurm: `runner stage JOB STAGE`, on the first of its nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from signal import SIGTERM
+
+from .. import layout, records, slurm
+from ..errors import Later, Refused, Told
+from ..records import State
+from ..spec import Job, Stage
+from . import allocation, failures
+from .launch import NOT_COMPILED, TOLD_CODE, runner
+from .node import describe, index_of, read_job, stage_of, this_run
+from .output import say
+from .places import find_checkpoint
+from .signals import Signals, Stopped
+from .tasks import NFS_SECONDS, Tasks, wait_for_slurm
+
+
+def main(folder: str, name: str) -> None:
+    os.umask(0o022)
+    signals = Signals()
+    try:
+        code = run_stage(Path(folder), name, signals)
+    except Stopped:
+        code = TOLD_CODE
+    except (OSError, Told) as e:
+        say(describe(e))
+        code = 1
+    sys.exit(code)
+
+
+def run_stage(root: Path, name: str, signals: Signals) -> int:
+    """Run a stage. Returns its exit code.
+
+    Raises:
+        OSError: the shared file system is full, or gone, before it has begun.
+        Told: it is no stage of a job.
+    """
+    number = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ["SLURM_JOB_ID"]
+    if not belongs(root, name, number):
+        say(
+            f"Slurm job {os.environ['SLURM_JOB_ID']} is not a stage of this job: its submission was interrupted. Nothing was run"
+        )
+        return 1
+    job = read_job(root)
+    stage = stage_of(job, name)
+    index = index_of(job, stage)
+    own = layout.lay_out_member(root, index) if index else root
+    before = records.state(own, name)
+    if before and (before.state, before.number, before.code) == (records.ENDED, number, 0):
+        say(f"{name} has already completed; Slurm's controller crashed and forgot that")
+        return 0
+    batch = Batch(root, own, job, stage, number, signals)
+    batch.begin()
+    return batch.end(batch.carry_out())
+
+
+def belongs(root: Path, name: str, number: str) -> bool:
+    """Whether a submission has recorded this Slurm job. Others are left by one that was interrupted."""
+    left = NFS_SECONDS
+    while left:
+        # NFS remembers for half a minute that a file was not there; listing its folder makes it look again
+        names = {one.name for one in root.iterdir()}
+        found = records.submitted(root)
+        if found and found.numbers.get(name) == number:
+            return True
+        left = min(left, 4 if "submitted.json" in names else left) - 1
+        if left:
+            time.sleep(1)
+    return False
+
+
+@dataclass
+class Batch:
+    """A stage that runs.
+
+    Attributes:
+        root: the job's folder; of a member of an array, the array's.
+        own: the job's own folder.
+        number: of its Slurm job, as sbatch printed it.
+    """
+
+    root: Path
+    own: Path
+    job: Job
+    stage: Stage
+    number: str
+    signals: Signals
+    run: str = field(default_factory=this_run)
+    nodes: str = field(default_factory=lambda: os.environ["SLURM_JOB_NODELIST"])
+    forgotten: bool = False
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Record that it runs. From now on a signal is noted."""
+        records.write_state(self.own, self.stage.name, self._state(records.RUNNING))
+        records.forget(self.own, self.stage.name)
+        self.signals.install()
+        self.sizes = failures.sizes(self.own, self.stage.name)
+
+    def carry_out(self) -> int:
+        """The exit code of what it does. It does not raise."""
+        try:
+            return self._carry_out()
+        except Stopped:
+            return TOLD_CODE
+        except Exception as e:  # its end is recorded all the same
+            say(describe(e))
+            return 1
+
+    def end(self, code: int) -> int:
+        """Record how it ended; returns the exit code. A disk that is full now fails no job."""
+        name, why, node = self.stage.name, "", None
+        failed = records.failure(self.own, name, self.run)
+        if code > 128 and not self.signals.told and failed is None:
+            self._wait_for_a_signal()  # a stop of the stage may reach srun first
+        if code and self.signals.told == SIGTERM:
+            self._wait_if_this_node_ends()
+            why = allocation.why_stopped()
+        elif code and self.forgotten:
+            why = records.LOST
+        elif code and failed:
+            code, node = failed.code, failed.node
+        try:
+            records.write_state(self.own, name, self._state(records.ENDED, code, why, node))
+            if name == "train" and code == 0 and not self.job.array:
+                layout.forget_variables(self.root)
+        except OSError as e:
+            say(f"its end cannot be recorded: {describe(e)}")
+        return code
+
+    def _carry_out(self) -> int:
+        env, name = os.environ, self.stage.name
+        if records.is_cancelled(self.own) or records.is_cancelled(self.root):
+            say("this job was cancelled; Slurm's controller crashed and forgot that")
+            with contextlib.suppress(Later, Refused):
+                slurm.run("scancel", f"--name={env['SLURM_JOB_NAME']}", env["SLURM_JOB_ID"])
+                self.signals.pause(900)
+            return TOLD_CODE
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        say(f"{name}: Slurm job {env['SLURM_JOB_ID']} on {self.nodes}, {now}")
+        most = self.job.slurm.restarts if self.job.slurm else None
+        if most and name != "prepare" and int(env.get("SLURM_RESTART_COUNT") or 0) > most:
+            say(f"restarted {most} times already, the most that --restarts allows")
+            return 1
+        if name == "prepare":
+            return self._launch({}, "--nodes=1", "--ntasks=1")
+        if name == "train":
+            self._compare_nodes()
+        variables = {"MASTER_ADDR": allocation.find_address(self.nodes, self.signals.pause), **self._checkpoint()}
+        code = self._launch(variables, "--label", "--kill-on-bad-exit=1")
+        if name == "precompile" and code == 0:
+            code = self._check_compiled()
+        return code
+
+    def _launch(self, variables: dict[str, str], *options: str) -> int:
+        """Once on each node, or more often; the whole stage ends as soon as one fails."""
+        nodes = 1 if self.stage.name == "prepare" else int(os.environ["SLURM_JOB_NUM_NODES"])
+        number = nodes * self.stage.processes
+        tasks = Tasks(self.own, self.stage.name, self.run, number, self.nodes, self.signals)
+        if self.stage.processes > 1:
+            options = (*options, f"--ntasks={number}", f"--ntasks-per-node={self.stage.processes}")
+        code = tasks.start(options, runner("node", str(self.root), self.stage.name), variables)
+        self.forgotten = tasks.forgotten
+        if code and number > 1:
+            failures.tell(self.own, self.stage.name, self.run, self.sizes)
+        if code and self.stage.name != "prepare":
+            tasks.wait_if_a_node_ends()
+        return code
+
+    def _checkpoint(self) -> dict[str, str]:
+        """The checkpoint from which all nodes go on. It is found once, before any of them starts."""
+        found = find_checkpoint(self.job, self.own)
+        return {"TRN_CHECKPOINT": found} if found else {}
+
+    def _check_compiled(self) -> int:
+        failed = records.marked(self.own, self.stage.name, self.run, "uncompiled")
+        if failed:
+            say(
+                f"graphs failed to compile on {len(failed)} node(s): see {self.own}/logs/{self.stage.name}.*.log, or submit without precompiling"
+            )
+            return NOT_COMPILED
+        # each node has its own compile cache, so training must get the nodes that compiled
+        found = records.submitted(self.root)
+        try:
+            slurm.run(
+                "scontrol", "update", f"JobId={found.numbers['train'] if found else ''}", f"ReqNodeList={self.nodes}"
+            )
+        except (Refused, Later, KeyError) as e:
+            say(f"training may get other nodes, and compile there again: {e}")
+        return 0
+
+    def _compare_nodes(self) -> None:
+        """Tell if training runs on nodes that have not compiled, as after a manual replacement."""
+        found = records.state(self.own, "precompile")
+        if found and found.nodes != self.nodes:
+            say(f"compiled on {found.nodes}: other nodes compile at their first steps")
+
+    def _wait_for_a_signal(self) -> None:
+        with contextlib.suppress(Stopped):
+            self.signals.pause(5)
+
+    def _wait_if_this_node_ends(self) -> None:
+        """As the machine shuts down, it ends this script before Slurm knows, which then starts the stage again."""
+        host = os.environ.get("SLURMD_NODENAME")
+        if host and not allocation.are_answering(host):
+            self.signals.told = 0
+            with contextlib.suppress(Stopped):
+                wait_for_slurm(self.stage.name, self.signals)
+
+    def _state(self, state: str, code: int | None = None, why: str = "", node: int | None = None) -> State:
+        attempt = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+        return State(state, self.number, attempt, code, time.time(), self.nodes, why, node)
