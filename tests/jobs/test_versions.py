@@ -9,8 +9,7 @@ from tests.jobs.conftest import make_cluster as slurm
 from tests.jobs.kubernetes.conftest import make_cluster as eks
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import BertLarge, JobError
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.jobs.versions import notes
+from trainium_cdk.jobs.plan import plan, version_notes
 from trainium_cdk.outputs import Cluster
 
 TRN1 = fleet()
@@ -46,7 +45,7 @@ def test_a_runtime_that_the_driver_refuses(driver: str, image: str | None, messa
     ],
 )
 def test_no_notice(cluster: Cluster, image: str | None) -> None:
-    assert notes(image, cluster, TRN1) == []
+    assert version_notes(image, cluster, TRN1) == []
 
 
 def test_the_default_clusters_output_their_driver() -> None:

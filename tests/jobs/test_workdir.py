@@ -22,7 +22,7 @@ from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import completed
 from trainium_cdk.errors import JobError, SubmitError
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, archive, workdir
-from trainium_cdk.jobs.kubernetes.render import render as render_eks
+from trainium_cdk.jobs.kubernetes.objects import render as render_eks
 from trainium_cdk.outputs.contract import CODE
 from trainium_cdk.runner.spec import Place
 

@@ -147,7 +147,7 @@ def test_nodes_are_in_use_by_the_pods_of_each_team(monkeypatch: pytest.MonkeyPat
 
         return SimpleNamespace(list=listed, close=lambda: None)
 
-    connecting = importlib.import_module("trainium_cdk.jobs.kubernetes.connect")  # `connect` is also a function's name
+    connecting = importlib.import_module("trainium_cdk.jobs.kubernetes.backend")
     monkeypatch.setattr(connecting, "kubernetes_api", api)
     teams = tuple(outputs.eks.Team(namespace=name) for name in ("speech", "vision"))
     shared = CLUSTER.model_copy(update={"teams": teams})

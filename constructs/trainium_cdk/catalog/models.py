@@ -23,6 +23,12 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
+def within(version: str, first: str, before: str) -> bool:
+    """Whether a version is from `first` on, and before `before`; an end that is empty is open."""
+    at = numbers(version)
+    return (not first or at >= numbers(first)) and (not before or at < numbers(before))
+
+
 class Nvme(Fact):
     """Local NVMe instance storage."""
 
@@ -150,8 +156,7 @@ class Range(Fact):
     before: Version | None = None
 
     def __contains__(self, version: str) -> bool:
-        at = numbers(version)
-        return (self.first is None or at >= numbers(self.first)) and (self.before is None or at < numbers(self.before))
+        return within(version, self.first or "", self.before or "")
 
 
 class Statement(Fact):

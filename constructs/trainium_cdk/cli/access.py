@@ -35,12 +35,11 @@ def kubeconfig(
     It contains no secret: `trn` creates a token on request.
     """
     from trainium_cdk.jobs.kubernetes import access
-    from trainium_cdk.jobs.kubernetes.tunnel import reach
 
     found = kubernetes(on).cluster
     endpoint = access.find(found)
     if tunnel:
-        endpoint = reach(found, endpoint, port=tunnel)
+        endpoint = access.reach(found, endpoint, port=tunnel)
     command = [shutil.which("trn") or "trn", "token", "--name", found.cluster_name, "--region", found.region]
     if found.access_role:
         command += ["--role", found.access_role]

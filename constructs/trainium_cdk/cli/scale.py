@@ -52,7 +52,7 @@ def scale(
 
 def _busy(cluster: EksCluster, nodegroup: str, force: bool) -> set[str]:
     """Names of the nodes in use by any team: a node group is theirs together."""
-    from trainium_cdk.jobs.kubernetes.connect import kubernetes_api
+    from trainium_cdk.jobs.kubernetes.backend import kubernetes_api
     from trainium_cdk.operations import scale as scaling
 
     found = set[str]()

@@ -36,7 +36,7 @@ _HOMES = {
     "SlurmBackend": "jobs.slurm.backend",
     "SsmTransport": "jobs.slurm.ssm",
     "Stage": "jobs.status",
-    "Submission": "jobs.submission",
+    "Submission": "jobs.job_spec",
     "SubmitError": "errors",
     "Submitted": "jobs.status",
     "TorchTitan": "jobs.kinds.torchtitan",
@@ -48,10 +48,10 @@ _HOMES = {
     "Upstream": "jobs.models",
     "connect": "jobs.connection",
     "is_head_node": "jobs.slurm.transport",
-    "job_id": "jobs.submission",
+    "job_id": "jobs.job_spec",
     "job_log": "jobs.metrics",
-    "launch_environment": "jobs.environment",
-    "new_token": "jobs.submission",
+    "launch_environment": "jobs.job_spec",
+    "new_token": "jobs.job_spec",
     "parse_line": "jobs.metrics",
     "read_log": "jobs.metrics",
 }
@@ -64,8 +64,11 @@ if TYPE_CHECKING:
     from trainium_cdk.errors import UnknownJob as UnknownJob
     from trainium_cdk.jobs.backend import Backend as Backend
     from trainium_cdk.jobs.connection import connect as connect
-    from trainium_cdk.jobs.environment import launch_environment as launch_environment
     from trainium_cdk.jobs.forward import Tunnel as Tunnel
+    from trainium_cdk.jobs.job_spec import Submission as Submission
+    from trainium_cdk.jobs.job_spec import job_id as job_id
+    from trainium_cdk.jobs.job_spec import launch_environment as launch_environment
+    from trainium_cdk.jobs.job_spec import new_token as new_token
     from trainium_cdk.jobs.kind_spec import KindSpec as KindSpec
     from trainium_cdk.jobs.kinds.bert_large import BertLarge as BertLarge
     from trainium_cdk.jobs.kinds.finetune import Finetune as Finetune
@@ -91,9 +94,6 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.status import LogChunk as LogChunk
     from trainium_cdk.jobs.status import Stage as Stage
     from trainium_cdk.jobs.status import Submitted as Submitted
-    from trainium_cdk.jobs.submission import Submission as Submission
-    from trainium_cdk.jobs.submission import job_id as job_id
-    from trainium_cdk.jobs.submission import new_token as new_token
     from trainium_cdk.runner.readers.log import JobLog as JobLog
 else:
     __getattr__ = _lazy.attributes(__name__, _HOMES)

@@ -21,14 +21,6 @@ class Needs(Protocol):
     PACKAGES: ClassVar[Any]
 
 
-def runs_with(releases: tuple[str, str], release: str) -> bool:
-    """Whether a Neuron SDK release is within a kind's bounds: the first that it runs with, and the first that it does not run with."""
-    from trainium_cdk.catalog.models import numbers
-
-    (first, before), at = releases, numbers(release)
-    return (not first or at >= numbers(first)) and (not before or at < numbers(before))
-
-
 def deploy(kind: Needs, cluster: ClusterOutputs) -> str:
     """The sentence: `Deploy with` and the settings with which the kind runs on the cluster's instance types, supported by AWS where that is
     possible; or why no settings do."""
@@ -82,11 +74,12 @@ def with_efa(kind: Needs, cluster: ClusterOutputs, fleet: Fleet) -> str:
 def _stacks(kind: Needs, cluster: ClusterOutputs, catalog: Catalog, families: tuple[str, ...]) -> Iterator[Stack]:
     """Every working combination of versions for the kind."""
     from trainium_cdk.catalog import Stack, evaluate, python_of
+    from trainium_cdk.catalog.models import within
 
     packages = kind.PACKAGES
     pythons, libraries = (packages.pythons, packages.libraries) if packages else ((), ())
     for release in catalog.releases.values():
-        if not runs_with(kind.RELEASES, release.version) or not {*libraries} <= {*release.libraries}:
+        if not within(release.version, *kind.RELEASES) or not {*libraries} <= {*release.libraries}:
             continue
         for name, framework in release.frameworks.items():
             if kind.FRAMEWORKS and name not in kind.FRAMEWORKS:

@@ -14,8 +14,8 @@ from trainium_cdk.jobs.patience import FOLLOWING, Patience
 from trainium_cdk.jobs.status import Activity, Foreign, JobStatus, LogChunk, Node, Submitted
 
 if TYPE_CHECKING:
+    from trainium_cdk.jobs.job_spec import Submission
     from trainium_cdk.jobs.models import AnyJob
-    from trainium_cdk.jobs.submission import Submission
     from trainium_cdk.outputs import ClusterOutputs
 
 S = TypeVar("S", bound="Submission")
@@ -101,7 +101,7 @@ class Backend(ABC, Generic[S]):
             SubmitError: the cluster rejected some; the others are submitted.
             TransportError: the cluster cannot be reached, or did not respond. Some jobs may exist: submit all again with the same token.
         """
-        from trainium_cdk.jobs.submission import new_token
+        from trainium_cdk.jobs.job_spec import new_token
 
         token = new_token() if token is None else token
         return self.send_many([self.render(job, f"{token}-{i}") for i, job in enumerate(jobs)])

@@ -41,12 +41,6 @@ def check(plan: Plan) -> None:
         )
 
 
-def recorded(plan: Plan) -> dict[str, Any]:
-    """What a job's record has of its checkpoints: their folder, and what another job must have in common with it."""
-    made, same = plan.job.CHECKPOINTS, plan.job.layout(plan)
-    return {"checkpoints": made.folder, **({"checkpoints_of": dict(same)} if same else {})} if made else {}
-
-
 def problem(plan: Plan, record: Mapping[str, Any]) -> str:
     """Why a job cannot go on from the checkpoints of the one with this record; empty if it can, as far as the record says. As `runner.prepare.resume`."""
     name, job, there = plan.job.resume_from, plan.job, record.get("checkpoints_of")

@@ -47,7 +47,7 @@ def _slurm(cluster: outputs.SlurmCluster, local: bool | None, say: _Say) -> Back
 
 
 def _eks(cluster: outputs.EksCluster, local: bool | None, say: _Say) -> Backend[Any]:
-    from trainium_cdk.jobs.kubernetes.connect import connect as connect_to
+    from trainium_cdk.jobs.kubernetes.backend import connect as connect_to
 
     return connect_to(cluster, local=local, say=say)
 

@@ -2,22 +2,81 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
+import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.jobs import fetching, versions
-from trainium_cdk.jobs.environment import launch_environment
+from trainium_cdk.errors import JobError, UnknownCatalogEntry
+from trainium_cdk.jobs import fetching
+from trainium_cdk.jobs.models import Job as AnyJob
 from trainium_cdk.jobs.models import KindSpec, Plan
 from trainium_cdk.jobs.values import seconds
 from trainium_cdk.outputs import SlurmCluster
-from trainium_cdk.runner.spec import Checkpoints, Environment, Job, Program, Slurm, Stage, Word
+from trainium_cdk.runner.spec import Checkpoints, Environment, Job, Program, Rule, Slurm, Stage, Word
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import Catalog
+    from trainium_cdk.catalog.models import Range
+    from trainium_cdk.outputs import Cluster
 
+LARGE = 64
+"""From this number of nodes, torch-xla's rendezvous store is not used. The vendor documents no number; `env` overrides."""
+_FORK_SAFE_BELOW = (5, 15)
+_NEWEST = (99, 0)
 COMPILER = "neuron_parallel_compile"
 """Runs a program until its graphs are known, and compiles them."""
+
+
+@dataclass(frozen=True)
+class Submission(ABC):
+    """A rendered job. Each engine has a subclass with its `text`.
+
+    Attributes:
+        id: `<name>-<token>`; the same token gives the same id, and is submitted once.
+        directory: the job's directory on the shared file system: logs, checkpoints, TensorBoard, scripts.
+    """
+
+    id: str
+    directory: str
+    plan: Plan
+    files: Mapping[str, bytes] = field(repr=False)
+    """The job's own files, by their paths."""
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """What `--dry-run` prints: what is sent, byte for byte."""
+
+    @property
+    def log_dir(self) -> str:
+        return f"{self.directory}/logs"
+
+    @property
+    def tensorboard_dir(self) -> str:
+        return f"{self.directory}/{self.plan.job.TENSORBOARD}"
+
+
+def job_id(job: AnyJob, token: str) -> str:
+    """The id of a job submitted with `token`.
+
+    Raises:
+        JobError: the token has characters that ids may not have.
+    """
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", token):
+        raise JobError(
+            f"token is {token!r}. Use small letters, digits and hyphens, at most 40, with a letter or digit as the "
+            "first and the last, for example 20261120-4f3a9c"
+        )
+    return f"{job.label}-{token}"
+
+
+def new_token() -> str:
+    """A unique token: the date and six random hexadecimal digits."""
+    return f"{dt.datetime.now(dt.UTC):%Y%m%d}-{secrets.token_hex(3)}"
 
 
 def job_spec(name: str, plan: Plan, catalog: Catalog | None = None, *, folder_of: Callable[[str], str] = str) -> Job:
@@ -85,7 +144,7 @@ def _environment(plan: Plan, catalog: Catalog | None) -> Environment:
         cores=plan.fleet.cores,
         framework=plan.framework,
         cache=job.cache_set,
-        rules=versions.rules(cluster, catalog),
+        rules=_rules(cluster, catalog),
         checks=checks,
     )
 
@@ -145,3 +204,60 @@ def _slurm(plan: Plan, cluster: SlurmCluster, folder_of: Callable[[str], str]) -
         qos=job.qos or "",
         restarts=job.restarts,
     )
+
+
+def _rules(cluster: Cluster, catalog: Catalog | None = None) -> tuple[Rule, ...]:
+    """Drivers and runtimes that do not work together, as a node compares its own with them."""
+    from trainium_cdk.catalog import Catalog
+
+    return tuple(
+        Rule(_range(rule.driver), _range(rule.runtime), f"{rule}. {cluster.version_fix}")
+        for rule in (catalog or Catalog.load()).incompatible
+    )
+
+
+def _range(versions: Range) -> tuple[str, str]:
+    return versions.first or "", versions.before or ""
+
+
+def launch_environment(plan: Plan, catalog: Catalog | None = None) -> dict[str, str]:
+    """Variables of a training process, by Neuron release, kernel, fleet and kind, as names and values, including the job's own `env`, which overrides the others."""
+    job, fleet = plan.job, plan.fleet
+    env = {
+        "PYTHONUNBUFFERED": "1",  # so that logs can be followed
+        "MASTER_PORT": "2022",
+    }
+    if not plan.on_trainium:
+        return {**env, **job.env}
+    env["NEURON_RT_EXEC_TIMEOUT"] = "600"  # slow compilation on one worker must not look like a hang on the others
+    if fleet.efa and job.nodes > 1:
+        env |= {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1"}
+        if _version(plan.cluster.kernel) < _FORK_SAFE_BELOW:
+            env["FI_EFA_FORK_SAFE"] = "1"
+        if plan.cluster.socket_interface:
+            env["CCOM_SOCKET_IFNAME"] = plan.cluster.socket_interface
+    if job.nodes >= LARGE and plan.framework == "torch-xla":
+        env |= {"XLA_USE_DUMMY_STORE": "1", "TORCH_DIST_INIT_BARRIER": "0"}
+    lnc = {"NEURON_LOGICAL_NC_CONFIG": str(fleet.lnc)} if fleet.lnc else {}
+    env |= {**job.launch_environment(plan, torch_version(plan, catalog)), **lnc, **job.env}
+    if fleet.lnc and plan.framework != "torch-native":  # TorchNeuron passes that variable to the compiler itself
+        flags = env.get("NEURON_CC_FLAGS", "")
+        if not re.search(r"(^|\s)--?(logical-nc-config|lnc)\b", flags):  # compiler and runtime need the same value
+            env["NEURON_CC_FLAGS"] = f"{flags} --logical-nc-config={env['NEURON_LOGICAL_NC_CONFIG']}".strip()
+    return env
+
+
+def torch_version(plan: Plan, catalog: Catalog | None = None) -> tuple[int, ...]:
+    """(major, minor) of the PyTorch of the cluster's Neuron release; the newest if unknown."""
+    from trainium_cdk.catalog import Catalog
+
+    try:
+        known = (catalog or Catalog.load()).release(plan.cluster.neuron_release).frameworks
+    except UnknownCatalogEntry:
+        return _NEWEST
+    version = next((framework.version for name, framework in known.items() if name == plan.framework), None)
+    return _version(version) if version else _NEWEST
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())

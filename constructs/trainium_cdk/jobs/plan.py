@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainium_cdk import engines
 from trainium_cdk.catalog.constants import ULTRASERVER
 from trainium_cdk.errors import JobError, OutputsError
-from trainium_cdk.jobs import advice, checkpoints, packages, versions
+from trainium_cdk.jobs import advice, checkpoints, packages
 from trainium_cdk.jobs.image_examples import how_to_build
 from trainium_cdk.jobs.models import Batch as Batch
 from trainium_cdk.jobs.models import Job
@@ -17,7 +17,12 @@ from trainium_cdk.jobs.models import Plan as Plan
 from trainium_cdk.jobs.models import StageName as StageName
 
 if TYPE_CHECKING:
+    from trainium_cdk.catalog import Stack
+    from trainium_cdk.catalog.stack import FrameworkChoice
     from trainium_cdk.outputs import Cluster, Fleet
+
+_FRAMEWORKS: dict[str, FrameworkChoice] = {"torch-xla": "torch-xla", "torch-native": "torch-native"}
+_DEPLOYED = "deployed"
 
 
 def plan(job: Job, cluster: Cluster) -> Plan:
@@ -37,8 +42,9 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         )
     _image(job, cluster)
     _supported(job, cluster, fleet)
-    packages.check(job, cluster)
-    notes = versions.notes(job.image, cluster, fleet) if fleet.devices else []
+    if job.PACKAGES:
+        packages.check(job, cluster)
+    notes = version_notes(job.image, cluster, fleet) if fleet.devices else []
     if fleet.ultraserver and job.nodes > 1:
         notes.append(ULTRASERVER)
     batch = job.batch(fleet, notes)
@@ -54,7 +60,8 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         constraint="|".join(f.resource for f in alike) if others else None,
         notes=tuple(notes),
     )
-    checkpoints.check(made)
+    if job.resume_from:
+        checkpoints.check(made)
     job.check(made)
     return made
 
@@ -90,6 +97,8 @@ def obstacle(kind: type[Job], cluster: Cluster) -> str:
 
 def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
     """Check that the kind runs with the framework, the Neuron release and the instance family."""
+    from trainium_cdk.catalog.models import within
+
     if job.FAMILIES and fleet.family not in job.FAMILIES:
         fit = [f.queue for f in cluster.fleets if f.family in job.FAMILIES]
         raise JobError(
@@ -117,7 +126,7 @@ def _supported(job: Job, cluster: Cluster, fleet: Fleet) -> None:
             f"{advice.deploy(job, cluster)}; or {advice.others(cluster, fleet.instance_type)}"
         )
     first, before = job.RELEASES
-    if not advice.runs_with(job.RELEASES, release):
+    if not within(release, *job.RELEASES):
         bounds = " and ".join([*([f"from {first} on"] if first else []), *([f"before {before}"] if before else [])])
         raise JobError(
             f"{job.kind} runs with Neuron SDK releases {bounds}, but {has} has {release}. "
@@ -129,26 +138,23 @@ def _driver_fits(job: Job, cluster: Cluster, fleet: Fleet) -> None:
     """Check that the nodes' driver is compatible with a Neuron release that the kind runs with: an image of the user's own has one of
     them, which is not known, and the driver is the nodes'."""
     from trainium_cdk.catalog import Catalog, driver_fits
+    from trainium_cdk.catalog.models import numbers, within
 
     known = Catalog.load()
     able = [
         release
         for release in known.releases.values()
-        if advice.runs_with(job.RELEASES, release.version)
+        if within(release.version, *job.RELEASES)
         and any(name in job.FRAMEWORKS and fleet.family in one.families for name, one in release.frameworks.items())
     ]
     if not able or any(driver_fits(known, cluster.neuron_driver, release.version) for release in able):
         return
-    newest = max(able, key=lambda release: _numbers(release.version))
+    newest = max(able, key=lambda release: numbers(release.version))
     raise JobError(
         f"image is {job.image}, and {job.kind} runs with Neuron SDK {newest.version}, whose runtime {newest.runtime} is for driver "
         f"{newest.dkms}, but the nodes of {cluster.stack} have driver {cluster.neuron_driver} (for {cluster.framework}). "
         f"{advice.deploy(job, cluster)}; or {advice.others(cluster, fleet.instance_type)}"
     )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def _image(job: Job, cluster: Cluster) -> None:
@@ -261,3 +267,53 @@ def _with_lnc(job: Job, cluster: Cluster, fleet: Fleet) -> Fleet:
 def or_list(numbers: list[int]) -> str:
     texts = [str(n) for n in numbers]
     return " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
+
+
+def version_notes(image: str | None, cluster: Cluster, fleet: Fleet) -> list[str]:
+    """Notes for the user on the versions that a job would run with; may be empty.
+
+    An image, a release or a driver that the catalogue does not have is not checked.
+
+    Args:
+        image: the container image that the job names, if any.
+
+    Raises:
+        JobError: the runtime in the image is not compatible with the nodes' driver.
+    """
+    from trainium_cdk.catalog import Catalog, evaluate
+
+    known = Catalog.load()
+    release = known.releases.get(cluster.neuron_release)
+    if release is None:
+        return []
+    used = (image or cluster.image) if cluster.containers else None
+    runtime = known.runtime_of(used) if used else release.runtime
+    if runtime and cluster.neuron_driver:
+        verdict = evaluate(known, _stack(cluster, fleet, "none", runtime))
+        if verdict.part == "ami" and not verdict:
+            raise JobError(
+                f"{f'image is {used}' if used else f'Neuron is {release.version}'}, but {verdict.reason}. Use an image with another runtime, or deploy "
+                f"{cluster.stack} with another `eks: {{ami_release: ...}}`"
+            )
+    if image or cluster.framework not in _FRAMEWORKS:
+        return []  # the image has its own framework
+    verdict = evaluate(known, _stack(cluster, fleet, _FRAMEWORKS[cluster.framework], runtime or release.runtime))
+    if verdict.statement is None:
+        return []
+    what = "AWS does not support this" if verdict.level == "unsupported" else "AWS advises against this"
+    return [f"Neuron {cluster.neuron_release} with {cluster.framework}: {what}: {verdict.statement}"]
+
+
+def _stack(cluster: Cluster, fleet: Fleet, framework: FrameworkChoice, runtime: str) -> Stack:
+    from trainium_cdk.catalog.stack import NODE_SYSTEM, Stack
+
+    return Stack(
+        cluster.engine,
+        (fleet.family,),
+        cluster.neuron_release,
+        framework,
+        cluster.os or NODE_SYSTEM,
+        cluster.neuron_driver or None,
+        runtime,
+        ami=_DEPLOYED,
+    )

@@ -15,7 +15,7 @@ from trainium_cdk.runner import requests
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.backend import Backend
-    from trainium_cdk.jobs.submission import Submission
+    from trainium_cdk.jobs.job_spec import Submission
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import archive
-from trainium_cdk.jobs.archive import Entry, Kind, Sent, Workdir, content_of, send
+from trainium_cdk.jobs.archive import Entry, Kind, Workdir, content_of
 from trainium_cdk.jobs.build_context import is_secret, leads_out
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
-
-    from trainium_cdk.jobs.models import Plan
 
 MAX_BYTES, MAX_FILES = 500_000_000, 20_000
 """Of all files together. Data and checkpoints belong on the shared file system."""
@@ -52,18 +49,6 @@ def read(folder: Path) -> Workdir:
     if not entries:
         raise JobError(f"workdir {folder} has no files that are sent. Check its .gitignore and .trnignore")
     return Workdir(folder, tuple(entries), _digest(entries), tuple(left[:10]))
-
-
-def deliver(plan: Plan) -> Sent | None:
-    """Send a job's folder, if it has one, to the bucket of its cluster. Raises as `archive.send` does."""
-    workdir = getattr(plan.job, "workdir", None)
-    return send(workdir, plan.cluster.bucket, plan.cluster.region) if workdir else None
-
-
-def addresses(plan: Plan) -> dict[str, str]:
-    """A presigned address of the object of a job's folder, by its digest; empty without a folder. Raises as `archive.addresses` does."""
-    workdir, cluster = getattr(plan.job, "workdir", None), plan.cluster
-    return archive.addresses(workdir, cluster.bucket, cluster.region) if workdir else {}
 
 
 def _walk(folder: Path, left: list[str]) -> Iterator[tuple[Path, str, int]]:

@@ -111,7 +111,7 @@ def busy(api: Any, nodegroup: str) -> set[str]:
     """Ids of the instances of a node group on which pods of one namespace run, by EKS's name of the group.
 
     Args:
-        api: `jobs.kubernetes.connect.kubernetes_api(cluster)`, of the jobs' namespace or a team's.
+        api: `jobs.kubernetes.kubernetes_api(cluster)`, of the jobs' namespace or a team's.
     """
     running = {
         pod["spec"].get("nodeName") for pod in api.list("Pod") if pod["status"].get("phase") in ("Pending", "Running")

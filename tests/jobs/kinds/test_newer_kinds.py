@@ -9,9 +9,8 @@ import pytest
 
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk.jobs import Finetune, Job, JobError, Script, TorchTitan
-from trainium_cdk.jobs.job_spec import job_spec
+from trainium_cdk.jobs.job_spec import job_id, job_spec
 from trainium_cdk.jobs.plan import plan
-from trainium_cdk.jobs.submission import job_id
 from trainium_cdk.outputs import SlurmCluster
 
 REF = "0123456789abcdef0123456789abcdef01234567"

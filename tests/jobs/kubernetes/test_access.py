@@ -22,7 +22,7 @@ from tests.credentials import session
 from tests.jobs.kubernetes.conftest import NAME, Running
 from tests.support import completed, session_manager_plugin
 from trainium_cdk.jobs import TransportError, TrnError, connect
-from trainium_cdk.jobs.kubernetes import Api, ApiError, access, kubernetes_api, tunnel
+from trainium_cdk.jobs.kubernetes import Api, ApiError, access, kubernetes_api
 from trainium_cdk.jobs.kubernetes.api import connections
 
 
@@ -154,15 +154,15 @@ def test_local_is_for_head_nodes(running: Running) -> None:
 
 TUNNEL = """
 import sys
-from trainium_cdk.jobs.kubernetes import Api, access, tunnel
+from trainium_cdk.jobs.kubernetes import Api, access
 from trainium_cdk.outputs import EksCluster
 from urllib.parse import urlsplit
 cluster = EksCluster.model_validate_json(sys.stdin.read())
 there = access.find(cluster)
 port = urlsplit(there.url).port
 private = access.Endpoint(f"https://localhost:{port}", there.authority)
-tunnel.answers = lambda host, at, timeout, real=tunnel.answers: at != port and real(host, at, timeout)
-near = tunnel.reach(cluster, private)
+access.answers = lambda host, at, timeout, real=access.answers: at != port and real(host, at, timeout)
+near = access.reach(cluster, private)
 api = Api(near, access.Identity.of(cluster), cluster.namespace)
 print(near.server_name, near.url, len(api.list("Pod")) >= 0)
 api.close()
@@ -209,7 +209,7 @@ def test_without_a_bastion_host(running: Running) -> None:
     with pytest.raises(
         TransportError, match=r"is private, cannot be reached from here, and TrnEksStack has no bastion host"
     ):
-        tunnel.reach(running.cluster, nowhere)
+        access.reach(running.cluster, nowhere)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import JobError, Script
 from trainium_cdk.jobs.kubernetes import names, status
-from trainium_cdk.jobs.kubernetes.objects import Objects, objects
-from trainium_cdk.jobs.kubernetes.stages import Object
+from trainium_cdk.jobs.kubernetes.objects import Object, Objects, objects
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.pyz import Pyz, pyz
 from trainium_cdk.outputs import EksCluster

@@ -2,8 +2,7 @@
 
 from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs.kubernetes.api import Api
-from trainium_cdk.jobs.kubernetes.backend import KubernetesBackend
-from trainium_cdk.jobs.kubernetes.connect import connect, kubernetes_api
-from trainium_cdk.jobs.kubernetes.render import KubernetesSubmission, render
+from trainium_cdk.jobs.kubernetes.backend import KubernetesBackend, connect, kubernetes_api
+from trainium_cdk.jobs.kubernetes.objects import KubernetesSubmission, render
 
 __all__ = ["Api", "ApiError", "KubernetesBackend", "KubernetesSubmission", "connect", "kubernetes_api", "render"]

@@ -1,4 +1,5 @@
-"""Access to the Kubernetes API of an EKS cluster with boto3 alone: its endpoint, its certificate authority, and tokens."""
+"""Access to the Kubernetes API of an EKS cluster with boto3 alone: its endpoint, its certificate authority, tokens, and
+a tunnel to a private one through the stack's bastion host."""
 
 from __future__ import annotations
 
@@ -6,17 +7,20 @@ import base64
 import datetime as dt
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from trainium_cdk._aws import aws_errors_as, code_and_message, credentials_error, describe_error, failures
 from trainium_cdk.errors import TransportError
+from trainium_cdk.jobs.sessions import TO_HOST, answers, forward, free_port
 from trainium_cdk.outputs import EksCluster
 
 _PREFIX = "k8s-aws-v1."
 _SIGNED_SECONDS = 60
 TOKEN_SECONDS = 14 * 60
 """EKS accepts a token for 15 minutes after it was signed (EKS user guide)."""
+_DIRECT_SECONDS = 3.0
 _EXEC_API = "client.authentication.k8s.io/v1"
 
 
@@ -179,6 +183,30 @@ def find(cluster: EksCluster) -> Endpoint:
         raise TransportError(f"EKS cluster {name} is {found.get('status', 'not ready')}. Wait until it is ACTIVE")
     authority = base64.b64decode(found["certificateAuthority"]["data"]).decode()
     return Endpoint(found["endpoint"], authority)
+
+
+def reach(cluster: EksCluster, endpoint: Endpoint, *, port: int = 0) -> Endpoint:
+    """An endpoint that can be reached from here: the API itself, or the near end of a tunnel to it, which lasts as long as this
+    process.
+
+    Args:
+        port: of this machine, for the tunnel. Default: a free one.
+
+    Raises:
+        TransportError: it cannot be reached, and no tunnel can be opened.
+    """
+    parts = urlsplit(endpoint.url)
+    host, number = parts.hostname or "", parts.port or 443
+    if cluster.endpoint != "private" or answers(host, number, _DIRECT_SECONDS):
+        return endpoint
+    if not cluster.bastion_host_id:
+        raise TransportError(
+            f"the Kubernetes API of {cluster.cluster_name} is private, cannot be reached from here, and {cluster.stack} has no "
+            "bastion host. Work from inside its VPC, or deploy with eks.bastion_host"
+        )
+    port = port or free_port()
+    forward(cluster.bastion_host_id, cluster.region, TO_HOST, {"host": host, "portNumber": str(number)}, port)
+    return replace(endpoint, url=f"https://127.0.0.1:{port}", server_name=host)
 
 
 def kubeconfig(cluster: EksCluster, endpoint: Endpoint, command: list[str]) -> str:

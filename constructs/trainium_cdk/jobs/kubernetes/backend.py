@@ -14,15 +14,27 @@ from trainium_cdk.errors import ApiError, JobError, TrnError, UnknownJob
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.backend import Backend, named_node, read_answer, unknown_job
 from trainium_cdk.jobs.forward import Tunnel
-from trainium_cdk.jobs.kubernetes import foreign, inside, logs, look, members, names, nodes, reader, status, tensorboard
+from trainium_cdk.jobs.job_spec import new_token
+from trainium_cdk.jobs.kubernetes import (
+    access,
+    foreign,
+    inside,
+    logs,
+    look,
+    members,
+    names,
+    nodes,
+    reader,
+    status,
+    tensorboard,
+)
 from trainium_cdk.jobs.kubernetes.api import Api
-from trainium_cdk.jobs.kubernetes.render import KubernetesSubmission, render
+from trainium_cdk.jobs.kubernetes.objects import KubernetesSubmission, render
 from trainium_cdk.jobs.kubernetes.status import Seen
 from trainium_cdk.jobs.kubernetes.submit import Submitter
 from trainium_cdk.jobs.models import AnyJob
 from trainium_cdk.jobs.patience import until
 from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, settings_in
-from trainium_cdk.jobs.submission import new_token
 from trainium_cdk.outputs import EksCluster
 
 Object = dict[str, Any]
@@ -71,9 +83,11 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         return render(job, self.cluster, new_token() if token is None else token)
 
     def send(self, submission: KubernetesSubmission) -> Submitted:
-        from trainium_cdk.jobs.workdir import deliver
+        plan, sent = submission.plan, None
+        if workdir := getattr(plan.job, "workdir", None):
+            from trainium_cdk.jobs.archive import send
 
-        sent, plan = deliver(submission.plan), submission.plan
+            sent = send(workdir, self.cluster.bucket, self.cluster.region)
         submitter = Submitter(self.cluster, self.api, submission.id, plan, submission.objects, self.sleep)
         existing = submitter.send()
         if plan.job.after:
@@ -280,3 +294,25 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
             why = next((one.reason for one in self.foreign() if one.name == found["metadata"]["name"]), "")
             raise foreign.error(self.api, "jobset", id, why)
         return found
+
+
+def connect(
+    cluster: EksCluster,
+    *,
+    local: bool | None = None,
+    say: Callable[[str], None] | None = None,  # noqa: ARG001
+) -> KubernetesBackend:
+    """Arguments and errors as of `jobs.connect`."""
+    if local:
+        raise TrnError(f"stack {cluster.stack} runs Kubernetes and has no head node. Remove --local")
+    return KubernetesBackend(cluster, lambda: kubernetes_api(cluster))
+
+
+def kubernetes_api(cluster: EksCluster) -> Api:
+    """The Kubernetes API of a cluster, with the credentials of AWS.
+
+    Raises:
+        TransportError: it cannot be reached.
+    """
+    endpoint = access.reach(cluster, access.find(cluster))
+    return Api(endpoint, access.Identity.of(cluster), cluster.namespace)

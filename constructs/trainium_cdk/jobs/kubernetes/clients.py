@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs.environment import launch_environment
+from trainium_cdk.jobs.job_spec import launch_environment
 from trainium_cdk.jobs.kinds.script import Script
 from trainium_cdk.jobs.kubernetes.pods import devices
 from trainium_cdk.jobs.plan import plan

@@ -12,9 +12,9 @@ from trainium_cdk.errors import ApiError, JobError, TransportError
 from trainium_cdk.jobs.backend import Changes, check_log
 from trainium_cdk.jobs.kubernetes import look, status
 from trainium_cdk.jobs.kubernetes.api import Object
+from trainium_cdk.jobs.kubernetes.look import JobSource
 from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, object_name, submission
 from trainium_cdk.jobs.kubernetes.reader import kept_log
-from trainium_cdk.jobs.kubernetes.source import JobSource
 from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
 from trainium_cdk.jobs.status import JobStatus, LogChunk
 

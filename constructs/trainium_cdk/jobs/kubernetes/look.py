@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs.kubernetes import members, names, queue, status
@@ -14,7 +15,7 @@ from trainium_cdk.jobs.kubernetes.members import waits
 from trainium_cdk.jobs.kubernetes.queue import Waits
 from trainium_cdk.jobs.kubernetes.status import Seen
 from trainium_cdk.jobs.status import JobStatus, Stage
-from trainium_cdk.outputs import GROUP_LABEL
+from trainium_cdk.outputs import GROUP_LABEL, EksCluster
 
 _OURS = f"app.kubernetes.io/managed-by={names.MANAGED_BY}"
 _JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -23,6 +24,19 @@ _RECENT = 900
 """Seconds; a Job's controller tries at least every 10 minutes to create its pods."""
 _NAMED = 200
 """Most jobs that one request names."""
+
+
+class JobSource(Protocol):
+    """The part of the backend that logs, shells and TensorBoard use."""
+
+    cluster: EksCluster
+
+    @property
+    def api(self) -> Api: ...
+
+    def seen(self, id: str, *, any_member: bool = False) -> Seen: ...
+
+    def status(self, id: str) -> JobStatus: ...
 
 
 def list_jobs(api: Api, limit: int, devices: Mapping[str, int]) -> tuple[JobStatus, ...]:

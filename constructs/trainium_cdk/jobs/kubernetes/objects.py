@@ -1,7 +1,22 @@
-"""A job's objects on Kubernetes. Pure: the same input gives the same objects.
+"""From a job and a cluster to the objects on Kubernetes. Pure: the same input gives the same objects.
 
-The JobSet is suspended and in no queue. All others belong to it (`submit.py`); then it gets the labels `Objects.release`. What runs in its pods:
-`stages.py`.
+The JobSet is suspended and in no queue. All others belong to it (`submit.py`); then it gets the labels `Objects.release`.
+
+Each container of its pods runs a stage:
+
+    python3 -I /trn/runner/runner.pyz pod STAGE
+
+with `/trn/job/job.json` (`spec.Job`, without its variables), `/trn/env/env.json` (its variables; not there without any) and these variables:
+
+    TRN_JOB            the job's folder; that of an array's member is TRN_JOB/TRN_ARRAY_INDEX
+    TRN_HOST           begins the name of the folder with the node's compile cache: members of an array, and teams, run at once
+    TRN_NODE           name of the node
+    TRN_RUN            uid of the JobSet: the next one of its name is another run
+    TRN_ATTEMPT        0, 1, ...: how often the JobSet was restarted
+    TRN_ARRAY_INDEX    of an array's member
+    MASTER_ADDR        name of the pod of node 0
+
+Kubernetes sets JOB_COMPLETION_INDEX, the number of the node. `precompile` is an init container of the pod that trains, so on the same node.
 """
 
 from __future__ import annotations
@@ -9,14 +24,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import checkpoints
-from trainium_cdk.jobs.kubernetes import names, stages
-from trainium_cdk.jobs.kubernetes.stages import Given, Object, directory
+from trainium_cdk.jobs.job_spec import Submission, job_id, job_spec
+from trainium_cdk.jobs.kubernetes import names, pods
+from trainium_cdk.jobs.models import Job
+from trainium_cdk.jobs.plan import plan
+from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.runner import arrays, spec
 
 if TYPE_CHECKING:
@@ -25,6 +42,11 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.pyz import Pyz
     from trainium_cdk.outputs import EksCluster
 
+Object = pods.Object
+
+RUNNER = "/trn/runner/runner.pyz"
+NO_PROGRAM = 128
+"""Exit code of Kubernetes for a container whose program cannot be started, as its image has none of that name."""
 MOST_BYTES = 1_000_000
 """Of a job as JSON: a Secret holds 1 MiB (Kubernetes documentation)."""
 KEPT_SECONDS = 14 * 86_400
@@ -32,6 +54,16 @@ KEPT_SECONDS = 14 * 86_400
 RESTARTS = 3
 SPOT_RESTARTS = 20
 """Most restarts by default: spot nodes are interrupted repeatedly during a job of several days."""
+
+
+_RESERVED = ("JOB_COMPLETION_", "KUBERNETES_")
+_RANK_ENV = (
+    "TRN_ATTEMPT",
+    "TRN_HOST",
+    "TRN_JOB",
+    "TRN_NODE",
+    "TRN_RUN",
+)
 
 
 @dataclass(frozen=True)
@@ -87,14 +119,79 @@ def objects(job: spec.Job, fitted: Plan, cluster: EksCluster, runner: Pyz, catal
     return Objects(program, jobs, parts, release, digest)
 
 
+@dataclass(frozen=True)
+class KubernetesSubmission(Submission):
+    """A job as data for the runner, and its objects (`objects.Objects`)."""
+
+    spec: spec.Job
+    objects: Objects
+
+    @property
+    def text(self) -> str:
+        """The job and the objects as YAML, without the values of its variables, and without what is the same in every job, or stands twice."""
+        from trainium_cdk.jobs.kubernetes import shown
+
+        return shown.text(self.spec, (self.objects.runner, *self.objects.all))
+
+    @property
+    def jobs(self) -> tuple[Object, ...]:
+        """The JobSet, or those of an array's members."""
+        return self.objects.jobs
+
+
+def render(job: Job, cluster: EksCluster, token: str, *, catalog: Catalog | None = None) -> KubernetesSubmission:
+    """Render a job for a cluster.
+
+    Args:
+        token: makes the submission idempotent: sent twice, the job is submitted once.
+
+    Raises:
+        JobError: the job does not fit the cluster, or the token is not valid.
+    """
+    name, fitted = names.object_name(job_id(job, token)), plan(job, cluster)
+    for variable in job.env:
+        if variable.startswith(_RESERVED) or variable in _RANK_ENV:
+            raise JobError(f"env {variable}: it is set automatically for each pod. Choose another name, or remove it")
+    made = job_spec(name, fitted, catalog, folder_of=names.object_name)
+    sent = objects(made, fitted, cluster, pyz(), catalog)
+    return KubernetesSubmission(name, directory(name, cluster), fitted, made.files, made, sent)
+
+
+def directory(name: str, cluster: EksCluster) -> str:
+    """A job's directory on the shared file system: logs, checkpoints, TensorBoard's files."""
+    return f"{cluster.shared_dir}/{cluster.folder}/jobs/{name}"
+
+
 def _thing(api: str, kind: str, name: str, cluster: EksCluster, labels: Mapping[str, str]) -> Object:
     metadata = {"name": name, "namespace": cluster.namespace, "labels": dict(labels)}
     return {"apiVersion": api, "kind": kind, "metadata": metadata}
 
 
 @dataclass(frozen=True)
-class _Made(Given):
-    """The objects of one job."""
+class _Made:
+    """The objects of one job.
+
+    Attributes:
+        runner: name of the ConfigMap with the runner.
+    """
+
+    job: spec.Job
+    fitted: Plan
+    cluster: EksCluster
+    runner: str
+    catalog: Catalog | None = None
+
+    @property
+    def name(self) -> str:
+        return self.job.id
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        return tuple(stage.name for stage in self.job.stages)
+
+    @property
+    def image(self) -> str:
+        return self.fitted.job.image or self.cluster.image
 
     @property
     def labels(self) -> dict[str, str]:
@@ -167,9 +264,9 @@ class _Made(Given):
         task = {"completionMode": "Indexed", "completions": job.nodes, "parallelism": job.nodes, "backoffLimit": 0}
         pod = {
             "metadata": {"labels": {**labels, names.TASK_LABEL: names.TRAIN}},
-            "spec": stages.train(self, name, index),
+            "spec": _train(self, name, index),
         }
-        ends = stages.ends(operator="In", values=list(names.FINAL))  # of `precompile` too
+        ends = _ends(operator="In", values=list(names.FINAL))  # of `precompile` too
         pods_of_task = {"podFailurePolicy": ends, "template": pod}
         made["spec"] = {
             "suspend": True,  # Kueue starts it
@@ -202,7 +299,7 @@ class _Made(Given):
         settings.pop("args", None)  # they may be too long
         return {
             **self.job.shown,
-            **checkpoints.recorded(self.fitted),
+            **self._layout(),
             "id": self.name,
             "kind": self.job.kind,
             "job": settings,
@@ -212,16 +309,94 @@ class _Made(Given):
             "directory": folder if index is None else f"{folder}/{index}",
         }
 
+    def _layout(self) -> dict[str, Any]:
+        """What another job must have in common with it, to go on from its checkpoints."""
+        same = self.fitted.job.layout(self.fitted)
+        return {"checkpoints_of": dict(same)} if same and self.job.checkpoints else {}
+
     def prepare(self) -> Object:
         labels = {**self.labels, names.TASK_LABEL: names.PREPARE}
-        template = {"metadata": {"labels": labels}, "spec": stages.prepare(self)}
+        template = {"metadata": {"labels": labels}, "spec": _prepare(self)}
         made = _thing("batch/v1", "Job", names.prepare_job(self.name), self.cluster, self.labels)
         return {
             **made,
             # it retries internally: only if its pod was ended (SIGKILL, SIGTERM) does it start again
             "spec": {
                 "backoffLimit": RESTARTS,
-                "podFailurePolicy": stages.ends(containerName=names.PREPARE, operator="NotIn", values=[137, 143]),
+                "podFailurePolicy": _ends(containerName=names.PREPARE, operator="NotIn", values=[137, 143]),
                 "template": template,
             },
         }
+
+
+def _train(given: _Made, name: str, index: int | None) -> Object:
+    """The pod of each node.
+
+    Args:
+        name: of the JobSet.
+        index: of an array's member.
+    """
+    fleet = given.fitted.fleet
+    wanted = pods.devices(fleet, given.catalog)
+    volumes = _volumes(given, shm_gib=max(1, int(wanted["memory"].removesuffix("Gi")) // 2))
+    member = f"member-{index}-" if index is not None else ""
+    team = f"team-{given.cluster.team}-" if given.cluster.team else ""
+    env: list[Object] = [
+        pods.ATTEMPT,
+        pods.RUN,
+        {"name": "MASTER_ADDR", "value": names.host(name, 0)},
+        {"name": "TRN_HOST", "value": f"{team}{member}"},
+    ]
+    if index is not None:
+        env.append({"name": "TRN_ARRAY_INDEX", "value": str(index)})
+    needs = pods.Resources.exactly(wanted)
+    containers = [_container(given, stage, needs, volumes, env) for stage in given.stages if stage != names.PREPARE]
+    pod = _pod(given, containers, volumes, pods.on_trainium(fleet, given.catalog))
+    # keeps the port of Neuron's collectives free of outgoing connections; Kubernetes lists this sysctl as safe
+    pod["securityContext"]["sysctls"] = [{"name": "net.ipv4.ip_local_reserved_ports", "value": "48620"}]
+    return pod
+
+
+def _prepare(given: _Made) -> Object:
+    """The pod on a system node that fetches what the job needs."""
+    volumes = _volumes(given)
+    needs = pods.prepare(given.cluster, given.fitted.job.fetches)
+    return _pod(given, [_container(given, names.PREPARE, needs, volumes)], volumes, pods.ON_SYSTEM)
+
+
+def _ends(**exits: Any) -> Object:
+    """The policy of a batch Job that fails at once with such exit codes, or if its memory was full."""
+    # `folder` is the first container that runs: the others have the same image
+    no_program = {"containerName": names.FOLDER, "operator": "In", "values": [NO_PROGRAM]}
+    rules = [{"action": "FailJob", "onExitCodes": one} for one in (exits, no_program)]
+    return {"rules": [*rules, *pods.MEMORY_FULL]}
+
+
+def _volumes(given: _Made, shm_gib: int | None = None) -> pods.Volumes:
+    made = pods.Volumes(given.cluster, shm_gib=shm_gib)
+    made.add("runner", {"configMap": {"name": given.runner}}, "/trn/runner")
+    for name, file in (("job", "job.json"), ("env", "env.json")):
+        if name == "job" or given.job.variables:
+            items = [{"key": file, "path": file}]
+            kept = {"secretName": given.name, "defaultMode": 0o444, "items": items}
+            made.add(name, {"secret": kept}, f"/trn/{name}")
+    return made
+
+
+def _container(
+    given: _Made, stage: str, needs: pods.Resources, volumes: pods.Volumes, env: Iterable[Object] = ()
+) -> Object:
+    where = {"name": "TRN_JOB", "value": directory(given.name, given.cluster)}
+    words = ["python3", "-I", RUNNER, "pod", stage]
+    return pods.container(stage, given.image, words, resources=needs, mounts=volumes.mounts, env=[where, *env])
+
+
+def _pod(given: _Made, stages: list[Object], volumes: pods.Volumes, where: Object) -> Object:
+    """All containers but the last one run one after the other, before it."""
+    cluster = given.cluster
+    mounts = [*volumes.shared, *(one for one in volumes.mounts if one["name"] == "runner")]
+    words = ["python3", "-I", RUNNER, "folder", f"{cluster.shared_dir}/{cluster.folder}"]
+    first = pods.as_root(pods.container(names.FOLDER, given.image, words, resources=pods.LEAST, mounts=mounts))
+    return pods.spec(
+        cluster, containers=stages[-1:], init_containers=[first, *stages[:-1]], volumes=volumes, where=where
+    )

@@ -12,7 +12,7 @@ from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.kubernetes import reader, status
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.inside import Forward
-from trainium_cdk.jobs.kubernetes.source import JobSource
+from trainium_cdk.jobs.kubernetes.look import JobSource
 from trainium_cdk.jobs.patience import until
 from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.jobs.sessions import serves

@@ -59,8 +59,8 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return self.transport.interval
 
     def render(self, job: AnyJob, token: str | None = None) -> SlurmSubmission:
+        from trainium_cdk.jobs.job_spec import new_token
         from trainium_cdk.jobs.slurm.render import render
-        from trainium_cdk.jobs.submission import new_token
 
         return render(job, self.cluster, new_token() if token is None else token)
 

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.jobs.job_spec import job_spec
+from trainium_cdk.jobs.job_spec import Submission, job_id, job_spec
 from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.pyz import pyz
-from trainium_cdk.jobs.submission import Submission, job_id
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner.head import sbatch
 from trainium_cdk.runner.program import PLACE

@@ -103,16 +103,17 @@ def _addresses(submissions: Sequence[SlurmSubmission]) -> dict[str, str]:
     """Presigned addresses of the folders of code."""
     found: dict[str, str] = {}
     for one in submissions:
-        if getattr(one.plan.job, "workdir", None):
-            from trainium_cdk.jobs import workdir
+        if workdir := getattr(one.plan.job, "workdir", None):
+            from trainium_cdk.jobs import archive
 
-            found |= workdir.addresses(one.plan)
+            found |= archive.addresses(workdir, one.plan.cluster.bucket, one.plan.cluster.region)
     return found
 
 
 def _deliver(submission: SlurmSubmission) -> Sent | None:
-    if not getattr(submission.plan.job, "workdir", None):
+    cluster, workdir = submission.plan.cluster, getattr(submission.plan.job, "workdir", None)
+    if not workdir:
         return None
-    from trainium_cdk.jobs.workdir import deliver
+    from trainium_cdk.jobs import archive
 
-    return deliver(submission.plan)
+    return archive.send(workdir, cluster.bucket, cluster.region)

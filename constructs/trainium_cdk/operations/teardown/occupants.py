@@ -13,7 +13,7 @@ from trainium_cdk.jobs.report.text import duration
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend
-    from trainium_cdk.jobs.submission import Submission
+    from trainium_cdk.jobs.job_spec import Submission
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The program of each container of a job on Kubernetes, as its process 1: `runner pod STAGE`.
 
-`jobs/kubernetes/stages.py` says what it finds: TRN_JOB and other variables, `/trn/job/job.json`, `/trn/env/env.json`. Exit codes: `launch`, and
+`jobs/kubernetes/objects.py` says what it finds: TRN_JOB and other variables, `/trn/job/job.json`, `/trn/env/env.json`. Exit codes: `launch`, and
 
     137   its memory was full: another attempt would need as much
     1     the program of `prepare`, or this one, has failed otherwise
