@@ -34,9 +34,12 @@ test: setup .venvs/docs/.done .venvs/audit/.done .venvs/torchx/.done .venvs/sbom
 
 PYTHONS := 3.11 3.12 3.13
 
-test-pythons: $(PYTHONS:%=.venvs/py%/.done)  ## on each supported Python, the tests that need no server
+test-pythons: $(PYTHONS:%=.venvs/py%/.done)  ## on each supported Python, the tests that need no server; the runner in clean roots of nodes
 	@for v in $(PYTHONS); do echo "test-pythons: Python $$v"; \
 	  PARTS=none .venvs/py$$v/bin/python -m pytest -n $(WORKERS) -q -r fE || exit 1; done
+	@for root in $$($(BIN)/python -m tests.bootstrap.roots); do echo "test-pythons: the runner in $$root"; \
+	  CLEAN_ROOT=$$root TRN_TEST_PYTHON=$(CURDIR)/tests/runner/python_in_root.sh \
+	  $(BIN)/python -m pytest -n $(WORKERS) -q -r fE tests/runner/test_pod.py tests/runner/test_stage_ends.py || exit 1; done
 
 # pyenv's commands work for the versions that it is told to use.
 .venvs/py%/.done: requirements-dev.txt pyproject.toml node_modules/.done

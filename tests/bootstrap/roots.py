@@ -73,6 +73,8 @@ RECIPES = {
     "ubuntu-24.04": Recipe("noble", UBUNTU, COMMON, "3.12", ("python3.12-venv",)),
     "amzn-2023": Recipe("bullseye", DEBIAN, f"{COMMON},dnf,rpm", "3.9"),
 }
+NEWEST = Recipe("forky", DEBIAN, "python3", "3.14")
+"""Of no node: the newest Python that the runner is for."""
 SUBSTITUTE = Recipe("bookworm", DEBIAN, f"{COMMON},python3-venv,python3-pip,dnf,rpm,dnf-plugins-core", "3.11")
 
 
@@ -126,6 +128,18 @@ def root(system: str) -> Root:
     return Root(folder / "root", recipe.python, own, tuple(sorted((folder / "downloads").iterdir())))
 
 
+def newest() -> Root:
+    """The root with the newest Python, made when it is not in the cache.
+
+    Raises:
+        RuntimeError: Debian's archive cannot be reached, or has another Python by now.
+    """
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return Root(_made(NEWEST) / "root", NEWEST.python, False, ())
+
+
 def _made(recipe: Recipe) -> Path:
     if recipe.folder.exists():
         return recipe.folder.resolve()
@@ -133,7 +147,7 @@ def _made(recipe: Recipe) -> Path:
     try:
         work.mkdir()
         root, downloads = work / "root", work / "downloads"
-        options, script = [], []
+        options, script = [], ["sid"]  # debootstrap's one script for Debian
         if recipe.mirror == UBUNTU:
             options = [f"--keyring={_ubuntu_keyring(work)}"]
             script = ["gutsy"]  # debootstrap's one script for Ubuntu; it may not know the name of a later release
@@ -187,3 +201,4 @@ def _run(*command: str | Path) -> str:
 if __name__ == "__main__":
     for name in RECIPES:
         print(root(name).path)
+    print(newest().path)
