@@ -15,7 +15,6 @@ SHELL = re.compile(
     re.MULTILINE,
 )
 KNOWN = {
-    "jobs/kubernetes/reader.py": "a log whose pod is gone is read in a small pod, of an image of Amazon Linux without Python",
     "jobs/quote.py": "the only place that quotes for a shell",
     "jobs/slurm/account.py": "the text of a Run Command: which user's account a command is for",
     "jobs/slurm/fleet.py": "the text of a Run Command: the fleet of ParallelCluster's own program",

@@ -113,7 +113,7 @@ class EksFacts(Fact):
     taint: str
     """Key of the taint that keeps other pods away from Trainium nodes."""
     shell_image: str
-    """A small image with a shell, for pods that only read files."""
+    """A small image with Python, for pods that only read files."""
 
     def addons_for(
         self, file_systems: Container[str], *, node_monitoring: bool, observability: bool

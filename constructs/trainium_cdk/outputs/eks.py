@@ -72,7 +72,7 @@ class EksCluster(ClusterOutputs):
     claims: tuple[str, ...]
     """Persistent volume claims of the shared file systems, in the order of `mount_dirs`."""
     shell_image: str = ""
-    """A small image with a shell; empty for the catalogue's."""
+    """A small image with Python; empty for the catalogue's."""
     build_project: str
     """CodeBuild project that builds images into the registry; empty where there is no registry."""
     endpoint: str

@@ -109,6 +109,7 @@ def test_what_trains(backend: KubernetesBackend, running: Running, evicted: bool
 
 
 @pytest.mark.sweep
-def test_what_reads(small: KubernetesBackend) -> None:
+def test_what_reads(small: KubernetesBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_PRINT", f"{EATS}; import time; time.sleep(60)")
     with pytest.raises(TransportError, match=rf"pod trn-read-\w+ was killed: it needed more than its 1 GiB {RAISE}"):
-        reader.run(small.api, small.cluster, f'python3 -c "{EATS}; import time; time.sleep(60)"')
+        reader.kept_log(small.api, small.cluster, "job", "train", 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -59,21 +61,21 @@ class Api:
         self.deleted.append(name)
 
 
-def test_a_kept_log_is_read_by_a_pod_that_is_deleted() -> None:
+def test_a_kept_log_is_read_by_a_pod_that_is_deleted(tmp_path: Path) -> None:
     api, cluster = Api(b"a", b"b"), make_cluster()
     assert reader.kept_log(cast("Any", api), cluster, "job-1", "train", 2) == b"ab"
     [made] = api.made
     assert api.deleted == [made["metadata"]["name"]]
     assert made["spec"]["activeDeadlineSeconds"] == 1200
     [container] = made["spec"]["containers"]
-    program, option, script, name, file = container["command"]
-    assert (program, option, name, file) == (
-        "bash",
-        "-c",
-        "read",
-        f"{cluster.shared_dir}/trn/jobs/job-1/logs/train.2.log",
-    )
-    assert "cat" in script
+    *program, text, file = container["command"]
+    assert (program, file) == (["python3", "-I", "-c"], f"{cluster.shared_dir}/trn/jobs/job-1/logs/train.2.log")
+    there = tmp_path / file.removeprefix("/")
+    there.parent.mkdir(parents=True)
+    env = {"TRN_SHARED_ROOT": str(tmp_path)}
+    for content in (b"", b"\xff\x00 a\n"):
+        assert subprocess.check_output([sys.executable, "-I", "-c", text, file], env=env) == content
+        there.write_bytes(b"\xff\x00 a\n")
 
 
 @pytest.mark.parametrize(

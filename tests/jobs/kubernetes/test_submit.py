@@ -233,6 +233,27 @@ def test_a_runner_that_somebody_has_changed_runs_nothing(sender: Callable[..., S
     assert sender("other", "train").send() is False
 
 
+def test_a_runner_that_no_job_names_is_removed_with_the_next_version(
+    sender: Callable[..., Submitter], api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender("first", "train").send()
+    mine, used, other = names.runner(pyz().name), names.runner("a" * 64), names.runner("b" * 64)
+    labels = {"app.kubernetes.io/managed-by": names.MANAGED_BY}
+    for name in (used, other):
+        api.create("ConfigMap", {"metadata": {"name": name, "labels": labels}})
+    api.patch("JobSet", "first", {"metadata": {"annotations": {names.RUNNER: used}}})
+    for seconds, left in (
+        (60, {mine, used, other}),
+        (-1, {mine, used}),
+    ):  # it may be of a submission that has just begun
+        monkeypatch.setattr(submit, "_UNUSED_SECONDS", seconds)
+        api.delete("ConfigMap", mine)
+        assert sender(f"next-{seconds + 2}", "train").send() is False
+        there = {one["metadata"]["name"] for one in api.list("ConfigMap", labels="app.kubernetes.io/managed-by=trn")}
+        assert {name for name in there if name.startswith("trn-runner-")} == left
+    api.delete("ConfigMap", used)
+
+
 def test_of_an_array_each_member_owns_what_they_share(sender: Callable[..., Submitter], api: Api) -> None:
     one = sender("many", array="0-3", env=SECRET)
     with Requests(api, 8), pytest.raises(Gone):

@@ -256,6 +256,7 @@ class _Made:
         notes = {
             names.DESCRIPTION: json.dumps(self._description(index), sort_keys=True),
             names.QUEUE: self.fitted.fleet.queue,
+            names.RUNNER: self.runner,
         }
         if job.after:
             notes[names.AFTER] = names.object_name(job.after)

@@ -1,4 +1,4 @@
-"""Short-lived pods on the system nodes: they read the log of a deleted pod, or serve TensorBoard."""
+"""Short-lived pods on the system nodes: they read the log of a deleted pod, answer a request, or serve TensorBoard."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ FILES = "/trn/files"
 START_SECONDS = 600.0
 """Seconds that pulling an image may take."""
 RUNNER = ("python3", "-I", f"{FILES}/runner.pyz")
+_PRINT = """\
+import os, shutil, sys
+file = os.environ.get("TRN_SHARED_ROOT", "") + sys.argv[1]
+if os.path.exists(file):
+    with open(file, "rb") as log:
+        shutil.copyfileobj(log, sys.stdout.buffer)
+"""
+"""Prints a file, if it exists. Small, and in a small image: the jobs' own may have to be pulled."""
 NEVER_STARTS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
 """Reasons of Kubernetes' for a container that waits."""
 
@@ -83,19 +91,8 @@ def kept_log(api: Api, cluster: EksCluster, id: str, stage: str, node: int) -> b
         TransportError: the pod that reads it did not start, or failed.
     """
     file = f"{cluster.shared_dir}/trn/jobs/{id}/logs/{stage}.{node}.log"
-    return run(api, cluster, 'file="${TRN_SHARED_ROOT:-}$1"; if [ -e "$file" ]; then cat "$file"; fi', file)
-
-
-def run(api: Api, cluster: EksCluster, script: str, *arguments: str) -> bytes:
-    """The output of a bash script in a small pod with the shared file systems.
-
-    Raises:
-        TransportError: the pod did not start, or the script failed.
-    """
     image = cluster.shell_image or Catalog.load().eks.shell_image
-    return _run(
-        api, pod(cluster, _name(), "read", image, ["bash", "-c", literal(script), "read", *arguments], seconds=1200)
-    )
+    return _run(api, pod(cluster, _name(), "read", image, ["python3", "-I", "-c", _PRINT, file], seconds=1200))
 
 
 def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = "", seconds: int) -> Any:

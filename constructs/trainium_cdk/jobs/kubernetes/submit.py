@@ -23,6 +23,8 @@ from trainium_cdk.outputs import EksCluster
 
 _SUBMITTING_SECONDS = 120
 """Seconds after which a JobSet in no queue is of a submission that was broken off: it holds no compile cache."""
+_UNUSED_SECONDS = 86_400
+"""Seconds for which a runner stays in any case: a submission places it before its JobSet is there."""
 _SETTLING_SECONDS = 2.0
 """Seconds after which a sent request has been processed."""
 
@@ -92,11 +94,25 @@ class Submitter:
             if there := self.api.find("ConfigMap", _name(wanted)):
                 break
             if self._new(wanted):
+                self._remove_unused()
                 return
         if there is None or there.get("binaryData") != wanted["binaryData"]:
             raise SubmitError(
                 f"{self.name} was not submitted: the ConfigMap {_name(wanted)} is not the runner of this version of trn. Delete it"
             )
+
+    def _remove_unused(self) -> None:
+        """Remove runners of other versions that no JobSet names. JobSets stay for 14 days, so nobody has submitted with those since."""
+        ours = f"app.kubernetes.io/managed-by={names.MANAGED_BY}"
+        with contextlib.suppress(ApiError):  # the caller may not be allowed to
+            used = {
+                (row["metadata"].get("annotations") or {}).get(names.RUNNER)
+                for row in self.api.table("JobSet", labels=ours)
+            }
+            for row in self.api.table("ConfigMap", labels=ours) if None not in used else ():
+                known = not _name(row).startswith(names.runner("")) or _name(row) in {*used, _name(self.objects.runner)}
+                if not known and _age(row) > _UNUSED_SECONDS:
+                    self.api.delete("ConfigMap", _name(row), uid=row["metadata"]["uid"])
 
     def _create(self, job: Object) -> Object:
         """The JobSet as it is there. Raises SubmitError if its name is that of another job."""
