@@ -20,7 +20,10 @@ from trainium_cdk.jobs import Job
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.plan import plan
 
-GIVEN = {"kind", "nodes", "env", "filename", "content", "args", "inside", "tree", "user", "workdir", "requirements"}
+GIVEN = {
+    *("kind", "nodes", "env", "filename", "content", "args", "as_module", "inside", "tree", "user", "workdir"),
+    "requirements",
+}
 """Fields without an option of their own."""
 NEEDS = {
     "module": ["--config", "c"],

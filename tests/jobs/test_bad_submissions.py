@@ -119,10 +119,11 @@ def test_without_a_token_a_new_one_is_made() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "expected"),
-    [("1", 60), ("525600", 31_536_000), ("1:30", 90), ("90:00", 5400), ("100:00:00", 360_000), ("1-12", 129_600), ("1-00:30", 88_200), ("365-00:00:00", 31_536_000)],
+    [("1", 60), ("525600", 31_536_000), ("1:30", 90), ("90:00", 5400), ("100:00:00", 360_000), ("1-12", 129_600), ("1-00:30", 88_200), ("365-00:00:00", 31_536_000),
+     ("1h", 3600), ("90m", 5400), ("2d", 172_800), ("1d12h", 129_600), ("1h30m", 5400), ("90s", 90)],
 )  # fmt: skip
 def test_time_limits_are_read_as_slurm_reads_them(limit: str, expected: int) -> None:
-    """sbatch(1): minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds."""
+    """sbatch(1): minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds. Or with units."""
     job = BertLarge(time_limit=limit)
     assert job.time_limit == limit
     assert seconds(limit) == expected

@@ -269,3 +269,27 @@ def test_a_file_that_changes_meanwhile(local_aws: LocalAws, backend: SlurmBacken
     (project / "helper.py").write_text("X = 5\n")
     with pytest.raises(JobError, match=r"helper.py changed while the workdir was sent. Submit again"):
         backend.submit(job)
+
+
+def test_modules_on_a_real_slurm(backend: SlurmBackend, tmp_path: Path) -> None:
+    """A module of the folder is started by its name; what no environment has is refused before a node is asked for."""
+    code = write(
+        tmp_path / "code",
+        {"pkg/__init__.py": "", "pkg/run.py": "import sys\nprint(__name__, __package__, *sys.argv[1:])\n"},
+    )
+    for entry, token in (("pkg.run", "m1"), ("timeit", "m2")):
+        folder, args = (code, ("--x", "a b")) if entry == "pkg.run" else (None, ("-n", "1", "print('timed')"))
+        sent = backend.submit(Script.from_module(entry, folder, args=args), token)
+        assert backend.wait(sent.id, timeout=120).ok
+        log = b"".join(chunk.data for chunk in backend.logs(sent.id)).decode()
+        assert ("__main__ pkg --x a b" if folder else "timed") in log
+    absent = (
+        (Script.from_module("no_such.train"), r"has no no_such. Send the folder that has it \(--workdir\)"),
+        (
+            Script(filename="t.py", content=b"1", launcher="accelerate"),
+            "has no accelerate. Name it in a requirements file",
+        ),
+    )
+    for job, message in absent:
+        with pytest.raises(SubmitError, match=message):
+            backend.submit(job, "absent")

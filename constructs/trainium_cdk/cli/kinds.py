@@ -86,7 +86,7 @@ def _describe(
 ) -> dict[str, Any]:
     first, before = kind.RELEASES
     bounds = [f"from {first}"] * bool(first) + [f"before {before}"] * bool(before)
-    hidden = {"kind", "filename", "content", "args", "inside", "tree", "user"}
+    hidden = {"kind", "filename", "content", "args", "as_module", "inside", "tree", "user"}
     return {
         "kind": name,
         "title": kind.TITLE,

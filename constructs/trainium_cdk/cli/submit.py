@@ -42,12 +42,25 @@ if TYPE_CHECKING:
 
 _Of = typer.Option
 _GIVEN_OTHERWISE = frozenset(
-    {"kind", "nodes", "env", "filename", "content", "args", "inside", "tree", "user", "workdir", "requirements"}
+    {
+        "kind",
+        "nodes",
+        "env",
+        "filename",
+        "content",
+        "args",
+        "as_module",
+        "inside",
+        "tree",
+        "user",
+        "workdir",
+        "requirements",
+    }
 )
 """Fields without a generated option: they are arguments, or options defined below."""
 
 
-_OF_SCRIPTS = frozenset({"args", "workdir", "requirements"})
+_OF_SCRIPTS = frozenset({"args", "as_module", "workdir", "requirements"})
 """Parameters that only a script has."""
 SCRIPT = "script"
 _OF_KIND = """It prepares, precompiles and trains: each of these stages begins when the one before has completed.
@@ -62,6 +75,8 @@ def command_of(words: Sequence[str]) -> Callable[..., None]:
     own = words[: words.index("--")] if "--" in words else words
     if "--list" in own:
         return list_kinds
+    if "-m" in own:  # a module may have the name of a kind
+        return of_kind("")
     return of_kind(next((word for word in own if word in kinds()), ""))
 
 
@@ -133,9 +148,9 @@ def submit(
     ctx: typer.Context,
     on: Target,
     job: Annotated[
-        str,
-        typer.Argument(metavar="JOB", help="A kind of job, or your own script file."),
-    ],
+        str | None,
+        typer.Argument(metavar="JOB", help="A kind of job, or your own script file.", show_default=False),
+    ] = None,
     args: Annotated[
         list[str] | None,
         typer.Argument(
@@ -153,11 +168,28 @@ def submit(
             help="Variable of the job. NAME alone takes its value from your environment.",
         ),
     ] = None,
+    env_file: Annotated[
+        list[Path] | None,
+        _Of(
+            "--env-file",
+            metavar="FILE",
+            help="File of variables, such as .env. Its lines are NAME=VALUE. The file itself is not sent, and --env wins over it.",
+        ),
+    ] = None,
+    as_module: Annotated[
+        str | None,
+        _Of(
+            "-m",
+            metavar="MODULE",
+            help="Python module in place of a script. It is started by its dotted name, as python -m does: one of --workdir, or of an "
+            "installed package.",
+        ),
+    ] = None,
     workdir: Annotated[
         Path | None,
         _Of(
             metavar="DIR",
-            help="Folder of your code, in which the script runs. What its .gitignore and .trnignore name stays here. It is sent once, later "
+            help="Folder of your code. The script runs in it. What its .gitignore and .trnignore name stays here. It is sent once, later "
             "only what has changed.",
         ),
     ] = None,
@@ -209,18 +241,26 @@ def submit(
         given["array"] = f"0-{count - 1}"
     if follow and "array" in given:
         raise JobError("--follow prints one log, and each member of an array has its own. Leave it out")
-    if workdir is None:
+    if as_module is not None:
+        args = [*([] if job is None else [job]), *(args or [])]
+        job = None
+    elif job is None:
+        ctx.fail("Missing argument 'JOB'. Give a kind of job, the path of a script, or -m MODULE")
+    elif workdir is None:
         _known(job)  # before a cluster is asked
+    variables = _pairs(env or [], env_file or [])
     given |= _of_environment(ctx, given)
     cluster = planned(ctx, on) if dry_run else None
     jobs = connect(local=False, cluster=cluster) if cluster else backend(on)
     for name in ("after", "resume_from"):
         if name in given and not given[name].startswith("/"):
             given[name] = _full_id(name, given[name]) if cluster else resolve_id(jobs, given[name])
-    given |= {"nodes": nodes, "env": _pairs(env or []), "user": user(on)}
+    given |= {"nodes": nodes, "env": variables, "user": user(on)}
     if requirements is not None:
         given["requirements"] = requirements
-    made = make(job, tuple(args or ()), {**given, "workdir": workdir} if workdir else given)
+    if workdir:
+        given["workdir"] = workdir
+    made = make(job, tuple(args or ()), given) if job else of_module(as_module or "", tuple(args or ()), given)
     if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
         log(advice)
     token = new_token() if token is None else token
@@ -355,6 +395,13 @@ def make(job: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
     return Script.from_file(job, args=args, **fields)
 
 
+def of_module(module: str, args: tuple[str, ...], fields: dict[str, Any]) -> Job:
+    """The job of a command line with `-m`. Raises JobError: see `Script.from_module`."""
+    from trainium_cdk.jobs.kinds.script import Script
+
+    return Script.from_module(module, fields.pop("workdir", None), args=args, **fields)
+
+
 def _known(job: str) -> None:
     """Raises JobError: there is neither a kind nor a file of that name."""
     from trainium_cdk.jobs.kinds import by_name, submittable
@@ -381,8 +428,11 @@ def _of_environment(ctx: typer.Context, given: Mapping[str, Any]) -> dict[str, A
     return {**environment.catalog.torchtitan[preset].options, **given}
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
-    pairs = {}
+def _pairs(texts: list[str], files: list[Path]) -> dict[str, str]:
+    """The variables of files, and those that are given by themselves, which win."""
+    from trainium_cdk.cli.env_file import read
+
+    pairs = {name: value for file in files for name, value in read(file).items()}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals and name not in os.environ:

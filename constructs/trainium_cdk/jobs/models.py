@@ -129,7 +129,8 @@ class Job(BaseModel):
         description="Slurm: compute resource. Default: all of the queue that have the job's instance type and EFA.",
     )
     time_limit: TimeLimit | None = Field(
-        default=None, description="Time limit of the training: minutes, HH:MM:SS or D-HH:MM:SS. Default: the queue's."
+        default=None,
+        description="Time limit of the training: 90m, 12h, 2d. Slurm's forms work, too: minutes, HH:MM:SS, D-HH:MM:SS. Default: the queue's.",
     )
     env: Mapping[EnvName, str] = Field(
         default_factory=dict, description="Additions to the launch environment; they win over the defaults."

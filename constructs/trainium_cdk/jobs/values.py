@@ -1,5 +1,6 @@
 """Values of a job's fields: what can be passed to a program, time limits, and the errors about them."""
 
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -13,11 +14,12 @@ MAX_WORD_BYTES = 131_071
 MAX_WORDS_BYTES = 1_000_000
 """Longest arguments and environment together. Linux takes 2 MiB in all; the rest is for the node's own environment."""
 _TIME = Text(
-    r"^([0-9]{1,9}|([0-9]{1,5}-)?[0-9]{1,5}(:[0-9]{2}){0,2})$",
-    "minutes, or HH:MM:SS, or D-HH:MM:SS",
+    r"^([0-9]{1,9}|([0-9]{1,5}-)?[0-9]{1,5}(:[0-9]{2}){0,2}|([0-9]{1,9}[dhms]){1,4})$",
+    "minutes, or HH:MM:SS, or D-HH:MM:SS, or 90m, 12h, 2d",
     "2-00:00:00",
     max_length=20,
 )
+_UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _MAX_DAYS = 365
 
 
@@ -55,11 +57,13 @@ def fits(size: int) -> None:
 
 
 def seconds(limit: str) -> int:
-    """A time limit in seconds, in Slurm's formats: a number alone is minutes, `1:30` is minutes and seconds.
+    """A time limit in seconds, in Slurm's formats, or with units: a number alone is minutes, `1:30` is minutes and seconds.
 
-    >>> seconds("90"), seconds("1:30"), seconds("2:00:00"), seconds("1-12"), seconds("1-00:30")
-    (5400, 90, 7200, 129600, 88200)
+    >>> seconds("90"), seconds("1:30"), seconds("2:00:00"), seconds("1-12"), seconds("1-00:30"), seconds("1h30m")
+    (5400, 90, 7200, 129600, 88200, 5400)
     """
+    if parts := re.findall("([0-9]+)([dhms])", limit):
+        return sum(int(count) * _UNITS[unit] for count, unit in parts)
     days, dash, rest = limit.rpartition("-")
     numbers = [int(part) for part in rest.split(":")]
     if dash:

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import fetching, own_packages, words
+from trainium_cdk.jobs import fetching, own_packages, siblings, words
 from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.quote import printed, split
@@ -71,6 +71,18 @@ class Script(Job):
     ]
     content: bytes = Field(max_length=MAX_SCRIPT_BYTES, repr=False)
     args: tuple[str, ...] = ()
+    as_module: (
+        Annotated[
+            str,
+            Text(
+                r"^[A-Za-z_][A-Za-z0-9_]{0,99}([.][A-Za-z_][A-Za-z0-9_]{0,99}){0,20}$",
+                "the dotted name of a module, as python -m takes it",
+                "package.train",
+            ),
+        ]
+        | None
+    ) = None
+    """Started by its name; with `inside`, a file of the folder, else of a package that the nodes have."""
     workdir: Any = Field(
         default=None,
         repr=False,
@@ -110,9 +122,11 @@ class Script(Job):
         """The job of a script file.
 
         Raises:
-            JobError: it cannot be read, is not a file, or is empty or too large.
+            JobError: it cannot be read, is not a file, or is empty or too large; or it imports what lies beside it, and is sent alone.
         """
         name, path = str(path)[:300], Path(path)
+        if path.suffix == ".ipynb":
+            raise JobError(f"{name} {_notebook(name)}")
         try:
             size, file = path.stat().st_size, path.is_file()
             content = path.read_bytes() if file and size <= MAX_SCRIPT_BYTES else None
@@ -125,7 +139,40 @@ class Script(Job):
             raise JobError(
                 f"{path} has {size:,} bytes; a script may have at most {MAX_SCRIPT_BYTES:,}. Put data on the shared file system"
             )
+        alone = path.suffix == ".py" and "workdir" not in fields and "PYTHONPATH" not in fields.get("env", ())
+        if alone and (module := siblings.imported(path.parent, content)):
+            give = printed("--workdir", path.parent)
+            raise JobError(
+                f"{path} imports {module} from its folder, and only the script is sent. Send the folder: {give}"
+            )
         return cls(filename=path.name, content=content, **fields)
+
+    @classmethod
+    def from_module(cls, module: str, folder: str | Path | None = None, **fields: Any) -> Self:
+        """The job of a module that Python starts by its name, as `python -m` does.
+
+        Args:
+            module: its dotted name: in the folder, or of a package that the nodes have.
+            folder: it is sent; None: nothing is.
+
+        Raises:
+            JobError: see `workdir.read` and `from_file`; or the folder has the package, and not the module.
+        """
+        given: dict[str, Any] = {"as_module": module, **fields}
+        if folder is not None:
+            from trainium_cdk.jobs.workdir import read
+
+            workdir, path, top = read(Path(folder)), module.replace(".", "/"), module.partition(".")[0]
+            names = {entry.name for entry in workdir.entries}
+            given |= {"workdir": workdir, "tree": workdir.digest}
+            if inside := next((name for name in (f"{path}.py", f"{path}/__main__.py") if name in names), None):
+                return cls.from_file(workdir.folder / inside, inside=inside, **given)
+            if f"{top}.py" in names or any(name.startswith(f"{top}/") for name in names):
+                raise JobError(
+                    f"{workdir.folder} has no module {module[:100]}: neither {path[:100]}.py nor {path[:100]}/__main__.py is sent. Give "
+                    "the name as python -m takes it in that folder, for example package.train"
+                )
+        return cls(filename=f"{module.rpartition('.')[2]}.py", content=b"", **given)
 
     @classmethod
     def from_workdir(cls, folder: str | Path, script: str, **fields: Any) -> Self:
@@ -154,7 +201,7 @@ class Script(Job):
 
     @model_validator(mode="after")
     def _arguments(self) -> Self:
-        if not self.content.strip():
+        if not self.content.strip() and not self.as_module:
             raise wrong(f"the script {self.filename} is empty. Give a script with content")
         if reason := _not_runnable(self.filename, self.content):
             raise wrong(f"the script {self.filename} {reason}")
@@ -177,7 +224,8 @@ class Script(Job):
 
     @property
     def label(self) -> str:
-        stem = re.sub(r"[^a-z0-9]+", "-", Path(self.filename).stem.lower()).strip("-")
+        own = (self.as_module or "").removesuffix(".__main__").rpartition(".")[2] or Path(self.filename).stem
+        stem = re.sub(r"[^a-z0-9]+", "-", own.lower()).strip("-")
         return self.name or stem[:40] or "script"
 
     @property
@@ -190,7 +238,20 @@ class Script(Job):
 
     @property
     def prepares(self) -> bool:
-        return self.workdir is not None or self.resume_from is not None or self.own_environment
+        return bool(self.workdir or self.resume_from or self.own_environment or self._modules)
+
+    @property
+    def _modules(self) -> dict[str, str]:
+        """The modules that its program starts, and that its environment must have; what to do about each that it does not."""
+        needed = {}
+        if self.launcher == "accelerate":
+            needed["accelerate"] = "Name it in a requirements file (--requirements), or use --launcher torchrun"
+        if self.as_module and not self.inside:
+            top = self.as_module.partition(".")[0]
+            needed[top] = (
+                "Send the folder that has it (--workdir), or name its package in a requirements file (--requirements)"
+            )
+        return needed
 
     @property
     def fetches(self) -> Fetches:
@@ -218,14 +279,17 @@ class Script(Job):
             own_packages.check(self.requirements, plan)
 
     def spec(self, plan: Plan) -> KindSpec:
-        files = {} if self.workdir else {self.filename: self.content}
+        files = {} if self.workdir or self.as_module else {self.filename: self.content}
         return KindSpec(self._program(), files=files, prepare=tuple(self._fetched(plan)))
 
     def _program(self) -> Program:
         place, name = (words.JOB, f"code/{self.inside}") if self.workdir else (words.FILES, self.filename)
         file: Word = (place, f"/{name}")
+        module = ("-m", self.as_module) if self.as_module else ()
         if self.launcher != "none":
-            started = words.launch(file, by=self.launcher)
+            started = words.launch(*(module or (file,)), by=self.launcher)
+        elif module:
+            started = ("python3", *module)
         elif self.content.startswith(b"#!") and self._executable:
             started = (file,)
         else:
@@ -242,6 +306,8 @@ class Script(Job):
             yield from fetching.code(self.workdir, plan.cluster.bucket).steps
         if self.requirements:
             yield from fetching.requirements(self.requirements, self.workdir, plan.cluster, self.image)
+        for module, fix in self._modules.items():
+            yield from fetching.modules((module,), fix)
 
     @property
     def _executable(self) -> bool:
@@ -249,9 +315,18 @@ class Script(Job):
         return not self.workdir or any(e.kind == "program" for e in self.workdir.entries if e.name == self.inside)
 
 
+def _notebook(path: str) -> str:
+    made = printed("jupyter", "nbconvert", "--to", "script", path)
+    return (
+        f"is a notebook. Convert it ({made}), remove its get_ipython() lines, and submit the .py file that this makes"
+    )
+
+
 def _not_runnable(name: str, content: bytes) -> str:
     """Why the nodes could not run it, and what to do; empty if they can."""
     first, _, _ = content.partition(b"\n")
+    if name.endswith(".ipynb"):
+        return _notebook(name)
     if content.startswith(codecs.BOM_UTF8):
         return "begins with a byte order mark, which hides its first line. Save it as UTF-8 without one"
     if first.endswith(b"\r") and (first.startswith(b"#!") or not name.endswith(".py")):
