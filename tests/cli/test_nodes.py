@@ -20,7 +20,7 @@ from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import TRN, completed, head_node, session_manager_plugin
 from trainium_cdk.jobs import JobError, LocalTransport, Script, SlurmBackend
 from trainium_cdk.jobs.slurm import account
-from trainium_cdk.jobs.slurm.transport import Result
+from trainium_cdk.jobs.status import Node
 
 CLUSTER = make_cluster(fleet(nodes=4))
 
@@ -109,9 +109,9 @@ def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  #
     assert (done.returncode, "compute1" in done.stdout) == (0, True), done
     assert (command.returncode, "compute1" in command.stdout) == (0, True), command
     assert (late.returncode, b"after" in rest) == (0, True), rest
-    node = next(iter(slurm.node_states()))
     backend = SlurmBackend(cluster, LocalTransport(env=slurm.node_env()))
-    ssh = f"exec ssh -F /etc/ssh/ssh_config {node}"
+    node = backend.nodes()[0]
+    ssh = f"exec ssh -F /etc/ssh/ssh_config {node.name}"
     assert backend.session(node) == (head, account.run(CLUSTER.job_user, ssh, "sudo"))
     there = f"{ssh} {shlex.quote(shlex.join(['echo', 'a  b']))}"
     assert backend.session(node, ["echo", "a  b"]) == (head, account.run(CLUSTER.job_user, there, "sudo"))
@@ -125,17 +125,8 @@ def test_ssh_of_one_of_several_users(users: str, to_node: str) -> None:
     """Its own account. Only ParallelCluster's directory gives it a key for the nodes."""
     ada = CLUSTER.model_copy(update={"users": users}).of_user("ada")
 
-    class HeadNode(LocalTransport):
-        def ask(self, *_: object, **__: object) -> Result:
-            names = {f"compute1-dy-trn-{n}": "idle+cloud+powered_down" if n == 2 else "mixed+cloud" for n in (1, 2)}
-            nodes = [
-                {"name": name, "queue": "compute1", "instance_type": "", "state": state, "on": "powered" not in state}
-                for name, state in names.items()
-            ]
-            return Result(json.dumps({"answer": {"nodes": nodes}}), "", 0)
-
-    backend, node = SlurmBackend(ada, HeadNode()), "compute1-dy-trn-1"
+    backend, node = SlurmBackend(ada, LocalTransport()), Node("compute1-dy-trn-1", "compute1", "", "mixed+cloud")
     assert backend.session() == (ada.head_node_id, account.shell("ada"))
     assert backend.session(command=["ls", "a b"]) == (ada.head_node_id, account.run("ada", "ls 'a b'", "sudo"))
     with pytest.raises(JobError, match=to_node) if users == "local" else contextlib.nullcontext():
-        assert backend.session(node) == (ada.head_node_id, account.run("ada", to_node.format(node), "sudo"))
+        assert backend.session(node) == (ada.head_node_id, account.run("ada", to_node.format(node.name), "sudo"))

@@ -21,7 +21,7 @@ from tests.support import TRN, completed, table
 from trainium_cdk.cli.named import user
 from trainium_cdk.cli.options import Target
 from trainium_cdk.jobs import BertLarge, sessions
-from trainium_cdk.jobs.slurm.render import render
+from trainium_cdk.jobs.slurm.submission import render
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 

@@ -19,7 +19,7 @@ from trainium_cdk.cli import follow
 from trainium_cdk.jobs import JobError, SlurmBackend, SubmitError, UnknownJob
 from trainium_cdk.jobs.report import collect_all, report
 from trainium_cdk.jobs.report.live import Live
-from trainium_cdk.jobs.slurm.render import render
+from trainium_cdk.jobs.slurm.submission import render
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage, of_members
 from trainium_cdk.runner.readers.records import Step
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from trainium_cdk import outputs
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import JobError, prepared
 from trainium_cdk.jobs.backend import read_answer
+from trainium_cdk.runner import slurm
 from trainium_cdk.runner.head.ask import answer
 from trainium_cdk.runner.requests import Cluster, write_request
 
@@ -25,15 +27,15 @@ class Here:
     """A backend whose shared file system is a folder."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.cluster, self.running = root, make_cluster(), ["bert-2"]
+        self.root, self.running = root, ["bert-2"]
+        self.cluster: Any = make_cluster()
 
     def active(self) -> list[Any]:
         return [SimpleNamespace(id=id) for id in self.running]
 
     def ask(self, given: object) -> Any:
         cluster = Cluster(f"{self.root}/efs", "trn", "", "local")
-        told = answer(json.dumps(write_request(cluster, given)))
-        return read_answer(told, "", self.cluster)
+        return read_answer(answer(json.dumps(write_request(cluster, given))), "", self.cluster)
 
 
 def record(name: str, /, **changes: Any) -> str:
@@ -45,7 +47,7 @@ def record(name: str, /, **changes: Any) -> str:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Any:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     trn = tmp_path / "efs/trn"
     for name in NAMES:
         folder = trn / "environments" / f".{name}.abcdef"
@@ -55,7 +57,9 @@ def here(tmp_path: Path) -> Any:
     for job, name in (("bert-1", NAMES[0]), ("bert-2", NAMES[1])):
         (trn / "jobs" / job).mkdir(parents=True)
         (trn / "jobs" / job / "environment").write_text(f"{name}\n")
-    return Here(tmp_path)
+    made = Here(tmp_path)
+    monkeypatch.setattr(slurm, "rows", lambda **_: [SimpleNamespace(id=id) for id in ("", *made.running)])
+    return made
 
 
 def test_they_are_listed_with_the_jobs_that_use_them(here: Any) -> None:
@@ -113,11 +117,16 @@ def test_jobs_of_all_teams_keep_theirs(
     assert len(prepared.prepared(here)) == (3 if message else 2)
 
 
-def test_a_cluster_without_any(tmp_path: Path) -> None:
-    nothing: Any = Here(tmp_path)
-    assert prepared.prepared(nothing) == ()
+def test_a_cluster_without_any(here: Any) -> None:
+    shutil.rmtree(here.root / "efs/trn")
+    assert prepared.prepared(here) == ()
     with pytest.raises(JobError, match="It has none"):
-        prepared.remove(nothing, ["a" * 12])
+        prepared.remove(here, ["a" * 12])
+
+
+def test_all_that_no_job_uses_are_removed(here: Any) -> None:
+    assert [one.name for one in prepared.remove(here, ["unused"])] == [NAMES[0], NAMES[2]]
+    assert [one.name for one in prepared.prepared(here)] == [NAMES[1]]
 
 
 def test_what_a_job_writes_there_is_not_trusted(here: Any) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.jobs.conftest import fleet, make_cluster
 from tests.support import golden
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script
-from trainium_cdk.jobs.slurm.render import SlurmSubmission, render
+from trainium_cdk.jobs.slurm.submission import SlurmSubmission, render
 from trainium_cdk.runner.head.submit import digest_of
 from trainium_cdk.runner.spec import Job, from_json, to_json
 

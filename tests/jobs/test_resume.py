@@ -24,7 +24,7 @@ from trainium_cdk.jobs import (
 )
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.plan import plan
-from trainium_cdk.jobs.slurm.render import render
+from trainium_cdk.jobs.slurm.submission import render
 from trainium_cdk.runner.spec import Place
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
 import signal
 import socket
@@ -13,18 +15,23 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from sandbox import LocalAws
 from sandbox.processes import wait_until
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
 from tests.support import completed, head_node, session_manager_plugin
+from trainium_cdk.cli import app as cli
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, use
 from trainium_cdk.jobs.forward import offered
+from trainium_cdk.jobs.slurm.transport import Result
 from trainium_cdk.jobs.use import Use
+from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner.work import relay
 
 TENSORBOARD = """#!/bin/bash
@@ -143,7 +150,7 @@ def test_tensorboard(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -> No
     jobs, id = running
     said: list[str] = []
     with jobs.tensorboard(id, say=said.append) as board:
-        page = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(board.url).read().decode()  # type: ignore[attr-defined]
+        page = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(board.url).read().decode()
         assert "submitted.json" in page
     assert said == ["TensorBoard starts on the head node"]
     with pytest.raises(TransportError, match="TensorBoard has ended"):
@@ -156,6 +163,66 @@ def test_tensorboard(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -> No
         without.tensorboard(id),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list"],
+        ["status", "JOB"],
+        ["logs", "JOB"],
+        ["logs", "--tail", "3", "--metrics", "JOB"],
+        ["nodes"],
+        ["nodes", "top", "JOB"],
+        ["shell", "JOB", "--", "true"],
+        ["environments"],
+        ["submit", "w.sh", "--name", "counted", "--token", "20261127-000000"],
+        ["cancel", "counted-20261127-000000"],
+    ],
+    ids=" ".join,
+)
+def test_each_command_is_one_request(
+    words: list[str], running: tuple[SlurmBackend, str], sent: list[str], tmp_path: Path
+) -> None:
+    """Each takes seconds through Run Command."""
+    jobs, id = running
+    (tmp_path / "cluster.json").write_text(jobs.cluster.model_dump_json())
+    (tmp_path / "w.sh").write_text("#!/bin/bash\nsleep 600\n")
+    before = [str(tmp_path / "w.sh") if word == "w.sh" else id if word == "JOB" else word for word in words]
+    end = before.index("--") if "--" in before else len(before)
+    options = ["--local", "--cluster", str(tmp_path / "cluster.json")]
+    with contextlib.suppress(typer.Exit):
+        cli.app([*before[:end], *options, *before[end:]], standalone_mode=False)
+    assert len(sent) == 1, sent
+
+
+def test_each_tunnel_is_one_request(running: tuple[SlurmBackend, str], sent: list[str]) -> None:
+    """And one more, where what was started on the head node is to end."""
+    jobs, id = running
+    with jobs.forward(id, node=1, patience=60):
+        assert sent == ["start relay"]
+    assert (jobs.node_of_rank(id, 40), sent[1:]) == (1, ["node of a rank"])
+    with pytest.raises(JobError, match=rf"{id} has ranks 0 to 63, not 64\. Choose one of them"):
+        jobs.node_of_rank(id, 64)
+    with jobs.tensorboard(id, say=lambda _: None):
+        assert sent[3:] == ["start tensorboard"]
+    assert sent[4:] == ["stop tensorboard"]
+
+
+@pytest.fixture
+def sent(running: tuple[SlurmBackend, str], slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The operations of the requests that are sent during a test."""
+    found: list[str] = []
+    ask = LocalTransport.ask
+
+    def noted(self: LocalTransport, cluster: SlurmCluster, request: str, *more: Any) -> Result:
+        found.append(json.loads(request)["op"])
+        return ask(self, cluster, request, *more)
+
+    monkeypatch.setattr(LocalTransport, "ask", noted)
+    for name, value in slurm.node_env().items():
+        monkeypatch.setenv(name, value)
+    return found
 
 
 def page(url: str) -> bytes:

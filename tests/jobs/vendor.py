@@ -19,7 +19,7 @@ from trainium_cdk.catalog.sources import sources
 from trainium_cdk.jobs import Job
 from trainium_cdk.jobs.job_spec import Submission
 from trainium_cdk.jobs.pyz import pyz
-from trainium_cdk.jobs.slurm.render import SlurmSubmission, render
+from trainium_cdk.jobs.slurm.submission import SlurmSubmission, render
 from trainium_cdk.outputs import ClusterOutputs, SlurmCluster
 from trainium_cdk.runner import layout
 

@@ -142,7 +142,8 @@ def test_it_runs_as_one_file_with_a_clean_environment(tmp_path: Path) -> None:
 
 
 def test_environments_are_listed_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = World(tmp_path, monkeypatch).tell("job j-1\njob j-2").jobs
+    world = World(tmp_path, monkeypatch).tell("job j-1\njob j-2")
+    jobs = world.jobs
     place = jobs.parent / "environments"
     names = [f"{n:012x}" for n in range(3)]
     for name in names:
@@ -160,7 +161,10 @@ def test_environments_are_listed_and_removed(tmp_path: Path, monkeypatch: pytest
             {"name": names[1], "record": record, "requirements": []},
         ],
         "used": {"j-1": names[0]},
+        "active": [],
     }
+    world.tell("active bob|q|1|6|PENDING|Resources||N/A|N/A|j-2:train|trn:j-2")
+    assert asked(ListEnvironments(active=True))["answer"]["active"] == ["j-2"]
     assert asked(RemoveEnvironments((names[0], names[2]))) == {"answer": {}}
     assert sorted(one.name for one in place.iterdir()) == [f".{names[1]}.abcdef", names[1]]
     assert "there is no environment '../jobs'" in asked(RemoveEnvironments(("../jobs",)))["error"]["message"]

@@ -18,7 +18,7 @@ from tests.jobs.conftest import make_cluster
 from tests.support import completed, many
 from trainium_cdk.cli import app
 from trainium_cdk.jobs import BertLarge, JobError, Script, SlurmBackend
-from trainium_cdk.jobs.slurm.render import render
+from trainium_cdk.jobs.slurm.submission import render
 from trainium_cdk.jobs.values import MAX_WORD_BYTES
 
 NASTY = [

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.named import did_you_mean, end_of_sentence, resolve_id
+from trainium_cdk.cli.named import LATEST, did_you_mean, end_of_sentence, is_full_id, resolve_id
 from trainium_cdk.cli.options import ID_HELP, Target, backend, on_cluster
 from trainium_cdk.cli.output import echo, log
 from trainium_cdk.errors import JobError, UnknownJob
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend, JobStatus, Submission, Tunnel
+    from trainium_cdk.jobs.status import Node
 
 LOGIN = ("login", "head")
 """Names of the machine from which the cluster is used."""
@@ -44,14 +45,14 @@ def shell(
     is open, and no key is needed.
     """
     jobs = backend(on)
-    id, named = ("", None) if target in LOGIN else _job_or_node(jobs, target)
-    if id:
-        raise typer.Exit(jobs.execute(id, node or 0, command or ["bash"]))
+    found = None if target in LOGIN else _job_or_node(jobs, target)
+    if isinstance(found, str):
+        raise typer.Exit(jobs.execute(found, node or 0, command or ["bash"]))
     if node is not None:
         raise typer.BadParameter(f"{target} is no job: leave out --node")
     from trainium_cdk.jobs.sessions import terminal
 
-    instance, there = jobs.session(named, command or ())
+    instance, there = jobs.session(found, command or ())
     raise typer.Exit(terminal(instance, jobs.cluster.region, there))
 
 
@@ -118,20 +119,25 @@ def forward(
         _until_interrupted(tunnel, f"the tunnel has ended; {id} goes on. It ends with trn cancel {id}")
 
 
-def _job_or_node(jobs: Backend[Submission], given: str) -> tuple[str, str]:
-    """The id of a job, or the name of a node; the other one is empty.
+def _job_or_node(jobs: Backend[Submission], given: str) -> str | Node:
+    """The id of a job, or a node that is on.
 
     Raises:
-        JobError: there is neither.
+        JobError: there is neither, or the node is powered down.
     """
+    if given == LATEST or is_full_id(given.partition("/")[0]):
+        return resolve_id(jobs, given)
+    from trainium_cdk.jobs.backend import named_node
+
+    nodes = jobs.nodes()
+    names = [node.name for node in nodes]
+    if given in names:
+        return named_node(nodes, given)
     try:
-        return resolve_id(jobs, given), ""
+        return resolve_id(jobs, given)
     except UnknownJob as e:
-        names = [node.name for node in jobs.nodes()]
-        if given not in names:
-            hint = end_of_sentence(did_you_mean(given[:80], names))
-            raise JobError(f"there is no node {given[:80]!r}{hint} `trn nodes` lists them. Also, {e}") from None
-    return "", given
+        hint = end_of_sentence(did_you_mean(given[:80], names))
+        raise JobError(f"there is no node {given[:80]!r}{hint} `trn nodes` lists them. Also, {e}") from None
 
 
 def _job_on(jobs: Backend[Submission], given: str) -> tuple[str, str]:
@@ -140,15 +146,12 @@ def _job_on(jobs: Backend[Submission], given: str) -> tuple[str, str]:
     Raises:
         JobError: there is neither, or no job of `trn` runs on the node.
     """
-    id, named = _job_or_node(jobs, given)
-    if id:
-        return id, ""
-    from trainium_cdk.jobs.backend import named_node
-
-    runs = named_node(jobs.nodes(), named).job
-    id, _, stage = runs.rpartition(":")
+    found = _job_or_node(jobs, given)
+    if isinstance(found, str):
+        return found, ""
+    id, _, stage = found.job.rpartition(":")
     if not id or stage not in _STAGES:
-        why = f"it is used by {runs}, which is none" if runs else "none runs there"
+        why = f"it is used by {found.job}, which is none" if found.job else "none runs there"
         raise JobError(
             f"a port of node {given} is forwarded through a job of trn, and {why}. `trn nodes` shows what runs where"
         )

@@ -10,8 +10,6 @@ from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.options import Json, Target, backend, on_cluster
 from trainium_cdk.cli.output import echo_json, log, table
 
-UNUSED = "unused"
-
 
 @on_cluster()
 def environments(
@@ -34,13 +32,11 @@ def environments(
     from trainium_cdk.jobs import prepared
 
     jobs = backend(on)
-    there = prepared.prepared(jobs)
     if remove:
-        names = [one.name for one in there if not one.jobs] if UNUSED in remove else remove
-        prepared.remove(jobs, names)
-        freed = sum(one.megabytes for one in there if one.name in names)
-        log(f"removed {counted(len(names), 'environment')}, {freed:,} MB")
+        gone = prepared.remove(jobs, remove)
+        log(f"removed {counted(len(gone), 'environment')}, {sum(one.megabytes for one in gone):,} MB")
         return
+    there = prepared.prepared(jobs)
     if as_json:
         echo_json([asdict(one) for one in there])
         return

@@ -177,15 +177,15 @@ class Backend(ABC, Generic[S]):
         """The cluster's nodes, also those that are powered down."""
 
     @abstractmethod
-    def session(self, node: str | None = None, command: Sequence[str] = ()) -> tuple[str, str]:
+    def session(self, node: Node | None = None, command: Sequence[str] = ()) -> tuple[str, str]:
         """The id of the instance with which Session Manager opens a shell, and the command that leads on to the node; empty if none does.
 
         Args:
-            node: name of a node. Default: the machine from which the cluster is used.
+            node: one that is on. Default: the machine from which the cluster is used.
             command: to run there instead of a shell.
 
         Raises:
-            JobError: there is no such node, or it has no instance.
+            JobError: no shell can be opened there.
         """
 
     def wait(
@@ -346,8 +346,11 @@ def unknown_job(id: str, cluster: ClusterOutputs) -> UnknownJob:
     )
 
 
-def read_answer(told: Any, id: str, cluster: ClusterOutputs) -> Any:
-    """The answer of a runner to a request about a job, or none, as plain data.
+def read_answer(given: Any, id: str, cluster: ClusterOutputs) -> Any:
+    """The answer of a runner, as plain data.
+
+    Args:
+        id: of the job that was asked for; may be empty.
 
     Raises:
         JobError: it was refused.
@@ -355,11 +358,13 @@ def read_answer(told: Any, id: str, cluster: ClusterOutputs) -> Any:
         NotTheirs: the jobs are somebody else's.
         TransportError: Slurm does not answer.
     """
-    if "answer" in told:
-        return told["answer"]
-    kind, message = str(told["error"]["kind"]), str(told["error"]["message"])
+    if "answer" in given:
+        return given["answer"]
+    kind, message = str(given["error"]["kind"]), str(given["error"]["message"])
     if kind == "unknown":
         raise unknown_job(id or message, cluster)
+    if kind == "no member":
+        raise UnknownJob(message)
     if kind == "later":
         raise TransportError(f"Slurm on {cluster.cluster_name} does not answer: {message}", restarting=True)
     if kind == "theirs":

@@ -41,7 +41,7 @@ _Say = Callable[[str], None] | None
 
 
 def _slurm(cluster: outputs.SlurmCluster, local: bool | None, say: _Say) -> Backend[Any]:
-    from trainium_cdk.jobs.slurm.connect import connect as connect_to
+    from trainium_cdk.jobs.slurm.backend import connect as connect_to
 
     return connect_to(cluster, local=local, say=say)
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from trainium_cdk.errors import JobError, TransportError
+from trainium_cdk.runner.layout import OFFER as OFFER
 
-OFFER = "forward"
-"""File in a job's directory, readable for its user only: a port of its node, a space, and the path of the URL, which may hold a token."""
 _LOOK_SECONDS = 5.0
 
 

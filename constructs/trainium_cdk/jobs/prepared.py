@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
+from trainium_cdk.engines import EKS
 from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs.connection import connect
 from trainium_cdk.runner import requests
@@ -16,6 +17,8 @@ from trainium_cdk.runner import requests
 if TYPE_CHECKING:
     from trainium_cdk.jobs.backend import Backend
     from trainium_cdk.jobs.job_spec import Submission
+
+UNUSED = "unused"
 
 
 @dataclass(frozen=True)
@@ -56,22 +59,26 @@ def prepared(backend: Backend[Submission]) -> tuple[Prepared, ...]:
 
 def _list_prepared(backend: Backend[Submission]) -> tuple[tuple[Prepared, ...], str]:
     """The environments, and why jobs that use them may be missing; empty if none is."""
-    told = backend.ask(requests.ListEnvironments())
-    active, unknown = _active(backend)
+    of_slurm = backend.cluster.engine != EKS.name
+    answer = backend.ask(requests.ListEnvironments(active=of_slurm))
+    active, unknown = (set(answer["active"]), "") if of_slurm else _active(backend)
     found = []
-    for each in told["environments"]:
+    for each in answer["environments"]:
         try:
             one = _RECORD.validate_python(each["record"])
         except ValidationError:
             continue  # damaged
-        jobs = tuple(job for job, name in told["used"].items() if name == each["name"] and job in active)
+        jobs = tuple(job for job, name in answer["used"].items() if name == each["name"] and job in active)
         of_file = tuple(map(str, each["requirements"]))
         found.append(replace(one, name=each["name"], requirements=of_file or one.requirements, jobs=jobs))
     return tuple(sorted(found, key=lambda one: one.made)), unknown
 
 
-def remove(backend: Backend[Submission], names: Sequence[str]) -> None:
+def remove(backend: Backend[Submission], names: Sequence[str]) -> list[Prepared]:
     """Remove environments. Jobs that run or wait keep theirs; a later job that needs a removed one makes it again.
+
+    Args:
+        names: `unused`: all that no such job uses.
 
     Raises:
         JobError: there is no such environment, or such a job uses it, or may do so as a team's jobs cannot be listed; then none is removed.
@@ -83,6 +90,8 @@ def remove(backend: Backend[Submission], names: Sequence[str]) -> None:
             f"the environments are those of all teams, and {unknown}. Remove them with credentials that may list the jobs of all teams"
         )
     there = {one.name: one for one in found}
+    if UNUSED in names:
+        names = [one.name for one in found if not one.jobs]
     for name in names:
         if name not in there:
             known = f"It has {', '.join(there)}" if there else "It has none"
@@ -92,6 +101,7 @@ def remove(backend: Backend[Submission], names: Sequence[str]) -> None:
                 f"environment {name} is used by {', '.join(jobs)}. Wait until it has ended, or cancel it (trn cancel {jobs[0]})"
             )
     backend.ask(requests.RemoveEnvironments(tuple(names)))
+    return [there[name] for name in names]
 
 
 def _active(backend: Backend[Submission]) -> tuple[set[str], str]:

@@ -1,46 +1,52 @@
-"""What an answer can be instead of an answer: `kind` tells the client what to make of it."""
+"""Errors that a request is answered with."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 
-class Told(Exception):
-    """Something that the user is told in one paragraph. `kind`: see `ask`."""
+class ReportedError(Exception):
+    """An error with a message for the user, of one paragraph. `kind`: by which the client knows it."""
 
     kind = "refused"
 
 
-class Refused(Told):
+class Refused(ReportedError):
     """The request is wrong, or cannot be done. Nothing was changed, and the same request is refused again."""
 
 
-class Later(Told):
+class Later(ReportedError):
     """Slurm does not answer. The same request, sent again, finishes what has begun."""
 
     kind = "later"
 
 
-class Theirs(Told):
+class Theirs(ReportedError):
     """What was asked for belongs to another user."""
 
     kind = "theirs"
 
 
-class Unknown(Told):
+class Unknown(ReportedError):
     """There is no such job."""
 
     kind = "unknown"
 
 
-class Taken(Told):
+class NoMember(ReportedError):
+    """An array has no such member."""
+
+    kind = "no member"
+
+
+class Taken(ReportedError):
     """The id is that of another job, which is not touched."""
 
     kind = "taken"
 
 
 def place_of(error: Exception) -> str:
-    """An error that nobody has thought of, in one line: where it was, and what it says."""
+    """An unexpected error in one line: where it was raised, and its message."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,16 +1,25 @@
-"""A job's folder as its submission makes it, and that of a member of an array, which it makes itself when it begins."""
+"""What lies on the shared file system: this program, a job's folder as its submission makes it, and that of a member of an array, which it makes
+itself when it begins."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import os
 import shutil
+import sys
 from pathlib import Path
 
 from . import files
 from .errors import Refused
+from .requests import Cluster
 from .spec import Job, from_json, to_json
+
+PLACE = "trn-runner"
+"""Folder of root's on the shared file system: each version of this program is a file in it, by the name of its SHA-256."""
+OFFER = "forward"
+"""File in a job's folder, readable for its user only: a port of its node, a space, and the path of the URL, which may hold a token."""
 
 
 def lay_out(folder: Path, job: Job) -> None:
@@ -72,3 +81,16 @@ def lay_out_member(root: Path, index: str) -> Path:
 def remove(folder: Path) -> None:
     """Delete a job's folder. It is the record of a submission that was interrupted, so all else of that is undone first."""
     shutil.rmtree(folder)
+
+
+def path_for_jobs(cluster: Cluster) -> str:
+    """The path by which nodes find this program. Where root has not placed it, it is copied into the folder of the user's own: who runs `trn` on
+    a head node cannot ask root."""
+    here = Path(sys.argv[0]).absolute()
+    if here.parent == cluster.shared / PLACE:
+        return str(here)
+    content = here.read_bytes()
+    copy = cluster.trn / "runner" / f"{hashlib.sha256(content).hexdigest()}.pyz"
+    copy.parent.mkdir(exist_ok=True)
+    files.write(copy, content)  # one that differs is replaced: a job may have written it
+    return str(copy)

@@ -122,7 +122,9 @@ class Activity:
 
 @dataclass(frozen=True)
 class ListEnvironments:
-    """The environments of jobs' own packages."""
+    """The environments of jobs' own packages. `active`: and which jobs run or wait, as Slurm knows them."""
+
+    active: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ class Cancel:
 class StartBoard:
     """Start TensorBoard over a job's directory. `venv`: as of `spec.Environment`."""
 
-    directory: str
+    id: str
     venv: Word = ""
 
 
@@ -167,29 +169,41 @@ class StopBoard:
 
 
 @dataclass(frozen=True)
-class NodeOfJob:
-    """A node of a running job: by its name, or else by its `index` among the job's nodes. `number`: Slurm's, of the job or the member."""
+class NodeOfRank:
+    """The job's node (0, 1, ...) on which the process of this rank runs."""
 
-    number: str
-    name: str = ""
-    index: int = 0
+    id: str
+    rank: int
+
+
+@dataclass(frozen=True)
+class WordsOnNode:
+    """The words that start a program on a node (0, 1, ...) of a running job, with a terminal."""
+
+    id: str
+    node: int
 
 
 @dataclass(frozen=True)
 class StartRelay:
-    """Start a relay there. `digest`: SHA-256 of the caller's secret; `offer`: the file in which the job offers a port."""
+    """Start a relay to a node of a running job.
 
-    place: NodeOfJob
+    Attributes:
+        node: 0, 1, ...; `name`: its name, which is used instead where it is not empty.
+        digest: SHA-256 of the caller's secret.
+    """
+
+    id: str
+    node: int
     digest: str
-    offer: str
+    name: str = ""
 
 
 @dataclass(frozen=True)
 class RunOnNodes:
-    """Run a short program on each node of a running job. `number`: Slurm's; `nodes`: how many there are."""
+    """Run a short program on each node of a running job."""
 
-    number: str
-    nodes: int
+    id: str
     words: tuple[str, ...]
 
 
@@ -276,7 +290,8 @@ OPERATIONS: dict[str, tuple[Any, str]] = {
     "start tensorboard": (StartBoard, "work.board.start"),
     "stop tensorboard": (StopBoard, "work.board.stop"),
     "start relay": (StartRelay, "head.step.start_relay"),
-    "words on a node": (NodeOfJob, "head.step.words_on_node"),
+    "node of a rank": (NodeOfRank, "head.step.node_of_rank"),
+    "words on a node": (WordsOnNode, "head.step.words_on_node"),
     "run on nodes": (RunOnNodes, "head.step.run_on_nodes"),
     "list files": (ListFiles, "head.copying.list_files"),
     "find files": (FindFiles, "head.copying.find_files"),

@@ -151,7 +151,7 @@ def rows(
         said = run(*words)
     except Refused as e:
         if "Invalid job id" not in str(e):  # it has forgotten that job
-            raise Later(f"Slurm does not answer: {e}") from None
+            raise Later(str(e)) from None
         return []
     found = []
     for line in said.split(mark)[1:]:
@@ -172,7 +172,7 @@ def cancel(*names: str) -> None:
         try:
             run("scancel", f"--user={os.getuid()}", f"--name={name}")
         except Refused as e:
-            raise Later(f"Slurm does not answer: {e}") from None
+            raise Later(str(e)) from None
 
 
 # --- what else Slurm tells of a cluster -------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from sandbox.training.fakes import neuron_tools
 from tests.jobs.kubernetes.conftest import Running, script, text
 from tests.support import completed, swept, until
 from trainium_cdk.jobs import JobError, TransportError, UnknownJob, use
+from trainium_cdk.jobs.backend import named_node
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, inside
 from trainium_cdk.jobs.kubernetes.tensorboard import serve
 from trainium_cdk.jobs.sessions import answers
@@ -234,9 +235,9 @@ def test_the_nodes_their_use_and_the_instance_of_one(
     ] * 2
     assert (system.queue, system.state, system.job, system.reason) == ("", "ready", "", "")
     assert all(node.booted and node.address for node in (*training, system))
-    assert re.fullmatch(r"i-[0-9a-f]+", backend.session(training[0].name)[0])
+    assert re.fullmatch(r"i-[0-9a-f]+", backend.session(training[0])[0])
     with pytest.raises(JobError, match=rf"there is no node '{system.name}x'. Did you mean {system.name}\?"):
-        backend.session(f"{system.name}x")
+        named_node(backend.nodes(), f"{system.name}x")
     with pytest.raises(JobError, match=r"has no bastion host\. Name a node"):
         backend.session()
     running.kubernetes.kubectl("cordon", training[1].name)

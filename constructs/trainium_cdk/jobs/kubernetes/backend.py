@@ -12,7 +12,7 @@ from typing import Any
 
 from trainium_cdk.errors import ApiError, JobError, TrnError, UnknownJob
 from trainium_cdk.jobs import quote
-from trainium_cdk.jobs.backend import Backend, named_node, read_answer, unknown_job
+from trainium_cdk.jobs.backend import Backend, read_answer, unknown_job
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.job_spec import new_token
 from trainium_cdk.jobs.kubernetes import (
@@ -218,16 +218,15 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
     def nodes(self) -> tuple[Node, ...]:
         return nodes.list_nodes(self.api, self.cluster)
 
-    def session(self, node: str | None = None, command: Sequence[str] = ()) -> tuple[str, str]:
+    def session(self, node: Node | None = None, command: Sequence[str] = ()) -> tuple[str, str]:
         """The instance of a node, or the bastion host. Errors as of `Backend.session`."""
         if node is None:
             if not self.cluster.bastion_host_id:
                 raise JobError(f"{self.cluster.stack} has no bastion host. Name a node (`trn nodes` lists them)")
             return self.cluster.bastion_host_id, quote.words(command)
-        found = named_node(self.nodes(), node)
-        if not found.instance:
-            raise JobError(f"node {node} has no EC2 instance yet. Try again when it is ready")
-        return found.instance, quote.words(command)
+        if not node.instance:
+            raise JobError(f"node {node.name} has no EC2 instance yet. Try again when it is ready")
+        return node.instance, quote.words(command)
 
     def logs(
         self,

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.errors import JobError, SubmitError, TransportError, UnknownJob
-from trainium_cdk.jobs.backend import Backend, all_submitted, named_node
+from trainium_cdk.errors import JobError, SubmitError, TransportError
+from trainium_cdk.jobs import quote
+from trainium_cdk.jobs.backend import Backend, all_submitted
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
-from trainium_cdk.jobs.slurm import asking, logs, told
+from trainium_cdk.jobs.slurm import account, answers, logs
 from trainium_cdk.jobs.slurm.logs import Piece
-from trainium_cdk.jobs.slurm.transport import Result, Transport
-from trainium_cdk.jobs.status import Activity, Foreign, JobStatus, LogChunk, Node, Submitted, parse_int
+from trainium_cdk.jobs.slurm.transport import LocalTransport, Result, Transport, is_head_node, unpack
+from trainium_cdk.jobs.status import Activity, Foreign, JobStatus, LogChunk, Node, Submitted
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner import requests
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import AnyJob
-    from trainium_cdk.jobs.slurm.render import SlurmSubmission
+    from trainium_cdk.jobs.slurm.submission import SlurmSubmission
 
 
 class SlurmBackend(Backend["SlurmSubmission"]):
@@ -60,7 +63,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
     def render(self, job: AnyJob, token: str | None = None) -> SlurmSubmission:
         from trainium_cdk.jobs.job_spec import new_token
-        from trainium_cdk.jobs.slurm.render import render
+        from trainium_cdk.jobs.slurm.submission import render
 
         return render(job, self.cluster, new_token() if token is None else token)
 
@@ -75,12 +78,12 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return all_submitted(self._send(submissions))
 
     def _send(self, submissions: Sequence[SlurmSubmission]) -> list[Submitted | SubmitError]:
-        from trainium_cdk.jobs.slurm import sending
+        from trainium_cdk.jobs.slurm import submission
 
-        return sending.send(self.transport, self.cluster, submissions, self._patience())
+        return submission.send(self.transport, self.cluster, submissions, self._patience())
 
     def status(self, id: str) -> JobStatus:
-        return self._member(id, told.job(self.ask_runner(requests.Status(id))["job"]))
+        return answers.job(self.ask_runner(requests.Status(id))["job"])
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         """The newest jobs of the cluster's user, newest first; then those of other users that run or wait."""
@@ -99,18 +102,18 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return self._jobs(requests.Active())
 
     def others(self) -> tuple[Foreign, ...]:
-        return tuple(told.read(Foreign, one) for one in self.ask_runner(requests.Others())["others"])
+        return tuple(answers.read(Foreign, one) for one in self.ask_runner(requests.Others())["others"])
 
     def activity(self, limit: int = 50) -> Activity:
         found = self.ask_runner(requests.Activity(limit))
         return Activity(
-            tuple(told.node(one, self.cluster) for one in found["nodes"]),
-            tuple(map(told.job, found["jobs"])),
-            tuple(told.read(Foreign, one) for one in found["others"]),
+            tuple(answers.node(one, self.cluster) for one in found["nodes"]),
+            tuple(map(answers.job, found["jobs"])),
+            tuple(answers.read(Foreign, one) for one in found["others"]),
         )
 
     def cancel(self, id: str) -> JobStatus:
-        return self._member(id, told.job(self.ask_runner(requests.Cancel(id))["job"]))
+        return answers.job(self.ask_runner(requests.Cancel(id))["job"])
 
     def ask(
         self,
@@ -122,7 +125,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         private: bool = False,
     ) -> Any:
         """Arguments and errors as of `Backend.ask`."""
-        return asking.ask(self.transport, self.cluster, given, timeout=seconds, private=private)
+        return answers.ask(self.transport, self.cluster, given, timeout=seconds, private=private)
 
     def run_as_root(self, script: str) -> str:
         """Run a script on the head node as root, where Run Command is used: its agent is root, and the jobs' user may have no sudo
@@ -140,31 +143,25 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return result.stdout
 
     def nodes(self) -> tuple[Node, ...]:
-        return tuple(told.node(one, self.cluster) for one in self.ask_runner(requests.ListNodes())["nodes"])
+        return tuple(answers.node(one, self.cluster) for one in self.ask_runner(requests.ListNodes())["nodes"])
 
-    def session(self, node: str | None = None, command: Sequence[str] = ()) -> tuple[str, str]:
+    def session(self, node: Node | None = None, command: Sequence[str] = ()) -> tuple[str, str]:
         """The head node (on PCS a login node), and from there ssh: the role of the nodes on which jobs run has no Session Manager. Errors
         as of `Backend.session`."""
-        target = self.transport.instance or self.cluster.head_node_id
-        from trainium_cdk.jobs import quote
-        from trainium_cdk.jobs.slurm import account
-
+        target, user = self.transport.instance or self.cluster.head_node_id, self.cluster.job_user
         if node is None and command:
-            return target, account.run(self.cluster.job_user, quote.words(command), "sudo")
+            return target, account.run(user, quote.words(command), "sudo")
         if node is None:
-            return target, account.shell(self.cluster.job_user) if self.cluster.for_person else ""
-        found = named_node(self.nodes(), node)
-        if not found.on:
-            raise JobError(f"node {node} is {found.state}: it starts when a job needs it")
+            return target, account.shell(user) if self.cluster.for_person else ""
         if not self.cluster.shares_ssh_keys or (self.cluster.for_person and self.cluster.users == "local"):
             raise JobError(
-                f"nodes of {self.cluster.cluster_name} take no ssh from {self.cluster.job_user}. `trn shell JOB` opens a shell on the nodes of a job; "
+                f"nodes of {self.cluster.cluster_name} take no ssh from {user}. `trn shell JOB` opens a shell on the nodes of a job; "
                 "or install a key with bootstrap.scripts"
             )
         # not that user's configuration of ssh, which may name programs to start here
-        ssh = ["exec", "ssh", "-F", "/etc/ssh/ssh_config", quote.word(node)]
+        ssh = ["exec", "ssh", "-F", "/etc/ssh/ssh_config", quote.word(node.name)]
         ssh += [quote.word(quote.words(command))] if command else []  # a shell there takes it apart again
-        return target, account.run(self.cluster.job_user, " ".join(ssh), "sudo")
+        return target, account.run(user, " ".join(ssh), "sudo")
 
     def logs(
         self,
@@ -186,46 +183,29 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
     def node_of_rank(self, id: str, rank: int) -> int:
         """Ranks are in the order of the nodes. Arguments and errors as of `Backend.node_of_rank`."""
-        status = self.status(id)
-        each = self._ranks_per_node(status)
-        if not 0 <= rank < status.nodes * each:
-            raise JobError(f"{id} has ranks 0 to {status.nodes * each - 1}, not {rank}. Choose one of them")
-        return rank // each
-
-    def _ranks_per_node(self, status: JobStatus) -> int:
-        """As of `Plan`, from the job's record."""
-        given = self.settings(status.id)
-        if (several := parse_int(given.get("tasks_per_node")) or 1) > 1:
-            return several
-        from trainium_cdk.catalog import Catalog
-
-        lnc = parse_int(given.get("lnc"))
-        if lnc and (kind := Catalog.load().instances.get(status.instance_type)) and lnc in kind.lnc:
-            return kind.logical_cores(lnc)
-        ours = status.queue, status.instance_type
-        return next((f.cores for f in self.cluster.every_fleet if (f.queue, f.instance_type) == ours), 1)
+        return int(self.ask_runner(requests.NodeOfRank(id, rank))["node"])
 
     def execute(self, id: str, node: int, command: Sequence[str]) -> int:
-        """As a step of the job, through a session with the head node. Arguments and errors as of `Backend.execute`."""
-        from trainium_cdk.jobs.slurm import inside
+        """As a step of the job. The exit code is the command's only where this machine is the head node: Session Manager reports none.
+        Arguments and errors as of `Backend.execute`."""
+        words = [*self.ask_runner(requests.WordsOnNode(id, node)), *command]
+        if not (target := self.transport.instance):
+            return subprocess.run(words, check=False).returncode
+        from trainium_cdk.jobs.sessions import terminal
 
-        return inside.execute(self, self.status(id), node, command)
+        return terminal(target, self.cluster.region, account.run(self.cluster.job_user, quote.words(words), "sudo"))
 
     def on_nodes(self, id: str, words: Sequence[str]) -> Mapping[int, str]:
-        status = self.status(id)
-        from trainium_cdk.jobs.slurm import inside
-
-        inside.check(status)
-        told = self.ask(requests.RunOnNodes(status.current.number, status.nodes, tuple(words)))
-        return {int(number): output for number, output in told.items()}
+        outputs = self.ask(requests.RunOnNodes(id, tuple(words)))
+        return {int(number): output for number, output in outputs.items()}
 
     def forward(
         self, id: str, port: int = 0, *, node: int | str = 0, local: int = 0, patience: float = 0
     ) -> AbstractContextManager[Tunnel]:
         """Through a step of the job. Arguments and errors as of `Backend.forward`."""
-        from trainium_cdk.jobs.slurm import relay
+        from trainium_cdk.jobs.slurm import tunnels
 
-        return relay.forward(self, self.status(id), node, port, local, patience)
+        return tunnels.forward(self, id, node, port, local, patience)
 
     def tensorboard(
         self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
@@ -235,9 +215,9 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             raise JobError(
                 f"{self.cluster.stack} runs Slurm, where TensorBoard is that of the job's environment. Leave out --image"
             )
-        from trainium_cdk.jobs.slurm import tensorboard
+        from trainium_cdk.jobs.slurm import tunnels
 
-        return tensorboard.serve(self, self.status(id).directory, port=port, say=say)
+        return tunnels.tensorboard(self, id, port=port, say=say)
 
     def log_piece(
         self, id: str, stage: str, node: int | None, offset: int, most: int, tail: int | None = None
@@ -249,28 +229,19 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             stage: empty: the last one that has a log.
         """
         given = requests.ReadLog(id, stage, node, offset, most, tail)
-        found = asking.ask(self.transport, self.cluster, given)
-        chunk = LogChunk(str(found["stage"]), int(found["offset"]), told.unpack(found["data"]))
-        return Piece(chunk, self._member(id, told.job(found["job"])), int(found["size"]))
+        found = answers.ask(self.transport, self.cluster, given)
+        chunk = LogChunk(str(found["stage"]), int(found["offset"]), unpack(found["data"]))
+        return Piece(chunk, answers.job(found["job"]), int(found["size"]))
 
     def log_end(self, id: str, stage: str, node: int | None, most: int) -> bytes:
-        return told.unpack(self.ask_runner(requests.ReadEnd(id, stage, node, most))["data"])
-
-    def _member(self, id: str, job: JobStatus) -> JobStatus:
-        """The member of an array that an id names; else the job."""
-        index = id.partition("/")[2]
-        found = job.member(index) if index else job
-        if found is None:
-            has = f"it has {job.members[0].name} to {job.members[-1].name}" if job.members else "it is no array"
-            raise UnknownJob(f"{job.id} has no member {index}: {has}")
-        return found
+        return unpack(self.ask_runner(requests.ReadEnd(id, stage, node, most))["data"])
 
     def _jobs(self, given: Any) -> tuple[JobStatus, ...]:
-        return tuple(map(told.job, self.ask_runner(given)["jobs"]))
+        return tuple(map(answers.job, self.ask_runner(given)["jobs"]))
 
     def ask_runner(self, given: Any) -> Any:
         """The answer to a request that may be sent more than once. Arguments and errors as of `Backend.ask_runner`."""
-        return self._patience().ask(lambda: asking.ask(self.transport, self.cluster, given))
+        return self._patience().ask(lambda: answers.ask(self.transport, self.cluster, given))
 
     def _patience(self) -> Patience:
         return Patience(ONE_QUESTION, sleep=self.sleep)
@@ -279,3 +250,29 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 def _last_words(result: Result) -> str:
     errors = [line.strip() for line in result.stderr.splitlines() if line.strip()][-3:]
     return " ".join(errors)[-600:] or f"exit code {result.code}"
+
+
+def connect(
+    cluster: SlurmCluster, *, local: bool | None = None, say: Callable[[str], None] | None = None
+) -> SlurmBackend:
+    """Arguments and errors as of `jobs.connect`."""
+    here = is_head_node(cluster) if local is None else local
+    if here:
+        return SlurmBackend(of_caller(cluster), LocalTransport())
+
+    def over_run_command() -> Transport:
+        from trainium_cdk.jobs.slurm.ssm import SsmTransport  # with boto3, which a dry run does not need
+
+        return SsmTransport.of(cluster, say)
+
+    return SlurmBackend(cluster, over_run_command)
+
+
+def of_caller(cluster: SlurmCluster) -> SlurmCluster:
+    """The cluster as the user who runs this process sees it, on a machine of the cluster with several users. Session Manager's own user has
+    no account on the nodes."""
+    import getpass
+
+    name = getpass.getuser()
+    is_person = os.getuid() >= 1000 and name != "ssm-user"
+    return cluster.of_user(name) if cluster.users and not cluster.for_person and is_person else cluster

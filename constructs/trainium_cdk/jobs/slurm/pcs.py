@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 from trainium_cdk._aws import client, describe_error
 from trainium_cdk.errors import TransportError
-from trainium_cdk.jobs.slurm.backend import SlurmBackend
-from trainium_cdk.jobs.slurm.connect import of_caller
+from trainium_cdk.jobs.slurm.backend import SlurmBackend, of_caller
 from trainium_cdk.jobs.slurm.ssm import SsmTransport
 from trainium_cdk.jobs.slurm.transport import LocalTransport, Result
 from trainium_cdk.outputs import SlurmCluster

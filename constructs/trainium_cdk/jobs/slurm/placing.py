@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.pyz import Pyz
 from trainium_cdk.outputs import SlurmCluster
-from trainium_cdk.runner.program import PLACE
+from trainium_cdk.runner.layout import PLACE
 
 PYTHON = "/usr/bin/python3"
 """Of the operating system: 3.9 on Amazon Linux 2023, newer on Ubuntu. No variable and no file of a user changes what it imports."""

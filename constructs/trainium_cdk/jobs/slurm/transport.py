@@ -34,14 +34,14 @@ class Result(NamedTuple):
     code: int
 
 
-def unpack(text: str) -> bytes:
-    """Output that was compressed and sent as base64.
+def unpack(text: object) -> bytes:
+    """Output that was compressed and sent as base64; empty of an empty text.
 
     Raises:
         TransportError: it is damaged. To continue would leave a gap in a log.
     """
     try:
-        return gzip.decompress(base64.b64decode(text))
+        return gzip.decompress(base64.b64decode(str(text))) if text else b""
     except (ValueError, OSError, EOFError, zlib.error):
         raise TransportError("part of the head node's response was lost. Try again") from None
 
@@ -99,7 +99,7 @@ class LocalTransport:
         return self._start(("bash",), script.encode(), (), b"", timeout)
 
     def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:  # noqa: ARG002  always private
-        """The runner is that of this process: a job gets a copy of it in its user's folder (`runner.program`)."""
+        """The runner is that of this process: a job gets a copy of it in its user's folder (`runner.layout`)."""
         from trainium_cdk.jobs.pyz import pyz
         from trainium_cdk.jobs.slurm.placing import PYTHON
 

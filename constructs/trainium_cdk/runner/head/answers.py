@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import files, slurm
-from ..errors import Theirs, Unknown
+from ..errors import NoMember, Theirs, Unknown
 from ..records import Submitted
 from ..requests import Active, Activity, Cluster, ListJobs, Settings, Status
 from ..spec import to_json
@@ -28,18 +28,17 @@ def list_jobs(cluster: Cluster, given: ListJobs) -> Any:
 
 
 def status(cluster: Cluster, given: Status) -> Any:
-    """The status of a job; of another user's, what Slurm tells of it.
+    """The status of a job, or of a member of an array; of another user's, what Slurm's queue has of it.
 
     Raises:
         Unknown: there is no such job.
+        NoMember: the array has no such member.
     """
-    id = jobs.split(given.id)[0]
-    found = job_status(cluster, id)
-    if found is None:
-        found = _of_others(cluster, id)
+    id, index = jobs.split(given.id)
+    found = job_status(cluster, id) or _of_others(cluster, id)
     if found is None:
         raise Unknown(f"there is no job {id}")
-    return {"job": to_json(found)}
+    return {"job": to_json(member(found, index))}
 
 
 def job_status(cluster: Cluster, id: str) -> JobStatus | None:
@@ -56,23 +55,37 @@ def job_status(cluster: Cluster, id: str) -> JobStatus | None:
     return jobs.describe(cluster, id, submission, asked)
 
 
-def own_job(cluster: Cluster, given: str, what: str) -> tuple[str, JobStatus]:
-    """The id and status of one of this user's jobs.
+def own_job(cluster: Cluster, given: str, what: str) -> JobStatus:
+    """The status of one of this user's jobs, or of a member of an array.
 
     Args:
         what: only its owner can do: `read its log`.
 
     Raises:
         Unknown: there is no such job.
+        NoMember: the array has no such member.
         Theirs: it is another user's.
     """
-    id = jobs.split(given)[0]
+    id, index = jobs.split(given)
     found = job_status(cluster, id)
     if found is not None:
-        return id, found
+        return member(found, index)
     if other := _of_others(cluster, id):
         raise Theirs(f"{id} is a job of {other.user}, and you are {user()}: only {other.user} can {what}")
     raise Unknown(f"there is no job {id}")
+
+
+def member(job: JobStatus, index: str) -> JobStatus:
+    """The member of an array; without an index, the job.
+
+    Raises:
+        NoMember: it has no such member.
+    """
+    found = job.member(index) if index else job
+    if found is None:
+        has = f"it has {job.members[0].name} to {job.members[-1].name}" if job.members else "it is no array"
+        raise NoMember(f"{job.id} has no member {index}: {has}")
+    return found
 
 
 def settings(cluster: Cluster, given: Settings) -> Any:

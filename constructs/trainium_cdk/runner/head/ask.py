@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..errors import Told, place_of
+from ..errors import ReportedError, place_of
 from ..requests import read_request
 from ..spec import SpecError
 from . import people
@@ -28,22 +28,21 @@ def main(file: str = "") -> None:
     both are compressed."""
     os.environ["LC_ALL"] = "C.UTF-8"
     if file:
-        told = json.dumps(answer(gzip.decompress(Path(file).read_bytes()).decode()))
-        print(base64.b64encode(gzip.compress(told.encode())).decode())
+        text = json.dumps(answer(gzip.decompress(Path(file).read_bytes()).decode()))
+        print(base64.b64encode(gzip.compress(text.encode())).decode())
         return
-    told = answer(sys.stdin.read(MOST))
-    json.dump(told, sys.stdout)
+    json.dump(answer(sys.stdin.read(MOST)), sys.stdout)
     sys.stdout.write("\n")
 
 
 def answer(text: str) -> Any:
-    """The answer to a request. It never raises: what is wrong is told."""
+    """The answer to a request. It never raises: an error is an answer, too."""
     try:
         name, cluster, given = read_request(json.loads(text))
         people.check_folder(cluster)
         module, _, function = name.rpartition(".")
         return {"answer": getattr(import_module(f"..{module}", __package__), function)(cluster, given)}
-    except Told as e:
+    except ReportedError as e:
         return _error(e.kind, str(e))
     except (json.JSONDecodeError, RecursionError):
         return _error("refused", "the runner does not understand the request: it is no JSON")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import arrays, layout, records, slurm
-from ..errors import Later, Refused, Unknown
-from ..requests import Cancel, Cluster, Status
+from ..errors import Later, NoMember, Refused
+from ..requests import Cancel, Cluster
 from ..slurm import Row
 from ..spec import to_json
 from . import answers, jobs
@@ -24,6 +24,7 @@ def cancel(cluster: Cluster, given: Cancel) -> Any:
 
     Raises:
         Unknown: there is no such job.
+        NoMember: the array has no such member.
         Theirs: it is another user's.
         Later: Slurm does not answer.
     """
@@ -32,7 +33,8 @@ def cancel(cluster: Cluster, given: Cancel) -> Any:
     record = records.submitted(folder)
     number = record.numbers.get("train", "") if record else ""
     if member and not (number and member in map(str, arrays.indices(array_of(folder) or "0"))):
-        raise Unknown(f"{id} has no member {member}" if record else f"there is no job {id}")
+        answers.own_job(cluster, given.id, "cancel it")
+        raise NoMember(f"{id} has no member {member}")
     here = record is None or record.cluster in ("", cluster.identity)
     if here and _active(id, number, member):
         _mark(folder, member)
@@ -42,13 +44,12 @@ def cancel(cluster: Cluster, given: Cancel) -> Any:
             time.sleep(0.2)
         if not member:
             layout.forget_variables(folder)
-    if os.path.lexists(folder / "submitted.json"):
-        return answers.status(cluster, Status(given.id))
-    # its folder may have been deleted while it ran: then Slurm has all that is known of it
-    rows = [row for row in slurm.rows(names=_names(id), ended=True) if row.id == id]
-    if not rows:
-        answers.own_job(cluster, id, "cancel it")
-    return {"job": to_json(jobs.of_rows(rows, cluster, jobs.with_rows(rows))[0])}
+    if not os.path.lexists(folder / "submitted.json"):
+        # its folder may have been deleted while it ran: then Slurm has all that is known of it
+        rows = [row for row in slurm.rows(names=_names(id), ended=True) if row.id == id]
+        if rows:
+            return {"job": to_json(jobs.of_rows(rows, cluster, jobs.with_rows(rows))[0])}
+    return {"job": to_json(answers.own_job(cluster, given.id, "cancel it"))}
 
 
 def _active(id: str, number: str, member: str) -> list[Row]:
@@ -79,4 +80,4 @@ def _stop(id: str, number: str, member: str) -> None:
         # its number was just compared with its name and user; given, too, they would cancel all members that wait (Slurm 22.05)
         slurm.run("scancel", f"{number}_{member}")
     except Refused as e:
-        raise Later(f"Slurm does not answer: {e}") from None
+        raise Later(str(e)) from None

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .. import files
+from .. import files, slurm
 from ..errors import Refused
 from ..prepare.bases import RECORD
 from ..records import one_line
@@ -22,8 +22,8 @@ _NAME = re.compile(r"[0-9a-f]{12}")
 _MOST = 20_000
 
 
-def list_environments(cluster: Cluster, _: ListEnvironments) -> Any:
-    """Each environment's record and requirements, and the name of the one that each job uses."""
+def list_environments(cluster: Cluster, given: ListEnvironments) -> Any:
+    """Each environment's record and requirements, the name of the one that each job uses, and the jobs that run or wait."""
     place = cluster.trn / "environments"
     found = []
     for name in _names(place):
@@ -33,7 +33,12 @@ def list_environments(cluster: Cluster, _: ListEnvironments) -> Any:
             if isinstance(record, dict):
                 found.append({"name": name, "record": record, "requirements": _lines(folder / "requirements.txt")})
     used = {id: _used(cluster.jobs / id) for id in _names(cluster.jobs) if ID.fullmatch(id)}
-    return {"environments": found, "used": {id: name for id, name in used.items() if name}}
+    active = {row.id for row in slurm.rows(others=True) if row.id} if given.active else ()
+    return {
+        "environments": found,
+        "used": {id: name for id, name in used.items() if name},
+        "active": sorted(active),
+    }
 
 
 def remove(cluster: Cluster, given: RemoveEnvironments) -> Any:

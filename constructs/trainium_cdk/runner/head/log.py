@@ -16,7 +16,7 @@ from ..errors import Refused
 from ..requests import Cluster, ReadEnd, ReadLog
 from ..spec import to_json
 from .answers import own_job
-from .status import JobStatus, last_begun
+from .status import last_begun
 
 _BLOCK = 1 << 16
 _OF_SLURM = re.compile(rb"([0-9]+: )?(srun|slurmstepd): ")
@@ -32,9 +32,9 @@ def read_piece(cluster: Cluster, given: ReadLog) -> Any:
     Raises:
         Refused: it is no regular file.
     """
-    _, status = own_job(cluster, given.id, "read its log")
-    stage = given.stage or last_begun(_member(status, given.id))
-    told: dict[str, Any] = {"job": to_json(status), "stage": stage, "offset": given.offset, "size": 0, "data": ""}
+    status = own_job(cluster, given.id, "read its log")
+    stage = given.stage or last_begun(status)
+    piece: dict[str, Any] = {"job": to_json(status), "stage": stage, "offset": given.offset, "size": 0, "data": ""}
     path = _path(cluster, given.id, stage, given.node)
     with contextlib.suppress(FileNotFoundError), _open(path, f"the log of {given.id}'s {stage}") as file:
         size = os.fstat(file.fileno()).st_size
@@ -45,8 +45,8 @@ def read_piece(cluster: Cluster, given: ReadLog) -> Any:
         if begin < size:  # a file system may not take an offset far behind the end
             file.seek(begin)
             data = file.read(max(0, given.most))
-        told.update(offset=begin if data else min(begin, size), size=size, data=pack(data))
-    return told
+        piece.update(offset=begin if data else min(begin, size), size=size, data=pack(data))
+    return piece
 
 
 def read_end(cluster: Cluster, given: ReadEnd) -> Any:
@@ -110,10 +110,6 @@ def _end_of(path: Path, most: int) -> bytes | None:
             return file.read(most)
     except (OSError, Refused):
         return None
-
-
-def _member(status: JobStatus, id: str) -> JobStatus:
-    return status.member(id.partition("/")[2]) or status
 
 
 def _path(cluster: Cluster, id: str, stage: str, node: int | None) -> Path:

@@ -12,10 +12,14 @@ import tempfile
 import time
 from typing import Any
 
-from .. import program, requests, slurm
+from .. import layout, requests, slurm
 from ..errors import Refused
+from ..spec import SpecError, Stage
 from ..words import shared_root
+from .answers import own_job
+from .jobs import split
 from .nodes import hostnames
+from .status import JobStatus
 
 PYTHON = ("/usr/bin/python3", "-I")
 HOURS = 24
@@ -23,14 +27,16 @@ HOURS = 24
 _BEGIN_SECONDS = 30.0
 
 
-def start_relay(cluster: requests.Cluster, asked: requests.StartRelay) -> dict[str, Any]:
-    """Start a relay (`relay`) in the background; the address and the port at which it listens.
+def start_relay(cluster: requests.Cluster, given: requests.StartRelay) -> dict[str, Any]:
+    """Start a relay (`work.relay`) in the background: the address and the port at which it listens, and the file in which the job offers a port.
 
     Raises:
-        Refused: there is no such node, or Slurm refuses the step.
+        Refused: the job does not run, there is no such node, or Slurm refuses the step.
     """
-    words = [*_on(asked.place), *PYTHON, program.path_for_jobs(cluster), "relay"]
-    words += [asked.digest, shared_root() + asked.offer]
+    job = _running(cluster, given.id)
+    offer = f"{job.directory}/{layout.OFFER}"
+    words = [*_srun(job), *_on(given.name or _name(job, given.node)), *PYTHON, layout.path_for_jobs(cluster), "relay"]
+    words += [given.digest, shared_root() + offer]
     with tempfile.TemporaryFile() as out:
         begun = subprocess.Popen(
             ["timeout", f"{HOURS}h", *words],
@@ -47,7 +53,7 @@ def start_relay(cluster: requests.Cluster, asked: requests.StartRelay) -> dict[s
                 if line.startswith("trn-relay "):
                     begun.returncode = 0  # it stays when this program ends
                     _, address, port = line.split()
-                    return {"address": address, "port": int(port)}
+                    return {"address": address, "port": int(port), "offer": offer}
             if ended:
                 break
             time.sleep(0.1)
@@ -57,16 +63,17 @@ def start_relay(cluster: requests.Cluster, asked: requests.StartRelay) -> dict[s
     raise Refused(f"no step of the job could be started: {' '.join(said[-3:])[:2000]}")
 
 
-def run_on_nodes(cluster: requests.Cluster, asked: requests.RunOnNodes) -> dict[str, str]:
+def run_on_nodes(cluster: requests.Cluster, given: requests.RunOnNodes) -> dict[str, str]:
     """Run a short program on every node of a job; its output, by the node's number in the job.
 
     Raises:
-        Refused: Slurm refuses the step, or the program failed on one of them.
+        Refused: the job does not run, Slurm refuses the step, or the program failed on one of them.
     """
-    count = f"--ntasks={asked.nodes}"
-    words = [*_srun(asked.number), "--label", f"--nodes={asked.nodes}", "--ntasks-per-node=1", count]
+    job = _running(cluster, given.id)
+    count = len(hostnames(job.current.nodes))
+    words = [*_srun(job), "--label", f"--nodes={count}", "--ntasks-per-node=1", f"--ntasks={count}"]
     found: dict[str, str] = {}
-    for line in slurm.run(*words, *PYTHON, program.path_for_jobs(cluster), "step", *asked.words).splitlines():
+    for line in slurm.run(*words, *PYTHON, layout.path_for_jobs(cluster), "step", *given.words).splitlines():
         number, colon, rest = line.partition(":")
         if colon and number.strip().isdecimal():
             found[number.strip()] = found.get(number.strip(), "") + rest.strip()
@@ -85,23 +92,60 @@ def main(*words: str) -> None:
     sys.exit(done.returncode)
 
 
-def words_on_node(_: requests.Cluster, place: requests.NodeOfJob) -> list[str]:
-    """What stands before a program that its user starts on one node of a job, with a terminal."""
-    return [*_on(place), "--pty"]
+def words_on_node(cluster: requests.Cluster, given: requests.WordsOnNode) -> list[str]:
+    """What stands before a program that its user starts on one node of a job, with a terminal. Raises as `start_relay`."""
+    job = _running(cluster, given.id)
+    return [*_srun(job), *_on(_name(job, given.node)), "--pty"]
 
 
-def _on(place: requests.NodeOfJob) -> list[str]:
-    return [*_srun(place.number), "--nodes=1", "--ntasks=1", f"--nodelist={place.name or _name(place)}"]
+def node_of_rank(cluster: requests.Cluster, given: requests.NodeOfRank) -> dict[str, int]:
+    """Ranks are in the order of the nodes.
+
+    Raises:
+        Refused: there is no such rank, or the job's record is damaged.
+    """
+    job = own_job(cluster, given.id, "read its log")
+    try:
+        made = layout.read_job(cluster.jobs / split(given.id)[0])
+    except SpecError as e:
+        raise Refused(
+            f"the record of {given.id}, job.json, is damaged: {e}. Give the node instead of the rank"
+        ) from None
+    last = made.stages[-1] if made.stages else Stage("train")
+    each = last.processes if last.processes > 1 else max(1, made.environment.cores)
+    if not 0 <= given.rank < job.nodes * each:
+        raise Refused(f"{given.id} has ranks 0 to {job.nodes * each - 1}, not {given.rank}. Choose one of them")
+    return {"node": given.rank // each}
 
 
-def _srun(number: str) -> list[str]:
+def _running(cluster: requests.Cluster, id: str) -> JobStatus:
+    """A job whose nodes run now.
+
+    Raises:
+        Refused: it does not run, or is an array.
+    """
+    job = own_job(cluster, id, "work on its nodes")
+    if job.members and job.current.name == "train":
+        first = f"{job.id}/{job.members[0].name}"
+        raise Refused(f"{job.id} is an array of {len(job.members)}. Name a member, for example {first}")
+    if job.current.state != "RUNNING":
+        raise Refused(f"{job.id} does not run: it is {job.state}. See trn status {job.id}")
+    return job
+
+
+def _srun(job: JobStatus) -> list[str]:
+    number = job.current.number
     if "_" in number:  # of a member: srun of Slurm 22.05 takes only the number of its own that Slurm gives it
         number = "".join(slurm.run("squeue", "--noheader", f"--jobs={number}", "--format=%A").split()[:1])
     return ["srun", f"--jobid={number}", "--overlap", "--quiet"]
 
 
-def _name(place: requests.NodeOfJob) -> str:
-    names = hostnames(slurm.run("squeue", "--noheader", f"--jobs={place.number}", "--format=%N").strip())
-    if not 0 <= place.index < len(names):
-        raise Refused(f"the job has {len(names)} nodes now, and no node {place.index}")
-    return names[place.index]
+def _on(name: str) -> list[str]:
+    return ["--nodes=1", "--ntasks=1", f"--nodelist={name}"]
+
+
+def _name(job: JobStatus, node: int) -> str:
+    names = hostnames(job.current.nodes)
+    if not 0 <= node < len(names):
+        raise Refused(f"{job.id} has nodes 0 to {len(names) - 1}, not {node}. Choose one of them")
+    return names[node]

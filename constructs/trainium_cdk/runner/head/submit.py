@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import files, layout, program, records, slurm
-from ..errors import Later, Refused, Taken, Told
+from .. import files, layout, records, slurm
+from ..errors import Later, Refused, ReportedError, Taken
 from ..prepare import main as prepare
 from ..records import Submitted
 from ..requests import Cluster, SubmitJobs
@@ -48,7 +48,7 @@ def submit_jobs(cluster: Cluster, given: SubmitJobs) -> list[Any]:
                 if wait:
                     raise Later(wait)
                 told.append({"id": job.id, **submit(cluster, job, given.addresses)})
-            except Told as e:
+            except ReportedError as e:
                 hint = f". {inactive(cluster)}" if _INACTIVE in str(e) else ""
                 told.append({"id": job.id, "error": {"kind": e.kind, "message": f"{e}{hint}"}})
                 wait = str(e) if isinstance(e, Later) else ""
@@ -99,7 +99,7 @@ def _begin(cluster: Cluster, job: Job, folder: Path, addresses: Mapping[str, str
         raise Refused(f"{job.id} is no job for Slurm")
     if os.path.lexists(folder):
         _undo(job, folder)
-    runner = program.path_for_jobs(cluster)
+    runner = layout.path_for_jobs(cluster)
     try:
         layout.lay_out(folder, job)
         admission.check(cluster, job, folder)
@@ -111,7 +111,7 @@ def _begin(cluster: Cluster, job: Job, folder: Path, addresses: Mapping[str, str
     except OSError as e:
         _undo(job, folder)
         raise Refused(f"{e.strerror or e}: {e.filename or folder}") from None
-    except Told:
+    except ReportedError:
         _undo(job, folder)
         raise
     if len(numbers) > 1:  # Slurm's controller may have crashed in the meantime

@@ -15,6 +15,7 @@ from typing import Any
 
 from .. import requests
 from ..errors import Refused
+from ..head.answers import own_job
 from ..prepare import bases
 from ..spec import Word
 from ..words import shared_root
@@ -36,9 +37,13 @@ def main(directory: str, port: str) -> None:
     os.execve(found, _words(found, folder, port, host), variables)  # noqa: S606  words
 
 
-def start(_: requests.Cluster, asked: requests.StartBoard) -> dict[str, Any]:
-    """Start it in the background, at a free port of the loopback address; its number, and the port."""
-    folder = Path(shared_root() + asked.directory)
+def start(cluster: requests.Cluster, asked: requests.StartBoard) -> dict[str, Any]:
+    """Start it in the background, at a free port of the loopback address; its number, and the port.
+
+    Raises:
+        Refused: there is no such program, or job.
+    """
+    folder = Path(shared_root() + own_job(cluster, asked.id, "see its curves").directory)
     variables, place = _variables(folder, asked.venv)
     found = shutil.which(PROGRAM, path=variables["PATH"])
     if not found:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import layout, records
-from ..errors import Told, place_of
+from ..errors import ReportedError, place_of
 from ..files import read_json
 from ..spec import Job, SpecError, Stage
 from .launch import REFUSED, TOLD_CODE, describe_end, launch, record_failure
@@ -30,7 +30,7 @@ def main(folder: str, name: str) -> None:
         job = read_job(Path(folder))
         stage = stage_of(job, name)
         code = run_node(job, stage, node_of(Path(folder), job, stage))
-    except (OSError, Told) as e:
+    except (OSError, ReportedError) as e:
         say(describe(e))
         code = 1
     sys.exit(code)
@@ -83,12 +83,14 @@ def read_job(root: Path) -> Job:
     """A job's record.
 
     Raises:
-        Told: there is none, or it is damaged.
+        ReportedError: there is none, or it is damaged.
     """
     try:
         return layout.read_job(root)
     except SpecError as e:
-        raise Told(f"the record of the job, {root / 'job.json'}, is damaged: {e}. Submit the job again") from None
+        raise ReportedError(
+            f"the record of the job, {root / 'job.json'}, is damaged: {e}. Submit the job again"
+        ) from None
 
 
 def read_variables(root: Path) -> Mapping[str, str]:
@@ -100,7 +102,7 @@ def read_variables(root: Path) -> Mapping[str, str]:
 def stage_of(job: Job, name: str) -> Stage:
     found = next((one for one in job.stages if one.name == name), None)
     if found is None:
-        raise Told(f"{job.id} has no stage {name}")
+        raise ReportedError(f"{job.id} has no stage {name}")
     return found
 
 
@@ -108,7 +110,11 @@ def describe(error: Exception) -> str:
     """An error in one line."""
     if isinstance(error, OSError):
         return f"{error.filename or 'the job'}: {error.strerror or error}"
-    return str(error) if isinstance(error, Told) else f"the runner failed, which is a fault of it: {place_of(error)}"
+    return (
+        str(error)
+        if isinstance(error, ReportedError)
+        else f"the runner failed, which is a fault of it: {place_of(error)}"
+    )
 
 
 def _record(node: Node, stage: Stage, ended: Ended, task: int) -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import layout, records
-from ..errors import Told
+from ..errors import ReportedError
 from ..files import read_json
 from ..spec import Job, SpecError, Stage, from_json
 from ..words import shared_root
@@ -58,7 +58,7 @@ def main(name: str) -> None:
         say(str(e))
         tell(REFUSED, str(e))
         code = REFUSED
-    except (OSError, Told) as e:
+    except (OSError, ReportedError) as e:
         say(describe(e))
         code = OTHERWISE
     if code and memory_kills() > kills:

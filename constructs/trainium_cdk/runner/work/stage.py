@@ -11,7 +11,7 @@ from pathlib import Path
 from signal import SIGTERM
 
 from .. import layout, records, slurm
-from ..errors import Later, Refused, Told
+from ..errors import Later, Refused, ReportedError
 from ..records import State
 from ..spec import Job, Stage
 from . import allocation, failures
@@ -30,7 +30,7 @@ def main(folder: str, name: str) -> None:
         code = run_stage(Path(folder), name, signals)
     except Stopped:
         code = TOLD_CODE
-    except (OSError, Told) as e:
+    except (OSError, ReportedError) as e:
         say(describe(e))
         code = 1
     sys.exit(code)
@@ -41,7 +41,7 @@ def run_stage(root: Path, name: str, signals: Signals) -> int:
 
     Raises:
         OSError: the shared file system is full, or gone, before it has begun.
-        Told: it is no stage of a job.
+        ReportedError: it is no stage of a job.
     """
     number = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ["SLURM_JOB_ID"]
     if not belongs(root, name, number):

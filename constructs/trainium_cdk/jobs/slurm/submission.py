@@ -1,26 +1,87 @@
-"""Submissions to a Slurm cluster: some in one request, each once, repeated until each has an outcome."""
+"""From a job and a Slurm cluster to what is sent: the job as data, which the runner carries out. Pure.
+
+A job is a chain of Slurm jobs, each starts when the one before has completed, and is cancelled by Slurm if that is no longer possible:
+
+    prepare     fetches code, data and packages, on one node of the CPU queue, or else of the cheapest queue. Unlike
+                the head node it may fail, be requeued and resume, and Slurm has its state and log; it is
+                skipped if everything is already fetched.
+    precompile  compiles the graphs into each node's own cache, and then ties `train` to its nodes.
+    train       trains; requeued after a node failure, it resumes from its last checkpoint.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError, NotTheirs, SubmitError, TransportError
+from trainium_cdk.jobs.job_spec import Submission, job_id, job_spec
+from trainium_cdk.jobs.models import Job
 from trainium_cdk.jobs.patience import Patience
-from trainium_cdk.jobs.slurm import asking
+from trainium_cdk.jobs.plan import plan
+from trainium_cdk.jobs.pyz import pyz
+from trainium_cdk.jobs.slurm import answers
 from trainium_cdk.jobs.status import Submitted
+from trainium_cdk.outputs import SlurmCluster
+from trainium_cdk.runner.head import sbatch
+from trainium_cdk.runner.layout import PLACE
 from trainium_cdk.runner.requests import SubmitJobs
+from trainium_cdk.runner.spec import Job as JobSpec
+from trainium_cdk.runner.spec import Stage, to_json
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.archive import Sent
-    from trainium_cdk.jobs.slurm.render import SlurmSubmission
     from trainium_cdk.jobs.slurm.transport import Transport
-    from trainium_cdk.outputs import SlurmCluster
 
+_HIDDEN = "(not shown)"
 MOST = 100
 """Jobs in one request: it takes some seconds."""
 _SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class SlurmSubmission(Submission):
+    """The job for the runner, which writes its folder and submits its stages."""
+
+    spec: JobSpec = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        """The job, and what sbatch gets for each stage. Of variables only the names, as they may be secrets; of files the sizes."""
+        job = to_json(self.spec)
+        if self.spec.variables:
+            job["variables"] = dict.fromkeys(self.spec.variables, _HIDDEN)
+        if self.spec.files:
+            job["files"] = {name: f"{len(content):,} bytes" for name, content in self.spec.files.items()}
+        shown = {"job": job, "stages": [self._stage(stage) for stage in self.spec.stages]}
+        return json.dumps(shown, indent=2, ensure_ascii=False) + "\n"
+
+    def _stage(self, stage: Stage) -> dict[str, Any]:
+        folder = Path(self.directory)
+        runner = f"{self.plan.cluster.shared_dir}/{PLACE}/{pyz().name}.pyz"
+        first, several = self.spec.stages[0] is stage, len(self.spec.stages) > 1
+        options = sbatch.options(self.spec, stage, folder, chained=first and several)
+        return {"sbatch": options, "script": sbatch.script(runner, folder, stage.name)}
+
+
+def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | None = None) -> SlurmSubmission:
+    """Render a job for a cluster.
+
+    Args:
+        token: makes the submission idempotent: sent twice, the job is submitted once.
+
+    Raises:
+        JobError: the job does not fit the cluster, or the token is not valid.
+    """
+    name, fitted = job_id(job, token), plan(job, cluster)
+    made = job_spec(name, fitted, catalog)
+    directory = f"{cluster.shared_dir}/{cluster.folder}/jobs/{name}"
+    return SlurmSubmission(name, directory, fitted, made.files, made)
 
 
 def send(
@@ -52,13 +113,13 @@ def _ask(
     private = bool(addresses) or any(one.spec.variables for one in left)
     given = SubmitJobs(tuple(one.spec for one in left), addresses)
     try:
-        told = asking.ask(transport, cluster, given, timeout=_SECONDS, private=private)
+        outcome = answers.ask(transport, cluster, given, timeout=_SECONDS, private=private)
     except (JobError, NotTheirs) as e:  # before the first job
-        told = [{"error": {"kind": "refused", "message": str(e)}} for _ in left]
+        outcome = [{"error": {"kind": "refused", "message": str(e)}} for _ in left]
     except TransportError as e:
         raise _unfinished(cluster, left, part, str(e), again=e.again, restarting=e.restarting) from None
     waits = ""
-    for one, answer in zip(left, told, strict=True):
+    for one, answer in zip(left, outcome, strict=True):
         error = answer.get("error") or {}
         if error.get("kind") == "later":
             waits = waits or str(error["message"])

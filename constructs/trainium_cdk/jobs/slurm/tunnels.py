@@ -1,5 +1,6 @@
-"""A port of a node on which a job runs, at a port of this machine.
- Jobs' nodes have no agent of Session Manager, and a program that only its user may reach listens on the node's loopback address. So a step
+"""Ports of this machine that lead to a Slurm cluster: to a node on which a job runs, or to TensorBoard on the head node.
+
+Jobs' nodes have no agent of Session Manager, and a program that only its user may reach listens on the node's loopback address. So a step
 of the job (`runner.work.relay`) connects the two: Slurm starts it only for the job's own user, and it serves only the caller, who has the
 secret whose digest it was started with. The secret is in no command, and not in Systems Manager's record of it.
 """
@@ -10,37 +11,80 @@ import contextlib
 import hashlib
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainium_cdk.errors import JobError, TransportError, TrnError
-from trainium_cdk.jobs.forward import OFFER, Listener, Tunnel, join, offered, patiently, refused
-from trainium_cdk.jobs.sessions import TO_HOST, free_port
+from trainium_cdk.jobs.forward import Listener, Tunnel, join, offered, patiently, refused
+from trainium_cdk.jobs.job_spec import venv_of
+from trainium_cdk.jobs.patience import until
+from trainium_cdk.jobs.sessions import TO_HOST, free_port, serves
 from trainium_cdk.jobs.sessions import forward as session
-from trainium_cdk.jobs.slurm.inside import place
-from trainium_cdk.jobs.slurm.tensorboard import Source
-from trainium_cdk.jobs.status import JobStatus
-from trainium_cdk.runner.requests import StartRelay
+from trainium_cdk.runner.requests import StartBoard, StartRelay, StopBoard
 from trainium_cdk.runner.work.relay import line
 
+if TYPE_CHECKING:
+    from trainium_cdk.jobs.slurm.transport import Transport
+    from trainium_cdk.outputs import SlurmCluster
+
 _CONNECT_SECONDS = 30.0
+_TO_PORT = "AWS-StartPortForwardingSession"
+_READY_SECONDS = 120.0
+
+
+class Source(Protocol):
+    """The part of a backend that is used here."""
+
+    cluster: SlurmCluster
+
+    @property
+    def transport(self) -> Transport: ...
+
+    def ask(self, given: Any) -> Any: ...
 
 
 @contextlib.contextmanager
-def forward(
-    source: Source, status: JobStatus, node: int | str, port: int, local: int, patience: float
-) -> Iterator[Tunnel]:
+def tensorboard(source: Source, id: str, *, port: int, say: Callable[[str], None]) -> Iterator[Tunnel]:
+    """TensorBoard over all of a job's directory; it ends with this context.
+
+    Args:
+        port: of this machine. Default: a free one; where this is the head node, TensorBoard's own.
+
+    Raises:
+        JobError: there is no such program.
+        TransportError: it cannot be started or reached.
+    """
+    begun = source.ask(StartBoard(id, venv_of(source.cluster)))
+    there = int(begun["port"])
+    try:
+        say("TensorBoard starts on the head node")
+        target = source.transport.instance
+        near = (port or free_port()) if target else there
+        if target:
+            session(target, source.cluster.region, _TO_PORT, {"portNumber": str(there)}, near)
+        board = Tunnel(near, lambda: serves(board.url), "TensorBoard has ended. Start it again")
+        if not until(board.alive, _READY_SECONDS):
+            raise TransportError(f"TensorBoard did not answer within {_READY_SECONDS:.0f} s")
+        yield board
+    finally:
+        with contextlib.suppress(TransportError):  # it ends by itself
+            source.ask(StopBoard(int(begun["number"])))
+
+
+@contextlib.contextmanager
+def forward(source: Source, id: str, node: int | str, port: int, local: int, patience: float) -> Iterator[Tunnel]:
     """Arguments and errors as of `Backend.forward`."""
-    secret, offer, path = secrets.token_urlsafe(32), f"{status.directory}/{OFFER}", "/"
+    secret, path = secrets.token_urlsafe(32), "/"
     digest = hashlib.sha256(secret.encode()).hexdigest()
-    begun = source.ask(StartRelay(place(status, node), digest, offer))
-    host, there = str(begun["address"]), str(begun["port"])
+    begun = source.ask(StartRelay(id, node, digest) if isinstance(node, int) else StartRelay(id, 0, digest, node))
+    host, there, offer = str(begun["address"]), str(begun["port"]), str(begun["offer"])
     with contextlib.ExitStack() as opened:
         if target := source.transport.instance:
             near = free_port()
             opened.callback(session(target, source.cluster.region, TO_HOST, {"host": host, "portNumber": there}, near))
             host, there = "127.0.0.1", str(near)
-        relay = _Relay(host, int(there), secret, status.id, node)
+        relay = _Relay(host, int(there), secret, id, node)
         stay = opened.enter_context(relay.ask("stay"))
         relay.confirmed(stay)
         if not port:
@@ -51,7 +95,7 @@ def forward(
             with here, contextlib.suppress(OSError, JobError, TransportError), relay.connect(port) as far:
                 join(here, far)
 
-        ended = f"the tunnel to {status.id} has ended: its job has ended or started again. See trn status {status.id}"
+        ended = f"the tunnel to {id} has ended: its job has ended or started again. See trn status {id}"
         listener = opened.enter_context(Listener(serve, local, port))
         yield Tunnel(listener.port, lambda: _echoes(stay), ended, path, port)
 
