@@ -11,7 +11,7 @@ from reference.markdown import code, message, plain
 from sandbox.paths import HOME as ROOT
 from tests.checks.tables import REFUSED, SHAPE
 from trainium_cdk import checks, errors, settings
-from trainium_cdk.catalog.known_errors import known_errors
+from trainium_cdk.catalog.known_errors import job_errors
 from trainium_cdk.problems import Problem
 
 WITHOUT_CONTENTS = "---\nhide: [toc]\n---\n\n"
@@ -75,7 +75,7 @@ def _told() -> Iterable[str]:
 
 
 def _known() -> Iterable[str]:
-    for error in known_errors():
+    for error in job_errors():
         more = "".join(f"Also: {code(sample)}\n\n" for sample in error.samples[1:])
         yield f"{message(error.samples[0])}\n{_sentence(error.cause)} **What to do:** {plain(error.fix)}.\n\n{more}"
 

@@ -14,6 +14,10 @@ EINOPS = """Traceback (most recent call last):
     import einops
 ModuleNotFoundError: No module named 'einops'
 """
+EINOPS_SAID = (
+    "ModuleNotFoundError: No module named 'einops'. The job's Python lacks that package or module, or has another version of it. "
+    "Name packages in a requirements file (--requirements); send your own modules with --workdir"
+)
 HARMLESS = """2026-Nov-26 09:11:12.0950 1358943:1359077 [0] init.cc:138 CCOM WARN OFI plugin initNet() failed is EFA enabled?
 2026-11-26 09:11:13.000111:  3131  INFO ||NEURON_CACHE||: Another process must be compiling MODULE_1, been waiting for: 0.1 minutes
 E0811 14:46:04.709808861 2142245 tcp_server_posix.cc:216]    Failed accept4: Too many open files
@@ -70,40 +74,44 @@ def mixed(*texts: str) -> str:
 
 
 ENDINGS: list[tuple[str, str, int | None, int, str]] = [
-    ("an import", EINOPS, 1, 2, "ModuleNotFoundError: No module named 'einops'"),
-    ("no memory", "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\nMemoryError\n", 1, 1, "MemoryError"),
+    ("an import", EINOPS, 1, 2, EINOPS_SAID),
+    (
+        "no memory", "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\nMemoryError\n", 1, 1,
+        "MemoryError. The node's or pod's memory was full. Use fewer data loader or compiler processes, load the data in parts, or use an instance "
+        "type with more memory",
+    ),
     ("killed", "step 1\nnode.sh: line 56:  5827 Killed                  python3 train.py\n", 137, 2, KILLED),
     ("killed, as a parent sees it", "step 1\n", -9, 1, KILLED),
     ("a fault", "step 1\n", 139, 1, "killed by signal 11 (SIGSEGV), a fault of a compiled library"),
     ("of no signal", "step 1\n", 255, 1, "the last line of its log: step 1"),
-    ("harmless lines", HARMLESS + EINOPS, 1, 1, "ModuleNotFoundError: No module named 'einops'"),
-    ("harmless lines of two nodes", HARMLESS + EINOPS, 1, 2, "ModuleNotFoundError: No module named 'einops'"),
+    ("harmless lines", HARMLESS + EINOPS, 1, 1, EINOPS_SAID),
+    ("harmless lines of two nodes", HARMLESS + EINOPS, 1, 2, EINOPS_SAID),
     ("harmless lines, and a kill", HARMLESS, 137, 2, KILLED),
     ("chained", CHAINED, 1, 1, "mine.BadShard: shard 7 of /fsx/tokens is cut off"),
     ("of a class of its own", CHAINED.replace("mine.BadShard: shard", "Broken: shard"), 1, 1, "Broken: shard 7 of /fsx/tokens is cut off"),
-    ("colours and bars", f"\x1b[31m 10%|#  | 1/10\r{EINOPS}\x1b[0m", 1, 1, "ModuleNotFoundError: No module named 'einops'"),
+    ("colours and bars", f"\x1b[31m 10%|#  | 1/10\r{EINOPS}\x1b[0m", 1, 1, EINOPS_SAID),
     ("syntax", '  File "t.py", line 3\n    x = = 1\n        ^\nSyntaxError: invalid syntax\n', 1, 1, "SyntaxError: invalid syntax"),
     (
-        "torchrun", EINOPS + TORCHRUN.format(code=1, traceback=SEE), 1, 1, "ModuleNotFoundError: No module named 'einops'",
+        "torchrun", EINOPS + TORCHRUN.format(code=1, traceback=SEE), 1, 1, EINOPS_SAID,
     ),
     ("torchrun alone", "begin\n" + TORCHRUN.format(code=-9, traceback=SEE), 1, 1, KILLED),
     ("torchrun after sys.exit", "no tokens in /fsx\n" + TORCHRUN.format(code=1, traceback=SEE), 1, 1, "the last line of its log: no tokens in /fsx"),
     (
         "torchrun with the traceback",
-        TORCHRUN.format(code=1, traceback=EINOPS.replace("\n", "\n  ").rstrip()), 1, 1, "ModuleNotFoundError: No module named 'einops'",
+        TORCHRUN.format(code=1, traceback=EINOPS.replace("\n", "\n  ").rstrip()), 1, 1, EINOPS_SAID,
     ),
-    ("labels of ranks", mixed(*(labelled(EINOPS, f"[rank{n}]:") for n in range(4))), 1, 1, "ModuleNotFoundError: No module named 'einops'"),
-    ("labels of srun", mixed(*(labelled(EINOPS, f"{n:02}: ") for n in range(4))), 1, 1, "ModuleNotFoundError: No module named 'einops'"),
+    ("labels of ranks", mixed(*(labelled(EINOPS, f"[rank{n}]:") for n in range(4))), 1, 1, EINOPS_SAID),
+    ("labels of srun", mixed(*(labelled(EINOPS, f"{n:02}: ") for n in range(4))), 1, 1, EINOPS_SAID),
     ("labels of torchrun", mixed(*(labelled(CHAINED, f"[default{n}]:") for n in range(3))), 1, 1, "mine.BadShard: shard 7 of /fsx/tokens is cut off"),
     (
         "a worker that another has left",
         labelled(EINOPS, "[rank1]:") + labelled("Traceback (most recent call last):\n  File\ntorch.distributed.DistBackendError: gone\n", "[rank0]:"),
-        1, 1, "ModuleNotFoundError: No module named 'einops'",
+        1, 1, EINOPS_SAID,
     ),
     (
         "while Python ends",
         EINOPS + "Exception ignored in: <function X.__del__ at 0x7f>\nTraceback (most recent call last):\n  File\nAttributeError: closed\n",
-        1, 1, "ModuleNotFoundError: No module named 'einops'",
+        1, 1, EINOPS_SAID,
     ),
     (
         "a group",
@@ -114,14 +122,15 @@ ENDINGS: list[tuple[str, str, int | None, int, str]] = [
     (
         "a message of several lines",
         "Traceback (most recent call last):\n  File\nRuntimeError: Error(s) in loading state_dict for Llama:\n\tsize mismatch for lm_head.weight\n",
-        1, 1, "RuntimeError: Error(s) in loading state_dict for Llama: size mismatch for lm_head.weight",
+        1, 1, "RuntimeError: Error(s) in loading state_dict for Llama: size mismatch for lm_head.weight. The checkpoint is of another model, or of another "
+        "division over NeuronCores. Use the model's own settings, and the tensor and pipeline parallelism it was saved with; or convert the checkpoint",
     ),
     ("no exception", "train.py: error: unrecognized arguments: --modle\n\n====\ntrn: node 0 failed first\n", 2, 1, "the last line of its log: train.py: error: unrecognized arguments: --modle"),
     ("nothing", "", 1, 1, ""),
     ("no code", "some line\n", None, 1, ""),
     (
         "an exception before a kill", EINOPS, 137, 1,
-        f"{KILLED}. The last exception of its log: ModuleNotFoundError: No module named 'einops'",
+        f"{KILLED}. The last exception of its log: {EINOPS_SAID}",
     ),
     (
         "a lock of long ago", LOCKED, 1, 1,

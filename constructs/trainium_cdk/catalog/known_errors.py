@@ -1,9 +1,11 @@
-"""Known errors: the line that tells of one, what it means and what to do. `trn why`, `status`, `logs` and `report` use the same table."""
+"""Known errors: the line that tells of one, what it means and what to do. `trn why`, `status`, `logs` and `report` use the same tables."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache, cached_property
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,13 +13,17 @@ from trainium_cdk.catalog.files import read
 
 LONGEST_LINE = 4000
 """Characters of a line that are read: what is searched was written by others."""
+_STATUS = r"\b(?:[nN][rR][tT]|NMGR:|Inference completed).{0,300}?\b(?:(?:status|err|error)(?:[_ ]code)?|code|ret|returned)\b\W{1,3}(?:%s)\b(?!\.?\d)"
+"""How the Neuron runtime, and what calls it, print the number of a status."""
 
 
 class KnownError(BaseModel):
     """A known error; `samples` are lines of it, `others` lines that only look like it.
 
     Attributes:
-        warning: programs that work print it too: it is a cause only where nothing else explains the end.
+        nrt: the statuses of the Neuron runtime that tell of it, too, by name.
+        warning: programs that work print it too, or it follows from another process: it is a cause only where nothing else explains
+            the end.
         several_nodes: it means something only in a job of several nodes.
         at_end: it means something only as the last line of a log.
         minutes: the group `minutes` of the pattern must be at least this.
@@ -31,6 +37,7 @@ class KnownError(BaseModel):
     fix: str
     samples: tuple[str, ...] = Field(min_length=1)
     others: tuple[str, ...] = ()
+    nrt: tuple[str, ...] = ()
     warning: bool = False
     several_nodes: bool = False
     at_end: bool = False
@@ -51,10 +58,26 @@ class KnownError(BaseModel):
 
 @cache
 def known_errors() -> tuple[KnownError, ...]:
-    """In their order: the first whose pattern is in a line counts."""
+    """Those of stacks, nodes and schedulers, in their order: the first whose pattern is in a line counts."""
     return tuple(KnownError(**entry) for entry in read("known_errors")["errors"])
 
 
+@cache
+def job_errors() -> tuple[KnownError, ...]:
+    """Those of a job's log, in their order."""
+    data = read("job_errors")
+    return tuple(_of_job(entry, data["nrt_status"]) for entry in data["errors"]) + known_errors()
+
+
+def _of_job(entry: Mapping[str, Any], statuses: Mapping[str, int]) -> KnownError:
+    """An entry with the names and numbers of its statuses in its pattern."""
+    names = entry.get("nrt", ())
+    by_status = (
+        [rf"\b(?:{'|'.join(names)})\b", _STATUS % "|".join(str(statuses[name]) for name in names)] if names else []
+    )
+    return KnownError(**{**entry, "pattern": "|".join([entry["pattern"].strip(), *by_status])})
+
+
 def explain(line: str) -> KnownError | None:
-    """The known error that a line tells of."""
+    """The known error of a stack, node or scheduler that a line tells of."""
     return next((error for error in known_errors() if error.is_in(line)), None)

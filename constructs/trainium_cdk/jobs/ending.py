@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.catalog.known_errors import known_errors
+from trainium_cdk.catalog.known_errors import job_errors
 from trainium_cdk.jobs.status import ENDED_BADLY
 from trainium_cdk.runner.readers import ending as reading
 from trainium_cdk.runner.readers.ending import Known
@@ -54,5 +54,5 @@ def why_it_ended(log: str, code: int | None, nodes: int) -> str:
 
 @cache
 def error_patterns() -> tuple[Known, ...]:
-    """The catalogue's known errors."""
-    return tuple(Known(**{name: getattr(one, name) for name in Known._fields}) for one in known_errors())
+    """The catalogue's known errors of a job's log."""
+    return tuple(Known(**{name: getattr(one, name) for name in Known._fields}) for one in job_errors())
