@@ -13,15 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.runner.world import CLUSTER, ME, World, job_of
-from trainium_cdk.runner import requests
+from trainium_cdk.runner import requests, slurm
 from trainium_cdk.runner.errors import Theirs, Unknown
-from trainium_cdk.runner.head import answers, ask, jobs
+from trainium_cdk.runner.head import answers, ask, jobs, stages
+from trainium_cdk.runner.head.known import Known
 from trainium_cdk.runner.head.status import JobStatus
 from trainium_cdk.runner.requests import Cluster
 from trainium_cdk.runner.spec import from_json
 
 CHAIN = "job j-1\nstage precompile 7\nstage train 8\n"
 T = "2026-11-20T10:00:00"
+REASONS = yaml.safe_load(Path(__file__).with_name("slurm_reasons.yaml").read_text("utf-8"))
 STATES = yaml.safe_load(Path(__file__).with_name("states.yaml").read_text("utf-8"))
 
 
@@ -51,6 +53,25 @@ def test_states(case: str, world: World) -> None:
         assert stage.nodes in ("", "n1", "n[1-2]")
     assert job.done is not any(s.state in ("PENDING", "RUNNING") for s in job.stages)
     assert job.ok is all(s.state == "COMPLETED" for s in job.stages)
+
+
+def waiting(reason: str) -> str:
+    row = slurm.Row(
+        1000, "ml", "compute1", "2", "7", "", "PENDING", reason, "", "N/A", "N/A", "7", T, "j-1:train", "trn:j-1"
+    )
+    return stages.stage("train", "7", Known(row=row, inactive="the queue is inactive")).reason
+
+
+@pytest.mark.parametrize(("reason", "text"), REASONS["said"].items())
+def test_why_a_job_waits(reason: str, text: str) -> None:
+    assert waiting(reason) == text
+
+
+def test_every_reason_of_slurm_has_words() -> None:
+    every = REASONS["every"].split()
+    assert len(every) > 200
+    assert [one for one in every if one != "None" and len(waiting(one).replace(one, "").split()) < 2] == []
+    assert waiting("None") == ""
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,11 @@ _SLURM: Mapping[str, str] = {
 _REASONS = {
     "None": "",
     "NonZeroExitCode": "{failed}",
+    "RaisedSignal": "{failed}",
+    "OutOfMemory": "needed more memory than it may have",
+    "TimeLimit": "reached its time limit",
+    "DeadLine": "cannot end before its deadline (--sbatch --deadline)",
+    "InactiveLimit": "ended, as it did nothing for longer than Slurm allows (InactiveLimit)",
     "JobLaunchFailure": "{unlaunched}",
     "DependencyNeverSatisfied": "did not run: {before} did not complete",
     **waits.WAITS,
