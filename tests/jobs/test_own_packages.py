@@ -3,6 +3,7 @@ by a real Slurm. What pip fetches is of this machine."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from collections.abc import Mapping
@@ -30,8 +31,11 @@ XLA, NATIVE = make_cluster(), make_cluster(
 OWN_IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/own:1"
 
 
+EINOPS = b"import einops\nprint('einops', einops.V)\n"
+
+
 def script(*lines: str, **fields: Any) -> Script:
-    return Script(filename="t.py", content=b"import einops\nprint('einops', einops.V)\n", requirements=lines, **fields)
+    return Script(filename="t.py", content=EINOPS, requirements=lines, **fields)
 
 
 REFUSED = [
@@ -157,9 +161,9 @@ def test_the_name_is_that_of_the_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "advice"),
     [
-        ({"requirements__txt": "einops"}, "requirements.txt is not installed. To install it, submit with --requirements {}/requirements.txt"),
-        ({"uv__lock": "", "pyproject__toml": ""}, "(uv export --project {} --no-hashes --no-emit-project -o requirements.txt)"),
-        ({"pyproject__toml": '[project]\nname = "x"\ndependencies = ["einops"]\n'}, "(echo . > requirements.txt)"),
+        ({"requirements__txt": "einops"}, "the packages of requirements.txt are not installed. To install them, submit with --requirements {}/requirements.txt"),
+        ({"uv__lock": "", "pyproject__toml": ""}, "the packages of uv.lock are not installed. To install them, submit with --requirements {}/uv.lock"),
+        ({"pyproject__toml": '[project]\nname = "x"\ndependencies = ["einops"]\n'}, "submit with --requirements {}/pyproject.toml"),
         ({"pyproject__toml": "[tool.ruff]\n"}, ""),
         ({"pyproject__toml": "no TOML"}, ""),
         ({}, ""),
@@ -196,7 +200,28 @@ def add(wheels: Path) -> None:
     head_node.wheel(wheels, "wants-new", "1.0", {}, ["torch==2.14.1"])
 
 
-def test_jobs_of_a_real_slurm(backend: SlurmBackend, slurm: LocalSlurm) -> None:
+LOCK = """version = 1
+revision = 3
+requires-python = ">=3.10"
+
+[[package]]
+name = "own"
+version = "1"
+source = {{ virtual = "." }}
+dependencies = [{{ name = "einops" }}]
+
+[package.metadata]
+requires-dist = [{{ name = "einops" }}]
+
+[[package]]
+name = "einops"
+version = "0.8.1"
+source = {{ registry = "https://pypi.org/simple" }}
+wheels = [{{ url = "https://h.org/einops-0.8.1-py3-none-any.whl", hash = "sha256:{}" }}]
+"""
+
+
+def test_jobs_of_a_real_slurm(backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path) -> None:
     wheels, home = Path(slurm.node_env()["PIP_FIND_LINKS"]), Path(slurm.node_env()["HOME"])
     head_node.wheel(wheels, "torch", "2.9.0", {"torch.py": ""})
     with zipfile.ZipFile(wheels / "torch-2.9.0-py3-none-any.whl") as wheel:
@@ -224,5 +249,16 @@ def test_jobs_of_a_real_slurm(backend: SlurmBackend, slurm: LocalSlurm) -> None:
     ok, text, _ = run(script("wants-new"), "c")
     assert not ok
     assert "trn: wants-new 1.0 wants torch==2.14.1, and torch " in text
+    state = Path(slurm.node_env()["TRN_SHARED_ROOT"] + backend.status("t-c").directory) / "state"
+    # what pip refuses costs no Trainium node
+    assert {file.name.partition(".")[0] for file in state.glob("*.begun")} == {"prepare"}
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "own"\nversion = "1"\ndependencies = ["einops"]\n')
+    digest = hashlib.sha256((wheels / "einops-0.8.1-py3-none-any.whl").read_bytes()).hexdigest()
+    for number, (found, works) in enumerate([("0" * 64, False), (digest, True)]):
+        (tmp_path / "uv.lock").write_text(LOCK.format(found))
+        ok, text, _ = run(Script(filename="t.py", content=EINOPS, requirements=tmp_path / "uv.lock"), f"uv-{number}")
+        assert (ok, "einops 1" in text) == (works, works), text
+    [locked] = [e for e in prepared.prepared(backend) if e.requirements == ("einops==0.8.1",)]
+    prepared.remove(backend, [locked.name])
     prepared.remove(backend, [one.name])
     assert [e for e in prepared.prepared(backend) if e.kind == "script"] == []

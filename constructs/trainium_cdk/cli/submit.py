@@ -197,8 +197,8 @@ def submit(
         Path | None,
         _Of(
             metavar="FILE",
-            help="Packages of your script: a requirements file. They are installed once, on top of the cluster's environment or "
-            "the image, and shared by all jobs with the same ones.",
+            help="Packages of your script. FILE is a requirements file, a pyproject.toml or a uv.lock. They are installed once, on top of "
+            "the cluster's environment or the image, and shared by all jobs with the same ones.",
         ),
     ] = None,
     follow: Annotated[

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import quote
+from trainium_cdk.jobs import projects, quote
 from trainium_cdk.jobs.packages import python_on
 from trainium_cdk.requirements import Line, RequirementError, Requirements, of_lines, read
 from trainium_cdk.runner.prepare.layer import FRAMEWORK
@@ -24,15 +25,17 @@ CODE = "./code"
 
 
 def given(value: Any) -> Requirements | None:
-    """Requirements as a job takes them: the path of a file, or lines.
+    """Requirements as a job takes them: the path of a requirements file, a pyproject.toml or a uv.lock, or lines.
 
     Raises:
-        RequirementError: see `requirements.read`.
+        RequirementError: see `requirements.read` and `projects.read`.
     """
     if value is None or isinstance(value, Requirements):
         return value
     if isinstance(value, list | tuple):
         return of_lines([str(line) for line in value])
+    if Path(value).name in projects.FILES:
+        return projects.read(Path(value))
     return read(value)
 
 
@@ -185,8 +188,9 @@ def describe(requirements: Requirements, job_image: str | None, cluster: Cluster
     on = "the image" if cluster.containers else f"Neuron SDK {cluster.neuron_release}"
     names = [line.text.partition(" --")[0] for line in requirements.packages]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    own = f"; not {' and '.join(requirements.left_out)}, as the nodes have their own" if requirements.left_out else ""
     return (
-        f"packages of {requirements.file}, on top of {on}{f' with Python {python}' if python else ''}: {', '.join(names[:5])}{more} "
+        f"packages of {requirements.file}, on top of {on}{f' with Python {python}' if python else ''}: {', '.join(names[:5])}{more}{own} "
         f"(installed once in {cluster.shared_dir}; trn environments)"
     )
 
@@ -195,23 +199,15 @@ def offer(workdir: Workdir) -> str:
     """What to do about the packages that a folder of code names, and a job without --requirements does not get; empty if it names none."""
     import tomllib
 
-    names = {entry.name for entry in workdir.entries}
-    folder = workdir.folder
-    if "requirements.txt" in names:
-        return f"requirements.txt is not installed. To install it, submit with {quote.printed('--requirements', folder / 'requirements.txt')}"
-    if "uv.lock" in names:
-        export = quote.printed(
-            "uv", "export", "--project", folder, "--no-hashes", "--no-emit-project", "-o", "requirements.txt"
-        )
-        return f"the packages of uv.lock are not installed. Write them down ({export}), and submit with --requirements requirements.txt"
-    if "pyproject.toml" in names:
+    names, folder = {entry.name for entry in workdir.entries}, workdir.folder
+    found = next((name for name in ("requirements.txt", "uv.lock", "pyproject.toml") if name in names), None)
+    if found == "pyproject.toml":
         try:
-            project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8")).get("project", {})
+            project = tomllib.loads((folder / found).read_text("utf-8")).get("project")
         except (OSError, ValueError):
             return ""
-        if isinstance(project, dict) and project.get("dependencies"):
-            return (
-                "the dependencies of pyproject.toml are not installed. Write a file with a dot in it (echo . > requirements.txt), and submit "
-                "with --requirements requirements.txt"
-            )
-    return ""
+        if not isinstance(project, dict) or not project.get("dependencies"):
+            return ""
+    if found is None:
+        return ""
+    return f"the packages of {found} are not installed. To install them, submit with {quote.printed('--requirements', folder / found)}"

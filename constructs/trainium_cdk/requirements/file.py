@@ -14,6 +14,16 @@ from trainium_cdk.requirements.line import EXAMPLE, Line, logical, parse, redact
 MAX_BYTES = 500_000
 """Of a file with all that it includes: a Kubernetes Secret holds 1 MiB with the job's other files."""
 
+_INSTEAD = {
+    "poetry.lock": "write one with: poetry export -o requirements.txt",
+    "pylock.toml": "write one with: uv export --format requirements.txt -o requirements.txt",
+    "setup.py": "with --workdir, a line with a dot (.) in a requirements.txt installs the project",
+    "environment.yml": "name its pip packages in a requirements.txt: conda does not run on the nodes",
+    "environment.yaml": "name its pip packages in a requirements.txt: conda does not run on the nodes",
+    "Pipfile.lock": "write one with: pipenv requirements > requirements.txt",
+}
+"""Files of other tools, and what to do."""
+
 
 @dataclass(frozen=True)
 class Requirements:
@@ -23,11 +33,13 @@ class Requirements:
         file: what messages call them.
         lines: with those of included files.
         constraints: versions of packages, if something requires them.
+        left_out: names and versions that are not installed, as the cluster has its own.
     """
 
     file: str
     lines: tuple[Line, ...]
     constraints: tuple[Line, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def packages(self) -> tuple[Line, ...]:
@@ -146,11 +158,9 @@ class _Reader:
             raise RequirementError(
                 f"{redacted(shown)} has more than {MAX_BYTES:,} bytes", "give a file with the requirements alone"
             )
-        if path.suffix == ".toml" or path.name == "uv.lock":
-            raise RequirementError(
-                f"{redacted(shown)} is no requirements file",
-                "write a requirements.txt, as pip takes it: " + _instead(path.name),
-            )
+        if path.suffix in (".toml", ".lock") or path.name in _INSTEAD:
+            fix = _INSTEAD.get(path.name, "give a requirements.txt, a pyproject.toml or a uv.lock")
+            raise RequirementError(f"{redacted(shown)} is no requirements file", fix)
         into = self.constraints if constraints else self.lines
         self.parse(_text(content, shown), shown, path, (*above, path.resolve()), into)
 
@@ -179,12 +189,6 @@ class _Reader:
                     raise RequirementError(f"{at}: {line.text} includes itself", "remove one of the lines")
                 constraints = into is self.constraints or flag == "-c"
                 self.add(file, str(file), above, constraints=constraints)
-
-
-def _instead(name: str) -> str:
-    if name == "uv.lock":
-        return "uv export --no-hashes --no-emit-project -o requirements.txt"
-    return "with --workdir, a line with a dot (.) installs what pyproject.toml names"
 
 
 def _text(content: bytes, shown: str) -> str:

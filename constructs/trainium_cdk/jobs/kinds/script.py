@@ -99,7 +99,7 @@ class Script(Job):
         default=None,
         repr=False,
         exclude=True,
-        description="Requirements file, as pip takes it. Its packages are installed once, on top of the cluster's environment or the image, and "
+        description="Requirements file, as pip takes it, pyproject.toml or uv.lock. Its packages are installed once, on top of the cluster's environment or the image, and "
         "shared by all jobs with the same ones.",
     )
     """Or a list of lines. A `requirements.Requirements`; None: no packages of its own."""
