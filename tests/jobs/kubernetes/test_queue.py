@@ -31,11 +31,59 @@ DEVICES = {"trn": 16, "one": 1}
         (f"{SET}resource aws.amazon.com/neuroncore unavailable in ClusterQueue", "it asks for aws.amazon.com/neuroncore, which its queue does not have"),
         (f"{SET}flavor trn doesn't match node affinity", "its node selector or affinity matches no node of trn"),
         (f"{SET}untolerated taint {{a b NoSchedule <nil>}} in flavor trn", "it does not tolerate a taint of the nodes of trn"),
-        ("ClusterQueue trn is inactive", "ClusterQueue trn is inactive"),
+        ("ClusterQueue trn is inactive", "its queue starts no jobs now: kubectl describe clusterqueue trn has the reason"),
+        ("ClusterQueue trn is stopped", "an administrator has stopped its queue"),
+        ("The LocalQueue is stopped", "an administrator has stopped its queue"),
+        ("LocalQueue trn is terminating or missing", "queue trn no longer exists: submit it again to another --queue"),
+        ("The workload is deactivated due to exceeding the maximum number of re-queuing retries", "Kueue tries it no more: exceeding the maximum number of re-queuing retries"),
+        ("Exceeded the PodsReady timeout ns/jobset-a", "its pods were not all ready within ns/jobset-a, and it is tried again"),
+        (
+            f"{SET}insufficient unused quota for {DEVICE} in flavor trn, 48 more needed. Pending the preemption of 2 workload(s)",
+            "it lacks 3 nodes of trn; jobs of a lower priority leave their nodes to it (2)",
+        ),
+        ("Admission is gated by: example.com/gate", "example.com/gate holds it (annotation kueue.x-k8s.io/admission-gated-by)"),
     ],
 )  # fmt: skip
 def test_kueues_reasons_are_told_in_nodes(kueue: str, told: str) -> None:
     assert queue.in_nodes(kueue, DEVICES) == told
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "message", "told"),
+    [
+        ("QuotaReserved", "TopologyPlacementFailed", 'topology "trn" allows to fit only 3 out of 4 pod(s)', 'the free nodes are not close enough to each other: topology "trn" allows to fit only 3 out of 4 pod(s)'),
+        ("QuotaReserved", "NoMatchingFlavor", "", "no nodes of its queue suit it"),
+        ("QuotaReserved", "Pending", "as Kueue says", "as Kueue says"),
+        ("QuotaReserved", "Misconfigured", "pod set train exceeds LimitRange", "it or its queue cannot start as it is written: pod set train exceeds LimitRange"),
+        ("Evicted", "NodeFailures", "Workload eviction triggered due to multiple TAS assigned node failures, including: a, b", "its nodes failed: a, b"),
+        ("Evicted", "LocalQueueStopped", "", "an administrator has stopped its queue"),
+        ("Evicted", "DeactivatedDueToRequeuingLimitExceeded", "", "it was tried too often"),
+    ],
+)  # fmt: skip
+def test_a_reason_has_words_where_its_message_has_none(kind: str, reason: str, message: str, told: str) -> None:
+    found = workload("x")
+    status = "True" if kind == "Evicted" else "False"
+    found["status"]["conditions"] = [{"type": kind, "status": status, "reason": reason, "message": message}]
+    assert queue.reasons(found) == [told]
+
+
+WHY_NOT_YET = [
+    "NoMatchingFlavor", "WaitingForQuota", "ExceedsMaxQuota", "TopologyPlacementFailed", "WaitingForPreemptedWorkloads",
+    "Misconfigured", "Suspended", "PendingEvaluation", "WaitingForPodsReady", "Inadmissible", "OnHold", "AdmissionGated",
+    "PodsReadyTimeout", "AdmissionCheck", "ClusterQueueStopped", "LocalQueueStopped", "NodeFailures", "FlavorMigration",
+    "EvictedOnManagerCluster", "Deactivated", "RequeuingLimitExceeded", "MaximumExecutionTimeExceeded",
+]  # fmt: skip
+"""The reasons of the conditions QuotaReserved and Evicted of Kueue 0.18 (apis/kueue/v1beta2/workload_types.go), beside Pending, Waiting and
+Preempted, whose messages say more."""
+
+
+@pytest.mark.parametrize("reason", WHY_NOT_YET)
+def test_every_reason_of_kueue_has_words(reason: str) -> None:
+    found = workload("x", QuotaReserved="")
+    found["status"]["conditions"][0]["reason"] = reason
+    [told] = queue.reasons(found)
+    assert " " in told
+    assert reason not in told
 
 
 def workload(name: str, priority: int = 0, has: int = 0, uid: str = "", **conditions: str) -> dict[str, Any]:

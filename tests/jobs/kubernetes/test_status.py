@@ -95,7 +95,7 @@ LIMIT, FINAL = "Failed: ReachedMaxRestarts", "Failed: FailJobSetFailurePolicyAct
         ("", (3, None), 0, "RUNNING", "exit code 3; ends or starts again", False),
         (FINAL, (3, 143), 0, "FAILED", "exit code 3", True),
         (FINAL, (124, None), 0, "TIMEOUT", "reached its time limit", True),
-        (FINAL, (), 0, "FAILED", "why", True),
+        (FINAL, (), 0, "FAILED", "failed, and its failure policy does not start it again: why", True),
         ("Failed: Cancelled", (143, 143), 0, "CANCELLED", "", True),
         ("Failed: Cancelled", (None, None), 0, "CANCELLED", "", True),
         (LIMIT, (), 0, "FAILED", "failed in its only attempt: see its log", True),

@@ -34,7 +34,50 @@ _OTHERS = (
     (re.compile(r"resource (\S+) unavailable in ClusterQueue"), r"it asks for \1, which its queue does not have"),
     (re.compile(r"flavor (\S+) doesn't match node affinity"), r"its node selector or affinity matches no node of \1"),
     (re.compile(r"untolerated taint .*? in flavor (\S+)"), r"it does not tolerate a taint of the nodes of \1"),
-)
+    (re.compile(r"flavor (\S+) not found"), r"its queue names \1, which is no ResourceFlavor any more"),
+    (re.compile(r"flavor (\S+) does not provide resource (\S+)"), r"\1 has no \2"),
+    (re.compile(r"LocalQueue (\S+) is terminating or missing"), r"queue \1 no longer exists: submit it again to another --queue"),
+    (
+        re.compile(r"ClusterQueue (\S+) (?:is terminating or missing|not found)"),
+        r"ClusterQueue \1 of its queue no longer exists: deploy the stack again, or submit it to another --queue",
+    ),
+    (re.compile(r"(?:LocalQueue|ClusterQueue) (\S+) is stopped|The (?:LocalQueue|ClusterQueue) is stopped"), "an administrator has stopped its queue"),
+    (re.compile(r"ClusterQueue (\S+) is inactive"), r"its queue starts no jobs now: kubectl describe clusterqueue \1 has the reason"),
+    (re.compile(r"The workload has failed admission checks"), "its nodes could not be had, and Kueue asks for them again"),
+    (re.compile(r"The workload is deactivated due to (.*)", re.DOTALL), r"Kueue tries it no more: \1"),
+    (re.compile(r"[Ee]xceeded the PodsReady timeout (\S+)"), r"its pods were not all ready within \1, and it is tried again"),
+    (re.compile(r"The maximum execution time \((\d+)s\) exceeded"), r"it reached its time limit of \1 seconds"),
+    (re.compile(r"waiting for all admitted workloads to be in PodsReady condition"), "waits until the pods of the jobs before it are ready"),
+    (re.compile(r"Admission is gated by: (.*)"), r"\1 holds it (annotation kueue.x-k8s.io/admission-gated-by)"),
+    (re.compile(r"AdmissionGatedBy cleared, waiting for quota reservation"), "waits for its turn"),
+    (re.compile(r"Workload has overlapping preemption targets with another workload.*"), "waits for nodes of jobs of a lower priority, which end"),
+    (re.compile(r"Workload no longer fits after processing another workload"), "another job was before it"),
+    (re.compile(r"Workload requires preemption, but it's gated"), "waits for leave to end jobs of a lower priority (preemption gate)"),
+    (re.compile(r"\. Pending the preemption of (\d+) workload\(s\)"), r"; jobs of a lower priority leave their nodes to it (\1)"),
+    (re.compile(r"\. Preempting (\d+) workload\(s\) failed, will retry\.?"), r"; jobs of a lower priority did not end yet, which is tried again (\1)"),
+    (re.compile(r"\. Pending the migration of 1 workload\(s\)"), "; it moves to other nodes"),
+    (re.compile(r"Evicted to accommodate a workload \(UID: [^)]*\) due to migration .*"), "it moves to other nodes, which are preferred"),
+    (
+        re.compile(r"Workload (?:eviction triggered due to multiple TAS assigned node failures, including|was evicted as there was no replacement for unhealthy node\(s\)): (.*)"),
+        r"its nodes failed: \1",
+    ),
+)  # fmt: skip
+"""Kueue's messages (release-0.18 of 2026-08-21: pkg/scheduler, pkg/controller/core and pkg/controller/tas), and ours."""
+_CODES = {
+    "NoMatchingFlavor": "no nodes of its queue suit it", "WaitingForQuota": "waits for nodes that others have",
+    "ExceedsMaxQuota": "it asks for more than its queue can ever have", "TopologyPlacementFailed": "the free nodes are not close enough to each other",
+    "WaitingForPreemptedWorkloads": "waits for nodes of jobs of a lower priority, which end", "Misconfigured": "it or its queue cannot start as it is written",
+    "Suspended": "its queue starts no jobs now", "PendingEvaluation": "Kueue has not looked at it yet",
+    "WaitingForPodsReady": "waits until the pods of the jobs before it are ready", "Inadmissible": "it cannot start as it is written",
+    "OnHold": "Kueue holds it", "AdmissionGated": "another program holds it",
+    "PreemptionGated": "waits for leave to end jobs of a lower priority (preemption gate)", "PodsReadyTimeout": "its pods were not all ready in time, and it is tried again",
+    "AdmissionCheck": "its nodes could not be had, and Kueue asks for them again", "ClusterQueueStopped": "an administrator has stopped its queue",
+    "LocalQueueStopped": "an administrator has stopped its queue", "NodeFailures": "its nodes failed", "FlavorMigration": "it moves to other nodes, which are preferred",
+    "EvictedOnManagerCluster": "the cluster that manages it has ended it",
+    "Deactivated": "Kueue tries it no more: spec.active of its Workload is false", "RequeuingLimitExceeded": "it was tried too often",
+    "MaximumExecutionTimeExceeded": "it reached its time limit",
+}  # fmt: skip
+"""Kueue's reasons (apis/kueue/v1beta2/workload_types.go, release-0.18 of 2026-08-21), where its message says nothing or is not known."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +128,25 @@ def reasons(workload: Object | None, waits: Waits | None = None) -> list[str]:
         return [f"set aside, as it can never start: {in_nodes(why, devices)}. {BACK}"]
     checks = (workload or {}).get("status", {}).get("admissionChecks") or []
     said = [str(c.get("message") or "") for c in checks if c.get("state") != "Ready"]
-    now = str((names.condition(workload, "QuotaReserved", status="False") or {}).get("message") or "")
-    text = str((names.condition(workload, "Evicted") or {}).get("message") or "")
-    is_back = text == _DEACTIVATED and (workload or {}).get("spec", {}).get("active")
+    now = _told(names.condition(workload, "QuotaReserved", status="False"), devices)
+    evicted = names.condition(workload, "Evicted")
+    text = str((evicted or {}).get("message") or "")
+    is_back = text.startswith(_DEACTIVATED) and (workload or {}).get("spec", {}).get("active")
     if not is_back and not _PREEMPTED.match(text):
-        said.append(found[1] if (found := _EVICTED.fullmatch(text)) else text)
+        said.append(found[1] if (found := _EVICTED.fullmatch(text)) else _told(evicted, devices))
     if not _PREEMPTED.match(now):
-        said.append(in_nodes(now, devices))
+        said.append(now)
     return list(dict.fromkeys(text for text in said if text and not text.startswith(_RESET)))
+
+
+def _told(condition: Mapping[str, Any] | None, devices: Mapping[str, int] | None) -> str:
+    """A condition in words: its message; else its reason, before a message that is not known."""
+    message, reason = str((condition or {}).get("message") or ""), str((condition or {}).get("reason") or "")
+    reason = reason.removeprefix("DeactivatedDueTo")
+    text = in_nodes(message, devices)
+    if reason not in _CODES or (message and text != message) or _PREEMPTED.match(message):
+        return text
+    return f"{_CODES[reason]}: {message}" if message and message != _DEACTIVATED else _CODES[reason]
 
 
 def taken(workload: Object | None, waits: Waits | None = None) -> str:

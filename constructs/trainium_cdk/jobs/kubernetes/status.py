@@ -48,6 +48,15 @@ _LATE = 300
 """Seconds; the function that starts nodes runs each minute."""
 _STAGES = (PREPARE, "precompile", TRAIN)
 _MOST_NODES = 10_000
+_JOBSET = {
+    "FailedJobs": "failed, and is not started again",
+    "FailJobSetFailurePolicyAction": "failed, and its failure policy does not start it again",
+    "JobCreationFailed": "its Jobs could not be created",
+    "HeadlessServiceCreationFailed": "the Service by which its pods find each other could not be created",
+    "PVCCreationFailed": "its volumes could not be created",
+    "ExclusivePlacementViolation": "a pod was on a node that its placement forbids",
+}
+"""The reasons of JobSet for a failure (pkg/constants/constants.go, 2026-08-18), beside `ReachedMaxRestarts`."""
 
 
 @dataclass(frozen=True)
@@ -401,7 +410,9 @@ def _not_ended(stage: Stage, failed: Object, seen: Seen, at: int | None) -> Stag
     if failed["reason"] == "ReachedMaxRestarts":
         attempts = f"each of {number} attempts" if number > 1 else "its only attempt"
         return replace(stage, state="FAILED", reason=f"failed in {attempts}: see its log", ended=at)
-    return replace(stage, state="FAILED", reason=cut(str(failed.get("message") or failed["reason"])), ended=at)
+    words = _JOBSET.get(str(failed["reason"]))
+    message = str(failed.get("message") or ("" if words else failed["reason"]))
+    return replace(stage, state="FAILED", reason=cut(": ".join(filter(None, [words, message]))), ended=at)
 
 
 def _current(stage: Stage, seen: Seen) -> Stage:
