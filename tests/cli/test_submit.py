@@ -22,7 +22,7 @@ from trainium_cdk.jobs.plan import plan
 
 GIVEN = {
     *("kind", "nodes", "env", "filename", "content", "args", "as_module", "inside", "tree", "user", "workdir"),
-    "requirements",
+    *("requirements", "sweep"),
 }
 """Fields without an option of their own."""
 NEEDS = {

@@ -99,13 +99,20 @@ def test_an_array_from_submit_to_its_end(trn: Run, tmp_path: Path) -> None:
     assert b"one's log: trn logs -f sweep-a1/INDEX" in sent.stderr
     assert trn("status", "--wait", "sweep-a1").returncode == 0
     shown = trn("status", "sweep").stdout.decode()
-    assert "3 COMPLETED of 3" in shown
+    assert "3 completed" in shown
     assert "sweep-a1/2\tCOMPLETED" in shown
     assert b"rate 4" in trn("logs", "sweep/2").stdout
     assert b"nothing to cancel" in trn("cancel", "sweep-a1/1").stderr
-    assert b"each member has a log of its own. Give one, for example sweep-a1/0" in trn("logs", "sweep-a1").stderr
+    joined = trn("logs", "sweep-a1", "--grep", "rate").stdout.splitlines()
+    assert joined == [b"[0] 0: rate 0", b"[1] 0: rate 2", b"[2] 0: rate 4"]
+    assert (
+        b"a node is that of one member. Give a member, for example sweep-a1/0"
+        in trn("logs", "sweep-a1", "--node", "0").stderr
+    )
     refused = trn("submit", "sweep.sh", "--count", "3", "--array", "0-9")
     assert (refused.returncode, b"--count and --array are both given" in refused.stderr) == (1, True)
+    refused = trn("submit", "sweep.sh", "--count", "3", "--sweep", "lr=1,2")
+    assert (refused.returncode, b"sweep and array are both given" in refused.stderr) == (1, True)
 
 
 def test_environments(trn: Run, slurm: LocalSlurm) -> None:  # noqa: F811

@@ -152,11 +152,18 @@ def test_a_frame_of_a_job(width: int) -> None:
 
 
 def test_a_frame_of_an_array() -> None:
-    members = tuple(replace(RUNS, name=str(i), state="RUNNING" if i == 40 else "PENDING") for i in range(50))
+    """Those that run are among the members that are shown, with their values."""
+    members = tuple(
+        replace(RUNS, name=str(i), state="RUNNING" if i == 40 else "PENDING", values={"lr": f"{i}e-4"})
+        for i in range(50)
+    )
     array = status(RUNS, id="sweep-1", members=members)
     shown = text(watch._job(array, []))
     assert "and 20 more" in shown
-    assert shown.splitlines()[2].split()[:2] == ["40", "RUNNING"]  # those that run come first
+    assert shown.splitlines()[1].split()[:3] == ["member", "lr", "state"]
+    rows = [line.split()[:3] for line in shown.splitlines()[2:32]]
+    assert [row[0] for row in rows] == [*map(str, range(29)), "40"]
+    assert rows[-1] == ["40", "40e-4", "RUNNING"]
 
 
 def test_what_a_job_wrote_cannot_control_the_terminal() -> None:

@@ -60,7 +60,7 @@ def test_members_run_a_few_at_a_time_and_each_knows_its_index(
     assert until(lambda: [m.state for m in backend.status(sent.id).members].count("RUNNING") == 2)
     status = backend.status(sent.id)
     assert status.state == "RUNNING"
-    assert "2 PENDING, 2 RUNNING of 4" in status.current.reason
+    assert "2 running, 2 pending" in status.current.reason
     assert [job.id for job in backend.list(1)] == [sent.id]
     assert backend.submit(script(body, array="0-2,4%2", env=env), sent.id.removeprefix("run-")).existing
     waiting = next(m.name for m in status.members if m.state == "PENDING" and m.name != "4")
@@ -97,8 +97,12 @@ def test_members_run_a_few_at_a_time_and_each_knows_its_index(
     ):
         with pytest.raises(UnknownJob, match=message):
             backend.status(id)
-    with pytest.raises(JobError, match=f"is an array of 4.*{sent.id}/0"):
-        log(backend, sent.id)
+    for fields, what in (({"node": 0}, "a node"), ({"offset": 3}, "an offset"), ({"stage": "precompile"}, "the stage")):
+        with pytest.raises(JobError, match=f"is an array of 4, and {what}.* is that of one member.*{sent.id}/0"):
+            log(backend, sent.id, **fields)
+    joined = list(backend.logs(sent.id))
+    assert sorted({chunk.member for chunk in joined}) == sorted({*others, "4"})
+    assert all(f"I am {c.member} of 4" in c.data.decode() for c in joined)
     again = backend.submit(script(body, array="0-2,4%2", env=env), sent.id.removeprefix("run-"))
     assert (again.existing, again.resubmitted) == (True, ())
 
@@ -152,7 +156,8 @@ def test_members_are_compared(backend: SlurmBackend, tmp_path: Path) -> None:
     ("members", "state"),
     [
         (["COMPLETED", "COMPLETED"], "COMPLETED"),
-        (["COMPLETED", "CANCELLED"], "CANCELLED"),
+        (["COMPLETED", "CANCELLED"], "COMPLETED"),
+        (["CANCELLED", "CANCELLED"], "CANCELLED"),
         (["CANCELLED", "FAILED", "COMPLETED"], "FAILED"),
         (["CANCELLED", "FAILED", "RUNNING", "PENDING"], "RUNNING"),
         (["PENDING", "FAILED"], "PENDING"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import json
 import os
 import subprocess
 import sys
@@ -20,9 +21,12 @@ from tests.credentials import session
 from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import completed
+from trainium_cdk.cli import app as cli
+from trainium_cdk.cli import follow
 from trainium_cdk.errors import JobError, SubmitError
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, archive, workdir
 from trainium_cdk.jobs.kubernetes.objects import render as render_eks
+from trainium_cdk.jobs.slurm import answers
 from trainium_cdk.outputs.contract import CODE
 from trainium_cdk.runner.spec import Place
 
@@ -192,6 +196,61 @@ def test_every_node_has_the_same_files_which_are_sent_once(backend: SlurmBackend
     assert changed.sent[0] == 7
     assert "found 10 2 three []" in log(backend, changed.id)
     assert (code / "helper.py").read_text() == "X = 1\n", "the first job keeps its own"
+
+
+SWEPT = """import os, pathlib, sys
+own, index = pathlib.Path("result.txt"), os.environ["TRN_ARRAY_INDEX"]
+print(sys.argv[1:], os.environ["TRN_SWEEP_LR"], os.environ["TRN_SWEEP_SEED"], open("data.txt").read(), own.read_text())
+pathlib.Path("out").mkdir()
+for file in (own, pathlib.Path("out/new.txt")):
+    file.write_text(index)
+print("step 1 loss", 4 - int(index), "lr 1", flush=True)
+"""
+
+
+def test_members_of_a_sweep_have_their_values_and_their_own_files(
+    backend: SlurmBackend,
+    project: Path,
+    shared: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Their logs are read together, with one request in each round."""
+    write(project, {"train.py": SWEPT, "result.txt": "of a trial"})
+    sweep = ["lr=1e-4,3e-4", "seed=1,$(id)"]
+    sent = backend.submit(Script.from_workdir(project, "train.py", args=("s={seed}",), sweep=sweep))
+    requests = list[str]()
+    ask = answers.ask
+    monkeypatch.setattr(
+        answers, "ask", lambda *words, **more: requests.append(type(words[2]).__name__) or ask(*words, **more)
+    )
+    monkeypatch.setattr(follow, "backend", lambda _: backend)
+    cli.app(["logs", sent.id, "-f"], standalone_mode=False)
+    followed = capfd.readouterr()
+    assert requests[0] == "Status"
+    assert set(requests[1:]) == {"ReadLog"}
+    values = [("1e-4", "1"), ("1e-4", "$(id)"), ("3e-4", "1"), ("3e-4", "$(id)")]
+    place = shared / "trn/jobs" / sent.id
+    for index, (lr, seed) in enumerate(values):
+        assert f"[{index}] 0: ['s={seed}', '--lr={lr}'] {lr} {seed} three of a trial\n" in followed.out
+        for name in ("result.txt", "out/new.txt"):
+            assert (place / str(index) / "code" / name).read_text() == str(index)
+    assert (place / "code/result.txt").read_text() == "of a trial"
+    summed = [line for line in followed.err.splitlines() if "loss" in line]
+    assert summed == [
+        f"[{n}] lr={values[n][0]} seed={values[n][1]}: step 1: loss {4 - n}, from {4 - n}" for n in (3, 2, 1, 0)
+    ]
+    requests.clear()
+    cli.app(["logs", sent.id, "--metrics", "--tail", "1"], standalone_mode=False)
+    printed = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [(one["member"], one["values"]["lr"], one["loss"]) for one in printed] == [
+        (str(n), values[n][0], 4 - n) for n in range(4)
+    ]
+    assert requests == ["ReadLog"]
+    cli.app(["status", sent.id], standalone_mode=False)
+    shown = capfd.readouterr().out.splitlines()
+    assert "4 completed" in shown[1] + shown[2] + shown[3]
+    assert f"{sent.id}/1\t1e-4\t$(id)\tCOMPLETED" in "\n".join(shown)
 
 
 def test_what_the_bucket_deletes_soon_is_sent_again(

@@ -55,6 +55,29 @@ def test_a_piece_has_the_stage_its_place_and_the_size(logs: Path) -> None:
     assert read(stage="precompile", offset=7) == ("precompile", 7, 0, b"")
 
 
+def test_the_members_of_an_array_are_read_in_one_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together they have at most `most` bytes, in equal shares, and what a short log leaves is others'."""
+    ours = "j-1:train|trn:j-1"
+    rows = "".join(f"task 8|{n}|RUNNING|None|n1|{T}|N/A|{ours}\n" for n in (10, 2, 0))
+    job = World(tmp_path, monkeypatch).tell(f"job j-1\nstage train 8\narray 0,2,5,10\n{rows}").jobs / "j-1"
+    for index, text in (("0", b"a"), ("2", b"b" * 50), ("10", b"c" * 50)):
+        (job / index / "logs").mkdir(parents=True)
+        (job / index / "logs/train.log").write_bytes(text)
+    (job / "5/logs").mkdir(parents=True)
+    (job / "5/logs/train.log").symlink_to("/etc/passwd")
+
+    def pieces(**fields: Any) -> list[tuple[str, int, int, bytes]]:
+        told = log.read_piece(CLUSTER, ReadLog("j-1", "train", **fields))
+        return [(one["member"], one["offset"], one["size"], unpacked(one["data"])) for one in told["members"]]
+
+    assert pieces(most=40) == [("0", 0, 1, b"a"), ("2", 0, 50, b"b" * 13), ("10", 0, 50, b"c" * 26)]
+    assert pieces(members={"0": 1, "10": 48}) == [("10", 48, 50, b"cc")]
+    assert pieces(members={"0": 9}) == [("0", 1, 1, b"")]
+    (job / "2/logs/train.log").write_bytes(b"1\n2\n3\n")
+    assert pieces(tail=2, members={"2": 0}) == [("2", 2, 6, b"2\n3\n")]
+    assert "members" not in log.read_piece(CLUSTER, ReadLog("j-1/2"))
+
+
 @given(st.lists(st.sampled_from([b"\n", b"a", b"bc\n", b"x" * 70_000]), max_size=9).map(b"".join), st.integers(0, 9))
 def test_the_last_lines(data: bytes, count: int) -> None:
     import io

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.runner.spec import Checkpoints, Environment, Job, Place, Program, Rule, Stage
+from trainium_cdk.runner.spec import Checkpoints, Environment, Job, Place, Program, Rule, Stage, Sweep
 from trainium_cdk.runner.work import versions
 from trainium_cdk.runner.work.launch import copies_here
 from trainium_cdk.runner.work.node import _has
@@ -78,6 +78,17 @@ def test_variables(environment: Environment, own: dict[str, str], name: str, val
 def test_variables_of_a_member() -> None:
     found = made(node=Node(NODE.root, NODE.root / "7", index="7"))
     assert (found["TRN_ARRAY_INDEX"], found["TRN_ARRAY_COUNT"]) == ("7", "4")
+
+
+def test_values_of_a_member() -> None:
+    stage = Stage("train", program=Program((), "/", variables={"TRN_SWEEP_LR": (Place("sweep.lr"),)}))
+    sweep = Sweep(("lr", "a.b"), (("1e-4", "x"), ("$(id)", "y")))
+    job = Job("run-1", "script", (stage,), PLAIN, array="0-1", sweep=sweep)
+    node = Node(NODE.root, NODE.root / "1", index="1")
+    at = places(node, job, stage, {})
+    assert word(("--lr=", Place("sweep.lr"), Place("sweep.a.b")), at) == "--lr=$(id)y"
+    assert variables(node, job, stage, {}, at)["TRN_SWEEP_LR"] == "$(id)"
+    assert [sweep.of(index) for index in ("0", "2", "", "-1", "²")] == [{"lr": "1e-4", "a.b": "x"}, {}, {}, {}, {}]
 
 
 def test_a_kinds_modules_come_before_a_users(monkeypatch: pytest.MonkeyPatch) -> None:

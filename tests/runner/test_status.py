@@ -157,6 +157,36 @@ def test_the_members_of_an_array_are_told_apart(world: World) -> None:
     assert all(m.reason.endswith("Submit it again with the same token") for m in status("j-2").members)
 
 
+def test_the_members_of_a_sweep_have_their_values(world: World) -> None:
+    """Also of one that was cancelled before it ran, which has no start."""
+    ours, cut = "j-1:train|trn:j-1", "2026-11-20T11:00:00"
+    world.tell(
+        "job j-1\nstage train 8\narray 0-3\nsweep "
+        '{"names": ["lr", "seed"], "rows": [["1e-4", "1"], ["1e-4", "\\u001b[2J"], ["3e-4", "1"]]}\n'
+        f"task 8|0|COMPLETED|None|n1|{T}|{cut}|{ours}\nmember 0 ended 8 0 1700000000 n1\n"
+        f"task 8|1|FAILED|NonZeroExitCode|n1|{T}|{cut}|{ours}\nmember 1 ended 8 1 1700000000 n1\n"
+        f"task 8|2|CANCELLED|None||{cut}|{cut}|{ours}\n"
+        f"task 8|3|RUNNING|None|n3|{T}|N/A|{ours}\n"
+    )
+    job = status()
+    assert [dict(m.values) for m in job.members] == [
+        {"lr": "1e-4", "seed": "1"}, {"lr": "1e-4", "seed": " [2J"}, {"lr": "3e-4", "seed": "1"}, {},
+    ]  # fmt: skip
+    assert job.current.reason == "1 running, 1 completed, 1 cancelled, 1 failed (1: lr=1e-4 seed= [2J)"
+    assert [m.started is not None for m in job.members] == [True, True, False, True]
+    member = job.member("2")
+    assert member
+    assert member.values == {"lr": "3e-4", "seed": "1"}
+
+
+@pytest.mark.parametrize(
+    "damaged", ['"x"', "[]", "{}", '{"names": [1], "rows": []}', '{"names": ["a"], "rows": [["1"], 2]}']
+)
+def test_a_damaged_sweep_has_no_values(damaged: str, world: World) -> None:
+    world.tell(f"job j-1\nstage train 8\narray 0-1\nsweep {damaged}\n")
+    assert [dict(m.values) for m in status().members] == [{}, {}]
+
+
 def test_a_damaged_record_is_told(world: World) -> None:
     """It hides no other job."""
     world.tell(f"job j-0\nstage train 6\n{CHAIN}")

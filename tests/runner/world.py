@@ -9,7 +9,7 @@ job j-1                                      a job; the lines after it are of it
 stage train 8                                its number
 shown {...}                                  what it shows of itself
 state train ended 8 143 1700000000 n1 WHY    what a stage has written; `member 3 ...`: a member; WHY: a word, or the node that failed first
-cluster ID, cancelled, gone 3, array 0-3     records
+cluster ID, cancelled, gone 3, array 0-3, sweep {...}      records
 free 0                                       no block of its file system is free
 """
 
@@ -72,6 +72,9 @@ class World:
                 files.write_json(job / "job.json", {"shown": json.loads(rest)})
             elif key == "array":
                 files.write_json(job / "job.json", {"shown": SHOWN, "array": rest})
+            elif key == "sweep":
+                record = json.loads((job / "job.json").read_text())
+                files.write_json(job / "job.json", {**record, "sweep": json.loads(rest)})
             elif key == "state":
                 stage, _, state = rest.partition(" ")
                 records.write_state(job, stage, _state(state))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,14 +26,16 @@ from trainium_cdk.cli.output import (
     write_bytes,
 )
 from trainium_cdk.errors import JobError, TrnError
-from trainium_cdk.jobs.status import ENDED_BADLY
+from trainium_cdk.jobs.status import ENDED_BADLY, shown_values
 
+_MEMBERS = 10
+"""Of an array, those whose metrics are summed up."""
 _STATES = sorted({"ACTIVE", "PENDING", "RUNNING", "COMPLETED", "CANCELLED", "LOST", "UNKNOWN", *ENDED_BADLY})
 
 if TYPE_CHECKING:
+    from trainium_cdk.cli.streams import Stream
     from trainium_cdk.jobs import Backend, JobLog, JobStatus
     from trainium_cdk.jobs.status import Foreign
-    from trainium_cdk.runner.readers.records import Record
 
 
 @on_cluster()
@@ -152,18 +155,18 @@ def logs(
 
     The output is the unchanged log; on a terminal, control characters (also colours) are removed unless --raw is given.
     """
-    import json
-    from collections import deque
-
     from trainium_cdk.cli.filters import Lines, moment
-    from trainium_cdk.jobs import JobError, TransportError, job_log
+    from trainium_cdk.cli.streams import Stream
+    from trainium_cdk.jobs import JobError, TransportError
 
-    filters: Lines | None = None
-    last_metrics = deque[bytes](maxlen=tail) if metrics and tail is not None and not follow else None
-    if (grep, since) != (None, None) or (tail is not None and not follow and not metrics):
-        filters = Lines(
-            tail=None if follow or metrics else tail, grep=grep, since=None if since is None else moment(since)
-        )
+    earliest = None if since is None else moment(since)
+    last_metrics = tail if metrics and not follow else None
+    filtered = (grep, since) != (None, None) or (tail is not None and not follow and not metrics)
+
+    def filters() -> Lines | None:
+        return Lines(tail=None if follow or metrics else tail, grep=grep, since=earliest) if filtered else None
+
+    filters()  # that the expression is one is known before the cluster is asked
     jobs = backend(on)
     id = resolve_id(jobs, id)
     if tail is not None and follow and not jobs.ordered_logs:
@@ -173,22 +176,20 @@ def logs(
     if rank is not None:
         node = jobs.node_of_rank(id, rank)
         log(f"rank {rank} is on node {node}")
-    unfiltered, last, end, show, open_line = job_log(), "", "", output_filter(raw=raw), False
-    selected = job_log() if filters else unfiltered
+    last, end, show, open_line = "", "", output_filter(raw=raw), False
+    streams: dict[str, Stream] = {}
 
-    def as_json(records: Iterable[tuple[str, Record]]) -> bytes:
-        lines = [
-            json.dumps({"stage": stage, "record": type(one).__name__, **one._asdict()}).encode() + b"\n"
-            for stage, one in records
-        ]
-        if last_metrics is None:
-            return b"".join(lines)
-        last_metrics.extend(lines)
-        return b""
+    def stream_of(member: str) -> Stream:
+        if member not in streams:
+            of = known[0].member(member) if member else None
+            streams[member] = Stream(
+                filters(), metrics=metrics, last=last_metrics, member=member, values=of.values if of else {}
+            )
+        return streams[member]
 
     def handed_out(size: int) -> None:
         nonlocal offset
-        offset += 0 if metrics or filters else size
+        offset += 0 if metrics or filtered else size
 
     def print_(text: bytes) -> None:
         nonlocal open_line
@@ -197,9 +198,8 @@ def logs(
             open_line = not text.endswith(b"\n")
 
     def print_end() -> None:
-        """What is left of a stage: its last line may have no end."""
-        text = filters.close() if filters else b""
-        print_(as_json([*selected.feed(last, text), *selected.close()]) if metrics else text)
+        for one in streams.values():
+            print_(one.end_stage())
 
     known: list[JobStatus] = []
 
@@ -219,35 +219,30 @@ def logs(
                     print_(b"\n")
                 last, offset, show = chunk.stage, chunk.offset, output_filter(raw=raw)
                 log(f"--- {last}")
-            text = filters.feed(chunk.data) if filters else chunk.data
-            if metrics:
-                text = as_json(selected.feed(last, text))
-            if filters or not metrics:
-                unfiltered.feed(last, chunk.data)
-            print_(text)
+            print_(stream_of(chunk.member).feed(last, chunk.data))
             offset = chunk.next_offset
         print_end()
-        print_(b"".join(last_metrics or ()))
+        for one in streams.values():
+            print_(one.end())
     except (KeyboardInterrupt, SystemExit, TransportError) as e:
         if last or not isinstance(e, TransportError):
             words = f" --stage {last}" if last else ""
             words += "" if node is None else f" --node {node}"
-            if last and (node is not None or jobs.ordered_logs):
+            if last and (node is not None or jobs.ordered_logs) and not any(streams):
                 words += f" --offset {offset}"
             flag, begin = (" -f", f"{still_runs(id)}. ") if follow else ("", "")
             log(f"\n{begin}To continue: trn logs{flag} {id}{words}{at(on)}")
         raise
-    unfiltered.close()
     ended = known[0]
-    if metrics and last == "train" and not unfiltered.steps:
+    if metrics and last == "train" and not any(one.log.steps for one in streams.values()):
         from trainium_cdk.runner.readers.step_lines import what_to_print
 
         none = "no line is a training step that trn can read. In the script"
-        log(terminal.line(f"{none}, {what_to_print(unfiltered.tail(last))}"))
+        log(terminal.line(f"{none}, {what_to_print(next(iter(streams.values())).log.tail(last))}"))
     if not last:
         none = "there is no output" + f" after byte {offset}" * bool(offset) + " yet" * (not ended.done)
         log(f"{end or none}. {one_line(ended)}")
-    summary = summarize(unfiltered)
+    summary = summarize_members(streams) if any(streams) else summarize(stream_of("").log)
     if summary:
         log_if_sandbox()
     for line in summary:
@@ -384,7 +379,8 @@ def echo_jobs(found: list[JobStatus]) -> None:
 def show(found: JobStatus) -> None:
     log_if_sandbox()
     batch = f", global batch size {found.global_batch_size}" if found.global_batch_size else ""
-    first = f"{found.id}: {found.state}; {found.nodes} x {found.instance_type} in queue {found.queue}{batch}"
+    values = f"; {shown_values(found.values)}" if found.values else ""
+    first = f"{found.id}: {found.state}{values}; {found.nodes} x {found.instance_type} in queue {found.queue}{batch}"
     log(terminal.line(f"{first}; {found.directory}"))
     now = time.time()
     rows = [
@@ -401,8 +397,27 @@ def show(found: JobStatus) -> None:
     ]
     table("", ["stage", "id", "state", "started", "duration", "nodes", "reason"], rows)
     if found.members:
-        rows = [[f"{found.id}/{m.name}", m.state, clock(m.started), m.nodes, m.reason] for m in found.members]
-        table("", ["member", "state", "started", "nodes", "reason"], rows)
+        names = list(dict.fromkeys(name for m in found.members for name in m.values))
+        rows = [
+            [f"{found.id}/{m.name}", *(m.values.get(name, "") for name in names), m.state, clock(m.started), m.nodes, m.reason]
+            for m in found.members
+        ]  # fmt: skip
+        table("", ["member", *names, "state", "started", "nodes", "reason"], rows)
+
+
+def summarize_members(streams: Mapping[str, Stream]) -> list[str]:
+    """The metrics of an array's members as lines of text, that with the lowest loss first."""
+
+    def loss(one: Stream) -> float:
+        found = one.log.last.loss if one.log.last else None
+        return math.inf if found is None or math.isnan(found) else found
+
+    found = sorted((pair for pair in streams.items() if pair[1].log.last), key=lambda pair: loss(pair[1]))
+    lines = []
+    for name, one in found[:_MEMBERS]:
+        values = f" {shown_values(one.values)}" if one.values else ""
+        lines.append(f"[{name}]{values}: {summarize(one.log)[-1]}")
+    return lines + ([f"and {len(found) - _MEMBERS} more members"] if len(found) > _MEMBERS else [])
 
 
 def summarize(log: JobLog) -> list[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend
     from trainium_cdk.jobs.report import Run
     from trainium_cdk.jobs.report.live import Live
+    from trainium_cdk.runner.readers.records import Step
 
 _MODE = 0o644
 
@@ -48,7 +49,7 @@ def report(
     """
     from trainium_cdk.jobs.report import collect_all
     from trainium_cdk.jobs.report import report as page
-    from trainium_cdk.jobs.report.export import as_csv
+    from trainium_cdk.jobs.report.export import write_csv
     from trainium_cdk.jobs.report.live import Live
 
     catalog = catalog_of(described(ctx))
@@ -64,8 +65,10 @@ def report(
     file = output or Path(f"report-{ids[0].replace('/', '-')}.html")
     if file.suffix.lower() == ".csv":
         out = io.StringIO(newline="")
-        runs = collect_all(there, ids, catalog, take=as_csv(out, sandbox=sandboxed()), say=log)
+        steps: list[tuple[str, int, Step]] = []
+        runs = collect_all(there, ids, catalog, take=lambda *one: steps.append(one), say=log)
         _check(runs)
+        write_csv(out, runs, steps, sandbox=sandboxed())
         text = out.getvalue()
     else:
         runs = collect_all(there, ids, catalog, say=log)

@@ -55,12 +55,13 @@ _GIVEN_OTHERWISE = frozenset(
         "user",
         "workdir",
         "requirements",
+        "sweep",
     }
 )
 """Fields without a generated option: they are arguments, or options defined below."""
 
 
-_OF_SCRIPTS = frozenset({"args", "as_module", "workdir", "requirements"})
+_OF_SCRIPTS = frozenset({"args", "as_module", "workdir", "requirements", "sweep"})
 """Parameters that only a script has."""
 SCRIPT = "script"
 _OF_KIND = """It prepares, precompiles and trains: each of these stages begins when the one before has completed.
@@ -201,6 +202,14 @@ def submit(
             "the cluster's environment or the image, and shared by all jobs with the same ones.",
         ),
     ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        _Of(
+            metavar="NAME=VALUES",
+            help="Values to try: lr=1e-4,3e-4. Each is a member of an array, with --lr=1e-4 and TRN_SWEEP_LR; {lr} in ARGS is replaced instead. "
+            "Repeat the option for all combinations, or give a file with a row for each member: values.csv or values.jsonl.",
+        ),
+    ] = None,
     follow: Annotated[
         bool,
         _Of(
@@ -239,8 +248,6 @@ def submit(
         if "array" in given:
             raise JobError("--count and --array are both given. Leave out one of them")
         given["array"] = f"0-{count - 1}"
-    if follow and "array" in given:
-        raise JobError("--follow prints one log, and each member of an array has its own. Leave it out")
     if as_module is not None:
         args = [*([] if job is None else [job]), *(args or [])]
         job = None
@@ -260,6 +267,8 @@ def submit(
         given["requirements"] = requirements
     if workdir:
         given["workdir"] = workdir
+    if sweep:
+        given["sweep"] = sweep
     made = make(job, tuple(args or ()), given) if job else of_module(as_module or "", tuple(args or ()), given)
     if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
         log(advice)

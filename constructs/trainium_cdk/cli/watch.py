@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs.status import JobStatus
 
 _MEMBERS = 30
-"""Members of an array that are shown: those that run first."""
+"""Members of an array that are shown, by their index: those that run before others."""
 
 
 def check(as_json: bool) -> None:
@@ -103,13 +103,18 @@ def _job(status: JobStatus, runs: Sequence[Run]) -> list[RenderableType]:
             _table(["stage", "state", "time", "nodes", "reason"], stages),
         ]
     order = {"RUNNING": 0, "PENDING": 2}
+    first = sorted(status.members, key=lambda m: order.get(m.state, 1))[:_MEMBERS]
+    names = list(dict.fromkeys(name for member in first for name in member.values))
     members = []
-    for member in sorted(status.members, key=lambda m: order.get(m.state, 1))[:_MEMBERS]:
+    for member in sorted(first, key=lambda m: int(m.name)):
         run = by_id.get(f"{status.id}/{member.name}")
         values = {name: value for name, value, _ in figures(run)} if run else {}
-        members.append([member.name, member.state, values.get("step", ""), values.get("loss", ""), member.reason])
+        swept = (member.values.get(name, "") for name in names)
+        members.append(
+            [member.name, *swept, member.state, values.get("step", ""), values.get("loss", ""), member.reason]
+        )
     more = [Text(f"and {len(status.members) - _MEMBERS} more", "dim")] if len(status.members) > _MEMBERS else []
-    return [head, _table(["member", "state", "step", "loss", "reason"], members), *more]
+    return [head, _table(["member", *names, "state", "step", "loss", "reason"], members), *more]
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:

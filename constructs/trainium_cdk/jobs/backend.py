@@ -245,7 +245,7 @@ class Backend(ABC, Generic[S]):
             changed: called with the status that came with the log, and while following again whenever it has changed.
 
         Raises:
-            JobError: the job has no such stage or node, or is an array, whose members have logs.
+            JobError: the job has no such stage or node. Of an array, the stage is `train`, and pieces have their `member`.
         """
 
     def log_end(self, id: str, stage: str, node: int | None, most: int) -> bytes:
@@ -374,16 +374,17 @@ def read_answer(given: Any, id: str, cluster: ClusterOutputs) -> Any:
     raise JobError(message)
 
 
-def check_log(status: JobStatus, stage: str | None, node: int | None) -> None:
-    """Check that a job has the stage and the node whose log is requested.
+def check_log(status: JobStatus, stage: str | None, node: int | None, offset: int = 0) -> None:
+    """Check that a job has the stage and the node whose log is requested. Of an array, the logs of all members are read together.
 
     Raises:
         JobError: it does not.
     """
     names = [s.name for s in status.stages]
-    if status.members and stage != "prepare":
+    if status.members and stage != "prepare" and (node is not None or offset or stage not in (None, "train")):
+        what = "a node" if node is not None else "an offset" if offset else f"the stage {stage}"
         raise JobError(
-            f"{status.id} is an array of {len(status.members)}, and each member has a log of its own. Give one, for example "
+            f"{status.id} is an array of {len(status.members)}, and {what} is that of one member. Give a member, for example "
             f"{status.id}/{status.members[0].name}"
         )
     if stage is not None and stage not in names:

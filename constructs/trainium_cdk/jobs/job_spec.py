@@ -102,6 +102,7 @@ def job_spec(name: str, plan: Plan, catalog: Catalog | None = None, *, folder_of
         files=dict(kind.files),
         checkpoints=_checkpoints(plan, folder_of),
         array=job.array or "",
+        sweep=kind.sweep,
         slurm=_slurm(plan, plan.cluster, folder_of) if isinstance(plan.cluster, SlurmCluster) else None,
     )
 

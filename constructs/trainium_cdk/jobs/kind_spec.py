@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainium_cdk.runner.spec import Program, Step, Words
+from trainium_cdk.runner.spec import Program, Step, Sweep, Words
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class KindSpec:
         files: what is sent with the job, by name; programs are executable.
         prepare: what is fetched first.
         require: paths on the cluster without which the job is refused before a node is requested.
+        sweep: values of its members, where it is an array of them.
     """
 
     train: Program
@@ -25,3 +26,4 @@ class KindSpec:
     files: Mapping[str, bytes] = field(default_factory=dict)
     prepare: tuple[Step, ...] = ()
     require: Words = ()
+    sweep: Sweep | None = None

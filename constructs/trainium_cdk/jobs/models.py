@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import packages, preparation
+from trainium_cdk.jobs import packages, preparation, sweep
 from trainium_cdk.jobs.kind_spec import KindSpec as KindSpec
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.sbatch import SbatchOption
@@ -408,6 +408,8 @@ class Plan:
             lines = [f"{nodes} of {self.fleet.instance_type} in queue {self.fleet.queue}, without Trainium"]
         if self.job.array:
             lines[0] = f"{len(arrays.indices(self.job.array))} times {lines[0]}"
+        if values := getattr(self.job, "sweep", None):
+            lines.append(f"sweep of {sweep.describe(values)}")
         if self.batch:
             lines.append(f"global batch size {self.batch}")
         if installed := self.job.describe_packages(self.cluster):

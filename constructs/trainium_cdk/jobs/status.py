@@ -17,10 +17,11 @@ from trainium_cdk.runner.head.status import (
     last_begun,
     of_members,
     parse_int,
+    shown_values,
 )
 
 __all__ = [
-    "ACTIVE", "ENDED_BADLY", "Activity", "Foreign", "JobStatus", "LogChunk", "Node", "Stage", "Submitted", "checkpoints_in", "last_begun", "of_members", "parse_int", "settings_in",
+    "ACTIVE", "ENDED_BADLY", "Activity", "Foreign", "JobStatus", "LogChunk", "Node", "Stage", "Submitted", "checkpoints_in", "last_begun", "of_members", "parse_int", "settings_in", "shown_values",
 ]  # fmt: skip
 
 
@@ -46,12 +47,13 @@ class Submitted:
 class LogChunk(NamedTuple):
     """A piece of a log: `data` begins at byte `offset` of the stage's log, and the next piece begins at `next_offset`.
 
-    A log that ends before the requested offset is one piece without data, at the log's end.
+    A log that ends before the requested offset is one piece without data, at the log's end. `member`: the index of an array's member.
     """
 
     stage: str
     offset: int
     data: bytes
+    member: str = ""
 
     @property
     def next_offset(self) -> int:

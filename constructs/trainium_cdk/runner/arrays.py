@@ -10,19 +10,19 @@ MAX_MEMBERS = 1000
 
 
 def indices(array: str) -> list[int]:
-    """The indices of an array, in their order; empty where a range's first is not before its last.
+    """The indices of an array, from the lowest on; empty where a range's first is not before its last.
 
-    >>> indices("0-3%2"), indices("1,3,10-20:5"), indices("5-3,1")
+    >>> indices("0-3%2"), indices("10-20:5,1,3"), indices("5-3,1")
     ([0, 1, 2, 3], [1, 3, 10, 15, 20], [])
     """
-    found: dict[int, None] = {}
+    found: set[int] = set()
     for part in array.partition("%")[0].split(","):
         first, _, rest = part.partition("-")
         last, _, step = rest.partition(":")
         if not (every := range(int(first), int(last or first) + 1, int(step or 1))):
             return []
-        found |= dict.fromkeys(every)
-    return list(found)
+        found.update(every)
+    return sorted(found)
 
 
 def problem(array: str) -> str:

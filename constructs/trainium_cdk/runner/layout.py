@@ -9,6 +9,9 @@ import hashlib
 import os
 import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import files
@@ -20,6 +23,10 @@ PLACE = "trn-runner"
 """Folder of root's on the shared file system: each version of this program is a file in it, by the name of its SHA-256."""
 OFFER = "forward"
 """File in a job's folder, readable for its user only: a port of its node, a space, and the path of the URL, which may hold a token."""
+LINKED_FROM_BYTES, LINKED_FROM_ENTRIES = 100_000, 500
+"""Members of an array share larger files, and folders with more entries. The rest of the code is copied for each."""
+COPIES_AT_ONCE = 16
+"""A file system over the network takes milliseconds for each file."""
 
 
 def lay_out(folder: Path, job: Job) -> None:
@@ -60,7 +67,7 @@ def forget_variables(folder: Path) -> None:
 
 
 def lay_out_member(root: Path, index: str) -> Path:
-    """Make the folder of a member of an array, in which what all have in common is the array's; and return it.
+    """Make the folder of a member of an array, and return it. It runs in a copy of the code: files that it writes are its own.
 
     Slurm writes a member's log to `logs/INDEX.log` of the array, as no folder of the member is there when it begins. It is `train.log` of the member, too.
     """
@@ -69,13 +76,56 @@ def lay_out_member(root: Path, index: str) -> Path:
         (job / name).mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         (job / "files").symlink_to("../files")
-    for name in ("code", "environment"):
-        if (root / name).exists():
-            with contextlib.suppress(FileExistsError):
-                (job / name).symlink_to(f"../{name}")
+    if (root / "environment").exists():
+        with contextlib.suppress(FileExistsError):
+            (job / "environment").symlink_to("../environment")
+    if (root / "code").is_dir() and not os.path.lexists(job / "code"):
+        _copy_code(root / "code", job / "code")
     with contextlib.suppress(FileExistsError, FileNotFoundError):
         os.link(root / "logs" / f"{index}.log", job / "logs" / "train.log")
     return job
+
+
+def _copy_code(source: Path, target: Path) -> None:
+    """Copy a job's code, whole or not at all. Several nodes of a member may do so at once. Large files and folders become links to the source."""
+    part = Path(tempfile.mkdtemp(prefix=".code.", dir=target.parent))
+    part.chmod(0o755)
+    try:
+        with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
+            for done in [pool.submit(_copy_file, file, at) for file, at in _files(source, part)]:
+                done.result()
+        part.rename(target)
+    except OSError:
+        if not target.is_dir():  # else another node was first
+            raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _files(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
+    """The files below a folder, with their places in another one, in which all folders are made."""
+    with os.scandir(source) as found:
+        entries = list(found)
+    for entry in entries:
+        file, at = source / entry.name, target / entry.name
+        if not entry.is_dir(follow_symlinks=False):
+            yield file, at
+        elif len(os.listdir(file)) > LINKED_FROM_ENTRIES:  # noqa: PTH208  all at once
+            _link(file, at)
+        else:
+            at.mkdir()
+            yield from _files(file, at)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    if source.is_symlink() or source.stat().st_size <= LINKED_FROM_BYTES:
+        shutil.copy2(source, target, follow_symlinks=False)
+    else:
+        _link(source, target)
+
+
+def _link(source: Path, target: Path) -> None:
+    target.symlink_to(os.path.relpath(source, target.parent))
 
 
 def remove(folder: Path) -> None:

@@ -71,6 +71,7 @@ class ReadLog:
         offset: byte to begin at.
         most: bytes.
         tail: begin at so many last lines, if they are after `offset`.
+        members: of an array, whose members' logs are read instead: the byte to begin at, by index. Empty: all members, from their beginning.
     """
 
     id: str
@@ -79,6 +80,7 @@ class ReadLog:
     offset: int = 0
     most: int = 16 * 1024 * 1024
     tail: Optional[int] = None
+    members: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

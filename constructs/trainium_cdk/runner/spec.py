@@ -34,7 +34,7 @@ class Place:
     `root` (what stands before an absolute path of a shared file system; empty but in a sandbox), `cache` (the node's compile cache),
     `checkpoint` (the newest complete one), `nodes`, `node` (0, 1, ...), `processes` (of one node), `workers` (of all nodes), `master` (address of
     node 0), `port`, `host` (the node's name), `index` (of a member of an array), `run` (tells one run of the stage from another),
-    `problem` (why the node's Neuron driver and runtime do not work together; empty where they do).
+    `problem` (why the node's Neuron driver and runtime do not work together; empty where they do), `sweep.NAME` (a member's value: `Sweep`).
     """
 
     name: str
@@ -166,6 +166,19 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Sweep:
+    """The values of an array's members. `rows[INDEX]`: those of a member, in the order of the names."""
+
+    names: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def of(self, index: str) -> dict[str, str]:
+        """The values of a member by their names; empty if it has none."""
+        row = self.rows[int(index)] if index.isdecimal() and int(index) < len(self.rows) else ()
+        return dict(zip(self.names, row))
+
+
+@dataclass(frozen=True)
 class Slurm:
     """How Slurm gets the stages.
 
@@ -198,6 +211,7 @@ class Job:
         variables: the user's own. They win over all others, and stand in a file of their own.
         files: what its kind sends, by name; programs are executable.
         array: indices of its members, as Slurm takes them; empty: none.
+        sweep: the values of its members; None: they differ in their index alone.
     """
 
     id: str
@@ -212,6 +226,7 @@ class Job:
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     checkpoints: Optional[Checkpoints] = None
     array: str = ""
+    sweep: Optional[Sweep] = None
     slurm: Optional[Slurm] = None
 
 

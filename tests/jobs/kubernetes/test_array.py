@@ -12,7 +12,7 @@ from tests.jobs.kubernetes.conftest import Running, let_it_prepare, make_cluster
 from tests.support import until
 from trainium_cdk.errors import ApiError, JobError, SubmitError, UnknownJob
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, render
+from trainium_cdk.jobs.kubernetes import KubernetesBackend, members, names, render
 
 BODY = b"""until [ -e /efs/%s ]; do sleep 0.1; done
 echo "I am $TRN_ARRAY_INDEX of $TRN_ARRAY_COUNT"
@@ -52,7 +52,7 @@ def test_members_have_ids_states_and_logs_and_are_prepared_once(
         "COMPLETED",
         "RUNNING",
     )
-    assert now.current.reason.startswith("2 PENDING, 2 RUNNING of 4")
+    assert now.current.reason.startswith("2 running, 2 pending")
     assert [job.id for job in backend.list() if job.id.startswith("sweep")] == [id]
     assert [job.state for job in backend.active() if job.id == id] == ["RUNNING"]
     assert id in backend.ids(50)
@@ -71,24 +71,30 @@ def test_members_have_ids_states_and_logs_and_are_prepared_once(
         stopped: "CANCELLED",
         "4": "FAILED",
     }
-    assert (ended.done, ended.ok, ended.state in ("FAILED", "CANCELLED")) == (True, False, True)
+    assert (ended.done, ended.ok, ended.state) == (True, False, "FAILED")
     assert [job.state for job in backend.list() if job.id == id] == [ended.state]
     for index in others:
         assert f"I am {index} of 4" in text(backend.logs(f"{id}/{index}"))
         assert (running.shared / "trn/jobs" / id / index / "logs/train.0.log").exists()
     one = backend.status(f"{id}/4")
     assert (one.id, one.current.exit_code, one.directory) == (f"{id}/4", 1, f"{ended.directory}/4")
+    assert next(m for m in ended.members if m.name == stopped).started is None
     assert backend.wait(after_one, 600).ok
     never = backend.wait(after_all, 600)
     assert never.state == "CANCELLED"
     assert never.current.reason.startswith(f"did not run: {id} did not complete")
     assert backend.settings(id)["array"] == "0-2,4"
-    for wrong, error, message in (
-        (f"{id}/3", UnknownJob, "there is no job"),
-        (id, JobError, f"is an array of 4.*{id}/0"),
+    for wrong, node, error, message in (
+        (f"{id}/3", None, UnknownJob, "there is no job"),
+        (id, 0, JobError, f"is an array of 4, and a node is that of one member.*{id}/0"),
     ):
         with pytest.raises(error, match=message):
-            text(backend.logs(wrong))
+            text(backend.logs(wrong, node=node))
+    for follow in (False, True):
+        joined = {chunk.member: chunk.data for chunk in backend.logs(id, follow=follow)}
+        assert {index: b"I am %s of 4" % index.encode() in data for index, data in joined.items()} == dict.fromkeys(
+            sorted({*others, "4"}), True
+        )
     task = f"{names.TASK_LABEL}={names.PREPARE},{names.ARRAY_LABEL}={id}"
     assert len(backend.api.list("Pod", labels=task)) == 1
     uids = {backend.api.get("JobSet", f"{id}-{n}")["metadata"]["uid"] for n in (0, 1, 2, 4)}
@@ -158,3 +164,21 @@ def test_members_differ_in_their_names_and_index_alone() -> None:
     jobs[0]["metadata"]["labels"] |= sent.objects.release  # its own come last
     first, second = (json.dumps(job).replace(f"x-t-{n}", "x-t-N").replace(f'"{n}"', '"N"').replace(f"x-t/{n}", "x-t/N").replace(f"member-{n}-", "member-N-") for n, job in zip((0, 11), jobs, strict=True))  # fmt: skip
     assert first == second
+
+
+def test_each_member_of_a_sweep_has_its_values() -> None:
+    """In its own JobSet alone: those of all may be more than an object's annotations hold."""
+    sweep = {"lr": [1, 2], "seed": [3]}
+    job = Script(filename="train.py", content=b"pass", nodes=1, name="x", image="x:1", sweep=sweep)
+    sent = render(job, make_cluster(), "t")
+    notes = [json.loads(one["metadata"]["annotations"][names.DESCRIPTION]) for one in sent.jobs]
+    assert [note["values"] for note in notes] == [{"lr": "1", "seed": "3"}, {"lr": "2", "seed": "3"}]
+    assert "sweep" not in notes[0]["job"]
+    rows = [{**one, "columns": {"TerminalState": "", "Suspended": "false"}} for one in sent.jobs]
+    for row in rows:
+        row["metadata"]["creationTimestamp"] = "2026-11-27T08:00:00Z"
+    found = members.of(rows, [])
+    assert [dict(m.values) for m in found.members] == [{"lr": "1", "seed": "3"}, {"lr": "2", "seed": "3"}]
+    assert found.current.reason == "2 running"
+    rows[0]["metadata"]["annotations"][names.DESCRIPTION] = json.dumps({"values": {"a": ["\x1b"], "b": {}}})
+    assert dict(members.of(rows, []).members[0].values) == {"a": "['\\x1b']", "b": "{}"}

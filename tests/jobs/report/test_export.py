@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.jobs.report.runs import CLUSTER, status
+from tests.jobs.report.runs import CLUSTER, run, status
 from trainium_cdk.cli import app as cli
 from trainium_cdk.cli import report
 from trainium_cdk.errors import TrnError
+from trainium_cdk.jobs.report.export import write_csv
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage
+from trainium_cdk.runner.readers.records import Step
+
+SWEEP = ({"lr": "1e-4", "step": "9"}, {"lr": "3e-4"})
 
 LOG = b"".join(
     b"LOG Fri Nov 20 09:00:05 2026 - (0, %d) step_loss : %.1f learning_rate : 1.00e-04 throughput : 90.50 \n"
@@ -52,6 +57,15 @@ def test_a_table_has_every_step(trn: Any, tmp_path: Path, capsys: pytest.Capture
     shown = capsys.readouterr()
     assert shown.out == f"{tmp_path / 'out.csv'}\n"
     assert "no metrics of silent-1: no line of its log is a training step that trn can read" in shown.err
+
+
+def test_a_table_of_a_sweep_has_the_values_of_its_members() -> None:
+    out = io.StringIO()
+    found = [status(Stage("train", "1", "COMPLETED", values=values), id=f"a-1/{n}") for n, values in enumerate(SWEEP)]
+    write_csv(out, map(run, found), [("a-1/1", 1, Step(1, 2.5)), ("a-1/0", 1, Step(1, 3.5))])
+    rows = list(csv.reader(out.getvalue().splitlines()))
+    assert rows[0][:5] == ["job", "sweep.lr", "sweep.step", "step", "loss"]
+    assert [row[:5] for row in rows[1:]] == [["a-1/1", "3e-4", "", "1", "2.5"], ["a-1/0", "1e-4", "9", "1", "3.5"]]
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,22 @@ def test_what_is_missing_is_said(made: Run, messages: list[str]) -> None:
     assert found.splitlines().count("step") == 1  # the figure, and no axis of a chart
 
 
+def test_members_of_a_sweep_are_sorted_by_their_last_loss() -> None:
+    """The best is the first; one whose loss is no number any more, or that has none, comes last. A cancelled one is no failure."""
+    losses = {"0": "3.0", "1": "2.5", "2": "0.1, nan", "3": "", "4": "2.0"}
+    runs = []
+    for index, values in losses.items():
+        state = "CANCELLED" if index == "3" else "COMPLETED"
+        made = run(status(Stage("train", index, state, values={"lr": f"{index}e-4"}), id=f"s-1/{index}"))
+        for step, loss in enumerate(filter(None, values.split(", ")), 1):
+            made.feed("train", f"step {step} loss {loss} lr 0.1\n".encode())
+        runs.append(made)
+    found = text(*runs)
+    table = found[found.index("Sweep\n") : found.index("Curves\n")]
+    assert re.findall(r"s-1/(\d)\n(\d)e-4", table) == [(n, n) for n in "41023"]
+    assert "Failures\nNone." in found
+
+
 def test_failures_of_the_compiler_have_their_mend() -> None:
     made = trained()
     error = (

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import fetching, own_packages, siblings, words
+from trainium_cdk.jobs import fetching, own_packages, siblings, sweep, words
 from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.quote import printed, split
@@ -19,7 +19,7 @@ from trainium_cdk.jobs.sbatch import may_pass_on
 from trainium_cdk.jobs.values import MAX_SCRIPT_BYTES, fits, passable, shown, wrong
 from trainium_cdk.outputs import Cluster
 from trainium_cdk.requirements import RequirementError, Requirements
-from trainium_cdk.runner.spec import Program, Step, Word
+from trainium_cdk.runner.spec import Program, Step, Word, Words
 from trainium_cdk.text import Text
 
 _LINE = re.compile(r"#(?P<of>SBATCH|PBS|BSUB|FLUX:)[ \t]+(?P<rest>[^\r\n]*)")
@@ -83,6 +83,12 @@ class Script(Job):
         | None
     ) = None
     """Started by its name; with `inside`, a file of the folder, else of a package that the nodes have."""
+    sweep: Any = Field(default=None, repr=False, exclude=True)
+    """Values of an array's members: names and their values, of which each combination is a member; or a list of members. As
+    `--sweep` takes them: `sweep.read`. Here a `runner.spec.Sweep`."""
+    sweep: Any = Field(default=None, repr=False, exclude=True)
+    """Values of an array's members: names and their values, of which each combination is a member; or a list of members. As
+    `--sweep` takes them: `sweep.read`. Here a `runner.spec.Sweep`."""
     workdir: Any = Field(
         default=None,
         repr=False,
@@ -199,6 +205,17 @@ class Script(Job):
             )
         return cls.from_file(file, workdir=workdir, inside=path, tree=workdir.digest, **fields)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _members(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return sweep.as_array(given) if given.get("sweep") is not None else given
+
+    @model_validator(mode="after")
+    def _swept(self) -> Self:
+        if self.sweep:
+            sweep.check(self.sweep, self.args, self.env)
+        return self
+
     @model_validator(mode="after")
     def _arguments(self) -> Self:
         if not self.content.strip() and not self.as_module:
@@ -280,7 +297,7 @@ class Script(Job):
 
     def spec(self, plan: Plan) -> KindSpec:
         files = {} if self.workdir or self.as_module else {self.filename: self.content}
-        return KindSpec(self._program(), files=files, prepare=tuple(self._fetched(plan)))
+        return KindSpec(self._program(), files=files, prepare=tuple(self._fetched(plan)), sweep=self.sweep)
 
     def _program(self) -> Program:
         place, name = (words.JOB, f"code/{self.inside}") if self.workdir else (words.FILES, self.filename)
@@ -298,8 +315,12 @@ class Script(Job):
         folder: Word = (words.JOB, "/code" if self.workdir else "/work")
         # so that the script also finds modules at the top of the folder
         modules = {"PYTHONPATH": folder} if self.workdir else {}
-        variables = {"TRN_CHECKPOINTS": checkpoints, **modules}
-        return Program((*started, *self.args), folder, variables=variables, folders=(checkpoints,))
+        variables: dict[str, Word] = {"TRN_CHECKPOINTS": checkpoints, **modules}
+        args: Words = self.args
+        if self.sweep:
+            variables |= sweep.variables(self.sweep)
+            args = sweep.words(self.sweep, self.args)
+        return Program((*started, *args), folder, variables=variables, folders=(checkpoints,))
 
     def _fetched(self, plan: Plan) -> Iterator[Step]:
         if self.workdir:

@@ -7,8 +7,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
-from trainium_cdk.errors import ApiError, JobError, TransportError
+from trainium_cdk.errors import ApiError, JobError, TransportError, UnknownJob
+from trainium_cdk.jobs import joined
 from trainium_cdk.jobs.backend import Changes, check_log
 from trainium_cdk.jobs.kubernetes import look, status
 from trainium_cdk.jobs.kubernetes.api import Object
@@ -19,6 +21,8 @@ from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
 from trainium_cdk.jobs.status import JobStatus, LogChunk
 
 Changed = Callable[[JobStatus], None]
+_AT_ONCE = 8
+"""Logs of members that are read at the same time."""
 _QUIET_SECONDS = 300.0
 _LOOK_SECONDS = 1.0
 _END_SECONDS = 3.0
@@ -41,7 +45,13 @@ def read(
     seen = backend.seen(id, any_member=True)
     job = {key: str(seen.job["metadata"][key]) for key in ("name", "uid")} | {"submission": submission(seen.job)}
     now = status.status(seen) if object_name(id) == job["name"] else backend.status(id)
-    check_log(now, stage, node)
+    check_log(now, stage, node, offset)
+    if now.members and stage != PREPARE:
+        notify = Changes(changed)
+        rounds = _rounds(backend, now.id)
+        first = None if follow else rounds({}, None)
+        yield from joined.read(backend, rounds, follow=follow, tail=None, notify=notify, first=first)
+        return
     names = [s.name for s in now.stages]
     several = node is None and now.nodes > 1 and stage != PREPARE
     if offset and several:
@@ -57,6 +67,28 @@ def read(
     for n in _nodes(now, name, node):
         text = _one(backend, now, job, name, n)
         yield from _chunks(name, text, n if several else None, offset)
+
+
+def _rounds(backend: JobSource, id: str) -> joined.Ask:
+    """Of an array's members, the logs of their first nodes: lines of several have no order."""
+
+    def ask(begin: Mapping[str, int], _: int | None) -> joined.Round:
+        now = backend.status(id)
+        wanted = [m.name for m in now.members if (not begin or m.name in begin) and m.started]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            found = pool.map(lambda index: _of_member(backend, f"{id}/{index}", begin.get(index, 0)), wanted)
+            chunks = [one._replace(member=index) for index, one in zip(wanted, found, strict=True) if one]
+        return joined.Round(now, chunks, {one.member: one.next_offset for one in chunks})
+
+    return ask
+
+
+def _of_member(backend: JobSource, id: str, offset: int) -> LogChunk | None:
+    try:
+        pieces = list(read(backend, id, stage=TRAIN, node=0, follow=False, offset=offset, changed=None))
+    except UnknownJob:  # its JobSet was deleted
+        return None
+    return pieces[0]._replace(data=b"".join(one.data for one in pieces)) if pieces else None
 
 
 def end(backend: JobSource, id: str, stage: str, node: int, most: int) -> bytes:

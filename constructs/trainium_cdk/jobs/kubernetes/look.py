@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -30,6 +30,8 @@ class JobSource(Protocol):
     """The part of the backend that logs, shells and TensorBoard use."""
 
     cluster: EksCluster
+    sleep: Callable[[float], None]
+    interval: float
 
     @property
     def api(self) -> Api: ...

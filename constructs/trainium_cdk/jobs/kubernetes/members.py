@@ -29,7 +29,12 @@ def of(rows: Sequence[Object], seen: Iterable[Seen]) -> JobStatus:
         seen: what there is of some members; of the others, the state is that of their row.
     """
     detailed = {one.job["metadata"]["name"]: status.status(one) for one in seen}
-    found = {_index(row): _member(row, detailed.get(row["metadata"]["name"])) for row in rows}
+    found = {
+        _index(row): replace(
+            _member(row, detailed.get(row["metadata"]["name"])), values=status.described(row)["values"]
+        )
+        for row in rows
+    }
     first = min(rows, key=lambda row: int(_index(row)))
     one = detailed.get(first["metadata"]["name"]) or status.of(first, ())
     for index in _indices(first):

@@ -298,6 +298,7 @@ class _Made:
         """What `trn status` shows of a job, or of a member of an array, in addition to its state."""
         folder, settings = directory(self.name, self.cluster), dict(self.job.settings)
         settings.pop("args", None)  # they may be too long
+        sweep = self.job.sweep
         return {
             **self.job.shown,
             **self._layout(),
@@ -308,6 +309,7 @@ class _Made:
             "ranks_per_node": self.fitted.ranks_per_node,
             "stages": list(self.stages),
             "directory": folder if index is None else f"{folder}/{index}",
+            **({"values": sweep.of(str(index))} if sweep else {}),
         }
 
     def _layout(self) -> dict[str, Any]:

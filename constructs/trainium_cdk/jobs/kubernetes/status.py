@@ -36,6 +36,7 @@ from trainium_cdk.jobs.kubernetes.names import (
 from trainium_cdk.jobs.kubernetes.queue import Waits, describe_wait
 from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, checkpoints_in, parse_int
 from trainium_cdk.outputs import ROLE_LABEL
+from trainium_cdk.runner.records import one_line
 
 Object = dict[str, Any]
 
@@ -97,13 +98,16 @@ def described(job: Object) -> dict[str, Any]:
         found = {}
     if not isinstance(found, dict):
         found = {}
-    stages = found.get("stages")
+    stages, values = found.get("stages"), found.get("values")
     return {
         **found,
         "stages": [s for s in stages if s in _STAGES] if isinstance(stages, list) else [],
         "nodes": min(parse_int(found.get("nodes")) or 0, _MOST_NODES),
         "ranks_per_node": max(1, parse_int(found.get("ranks_per_node")) or 1),
         "global_batch_size": parse_int(found.get("global_batch_size")),
+        "values": {one_line(name): one_line(str(value)) for name, value in values.items()}
+        if isinstance(values, dict)
+        else {},
     }
 
 
@@ -189,7 +193,8 @@ def alive(pods: Iterable[Object]) -> bool:
 def status(seen: Seen) -> JobStatus:
     pods = sorted(seen.pods, key=index)
     stages = [_stage(name, seen, pods) for name in described(seen.job)["stages"] or [TRAIN]]
-    return of(seen.job, _with_job(stages, seen))
+    *before, last = _with_job(stages, seen)
+    return of(seen.job, (*before, replace(last, values=described(seen.job)["values"])))
 
 
 def of(job: Object, stages: Iterable[Stage]) -> JobStatus:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable
 from typing import IO
 
 from trainium_cdk.jobs.report.curve import METRICS
-from trainium_cdk.jobs.report.run import Take
+from trainium_cdk.jobs.report.run import Run
+from trainium_cdk.runner.readers.records import Step
 
 
-def as_csv(out: IO[str], *, sandbox: bool = False) -> Take:
-    """Write the first line of a table, and return what writes a row for each step; of the sandbox, there is a column `sandbox`."""
-    more = (True,) if sandbox else ()
-    writer = csv.writer(out)
-    writer.writerow(["job", "step", *METRICS, *(["sandbox"] if sandbox else [])])
-    return lambda id, number, step: writer.writerow((id, number, *(getattr(step, name) for name in METRICS), *more))
+def write_csv(
+    out: IO[str], runs: Iterable[Run], steps: Iterable[tuple[str, int, Step]], *, sandbox: bool = False
+) -> None:
+    """Write a table with a row for each step. The values of a sweep are columns `sweep.NAME`; of the sandbox, there is a column `sandbox`."""
+    values = {run.status.id: run.status.values for run in runs}
+    names = list(dict.fromkeys(name for one in values.values() for name in one))
+    writer, more = csv.writer(out), (True,) if sandbox else ()
+    writer.writerow(["job", *(f"sweep.{name}" for name in names), "step", *METRICS, *(["sandbox"] if sandbox else [])])
+    for id, number, step in steps:
+        swept = (values[id].get(name) for name in names)
+        writer.writerow((id, *swept, number, *(getattr(step, name) for name in METRICS), *more))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from xml.etree.ElementTree import Element
@@ -53,7 +54,7 @@ def report(
     body = element(
         "body", element("h1", f"Training report: {names}"),
         element("p", element("span", "live", class_="live"), f" made again every {refresh} s") if refresh else None, element("p", place, class_="note"),
-        element("p", problem, class_="failed bad", role="alert") if problem else None, *_figures(runs), *_curves(runs), *_scaling(runs), *_times(runs), *_failures(runs), *_overview(runs), *_settings(runs),
+        element("p", problem, class_="failed bad", role="alert") if problem else None, *_figures(runs), *_sweep(runs), *_curves(runs), *_scaling(runs), *_times(runs), *_failures(runs), *_overview(runs), *_settings(runs),
         element("footer", *(element("p", line, class_="note") for line in _sources(runs, catalog))),
     )  # fmt: skip
     return document(f"Training report: {names}", body, refresh, sandbox=sandbox)
@@ -95,6 +96,25 @@ def _figures(runs: Sequence[Run]) -> list[Element]:
         ]
         made += [*([element("h2", run.status.id)] if len(runs) > 1 else []), element("dl", *parts, class_="figures")]
     return made
+
+
+def _sweep(runs: Sequence[Run]) -> list[Element]:
+    """The members of a sweep, that with the lowest loss first."""
+    names = list(dict.fromkeys(name for run in runs for name in run.status.values))
+    if not names:
+        return []
+
+    def loss(run: Run) -> float:
+        known = "loss" in run.curves and not run.curves.missing("loss")  # it may be NaN since then
+        return run.curves.last["loss"] if known else math.inf
+
+    swept = sorted((run for run in runs if run.status.values), key=loss)
+    rows = [
+        [run.status.id, *(run.status.values.get(name, "") for name in names), _loss(run), _steps(run), run.status.state]
+        for run in swept
+    ]
+    note = element("p", "The member with the lowest last loss is the first one.", class_="note")
+    return [element("h2", "Sweep"), note, _grid(["member", *names, "loss", "steps", "state"], rows)]
 
 
 def _overview(runs: Sequence[Run]) -> list[Element]:
@@ -254,7 +274,7 @@ def _failures(runs: Sequence[Run]) -> list[Element]:
 def _failed(run: Run) -> Iterator[Element]:
     id = run.status.id
     for stage in run.status.stages:
-        if stage.state in ACTIVE or stage.state == "COMPLETED":
+        if stage.state in ACTIVE or stage.state in ("COMPLETED", "CANCELLED"):
             continue
         made = _failure(f"{id}: {stage.name} {stage.state}", _reason(stage), f"trn logs {id} --stage {stage.name}")
         tail = run.tail(stage.name)

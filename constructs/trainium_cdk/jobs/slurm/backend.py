@@ -14,6 +14,7 @@ from trainium_cdk.errors import JobError, SubmitError, TransportError
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.backend import Backend, all_submitted
 from trainium_cdk.jobs.forward import Tunnel
+from trainium_cdk.jobs.joined import Round
 from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.jobs.slurm import account, answers, logs
 from trainium_cdk.jobs.slurm.logs import Piece
@@ -174,8 +175,8 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         tail: int | None = None,
         changed: Callable[[JobStatus], None] | None = None,
     ) -> Iterator[LogChunk]:
-        def ask(of: str, begin: int, last: int | None) -> Piece:
-            return self.log_piece(id, of, node, begin, logs.LOG_BYTES, last)
+        def ask(of: str, begin: int, last: int | None, members: Mapping[str, int] = {}) -> Piece:
+            return self.log_piece(id, of, node, begin, logs.LOG_BYTES, last, members)
 
         return logs.read(
             self, ask, id, stage=stage, node=node, follow=follow, offset=offset, tail=tail, changed=changed
@@ -220,18 +221,30 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return tunnels.tensorboard(self, id, port=port, say=say)
 
     def log_piece(
-        self, id: str, stage: str, node: int | None, offset: int, most: int, tail: int | None = None
+        self,
+        id: str,
+        stage: str,
+        node: int | None,
+        offset: int,
+        most: int,
+        tail: int | None = None,
+        members: Mapping[str, int] = {},
     ) -> Piece:
         """The next piece of a log, with the log's size and the job's status just before it was read. A piece without data is at the
         log's end, if that is before `offset`. With `tail`, it begins at so many last lines, if they are after `offset`.
 
         Args:
             stage: empty: the last one that has a log.
+            members: of an array, the bytes at which the logs of its members begin, by index; empty: all, from their beginning.
         """
-        given = requests.ReadLog(id, stage, node, offset, most, tail)
+        given = requests.ReadLog(id, stage, node, offset, most, tail, members)
         found = answers.ask(self.transport, self.cluster, given)
         chunk = LogChunk(str(found["stage"]), int(found["offset"]), unpack(found["data"]))
-        return Piece(chunk, answers.job(found["job"]), int(found["size"]))
+        status, several = answers.job(found["job"]), None
+        if "members" in found:
+            chunks = [LogChunk(chunk.stage, m["offset"], unpack(m["data"]), m["member"]) for m in found["members"]]
+            several = Round(status, chunks, {m["member"]: m["size"] for m in found["members"]})
+        return Piece(chunk, status, int(found["size"]), several)
 
     def log_end(self, id: str, stage: str, node: int | None, most: int) -> bytes:
         return unpack(self.ask_runner(requests.ReadEnd(id, stage, node, most))["data"])

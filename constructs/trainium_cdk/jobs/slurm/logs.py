@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
+from trainium_cdk.jobs import joined
 from trainium_cdk.jobs.backend import Backend, Changes, check_log
 from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
 from trainium_cdk.jobs.status import JobStatus, LogChunk, last_begun
@@ -14,15 +15,19 @@ LOG_BYTES = 16 * 1024 * 1024
 
 
 class Piece(NamedTuple):
-    """A piece of a log, with the job's status and the log's size just before it was read."""
+    """A piece of a log, with the job's status and the log's size just before it was read. `members`: of an array, the pieces of its members."""
 
     chunk: LogChunk
     status: JobStatus
     size: int
+    members: joined.Round | None = None
 
 
-Ask = Callable[[str, int, "int | None"], Piece]
-"""Asks for the next piece of a job's log: of a stage (empty: the last one that has a log), from a byte on, or from so many last lines on."""
+class Ask(Protocol):
+    """Asks for the next piece of a job's log: of a stage (empty: the last one that has a log), from a byte on, or from so many last lines on; of an
+    array, from these bytes of its members."""
+
+    def __call__(self, of: str, begin: int, last: int | None, members: Mapping[str, int] = ...) -> Piece: ...
 
 
 def read(
@@ -43,13 +48,24 @@ def read(
         yield from _read(backend, ask, stage, node, offset, tail, notify)
         return
     status = backend.status(id)
-    check_log(status, stage, node)
+    check_log(status, stage, node, offset)
+    if status.members and stage != "prepare":
+        yield from joined.read(backend, _rounds(ask), follow=True, tail=tail, notify=notify)
+        return
     names = [stage] if stage else [s.name for s in status.stages]
     if tail is not None:
         names = names[names.index(stage or last_begun(status)) :]
     for name in names:
         yield from _follow(backend, ask, name, offset if stage else 0, tail, notify)
         tail = None
+
+
+def _rounds(ask: Ask) -> joined.Ask:
+    def of_members(begin: Mapping[str, int], tail: int | None) -> joined.Round:
+        piece = ask("train", 0, tail, begin)
+        return piece.members or joined.Round(piece.status, (), {})
+
+    return of_members
 
 
 def _read(
@@ -68,7 +84,10 @@ def _read(
         return patience.ask(lambda: ask(name, offset, tail))
 
     piece = piece_of(stage or "")
-    check_log(piece.status, stage, node)
+    check_log(piece.status, stage, node, offset)
+    if piece.members is not None:
+        yield from joined.read(backend, _rounds(ask), follow=False, tail=None, notify=notify, first=piece.members)
+        return
     name = piece.chunk.stage
     notify(piece.status)
     end = piece.size
@@ -95,7 +114,7 @@ def _follow(
     interval = backend.interval
     patience = Patience(FOLLOWING, first=interval, sleep=backend.sleep)
     while True:
-        chunk, status, _ = patience.ask(lambda: ask(stage, offset, tail))  # noqa: B023  called at once
+        chunk, status, *_ = patience.ask(lambda: ask(stage, offset, tail))  # noqa: B023  called at once
         active = status.active(stage)
         if active or not chunk.data:  # that it has ended comes after its last lines
             notify(status)

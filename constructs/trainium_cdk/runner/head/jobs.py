@@ -14,6 +14,7 @@ from .. import arrays, files, records, slurm
 from ..errors import Unknown
 from ..records import Submitted
 from ..requests import Cluster
+from ..spec import SpecError, Sweep, from_json
 from . import stages
 from .known import Known, moment
 from .status import JobStatus, Stage, checkpoints_in, of_members, parse_int
@@ -116,7 +117,7 @@ def describe(cluster: Cluster, id: str, submission: Submitted | None, asked: Ask
     for name, number in (submission.numbers if submission else {}).items():
         known = _known(cluster, folder, name, submission, shown, asked)._replace(before=found[-1] if found else None)
         if array and name == "train":
-            members = _members(folder, id, number, array, asked, known)
+            members = _members(folder, id, number, array, asked, known, _sweep(record))
             found.append(of_members(number, members))
         else:
             found.append(_stage(folder, id, name, number, asked, known))
@@ -216,7 +217,9 @@ def _stage(folder: Path, id: str, name: str, number: str, asked: Asked, known: K
     )
 
 
-def _members(folder: Path, id: str, number: str, array: str, asked: Asked, known: Known) -> tuple[Stage, ...]:
+def _members(
+    folder: Path, id: str, number: str, array: str, asked: Asked, known: Known, sweep: Sweep | None
+) -> tuple[Stage, ...]:
     """The members of an array, each as a stage whose name is its index."""
     rows = {row.index: row for row in asked.by_number.get(number, ()) if row.of(id, "train", number)}
     found, begun = [], False
@@ -229,12 +232,23 @@ def _members(folder: Path, id: str, number: str, array: str, asked: Asked, known
             cancelled=known.cancelled or records.is_cancelled(folder / index),
             blocks=(),
         )
-        found.append(stages.stage(index, f"{number}_{index}", one))
+        made = stages.stage(index, f"{number}_{index}", one)
+        found.append(replace(made, values=sweep.of(index)) if sweep else made)
     if not begun and all(member.state == "LOST" for member in found):
         return tuple(found)
     # an array of which a member has begun is not submitted again with its token
     alone = "it alone (--array {}) with a new token"
     return tuple(replace(m, reason=m.reason.replace(stages.SAME, alone.format(m.name))) for m in found)
+
+
+def _sweep(record: Mapping[str, Any]) -> Sweep | None:
+    """The values of an array's members. The record lies where jobs can write."""
+    try:
+        found = from_json(Sweep, record.get("sweep"), strict=False)
+    except (SpecError, RecursionError):
+        return None
+    rows = (tuple(records.one_line(value) for value in row) for row in found.rows[: arrays.MAX_MEMBERS])
+    return Sweep(tuple(map(records.one_line, found.names)), tuple(rows))
 
 
 def _text(shown: Mapping[str, Any], name: str, otherwise: str = "") -> str:

@@ -34,19 +34,41 @@ def read_piece(cluster: Cluster, given: ReadLog) -> Any:
     """
     status = own_job(cluster, given.id, "read its log")
     stage = given.stage or last_begun(status)
-    piece: dict[str, Any] = {"job": to_json(status), "stage": stage, "offset": given.offset, "size": 0, "data": ""}
-    path = _path(cluster, given.id, stage, given.node)
-    with contextlib.suppress(FileNotFoundError), _open(path, f"the log of {given.id}'s {stage}") as file:
+    answer: dict[str, Any] = {"job": to_json(status), "stage": stage, "offset": given.offset, "size": 0, "data": ""}
+    if status.members and stage == "train":
+        return {**answer, "members": _of_members(cluster, status, given)}
+    with contextlib.suppress(FileNotFoundError):
+        path = _path(cluster, given.id, stage, given.node)
+        answer.update(_piece(path, f"the log of {given.id}'s {stage}", given.offset, given.most, given.tail))
+    return answer
+
+
+def _of_members(cluster: Cluster, status: JobStatus, given: ReadLog) -> list[Any]:
+    """Pieces of the logs of an array's members, in their order. Each has the same share of `most`, and of what others leave."""
+    wanted = [m.name for m in status.members if not given.members or m.name in given.members]
+    found, left = [], given.most
+    for at, index in enumerate(wanted):
+        begin, most = given.members.get(index, 0), left // (len(wanted) - at)
+        with contextlib.suppress(FileNotFoundError, Refused):  # it has not begun, or has replaced it
+            piece = _piece(_path(cluster, f"{status.id}/{index}", "train", None), "", begin, most, given.tail)
+            left -= min(most, max(0, piece["size"] - piece["offset"]))
+            if piece["data"] or piece["offset"] < begin:
+                found.append({"member": index, **piece})
+    return found
+
+
+def _piece(path: Path, name: str, offset: int, most: int, tail: int | None) -> dict[str, Any]:
+    """Raises FileNotFoundError: there is no log. Refused: it is no regular file."""
+    with _open(path, name) as file:
         size = os.fstat(file.fileno()).st_size
-        begin = max(given.offset, 0)
-        if given.tail is not None:
-            begin = max(begin, last_lines(file, size, given.tail))
+        begin = max(offset, 0)
+        if tail is not None:
+            begin = max(begin, last_lines(file, size, tail))
         data = b""
         if begin < size:  # a file system may not take an offset far behind the end
             file.seek(begin)
-            data = file.read(max(0, given.most))
-        piece.update(offset=begin if data else min(begin, size), size=size, data=pack(data))
-    return piece
+            data = file.read(max(0, most))
+        return {"offset": begin if data else min(begin, size), "size": size, "data": pack(data)}
 
 
 def read_end(cluster: Cluster, given: ReadEnd) -> Any:

@@ -43,6 +43,8 @@ _REASONS = {
 _STOPPED = {"CANCELLED": "", "TIMEOUT": "reached its time limit"}
 """The reasons that a stopped stage records."""
 _GOOD = ("PENDING", "RUNNING", "COMPLETED")
+_NO_NODES = "None assigned"
+"""What sacct prints where a job never had nodes (public outputs of sacct, seen 2026-11)."""
 
 SAME = "it again with the same token"
 """In the reasons of stages that may be submitted again."""
@@ -110,7 +112,9 @@ def _of_accounting(name: str, number: str, known: Known, code: int | None) -> St
     if code == 0 and now != "COMPLETED":  # of what was killed: 0:9, 0:0
         code = None
     reason = _failed(known, code) if now == "FAILED" else ""
-    return Stage(name, number, now, reason, account.nodes, code, moment(account.start), moment(account.end))
+    nodes = "" if account.nodes == _NO_NODES else account.nodes
+    started = moment(account.start) if nodes or known.state else None
+    return Stage(name, number, now, reason, nodes, code, started, moment(account.end))
 
 
 def _ended(name: str, number: str, known: Known, state: State, code: int | None) -> Stage:
@@ -158,8 +162,8 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
     ended = moment(row.end) or ended_at
     if current in ACTIVE:
         ended, code = None, None
-    if current == "PENDING":
-        started = None
+    if current == "PENDING" or (current == "CANCELLED" and not row.nodes and state is None):
+        started = None  # of what was cancelled before it began, Slurm tells the end
     if current == "CANCELLED" and before is not None and before.state not in _GOOD:
         reason = "DependencyNeverSatisfied"
     if current == "FAILED" and code is None and known.cancelled:

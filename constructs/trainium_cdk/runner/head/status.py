@@ -1,8 +1,8 @@
 """The status of jobs and nodes, in the same terms for every engine: what the runner answers, and what the client shows."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Optional
 
 ACTIVE = frozenset({"PENDING", "RUNNING"})
@@ -21,6 +21,7 @@ class Stage:
         nodes: the nodes it has or had.
         exit_code: of its script; None while unknown. started, ended: seconds since 1970; None while unknown.
         failed_node: the job's node (0, 1, ...) that failed first; None if none did, or that is not known.
+        values: of a sweep's member, by their names.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Stage:
     started: Optional[int] = None
     ended: Optional[int] = None
     failed_node: Optional[int] = None
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,18 @@ class JobStatus:
         """Whether the job has ended. If a stage is lost, those before it may still run."""
         return self.state == "LOST" or all(s.state not in ACTIVE for s in self.stages)
 
+    @property
+    def values(self) -> Mapping[str, str]:
+        """Of a sweep's member, its values by their names."""
+        return self.stages[-1].values
+
     def active(self, stage: str) -> bool:
         """Whether a stage waits or runs."""
         return any(s.name == stage and s.state in ACTIVE for s in self.stages)
 
     @property
     def ok(self) -> bool:
-        return all(s.state == "COMPLETED" for s in self.stages)
+        return all(s.state == "COMPLETED" for s in (*self.stages, *self.members))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for `--json`."""
@@ -175,32 +182,47 @@ _STARTING = frozenset({"powering_up", "configuring", "reboot_issued"})
 _FAILED = frozenset({"down", "drain", "drained", "draining", "fail", "failing", "error", "invalid_reg", "notready"})
 
 
+_ORDER = ("RUNNING", "PENDING", "COMPLETED", "CANCELLED")
+"""Of the states in counts; then those of members that failed."""
 _SHOWN = 5
 """Members that a reason names."""
 
 
 def of_members(number: str, members: Sequence[Stage]) -> Stage:
-    """The stage that stands for all members of an array: what is worst of those that have ended, once all have."""
-    counts: dict[str, list[str]] = {}
+    """The stage that stands for all members of an array, with their states in counts. Its state, once all have ended: a failure; else COMPLETED if
+    some have; else CANCELLED."""
+    found: dict[str, list[Stage]] = {state: [] for state in _ORDER}
     for member in members:
-        counts.setdefault(member.state, []).append(member.name)
-    active: list[str] = [state for state in ("RUNNING", "PENDING") if state in counts]
-    failed = [state for state in counts if state not in ("COMPLETED", "CANCELLED")]
-    state = (active or failed or ["CANCELLED" if "CANCELLED" in counts else "COMPLETED"])[0]
-    texts = []
-    for one, names in sorted(counts.items()):
-        some = f" ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})"
-        texts.append(f"{len(names)} {one}{'' if one in ('PENDING', 'RUNNING', 'COMPLETED') else some}")
+        found.setdefault(member.state, []).append(member)
+    found = {state: some for state, some in found.items() if some}
+    active = [state for state in ("RUNNING", "PENDING") if state in found]
+    failed = [state for state in found if state not in _ORDER]
+    state = (active or failed or [state for state in ("COMPLETED", "CANCELLED") if state in found])[0]
+    texts = [_count(one, some) for one, some in found.items()]
     why = next((m.reason for m in members if m.state == state and m.reason), "")
     starts, ends = [m.started for m in members if m.started], [m.ended for m in members if m.ended]
     return Stage(
         "train",
         number,
         state,
-        f"{', '.join(texts)} of {len(members)}" + (f"; {why}" if why else ""),
+        ", ".join(texts) + (f"; {why}" if why else ""),
         started=min(starts, default=None),
         ended=None if active else max(ends, default=None),
     )
+
+
+def _count(state: str, members: Sequence[Stage]) -> str:
+    """`2 failed (3: lr=1e-4, 7: lr=3e-4)`: how many, and of those that did not end well, which."""
+    text = f"{len(members)} {state.lower().replace('_', ' ')}"
+    if state in _ORDER:
+        return text
+    some = [f"{m.name}: {shown_values(m.values)}" if m.values else m.name for m in members[:_SHOWN]]
+    return f"{text} ({', '.join(some)}{', ...' if len(members) > _SHOWN else ''})"
+
+
+def shown_values(values: Mapping[str, str]) -> str:
+    """The values of a member in one line."""
+    return " ".join(f"{name}={value}" for name, value in values.items())
 
 
 def last_begun(status: JobStatus) -> str:

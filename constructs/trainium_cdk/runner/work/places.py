@@ -72,6 +72,7 @@ def places(node: Node, job: Job, stage: Stage, own: Mapping[str, str], problem: 
         "problem": problem,
         **({"checkpoint": node.checkpoint} if node.checkpoint else {}),
         **({"index": node.index} if node.index else {}),
+        **({f"sweep.{name}": value for name, value in job.sweep.of(node.index).items()} if job.sweep else {}),
     }
 
 
