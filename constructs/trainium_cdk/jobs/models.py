@@ -138,7 +138,7 @@ class Job(BaseModel):
     precompile: bool = Field(default=True, description="Compile the graphs first, in a stage of its own.")
     cache: Word | None = Field(
         default=None,
-        description="Compile cache, shared with other jobs of this name. Default: the kind's name, or the script's.",
+        description="Name of the compile cache. Jobs with the same name share it. Default: the kind's name, or the script's.",
     )
     image: Image | None = Field(default=None, description="Kubernetes: container image. Default: the cluster's.")
     priority: Word | None = Field(

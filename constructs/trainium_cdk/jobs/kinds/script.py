@@ -86,9 +86,6 @@ class Script(Job):
     sweep: Any = Field(default=None, repr=False, exclude=True)
     """Values of an array's members: names and their values, of which each combination is a member; or a list of members. As
     `--sweep` takes them: `sweep.read`. Here a `runner.spec.Sweep`."""
-    sweep: Any = Field(default=None, repr=False, exclude=True)
-    """Values of an array's members: names and their values, of which each combination is a member; or a list of members. As
-    `--sweep` takes them: `sweep.read`. Here a `runner.spec.Sweep`."""
     workdir: Any = Field(
         default=None,
         repr=False,

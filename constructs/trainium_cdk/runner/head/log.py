@@ -16,7 +16,7 @@ from ..errors import Refused
 from ..requests import Cluster, ReadEnd, ReadLog
 from ..spec import to_json
 from .answers import own_job
-from .status import last_begun
+from .status import JobStatus, last_begun
 
 _BLOCK = 1 << 16
 _OF_SLURM = re.compile(rb"([0-9]+: )?(srun|slurmstepd): ")
