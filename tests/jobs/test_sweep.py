@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from trainium_cdk.jobs.slurm.submission import render
 
 from tests.jobs.conftest import make_cluster
 from trainium_cdk.jobs import JobError, Script
+from trainium_cdk.jobs.slurm.submission import render
 from trainium_cdk.runner.spec import Place, Sweep
 
 CASES = yaml.safe_load(Path(__file__).with_name("sweeps.yaml").read_text("utf-8"))
