@@ -12,6 +12,7 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests import command
 from tests.support import swept, until
+from trainium_cdk.catalog.known_errors import job_errors
 from trainium_cdk.cli import app as cli
 from trainium_cdk.cli import follow
 from trainium_cdk.jobs import Result, Script, SlurmBackend, Transport
@@ -69,11 +70,14 @@ def test_a_known_error_is_explained(backend: SlurmBackend, slurm: LocalSlurm, tm
 HARMLESS = """2026-Nov-26 09:11:12.0950 1358943:1359077 [0] init.cc:138 CCOM WARN OFI plugin initNet() failed is EFA enabled?
 2026-11-26 09:11:13.000111:  3131  INFO ||NEURON_CACHE||: Another process must be compiling MODULE_1, been waiting for: 0.1 minutes
 """
+ADVICE = {error.name: f"{error.cause[0].upper()}{str(error)[1:]}" for error in job_errors()}
+MISSING = f"ModuleNotFoundError: No module named 'einops_is_missing'. {ADVICE['package-missing']}"
+FULL = f"MemoryError. {ADVICE['host-memory']}"
 PROGRAMS = [
-    ("import", 2, "import einops_is_missing", "ModuleNotFoundError: No module named 'einops_is_missing'"),
-    ("memory", 2, "raise MemoryError", "MemoryError"),
+    ("import", 2, "import einops_is_missing", MISSING),
+    ("memory", 2, "raise MemoryError", FULL),
     ("kill", 2, "os.kill(os.getpid(), 9)", "killed by signal 9 (SIGKILL), most often because the node's memory was full"),
-    ("harmless", 1, f"print({HARMLESS!r}, flush=True)\nimport einops_is_missing", "ModuleNotFoundError: No module named 'einops_is_missing'"),
+    ("harmless", 1, f"print({HARMLESS!r}, flush=True)\nimport einops_is_missing", MISSING),
 ]  # fmt: skip
 
 
@@ -89,10 +93,11 @@ def test_each_command_ends_with_the_same_reason(
     failed = backend.wait(sent.id, 600)
     assert (failed.state, failed.current.failed_node) == ("FAILED", nodes - 1)
     (tmp_path / "cluster.json").write_text(backend.cluster.model_dump_json())
-    options = ["--cluster", tmp_path / "cluster.json", "--local"]
+    options: list[str | Path] = ["--cluster", tmp_path / "cluster.json", "--local"]
     for words in (["status"], ["logs"], ["logs", "--tail", "0"], ["logs", "-f"], ["why"]):
         done = command.trn([*words, sent.id, *options], slurm.node_env())
         assert (done.stderr + (done.stdout if words == ["why"] else "")).splitlines()[-1] == f"{sent.id}: {why}", words
+    assert command.trn(["why", "latest", *options], slurm.node_env()).stdout.splitlines()[-1] == f"{sent.id}: {why}"
     command.trn(["report", sent.id, "-o", tmp_path / "report.html", *options], slurm.node_env())
     assert f"<p>{html.escape(why, quote=False)}.</p>" in (tmp_path / "report.html").read_text()
 

@@ -30,6 +30,11 @@ def is_full_id(given: str) -> bool:
     return _WHOLE.fullmatch(given) is not None
 
 
+def is_of_job(given: str) -> bool:
+    """Whether it can only name a job, as no stack has such a name."""
+    return given == LATEST or is_full_id(given) or ("/" in given and not given.startswith("arn:"))
+
+
 def resolve_id(jobs: Backend[Any], given: str) -> str:
     """The id of a job: by its id, by a beginning of it that no other one of the newest 1000 jobs has, or by `latest`.
 

@@ -1,4 +1,4 @@
-"""`trn why`: why a stack failed."""
+"""`trn why`: why a stack or a job failed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from trainium_cdk import engines
-from trainium_cdk.cli import terminal
+from trainium_cdk.cli import named, terminal
 from trainium_cdk.cli.options import (
     DEFAULT_STACK,
     EnvFile,
@@ -29,7 +29,10 @@ from trainium_cdk.cli.output import echo, echo_json, log, one_line
 def why(
     ctx: typer.Context,
     stack: Annotated[
-        str, stack_argument(help="Stack, by its name in the account or its id; or the id of a job.")
+        str,
+        stack_argument(
+            help="Stack, by its name in the account or its id; or a job, by its id, a beginning of it, or `latest`."
+        ),
     ] = DEFAULT_STACK,
     region: Region = None,
     _env: EnvFile = None,
@@ -44,9 +47,9 @@ def why(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show why a stack or a job failed, or why nodes do not start.
+    """Show why a stack or a job failed, why a job waits, or why nodes do not start.
 
-    It reads CloudFormation's events, the logs of functions and nodes, capacity reservations and blocks, what EKS and PCS report, and Auto
+    Of a job, it prints its stages, and why it waits or failed. Of a stack, it reads CloudFormation's events, the logs of functions and nodes, capacity reservations and blocks, what EKS and PCS report, and Auto
     Scaling's activities, on EKS also nodes, warnings and waiting jobs of Kubernetes, and explains the errors that it knows.
     """
     from trainium_cdk._aws import aws_errors_as, clients
@@ -57,13 +60,14 @@ def why(
     name = name_in_account(stack, env) if env else stack
     first = engines.get(env.engines[0]).stack if env else DEFAULT_STACK
     on = Target(name_in_account(first, env) if env else first, region, local, cluster_file)
-    if cluster_file and _of_job(ctx, on, stack, as_json):
+    is_job = bool(cluster_file) or named.is_of_job(stack)
+    if is_job and _of_job(ctx, on, stack, as_json):
         return
     try:
         with aws_errors_as(TrnError, f"cannot read stack {name}"):
             report = reasons.why(name, clients(region))
     except OutputsError:
-        if cluster_file or name == on.stack or not _of_job(ctx, on, stack, as_json):
+        if is_job or name == on.stack or not _of_job(ctx, on, stack, as_json):
             raise
         return
     found = [*([report.first] if report.first else []), *report.evidence, *_in_cluster(name, region)]
@@ -95,7 +99,7 @@ def _of_job(ctx: typer.Context, on: Target, id: str, as_json: bool) -> bool:
         on = replace(on, team=remembered(ctx, "team", on.stack), user=remembered(ctx, "user", on.stack))
     try:
         jobs = backend(on)
-        job = jobs.status(id)
+        job = named.status(jobs, id)
     except (OutputsError, UnknownJob):
         return False
     why = ending(jobs, job)
