@@ -21,8 +21,7 @@ from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.slurm import answers
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner import slurm as runner
-from trainium_cdk.runner.head.known import Known
-from trainium_cdk.runner.head.stages import stage
+from trainium_cdk.runner.head.stages import Known, stage
 
 SCRIPT = b"""#!/bin/bash
 hostname=$SLURMD_NODENAME

@@ -157,9 +157,15 @@ def test_what_no_submission_has_recorded_does_not_run(jobs: Jobs) -> None:
     assert sent.state() is None
 
 
-def test_a_record_that_comes_late(jobs: Jobs) -> None:
+@pytest.mark.parametrize("older", [False, True])
+def test_a_record_that_comes_late(older: bool, jobs: Jobs) -> None:
+    """Also that of a stage which Slurm had lost: until then, the record has the number of the lost one."""
     sent = jobs.submit(jobs.job(Stage("train", program=shell("echo trains"))), record=False)
+    if older:
+        jobs.record(sent, train="0")
     until_running(jobs, sent)
+    if older:
+        time.sleep(6)
     jobs.record(sent)
     assert sent.ended().code == 0
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.runner.asking import job, on_slurm
+from trainium_cdk.runner import records
 from trainium_cdk.runner.head import sbatch
+from trainium_cdk.runner.head.chain import ACTIVE, COMPLETED, LOST, OVER, judge, judge_array, stand
 from trainium_cdk.runner.head.repair import is_over
-from trainium_cdk.runner.head.standing import ACTIVE, COMPLETED, LOST, OVER, judge, judge_array, stand
 from trainium_cdk.runner.records import State
 from trainium_cdk.runner.slurm import Row
 from trainium_cdk.runner.spec import Job, Stage
@@ -102,6 +103,27 @@ def test_an_array_of_which_a_member_has_begun_is_not_lost(rows: list[Row], state
 def test_a_number_alone_proves_nothing(tmp_path: Path, other: Row) -> None:
     assert stand(tmp_path, "j-1", "train", "7", [other]) == LOST
     assert stand(tmp_path, "j-1", "train", "7", [other, row("RUNNING")]) == ACTIVE
+
+
+@pytest.mark.parametrize("array", ["", "0-1"])
+def test_a_stage_that_has_just_ended_is_not_lost(array: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over NFS, a head node that has looked before does not see its record until it lists the folder."""
+    own = tmp_path / "0" if array else tmp_path
+    (own / "state").mkdir(parents=True)
+    records.write_state(own, "train", FAILED)
+    listed: set[str] = set()
+    listing, state = os.listdir, records.state
+
+    def list_(path: Path) -> list[str]:
+        listed.add(str(path))
+        return listing(path)
+
+    monkeypatch.setattr(os, "listdir", list_)
+    monkeypatch.setattr(
+        records, "state", lambda job, stage: state(job, stage) if str(job / "state") in listed else None
+    )
+    ended = row("FAILED", "NonZeroExitCode", index="0" if array else "")
+    assert stand(tmp_path, "j-1", "train", "7", [ended], array) == OVER
 
 
 FIRST = ["--job-name=j:precompile", "--comment=trn:j", "--partition=compute1", "--nodes=1", "--ntasks-per-node=1"]

@@ -16,7 +16,7 @@ from tests.runner.world import CLUSTER, ME, World, job_of
 from trainium_cdk.runner import requests, slurm
 from trainium_cdk.runner.errors import Theirs, Unknown
 from trainium_cdk.runner.head import answers, ask, jobs, stages
-from trainium_cdk.runner.head.known import Known
+from trainium_cdk.runner.head.stages import Known
 from trainium_cdk.runner.head.status import JobStatus
 from trainium_cdk.runner.requests import Cluster
 from trainium_cdk.runner.spec import from_json

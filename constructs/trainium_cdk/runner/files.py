@@ -72,6 +72,13 @@ def read_end(path: Path, most: int, begin: int = 0) -> bytes:
         return file.read(most)
 
 
+def refresh(*folders: Path) -> None:
+    """See what is there now: NFS caches for half a minute that a file does not exist, until its folder is listed."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            os.listdir(folder)  # noqa: PTH208  all at once
+
+
 def read_json(path: Path, most: int = MOST) -> Any:
     """The plain data of a record; None if there is none, or it is damaged."""
     try:

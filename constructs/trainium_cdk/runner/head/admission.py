@@ -13,7 +13,7 @@ from ..errors import Refused, Unknown
 from ..requests import Cluster
 from ..spec import Job, SpecError
 from ..words import folder_places, resolve, shared_root
-from . import people, standing
+from . import chain, people
 from .jobs import split
 
 
@@ -100,12 +100,12 @@ def wait_for(cluster: Cluster, after: str) -> str:
     rows = slurm.rows(numbers=[number], ended=True, members=bool(member))
     if member:
         rows = [row for row in rows if row.index == member]
-        how = standing.stand(folder / member, other, "train", number, rows)
+        how = chain.stand(folder / member, other, "train", number, rows)
     else:
-        how = standing.stand(folder, other, "train", number, rows, array)
-    if how == standing.COMPLETED:
+        how = chain.stand(folder, other, "train", number, rows, array)
+    if how == chain.COMPLETED:
         return ""
-    if how != standing.ACTIVE:
+    if how != chain.ACTIVE:
         raise Refused(
             f"{after} has not completed, and does not run: this job would never begin. Remove --after, or submit {other} again"
         )

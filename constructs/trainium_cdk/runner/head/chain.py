@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from .. import layout, records, slurm
+from .. import arrays, files, layout, records, slurm
 from ..errors import Later, Refused
-from ..records import Submitted
+from ..records import State, Submitted
 from ..slurm import Row
 from ..spec import Job
-from . import sbatch, standing
+from . import sbatch
+
+ACTIVE, COMPLETED, OVER, LOST = "active", "completed", "over", "lost"
+"""OVER: it has recorded that it failed or was stopped, or Slurm reports that it was stopped. LOST: it has recorded no end, and Slurm does not know it,
+reports that it failed, or that it cannot start after the stage before it."""
+_FAILED = ("FAILED", "BOOT_FAIL", "NODE_FAIL", "OUT_OF_MEMORY")
+_STOPPED = ("CANCELLED", "DEADLINE", "PREEMPTED", "REVOKED", "TIMEOUT")
 
 
 def submit(job: Job, folder: Path, runner: str, stages: Sequence[str], after: str) -> dict[str, str]:
@@ -47,16 +53,16 @@ def resume(job: Job, folder: Path, made: Submitted) -> tuple[Mapping[str, str], 
     previous = compiled = ""
     rows = slurm.rows(numbers=numbers.values(), ended=True)
     for stage in (one for one in slurm.STAGES if one in numbers):
-        how = standing.LOST if again else standing.stand(folder, job.id, stage, numbers[stage], rows, job.array)
-        if how == standing.OVER or records.is_cancelled(folder):
+        how = LOST if again else stand(folder, job.id, stage, numbers[stage], rows, job.array)
+        if how == OVER or records.is_cancelled(folder):
             break
-        if how == standing.ACTIVE:
+        if how == ACTIVE:
             previous = numbers[stage]
             first = first or next(row for row in rows if row.of(job.id, stage, previous))
-        elif how == standing.COMPLETED and stage == "precompile":
-            state = standing.recorded(folder, stage, numbers[stage])
+        elif how == COMPLETED and stage == "precompile":
+            state = recorded(folder, stage, numbers[stage])
             compiled = state.nodes if state else ""
-        elif how == standing.LOST:
+        elif how == LOST:
             chained = not previous and stage != [one for one in slurm.STAGES if one in numbers][-1]
             numbers[stage] = _again(job, folder, made.runner, stage, previous, compiled, chained=chained)
             again.append(stage)
@@ -133,3 +139,59 @@ def _submit(
     if not number.isdigit():
         raise Later(f"sbatch printed {number[:200]!r}, and no number")
     return number
+
+
+# --- how a stage stands ----------------------------------------------------------------------------------------------------------------
+
+
+def judge(row: Row | None, state: State | None) -> str:
+    """How a stage stands, by Slurm's row of it and what it has recorded; either may be missing."""
+    ended = state is not None and state.state == records.ENDED
+    if row is None or row.state in _FAILED:
+        how = OVER if state is not None and ended and state.why != records.LOST else LOST
+    elif row.state == "COMPLETED":
+        how = COMPLETED
+    elif row.state in _STOPPED:  # if the stage before it is not over, its controller had crashed
+        how = LOST if row.reason == "DependencyNeverSatisfied" else OVER
+    else:
+        how = ACTIVE
+    if how == OVER and state is not None and ended and state.code == 0:
+        return COMPLETED  # the controller had crashed, forgotten that, and started it again
+    return how
+
+
+def judge_array(rows: Sequence[Row], states: Collection[State | None]) -> str:
+    """How an array stands, of whose members Slurm has these rows, and which have recorded these states. One of which a member has begun is not
+    submitted again."""
+    if any(judge(row, None) == ACTIVE for row in rows):
+        return ACTIVE
+    if not any(states):
+        return LOST
+    done = all(one is not None and one.state == records.ENDED and one.code == 0 for one in states)
+    return COMPLETED if done else OVER
+
+
+def stand(folder: Path, id: str, stage: str, number: str, rows: Sequence[Row], array: str = "") -> str:
+    """How a stage of a job stands.
+
+    Args:
+        rows: Slurm's, of any jobs, also of those that have ended.
+        array: the job's.
+    """
+    own = [row for row in rows if row.of(id, stage, number)]
+    places = [folder / str(index) for index in arrays.indices(array)] if array and stage == "train" else [folder]
+
+    def now() -> str:
+        states = [recorded(place, stage, number) for place in places]
+        return judge_array(own, states) if array and stage == "train" else judge(own[-1] if own else None, states[0])
+
+    if (how := now()) == LOST:  # it may have ended a moment ago
+        files.refresh(folder, *(place / "state" for place in places))
+        how = now()
+    return how
+
+
+def recorded(folder: Path, stage: str, number: str) -> State | None:
+    """What a stage has recorded, if that is not of another Slurm job."""
+    state = records.state(folder, stage)
+    return state if state and state.number == number else None

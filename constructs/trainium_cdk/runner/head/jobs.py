@@ -16,7 +16,7 @@ from ..records import Submitted
 from ..requests import Cluster
 from ..spec import SpecError, Sweep, from_json
 from . import stages
-from .known import Known, moment
+from .stages import Known, moment
 from .status import JobStatus, Stage, checkpoints_in, of_members, parse_int
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
@@ -103,10 +103,7 @@ def with_rows(rows: Iterable[slurm.Row]) -> Asked:
 def describe(cluster: Cluster, id: str, submission: Submitted | None, asked: Asked) -> JobStatus:
     """The status of a job that has a record."""
     folder = cluster.jobs / id
-    for inside in (folder, folder / "state"):
-        # NFS caches for half a minute that a file does not exist; listing its folder refreshes that
-        with contextlib.suppress(OSError):
-            os.listdir(inside)  # noqa: PTH208  all at once
+    files.refresh(folder, folder / "state")
     record = files.read_json(folder / "job.json")
     record = record if isinstance(record, dict) else {}
     shown = record["shown"] if isinstance(record.get("shown"), dict) else {}

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .. import files
 from ..errors import Refused
 from ..requests import Cluster, ReadEnd, ReadLog
 from ..spec import to_json
@@ -138,8 +139,7 @@ def _path(cluster: Cluster, id: str, stage: str, node: int | None) -> Path:
     if not re.fullmatch(r"[a-z]{1,20}", stage):
         raise Refused(f"{id} has no stage {stage[:40]!r}")
     folder = cluster.jobs / id / "logs"
-    with contextlib.suppress(OSError):  # NFS caches for half a minute that a file does not exist; this refreshes it
-        os.listdir(folder)  # noqa: PTH208  all at once
+    files.refresh(folder)
     return folder / (f"{stage}.log" if node is None else f"{stage}.{node}.log")
 
 

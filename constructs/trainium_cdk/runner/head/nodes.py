@@ -10,7 +10,7 @@ from .. import slurm
 from ..records import one_line
 from ..requests import Cluster, ListNodes, Others
 from ..spec import to_json
-from .known import moment
+from .stages import moment
 from .status import Foreign, Node, parse_int
 
 _OFF = frozenset({"POWERED_DOWN", "POWERING_DOWN"})

@@ -14,7 +14,7 @@ from ..records import State
 from ..slurm import Row
 from ..spec import SpecError
 from . import sbatch
-from .known import moment
+from .stages import moment
 
 NOTICED_SECONDS = 30
 """After which Slurm has noticed that a stage has ended, unless it forgot."""

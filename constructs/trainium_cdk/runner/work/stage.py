@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGTERM
 
-from .. import layout, records, slurm
+from .. import files, layout, records, slurm
 from ..errors import Later, Refused, ReportedError
 from ..records import State
 from ..spec import Job, Stage
@@ -63,15 +63,16 @@ def run_stage(root: Path, name: str, signals: Signals) -> int:
 
 
 def belongs(root: Path, name: str, number: str) -> bool:
-    """Whether a submission has recorded this Slurm job. Others are left by one that was interrupted."""
+    """Whether a submission has recorded this Slurm job, which it does after Slurm has it. Others are left by one that was interrupted."""
     left = NFS_SECONDS
     while left:
-        # NFS remembers for half a minute that a file was not there; listing its folder makes it look again
-        names = {one.name for one in root.iterdir()}
+        files.refresh(root)
         found = records.submitted(root)
-        if found and found.numbers.get(name) == number:
+        recorded = found.numbers.get(name, "") if found else ""
+        if recorded == number:
             return True
-        left = min(left, 4 if "submitted.json" in names else left) - 1
+        # an older number may still be replaced by this one
+        left = min(left, 4 if recorded.isdecimal() and int(recorded) > int(number) else left) - 1
         if left:
             time.sleep(1)
     return False
