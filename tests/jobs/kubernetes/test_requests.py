@@ -18,7 +18,7 @@ from trainium_cdk.eks import manifests
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.scaler import observe
 from trainium_cdk.jobs import JobError, kubernetes
-from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, inside, logs, nodes, reader
+from trainium_cdk.jobs.kubernetes import ApiError, inside, logs, nodes, reader
 from trainium_cdk.jobs.kubernetes.api import _PATHS
 from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, JOB_LABEL, TASK_LABEL
 from trainium_cdk.outputs import GROUP_LABEL
@@ -159,15 +159,6 @@ def test_nodes_are_described_with_what_is_wrong_with_them() -> None:
     ]
 
 
-def test_a_jobset_of_another_client_is_left_alone() -> None:
-    theirs = {"metadata": {"name": "theirs", "uid": "u"}}
-    api = cast("Any", SimpleNamespace(find=lambda *_: theirs, namespace="training", table=lambda *_, **__: []))
-    backend = KubernetesBackend(make_cluster(), api)
-    for act in (backend.status, backend.cancel):
-        with pytest.raises(JobError, match="theirs is not a job of trn: it is a jobset of another client"):
-            act("theirs")
-
-
 _ASKED = re.compile(r'api\.(get|find|list|table|create|patch|delete)\(\s*"(\w+)"')
 _VERBS = {"find": "get", "table": "list"}
 
@@ -222,6 +213,22 @@ def test_a_log_is_waited_for(seconds: float | None, expected: float) -> None:
     assert list(kubernetes.Api.log(api, "p", "train", follow=True, seconds=seconds)) == [b"a"]
     options = {"query": {"container": "train", "follow": "true"}, "raw": True, "timeout": (10.0, expected)}
     assert asked == [("GET", "/Pod/p/log", options)]
+
+
+@pytest.mark.parametrize(("how", "expected"), [({}, (10.0, 60.0)), ({"timeout": (10.0, 300.0)}, (10.0, 300.0))])
+def test_a_large_answer_has_its_time(how: dict[str, Any], expected: tuple[float, float]) -> None:
+    """Of 2,000 jobs it may take longer than a connection."""
+    asked = []
+
+    def request(*_: object, timeout: Any, **__: object) -> Any:
+        asked.append((timeout.connect_timeout, timeout.read_timeout))
+        return SimpleNamespace(status=200, data=b"{}")
+
+    api = SimpleNamespace(
+        _endpoint=SimpleNamespace(url="https://x"), _bearer=str, _connections=SimpleNamespace(request=request)
+    )
+    kubernetes.Api._send(cast("Any", api), "GET", "/x", **how)
+    assert asked == [expected]
 
 
 def test_the_last_line_of_a_node_is_not_glued_to_the_next_node() -> None:

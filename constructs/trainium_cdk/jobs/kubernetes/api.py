@@ -203,11 +203,12 @@ class Api:
         headers = {"Accept": accept, "Content-Type": content, "User-Agent": "trn"}
         url = self._endpoint.url + path + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else json.dumps(body)
+        limits = Timeout(connect=timeout[0], read=timeout[1])
 
         def once() -> Any:
             bearer = {"Authorization": f"Bearer {self._bearer()}"}
             reply = self._connections.request(
-                method, url, body=data, headers=headers | bearer, timeout=Timeout(*timeout), preload_content=False
+                method, url, body=data, headers=headers | bearer, timeout=limits, preload_content=False
             )
             if not raw or reply.status >= 300:
                 _ = reply.data  # read here, where a lost connection is caught
