@@ -123,6 +123,7 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
         Path(folder, "notebook.sh").write_text("1\n")
     for name in ("train.py", "train.sh", "evaluate.sh", "unpack.sh", "my-script.py", "my-project/train.py"):
         Path(name).write_text("1\n")
+    Path("values.csv").write_text("lr\n1e-4\n3e-4\n")
     for name in ("requirements.txt", "my-project/requirements.txt"):
         Path(name).write_text("einops\n")
     for name in ("environment.yaml", "east.yaml"):
