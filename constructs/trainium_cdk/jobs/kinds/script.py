@@ -83,9 +83,13 @@ class Script(Job):
         | None
     ) = None
     """Started by its name; with `inside`, a file of the folder, else of a package that the nodes have."""
-    sweep: Any = Field(default=None, repr=False, exclude=True)
-    """Values of an array's members: names and their values, of which each combination is a member; or a list of members. As
-    `--sweep` takes them: `sweep.read`. Here a `runner.spec.Sweep`."""
+    sweep: Any = Field(
+        default=None,
+        repr=False,
+        exclude=True,
+        description="Values of an array's members: names and their values, of which each combination is a member; or a list of members.",
+    )
+    """As `--sweep` takes them: `sweep.read`. Here a `runner.spec.Sweep`."""
     workdir: Any = Field(
         default=None,
         repr=False,
