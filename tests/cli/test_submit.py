@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from conformance import cases
-from tests.jobs.test_projects import ALL, LOCK
+from tests.jobs import test_projects as locked
 from tests.sandbox import on_aws
 from tests.support import ROOT, table
 from trainium_cdk.cli import app, submit
@@ -125,7 +125,7 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
     for name in ("train.py", "train.sh", "evaluate.sh", "unpack.sh", "my-script.py", "my-project/train.py"):
         Path(name).write_text("1\n")
     Path("values.csv").write_text("lr\n1e-4\n3e-4\n")
-    folder(Path("my-project"), LOCK + "".join(ALL))
+    locked.folder(Path("my-project"), locked.LOCK + "".join(locked.ALL))
     for name in ("requirements.txt", "my-project/requirements.txt"):
         Path(name).write_text("einops\n")
     for name in ("environment.yaml", "east.yaml"):
