@@ -20,6 +20,7 @@ from tests.jobs.log_lines import (
     TRAINER,
     usual,
 )
+from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.metrics import job_log, parse_line, read_log
 from trainium_cdk.jobs.report.curve import Curves
 from trainium_cdk.runner.readers import log as reading
@@ -28,6 +29,7 @@ from trainium_cdk.runner.readers.records import (
     CacheStatus,
     CompileCount,
     CompileError,
+    Evaluation,
     Record,
     Start,
     Step,
@@ -53,30 +55,31 @@ BERT_STEP = Step(14, 11.25, 2.8e-6, 6497.86)
         (BERT * 2, [BERT_STEP] * 2),
         (MEGATRON, [Step(64, 7.28125, 4.956e-5, 140.022, 3.562, 143051, 1024, 7.3131)]),
         (f"15: {MEGATRON}{MEGATRON}", [Step(64, 7.28125, 4.956e-5, 140.022, 3.562, 143051, 1024, 7.3131)] * 2),
-        (NEMO, [Step(188, 7.56, total_steps=301501)]),
-        (NEMO.replace("188.0", "1.88e+2"), [Step(188, 7.56, total_steps=301501)]),
-        (NXDT, [Step(1, 6.93, 2.73e-5, 0.108, 8.6, 62)]),
+        (NEMO, [Step(188, 7.56, total_steps=301501, seconds=18.79)]),
+        (NEMO.replace("188.0", "1.88e+2"), [Step(188, 7.56, total_steps=301501, seconds=18.79)]),
+        (NXDT, [Step(1, 6.93, 2.73e-5, 0.108, 8.6, 62, seconds=50)]),
         (TITAN, [Step(10, 10.2954, grad_norm=1.4273, tokens_per_second=1532.0)]),
-        (TITAN_VALIDATES, []),
+        (TITAN_VALIDATES, [Evaluation(10, 10.3011)]),
         (TRAINER, [Step(None, 2.3051, 4.8e-5, grad_norm=1.25)]),
         (f"0: {TRAINER}", [Step(None, 2.3051, 4.8e-5, grad_norm=1.25)]),
         (f"00: {TRAINER}", [Step(None, 2.3051, 4.8e-5, grad_norm=1.25)]),
-        (f"1: {TRAINER}", []),
-        (f"010: {TRAINER}", []),
         (TRAINER.replace("2.3051", "np.float64(2.3051)"), [Step(None, 2.3051, 4.8e-5, grad_norm=1.25)]),
         (TRAINER.replace("}", ", 'step': 500}"), [Step(500, 2.3051, 4.8e-5, grad_norm=1.25)]),
         ("Sanity Checking:  50%|#####     | 1/2 [00:01<00:01,  1.0it/s]", []),
-        (BAR.format(0), [Step(3, 2.9, total_steps=4)]),
-        (BAR.format(2), [Step(11, 2.9)]),
-        (BAR.format(2).replace("loss", "train_loss"), [Step(11, 2.9)]),
-        (BAR.format(2).replace("v_num=0", "global_step=5.0"), [Step(5, 2.9)]),
-        (BAR.format(0).replace("Epoch", "Validation DataLoader"), []),
-        (BAR.format(0).replace("Epoch 0: ", "Training: "), [Step(3, 2.9, total_steps=4)]),
-        (BAR.format(0).replace("Epoch 0: ", ""), [Step(3, 2.9, total_steps=4)]),
-        (f"[eval] {TITAN}", []),
-        (f"val {TITAN.partition('- INFO - ')[2]}", []),
+        (BAR.format(0), [Step(3, 2.9, total_steps=4, seconds=1 / 1.2)]),
+        (BAR.format(2), [Step(11, 2.9, seconds=1 / 1.2)]),
+        (BAR.format(2).replace("loss", "train_loss"), [Step(11, 2.9, seconds=1 / 1.2)]),
+        (BAR.format(2).replace("v_num=0", "global_step=5.0"), [Step(5, 2.9, seconds=1 / 1.2)]),
+        (BAR.format(0).replace("Epoch", "Validation DataLoader"), [Evaluation(None, 2.9)]),
+        (BAR.format(0).replace("Epoch 0: ", "Training: "), [Step(3, 2.9, total_steps=4, seconds=1 / 1.2)]),
+        (BAR.format(0).replace("Epoch 0: ", ""), [Step(3, 2.9, total_steps=4, seconds=1 / 1.2)]),
+        (f"[eval] {TITAN}", [Evaluation(10, 10.2954)]),
+        (f"val {TITAN.partition('- INFO - ')[2]}", [Evaluation(10, 10.2954)]),
         ("step: 10  loss: 2.1  lr: 1e-4", [Step(10, 2.1, 1e-4)]),
-        (MEGATRON.replace("lm loss", "lm_loss"), [Step(64, 7.28125, 4.956e-5, None, 3.562, 143051, 1024, 7.3131)]),
+        (
+            MEGATRON.replace("lm loss", "lm_loss"),
+            [Step(64, 7.28125, 4.956e-5, 140.022, 3.562, 143051, 1024, 7.3131, unit="per second")],
+        ),
         (
             COUNT,
             [CompileCount("failed", 0)],
@@ -136,14 +139,16 @@ LINES = [x.encode() for x in (BERT, MEGATRON, NEMO, NXDT, TITAN, TRAINER, OWN, S
 )
 def test_the_lines_that_are_skipped_have_no_record(parts: list[bytes]) -> None:
     log = b"".join(parts)
-    lines = log.replace(b"\r", b"\n").split(b"\n")
-    assert read_log(log) == [record for line in lines for record in parse_line(line)]
+    every = Lines(reader for kind in kinds().values() for reader in kind.LOGS)
+    every.marks = [b""]
+    found = JobLog(every)
+    assert read_log(log) == [record for _, record in [*found.feed("train", log), *found.close()]]
 
 
 def added(records: list[Record]) -> Curves:
     curves = Curves()
     for record in records:
-        if isinstance(record, Step):
+        if isinstance(record, (Step, Evaluation)):
             curves.add(record)
     return curves
 
@@ -264,7 +269,7 @@ def test_of_several_that_print_the_same_steps_the_first_is_taken(begin: str) -> 
 def test_a_program_that_is_known_tells_a_step_once() -> None:
     again = "Epoch 0 step 14 file index 3 end Fri Nov 27 03:52:27 2026 loss 11.25 perf 5.139 seq/sec (at train microstep 12)"
     assert read_log(f"{BERT}\n{again}\n".encode()) == [BERT_STEP]
-    assert read_log(f"{again}\n".encode()) == [Step(14, 11.25, None, 5.139)]
+    assert read_log(f"{again}\n".encode()) == [Step(14, 11.25, None, 5.139, unit="sequences/s")]
 
 
 def test_the_epochs_of_a_bar_are_one_course() -> None:
@@ -276,7 +281,10 @@ def test_the_epochs_of_a_bar_are_one_course() -> None:
 
 def test_a_validation_does_not_change_the_curve() -> None:
     log = "step: 10  loss: 2.1\nstep: 20  loss: 1.9\nval step: 20  loss: 5.1\nstep: 30  loss: 1.8\n[eval] step: 30  loss: 5.0\n"
-    assert read_log(log.encode()) == [Step(10, 2.1), Step(20, 1.9), Step(30, 1.8)]
+    steps: list[Record] = [Step(10, 2.1), Step(20, 1.9), Evaluation(20, 5.1), Step(30, 1.8), Evaluation(30, 5.0)]
+    assert read_log(log.encode()) == steps
+    assert added(steps)["loss"].all() == [(10, 2.1), (20, 1.9), (30, 1.8)]
+    assert added(steps)["validation_loss"].all() == [(20, 5.1), (30, 5.0)]
     assert fed(("train", log.encode())).last == Step(30, 1.8)
 
 

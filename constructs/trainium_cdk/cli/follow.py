@@ -428,11 +428,18 @@ def summarize(log: JobLog) -> list[str]:
     if graphs := log.compiled.get("graphs"):
         lines.append(f"compiled {graphs} graphs, {log.compiled.get('failed', 0)} failed")
     if log.last:
-        step, loss = log.last.step, log.last.loss
-        text = counted(log.steps, "step") if step is None else f"step {step}"
+        step, loss, total = log.last.step, log.last.loss, log.last.total_steps
+        text = counted(log.steps, "logged step") if step is None else f"step {step}"
+        text += f" of {total}" if total and step is not None and step <= total else ""
         if log.first_loss is not None:
             text += f": loss {NO_NUMBER if loss is None else f'{loss:.4g}'}, from {log.first_loss:.4g}"
+        parts = [text]
+        parts += [
+            f"{one.of} loss {NO_NUMBER if one.loss is None else f'{one.loss:.4g}'}" for one in log.evaluations.values()
+        ]
         if log.throughput is not None:
-            text += f"; {log.throughput:,.1f} sequences/s on average"
-        lines.append(text)
+            parts.append(f"{log.throughput:,.1f} {log.unit} on average")
+        if log.seconds is not None:
+            parts.append(f"{log.seconds:.3g} s a step")
+        lines.append("; ".join(parts))
     return lines

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend
     from trainium_cdk.jobs.report import Run
     from trainium_cdk.jobs.report.live import Live
-    from trainium_cdk.runner.readers.records import Step
+    from trainium_cdk.runner.readers.records import Evaluation, Step
 
 _MODE = 0o644
 
@@ -65,7 +65,7 @@ def report(
     file = output or Path(f"report-{ids[0].replace('/', '-')}.html")
     if file.suffix.lower() == ".csv":
         out = io.StringIO(newline="")
-        steps: list[tuple[str, int, Step]] = []
+        steps: list[tuple[str, int, Step | Evaluation]] = []
         runs = collect_all(there, ids, catalog, take=lambda *one: steps.append(one), say=log)
         _check(runs)
         write_csv(out, runs, steps, sandbox=sandboxed())

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from trainium_cdk.jobs.kinds import kinds
-from trainium_cdk.runner.readers.log import JobLog, Lines
+from trainium_cdk.runner.readers.course import Course
+from trainium_cdk.runner.readers.log import JobLog, Lines, label
 from trainium_cdk.runner.readers.records import Record
 
 
@@ -21,8 +22,9 @@ def job_log() -> JobLog:
 
 
 def parse_line(line: bytes | str) -> list[Record]:
-    """All records in a line, in their order."""
-    return lines().parse(line)[0]
+    """All records in a line alone, in their order."""
+    data = line if isinstance(line, bytes) else line.encode()
+    return lines().parse(data, Course(), label(data))
 
 
 def read_log(text: bytes, stage: str = "train") -> list[Record]:

@@ -26,6 +26,8 @@ LOG = b"".join(
     for i in (1, 2, 3, 2, 3, 4)
 )  # restarted after step 3, from a checkpoint of step 1
 
+MORE = ("seconds", "validation_loss", "test_loss")
+
 
 class Jobs:
     cluster = CLUSTER
@@ -51,8 +53,8 @@ def trn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 def test_a_table_has_every_step(trn: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trn("a-1", "b-2", "silent-1", "-o", "out.csv")
     rows = list(csv.reader((tmp_path / "out.csv").read_text().splitlines()))
-    assert rows[0] == ["job", "step", "loss", "throughput", "tokens_per_second", "learning_rate", "grad_norm"]
-    assert rows[1] == ["a-1", "1", "9.0", "90.5", "", "0.0001", ""]
+    assert rows[0] == ["job", "step", "loss", "throughput", "tokens_per_second", "learning_rate", "grad_norm", *MORE]
+    assert rows[1] == ["a-1", "1", "9.0", "90.5", "", "0.0001", "", "", "", ""]
     assert [row[:2] for row in rows[1:]] == [[job, str(i)] for job in ("a-1", "b-2") for i in (1, 2, 3, 2, 3, 4)]
     shown = capsys.readouterr()
     assert shown.out == f"{tmp_path / 'out.csv'}\n"

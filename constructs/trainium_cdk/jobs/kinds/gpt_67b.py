@@ -20,7 +20,7 @@ from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.texts import Data, Word
 from trainium_cdk.jobs.values import wrong
-from trainium_cdk.runner.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
+from trainium_cdk.runner.readers.records import NUMBER, Evaluation, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.runner.spec import Part, Place, Program
 
 if TYPE_CHECKING:
@@ -42,11 +42,12 @@ _CHECKPOINTS = "exp_manager.checkpoint_callback_params"
 _BAR = Pattern(
     r"(?:Epoch {1,4}(?P<epoch>\d{1,9})|Training): {0,20}\d{1,3}%\|[^|\r\n]{0,400}\|\s{0,20}(?P<at>\d{1,15})/(?P<total>\d{1,15}) \[(?P<rest>[^\[\]\r\n]{0,2000})\]"
 )
+_RATE = Pattern(r"(?P<rate>\d{1,15}(?:\.\d{1,9})?)(?P<unit>it/s|s/it)\b")
 _SETTING = Pattern(rf"(?P<key>[\w-]{{1,60}})=(?P<value>{NUMBER})(?=[,\]\s]|$)")
 
 
 @reads("loss=", "global_step=")
-def read(text: str) -> Iterator[tuple[int, Step]]:
+def read(text: str) -> Iterator[tuple[int, Step | Evaluation]]:
     """The progress bars of NxD Training, NeMo and Lightning, of its training. The step is `global_step`, from 0; without it, the batches
     of all epochs so far. The bar counts the batches of its epoch, from 0."""
     for match in _BAR.finditer(text):
@@ -57,7 +58,12 @@ def read(text: str) -> Iterator[tuple[int, Step]]:
         epoch, total = int(match["epoch"] or 0), int(match["total"])
         number = int(step) if step is not None else epoch * total + int(match["at"])
         rest = (values.get("lr"), values.get("throughput"), values.get("gradient_norm"))
-        yield match.start(), Step(number, loss, *rest, None if epoch else total)
+        rate = _RATE.search(match["rest"])
+        each = parse_number(rate["rate"]) if rate else None
+        seconds = 1 / each if each and rate["unit"] == "it/s" else each
+        yield match.start(), Step(number, loss, *rest, None if epoch else total, seconds=seconds)
+        if "val_loss" in values:
+            yield match.start(), Evaluation(number, values["val_loss"])
 
 
 _CHECKPOINT_GB = 188

@@ -49,7 +49,7 @@ def read(text: str) -> Iterator[tuple[int, Step]]:
             int(match["step"]),
             values.get("loss"),
             grad_norm=values.get("grad_norm"),
-            tokens_per_second=values.get("tps"),
+            tokens_per_second=values.get("tps", values.get("wps")),
         )
         yield match.start(), step
 

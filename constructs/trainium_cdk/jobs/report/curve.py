@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainium_cdk.drawing.chart import number
-from trainium_cdk.runner.readers.records import Step
+from trainium_cdk.runner.readers.records import Evaluation, Step
 
 POINTS = 1000
 """The most points that a curve keeps: more than a screen has pixels for one chart."""
@@ -17,8 +17,19 @@ METRICS: Mapping[str, str] = {
     "tokens_per_second": "tokens/s of one worker",
     "learning_rate": "learning rate",
     "grad_norm": "gradient norm",
+    "seconds": "seconds a step",
+    "validation_loss": "validation loss",
+    "test_loss": "test loss",
 }
-"""The fields of `Step` that are drawn, with the label of their axis."""
+"""What is drawn, with the label of its axis: fields of `Step`, and the losses of evaluations."""
+
+
+def value(record: Step | Evaluation, name: str) -> float | None:
+    """The value of a metric in a record."""
+    if isinstance(record, Evaluation):
+        return record.loss if name == f"{record.of}_loss" else None
+    found: float | None = getattr(record, name, None)
+    return found
 
 
 def points_of_each(curves: int) -> int:
@@ -77,22 +88,35 @@ class Curves(dict[str, Curve]):
 
     Attributes:
         step: the newest one; trainers that print none are counted.
+        counted: whether it is of such a trainer: the number of steps that it has logged.
         last: the last value of each.
+        units: of the speeds, where the program prints others than `METRICS` has.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.step: int | None = None
+        self.counted = False
+        self.units: dict[str, str] = {}
         self.last: dict[str, float] = {}
         self._at: dict[str, int] = {}
 
-    def add(self, new: Step) -> None:
-        """Take the next step of the log."""
-        self.step = (self.step or 0) + 1 if new.step is None else new.step
+    def add(self, new: Step | Evaluation) -> int:
+        """Take the next step or evaluation of the log. Returns its step: without one, an evaluation has that of the last step."""
+        at = (self.step or 0) + isinstance(new, Step) if new.step is None else new.step
+        if isinstance(new, Step):
+            self.step, self.counted = at, new.step is None
+            if new.unit:
+                self.units["tokens_per_second" if new.throughput is None else "throughput"] = new.unit
         for name in METRICS:
-            if (value := getattr(new, name)) is not None:
-                self.last[name], self._at[name] = value, self.step
-                self.setdefault(name, Curve()).add(self.step, value)
+            if (found := value(new, name)) is not None:
+                self.last[name], self._at[name] = found, at
+                self.setdefault(name, Curve()).add(at, found)
+        return at
+
+    def label(self, name: str) -> str:
+        """What a metric is, with its unit."""
+        return self.units.get(name, METRICS[name])
 
     def missing(self, name: str) -> str:
         """That the newest step has no value of a metric, as when the loss is NaN; empty if it has one."""

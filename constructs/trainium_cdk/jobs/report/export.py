@@ -1,4 +1,4 @@
-"""The metrics of jobs as a table: every step that the logs have, in their order."""
+"""The metrics of jobs as a table: every step and evaluation that the logs have, in their order."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import csv
 from collections.abc import Iterable
 from typing import IO
 
-from trainium_cdk.jobs.report.curve import METRICS
+from trainium_cdk.jobs.report.curve import METRICS, value
 from trainium_cdk.jobs.report.run import Run
-from trainium_cdk.runner.readers.records import Step
+from trainium_cdk.runner.readers.records import Evaluation, Step
 
 
 def write_csv(
-    out: IO[str], runs: Iterable[Run], steps: Iterable[tuple[str, int, Step]], *, sandbox: bool = False
+    out: IO[str], runs: Iterable[Run], steps: Iterable[tuple[str, int, Step | Evaluation]], *, sandbox: bool = False
 ) -> None:
     """Write a table with a row for each step. The values of a sweep are columns `sweep.NAME`; of the sandbox, there is a column `sandbox`."""
     values = {run.status.id: run.status.values for run in runs}
@@ -21,4 +21,4 @@ def write_csv(
     writer.writerow(["job", *(f"sweep.{name}" for name in names), "step", *METRICS, *(["sandbox"] if sandbox else [])])
     for id, number, step in steps:
         swept = (values[id].get(name) for name in names)
-        writer.writerow((id, *swept, number, *(getattr(step, name) for name in METRICS), *more))
+        writer.writerow((id, *swept, number, *(value(step, name) for name in METRICS), *more))

@@ -71,7 +71,7 @@ class Live:
         """A job with what is new in its log. Lines of several nodes without an order are all read again."""
         again = not self._jobs.ordered_logs and now.status.nodes > 1
         run = now if again else self._runs.get(now.status.id, now)
-        run.status, run.now = now.status, time.time()
+        run.status = now.status
         for stage in begun(run.status):
             key = run.status.id, stage
             if stage != "prepare" and (again or key not in self._closed):
@@ -79,6 +79,7 @@ class Live:
                 self._read[key] = self._feed(run, stage, 0 if again else self._read.get(key, 0))
                 if state not in ACTIVE:
                     self._closed.add(key)
+        run.looked(time.time())
         if run.status.done:
             run.close()
             explain(self._jobs, run)

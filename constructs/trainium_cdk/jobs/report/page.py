@@ -22,6 +22,7 @@ from trainium_cdk.runner.readers.step_lines import what_to_print
 
 _ALWAYS = ("loss", "throughput")
 """Charts whose absence is explained; of the others, only those with values are shown."""
+_FROM_ZERO = ("throughput", "tokens_per_second", "seconds")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _OUT_OF_MEMORY = -9
 _LARGE = 4
@@ -75,8 +76,8 @@ def document(title: str, body: Element, refresh: int | None, *, sandbox: bool) -
 
 def figures(run: Run) -> list[tuple[str, str, str]]:
     """What people look for first: a name, a short value, and what belongs to it."""
-    step = "none" if run.curves.step is None else f"{run.curves.step:,}"
-    last = f"of {run.last_step:,}" if run.last_step else ""
+    step = "none" if run.step is None else f"{run.step:,}"
+    last = f"of {run.last_step:,}" if run.last_step else "logged" if run.curves.counted else ""
     first = run.log.first_loss
     began = f"from {number(first)}" if first is not None else ""
     loss = run.curves.newest("loss") if "loss" in run.curves else "none"
@@ -126,7 +127,9 @@ def _overview(runs: Sequence[Run]) -> list[Element]:
         ("began", lambda r: moment(next((t for s in r.status.stages if (t := r.began(s))), None), "not yet, or not known")),
         ("steps", _steps),
         ("loss", _loss),
+        ("validation loss", lambda r: r.curves.newest("validation_loss") if "validation_loss" in r.curves else "none in its log"),
         ("throughput", _throughput),
+        ("time of a step", lambda r: _each(r.step_seconds)),
         ("compile time", lambda r: _took(r, "precompile")),
         ("graphs", _graphs),
         ("training time", lambda r: _took(r, "train")),
@@ -149,10 +152,16 @@ def _cost(run: Run) -> str:
 
 
 def _steps(run: Run) -> str:
-    if run.curves.step is None:
+    if run.step is None:
         return "none yet" if not run.status.done else "none in its log"
     left = f", {duration(run.left)} left" if run.left is not None else ""
-    return f"{run.curves.step:,}" + (f" of {run.last_step:,}{left}" if run.last_step else "")
+    if not run.last_step and run.curves.counted:
+        return f"{run.step:,} logged; the log does not number its steps"
+    return f"{run.step:,}" + (f" of {run.last_step:,}{left}" if run.last_step else "")
+
+
+def _each(seconds: float | None) -> str:
+    return "not known" if seconds is None else f"{number(seconds)} s"
 
 
 def _loss(run: Run) -> str:
@@ -166,8 +175,8 @@ def _loss(run: Run) -> str:
 def _throughput(run: Run) -> str:
     if run.throughput is None:
         tokens = run.curves.last.get("tokens_per_second")
-        return f"{number(tokens)} tokens/s of one worker at last" if tokens else "none in its log"
-    return f"{run.throughput:,.1f} sequences/s on average"
+        return f"{number(tokens)} {run.curves.label('tokens_per_second')} at last" if tokens else "none in its log"
+    return f"{run.throughput:,.1f} {run.curves.label('throughput')} on average"
 
 
 def _took(run: Run, name: str) -> str:
@@ -198,7 +207,9 @@ def _curves(runs: Sequence[Run]) -> list[Element]:
         ]
         if any(line.points for line in lines):
             missing = [line.name for line in lines if not line.points]
-            drawn = chart(lines, x="step", y=label, zero=name in ("throughput", "tokens_per_second"))
+            units = dict.fromkeys(run.curves.label(name) for run in runs if name in run.curves)
+            counted = all(run.curves.counted for run in runs)
+            drawn = chart(lines, x="logged step" if counted else "step", y=" or ".join(units), zero=name in _FROM_ZERO)
             note = element("p", f"Not in the log of {', '.join(missing)}.", class_="note") if missing else None
             figures.append(element("figure", drawn, note))
         elif name in _ALWAYS and not (name == "throughput" and any("tokens_per_second" in r.curves for r in runs)):

@@ -19,11 +19,12 @@ from trainium_cdk.jobs.report.cost import Price, price
 from trainium_cdk.jobs.report.curve import Curves
 from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, parse_int
 from trainium_cdk.runner.readers.log import JobLog
-from trainium_cdk.runner.readers.records import CacheStatus, Record, Start, Step
+from trainium_cdk.runner.readers.records import CacheStatus, Evaluation, Record, Start, Step
 
+_SEQUENCES = ("sequences", "samples", "examples")
 AT_ONCE = 8
 """Logs that are read at the same time."""
-Take = Callable[[str, int, Step], None]
+Take = Callable[[str, int, "Step | Evaluation"], None]
 
 
 @dataclass
@@ -49,6 +50,7 @@ class Run:
     why: str = ""
     take: Take | None = field(default=None, repr=False)
     log: JobLog = field(default_factory=job_log, repr=False)
+    _looks: list[tuple[float, int]] = field(default_factory=list, repr=False)
 
     def feed(self, stage: str, data: bytes) -> None:
         """Take a piece of a stage's log."""
@@ -61,11 +63,21 @@ class Run:
     def _take(self, records: Sequence[tuple[str, Record]]) -> None:
         """Steps of other stages than `train` are trials, and not of the training."""
         for stage, record in records:
-            if isinstance(record, Step) and stage == "train":
-                self.curves.add(record)
-                self.total_steps = record.total_steps or self.total_steps
+            if isinstance(record, (Step, Evaluation)) and stage == "train":
+                at = self.curves.add(record)
+                if isinstance(record, Step):
+                    self.total_steps = record.total_steps or self.total_steps
                 if self.take:
-                    self.take(self.status.id, self.curves.step or 0, record)
+                    self.take(self.status.id, at, record)
+
+    def looked(self, now: float) -> None:
+        """That its log was read up to this moment."""
+        self.now = now
+        if (step := self.step) is None:
+            return
+        if not self._looks or step < self._looks[-1][1]:  # it begins again
+            self._looks = [(now, step)]
+        self._looks[1:] = [(now, step)]
 
     def began(self, stage: Stage) -> float | None:
         """When a stage first began, in seconds since 1970. The schedulers tell it of the last attempt only, and for a while."""
@@ -148,14 +160,25 @@ class Run:
 
     @property
     def throughput(self) -> float | None:
-        """Mean sequences per second after the warm-up."""
-        return self.log.throughput if "throughput" in self.curves else None
+        """Mean sequences per second after the warm-up, or in the unit that the log has."""
+        if (told := self.log.throughput) is not None:
+            return told
+        batch, seconds = self.status.global_batch_size, self.log.seconds
+        return batch / seconds if batch and seconds else None
+
+    @property
+    def step(self) -> int | None:
+        """Where the training is: its newest step with a number in the log, or what its progress bar counts."""
+        at = self.log.course.position
+        steps = [one for one in (self.curves.step, at.step if at else None) if one is not None]
+        return max(steps, default=None)
 
     @property
     def last_step(self) -> int | None:
         """The step at which it ends, where its kind and settings, or its log, tell it."""
-        last = self.planned_steps or self.total_steps
-        return None if last and (self.curves.step or 0) > last else last
+        at = self.log.course.position
+        last = self.planned_steps or self.total_steps or (at.total_steps if at else None)
+        return None if last and (self.step or 0) > last else last
 
     @property
     def first_attempts_lost(self) -> bool:
@@ -163,14 +186,26 @@ class Run:
         return any(starts[0].attempt for starts in self.starts.values())
 
     @property
+    def step_seconds(self) -> float | None:
+        """Mean time of a step: as the log has it; as its steps came while it was watched; or of the training so far, with what it compiled."""
+        if self.log.seconds is not None:
+            return self.log.seconds
+        batch, speed = self.status.global_batch_size, self.log.throughput
+        if batch and speed and self.curves.units.get("throughput", "sequences/s").split("/")[0] in _SEQUENCES:
+            return batch / speed
+        if len(self._looks) > 1 and self._looks[1][1] > self._looks[0][1]:
+            (began, first), (ended, last) = self._looks
+            return (ended - began) / (last - first)
+        train = self.stage("train")
+        took = self.seconds(train) if train else None
+        return took / self.step if took and self.step and not self.restarts and not self.curves.counted else None
+
+    @property
     def left(self) -> float | None:
-        """Seconds that the training still takes at its mean throughput; None if that, or its last step, is not known."""
-        if self.curves.step is None or self.last_step is None or self.status.done:
+        """Seconds that the training still takes; None if its step, its last step or the time of one is not known."""
+        if self.status.done or self.step is None or self.last_step is None or self.step_seconds is None:
             return None
-        steps, batch = self.last_step - self.curves.step, self.status.global_batch_size
-        if steps < 0 or not batch or not self.throughput:
-            return None
-        return steps * batch / self.throughput
+        return (self.last_step - self.step) * self.step_seconds
 
     @property
     def expected_cost(self) -> float | None:
@@ -258,7 +293,7 @@ def _read(jobs: Backend[Any], run: Run, take: Take | None) -> Run:
         except TrnError as e:
             run.problem = f"the log of {stage} cannot be read: {e}"
     run.close()
-    run.now = time.time()
+    run.looked(time.time())
     explain(jobs, run)
     return run
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from .course import Course
 from .records import (
     COLOUR,
     LONGEST_LINE,
@@ -20,6 +21,7 @@ from .records import (
     CacheStatus,
     CompileCount,
     CompileError,
+    Evaluation,
     MarkedReader,
     Reader,
     Record,
@@ -28,7 +30,7 @@ from .records import (
     parse_number,
     reads,
 )
-from .step_lines import MARKS, read_step
+from .step_lines import MARKS, read_line
 
 TAIL_BYTES = 65_536
 """Of the end of each stage's log, which is kept."""
@@ -41,12 +43,8 @@ _MEGATRON = re.compile(
     r"(?P<rest>[^\r\n]{0,2000}?)(?=iteration {1,20}\d{1,15}/|[\r\n]|$)"
 )
 _PAIR = re.compile(rf"(?P<key>[a-z()\- ]{{3,40}}):\s{{0,20}}(?P<value>{NUMBER})\s{{0,20}}(?:\||$)")
-_DICTIONARY = re.compile(r"\{(?P<rest>'loss': [^{}\r\n]{1,1000})\}")
-_OTHER_NODE = re.compile(r" *0*[1-9]\d{0,5}: ")
-"""The beginning of a line of another node than the first, where a log has the lines of several."""
-_FROM = re.compile(r"(?: *\d{1,6}: )?(?:\[(?:default|rank ?)?\d{1,6}\]:)?")
+_FROM = re.compile(rb"(?: *\d{1,6}: )?(?:\[(?:default|rank ?)?\d{1,6}\]:)?", re.IGNORECASE)
 """The node and the worker that a line begins with."""
-_ENTRY = re.compile(rf"'(?P<key>\w{{1,40}})': '?(?:np\.float\d{{1,3}}\()?(?P<value>{NUMBER})\)?'?(?=[,}}\s]|$)")
 _END = r"(?=\d{4}-\d\d-\d\d |\D|$)"  # the end of a number, or the next line's date joined to it
 _COUNT = re.compile(
     r"PARALLEL_COMPILE\|\|: Total (?P<what>graphs|successful compilations|failed compilations): (?P<count>\d{1,9}?)"
@@ -88,36 +86,22 @@ def _seconds(text: str) -> int | None:
         return None
 
 
-@reads("'loss': ")
-def hugging_face(text: str) -> Iterator[tuple[int, Step]]:
-    """The dictionaries that Hugging Face's Trainer prints; most have no step. Each node prints the same ones."""
-    if _OTHER_NODE.match(text):
-        return
-    for match in _DICTIONARY.finditer(text):
-        values = {m["key"]: parse_number(m["value"]) for m in _ENTRY.finditer(match["rest"])}
-        step = values.get("step")
-        number = int(step) if step is not None and step >= 0 else None
-        yield (
-            match.start(),
-            Step(number, values.get("loss"), values.get("learning_rate"), grad_norm=values.get("grad_norm")),
-        )
-
-
 @reads("iteration ")
 def megatron(text: str) -> Iterator[tuple[int, Step]]:
     """The lines of Megatron-LM and of trainers that print as it does."""
     for match in _MEGATRON.finditer(text):
         fields = {m["key"].strip(): parse_number(m["value"]) for m in _PAIR.finditer(match["rest"])}
         batch, milliseconds = fields.get("global batch size"), fields.get("elapsed time per iteration (ms)")
+        seconds = fields.get("elapsed time per iteration (s)") if milliseconds is None else milliseconds / 1000
         step = Step(
             int(match["step"]),
             fields.get("lm loss"),
             fields.get("learning rate"),
-            fields.get("throughput"),
+            fields.get("throughput", fields.get("samples per second")),
             fields.get("grad norm"),
             int(match["total"]),
             int(batch) if batch is not None else None,
-            milliseconds / 1000 if milliseconds is not None else None,
+            seconds,
         )
         yield match.start(), step
 
@@ -134,20 +118,34 @@ class Lines:
     """
 
     def __init__(self, readers: Iterable[Reader] = ()):
-        every: list[Reader] = [*readers, megatron, hugging_face]
+        every: list[Reader] = [*readers, megatron]
         self._readers = [(_marks(one), one) for one in dict.fromkeys(every)]
         words = (word for marks in [*(marks for marks, _ in self._readers), _OTHERS, MARKS] for word in marks)
         self.marks = [word.encode() for word in dict.fromkeys(words)]
         """A line without any of these has no record."""
 
-    def worth(self, text: bytes) -> Iterator[bytes]:
-        """The lines of a text that may have a record."""
-        marks = [mark for mark in self.marks if mark in text]
-        return (line for line in text.split(b"\n") if any(mark in line for mark in marks)) if marks else iter(())
+    def worth(self, text: bytes, by: str = "") -> Iterator[tuple[bytes, str]]:
+        """The lines of a text that may have a record, each with the node and worker that it begins with. What a progress bar draws over is a line,
+        and of the same worker.
 
-    def parse(self, line: bytes | str) -> tuple[list[Record], str | None]:
-        """The records in a line, in their order; and, if its step is of no program that is known here, the node or worker that the line
-        begins with."""
+        Args:
+            by: of the line that the text goes on with.
+        """
+        marks = [mark for mark in self.marks if mark in text]
+        for line in text.split(b"\n") if marks else ():
+            for piece in line.split(b"\r") if b"\r" in line else (line,):
+                by = label(piece) or by
+                if any(mark in piece for mark in marks):
+                    yield piece, by
+            by = ""
+
+    def parse(self, line: bytes | str, course: Course, by: str = "") -> list[Record]:
+        """The records in a line, in their order.
+
+        Args:
+            course: of the lines before it.
+            by: the node and worker that it is of.
+        """
         text = line[:LONGEST_LINE].decode(errors="replace") if isinstance(line, bytes) else line[:LONGEST_LINE]
         if "\x1b" in text:
             text = _COLOUR.sub("", text)
@@ -158,22 +156,27 @@ class Lines:
         if any(mark in text for mark in _OTHERS):
             found += _others(text)
         found.sort(key=lambda one: one[0])
-        records = [record for _, record in found]
-        steps = [record for record in records if isinstance(record, Step)]
-        if all(step.loss is None for step in steps):
-            own = read_step(text)
-            if own is not None and (not steps or own.loss is not None):
-                of = _FROM.match(text)
-                rest: list[Record] = [record for record in records if not isinstance(record, Step)]
-                return [*rest, own], of[0] if of else ""
-        return records, None
+        steps = [record for _, record in found if isinstance(record, Step)]
+        records: list[Record] = []
+        own = read_line(text) if all(step.loss is None for step in steps) else None
+        for _, record in found:
+            if isinstance(record, (Step, Evaluation)):
+                records += course.known(record, text, by) if own is None else ()
+            else:
+                records.append(record)
+        return [*records, *course.take(own, text, by)] if own else records
+
+
+def label(line: bytes) -> str:
+    """The node and the worker that a line begins with; empty without one."""
+    return found[0].decode() if (found := _FROM.match(line)) else ""
 
 
 @dataclass
 class JobLog:
     """The log of a job: feed it pieces of any size, then close it. It keeps the end of each stage's log, and no record.
 
-    Where several nodes or workers print steps of a script of one's own, those of the first that does are taken. Steps of other stages than
+    Where several nodes or workers print the same steps, those of the first that does are taken. Steps of other stages than
     `train` are trials, as precompile's: they are records, but no figure counts them.
 
     Args:
@@ -183,6 +186,7 @@ class JobLog:
         steps: of the training, so far.
         last: its last step.
         first_loss: None if there was none.
+        evaluations: of validations and tests, the newest loss.
         compiled: graphs, successful and failed ones of all nodes, by these words.
         errors: codes of graphs that failed to compile.
         cache: the newest progress of a compilation.
@@ -194,6 +198,7 @@ class JobLog:
     steps: int = 0
     last: Step | None = None
     first_loss: float | None = None
+    evaluations: dict[str, Evaluation] = field(default_factory=dict)
     compiled: dict[str, int] = field(default_factory=dict)
     errors: list[int] = field(default_factory=list)
     cache: CacheStatus | None = None
@@ -201,11 +206,10 @@ class JobLog:
     tails: dict[str, bytes] = field(default_factory=dict, repr=False)
     _stage: str = ""
     _rest: bytes = field(default=b"", repr=False)
-    _from: dict[str, str] = field(default_factory=dict, repr=False)
-    _known: set[str] = field(default_factory=set, repr=False)
-    _warm: list[float] = field(default_factory=list, repr=False)
-    _sum: float = field(default=0.0, repr=False)
-    _count: int = field(default=0, repr=False)
+    _by: str = ""
+    _courses: dict[str, Course] = field(default_factory=dict, repr=False)
+    _speed: _Mean = field(default_factory=lambda: _Mean(), repr=False)
+    _took: _Mean = field(default_factory=lambda: _Mean(), repr=False)
 
     def feed(self, stage: str, data: bytes) -> list[tuple[str, Record]]:
         """Take the next piece of a stage's log: the records of its complete lines, each with its stage. Another stage ends the last line
@@ -213,9 +217,10 @@ class JobLog:
         found = [] if stage == self._stage else self.close()
         self._stage = stage
         self.tails[stage] = (data if len(data) > TAIL_BYTES else self.tails.get(stage, b"") + data)[-TAIL_BYTES:]
-        text, _, rest = (self._rest + data).replace(b"\r", b"\n").rpartition(b"\n")
-        self._rest = rest[:LONGEST_LINE]
-        return found + self._take(text)
+        data = self._rest + data
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        self._rest = data[end : end + LONGEST_LINE]
+        return found + self._take(data[:end])
 
     def close(self) -> list[tuple[str, Record]]:
         """The records of what came after the last line end."""
@@ -223,11 +228,27 @@ class JobLog:
         return self._take(rest)
 
     @property
+    def course(self) -> Course:
+        """Of the training."""
+        return self._courses.get(_TRAIN) or Course()
+
+    @property
     def throughput(self) -> float | None:
-        """Mean sequences per second of the training after the warm-up, or of all steps during it."""
-        if self._count:
-            return self._sum / self._count
-        return sum(self._warm) / len(self._warm) if self._warm else None
+        """Mean sequences per second of the training after the warm-up, or of all steps during it; or what the program tells at its end."""
+        told = self.course.summary
+        return told.throughput if self._speed.value is None and told else self._speed.value
+
+    @property
+    def unit(self) -> str:
+        """Of the throughput."""
+        last = self.course.summary if self._speed.value is None else self.last
+        return (last and last.throughput is not None and last.unit) or "sequences/s"
+
+    @property
+    def seconds(self) -> float | None:
+        """Mean time of a step, in the same way."""
+        told = self.course.summary
+        return told.seconds if self._took.value is None and told else self._took.value
 
     def tail(self, stage: str) -> list[str]:
         """The last lines of a stage's log, without empty ones."""
@@ -235,15 +256,16 @@ class JobLog:
         return [line for line in lines if line.strip()]
 
     def _take(self, text: bytes) -> list[tuple[str, Record]]:
+        if not text:
+            return []
         found = []
-        for line in self.lines.worth(text) if text else ():
-            records, by = self.lines.parse(line)
-            # a program that is known may tell a step again, in other words
-            if by is not None and (self._stage in self._known or by != self._from.setdefault(self._stage, by)):
-                records = [one for one in records if not isinstance(one, Step)]
-            elif by is None and any(isinstance(one, Step) and one.step is not None for one in records):
-                self._known.add(self._stage)
-            found += [(self._stage, record) for record in records]
+        course = self._courses.setdefault(self._stage, Course())
+        whole = text[:-1] if text.endswith((b"\n", b"\r")) else text
+        for line, by in self.lines.worth(whole, self._by):
+            found += [(self._stage, record) for record in self.lines.parse(line, course, by)]
+        # a piece that ends with a carriage return is of the same line as the next one
+        _, end, last = text.rpartition(b"\n")
+        self._by = (label(last) or ("" if end else self._by)) if text.endswith(b"\r") else ""
         for stage, record in found:
             self._count_record(stage, record)
         return found
@@ -252,6 +274,9 @@ class JobLog:
         if isinstance(record, Step):
             if stage == _TRAIN:
                 self._count_step(record)
+        elif isinstance(record, Evaluation):
+            if stage == _TRAIN:
+                self.evaluations[record.of] = record
         elif isinstance(record, CompileCount):
             self.compiled[record.what] = self.compiled.get(record.what, 0) + record.count
         elif isinstance(record, CompileError):
@@ -260,6 +285,7 @@ class JobLog:
             self.cache = record
         elif record.stage == stage:
             self.starts.setdefault(stage, []).append(record)
+            self._courses[stage].restarted()
 
     def _count_step(self, step: Step) -> None:
         if self.last and step.step is not None and step[:2] == self.last[:2]:
@@ -267,9 +293,28 @@ class JobLog:
         self.steps += 1
         self.last = step
         self.first_loss = step.loss if self.first_loss is None else self.first_loss
-        if step.throughput is None:
+        self._speed.add(step.throughput)
+        self._took.add(step.seconds)
+
+
+@dataclass
+class _Mean:
+    """The mean after the warm-up, or of all during it."""
+
+    _warm: list[float] = field(default_factory=list)
+    _sum: float = 0.0
+    _count: int = 0
+
+    def add(self, value: float | None) -> None:
+        if value is None:
             return
         if len(self._warm) < WARMUP:
-            self._warm.append(step.throughput)
+            self._warm.append(value)
         else:
-            self._sum, self._count = self._sum + step.throughput, self._count + 1
+            self._sum, self._count = self._sum + value, self._count + 1
+
+    @property
+    def value(self) -> float | None:
+        if self._count:
+            return self._sum / self._count
+        return sum(self._warm) / len(self._warm) if self._warm else None

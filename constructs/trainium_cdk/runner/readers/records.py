@@ -13,7 +13,9 @@ class Step(NamedTuple):
     Attributes:
         step: None for Hugging Face's Trainer.
         throughput: sequences per second, of all workers.
-        tokens_per_second: of one worker, as TorchTitan prints it.
+        seconds: time of one step.
+        tokens_per_second: of one worker, as TorchTitan prints it, unless `unit` says something else.
+        unit: of the throughput, as it is printed (`samples/s`); without a throughput, of the tokens. None: as above.
     """
 
     step: int | None
@@ -25,6 +27,21 @@ class Step(NamedTuple):
     global_batch_size: int | None = None
     seconds: float | None = None
     tokens_per_second: float | None = None
+    unit: str | None = None
+
+
+class Evaluation(NamedTuple):
+    """The loss of a validation or a test.
+
+    Attributes:
+        step: of the training; None if the line does not have it.
+        loss: None if it is no finite number.
+        of: `validation` or `test`.
+    """
+
+    step: int | None
+    loss: float | None
+    of: str = "validation"
 
 
 class CompileCount(NamedTuple):
@@ -64,8 +81,8 @@ class Start(NamedTuple):
     attempt: int | None = None
 
 
-Record = Union[Step, CompileCount, CompileError, CacheStatus, Start]
-Reader = Callable[[str], Iterator["tuple[int, Step]"]]
+Record = Union[Step, Evaluation, CompileCount, CompileError, CacheStatus, Start]
+Reader = Callable[[str], Iterator["tuple[int, Step | Evaluation]"]]
 """Finds the steps in a line: where each begins, and what it is."""
 
 
@@ -75,7 +92,7 @@ class MarkedReader:
     def __init__(self, marks: tuple[str, ...], read: Reader):
         self.marks, self.read = marks, read
 
-    def __call__(self, text: str) -> Iterator[tuple[int, Step]]:
+    def __call__(self, text: str) -> Iterator[tuple[int, Step | Evaluation]]:
         return self.read(text)
 
 

@@ -1,7 +1,8 @@
-"""One reader of the step lines that people's own scripts print: `read_step`, a pure function of one line.
+"""One reader of the step lines that people's own scripts print: `read_line`, a pure function of one line.
 
-It knows no program. A step line has a number after a word such as `step` or `iter`, and numbers after names such as `loss` or `lr`: by
-`:`, `=`, a space, or as JSON. Lines of a validation are no training steps. Standard library only; never raises, whatever the text.
+It knows no program. A step line has a number after a word such as `step` or `iter`, or a counter such as `[10/100]`, and numbers after names
+such as `loss` or `lr`: by `:`, `=`, a space, or as JSON. Lines of a validation are no training steps. What only the lines together tell is in
+`course.py`. Standard library only; never raises, whatever the text.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from .records import COLOUR, Step, parse_number
+from .names import MEASURES, TRIALS, field, is_loss, is_step, preference, speed, split
+from .records import COLOUR, Evaluation, Step, parse_number
 
 MARKS = (
     "step",
@@ -24,8 +26,8 @@ MARKS = (
     "poch",
     "POCH",
     "%|",
-    "|Loss:",
-    "|loss:",
+    "oss",
+    "OSS",
     "it ",
     "it:",
     "it=",
@@ -50,8 +52,9 @@ _END = re.compile(
     r"[ \t]*(?::|=>?|->|#)?[ \t]*(?:[\w.]{0,20}(?:float\d{0,3}|tensor|array)\()?[\[(]{0,2}[ \t]*$", re.IGNORECASE
 )
 """What stands between a name and its number."""
+_IN = re.compile(r"\(([A-Za-z/_ ]{1,24})\)")
+"""A part of a name in parentheses, such as its unit."""
 _WORDS = re.compile(r"[a-z_/.\- ]*$", re.IGNORECASE)
-_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SETTINGS = re.compile(r"(?:Namespace|Args|Arguments|Config|Configuration|Options|Parameters|Params|Settings)\(\w+=")
 """A program's settings, as Python prints them: their steps are none that it has made."""
 _FLAG = re.compile(r"(?:^|\s)--?\w[\w-]*$")
@@ -62,64 +65,45 @@ _THOUSANDS = re.compile(r"[kKM](?![A-Za-z0-9])")
 _PARTS = re.compile(r"/| per ")
 _BAR = re.compile(r"%\|[^|\r\n]{0,400}\|")
 """A progress bar, which may have digits in it."""
-_VALIDATION = re.compile(
-    r"(?<![\w/.\-])(?:val|valid|validat(?:e|es|ion|ing)|eval|evaluat(?:e|es|ion|ing)|test|testing|sanity|predicting)(?![\w/.\-])",
+_OF_TRAINING = re.compile(
+    r"[^\w\[]{0,20}\d{1,3}%\|\||.{0,60}\b(?:train\w{0,8}|epoch|steps?|iter\w{0,8})\b[^%]{0,30}\d{1,3}%\|\|",
     re.IGNORECASE,
 )
-_TRIALS = frozenset({
-    "val", "valid", "validate", "validation", "validating", "eval", "evaluate", "evaluation", "evaluating", "test", "testing", "dev", "sanity",
-})  # fmt: skip
-_MEASURES = frozenset({
-    "loss", "acc", "accuracy", "ppl", "perplexity", "err", "error", "score", "auc", "bleu", "rouge", "mse", "mae", "rmse", "bpb", "tokens",
-})  # fmt: skip
-"""What is measured in a validation, and may stand beside the training's own numbers."""
-_STEP_WORDS = frozenset({"step", "steps", "iter", "iters", "iteration", "iterations"})
-_NO_STEP = _TRIALS | {
-    "max", "maximum", "total", "num", "of", "warmup", "warm", "save", "saving", "log", "logging", "remaining", "per", "every", "from", "accumulation",
-    "micro", "decay", "first", "checkpoint", "start", "end", "resume",
-}  # fmt: skip
-"""Words before `step` of which the number is not that of a step."""
-_OTHER_LOSS = frozenset({
-    "best", "lowest", "min", "minimum", "max", "initial", "previous", "expected", "target", "final",
-})  # fmt: skip
-_OTHER_RATE = frozenset({"max", "min", "peak", "base", "initial", "target", "final", "warmup"})
-_TRAINING = frozenset({"", "train", "training", "trainer"})
-_PER_SECOND = frozenset({"s", "sec", "second"})
-_ITEMS = {
-    **dict.fromkeys(("tok", "toks", "token", "tokens"), "tokens_per_second"),
-    **dict.fromkeys(
-        ("sample", "samples", "seq", "seqs", "sequence", "sequences", "example", "examples", "image", "images", "img", "imgs"), "throughput"
-    ),
-}  # fmt: skip
-_NAMES = {
-    "lr": "learning_rate",
-    "learning rate": "learning_rate",
-    "grad norm": "grad_norm",
-    "gradient norm": "grad_norm",
-    "gnorm": "grad_norm",
-    "gradnorm": "grad_norm",
-    "tps": "tokens_per_second",
-    "wps": "tokens_per_second",
-    "global batch size": "global_batch_size",
-    "total steps": "total_steps",
-    "max steps": "total_steps",
-    "seconds": "seconds",
-    "step time": "seconds",
-    "iter time": "seconds",
-    "iteration time": "seconds",
-    "time per step": "seconds",
-    "time per iter": "seconds",
-    "time per iteration": "seconds",
-    "sec step": "seconds",
-    "s step": "seconds",
-    "sec per step": "seconds",
-    "seconds per step": "seconds",
-    "step timing": "seconds",
-    "ms step": "milliseconds",
-    "ms per step": "milliseconds",
-}
+"""A progress bar of a training: its title says so, or it has none."""
+_VALIDATION = re.compile(
+    r"(?<![\w/.\-])(?:val|valid|validat(?:e|es|ion|ing)|eval|evaluat(?:e|es|ion|ing)|(?P<test>test|testing)|sanity|predicting)(?![\w/.\-])",
+    re.IGNORECASE,
+)
+_EPOCH = re.compile(
+    r"(?:^|[-|:>\]] |  )\W{0,20}(?:(?:training|starting|begin|beginning|train) )?epoch\W{0,4}(\d{1,9})(?: ?(?:/|of) ?(\d{1,9}))?\W{0,80}$",
+    re.IGNORECASE,
+)
+"""A line of its own before an epoch's lines, as Keras prints it."""
+_RANK = re.compile(r"(?<![\w/])(?:rank|device=xla)[\s_:=#\[]{0,4}(\d{1,6}(?:/\d{1,6})?)", re.IGNORECASE)
+_COUNTED = frozenset({"batch", "batches", "progress", "train", "training", "info", "iter", "samples"})
+"""Words before a counter such as `10/100`."""
 _SUFFICE = ("learning_rate", "grad_norm", "throughput", "tokens_per_second")
 """With one of these, a line without a loss is a step line."""
+
+
+class Line(NamedTuple):
+    """What a line tells.
+
+    Attributes:
+        step: of the training. trials: losses of validations and tests.
+        form: how the step is counted. `step`: by its name; `part`, `bar`: as a part of an epoch, or by a progress bar; `epoch`: by epochs; `title`:
+            nothing but an epoch begins; `none`: not at all.
+        epoch, epochs: if it has them. first: the number of the first epoch, as such lines usually have it.
+        rank: the worker that it names, or empty.
+    """
+
+    step: Step | None
+    trials: tuple[Evaluation, ...] = ()
+    form: str = "none"
+    epoch: int | None = None
+    epochs: int | None = None
+    first: int = 1
+    rank: str = ""
 
 
 def what_to_print(log: Sequence[str]) -> str:
@@ -143,25 +127,33 @@ class _Named(NamedTuple):
     mark: str
 
 
-def read_step(line: str) -> Step | None:
-    """The training step that a line tells of; None if it tells of none.
+def read_line(line: str) -> Line | None:
+    """What a line tells of a training; None if it tells nothing.
 
-    >>> read_step("step 1/400 loss 3.48 lr 1e-4")
-    Step(step=1, loss=3.48, learning_rate=0.0001, throughput=None, grad_norm=None, total_steps=400, global_batch_size=None, seconds=None, tokens_per_second=None)
-    >>> read_step("step 3 of the installation took 4 s")
+    >>> read_line("step 1/400 loss 3.48").step
+    Step(step=1, loss=3.48, learning_rate=None, throughput=None, grad_norm=None, total_steps=400, global_batch_size=None, seconds=None, tokens_per_second=None, unit=None)
+    >>> read_line("eval step 20 loss 5.1").trials
+    (Evaluation(step=20, loss=5.1, of='validation'),)
+    >>> read_line("step 3 of the installation took 4 s")
     """
     if not any(mark in line for mark in MARKS):
         return None
     text = _COLOURS.sub("", line) if "\x1b" in line else line
     if _SETTINGS.search(text):
         return None
-    if "{" in text and (found := _of_json(text)) is not None:
-        return found[0]
-    text = _BAR.sub("%||", text[:_LONGEST].replace('"', "").replace("'", ""))
-    named = list(_numbers(text))
-    if validates("".join(_left(text, named))):
-        return None
-    return _made([each for each, _, _ in named])
+    if "{" in text and (named := _of_json(text)) is not None:
+        numbers, around = named
+    else:
+        text = _BAR.sub("%||", text[:_LONGEST].replace('"', "").replace("'", ""))
+        places = list(_numbers(text))
+        numbers, around = [each for each, _, _ in places], "".join(_left(text, places))
+        if title := _EPOCH.search(text[:200]) if "poch" in text.lower() else None:
+            return Line(None, (), "title", int(title[1]), int(title[2]) if title[2] else None)
+    both = any(one.words == ("loss", "train") for one in numbers)
+    found = None if both else _VALIDATION.search(around)
+    made = _trial(numbers, _of(found["test"])) if found else _line(numbers, text if "{'" not in line else "{'" + text)
+    rank = _RANK.search(text[:_LONGEST]) if made else None
+    return made._replace(rank=rank[0]) if made and rank else made
 
 
 def validates(text: str) -> bool:
@@ -169,8 +161,13 @@ def validates(text: str) -> bool:
     return _VALIDATION.search(text) is not None
 
 
-def _of_json(text: str) -> tuple[Step | None] | None:
-    """The step of an object in a line, or that it is none; None if there is no object with a number of a step."""
+def _of(test: object) -> str:
+    return "test" if test else "validation"
+
+
+def _of_json(text: str) -> tuple[list[_Named], str] | None:
+    """The numbers of an object in a line, and the words around it that may say that it is of a validation; None if it has neither a step nor a
+    loss."""
     at, tries = text.find("{"), 3
     while at >= 0 and tries:
         try:
@@ -179,24 +176,20 @@ def _of_json(text: str) -> tuple[Step | None] | None:
             found = None
         if isinstance(found, dict):
             named = list(_flat(found, ()))
-            if any(_is_step(one.words) for one in named):
-                trial = validates(text[:at][-_LONGEST:]) or any(one.value.lower() in _TRIALS for one in named)
-                return (None if trial else _made([one for one in named if _NUMBER.fullmatch(one.value)]),)
+            if any(is_step(one.words, trial=True) or "loss" in one.words for one in named):
+                words = " ".join(one.value for one in named if one.value.lower() in TRIALS)
+                return [one for one in named if _NUMBER.fullmatch(one.value)], f"{text[:at][-_LONGEST:]} {words}"
         at, tries = text.find("{", at + 1), tries - 1
     return None
 
 
 def _flat(value: dict[str, Any], before: tuple[str, ...], depth: int = 4) -> Iterator[_Named]:
     for key, one in value.items():
-        words = (*before, *_split(key[:_NAME]))
+        words = (*before, *split(key[:_NAME]))
         if isinstance(one, dict) and depth:
             yield from _flat(one, words, depth - 1)
         elif isinstance(one, str):
             yield _Named(one[:_NAME], words, "", "")
-
-
-def _split(name: str) -> tuple[str, ...]:
-    return tuple(re.sub(r"[_/.\- ]+", " ", _CAMEL.sub(" ", name)).lower().split())
 
 
 def _numbers(text: str) -> Iterator[tuple[_Named, int, int]]:
@@ -212,7 +205,7 @@ def _numbers(text: str) -> Iterator[tuple[_Named, int, int]]:
         unit = ""
         if (found := _UNIT.match(text, end)) is not None and (not words or not _NUMBERED.match(text, found.end())):
             unit = found[1].lower()
-            end = found.end() if unit == "ms" or _rate(tuple(_PARTS.split(unit))) else end
+            end = found.end() if unit == "ms" or speed(tuple(_PARTS.split(unit)))[0] else end
         yield _Named(value, words, unit, before), start - size, end
         last = end
 
@@ -220,137 +213,160 @@ def _numbers(text: str) -> Iterator[tuple[_Named, int, int]]:
 @lru_cache(4096)
 def _name(before: str) -> tuple[tuple[str, ...], int]:
     """The words of a name that ends a text, and how many characters it has with what follows it. Lines of a program have the same names."""
-    text = before.replace("(ms)", " ms").replace("(s)", " seconds")
+    text = _IN.sub(r" \1 ", before)
     end = _END.search(text)
     name = text[: end.start()] if end else text
     run = _WORDS.search(name)
     if run is None or _FLAG.search(name):
         return (), 0
-    return _split(run[0]), min(len(before), len(run[0]) + len(text) - len(name))
+    return split(run[0]), min(len(before), len(run[0]) + len(text) - len(name))
 
 
 def _left(text: str, named: list[tuple[_Named, int, int]]) -> Iterator[str]:
     """A text without the names of what is measured in a validation."""
     last = 0
     for one, begin, end in named:
-        if one.words and one.words[-1] in _MEASURES:
+        if one.words and (one.words[-1] in MEASURES or is_loss(one.words)):
             yield text[last:begin] + " "
             last = end
     yield text[last:]
 
 
-def _is_step(words: tuple[str, ...]) -> bool:
-    return words == ("it",) or (bool(words) and words[-1] in _STEP_WORDS and not _NO_STEP.intersection(words[-3:-1]))
-
-
-def _made(numbers: list[_Named]) -> Step | None:
-    values: dict[str, float | None] = {}
-    loss: tuple[int, float | None] | None = None
-    trial = False
+def _trial(numbers: list[_Named], of: str) -> Line | None:
+    """A line of a validation: its loss, and the training's step if it has that. A counter is one of its own batches."""
+    at = _position(numbers, trial=True)
+    step = at.step if at and at.form == "step" and at.total is None and at.epoch is None else None
     for one in numbers:
-        field, value = _field(one.words, one.unit), parse_number(one.value)
-        if field == "loss":
-            rank = _rank(one.words[:-1])
-            trial = trial or rank is None
-            if rank is not None and (loss is None or rank < loss[0]):
+        if field(one.words, one.unit)[0] in ("loss", "trial") and preference(one.words) is not None:
+            of = _of("test" in one.words) if TRIALS.intersection(one.words) else of
+            return Line(None, (Evaluation(step, parse_number(one.value), of),))
+    return None
+
+
+def _line(numbers: list[_Named], text: str) -> Line | None:
+    """A line of the training, which may also have the losses of validations."""
+    values: dict[str, float | None] = {}
+    units: dict[str, str] = {}
+    loss: tuple[int, float | None] | None = None
+    trials: dict[str, float | None] = {}
+    for one in numbers:
+        (name, unit), value = field(one.words, one.unit), parse_number(one.value)
+        if name in ("loss", "trial"):
+            rank = preference(one.words)
+            if name == "trial" and rank is not None:
+                trials.setdefault(_of("test" in one.words), value)
+            elif rank is not None and (loss is None or rank < loss[0]):
                 loss = rank, value
-        elif field == "milliseconds":
-            values.setdefault("seconds", None if value is None else value / 1000)
-        elif field:
-            values.setdefault(field, value)
-    at = _position(numbers)
-    if at is None or (loss is None and (trial or at.needs_loss or all(values.get(name) is None for name in _SUFFICE))):
-        return None
-    total, batch = at.total or _whole(values.pop("total_steps", None)), _whole(values.pop("global_batch_size", None))
+        elif name in _SECONDS:
+            values.setdefault("seconds", None if not value else _SECONDS[name](value))
+        elif name and name not in values:
+            values[name], units[name] = value, unit
+    if "seconds" not in values and any(one.words in (("data", "time"), ("data",)) for one in numbers):
+        values["seconds"] = next((parse_number(one.value) for one in numbers if one.words == ("time",)), None)
+    at = _position(numbers) or _At()
+    if at.form == "epoch" and "{'" in text:  # the Trainer's: a part of it, such as 0.31
+        at = _At()
+    total = at.total or _whole(values.pop("total_steps", None))
     values.pop("total_steps", None)
-    return Step(at.step, loss[1] if loss else None, total_steps=total, global_batch_size=batch, **values)
-
-
-@lru_cache(4096)
-def _field(words: tuple[str, ...], unit: str) -> str:
-    """The field of `Step` that a number is; or `loss`, of whatever; or empty."""
-    trial = bool(_TRIALS.intersection(words))
-    if words[-1:] == ("loss",) or words[-2:] == ("loss", "step"):
-        return "loss"
-    if words == ("norm",):
-        return "grad_norm"
-    if not trial and (found := next((f for size in (4, 3, 2) if (f := _rate(_without(words)[-size:]))), "")):
-        return found
-    timed = words[:-1] if len(words) > 1 and words[-1] in ("ms", "seconds", "s") else words
-    timed = timed[:-1] if timed[-1:] == ("in",) else timed
-    names = [" ".join(timed[-size:]) for size in (3, 2, 1) if len(timed) >= size]
-    found = next((_NAMES[name] for name in names if name in _NAMES), "")
-    if trial or (found == "learning_rate" and _OTHER_RATE.intersection(words)):
-        return ""
-    in_ms = unit == "ms" or words[-1:] == ("ms",)
-    if found:
-        return "milliseconds" if found == "seconds" and in_ms else found
-    if in_ms and (not words or words[-1] in ("time", "dt")):
-        return "milliseconds"
-    return "" if words and words[-1] in (*_STEP_WORDS, "epoch", "it") else _rate(tuple(_PARTS.split(unit)))
-
-
-def _without(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Without `per device` and the like at the end, and without `per`."""
-    short = tuple(word for word in words if word != "per")
-    return short[:-1] if short[-1:] and short[-1] in ("device", "gpu", "core", "worker", "chip", "rank") else short
-
-
-def _rate(words: tuple[str, ...]) -> str:
-    """What is counted by the second, of words such as `tokens`, `s`."""
-    words = _without(words)
-    return _ITEMS.get(words[0], "") if len(words) == 2 and words[1] in _PER_SECOND else ""
-
-
-def _rank(of: tuple[str, ...]) -> int | None:
-    """How well a loss is the training's, by the words before `loss`: the smaller, the better; None if it is another's."""
-    if _TRIALS.intersection(of) or _OTHER_LOSS.intersection(of):
+    made = Step(
+        at.step,
+        loss[1] if loss else None,
+        total_steps=total,
+        global_batch_size=_whole(values.pop("global_batch_size", None)),
+        unit=units.get("throughput") or units.get("tokens_per_second") or None,
+        **values,
+    )
+    form = at.form or _form(numbers, made, text, told=loss is not None)
+    others = tuple(
+        Evaluation(at.step if at.form == "step" and at.epoch is None else None, value, of)
+        for of, value in trials.items()
+    )
+    if form == "bar" and loss is None:
+        form = "progress" if _OF_TRAINING.match(text) else ""
+    elif at.form and loss is None and (trials or at.needs_loss or all(values.get(name) is None for name in _SUFFICE)):
+        form = ""
+    if not form and not others:
         return None
-    return 0 if (of[-1] if of else "") in _TRAINING else 1
+    return Line(made if form else None, others, form, at.epoch, at.epochs, at.first)
+
+
+_SECONDS = {
+    "seconds": lambda value: value,
+    "milliseconds": lambda value: value / 1000,
+    "steps_per_second": lambda value: 1 / value,
+}
+
+
+def _form(numbers: list[_Named], made: Step, text: str, *, told: bool) -> str:
+    """What a line without a position is: a dictionary of the Trainer of Hugging Face, its last one, or a number of steps to come."""
+    if any(one.words == ("train", "runtime") for one in numbers):
+        return "summary"
+    if told:
+        of_trainer = (
+            made.learning_rate is not None
+            or made.grad_norm is not None
+            or any(one.words == ("epoch",) for one in numbers)
+        )
+        return "dictionary" if of_trainer and "{" in text else ""
+    return (
+        "total"
+        if made.total_steps and all(value is None for value in (made.learning_rate, made.throughput, made.grad_norm))
+        else ""
+    )
 
 
 class _At(NamedTuple):
-    step: int
+    step: int | None = None
     total: int | None = None
+    form: str = ""
     needs_loss: bool = False
+    epoch: int | None = None
+    epochs: int | None = None
+    first: int = 1
 
 
-def _position(numbers: list[_Named]) -> _At | None:
-    """Which step it is: `global_step` first, then the first step that is named, a batch of an epoch, or what a progress bar counts."""
+def _position(numbers: list[_Named], *, trial: bool = False) -> _At | None:
+    """Which step it is: `global_step` first, then the first step that is named, a batch of an epoch, what a progress bar counts, or an epoch."""
     found: dict[str, _At] = {}
-    epoch, epochs, zero = None, None, False
+    epoch, epochs, first, named = None, None, 1, ""
     for index, one in enumerate(numbers):
         if (value := _whole(parse_number(one.value))) is None:
             continue
         after = numbers[index + 1] if index + 1 < len(numbers) else None
         total = _whole(parse_number(after.value)) if after and after.mark.strip() in ("/", "of") else None
         mark = one.mark.strip()
-        if one.words[-1:] == ("epoch",):
-            epoch, epochs, zero = value, total, False
+        if one.words[-1:] == ("epoch",) or one.words[-2:] == ("epoch", "train"):
+            epoch, epochs, named = value, total, one.words[-1]
+        elif one.words[-1:] == ("train",) and after and after.mark.strip() == "[":  # timm's `Train: 0 [  50/1251`
+            epoch, first = value, 0
         elif one.words[-2:] in (("global", "step"), ("num", "updates")) or one.words[-1:] == ("globalstep",):
-            found.setdefault("global", _At(value))
-        elif _is_step(one.words):
-            found.setdefault(
-                "step", _At(value, total if total and total >= value else None, one.words[-1].endswith("s"))
-            )
-        elif one.words[-1:] == ("batch",) and total:
-            found.setdefault("part", _At(value, total, needs_loss=True))
+            found.setdefault("global", _At(value, None, "step"))
+        elif is_step(one.words, trial=trial):
+            counted = total if total and total >= value else None
+            found.setdefault("step", _At(value, counted, "step", one.words[-1].endswith("s")))
         elif mark.endswith("%||") and total:
-            found.setdefault("bar", _At(value, total, needs_loss=True))
-        elif epoch is not None and total and mark in ("[", "][", ":", ""):
-            found.setdefault("part", _At(value, total, needs_loss=True))
-            zero = zero or mark == "]["
+            found.setdefault("bar", _At(value, total, "bar", needs_loss=True))
+        elif total and total >= value and _counts(one.words, mark):
+            found.setdefault("part", _At(value, total, "part", needs_loss=True))
+            first = 0 if mark == "][" and named == "epoch" else first
+        elif one.words[-1:] == ("batch",) and epoch is not None:
+            found.setdefault("part", _At(value, None, "part", needs_loss=True))
         elif mark == "|" and after and after.mark.lower().startswith("|loss"):
-            found.setdefault("step", _At(value, needs_loss=True))
+            found.setdefault("step", _At(value, None, "step", needs_loss=True))
     if "global" in found:
-        total = found["step"].total if "step" in found and not epoch else None
-        return found["global"]._replace(total=total)
+        counter = found.get("step") or found.get("bar")
+        return found["global"]._replace(total=counter.total if counter and not epoch else None)
     at = found.get("step") or found.get("part") or found.get("bar")
-    if at is None or at.total is None or epoch is None:
-        return at
-    # a bar's own epochs begin at 0, as Lightning's do; those that people print at 1
-    before = epoch if zero or ("bar" in found and at is found["bar"] and epochs is None) else max(0, epoch - 1)
-    return at._replace(step=before * at.total + at.step, total=epochs * at.total if epochs else None)
+    if at is None:
+        return None if epoch is None else _At(epoch, epochs, "epoch", needs_loss=True)
+    if at.form == "bar" and epoch is not None and epochs is None:  # Lightning's; those that people print begin at 1
+        first = 0
+    return at._replace(epoch=epoch, epochs=epochs, first=first)
+
+
+def _counts(words: tuple[str, ...], mark: str) -> bool:
+    """Whether `10/100` is a counter of steps, by what stands before it."""
+    return words[-1] in _COUNTED if words else mark[-1:] in ("", "[", "(", "]", ":", "|", "-", ",")
 
 
 def _whole(value: float | None) -> int | None:
