@@ -117,7 +117,7 @@ def printed() -> list[str]:
 def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is a job, which fits a cluster of each engine on which its kind runs."""
     monkeypatch.chdir(tmp_path)
-    for variable in ("HF_TOKEN", "TOKEN"):
+    for variable in ("HF_TOKEN", "TOKEN", "WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN"):
         monkeypatch.setenv(variable, "hf_x")
     for folder in ("my-project", "examples"):
         Path(folder).mkdir()

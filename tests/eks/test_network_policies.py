@@ -93,6 +93,9 @@ TABLE: list[Row] = [
     (MINE, End("10.0.1.20"), 443, "TCP", True),  # an interface endpoint of AWS
     (MINE, End("52.216.0.1"), 443, "TCP", True),  # S3
     (MINE, End("140.82.112.4"), 22, "TCP", True),  # git over SSH
+    (MINE, End("35.186.228.49"), 443, "TCP", True),  # Weights & Biases
+    (MINE, End("10.0.1.40"), 443, "TCP", True),  # a tracking server of MLflow in the network, with TLS
+    (MINE, End("10.0.1.40"), 5000, "TCP", False),  # without: eks.job_networks opens it
     (MINE, End("10.0.1.30"), 10250, "TCP", False),  # a node's kubelet
     (MINE, End("10.0.1.30"), 22, "TCP", False),
     (MINE, End("192.168.1.1"), 5432, "TCP", False),

@@ -102,6 +102,18 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 CLUSTER = Cluster("/efs", "trn", "", "c")
 
 
+def test_a_jobs_variables_are_left_out_unless_they_are_named(folder: Path) -> None:
+    job = folder / "jobs/run-1"
+    job.mkdir(parents=True)
+    for name in ("job.json", "env.json", "result.json"):
+        (job / name).write_text("{}")
+    (folder / "env.json").write_text("{}")  # no job's
+    found = copied_files.list_files(folder, 10)
+    assert sorted(one.name for one in found["entries"]) == ["env.json", "jobs/run-1/job.json", "jobs/run-1/result.json"]
+    assert found["left_out"] == ["jobs/run-1/env.json (the job's variables, which may be secret)"]
+    assert [one.name for one in copied_files.list_files(job / "env.json", 10)["entries"]] == ["env.json"]
+
+
 def taken(folder: Path, store: Store, size: int = len(CONTENT), **mark: str) -> Path:
     asked = TakeFiles("/efs/data", ("/efs",), (Incoming(Entry("sub/file", size, 7, 0o640, ""), store.url(), **mark),))
     _, cluster, given = read_request(json.loads(json.dumps(write_request(CLUSTER, asked))))

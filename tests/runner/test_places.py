@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def test_places_of_a_node() -> None:
     assert places(NODE, job, stage, {}, "old driver") == {
         "job": "/efs/trn/jobs/run-1", "files": "/efs/trn/jobs/run-1/files", "trn": "/efs/trn", "root": "",
         "cache": "/efs/trn/neuron_cache/c/n-2", "nodes": "2", "node": "1", "processes": "32", "workers": "64", "master": "10.0.0.1",
-        "port": "2022", "host": "n-2", "run": "41-0", "problem": "old driver",
+        "port": "2022", "host": "n-2", "id": "run-1", "run": "41-0", "problem": "old driver",
     }  # fmt: skip
 
 
@@ -53,6 +54,7 @@ def test_places_of_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
     root = Path("/efs/trn/jobs/run-1")
     node = Node(root, root / "7", index="7", checkpoint="/c")
     at = places(node, Job("run-1", "script", (stage,)), stage, {"MASTER_PORT": "2023"})
+    assert at["id"] == "run-1/7"
     chosen = ("job", "files", "trn", "root", "index", "checkpoint", "port", "processes")
     assert [at[name] for name in chosen] == [
         "/efs/trn/jobs/run-1/7", "/efs/trn/jobs/run-1/files", "/efs/trn", "/sandbox", "7", "/c", "2023", "1",
@@ -96,6 +98,42 @@ def test_a_kinds_modules_come_before_a_users(monkeypatch: pytest.MonkeyPatch) ->
     kind = (Place("job"), "/code")
     assert made(PYTHONPATH=kind)["PYTHONPATH"] == "/efs/trn/jobs/run-1/code:/node"
     assert made(PYTHONPATH=kind, own={"PYTHONPATH": "/user"})["PYTHONPATH"] == "/efs/trn/jobs/run-1/code:/user"
+
+
+KEY, URI = {"WANDB_API_KEY": "k"}, {"MLFLOW_TRACKING_URI": "http://h"}
+RUN = {"WANDB_RUN_ID": "run-1", "WANDB_RESUME": "allow", "WANDB_NAME": "run-1"}
+TAGS = {"mlflow.runName": "run-1", "trn.job": "run-1", "trn.stage": "train"}
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "found"),
+    [
+        ({}, {}, {}),
+        ({"A": "1"}, {"TRN_GIT_COMMIT": "abc"}, {}),
+        (KEY, {}, RUN),
+        (KEY, {"TRN_GIT_COMMIT": "abc"}, {**RUN, "WANDB_GIT_COMMIT": "abc"}),
+        ({"WANDB_MODE": "offline", "WANDB_NAME": "own"}, {}, {**RUN, "WANDB_NAME": "own"}),
+        ({**KEY, "WANDB_RUN_ID": ""}, {}, {"WANDB_RESUME": "allow", "WANDB_NAME": "run-1"}),
+        (URI, {}, {"MLFLOW_RUN_CONTEXT": TAGS}),
+        (URI, {"TRN_GIT_COMMIT": "abc"}, {"MLFLOW_RUN_CONTEXT": {**TAGS, "mlflow.source.git.commit": "abc"}}),
+        ({**URI, "MLFLOW_RUN_CONTEXT": "{}"}, {}, {"MLFLOW_RUN_CONTEXT": {}}),
+    ],
+)
+def test_trackers_know_the_job(own: dict[str, str], given: dict[str, str], found: dict[str, object]) -> None:
+    told = {name: value for name, value in made(own=own, **given).items() if name.startswith(("WANDB_", "MLFLOW_"))}
+    told = {name: value for name, value in told.items() if name not in own or name in found}
+    shown = {name: json.loads(value) if name == "MLFLOW_RUN_CONTEXT" else value for name, value in told.items()}
+    assert shown == found
+
+
+def test_a_member_is_a_run_of_its_own_and_compiling_is_none() -> None:
+    member = Node(NODE.root, NODE.root / "7", index="7")
+    found = made(node=member, own=KEY)
+    assert (found["WANDB_RUN_ID"], found["WANDB_RUN_GROUP"]) == ("run-1-7", "run-1")
+    stage = Stage("precompile", 2, Program((), "/"))
+    job = Job("run-1", "script", (stage,), PLAIN)
+    compiling = variables(NODE, job, stage, KEY, places(NODE, job, stage, KEY))
+    assert (compiling["WANDB_MODE"], "WANDB_RUN_ID" in compiling) == ("disabled", False)
 
 
 @pytest.mark.parametrize(

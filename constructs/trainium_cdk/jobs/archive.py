@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple, cast
 from trainium_cdk._aws import code_and_message, describe_error, failures
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import JobError, TransportError
+from trainium_cdk.jobs.commits import Commit
 from trainium_cdk.jobs.presigned import presigned, presigning
 from trainium_cdk.outputs.contract import CODE, CODE_DAYS
 
@@ -49,12 +50,14 @@ class Workdir:
     Attributes:
         digest: of all entries: the same files give the same digest.
         left_out: names that ignore files, or their content (credentials, caches), leave out, at most ten.
+        commit: None if it is in no git repository.
     """
 
     folder: Path
     entries: tuple[Entry, ...] = field(repr=False)
     digest: str
     left_out: tuple[str, ...] = ()
+    commit: Commit | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def archive(self) -> str:
@@ -67,7 +70,8 @@ class Workdir:
 
     def __str__(self) -> str:
         left = f"; left out: {', '.join(self.left_out)}" if self.left_out else ""
-        return f"{self.folder}: {counted(len(self.entries), 'file')}, {self.size:,} bytes{left}"
+        commit = f", {self.commit}" if self.commit else ""
+        return f"{self.folder}: {counted(len(self.entries), 'file')}, {self.size:,} bytes{commit}{left}"
 
 
 class Sent(NamedTuple):

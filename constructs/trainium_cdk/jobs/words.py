@@ -9,7 +9,7 @@ from trainium_cdk.runner.spec import Place
 from trainium_cdk.runner.spec import Word as Word
 from trainium_cdk.runner.spec import Words as Words
 
-JOB, FILES, TRN, CACHE, CHECKPOINT = map(Place, ("job", "files", "trn", "cache", "checkpoint"))
+JOB, FILES, TRN, CACHE, CHECKPOINT, ID = map(Place, ("job", "files", "trn", "cache", "checkpoint", "id"))
 """See `runner.spec.Place`."""
 HUB: Word = (TRN, "/hf_cache")
 """The folder HF_HOME: models and data sets of Hugging Face, which all nodes read."""

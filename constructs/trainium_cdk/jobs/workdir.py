@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainium_cdk.errors import JobError
+from trainium_cdk.jobs import commits
 from trainium_cdk.jobs.archive import Entry, Kind, Workdir, content_of
 from trainium_cdk.jobs.build_context import is_secret, leads_out
 
@@ -48,7 +49,8 @@ def read(folder: Path) -> Workdir:
             )
     if not entries:
         raise JobError(f"workdir {folder} has no files that are sent. Check its .gitignore and .trnignore")
-    return Workdir(folder, tuple(entries), _digest(entries), tuple(left[:10]))
+    commit = commits.read(folder, {entry.name for entry in entries})
+    return Workdir(folder, tuple(entries), _digest(entries), tuple(left[:10]), commit)
 
 
 def _walk(folder: Path, left: list[str]) -> Iterator[tuple[Path, str, int]]:

@@ -33,8 +33,9 @@ class Place:
     Names: `job` (the job's folder; of a member of an array its own), `files` (what its kind sends), `trn` (the folder of data, sources and models),
     `root` (what stands before an absolute path of a shared file system; empty but in a sandbox), `cache` (the node's compile cache),
     `checkpoint` (the newest complete one), `nodes`, `node` (0, 1, ...), `processes` (of one node), `workers` (of all nodes), `master` (address of
-    node 0), `port`, `host` (the node's name), `index` (of a member of an array), `run` (tells one run of the stage from another),
-    `problem` (why the node's Neuron driver and runtime do not work together; empty where they do), `sweep.NAME` (a member's value: `Sweep`).
+    node 0), `port`, `host` (the node's name), `id` (the job's; of a member of an array ARRAY/INDEX), `index` (of such a member), `run` (tells
+    one run of the stage from another), `problem` (why the node's Neuron driver and runtime do not work together; empty where they do),
+    `sweep.NAME` (a member's value: `Sweep`).
     """
 
     name: str

@@ -50,7 +50,8 @@ class Script(Job):
 
     MASTER_ADDR, MASTER_PORT, NNODES, NODE_RANK and NPROC_PER_NODE (the NeuronCores of a node) are set; with `tasks_per_node`
     above 1, or a launcher, also RANK, LOCAL_RANK and WORLD_SIZE. TRN_CHECKPOINTS is a folder on the shared file system for its
-    checkpoints: what is there after a restart, and with `resume_from`, is what it can go on from.
+    checkpoints: what is there after a restart, and with `resume_from`, is what it can go on from. TRN_JOB_ID is the job's id, and TRN_GIT_COMMIT
+    the commit of the folder.
     """
 
     TITLE: ClassVar[str] = "a script of your own"
@@ -298,6 +299,8 @@ class Script(Job):
 
     def spec(self, plan: Plan) -> KindSpec:
         files = {} if self.workdir or self.as_module else {self.filename: self.content}
+        if self.workdir and self.workdir.commit and self.workdir.commit.diff:
+            files = {"uncommitted.diff": self.workdir.commit.diff}
         return KindSpec(self._program(), files=files, prepare=tuple(self._fetched(plan)), sweep=self.sweep)
 
     def _program(self) -> Program:
@@ -316,7 +319,8 @@ class Script(Job):
         folder: Word = (words.JOB, "/code" if self.workdir else "/work")
         # so that the script also finds modules at the top of the folder
         modules = {"PYTHONPATH": folder} if self.workdir else {}
-        variables: dict[str, Word] = {"TRN_CHECKPOINTS": checkpoints, **modules}
+        commit = {"TRN_GIT_COMMIT": self.workdir.commit.id} if self.workdir and self.workdir.commit else {}
+        variables: dict[str, Word] = {"TRN_CHECKPOINTS": checkpoints, "TRN_JOB_ID": (words.ID,), **commit, **modules}
         args: Words = self.args
         if self.sweep:
             variables |= sweep.variables(self.sweep)

@@ -65,6 +65,9 @@ def list_files(path: Path, most: int) -> dict[str, Any]:
             found, relative = file.lstat(), file.relative_to(path).as_posix()
             if name.startswith(PART):
                 continue
+            if name == "env.json" and Path(place, "job.json").is_file():
+                left.append(f"{relative} (the job's variables, which may be secret)")
+                continue
             if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
                 left.append(f"{relative} (no regular file)")
             elif stat.S_ISLNK(found.st_mode) and not _leads_inside(path, relative, os.readlink(file)):

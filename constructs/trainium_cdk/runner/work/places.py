@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,6 +69,7 @@ def places(node: Node, job: Job, stage: Stage, own: Mapping[str, str], problem: 
         "master": node.master,
         "port": own.get("MASTER_PORT") or (given if isinstance(given, str) else PORT),
         "host": node.host,
+        "id": f"{job.id}/{node.index}" if node.index else job.id,
         "run": node.run,
         "problem": problem,
         **({"checkpoint": node.checkpoint} if node.checkpoint else {}),
@@ -84,7 +86,11 @@ def variables(node: Node, job: Job, stage: Stage, own: Mapping[str, str], at: Ma
     """
     kinds = {name: word(value, at) for name, value in stage.program.variables.items()} if stage.program else {}
     path = kinds.pop("PYTHONPATH", "")
-    made = {**os.environ, **_ranks(node, job, at), **kinds, **own}
+    trackers = _trackers(job, stage, kinds.get("TRN_GIT_COMMIT", ""), own, at["id"])
+    made = {**os.environ, **_ranks(node, job, at), **kinds, **trackers, **own}
+    for name in trackers:
+        if not made[name]:  # a user's empty one switches it off
+            del made[name]
     if path:
         made["PYTHONPATH"] = os.pathsep.join(filter(None, (path, made.get("PYTHONPATH"))))
     _add_cache(made, job.environment.framework, at["cache"])
@@ -139,6 +145,26 @@ def _ranks(node: Node, job: Job, at: Mapping[str, str]) -> dict[str, str]:
     }
     if node.index:
         made |= {"TRN_ARRAY_INDEX": node.index, "TRN_ARRAY_COUNT": str(len(arrays.indices(job.array)))}
+    return made
+
+
+def _trackers(job: Job, stage: Stage, commit: str, own: Mapping[str, str], id: str) -> dict[str, str]:
+    """What Weights & Biases and MLflow read of the job, where it has a variable of theirs.
+
+    A run of W&B goes on after a restart. Compiling is none: it would log steps that are no training. MLflow has no variable for a run that is not
+    there yet, so a restart is another run with the same tags. (wandb 0.31, wandb_settings.py; mlflow 3.17, system_environment_context.py; 2026-11)
+    """
+    name, made = id.replace("/", "-"), {}
+    if any(one.startswith("WANDB_") for one in own):
+        run = {"WANDB_RUN_ID": name, "WANDB_RESUME": "allow", "WANDB_NAME": name}
+        made = run if stage.name == "train" else {"WANDB_MODE": "disabled"}
+        made |= {"WANDB_RUN_GROUP": job.id} if name != id else {}
+        made |= {"WANDB_GIT_COMMIT": commit} if commit else {}
+    if any(one.startswith("MLFLOW_") for one in own):
+        tags = {"mlflow.runName": name, "trn.job": id, "trn.stage": stage.name}
+        tags |= {f"trn.{key}": str(job.shown[key]) for key in ("kind", "nodes", "instance_type") if key in job.shown}
+        tags |= {"mlflow.source.git.commit": commit} if commit else {}
+        made["MLFLOW_RUN_CONTEXT"] = json.dumps(tags)
     return made
 
 
