@@ -55,9 +55,6 @@ class Jobs:
     def wait(self, id: str, timeout: float | None, _: Any) -> JobStatus:
         return self.found[id]
 
-    def log_end(self, *_: Any) -> bytes:
-        return b""
-
 
 JOBS = (
     job("bert-3", user="me", submitted=NOW - 60),

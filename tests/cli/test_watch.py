@@ -53,7 +53,13 @@ class Jobs:
         if self.error:
             raise self.error
         self.asked += 1
-        train = RUNS if self.asked < 3 else replace(RUNS, state=self.final, ended=BEGAN + 60)
+        train = (
+            RUNS
+            if self.asked < 3
+            else replace(
+                RUNS, state=self.final, ended=BEGAN + 60, why="A disk or file system is full" * (self.final == "FAILED")
+            )
+        )
         self.text = b"".join(LINE % (step, 10 - step) for step in range(1, self.asked + 1))
         return status(train, id=id)
 
@@ -63,9 +69,6 @@ class Jobs:
     def logs(self, id: str, *, stage: str | None = None, offset: int = 0, **_: object) -> Iterator[LogChunk]:
         self.offsets.append(offset)
         yield LogChunk(stage or "train", offset, self.text[offset:])
-
-    def log_end(self, *_: object) -> bytes:
-        return b"No space left on device\n"
 
     def list(self, limit: int) -> tuple[JobStatus, ...]:
         return (status(RUNS, id="b-2"),)

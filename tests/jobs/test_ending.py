@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from trainium_cdk.jobs.ending import of_stage, why_it_ended
+from trainium_cdk.jobs.ending import error_patterns, with_reason
 from trainium_cdk.jobs.status import Stage
+from trainium_cdk.runner.readers.collecting import Collector, Said
+from trainium_cdk.runner.readers.ending import why_it_ended
+from trainium_cdk.runner.records import Failure
 
 EINOPS = """Traceback (most recent call last):
   File "train.py", line 3, in <module>
@@ -125,7 +130,7 @@ ENDINGS: list[tuple[str, str, int | None, int, str]] = [
         1, 1, "RuntimeError: Error(s) in loading state_dict for Llama: size mismatch for lm_head.weight. The checkpoint is of another model, or of another "
         "division over NeuronCores. Use the model's own settings, and the tensor and pipeline parallelism it was saved with; or convert the checkpoint",
     ),
-    ("no exception", "train.py: error: unrecognized arguments: --modle\n\n====\ntrn: node 0 failed first\n", 2, 1, "the last line of its log: train.py: error: unrecognized arguments: --modle"),
+    ("no exception", "train.py: error: unrecognized arguments: --modle\n\n====\n", 2, 1, "the last line of its log: train.py: error: unrecognized arguments: --modle"),
     ("nothing", "", 1, 1, ""),
     ("no code", "some line\n", None, 1, ""),
     (
@@ -160,22 +165,95 @@ ENDINGS: list[tuple[str, str, int | None, int, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("log", "code", "nodes", "why"), [one[1:] for one in ENDINGS], ids=[one[0] for one in ENDINGS])
-def test_why_it_ended(log: str, code: int | None, nodes: int, why: str) -> None:
-    assert why_it_ended(log, code, nodes) == why
+def said(log: str, size: int = 65_536, clock: Iterator[float] | None = None) -> Said:
+    data, made = log.encode(), Collector(lambda: next(clock)) if clock else Collector()
+    for at in range(0, len(data), size):
+        made.feed(data[at : at + size])
+    return made.close()
+
+
+MANY = "".join(f"[rank{n % 32}]:step {n}, no error\n" for n in range(100_000))
 
 
 @pytest.mark.parametrize(
-    ("stage", "why"),
+    ("log", "raised", "rank"),
     [
-        (Stage("train", "1", "OUT_OF_MEMORY"), KILLED),
-        (Stage("train", "1", "TIMEOUT", exit_code=143), ""),
-        (Stage("train", "1", "CANCELLED", exit_code=143), ""),
-        (Stage("train", "1", "COMPLETED", exit_code=0), ""),
+        (labelled(EINOPS, "[rank5]:") + MANY + labelled(EINOPS.replace("einops", "b"), "[rank6]:"), ("ModuleNotFoundError: No module named 'einops'",), 5),
+        (EINOPS + MANY + CHAINED, ("mine.BadShard: shard 7 of /fsx/tokens is cut off", "ModuleNotFoundError: No module named 'einops'"), -1),
+        (CHAINED, ("mine.BadShard: shard 7 of /fsx/tokens is cut off",), -1),
+        (CHAINED.replace("During handling of the above exception, another exception occurred", "The above exception was the direct cause of the following exception"), ("mine.BadShard: shard 7 of /fsx/tokens is cut off",), -1),
+        (EINOPS + TORCHRUN.format(code=1, traceback=SEE), ("ModuleNotFoundError: No module named 'einops'",), 3),
+        (MANY, (), -1),
+        ("Traceback (most recent call last):\n" + "  x\n" * 20_000 + "KeyError: 1\n", ("KeyError: 1",), -1),
+        ("\n".join(f"Traceback (most recent call last):\n  File\nKeyError: {n}" for n in range(20_000)), ("KeyError: 19999", "KeyError: 0"), -1),
     ],
-)
-def test_of_a_stage(stage: Stage, why: str) -> None:
-    assert of_stage(stage, "step 1\n", 1) == why
+)  # fmt: skip
+def test_exceptions_are_kept_however_long_ago(log: str, raised: tuple[str, ...], rank: int) -> None:
+    found = said(log)
+    assert (found.raised, found.rank) == (raised, rank)
+
+
+def test_an_exception_of_long_ago_was_survived() -> None:
+    times = iter([1000.0, 5000.0, 5001.0])
+    log = "".join(f"Traceback (most recent call last):\n  File\nKeyError: {n}\n" for n in "abc")
+    found = said(log, clock=times)
+    assert (found.raised, found.at) == (("KeyError: c", "KeyError: b"), 5000.0)
+
+
+def test_lines_are_few_and_short() -> None:
+    """The first ones and the last ones; those that tell of a serious error are kept apart, and of those with other numbers the first."""
+    words = [f"{chr(97 + n // 26 % 26)}{chr(97 + n % 26)}" for n in range(500)]
+    log = (
+        "".join(f"{word} failed {'x' * 500}\n" for word in words)
+        + F137
+        + "".join(f"{word} failed again\n" for word in words)
+        + F137 * 100
+        + "end\n"
+    )
+    lines = said(log).lines
+    assert len(lines) <= 21
+    assert max(map(len, lines)) == 300
+    assert [line[:9] for line in lines] == [f"a{c} failed" for c in "abcdef"] + [F137[:9]] + [
+        f"{w} failed" for w in words[-4:]
+    ] + ["end"]
+
+
+FAILED = Failure(1, 1, "the runner's words", 5.0, 37, Said(raised=("KeyError: 'x'",), line="step 3", lines=("step 3",)))
+
+
+@pytest.mark.parametrize(
+    ("stage", "nodes", "why"),
+    [
+        (Stage("train", "1", "FAILED", failure=FAILED), 2, "node 1, rank 37: KeyError: 'x'"),
+        (Stage("train", "1", "FAILED", failure=replace(FAILED, rank=None)), 1, "KeyError: 'x'"),
+        (Stage("train", "1", "FAILED", failure=replace(FAILED, code=137, kills=1)), 1, "rank 37: killed by signal 9 (SIGKILL), because the node's memory was full. The last exception of its log: KeyError: 'x'"),
+        (Stage("train", "1", "FAILED", failure=replace(FAILED, kills=1)), 1, "rank 37: a process of it was killed, because the node's memory was full. The last exception of its log: KeyError: 'x'"),
+        (Stage("train", "1", "FAILED", failure=replace(FAILED, code=143, stopped=True)), 1, "rank 37: KeyError: 'x'"),
+        (Stage("train", "1", "FAILED", failure=Failure(1, 3, "ValueError: of an older runner", 5.0)), 2, "node 1: ValueError: of an older runner"),
+        (Stage("train", "1", "FAILED", "exit code 3", failure=Failure(0, 3, "", 5.0)), 1, "exit code 3"),
+        (Stage("train", "1", "FAILED", "exit code 3"), 1, "exit code 3"),
+        (Stage("train", "1", "OUT_OF_MEMORY", "OutOfMemory"), 1, "killed by signal 9 (SIGKILL), because the node's memory was full"),
+        (Stage("train", "1", "OUT_OF_MEMORY", "was killed: it needed more than its memory"), 1, "was killed: it needed more than its memory"),
+        (Stage("train", "1", "TIMEOUT", "reached its time limit", exit_code=143), 1, "reached its time limit"),
+        (
+            Stage("train", "1", "TIMEOUT", "reached its time limit", failure=Failure(0, 143, said=Said(lines=(LOCKED.strip(),)), stopped=True)), 1,
+            "reached its time limit. It waited for a lock in the compile cache; of a compiler that was killed, it waits for ever. If no neuronx-cc runs on the "
+            f"node, submit it with another --cache. The log has: {LOCKED.strip()}",
+        ),
+        (Stage("train", "1", "TIMEOUT", "reached its time limit", failure=replace(FAILED, stopped=True)), 2, "node 1, rank 37: reached its time limit. The first exception of its log: KeyError: 'x'"),
+        (Stage("train", "1", "CANCELLED", exit_code=143, failure=FAILED), 1, ""),
+        (Stage("train", "1", "COMPLETED", exit_code=0), 1, ""),
+    ],
+)  # fmt: skip
+def test_why_a_stage_ended(stage: Stage, nodes: int, why: str) -> None:
+    assert with_reason(stage, nodes).why == why
+
+
+@pytest.mark.parametrize(("log", "code", "nodes", "why"), [one[1:] for one in ENDINGS], ids=[one[0] for one in ENDINGS])
+@pytest.mark.parametrize("size", [1, 7, 65_536])
+def test_why_it_ended(log: str, code: int | None, nodes: int, why: str, size: int) -> None:
+    """In pieces of any size."""
+    assert why_it_ended(said(log, size), code, nodes, error_patterns()) == why
 
 
 def test_no_log_takes_long() -> None:
@@ -193,5 +271,5 @@ def test_no_log_takes_long() -> None:
         "\x1b[",
         "exitcode :",
     ):
-        why_it_ended(piece * 200_000, 1, 2)
+        why_it_ended(said(piece * 200_000), 1, 2, error_patterns())
     assert time.process_time() - began < 10

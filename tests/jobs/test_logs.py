@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import subprocess
 import textwrap
 from pathlib import Path
 
 import pytest
+import typer
 
 from sandbox.slurm import LocalSlurm
 from tests import command
 from tests.support import swept, until
 from trainium_cdk.catalog.known_errors import job_errors
 from trainium_cdk.cli import app as cli
-from trainium_cdk.cli import follow
+from trainium_cdk.cli import follow, report
 from trainium_cdk.jobs import Result, Script, SlurmBackend, Transport
 from trainium_cdk.outputs import SlurmCluster
 
@@ -94,12 +96,15 @@ def test_each_command_ends_with_the_same_reason(
     assert (failed.state, failed.current.failed_node) == ("FAILED", nodes - 1)
     (tmp_path / "cluster.json").write_text(backend.cluster.model_dump_json())
     options: list[str | Path] = ["--cluster", tmp_path / "cluster.json", "--local"]
+    where = f"node {nodes - 1}: " if nodes > 1 else ""
+    said = f"{sent.id}: {where}{why}"
     for words in (["status"], ["logs"], ["logs", "--tail", "0"], ["logs", "-f"], ["why"]):
         done = command.trn([*words, sent.id, *options], slurm.node_env())
-        assert (done.stderr + (done.stdout if words == ["why"] else "")).splitlines()[-1] == f"{sent.id}: {why}", words
-    assert command.trn(["why", "latest", *options], slurm.node_env()).stdout.splitlines()[-1] == f"{sent.id}: {why}"
+        assert (done.stderr + (done.stdout if words == ["why"] else "")).splitlines()[-1] == said, words
+    assert command.trn(["why", "latest", *options], slurm.node_env()).stdout.splitlines()[-1] == said
+    assert command.trn(["list", *options], slurm.node_env()).stdout.count(f"{where}{why}") == 1
     command.trn(["report", sent.id, "-o", tmp_path / "report.html", *options], slurm.node_env())
-    assert f"<p>{html.escape(why, quote=False)}.</p>" in (tmp_path / "report.html").read_text()
+    assert f"<p>{html.escape(where + why, quote=False)}.</p>" in (tmp_path / "report.html").read_text()
 
 
 class Counted:
@@ -122,7 +127,7 @@ class Counted:
 def test_a_command_asks_once_for_each_thing(
     backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Each request takes seconds through Run Command. That of a log has the status, too; why a job failed is one more."""
+    """Each request takes seconds through Run Command. That of a log has the status, too, and that why a job failed."""
     ok, bad = (backend.submit(script(f"seq 1 30; exit {code}")).id for code in (0, 3))
     own = backend.submit(script("exit 4"), "named").id
     assert (backend.wait(ok, 600).state, backend.wait(bad, 600).state) == ("COMPLETED", "FAILED")
@@ -140,8 +145,76 @@ def test_a_command_asks_once_for_each_thing(
     assert capfd.readouterr().out.splitlines()[-20:] == [f"0: {at}" for at in range(11, 31)]
     assert requests("logs", "--stage", "train", "--node", "0", ok) == 1
     assert requests("status", ok) == 1
-    assert requests("logs", bad) == requests("logs", "--tail", "20", bad) == 2
-    assert requests("status", bad) == requests("status", own) == 2
+    assert requests("logs", bad) == requests("logs", "--tail", "20", bad) == 1
+    assert requests("status", bad) == requests("status", own) == requests("list") == 1
+
+
+LAUNCHER = r"""
+import os, pathlib, signal, subprocess, sys, time
+TRACE = "Traceback (most recent call last):\n  File 'train.py', line 7, in step\n"
+def say(rank, text):
+    print(*(f"[rank{rank}]:{line}" for line in text.splitlines()), sep="\n", flush=True)
+if len(sys.argv) > 1:
+    rank = int(sys.argv[1])
+    what = "ValueError: shard 7 of /fsx/tokens is cut off" if rank == 37 else "torch.distributed.DistBackendError: a rank is gone"
+    say(rank, TRACE + what)
+    sys.exit(1)
+node, printed = int(os.environ["NODE_RANK"]), pathlib.Path("printed")
+while node == 0 and not printed.exists():
+    time.sleep(0.1)
+ranks = sorted(range(32 * node, 32 * node + 32), key=lambda rank: rank != 37)
+for rank in ranks:
+    subprocess.run([sys.executable, "-S", __file__, str(rank)])
+    if rank == 37:
+        for step in range(100_000):
+            print(f"[rank{step % 32 + 32}]:step {step} waits for the others")
+if node == 1:
+    sys.stdout.flush()
+    printed.touch()
+    signal.pause()
+sys.exit(1)
+"""
+
+
+def test_the_first_cause_of_64_ranks_is_named_by_each_command_in_one_request(
+    backend: SlurmBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is 100,000 lines before the end, and of the node that ends last."""
+    job = Script(filename="train.py", content=LAUNCHER.encode(), precompile=False, nodes=2)
+    sent = backend.submit(job)
+    assert backend.wait(sent.id, 600).state == "FAILED"
+    counted = Counted(backend.transport)
+    for module in (follow, report):
+        monkeypatch.setattr(module, "backend", lambda *_: SlurmBackend(backend.cluster, counted))
+    why = "node 1, rank 37: ValueError: shard 7 of /fsx/tokens is cut off"
+    page = tmp_path / "report.html"
+    commands = (
+        ["status", sent.id],
+        ["logs", sent.id],
+        ["logs", "-f", sent.id],
+        ["list"],
+        ["report", sent.id, "-o", str(page)],
+    )
+    asked = {}
+    for words in commands:
+        before = counted.requests
+        with contextlib.suppress(typer.Exit):
+            cli.app(words, standalone_mode=False)
+        asked[" ".join(one for one in words[:2] if one != sent.id)] = counted.requests - before
+        out, err = capfd.readouterr()
+        if words[0] in ("status", "logs"):
+            assert err.splitlines()[-1] == f"{sent.id}: {why}", words
+        else:
+            assert why in (page.read_text() if words[0] == "report" else out), words
+    # following looks again; a report has settings and the log, too
+    assert asked == {"status": 1, "logs": 1, "logs -f": 3, "list": 1, "report": 3}
+    failure = backend.status(sent.id).current.failure
+    assert failure is not None
+    assert (failure.node, failure.rank, failure.said.raised) == (
+        1,
+        37,
+        ("ValueError: shard 7 of /fsx/tokens is cut off",),
+    )
 
 
 def test_the_last_lines_are_followed(backend: SlurmBackend) -> None:

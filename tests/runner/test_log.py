@@ -17,7 +17,7 @@ from tests.runner.world import CLUSTER, World, job_of
 from trainium_cdk.runner import requests
 from trainium_cdk.runner.errors import Refused
 from trainium_cdk.runner.head import ask, log
-from trainium_cdk.runner.requests import ReadEnd, ReadLog
+from trainium_cdk.runner.requests import ReadLog
 
 T = "2026-11-20T10:00:00"
 RUNS = (
@@ -95,18 +95,6 @@ def test_what_is_no_regular_file_is_not_opened(kind: str, logs: Path) -> None:
         Refused, match=r"the log of j-1's train is not a regular file, and was not opened\. The job has replaced it"
     ):
         read()
-    assert log.read_end(CLUSTER, ReadEnd("j-1", "train", 0)) == {"data": ""}
-
-
-def test_the_end_of_a_nodes_log_is_after_what_slurm_wrote_of_its_last_attempt(logs: Path) -> None:
-    (logs / "train.log").write_text(
-        "trn: train: Slurm job 7 on n1\n0: srun: error: old\ntrn: train: Slurm job 8 on n1\n0: a\nsrun: error: n1: killed\n1: slurmstepd: oom\nx srun: no\n"
-    )
-    assert log.end(CLUSTER, "j-1", "train", 0, 999).endswith(b"x srun: no\n")
-    (logs / "train.0.log").write_text("first\nlast\n")
-    assert log.end(CLUSTER, "j-1", "train", 0, 999) == b"srun: error: n1: killed\n1: slurmstepd: oom\nfirst\nlast\n"
-    assert log.end(CLUSTER, "j-1", "train", None, 5) == b": no\n"
-    assert unpacked(log.read_end(CLUSTER, ReadEnd("j-1", "train", 0, 5))["data"]) == b"last\n"
 
 
 @pytest.mark.parametrize("stage", ["../../x", "A", "train.0", "$(id)"])

@@ -27,7 +27,8 @@ from pathlib import Path
 from runner.work import pod, process
 here = Path(sys.argv[1])
 pod.GIVEN, pod._SECRET = here / "trn", here / "trn/env/env.json"
-pod._MESSAGE, pod._EVENTS = here / "message", here / "events"
+pod._MESSAGE = here / "message"
+process._CGROUP, process._CGROUPS = here / "cgroup", str(here)
 process.SAVING_SECONDS = process.LIMIT_SECONDS = 3
 sys.argv[0] = sys.argv[2]
 pod.main(sys.argv[3])
@@ -70,7 +71,8 @@ class Pods:
             data.mkdir(parents=True)
             (data / f"{name}.json").write_text(json.dumps(value))
             (given / name / f"{name}.json").symlink_to(f"..data/{name}.json")
-        (place / "events").write_text("low 0\noom_kill 0\n")
+        (place / "cgroup").write_text("0::/\n")
+        (place / "memory.events").write_text("low 0\noom_kill 0\n")
         self.started: list[subprocess.Popen[bytes]] = []
 
     def start(self, stage: str = "train", node: int = 0, **env: str) -> subprocess.Popen[bytes]:
@@ -165,17 +167,20 @@ def test_a_program_that_fails(script: str, again: bool, code: int, own: int, pod
     assert job.run(node=1) == code
     assert job.message["code"] == own
     assert "boom" in job.message["last"] or "killed by signal" in job.message["last"]
-    assert job.message["first"]["node"] == 1
+    assert job.message["node"] == 1
     assert job.run(node=0) == code
-    assert job.message["first"]["node"] == 1  # the first of this attempt
+    assert job.message["node"] == 1  # the first of this attempt
     assert job.run(node=0, TRN_ATTEMPT="1") == code
-    assert job.message["first"]["node"] == 0
+    assert job.message["node"] == 0
 
 
 def test_a_program_that_there_is_not(pods: Any) -> None:
     job = pods(Stage("train", program=program("no-such-program"), again=True))
     assert job.run() == 64
-    assert job.message == {"code": 64, "last": "no-such-program cannot be started: No such file or directory"}
+    assert (job.message["code"], job.message["last"]) == (
+        64,
+        "no-such-program cannot be started: No such file or directory",
+    )
     assert "Traceback" not in job.out()
 
 
@@ -262,9 +267,9 @@ def test_what_does_not_compile(script: str, code: int, said: str, pods: Any) -> 
 def test_a_memory_that_is_full(script: str, kills: int, code: int, pods: Any) -> None:
     """Another attempt would need as much."""
     job = pods(Stage("train", program=shell(f'echo "oom_kill $KILLS" > "$EVENTS"; {script}')))
-    assert job.run(KILLS=str(kills), EVENTS=str(job.place / "events")) == code
+    assert job.run(KILLS=str(kills), EVENTS=str(job.place / "memory.events")) == code
     if code == 137:
-        assert job.message == {"code": 137, "last": "out of memory"}
+        assert (job.message["code"], job.message["last"]) == (137, "out of memory")
 
 
 def test_members_of_an_array(pods: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from trainium_cdk.runner import records
+from trainium_cdk.runner.readers.collecting import Said
 from trainium_cdk.runner.records import Failure, State, Submitted
 
 
@@ -84,6 +86,51 @@ def test_the_first_failure_counts(job: Path) -> None:
     assert records.failure(job, "train", "41-0") == Failure(1, 3, "ValueError: no tokens", 5.0)
     assert records.failure(job, "train", "41-1") is None
     assert not records.fail(job / "gone", "train", "41-0", Failure(0, 1))
+
+
+def test_what_explains_the_end_counts_before_what_follows_from_it(job: Path) -> None:
+    """A node whose exception was first may end last, or be stopped by Slurm as another one has failed."""
+    follows = Failure(0, 1, "gone", 6.0, said=Said(follows="ConnectionResetError: gone"))
+    assert records.fail(job, "train", "41-0", Failure(2, 143, at=4.0, said=Said(lines=("step 1",)), stopped=True))
+    assert records.fail(job, "train", "41-0", follows)
+    cause = Failure(
+        1, 143, "", 5.0, 37, Said(raised=("ValueError: shard 7",), at=5.0, rank=37, lines=("a",)), stopped=True
+    )
+    assert records.fail(job, "train", "41-0", cause)
+    assert not records.fail(job, "train", "41-0", Failure(3, 1, at=5.5, said=Said(raised=("KeyError: 1",))))
+    assert records.failure(job, "train", "41-0") == records.failure(job, "train") == cause
+    assert sorted(one.name for one in (job / "state").iterdir()) == ["train.41-0.failed.json"]
+
+
+def test_a_record_of_an_older_runner_has_one_line(job: Path) -> None:
+    (job / "state/train.41-0.failed.json").write_text('{"node": 1, "code": 3, "last": "ValueError: x", "at": 5.0}')
+    assert records.failure(job, "train", "41-0") == Failure(1, 3, "ValueError: x", 5.0)
+
+
+@pytest.mark.parametrize("text", ["a\x1b[31m\n\u202e", "\U0001f600", "x", "\0"])
+@pytest.mark.parametrize("most", [24_000, 4_000, 3_000])
+def test_a_failure_is_small_and_printable(text: str, most: int, job: Path) -> None:
+    said = Said((text * 5000,) * 900, follows=text * 5000, line=text * 5000, lines=(text * 5000,) * 900)
+    made = Failure(1, 3, text * 5000, 5.0, said=said).cut(most)
+    assert len(json.dumps(dataclasses.asdict(made))) <= most
+    (job / "state/train.41-0.failed.json").write_text(json.dumps(dataclasses.asdict(made)))
+    found = records.failure(job, "train")
+    assert found is not None
+    assert all(
+        one.isprintable() and len(one) <= 300 for one in (found.said.line, *found.said.raised, *found.said.lines)
+    )
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        '"said": []', '"said": {"raised": "x"}', '"said": {"lines": [1]}', '"said": {"rank": 1e999}', '"said": {"at": NaN}', '"said": {"code": 9999999999999999}',
+        '"rank": "x"', '"kills": 1.5', '"stopped": 1',
+    ],
+)  # fmt: skip
+def test_a_damaged_failure_is_none(part: str, job: Path) -> None:
+    (job / "state/train.41-0.failed.json").write_text(f'{{"node": 1, "code": 3, {part}}}')
+    assert records.failure(job, "train") is None
 
 
 def test_marks_are_of_a_run_and_a_stage(job: Path) -> None:

@@ -79,8 +79,7 @@ def status(
             live = Live(jobs, ids, catalog)
             ok = watching.jobs(live)
         for run in live.runs:
-            if run.why:
-                log(terminal.line(f"{run.status.id}: {run.why}"))
+            log_why(run.status)
         if not ok:
             raise typer.Exit(1)
         return
@@ -90,7 +89,7 @@ def status(
     else:
         for job in found:
             show(job)
-            log_why(jobs, job)
+            log_why(job)
     if wait and not all(job.ok for job in found):
         raise typer.Exit(1)
 
@@ -106,12 +105,10 @@ def _wait(on: Target, jobs: Backend[Any], ids: Iterable[str], timeout: float | N
     return found
 
 
-def log_why(jobs: Backend[Any], job: JobStatus) -> None:
+def log_why(job: JobStatus) -> None:
     """Print why a job failed, if it did, and that is known."""
-    from trainium_cdk.jobs.ending import ending
-
-    if job.state in ENDED_BADLY and (why := ending(jobs, job)):
-        log(terminal.line(f"{job.id}: {why}"))
+    if job.why:
+        log(terminal.line(f"{job.id}: {job.why}"))
 
 
 @on_cluster()
@@ -247,7 +244,7 @@ def logs(
         log_if_sandbox()
     for line in summary:
         log(line)
-    log_why(jobs, ended)
+    log_why(ended)
     if follow and not ended.ok:
         raise typer.Exit(1)
 
@@ -351,7 +348,7 @@ def _rows(found: Iterable[JobStatus], others: Iterable[Foreign]) -> list[list[st
     """Jobs, and then those of other clients, as `trn list` shows them."""
     now = time.time()
     rows = [
-        [j.id, f"{j.current.name} {j.state}", str(j.nodes), j.queue, age(j), duration(j), j.user, j.current.reason]
+        [j.id, f"{j.current.name} {j.state}", str(j.nodes), j.queue, age(j), duration(j), j.user, _why(j)]
         for j in found
     ]
     rows += [
@@ -368,6 +365,12 @@ def _rows(found: Iterable[JobStatus], others: Iterable[Foreign]) -> list[list[st
         for one in others
     ]
     return rows
+
+
+def _why(job: JobStatus) -> str:
+    """Why a job waits, or failed."""
+    both = [job.current.reason, job.why] if job.members else [job.why or job.current.reason]
+    return "; ".join(filter(None, both))
 
 
 def echo_jobs(found: list[JobStatus]) -> None:

@@ -93,7 +93,6 @@ def _of_job(ctx: typer.Context, on: Target, id: str, as_json: bool) -> bool:
     from dataclasses import replace
 
     from trainium_cdk.errors import OutputsError, UnknownJob
-    from trainium_cdk.jobs.ending import ending
 
     if on.cluster_file is None:
         on = replace(on, team=remembered(ctx, "team", on.stack), user=remembered(ctx, "user", on.stack))
@@ -102,13 +101,12 @@ def _of_job(ctx: typer.Context, on: Target, id: str, as_json: bool) -> bool:
         job = named.status(jobs, id)
     except (OutputsError, UnknownJob):
         return False
-    why = ending(jobs, job)
     if as_json:
-        echo_json({"job": job.id, "status": job.state, "why": why})
+        echo_json({"job": job.id, "status": job.state, "why": job.why})
         return True
     log(one_line(job))
-    if why:
-        echo(terminal.line(f"{job.id}: {why}"))
+    if job.why:
+        echo(terminal.line(f"{job.id}: {job.why}"))
     return True
 
 

@@ -248,14 +248,6 @@ class Backend(ABC, Generic[S]):
             JobError: the job has no such stage or node. Of an array, the stage is `train`, and pieces have their `member`.
         """
 
-    def log_end(self, id: str, stage: str, node: int | None, most: int) -> bytes:
-        """The end of the log of a stage that has ended, at most `most` bytes or a little more: of one node, with what the scheduler wrote
-        about it; without a node, of all. Empty if there is none any more."""
-        end = b""
-        for chunk in self.logs(id, stage=stage, node=node):
-            end = (end + chunk.data)[-most:]
-        return end
-
     @abstractmethod
     def node_of_rank(self, id: str, rank: int) -> int:
         """The job's node (0, 1, ...) on which a training process runs.

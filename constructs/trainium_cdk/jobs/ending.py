@@ -1,58 +1,63 @@
-"""Why a job ended: one sentence from its log, for `trn status`, `logs`, `why` and the report."""
+"""Why a job ended as it did: the one sentence of `trn status`, `list`, `logs`, `why` and the report. Its runner has recorded the reason."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.catalog.known_errors import job_errors
-from trainium_cdk.jobs.status import ENDED_BADLY
-from trainium_cdk.runner.readers import ending as reading
-from trainium_cdk.runner.readers.ending import Known
+from trainium_cdk.jobs.status import ENDED_BADLY, JobStatus, Stage
+from trainium_cdk.runner.readers.collecting import Said
+from trainium_cdk.runner.readers.ending import Known, known_error, why_it_ended
 
-if TYPE_CHECKING:
-    from trainium_cdk.jobs.backend import Backend
-    from trainium_cdk.jobs.status import JobStatus, Stage
-
-LOG_BYTES = 2 * 1024 * 1024
-"""Of the end of a node's log, in which the reason is looked for: more than the tracebacks of all its workers have."""
-_OF_PROGRAM = ("FAILED", "OUT_OF_MEMORY")
 _KILLED = 137
 
 
-def ending(jobs: Backend[Any], status: JobStatus) -> str:
-    """Why a job ended as it did, of the node that failed first; empty if it did not fail, or nothing is known.
+def with_reasons(job: JobStatus) -> JobStatus:
+    """A job whose stages and members say why they ended."""
+    if job.state not in ENDED_BADLY:
+        return job
+    stages = tuple(with_reason(one, job.nodes) for one in job.stages)
+    return replace(job, stages=stages, members=tuple(with_reason(one, job.nodes) for one in job.members))
 
-    Raises:
-        TransportError: the cluster cannot be reached.
+
+def with_reason(stage: Stage, nodes: int) -> Stage:
+    """A stage with the sentence `why`, if it has ended badly: which node and process failed first, its exception or signal, or else its last
+    line, and what is known of that; where no program has failed, what the scheduler knows.
+
+    Args:
+        nodes: of the job.
     """
-    if status.state not in ENDED_BADLY:
+    if stage.state not in ENDED_BADLY:
+        return stage
+    failed, why = stage.failure, ""
+    if failed and stage.state in ("FAILED", "OUT_OF_MEMORY"):
+        if failed.said != Said():
+            code = None if failed.stopped else failed.code
+            why = why_it_ended(failed.said, code, nodes, error_patterns(), failed.kills)
+        why = why or failed.last
+    elif stage.state == "OUT_OF_MEMORY" and " " not in stage.reason:
+        why = why_it_ended(Said(), _KILLED, nodes, (), kills=1)
+    elif failed:  # it was stopped: at its time limit, or with a node
+        found = [f"The first exception of its log: {failed.said.raised[0]}"] if failed.said.raised else []
+        known = known_error(failed.said, nodes, error_patterns())
+        why = ". ".join(filter(None, [stage.reason, *found, known]))
+    where = _where(stage, nodes) if why and failed else ""
+    return replace(stage, why=f"{where}{why or stage.reason}")
+
+
+def _where(stage: Stage, nodes: int) -> str:
+    failed = stage.failure
+    if failed is None:
         return ""
-    one: JobStatus | None = status
-    if status.members:
-        one = next((status.member(m.name) for m in status.members if m.state == status.state), None)
-    if one is None:
-        return ""
-    stage = one.current
-    node = 0 if stage.failed_node is None and one.nodes == 1 and stage.name != "prepare" else stage.failed_node
-    log = jobs.log_end(one.id, stage.name, node, LOG_BYTES).decode(errors="replace")
-    return of_stage(stage, log, one.nodes)
-
-
-def of_stage(stage: Stage, log: str, nodes: int) -> str:
-    """The same, where the end of its log is known."""
-    if stage.state in _OF_PROGRAM:
-        code = _KILLED if stage.state == "OUT_OF_MEMORY" and stage.exit_code is None else stage.exit_code
-        return why_it_ended(log, code, nodes)
-    return reading.known_error(log, nodes, error_patterns()) if stage.state in ENDED_BADLY else ""
-
-
-def why_it_ended(log: str, code: int | None, nodes: int) -> str:
-    """Why a program failed, with the errors that the catalogue knows. See `readers.ending`."""
-    return reading.why_it_ended(log, code, nodes, error_patterns())
+    node = f"node {failed.node}" if nodes > 1 and stage.name != "prepare" else ""
+    rank = "" if failed.rank is None else f"rank {failed.rank}"
+    where = ", ".join(filter(None, [node, rank]))
+    return f"{where}: " if where else ""
 
 
 @cache
 def error_patterns() -> tuple[Known, ...]:
     """The catalogue's known errors of a job's log."""
+    from trainium_cdk.catalog.known_errors import job_errors  # only here: not for each job that has not failed
+
     return tuple(Known(**{name: getattr(one, name) for name in Known._fields}) for one in job_errors())

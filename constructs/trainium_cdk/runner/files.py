@@ -38,13 +38,15 @@ def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
 
 
 def create(path: Path, value: Any) -> bool:
-    """Write plain data as JSON if there is no such file yet: whoever is first. It is atomic, over NFS too."""
+    """Write plain data as JSON, whole, if there is no such file yet: whoever is first. It is atomic, over NFS too."""
+    part = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.new")
+    write_json(part, value)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+        os.link(part, path)
     except FileExistsError:
         return False
-    with os.fdopen(descriptor, "w") as out:
-        json.dump(value, out)
+    finally:
+        part.unlink()
     return True
 
 

@@ -6,6 +6,7 @@ A damaged one is none. Fields that a newer version has written are left out.
 
 import contextlib
 import dataclasses
+import json
 import math
 import os
 import re
@@ -16,10 +17,13 @@ from pathlib import Path
 from typing import Any, Optional, TypeVar
 
 from . import files, spec
+from .readers.collecting import Said
 
 MOST = 64_000
 """Bytes of a record that are read."""
-_LONGEST = 1000
+_LONGEST, _SHORT, _LINES = 1000, 300, 30
+_FAILED = ".failed.json"
+_LARGEST_FAILURE = 24_000
 _LARGEST = 10**12
 _NAME = re.compile(r"[a-z]{1,20}")
 
@@ -81,14 +85,46 @@ class Failure:
     Attributes:
         node: its number: 0, 1, ...
         code: exit code of the program; -N: a signal ended it.
-        last: the line of its last exception, or the last one that it has printed; or why it did not start.
-        at: seconds since 1970.
+        last: why it failed, in one line. An older runner has recorded nothing else.
+        at: when it failed, or printed the first exception: seconds since 1970.
+        rank: of the process that failed first; None if that is not known.
+        said: what of its output explains that; empty if its program had not begun.
+        kills: how many of its processes the kernel killed, because the memory was full.
+        stopped: it had not failed, but was stopped from outside, as at its time limit.
     """
 
     node: int
     code: int
     last: str = ""
     at: float = field(default_factory=time.time)
+    rank: Optional[int] = None
+    said: Said = field(default_factory=Said)
+    kills: int = 0
+    stopped: bool = False
+
+    def cut(self, most: int) -> "Failure":
+        """The same with fewer and shorter lines, so that its JSON has at most so many bytes: at least 3,000."""
+        for longest in (_SHORT, 100, 30):
+            said = {one.name: _cut(getattr(self.said, one.name), longest) for one in dataclasses.fields(Said)}
+            said["raised"] = said["raised"][:2]
+            made = dataclasses.replace(self, last=one_line(self.last)[: 3 * longest], said=Said(**said))
+            while made.said.lines and len(json.dumps(dataclasses.asdict(made))) > most:
+                lines = made.said.lines  # the last of them is the log's
+                fewer = dataclasses.replace(made.said, lines=(*lines[:-2], lines[-1])[: len(lines) - 1])
+                made = dataclasses.replace(made, said=fewer)
+            if len(json.dumps(dataclasses.asdict(made))) <= most:
+                break
+        return made
+
+    def counts_before(self, other: "Failure") -> bool:
+        """Whether it is rather the cause: an exception or a kill of a program is, before what only ends because of it; then the earlier one."""
+        return (self._weight, self.at) < (other._weight, other.at)
+
+    @property
+    def _weight(self) -> int:
+        if self.said.raised or self.kills or (not self.stopped and not self.said.follows):
+            return 0
+        return 2 if self.stopped else 1
 
 
 # --- a job's record ---------------------------------------------------------------------------------------------------------------------
@@ -117,16 +153,24 @@ def write_state(job: Path, stage: str, value: State) -> None:
     files.write_json(_path(job, stage, "json"), dataclasses.asdict(value))
 
 
-def failure(job: Path, stage: str, run: str) -> Optional[Failure]:
-    """The first failure of a run of a stage, if there was one."""
-    return read(Failure, _path(job, stage, f"{run}.failed.json"))
+def failure(job: Path, stage: str, run: str = "") -> Optional[Failure]:
+    """The first failure of a run of a stage, if there was one. Default: of its last run."""
+    if run:
+        return read(Failure, _path(job, stage, f"{run}{_FAILED}"))
+    names = sorted(one for one in _names(job / "state") if one.startswith(f"{stage}.") and one.endswith(_FAILED))
+    return read(Failure, job / "state" / names[-1]) if names else None
 
 
 def fail(job: Path, stage: str, run: str, value: Failure) -> bool:
-    """Record a failure, unless there is an earlier one. Returns whether it was the first. A full disk is no further failure."""
+    """Record a failure, unless there is one that counts before it. Returns whether it is recorded. A full disk is no further failure."""
+    path, kept = _path(job, stage, f"{run}{_FAILED}"), dataclasses.asdict(value.cut(_LARGEST_FAILURE))
     with contextlib.suppress(OSError):
-        kept = dataclasses.replace(value, last=one_line(value.last))
-        return files.create(_path(job, stage, f"{run}.failed.json"), dataclasses.asdict(kept))
+        if files.create(path, kept):
+            return True
+        before = read(Failure, path)
+        if before is None or value.counts_before(before):
+            files.write_json(path, kept)
+            return True
     return False
 
 
@@ -163,11 +207,15 @@ def forget(job: Path, stage: str) -> None:
 def read(kind: type[T], path: Path) -> Optional[T]:
     """A record of one of these classes; None if there is none, or it is damaged."""
     try:
-        found = spec.from_json(kind, files.read_json(path, MOST), strict=False)
+        return safe(spec.from_json(kind, files.read_json(path, MOST), strict=False))
     except (spec.SpecError, RecursionError):
         return None
-    values = {one.name: _safe(getattr(found, one.name)) for one in dataclasses.fields(found)}  # type: ignore[arg-type]
-    return None if any(value is _BAD for value in values.values()) else kind(**values)
+
+
+def safe(record: T) -> Optional[T]:
+    """A record whose texts are short, printable lines; None if a number of it is none."""
+    values = {one.name: _safe(getattr(record, one.name)) for one in dataclasses.fields(record)}  # type: ignore[arg-type]
+    return None if any(value is _BAD for value in values.values()) else type(record)(**values)
 
 
 _BAD = object()
@@ -178,9 +226,21 @@ def _safe(value: Any) -> Any:
         return one_line(value)
     if isinstance(value, (int, float)):
         return value if math.isfinite(value) and abs(value) < _LARGEST else _BAD
+    if isinstance(value, Said):
+        parts = [_safe(_cut(getattr(value, one.name), _SHORT)) for one in dataclasses.fields(value)]
+        return _BAD if any(one is _BAD for one in parts) else Said(*parts)
+    if isinstance(value, tuple):
+        return value
     if isinstance(value, Mapping):
         return {one_line(key): one_line(str(one)) for key, one in list(value.items())[:100]}
     return value
+
+
+def _cut(value: Any, longest: int) -> Any:
+    """A text, or a list of texts, as short printable lines."""
+    if isinstance(value, tuple):
+        return tuple(one_line(one)[:longest] for one in value[:_LINES])
+    return one_line(value)[:longest] if isinstance(value, str) else value
 
 
 def one_line(text: str) -> str:

@@ -84,16 +84,6 @@ class ReadLog:
 
 
 @dataclass(frozen=True)
-class ReadEnd:
-    """The end of a stage's log: of one node, after what Slurm wrote about its last attempt; else of all nodes."""
-
-    id: str
-    stage: str
-    node: Optional[int] = None
-    most: int = 64 * 1024
-
-
-@dataclass(frozen=True)
 class Settings:
     """What a job was submitted with."""
 
@@ -279,7 +269,6 @@ OPERATIONS: dict[str, tuple[Any, str]] = {
     "list": (ListJobs, "head.answers.list_jobs"),
     "status": (Status, "head.answers.status"),
     "log": (ReadLog, "head.log.read_piece"),
-    "end of log": (ReadEnd, "head.log.read_end"),
     "submit": (SubmitJobs, "head.submit.submit_jobs"),
     "cancel": (Cancel, "head.cancel.cancel"),
     "settings": (Settings, "head.answers.settings"),

@@ -241,9 +241,6 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
     ) -> Iterator[LogChunk]:
         return logs.read(self, id, stage=stage, node=node, follow=follow, offset=offset, changed=changed)
 
-    def log_end(self, id: str, stage: str, node: int | None, most: int) -> bytes:
-        return logs.end(self, id, stage, node or 0, most)
-
     def node_of_rank(self, id: str, rank: int) -> int:
         """As the node itself reports it in its log. Arguments and errors as of `Backend.node_of_rank`."""
         return logs.node_of_rank(self, id, rank)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from trainium_cdk.jobs.kubernetes.names import TIMED_OUT
-from trainium_cdk.jobs.status import parse_int
+from trainium_cdk.runner.records import Failure, safe
+from trainium_cdk.runner.spec import SpecError, from_json
 
 _WORDS = 400
 
@@ -38,28 +40,15 @@ def describe_no_python(image: str) -> str:
     )
 
 
-class Told(NamedTuple):
-    """What a container's runner told at its end.
-
-    Attributes:
-        code: the exit code of the program itself.
-        last: the last line of why it failed.
-        node: which failed first, if that is known.
-    """
-
-    code: int | None = None
-    last: str = ""
-    node: int | None = None
-
-
-def told_by(end: Mapping[str, Any]) -> Told:
-    """Whatever runs in a pod may have written it."""
+def told_by(end: Mapping[str, Any]) -> Failure | None:
+    """The failure that a container's runner has told at its end. Whatever runs in a pod may have written it."""
     try:
         found = json.loads(str(end.get("message", "")))
-        first = found.get("first") or found
-        return Told(parse_int(first.get("code")), cut(str(first.get("last", ""))), parse_int(first.get("node")))
-    except (ValueError, AttributeError, RecursionError):
-        return Told()
+        found = found.get("first") or found  # of an older runner: another node failed first
+        found = from_json(Failure, {"node": -1, **found}, strict=False)
+    except (ValueError, TypeError, AttributeError, RecursionError, SpecError):
+        return None
+    return safe(found)
 
 
 def describe_failure(bad: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -67,16 +56,20 @@ def describe_failure(bad: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = min(bad, key=lambda t: (not t["full"], seconds(t.get("finishedAt")) or 0, t.get("exitCode") == 143))
     code, node = first.get("exitCode"), first["node"]
     if code == TIMED_OUT:
-        return {"state": "TIMEOUT", "reason": "reached its time limit", "exit_code": code}
+        return {"state": "TIMEOUT", "reason": "reached its time limit", "exit_code": code, "failure": told_by(first)}
     if full := first["full"]:
         return {"state": "OUT_OF_MEMORY", "reason": full, "exit_code": code, "failed_node": node}
     if is_without_program(first):
         return {"state": "FAILED", "reason": describe_no_python(first["image"]), "exit_code": code, "failed_node": node}
-    told = told_by(first)
-    code = told.code or code
+    failure = told_by(first)
+    if failure:
+        node = node if failure.node < 0 else failure.node
+        failure = replace(failure, node=node)
+    code = failure.code if failure and failure.code else code
     return {
         "state": "FAILED",
         "reason": f"exit code {code}",
         "exit_code": code,
-        "failed_node": node if told.node is None else told.node,
+        "failed_node": node,
+        "failure": failure,
     }

@@ -91,21 +91,6 @@ def _of_member(backend: JobSource, id: str, offset: int) -> LogChunk | None:
     return pieces[0]._replace(data=b"".join(one.data for one in pieces)) if pieces else None
 
 
-def end(backend: JobSource, id: str, stage: str, node: int, most: int) -> bytes:
-    """See `Backend.log_end`: of the node's pod; empty if it is deleted."""
-    text = b""
-    pod = look.pod(
-        backend.api, backend.seen(id, any_member=True).job["metadata"], PREPARE if stage == PREPARE else TRAIN, node
-    )
-    try:
-        for piece in backend.api.log(pod["metadata"]["name"], stage) if pod else ():
-            text = (text + piece)[-most:]
-    except ApiError as e:
-        if e.status not in _NO_LOG:
-            raise
-    return text
-
-
 def node_of_rank(backend: JobSource, id: str, rank: int) -> int:
     """See `KubernetesBackend.node_of_rank`."""
     seen = backend.seen(id)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from trainium_cdk.jobs.ending import with_reason
 from trainium_cdk.jobs.kubernetes.ends import cut as cut
 from trainium_cdk.jobs.kubernetes.ends import describe_failure, describe_no_python, is_without_program, told_by
 from trainium_cdk.jobs.kubernetes.ends import seconds as seconds
@@ -207,7 +208,7 @@ def of(job: Object, stages: Iterable[Stage]) -> JobStatus:
         instance_type=str(description.get("instance_type", "?")),
         nodes=description["nodes"],
         global_batch_size=description["global_batch_size"],
-        stages=tuple(stages),
+        stages=tuple(with_reason(one, description["nodes"]) for one in stages),
         directory=str(description.get("directory", "")),
         user=str(description.get("user", "")),
         submitted=seconds(job["metadata"].get("creationTimestamp")),
@@ -314,7 +315,7 @@ def _next(state: str) -> str:
 def memory_full(pod: Object, name: str) -> str:
     """That a container of a pod was killed because its memory was full, and what to change; empty if it was not."""
     ended = container_state(pod, name).get("terminated") or {}
-    if ended.get("reason") != "OOMKilled" and told_by(ended).last != OUT_OF_MEMORY:
+    if ended.get("reason") != "OOMKilled" and not _killed(ended):
         return ""
     spec = pod["spec"]
     found: Object = next((c for c in (*spec["containers"], *spec.get("initContainers", [])) if c["name"] == name), {})
@@ -329,6 +330,11 @@ def memory_full(pod: Object, name: str) -> str:
             "Use fewer data loader workers or compiler processes, a smaller batch, or an instance type with more memory"
         )
     return f"was killed: it needed more than {given}. {fix}"
+
+
+def _killed(ended: Object) -> bool:
+    told = told_by(ended)
+    return told is not None and told.last == OUT_OF_MEMORY
 
 
 def starts(pod: Object) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import TrnError, UnknownJob
 from trainium_cdk.jobs.backend import Backend
-from trainium_cdk.jobs.report.run import AT_ONCE, Run, begun, described, explain, of_members
+from trainium_cdk.jobs.report.run import AT_ONCE, Run, begun, described, of_members
 from trainium_cdk.jobs.report.text import late
 from trainium_cdk.jobs.status import ACTIVE, JobStatus
 
@@ -82,7 +82,6 @@ class Live:
         run.looked(time.time())
         if run.status.done:
             run.close()
-            explain(self._jobs, run)
         return run
 
     def _feed(self, run: Run, stage: str, begin: int) -> int:

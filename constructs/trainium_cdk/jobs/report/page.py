@@ -11,7 +11,6 @@ from trainium_cdk._aws import SANDBOX
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.drawing.chart import NAMED, Line, bars, chart, number
 from trainium_cdk.drawing.markup import element, html
-from trainium_cdk.jobs.ending import of_stage
 from trainium_cdk.jobs.report.cost import NOT_COUNTED
 from trainium_cdk.jobs.report.curve import METRICS, points_of_each
 from trainium_cdk.jobs.report.run import Run
@@ -289,9 +288,8 @@ def _failed(run: Run) -> Iterator[Element]:
             continue
         made = _failure(f"{id}: {stage.name} {stage.state}", _reason(stage), f"trn logs {id} --stage {stage.name}")
         tail = run.tail(stage.name)
-        why = run.why if stage is run.status.current and run.why else of_stage(stage, "\n".join(tail), run.status.nodes)
-        if why:
-            made.append(element("p", f"{why.removesuffix('.')}."))
+        if stage.why and stage.why != stage.reason:
+            made.append(element("p", f"{stage.why.removesuffix('.')}."))
         if tail:
             made.append(element("pre", "\n".join(line[:500] for line in tail[-_LINES:])))
         yield made

@@ -12,7 +12,6 @@ from typing import Any
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs.backend import Backend
-from trainium_cdk.jobs.ending import ending
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.metrics import job_log
 from trainium_cdk.jobs.report.cost import Price, price
@@ -36,7 +35,6 @@ class Run:
         settings: what it was submitted with, beside the defaults; empty if unknown.
         problem: why its logs could not be read; empty if they could.
         now: seconds since 1970, for stages that still run.
-        why: why it failed; empty if it did not, or that is not known.
     """
 
     status: JobStatus
@@ -47,7 +45,6 @@ class Run:
     curves: Curves = field(default_factory=Curves)
     planned_steps: int | None = None
     total_steps: int | None = None
-    why: str = ""
     take: Take | None = field(default=None, repr=False)
     log: JobLog = field(default_factory=job_log, repr=False)
     _looks: list[tuple[float, int]] = field(default_factory=list, repr=False)
@@ -294,11 +291,4 @@ def _read(jobs: Backend[Any], run: Run, take: Take | None) -> Run:
             run.problem = f"the log of {stage} cannot be read: {e}"
     run.close()
     run.looked(time.time())
-    explain(jobs, run)
     return run
-
-
-def explain(jobs: Backend[Any], run: Run) -> None:
-    """Ask why a run failed, if it did."""
-    with suppress(TrnError):  # the log that was read has most of it
-        run.why = ending(jobs, run.status)

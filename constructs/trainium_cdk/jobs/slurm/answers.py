@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import NotTheirs, TransportError
 from trainium_cdk.jobs.backend import read_answer
+from trainium_cdk.jobs.ending import with_reasons
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result
 from trainium_cdk.jobs.status import JobStatus, Node, Stage
 from trainium_cdk.runner.requests import Cluster, write_request
@@ -70,7 +71,8 @@ def _read(result: Result) -> Any:
 def job(value: Any) -> JobStatus:
     """A job of an answer."""
     found: JobStatus = read(JobStatus, value)
-    return replace(found, stages=tuple(map(_explained, found.stages)), members=tuple(map(_explained, found.members)))
+    found = replace(found, stages=tuple(map(_explained, found.stages)), members=tuple(map(_explained, found.members)))
+    return with_reasons(found)
 
 
 def node(value: Any, cluster: SlurmCluster) -> Node:

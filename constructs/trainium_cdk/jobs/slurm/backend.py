@@ -246,9 +246,6 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             several = Round(status, chunks, {m["member"]: m["size"] for m in found["members"]})
         return Piece(chunk, status, int(found["size"]), several)
 
-    def log_end(self, id: str, stage: str, node: int | None, most: int) -> bytes:
-        return unpack(self.ask_runner(requests.ReadEnd(id, stage, node, most))["data"])
-
     def _jobs(self, given: Any) -> tuple[JobStatus, ...]:
         return tuple(map(answers.job, self.ask_runner(given)["jobs"]))
 

@@ -15,7 +15,7 @@ from ..spec import to_json
 from . import jobs, nodes
 from .people import user
 from .repair import remind
-from .status import JobStatus
+from .status import JobStatus, shortened
 
 
 def list_jobs(cluster: Cluster, given: ListJobs) -> Any:
@@ -35,14 +35,15 @@ def status(cluster: Cluster, given: Status) -> Any:
         NoMember: the array has no such member.
     """
     id, index = jobs.split(given.id)
-    found = job_status(cluster, id) or _of_others(cluster, id)
+    found = job_status(cluster, given.id) or _of_others(cluster, id)
     if found is None:
         raise Unknown(f"there is no job {id}")
     return {"job": to_json(member(found, index))}
 
 
-def job_status(cluster: Cluster, id: str) -> JobStatus | None:
+def job_status(cluster: Cluster, given: str) -> JobStatus | None:
     """The status of one of this user's jobs, with what its accounting has, and what the disk has left; None: there is no such job."""
+    id, member = jobs.split(given)
     found = jobs.submissions(cluster, [id])
     if id not in found:
         return None
@@ -52,7 +53,7 @@ def job_status(cluster: Cluster, id: str) -> JobStatus | None:
     accounts = slurm.accounts(numbers, [f"{id}:{stage}" for stage in slurm.STAGES]) if numbers else []
     free = os.statvfs(cluster.trn).f_bavail
     asked = replace(asked, accounts=tuple(accounts), full="" if free else cluster.shared_dir)
-    return jobs.describe(cluster, id, submission, asked)
+    return shortened(jobs.describe(cluster, id, submission, asked), (*slurm.STAGES, member))
 
 
 def own_job(cluster: Cluster, given: str, what: str) -> JobStatus:
@@ -67,7 +68,7 @@ def own_job(cluster: Cluster, given: str, what: str) -> JobStatus:
         Theirs: it is another user's.
     """
     id, index = jobs.split(given)
-    found = job_status(cluster, id)
+    found = job_status(cluster, given)
     if found is not None:
         return member(found, index)
     if other := _of_others(cluster, id):
@@ -112,7 +113,7 @@ def activity(cluster: Cluster, given: Activity) -> Any:
 def _newest(cluster: Cluster, limit: int, *, repair: bool) -> list[JobStatus]:
     found = jobs.submissions(cluster, jobs.newest(cluster, limit))
     asked = _repaired(cluster, found) if repair else jobs.ask(cluster, found)
-    return [jobs.describe(cluster, id, submission, asked) for id, submission in found.items()]
+    return [shortened(jobs.describe(cluster, id, submission, asked)) for id, submission in found.items()]
 
 
 def _repaired(cluster: Cluster, found: Mapping[str, Submitted | None]) -> jobs.Asked:

@@ -17,7 +17,7 @@ from ..requests import Cluster
 from ..spec import SpecError, Sweep, from_json
 from . import stages
 from .stages import Known, moment
-from .status import JobStatus, Stage, checkpoints_in, of_members, parse_int
+from .status import ENDED_BADLY, JobStatus, Stage, checkpoints_in, of_members, parse_int
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
 _MEMBER = re.compile(r"(?:/([0-9]{1,3}))?")
@@ -202,16 +202,20 @@ def _stage(folder: Path, id: str, name: str, number: str, asked: Asked, known: K
     rows = asked.by_number.get(number, [])
     here = known.elsewhere is None
     state = records.state(folder, name)
-    return stages.stage(
-        name,
-        number,
-        known._replace(
-            row=next((row for row in rows if here and row.of(id, name, number)), None),
-            state=state if state and state.number == number else None,  # else of an earlier job with this id
-            account=next((a for a in asked.accounts if here and (a.number, a.name) == (number, f"{id}:{name}")), None),
-            anothers=here and bool(rows),
-        ),
+    known = known._replace(
+        row=next((row for row in rows if here and row.of(id, name, number)), None),
+        state=state if state and state.number == number else None,  # else of an earlier job with this id
+        account=next((a for a in asked.accounts if here and (a.number, a.name) == (number, f"{id}:{name}")), None),
+        anothers=here and bool(rows),
     )
+    return _with_failure(stages.stage(name, number, known), folder, name, known)
+
+
+def _with_failure(stage: Stage, folder: Path, name: str, known: Known) -> Stage:
+    """With what has failed first, if it ended badly."""
+    if stage.state not in ENDED_BADLY or known.state is None:
+        return stage
+    return replace(stage, failure=records.failure(folder, name))
 
 
 def _members(
@@ -229,7 +233,7 @@ def _members(
             cancelled=known.cancelled or records.is_cancelled(folder / index),
             blocks=(),
         )
-        made = stages.stage(index, f"{number}_{index}", one)
+        made = _with_failure(stages.stage(index, f"{number}_{index}", one), folder / index, "train", one)
         found.append(replace(made, values=sweep.of(index)) if sweep else made)
     if not begun and all(member.state == "LOST" for member in found):
         return tuple(found)

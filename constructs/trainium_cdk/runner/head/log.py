@@ -14,16 +14,12 @@ from typing import Any, BinaryIO
 
 from .. import files
 from ..errors import Refused
-from ..requests import Cluster, ReadEnd, ReadLog
+from ..requests import Cluster, ReadLog
 from ..spec import to_json
 from .answers import own_job
 from .status import JobStatus, last_begun
 
 _BLOCK = 1 << 16
-_OF_SLURM = re.compile(rb"([0-9]+: )?(srun|slurmstepd): ")
-_BEGIN = re.compile(rb"trn: [a-z]*: Slurm job ")
-"""Line with which each attempt of a stage begins its log."""
-_LINES = 200
 
 
 def read_piece(cluster: Cluster, given: ReadLog) -> Any:
@@ -72,26 +68,6 @@ def _piece(path: Path, name: str, offset: int, most: int, tail: int | None) -> d
         return {"offset": begin if data else min(begin, size), "size": size, "data": pack(data)}
 
 
-def read_end(cluster: Cluster, given: ReadEnd) -> Any:
-    """The end of a stage's log, at most `most` bytes. Of one node: after what Slurm wrote into the log of the stage's last attempt; without
-    a log of it, that of all nodes."""
-    own_job(cluster, given.id, "read its log")
-    return {"data": pack(end(cluster, given.id, given.stage, given.node, given.most))}
-
-
-def end(cluster: Cluster, id: str, stage: str, node: int | None, most: int) -> bytes:
-    """See `read_end`; empty if there is no log."""
-    whole = _end_of(_path(cluster, id, stage, None), most)
-    if whole is None:
-        return b""
-    own = None if node is None else _end_of(_path(cluster, id, stage, node), most)
-    if own is None:
-        return whole
-    lines = whole.splitlines(keepends=True)
-    last = next((at for at in range(len(lines) - 1, -1, -1) if _BEGIN.match(lines[at])), 0)
-    return b"".join([line for line in lines[last:] if _OF_SLURM.match(line)][-_LINES:]) + own
-
-
 def last_lines(file: BinaryIO, size: int, count: int) -> int:
     """Where the last lines of a file begin. A line without an end is one, too."""
     if count <= 0:
@@ -124,15 +100,6 @@ def _backwards(block: bytes) -> Iterator[int]:
 def _at(file: BinaryIO, first: int, last: int) -> bytes:
     file.seek(first)
     return file.read(last - first)
-
-
-def _end_of(path: Path, most: int) -> bytes | None:
-    try:
-        with _open(path, "") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - most))
-            return file.read(most)
-    except (OSError, Refused):
-        return None
 
 
 def _path(cluster: Cluster, id: str, stage: str, node: int | None) -> Path:

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Optional
 
+from ..records import Failure
+
 ACTIVE = frozenset({"PENDING", "RUNNING"})
 ENDED_BADLY = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "TIMEOUT"})
 
@@ -22,6 +24,8 @@ class Stage:
         exit_code: of its script; None while unknown. started, ended: seconds since 1970; None while unknown.
         failed_node: the job's node (0, 1, ...) that failed first; None if none did, or that is not known.
         values: of a sweep's member, by their names.
+        failure: what its runner has recorded of the first failure; None if there was none, or that is not known.
+        why: why it ended badly, in one sentence of the client's; empty if it did not.
     """
 
     name: str
@@ -34,6 +38,8 @@ class Stage:
     ended: Optional[int] = None
     failed_node: Optional[int] = None
     values: Mapping[str, str] = field(default_factory=dict)
+    failure: Optional[Failure] = None
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,12 @@ class JobStatus:
         return self.current.state
 
     @property
+    def why(self) -> str:
+        """Why it ended badly, in one sentence; of an array, why its first such member did. Empty if it did not."""
+        member = next((one for one in self.members if one.state == self.state and one.why), None)
+        return f"member {member.name}: {member.why}" if member else self.current.why
+
+    @property
     def done(self) -> bool:
         """Whether the job has ended. If a stage is lost, those before it may still run."""
         return self.state == "LOST" or all(s.state not in ACTIVE for s in self.stages)
@@ -101,6 +113,7 @@ class JobStatus:
             **asdict(self),
             "stages": [asdict(s) for s in self.stages],
             "state": self.state,
+            "why": self.why,
             "done": self.done,
             "ok": self.ok,
         }
@@ -184,6 +197,8 @@ _FAILED = frozenset({"down", "drain", "drained", "draining", "fail", "failing", 
 
 _ORDER = ("RUNNING", "PENDING", "COMPLETED", "CANCELLED")
 """Of the states in counts; then those of members that failed."""
+_SHORT = 1200
+"""Bytes of a failure in a list."""
 _SHOWN = 5
 """Members that a reason names."""
 
@@ -223,6 +238,19 @@ def _count(state: str, members: Sequence[Stage]) -> str:
 def shown_values(values: Mapping[str, str]) -> str:
     """The values of a member in one line."""
     return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def shortened(status: JobStatus, whole: Sequence[str] = ()) -> JobStatus:
+    """The same with short failures, for a list of jobs, and for the members of an array.
+
+    Args:
+        whole: names of the stages and members of which they are not shortened.
+    """
+
+    def short(one: Stage) -> Stage:
+        return one if one.failure is None or one.name in whole else replace(one, failure=one.failure.cut(_SHORT))
+
+    return replace(status, stages=tuple(map(short, status.stages)), members=tuple(map(short, status.members)))
 
 
 def last_begun(status: JobStatus) -> str:

@@ -31,7 +31,7 @@ def tell(job: Path, stage: str, run: str, before: dict[str, int]) -> None:
         before: `sizes` at the beginning of this run.
     """
     failed = records.failure(job, stage, run)
-    if failed is None:
+    if failed is None or failed.stopped:
         return
     name = f"{stage}.{failed.node}.log"
     say(f"node {failed.node} failed first; its own log is {job / 'logs' / name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from ..spec import Environment, Job, Program, Stage, Words
 from . import versions
 from .output import Output
 from .places import Node, places, ranks, variables, word
-from .process import LIMIT, CannotStart, Ended, Start, allow_open_files, run
+from .process import LIMIT, TOLD, CannotStart, Ended, Start, allow_open_files, run
 
 REFUSED, NOT_COMPILED, FAILED, AGAIN, TIMED_OUT, TOLD_CODE = 64, 65, 66, 75, 124, 143
 """Exit codes. The first three and TIMED_OUT are final; AGAIN: the program failed, but resumes from a checkpoint; TOLD_CODE: it was told to end."""
@@ -67,18 +68,32 @@ def copies_here(node: Node, stage: Stage) -> dict[int, dict[str, str]]:
     return {local: ranks(node, local, stage.processes) for local in range(stage.processes)}
 
 
-def record_failure(node: Node, stage: Stage, code: int, last: str) -> None:
+def record_failure(node: Node, stage: Stage, failure: records.Failure) -> None:
     """Record why this node failed, if it is the first: that stops the other nodes, whose exit codes mean nothing."""
-    records.fail(node.job, stage.name, node.run, records.Failure(node.number, code, last))
+    records.fail(node.job, stage.name, node.run, failure)
 
 
-def describe_end(ended: Ended, stage: Stage) -> str:
-    """Why a program failed, in one line."""
+def failure_of(ended: Ended, node: Node, stage: Stage, rank: int | None = None) -> records.Failure:
+    """Why this node's program has ended.
+
+    Args:
+        rank: of the process that failed first, where it is known; else its output may tell it.
+    """
+    said, code = ended.said, ended.code if ended.code >= 0 else 128 - ended.code
+    stopped = ended.why == TOLD
     if ended.why == LIMIT:
-        return f"reached its time limit of {stage.seconds} s"
-    if ended.code == 0:
-        return "graphs failed to compile"
-    return why_it_ended(ended.tail, ended.code, stage.nodes, ()) or f"exit code {ended.code}"
+        last = f"reached its time limit of {stage.seconds} s"
+    elif ended.code == 0:
+        last = "" if stopped else "graphs failed to compile"
+    else:
+        last = (
+            why_it_ended(said, None if stopped else ended.code, stage.nodes, (), ended.kills)
+            or f"exit code {ended.code}"
+        )
+    if rank is None and said.rank >= 0:
+        rank = said.rank
+    at = said.at or ended.at or time.time()
+    return records.Failure(node.number, code, last, at, rank, said, max(0, ended.kills), stopped)
 
 
 def runner(*words: str) -> list[str]:

@@ -7,14 +7,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from signal import SIGTERM
 from typing import Any
 
 from .. import layout, records
 from ..errors import ReportedError, place_of
 from ..files import read_json
 from ..spec import Job, SpecError, Stage
-from .launch import REFUSED, TOLD_CODE, describe_end, launch, record_failure
+from .launch import REFUSED, TOLD_CODE, failure_of, launch, record_failure
 from .output import Output, say
 from .places import Node
 from .process import TOLD, CannotStart, Ended
@@ -47,7 +49,7 @@ def run_node(job: Job, stage: Stage, node: Node) -> int:
         ended = launch(node, job, stage, read_variables(node.root), output, copies={0: _ranks(stage)}, passes_on=False)
     except CannotStart as e:
         output.say(str(e))
-        record_failure(node, stage, REFUSED, str(e))
+        record_failure(node, stage, records.Failure(node.number, REFUSED, str(e)))
         return REFUSED
     return _record(node, stage, ended, task)
 
@@ -118,12 +120,16 @@ def describe(error: Exception) -> str:
 
 
 def _record(node: Node, stage: Stage, ended: Ended, task: int) -> int:
-    if ended.why == TOLD or ended.code == -15:
+    if ended.code == -SIGTERM:  # Slurm's own reached the program first
+        ended = replace(ended, why=TOLD)
+    failure = failure_of(ended, node, stage, task if stage.processes > 1 else None)
+    if failure.stopped:
+        if failure.said.lines:
+            record_failure(node, stage, failure)
         return TOLD_CODE
     if ended.code:
-        code = ended.code if ended.code > 0 else 128 - ended.code
-        record_failure(node, stage, code, describe_end(ended, stage))
-        return code
+        record_failure(node, stage, failure)
+        return failure.code
     try:
         if ended.found:
             records.mark(node.job, stage.name, node.run, "uncompiled", task)
@@ -131,7 +137,7 @@ def _record(node: Node, stage: Stage, ended: Ended, task: int) -> int:
         records.mark(node.job, stage.name, node.run, "done", task)
     except OSError as e:
         say(f"its success cannot be recorded: {describe(e)}")
-        record_failure(node, stage, 1, f"its success cannot be recorded: {describe(e)}")
+        record_failure(node, stage, records.Failure(node.number, 1, f"its success cannot be recorded: {describe(e)}"))
         return 1
     return 0
 

@@ -22,7 +22,7 @@ from typing import Any
 from .. import layout, records
 from ..errors import ReportedError
 from ..files import read_json
-from ..spec import Job, SpecError, Stage, from_json
+from ..spec import Job, SpecError, Stage, from_json, to_json
 from ..words import shared_root
 from .launch import (
     AGAIN,
@@ -32,20 +32,20 @@ from .launch import (
     TIMED_OUT,
     TOLD_CODE,
     copies_here,
-    describe_end,
+    failure_of,
     launch,
     record_failure,
 )
 from .node import describe, stage_of
 from .output import Output, say
 from .places import Node, find_checkpoint, word
-from .process import LIMIT, TOLD, CannotStart, Ended
+from .process import LIMIT, TOLD, CannotStart, Ended, memory_kills
 
 GIVEN = Path("/trn")
 _SECRET = GIVEN / "env" / "env.json"
 OUT_OF_MEMORY, OTHERWISE = 137, 1
 _MESSAGE = Path("/dev/termination-log")
-_EVENTS = Path("/sys/fs/cgroup/memory.events")
+_LONGEST_MESSAGE = 4000  # Kubernetes keeps 4,096 bytes
 
 
 def main(name: str) -> None:
@@ -56,14 +56,14 @@ def main(name: str) -> None:
         code = run_container(name)
     except CannotStart as e:
         say(str(e))
-        tell(REFUSED, str(e))
+        tell(records.Failure(node_number(name), REFUSED, str(e)))
         code = REFUSED
     except (OSError, ReportedError) as e:
         say(describe(e))
         code = OTHERWISE
     if code and memory_kills() > kills:
         say("a program was killed, because the memory of this pod was full")
-        tell(OUT_OF_MEMORY, "out of memory")
+        tell(records.Failure(node_number(name), OUT_OF_MEMORY, "out of memory"))
         code = OUT_OF_MEMORY
     sys.exit(code)
 
@@ -105,7 +105,7 @@ def run_container(name: str) -> int:
             secret=_SECRET,
         )
     except CannotStart as e:
-        record_failure(node, stage, REFUSED, str(e))
+        record_failure(node, stage, records.Failure(node.number, REFUSED, str(e)))
         raise
     return end(node, stage, ended, output)
 
@@ -119,10 +119,10 @@ def end(node: Node, stage: Stage, ended: Ended, output: Output) -> int:
         return 0
     if ended.found and not ended.code:
         output.say("graphs failed to compile: see above, or submit without precompiling")
-    code = ended.code if ended.code >= 0 else 128 - ended.code
-    record_failure(node, stage, code, describe_end(ended, stage))
-    first = records.failure(node.job, stage.name, node.run)
-    tell(code, describe_end(ended, stage), first)
+    rank = node.number * stage.processes + ended.copy if stage.processes > 1 else None
+    failure = failure_of(ended, node, stage, rank)
+    record_failure(node, stage, failure)
+    tell(failure, records.failure(node.job, stage.name, node.run))
     return exit_code(stage, ended)
 
 
@@ -146,7 +146,7 @@ def lay_out(job: Job, stage: Stage) -> Node:
     own = layout.lay_out_member(root, index) if index else root
     with contextlib.suppress(OSError):
         Path(env.get("HOME", "/home/trn")).mkdir(parents=True, exist_ok=True)
-    number = 0 if stage.name == "prepare" else int(env.get("JOB_COMPLETION_INDEX", "0"))
+    number = node_number(stage.name)
     return Node(
         root=root,
         job=own,
@@ -157,6 +157,11 @@ def lay_out(job: Job, stage: Stage) -> Node:
         run="-".join(filter(None, (env.get("TRN_RUN", "")[:40], env.get("TRN_ATTEMPT", "0")))),
         index=index,
     )
+
+
+def node_number(stage: str) -> int:
+    """The number of this pod among its job's."""
+    return 0 if stage == "prepare" else int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
 
 
 def check_required(job: Job, node: Node) -> None:
@@ -211,20 +216,11 @@ def read_given(path: Path) -> Any:
     return read_json(path.resolve())
 
 
-def memory_kills() -> int:
-    """How often the kernel has killed a program of this container because its memory was full."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in _EVENTS.read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill":
-                return int(value)
-    return 0
+def tell(failure: records.Failure, first: records.Failure | None = None) -> None:
+    """Tell Kubernetes why this container has failed: its termination message, which `trn status` reads.
 
-
-def tell(code: int, last: str, first: records.Failure | None = None) -> None:
-    """Tell Kubernetes why this container has failed: its termination message, which `trn status` reads."""
-    told: dict[str, Any] = {"code": code, "last": records.one_line(last)}
-    if first is not None:
-        told["first"] = {"node": first.node, "code": first.code, "last": first.last}
+    Args:
+        first: the failure of the job's node that failed first, if that is known.
+    """
     with contextlib.suppress(OSError):
-        _MESSAGE.write_text(json.dumps(told))
+        _MESSAGE.write_text(json.dumps(to_json((first or failure).cut(_LONGEST_MESSAGE))))

@@ -16,8 +16,10 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from ..readers.collecting import Collector, Said
 from .output import Output
 
 SAVING_SECONDS = 50
@@ -30,7 +32,8 @@ OPEN_FILES = 65_535
 TOLD, LIMIT = "told", "limit"
 """Why a program was ended: this process was told to end; the time limit."""
 
-_TAIL = 65_536
+_PIECE = 65_536
+_CGROUP, _CGROUPS = Path("/proc/self/cgroup"), "/sys/fs/cgroup"
 _OVERLAP = 200  # bytes in which a pattern is looked for again
 _OTHERS_SECONDS = 10.0  # for which the other copies may go on after one has failed
 _LATE_SECONDS = 0.5  # by which Slurm's SIGTERM may reach this process after its program
@@ -56,14 +59,20 @@ class Ended:
     Attributes:
         code: exit code, of the first copy that failed; -N: signal N ended it.
         why: TOLD, LIMIT, or empty if it ended by itself.
-        tail: the end of its output.
         found: whether its output had what was looked for.
+        said: what of its output explains the end.
+        copy: which copy failed first: 0, 1, ...
+        at: when it failed, in seconds since 1970; 0 if it did not.
+        kills: how many processes the kernel has killed meanwhile, because the memory was full.
     """
 
     code: int
     why: str
-    tail: str
-    found: bool
+    found: bool = False
+    said: Said = field(default_factory=Said)
+    copy: int = 0
+    at: float = 0.0
+    kills: int = 0
 
 
 def run(
@@ -87,7 +96,7 @@ def run(
     Raises:
         CannotStart: a copy cannot be started.
     """
-    running, reader = _Running(passes_on), _Reader(output, looks_for)
+    running, reader, kills = _Running(passes_on), _Reader(output, looks_for), memory_kills()
     with running.signals(seconds):
         try:
             for one in starts:
@@ -98,7 +107,16 @@ def run(
         finally:
             reader.start()
         code = running.wait(reader)
-    return Ended(code, running.why, bytes(reader.tail[-_TAIL:]).decode(errors="replace"), reader.found)
+    return Ended(code, running.why, reader.found, reader.said(), running.copy, running.at, memory_kills() - kills)
+
+
+def memory_kills() -> int:
+    """How often the kernel has killed a process of this one's cgroup because its memory was full; 0 where nothing counts that."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        own = next(one for one in _CGROUP.read_text().splitlines() if one.startswith("0::"))
+        events = Path(f"{_CGROUPS}{own[3:].rstrip('/')}/memory.events").read_text()
+        return int(re.findall(r"^oom_kill (\d{1,9})$", events, re.MULTILINE)[0])
+    return 0
 
 
 def allow_open_files(output: Output) -> None:
@@ -123,7 +141,8 @@ class _Reader(threading.Thread):
         super().__init__(daemon=True)
         self._from, self.into = os.pipe()
         self._output, self._wanted = output, re.compile(looks_for.encode())
-        self.tail, self.found = bytearray(), False
+        self._last, self.found = b"", False
+        self._collector, self._lock = Collector(), threading.Lock()
         self._looks = bool(looks_for)
 
     def start(self) -> None:
@@ -132,21 +151,27 @@ class _Reader(threading.Thread):
 
     def run(self) -> None:
         while True:
-            piece = os.read(self._from, _TAIL)
+            piece = os.read(self._from, _PIECE)
             if not piece:
                 os.close(self._from)
                 return
-            if self._looks and self._wanted.search(bytes(self.tail[-_OVERLAP:]) + piece):
-                self.found = True
-            self.tail += piece
-            if len(self.tail) > 2 * _TAIL:
-                del self.tail[:-_TAIL]
             self._output.write(piece)
+            if self._looks:
+                self.found = self.found or self._wanted.search(self._last + piece) is not None
+                self._last = (self._last + piece)[-_OVERLAP:]
+            with self._lock, contextlib.suppress(Exception):  # no fault of it may stop the program
+                self._collector.feed(piece)
+
+    def said(self) -> Said:
+        """What of the output explains the end, so far."""
+        with self._lock:
+            return self._collector.close()
 
 
 class _Running:
     def __init__(self, passes_on: bool) -> None:
         self.why = ""
+        self.copy, self.at = 0, 0.0
         self.left: set[int] = set()
         self._passes_on = passes_on
         self._started: list[int] = []
@@ -205,7 +230,11 @@ class _Running:
                 continue
             self.left.discard(now.si_pid)
             if failed and not code:
-                code = os.waitstatus_to_exitcode(status)
+                code, self.copy, self.at = (
+                    os.waitstatus_to_exitcode(status),
+                    self._started.index(now.si_pid),
+                    time.time(),
+                )
                 if self.left and not self.why:
                     self._end_within(_OTHERS_SECONDS)
         if self.why:

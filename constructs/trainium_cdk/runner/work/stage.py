@@ -120,6 +120,7 @@ class Batch:
         """Record how it ended; returns the exit code. A disk that is full now fails no job."""
         name, why, node = self.stage.name, "", None
         failed = records.failure(self.own, name, self.run)
+        failed = None if failed and failed.stopped else failed
         if code > 128 and not self.signals.told and failed is None:
             self._wait_for_a_signal()  # a stop of the stage may reach srun first
         if code and self.signals.told == SIGTERM:

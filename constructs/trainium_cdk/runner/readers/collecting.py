@@ -1,0 +1,323 @@
+"""What explains the end of a program, collected while its output passes: exceptions, lines that look like errors, the last line.
+
+Memory and time for each line are bounded, whatever is printed: a cause that lies a million lines before the end is kept.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+LONGEST_LINE = 4000
+"""Characters of a line that are read."""
+LONGEST = 300
+"""Characters of a line that are kept."""
+_FIRST, _LAST = 6, 4
+"""Lines of each weight that are kept."""
+_RECENT = 3600.0
+"""Seconds: an exception of longer ago was survived."""
+_WORKERS = 1024
+_PATIENCE = 5000
+"""Lines for which the end of a traceback is waited for: a worker that is killed never writes it."""
+_TAIL = 4096
+
+_LOOKS_BAD = (
+    "error", "traceback", "exception", "fail", "fatal", "kill", "abort", "panic", "segmentation", "dumped", "oom", "out of memory", "no space",
+    "quota", "denied", "forbidden", "unauthorized", "refused", "reset by", "broken", "timeout", "timed out", "cannot ", "can't", "could not", "unable",
+    "invalid", "not found", "no such", "not available", "unrecognized", "undefined", "corrupt", "exhausted", "uncorrectable", " hang", "stale",
+    "cancelled", "terminat", "exitcode", "local_rank: ", "root cause", "nrt_", "ncc_", "interrupt", "assert",
+)  # fmt: skip
+"""Words of which one is in each line that may explain an end."""
+_SERIOUS = re.compile(
+    r"\[?\b(?:F137|N[A-Z]{2}\d{3}|NCC_\w+)\b|NRT_\w+|\bnrt_\w+ status=|FATAL|uncorrectable|suspected hang|oom[-_ ]|[Oo]ut [Oo]f [Mm]emory|\bOOM\b|"
+    r"\bKilled\b|forcibly killed|RESOURCE_EXHAUSTED|No space left|[Qq]uota exceeded|Segmentation fault|core dumped"
+)
+"""Lines that are kept apart, so that many others do not displace them."""
+_WORDS = tuple(word.encode() for word in _LOOKS_BAD)
+_SIGN = re.compile(b"|".join(map(re.escape, _WORDS)))
+_DIGITS = b"0123456789"
+_SEEN = 4096
+"""Lines that are recognised when they are repeated with other numbers."""
+
+_OWN = "trn: "
+_COLOUR = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+_LABEL = re.compile(
+    r"(?: {0,9}\d{1,6}: |\[(?:rank|default)? ?\d{1,6}\]:? ?|\(\w[^()\n]{0,80} pid=\d{1,9}[^()\n]{0,80}\) )+"
+)
+"""What srun, torchrun, PyTorch or Ray put before each line of a worker."""
+_RANK = re.compile(r"\[rank ?(\d{1,6})\]")
+_FRAME = re.compile(r"[ |+\-]*[|+][ |+\-]*")
+"""What Python draws before the lines of an exception group."""
+_BEGINS = "Traceback (most recent call last):"
+_EXCEPTION = re.compile(
+    r"(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Z]\w{0,80}(?:Error|Exception|Interrupt|ExceptionGroup|StopIteration)(?::.*)?$"
+)
+"""The line of an exception, where no traceback is in front."""
+_ASIDE = re.compile(r"Exception ignored in|--- Logging error ---|Error in atexit|Exception in thread")
+"""What comes before the traceback of an exception that did not end the program."""
+_CHAINED = re.compile(r"During handling of the above exception|The above exception was the direct cause")
+_CONSEQUENCES = frozenset({
+    "ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "SignalException", "SystemExit",
+    "KeyboardInterrupt", "ConnectionResetError", "BrokenPipeError", "DistNetworkError", "DistBackendError", "RayTaskError",
+})  # fmt: skip
+"""Exceptions of a launcher, or of a worker that another one has left: named only if there is no other."""
+_LEFT = re.compile(r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|recvValue failed")
+_WORKER = re.compile(r"\s*(exitcode|rank) {0,9}: (-?\d{1,6})\b")
+"""Of torchrun's report of its workers."""
+_ASIDE_LINES = re.compile(
+    r"(?:srun|slurmstepd|slurm_script): |[^\w]*$|[EWI]\d{4} .{0,80}torch/distributed/|.{0,200}torch\.distributed\.elastic"
+)
+"""Lines of Slurm, of a launcher, and lines without a word."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a program has printed that may explain its end. Each text is a line, cut to 300 characters.
+
+    Attributes:
+        raised: the exception that explains it, as `KeyError: 'x'`; then another one that may have come first; empty without any.
+        at: when the first exception of the last hour was printed, in seconds since 1970; 0 without one.
+        follows: the last exception that only follows from that of another process; empty without one.
+        rank: of the process that raised the exception, where its line tells it; else -1.
+        launcher: whether a launcher has reported that a worker failed.
+        code: exit code in that report, of the worker that failed first; 0 without one.
+        line: the last line that is not the launcher's or Slurm's.
+        lines: those that look like errors, first ones and last ones; then the last of all.
+    """
+
+    raised: tuple[str, ...] = ()
+    at: float = 0.0
+    follows: str = ""
+    rank: int = -1
+    launcher: bool = False
+    code: int = 0
+    line: str = ""
+    lines: tuple[str, ...] = ()
+
+
+class _Raised:
+    def __init__(self, text: str, label: str, number: int, at: float) -> None:
+        self.text, self.label, self.number, self.at = text[:LONGEST], label, number, at
+
+    @property
+    def kind(self) -> str:
+        return self.text.partition(":")[0].rpartition(".")[2].strip()
+
+
+class _Open(NamedTuple):
+    indent: int
+    number: int
+    before: bytes
+
+
+class _Kept:
+    """The first and the last of many lines; of those that differ in numbers alone, the first."""
+
+    def __init__(self) -> None:
+        self._first: list[tuple[int, str]] = []
+        self._last: deque[tuple[int, str]] = deque(maxlen=_LAST)
+        self._shapes: deque[bytes] = deque(maxlen=_FIRST + _LAST)
+
+    def add(self, number: int, line: str) -> None:
+        shape = line.encode(errors="replace").translate(None, _DIGITS)
+        if shape in self._shapes:
+            return
+        self._shapes.append(shape)
+        (self._first if len(self._first) < _FIRST else self._last).append((number, line[:LONGEST]))
+
+    def lines(self) -> list[tuple[int, str]]:
+        return [*self._first, *self._last]
+
+
+class Collector:
+    """Takes the output of a program, which may be that of many workers, in pieces."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._rest, self._tail, self._number = b"", b"", 0
+        self._serious, self._others = _Kept(), _Kept()
+        self._seen: set[bytes] = set()
+        self._open: dict[str, _Open] = {}
+        self._announced: dict[str, _Raised] = {}
+        self._aside: set[str] = set()
+        self._chained: set[str] = set()
+        self._first: _Raised | None = None
+        self._latest: _Raised | None = None
+        self._of: dict[str, _Raised] = {}
+        self._follows: _Raised | None = None
+        self._launched: bytes | None = None
+        self._worker: dict[str, int] = {}
+
+    def feed(self, piece: bytes) -> None:
+        """Take a piece of the output, which may end within a line."""
+        block, newline, rest = (self._rest + piece.replace(b"\r", b"\n")).rpartition(b"\n")
+        # of a line without an end, only its beginning is read
+        self._rest = rest if len(rest) < 2 * LONGEST_LINE else rest[:LONGEST_LINE]
+        if newline:
+            self._block(block)
+
+    def close(self) -> Said:
+        """Take the last line, which may have no end, and tell what was collected."""
+        if self._rest.strip():
+            self._block(self._rest)
+            self._rest = b""
+        said, every = self._explain(), _texts(self._tail)
+        kept = [line for _, line in sorted(self._serious.lines() + self._others.lines())]
+        last = every[-1][:LONGEST] if every else ""
+        if last and (not kept or kept[-1] != last):
+            kept.append(last)
+        line = _last_line(every)
+        if self._launched is not None:
+            line = _last_line(_texts(self._launched))
+        return replace(said, line=line, lines=tuple(kept))
+
+    def _explain(self) -> Said:
+        finals = sorted(self._of.values(), key=lambda one: one.number)
+        raised: list[_Raised] = []
+        if self._latest and self._first:
+            # of several workers the first counts, and of one the last
+            several = len(finals) > 1 or self._launched is not None
+            main = (finals[0] if len(finals) > 1 else self._first) if several else self._latest
+            other = self._latest if several else self._first
+            raised = [main] if len(finals) > 1 or other.text == main.text else [main, other]
+        rank = _RANK.search(raised[0].label) if raised else None
+        return Said(
+            raised=tuple(one.text for one in raised),
+            at=self._first.at if self._first else 0.0,
+            follows=self._follows.text if self._follows else "",
+            rank=int(rank[1]) if rank else self._worker.get("rank", -1),
+            launcher=self._launched is not None,
+            code=self._worker.get("exitcode", 0),
+        )
+
+    def _block(self, block: bytes) -> None:
+        """Take whole lines. Only those with a sign of an error are looked at, and those of a traceback."""
+        low, at = block.lower(), 0
+        bad = any(word in low for word in _WORDS)
+        while at <= len(block) and (bad or self._open or self._announced):
+            begin = at
+            if not (self._open or self._announced):
+                found = _SIGN.search(low, at)
+                if not found:
+                    break
+                begin = block.rfind(b"\n", at, found.start()) + 1 or at
+            end = block.find(b"\n", begin)
+            end = len(block) if end < 0 else end
+            raw, at = block[begin:end], end + 1
+            shape = raw[:LONGEST_LINE].translate(None, _DIGITS)
+            if shape not in self._seen or self._open or self._announced:
+                self._number += 1
+                if self._line(raw, block[max(0, begin - _TAIL) : begin]):
+                    if len(self._seen) >= _SEEN:
+                        self._seen.clear()
+                    self._seen.add(shape)
+        self._tail = (self._tail + b"\n" + block)[-_TAIL:] if len(block) < _TAIL else block[-_TAIL:]
+
+    def _line(self, raw: bytes, before: bytes) -> bool:
+        """Take a line. Returns whether it needs not be taken again where it is repeated with other numbers."""
+        label, line = _parts(raw[: 2 * LONGEST_LINE].decode(errors="replace"))
+        for waiting in (self._open, self._announced):
+            oldest = next(iter(waiting), None)
+            if oldest is not None and self._number - waiting[oldest].number > _PATIENCE:
+                del waiting[oldest]
+        text = line.strip()
+        if not text:
+            return False
+        if (announced := self._announced.pop(label, None)) and re.search(r"\w", text):
+            announced.text = f"{announced.text} {text}"[:LONGEST]
+        if self._launched is not None:
+            self._report(text)
+        if _BEGINS in line:
+            if len(self._open) < _WORKERS:
+                self._open[label] = _Open(_indent(line), self._number, (self._tail + b"\n" + before)[-_TAIL:])
+            return False
+        if begun := self._open.get(label):
+            if _indent(line) <= begun.indent:
+                del self._open[label]
+                self._raise(text, label, begun.before)
+                self._keep(text)
+            return False
+        if _CHAINED.search(text):
+            self._chained.add(label)
+        elif _ASIDE.match(text):
+            self._aside.add(label)
+        elif _EXCEPTION.match(text):
+            self._raise(text, label, b"")
+            self._keep(text)
+        elif looks_bad(text):
+            self._keep(text)
+            return self._launched is None
+        if len(self._chained) + len(self._aside) > _WORKERS:
+            self._chained.clear()
+            self._aside.clear()
+        return False
+
+    def _keep(self, text: str) -> None:
+        (self._serious if _SERIOUS.search(text) else self._others).add(self._number, text)
+
+    def _raise(self, text: str, label: str, before: bytes) -> None:
+        """Take the line of an exception. `before`: what was printed before its traceback."""
+        one = _Raised(text, label, self._number, self._clock())
+        if text.endswith(":") and len(self._announced) < _WORKERS:
+            self._announced[label] = one
+        aside, chained = label in self._aside, label in self._chained
+        self._aside.discard(label)
+        self._chained.discard(label)
+        if one.kind == "ChildFailedError":
+            self._launched, self._worker = before, {}
+        if aside:
+            return
+        if one.kind in _CONSEQUENCES or _LEFT.search(text):
+            self._follows = one
+            return
+        if self._first and (one.at - self._first.at > _RECENT or (chained and self._first is self._of.get(label))):
+            self._first = None
+        self._first = self._first or one
+        self._latest = one
+        if label in self._of or len(self._of) < _WORKERS:
+            self._of[label] = one
+        if one.kind.endswith("ExceptionGroup"):
+            self._chained.add(label)  # its members explain it
+
+    def _report(self, text: str) -> None:
+        """Take a line of a launcher's report of its workers, whose first one to fail comes last."""
+        if text.startswith("Root Cause"):
+            self._worker = {}
+        elif (found := _WORKER.match(text)) and found[1] not in self._worker:
+            self._worker[found[1]] = int(found[2])
+
+
+def looks_bad(line: str) -> bool:
+    """Whether a line may explain an end: only such lines are compared with the known errors, and the last one."""
+    low = line[:LONGEST_LINE].lower()
+    return any(word in low for word in _LOOKS_BAD)
+
+
+def _parts(raw: str) -> tuple[str, str]:
+    """The label of a line's worker, and the line without it."""
+    line = _COLOUR.sub("", raw)[:LONGEST_LINE].rstrip()
+    if label := _LABEL.match(line):
+        line = line[label.end() :]
+    if line.startswith(_OWN):  # the stage `prepare`
+        line = line[len(_OWN) :]
+    if framed := _FRAME.match(line):
+        line = " " * framed.end() + line[framed.end() :]
+    return label[0].strip() if label else "", line
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _texts(raw: bytes) -> list[str]:
+    """The lines that are not empty, without their labels."""
+    found = (_parts(one)[1].strip() for one in raw.decode(errors="replace").split("\n"))
+    return [one for one in found if one]
+
+
+def _last_line(lines: list[str]) -> str:
+    return next((one[:LONGEST] for one in reversed(lines) if not _ASIDE_LINES.match(one)), "")
