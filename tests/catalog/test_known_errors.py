@@ -11,13 +11,21 @@ import pytest
 import yaml
 
 from trainium_cdk.catalog.known_errors import KnownError, explain, job_errors, known_errors
-from trainium_cdk.jobs.ending import error_patterns, why_it_ended
-from trainium_cdk.runner.readers.ending import explained
+from trainium_cdk.jobs.ending import error_patterns
+from trainium_cdk.runner.readers.collecting import Collector
+from trainium_cdk.runner.readers.ending import explained, why_it_ended
 
 ALL = (*known_errors(), *(one for one in job_errors() if one not in known_errors()))
 SAMPLES = [(error.name, sample) for error in ALL for sample in error.samples]
 LINES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("failure_lines.yaml").read_text("utf-8"))
 FAILING = [(name, line) for name, lines in LINES["failing"].items() for line in lines]
+
+
+def why(log: str, code: int, nodes: int) -> str:
+    """Why a program ended that printed this."""
+    collector = Collector()
+    collector.feed(log.encode())
+    return why_it_ended(collector.close(), code, nodes, error_patterns())
 
 
 def first(errors: Sequence[KnownError], line: str) -> str:
@@ -45,10 +53,20 @@ def test_what_a_failing_program_prints_is_explained_by_its_own_entry(name: str, 
     assert [error.name for error, _ in explained(error_patterns(), [line], 2)] == [name] * bool(name)
 
 
+@pytest.mark.parametrize(("name", "line"), FAILING, ids=[f"{n}: {s[:40]}" for n, s in FAILING])
+def test_a_failing_line_is_kept_among_many_others(name: str, line: str) -> None:
+    """It lies before many lines that look like errors, and the program only says that it failed."""
+    many = "".join(f"step {i} | loss 2.1\nWARNING retry {i} of shard {i}: request timed out\n" for i in range(300))
+    log = f"{line}\n{many}exit\n"
+    found = why(log, 1, 2)
+    error = next((one for one in job_errors() if one.name == name), None)
+    assert error is None or error.at_end or error.cause[1:] in found, found
+
+
 @pytest.mark.parametrize("line", LINES["consequences"])
 def test_a_consequence_explains_nothing(line: str) -> None:
     assert explained(error_patterns(), [line], 2) == []
-    assert why_it_ended(line, 1, 2) == ""
+    assert why(line, 1, 2) == ""
 
 
 ENDS = [
@@ -68,7 +86,7 @@ ENDS = [
 @pytest.mark.parametrize("line", LINES["harmless"])
 def test_a_harmless_line_changes_no_cause(line: str, nodes: int) -> None:
     for log, code in ENDS:
-        assert why_it_ended(f"{line}\n{log}", code, nodes) == why_it_ended(log, code, nodes)
+        assert why(f"{line}\n{log}", code, nodes) == why(log, code, nodes)
 
 
 def test_a_status_of_the_runtime_counts_by_its_own_number_alone() -> None:

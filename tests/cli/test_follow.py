@@ -135,7 +135,7 @@ def test_trial_steps_of_a_precompile_count_nowhere(
     follows(monkeypatch, [("precompile", trials), ("train", warm + train)], "--metrics")
     shown = capfd.readouterr()
     assert [json.loads(line)["stage"] for line in shown.out.splitlines()] == ["precompile"] * 10 + ["train"] * 20
-    assert shown.err.splitlines()[-1] == "step 20: loss 7.5, from 9.5; 3,800.0 sequences/s on average"
+    assert shown.err.splitlines()[-1] == "step 20: loss 7.5, from 9.5; 3,800.0 sequences/s on average; 1 s a step"
     follows(monkeypatch, [("precompile", trials)])
     assert "sequences/s" not in capfd.readouterr().err
 

@@ -88,7 +88,7 @@ def test_a_job_from_submit_to_its_end(trn: Run, tmp_path: Path) -> None:
         json.loads(line)
         for line in trn("logs", "hello-t1", "--metrics", "--tail", "1", "--node", "0").stdout.splitlines()
     ]
-    assert records == [{"stage": "train", "record": "Step", "step": 7, "loss": 2.5, "learning_rate": 0.001, "throughput": 100.0, "grad_norm": None, "total_steps": None, "global_batch_size": None, "seconds": None, "tokens_per_second": None}]  # fmt: skip
+    assert records == [{"stage": "train", "record": "Step", "step": 7, "loss": 2.5, "learning_rate": 0.001, "throughput": 100.0, "grad_norm": None, "total_steps": None, "global_batch_size": None, "seconds": None, "tokens_per_second": None, "unit": None}]  # fmt: skip
 
 
 def test_an_array_from_submit_to_its_end(trn: Run, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, clusters
 from trainium_cdk.jobs.clusters import Overview, ask
 from trainium_cdk.jobs.slurm.transport import Result
+from trainium_cdk.jobs.status import JobStatus
 from trainium_cdk.outputs.read import Deployed
 
 
@@ -29,6 +31,10 @@ class Counted(LocalTransport):
 
 def script(text: str, **fields: Any) -> Script:
     return Script(filename="w.sh", content=text.encode(), **fields)
+
+
+def by_id(jobs: Iterable[JobStatus]) -> dict[str, JobStatus]:
+    return {job.id: job for job in jobs}
 
 
 def test_one_request_tells_all(slurm: LocalSlurm) -> None:
@@ -50,7 +56,7 @@ def test_one_request_tells_all(slurm: LocalSlurm) -> None:
     assert found.foreign == backend.others()
     assert {job.id: job.state for job in found.jobs} == {runs: "RUNNING", waits: "PENDING", ended: "FAILED"}
     # Slurm's reason of the one that waits changes once more
-    assert wait_until(lambda: set(backend.activity().jobs) == set(backend.list()), 60)
+    assert wait_until(lambda: by_id(backend.activity().jobs) == by_id(backend.list()), 60)
     assert [s.reason for s in backend.status(waits).stages] in (["waits for nodes"], ["waits behind other jobs"])
     few = backend.activity(1).jobs  # the queue has what is left out of the newest
     assert {job.id for job in few} == {runs, waits}

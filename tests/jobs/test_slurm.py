@@ -12,7 +12,6 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -38,13 +37,8 @@ from trainium_cdk.jobs.slurm.answers import seen_by_runner
 from trainium_cdk.jobs.slurm.transport import LocalTransport, Result
 from trainium_cdk.jobs.status import JobStatus
 from trainium_cdk.outputs import SlurmCluster
-from trainium_cdk.runner import layout, requests
-from trainium_cdk.runner.errors import Refused
-from trainium_cdk.runner.head import step
 from trainium_cdk.runner.requests import Cancel, ListJobs, SubmitJobs, write_request
 from trainium_cdk.runner.slurm import NO_RESPONSE
-from trainium_cdk.runner.spec import Environment, Program, Stage
-from trainium_cdk.runner.spec import Job as JobSpec
 
 
 def script(body: str, **fields: object) -> Script:
@@ -128,26 +122,6 @@ def test_tasks_of_a_node_have_ranks(backend: SlurmBackend) -> None:
     assert [backend.node_of_rank(job.id, rank) for rank in range(4)] == [0, 0, 1, 1]
     with pytest.raises(JobError, match="has ranks 0 to 3, not 4"):
         backend.node_of_rank(job.id, 4)
-
-
-@pytest.mark.parametrize(
-    ("cores", "processes", "last"), [(128, 1, 127), (64, 1, 63), (64, 4, 3), (0, 1, 0), (-5, 1, 0)]
-)
-def test_a_node_has_as_many_ranks_as_neuroncores_or_copies(
-    cores: int, processes: int, last: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = Stage("train", 2, Program(("true",), "/"), processes=processes)
-    layout.lay_out(tmp_path / "trn/jobs/j-1", JobSpec("j-1", "script", (stage,), environment=Environment(cores=cores)))
-    monkeypatch.setattr(step, "own_job", lambda *_: SimpleNamespace(nodes=2))
-    cluster = requests.Cluster(str(tmp_path), "trn", "", "c")
-    found = [step.node_of_rank(cluster, requests.NodeOfRank("j-1", rank)) for rank in (last, last + 1)]
-    assert found == [{"node": 0}, {"node": 1}]
-
-
-def test_a_damaged_record_has_no_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "own_job", lambda *_: SimpleNamespace(nodes=2))
-    with pytest.raises(Refused, match=r"job\.json, is damaged: .* Give the node instead of the rank"):
-        step.node_of_rank(requests.Cluster(str(tmp_path), "trn", "", "c"), requests.NodeOfRank("j-1", 0))
 
 
 def test_a_queue_that_parallelcluster_stopped_is_reported_with_the_fix(

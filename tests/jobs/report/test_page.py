@@ -10,7 +10,6 @@ from unittest.mock import Mock
 import pytest
 
 from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, recorded, run, status, trained
-from trainium_cdk.catalog.known_errors import known_errors
 from trainium_cdk.jobs.report import Run, report
 from trainium_cdk.jobs.report.cost import price
 from trainium_cdk.jobs.report.run import described
@@ -130,14 +129,12 @@ def test_failures_of_the_compiler_have_their_mend() -> None:
     assert "the compiler ended with code 70" in found
 
 
-def test_a_failed_stage_has_the_end_of_its_log_and_what_is_known_of_it() -> None:
+def test_a_failed_stage_has_the_end_of_its_log_and_why_it_ended() -> None:
     failed = Stage("train", "3", "FAILED", "exit code 1, on node 0 first", "n-1", 1, None, BEGAN + 10_000)
-    made = trained(train=failed)
-    sample = next(error for error in known_errors() if error.name == "no-capacity").samples[1]
-    made.feed("train", f"first\n{sample}\n".encode() + b"".join(b"line %d\n" % i for i in range(20)))
+    made = trained(train=replace(failed, why="node 0, rank 5: KeyError: 'tokens'. Send your modules with --workdir"))
+    made.feed("train", b"first\n" + b"".join(b"line %d\n" % i for i in range(20)))
     found = text(made)
-    assert "Wait, as it is retried; ask for fewer nodes" in found
-    assert sample in found
+    assert "node 0, rank 5: KeyError: 'tokens'. Send your modules with --workdir.\n" in found
     assert "line 12\nline 13" in found
     assert "line 11\n" not in found
 
@@ -182,8 +179,8 @@ def test_values_of_variables_are_not_on_the_page() -> None:
 
 def test_what_a_job_wrote_is_only_text() -> None:
     hostile = "</td></script><img src=x onerror=alert(1)>\x1b[2J\u202e"
-    failed = Stage("train", "2", "FAILED", hostile, hostile)
-    made = run(status(failed, id=hostile, queue=hostile), settings={hostile: [hostile]}, problem=hostile, why=hostile)
+    failed = replace(Stage("train", "2", "FAILED", hostile, hostile), why=f"it raised {hostile}")
+    made = run(status(failed, id=hostile, queue=hostile), settings={hostile: [hostile]}, problem=hostile)
     made.feed("train", f"{hostile}\n{{'loss': '{hostile}'}}\n".encode())
     found = report([made, trained()], CLUSTER, CATALOG, BEGAN, 5, hostile)
     assert not re.search("<img|<script|</script", found)

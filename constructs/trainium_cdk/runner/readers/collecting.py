@@ -29,7 +29,7 @@ _LOOKS_BAD = (
     "error", "traceback", "exception", "fail", "fatal", "kill", "abort", "panic", "segmentation", "dumped", "oom", "out of memory", "no space",
     "quota", "denied", "forbidden", "unauthorized", "refused", "reset by", "broken", "timeout", "timed out", "cannot ", "can't", "could not", "unable",
     "invalid", "not found", "no such", "not available", "unrecognized", "undefined", "corrupt", "exhausted", "uncorrectable", " hang", "stale",
-    "cancelled", "terminat", "exitcode", "local_rank: ", "root cause", "nrt_", "ncc_", "interrupt", "assert",
+    "cancelled", "terminat", "exitcode", "local_rank: ", "root cause", "nrt_", "ncc_", "interrupt", "assert", "no module", "err: ", " nan",
 )  # fmt: skip
 """Words of which one is in each line that may explain an end."""
 _SERIOUS = re.compile(

@@ -109,7 +109,7 @@ def known_error(said: Said, nodes: int, known: Sequence[Known]) -> str:
 
 def _known(known: Sequence[Known], said: Said, nodes: int, *, alone: bool) -> str:
     """The first known error that explains the end; of warnings, only one that the exception itself has, or if nothing else is known."""
-    told = said.raised[0] if said.raised else ""
+    told = said.raised[0] if said.raised else said.follows
     found = explained(known, said.lines, nodes)
     errors = [(error, line) for error, line in found if not error.warning or (told and error.is_in(told))]
     if not errors and alone:
