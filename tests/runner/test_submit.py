@@ -265,7 +265,9 @@ def test_a_job_keeps_the_runner_that_it_began_with(head: Head, slurm: LocalSlurm
     newer = Head(slurm)
     newer.runner = head.runner.with_name("newer.pyz")
     newer.runner.write_bytes(head.runner.read_bytes())
-    assert newer.submit(made)[0] == {**sent, "existing": True}
+    kept = newer.submit(made)[0]
+    seen = slurm.run(["scontrol", "show", "job", sent["stages"]["train"]]).stdout
+    assert kept == {**sent, "existing": True}, (seen, head.status("kept-1"))
     slurm.run(["scontrol", "update", f"JobId={sent['stages']['train']}", "JobName=other"])
     [again] = newer.submit(made)
     assert again["resubmitted"] == ["train"]

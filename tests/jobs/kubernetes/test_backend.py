@@ -12,7 +12,6 @@ from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import RANKS, Running, fleet, let_it_prepare, script, text
 from tests.support import until
 from trainium_cdk.jobs import JobError, JobStatus, SubmitError, UnknownJob
-from trainium_cdk.jobs.ending import ending
 from trainium_cdk.jobs.kubernetes import ApiError, KubernetesBackend, status
 from trainium_cdk.jobs.kubernetes.names import INDEX_LABEL, JOB_LABEL
 
@@ -210,7 +209,7 @@ def test_a_script_that_fails_is_not_started_again(backend: KubernetesBackend) ->
     assert (done.state, done.ok) == ("FAILED", False)
     assert (done.current.exit_code, done.current.reason, done.current.failed_node) == (7, "exit code 7", 1)
     assert "to no avail" in text(backend.logs(sent.id, node=1))
-    assert ending(backend, done) == "the last line of its log: to no avail"
+    assert done.why == "node 1: the last line of its log: to no avail"
 
 
 def test_an_image_without_python_ends_the_job_at_once(backend: KubernetesBackend, running: Running) -> None:
