@@ -28,7 +28,8 @@ class Head:
         self.jobs = self.shared / "trn/jobs"
         self.runner = self.shared / "trn-runner" / f"{pyz().name}.pyz"
         self.runner.parent.mkdir(exist_ok=True)
-        self.runner.write_bytes(pyz().content)
+        if not self.runner.exists():  # a job may be reading it
+            self.runner.write_bytes(pyz().content)
 
     def words(self) -> list[str]:
         return [self.python, "-I", str(self.runner), "ask"]
