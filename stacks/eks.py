@@ -30,7 +30,7 @@ from trainium_cdk.outputs.contract import JOB_FILES
 from trainium_cdk.settings import ControlPlane, Environment
 from trainium_cdk.settings.environment import SERVICE_NETWORKS
 from trainium_cdk.settings.inventory import inventory
-from trainium_cdk.stacks.parts import add_bucket, add_network, add_registry, add_storage, alarm_topic
+from trainium_cdk.stacks.parts import add_bucket, add_job_notices, add_network, add_registry, add_storage, alarm_topic
 from trainium_cdk.storage import TrnStorage
 
 
@@ -108,6 +108,7 @@ class TrnEksStack(Stack):
             scaling=eks.scaling,
             observability=eks.observability,
             metrics=environment.observability is not None,
+            job_ends=bool(environment.observability and environment.observability.job_topic),
             queues=eks.queues,
             addon_versions=eks.addon_versions,
             mirror=eks.mirror,
@@ -132,6 +133,8 @@ class TrnEksStack(Stack):
                 alarm_topic=alarm_topic(self, environment),
                 catalog=environment.catalog,
             )
+        if training.scaler:
+            add_job_notices(self, environment, training.scaler.function.log_group)
         builder = bastion_host = None
         registry = add_registry(self, environment)
         if registry:

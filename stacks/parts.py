@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 
 from trainium_cdk._cdk.removal import removal_policy
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.network import TrnNetwork
+from trainium_cdk.observability import TrnJobNotices
 from trainium_cdk.outputs.contract import KEPT_DAYS
 from trainium_cdk.registry import TrnRegistry
 from trainium_cdk.settings import Environment
@@ -69,3 +71,13 @@ def alarm_topic(stack: Stack, environment: Environment) -> sns.ITopic | None:
     """Where alarms of the dashboard are sent, if anywhere."""
     topic = environment.observability and environment.observability.alarm_topic
     return sns.Topic.from_topic_arn(stack, "ObservabilityTopic", topic) if topic else None
+
+
+def add_job_notices(stack: Stack, environment: Environment, lines: logs.ILogGroup) -> None:
+    """Messages when jobs have ended, if the environment names a topic for them.
+
+    Args:
+        lines: the log group with a line for each.
+    """
+    if environment.observability and (topic := environment.observability.job_topic):
+        TrnJobNotices(stack, "JobNotices", lines=lines, topic=sns.Topic.from_topic_arn(stack, "JobTopic", topic))

@@ -19,7 +19,7 @@ from trainium_cdk.hardening.managed_policies import manage_policies
 from trainium_cdk.observability import TrnObservability
 from trainium_cdk.settings import Environment, Pcluster, Pcs
 from trainium_cdk.settings.observability import metrics_group
-from trainium_cdk.stacks.parts import alarm_topic
+from trainium_cdk.stacks.parts import add_job_notices, alarm_topic
 
 if TYPE_CHECKING:
     from trainium_cdk.pcluster.cluster import TrnPcluster
@@ -64,6 +64,8 @@ def add_observability(
     )
     for writer in writers:
         watched.grant_write(writer)
+    if watched.log_group:
+        add_job_notices(stack, environment, watched.log_group)
 
 
 def harden(stack: Stack, environment: Environment, data_key: kms.IKey | None, users: list[iam.IGrantable]) -> None:

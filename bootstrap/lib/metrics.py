@@ -3,7 +3,8 @@
     metrics.py CLUSTER LOG [--queue] [--disks PATH ...] [--once]
 
 A compute node tells of its NeuronCores, Neuron and host memory, errors, EFA traffic and disks: from `neuron-monitor`, the kernel's
-counters of EFA and statvfs. With --queue (the node that has Slurm's commands and stays): of the cluster's jobs and nodes as well.
+counters of EFA and statvfs. With --queue (the node that has Slurm's commands and stays): of the cluster's jobs and nodes as well, and a line for
+each job that has ended, which `TrnJobNotices` sends on.
 What cannot be read is left out of the line.
 """
 
@@ -12,6 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -157,7 +160,81 @@ def queue(nodes, jobs, now):
 
 
 NODES = ("sinfo", "-h", "-N", "-a", "-O", "NodeList:80 ,Partition:40 ,StateComplete:80")
+ENDED = ("squeue", "-h", "-a", "-t", "all")
+"""All jobs that Slurm remembers: it forgets those that ended minutes ago (MinJobAge, 300 s by default)."""
+_FIELDS = ("%F", "%T", "%r", "%S", "%e", "%D", "%u", "%P", "%k", "%j")
+_OVER = (
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "REVOKED",
+    "TIMEOUT",
+)
+_STAGES = ("prepare", "precompile", "train")
+_ID = re.compile("[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
 JOBS = ("squeue", "-h", "-a", "-t", "PENDING,RUNNING", "-O", "State:20|,Reason:80|,EligibleTime:20")
+
+
+def ended(said, mark, since, until):
+    """The jobs of `trn` whose last stage has ended after `since`, and not after `until` (whole seconds since 1970), from the output of ENDED with
+    `form(mark)`. A job has up to three stages: the first one that ended badly counts. Members of an array count together."""
+    jobs = {}
+    for row in said.split(mark)[1:]:
+        told = row.rstrip("\n").split("\x1f")
+        id, _, stage = told[-1].rpartition(":")
+        if len(told) == len(_FIELDS) and stage in _STAGES and told[-2] == f"trn:{id}" and _ID.fullmatch(id):
+            jobs.setdefault((told[6], id), {}).setdefault(stage, {}).setdefault(int(told[0]), []).append(told)
+    found = []
+    for (user, id), stages in jobs.items():
+        last = {stage: of[max(of)] for stage, of in stages.items()}  # an older one of that name was lost
+        rows = [row for of in last.values() for row in of]
+        at = max((seconds(row[4]) or 0 for row in rows), default=0)
+        if any(row[1] not in _OVER for row in rows) or not since < at <= until:
+            continue
+        bad = [stage for stage in _STAGES if any(row[1] != "COMPLETED" for row in last.get(stage, ()))]
+        if not bad and "train" not in last:
+            continue
+        members = last[(bad or ["train"])[0]]
+        counts = {state: sum(row[1] == state for row in members) for state in _OVER}
+        states = [f"{n} {state}" if len(members) > 1 else state for state, n in counts.items() if n]
+        begun = [second for row in rows if (second := seconds(row[3])) and second <= at]
+        reason = "" if members[0][2] in ("None", "NonZeroExitCode") else members[0][2]
+        one = {"JobEnded": id, "State": ", ".join(states), "User": user, "Queue": members[0][7], "Nodes": members[0][5]}
+        found.append({**one, "Seconds": at - min(begun, default=at), **({"Reason": reason} if reason else {})})
+    return found
+
+
+def form(mark):
+    """The format of squeue. No name has a mark of this moment, so that none imitates a row."""
+    return mark + "\x1f".join(_FIELDS)
+
+
+def seconds(text):
+    """A time of Slurm's in UTC, in seconds since 1970; None if it is not known."""
+    try:
+        return int(datetime.fromisoformat(text).replace(tzinfo=timezone.utc).timestamp())  # noqa: UP017  Python 3.9
+    except ValueError:
+        return None
+
+
+def tell_ends(given, now):
+    """Write a line for each job that has ended since the last look, whose time is kept in a file beside the log."""
+    mark, kept, until = secrets.token_hex(8), given.log.with_suffix(".ends"), int(now) - 1  # of a second that is over
+    said = asked((*ENDED, "-o", form(mark)))
+    if said is None:
+        return
+    try:
+        since = int(kept.read_text())
+    except (OSError, ValueError):
+        since = until
+    kept.write_text(str(until))
+    for one in ended(said, mark, since, until):
+        write(given.log, json.dumps({**one, "Cluster": given.cluster}))
 
 
 def asked(command):
@@ -225,6 +302,8 @@ def main():
             write(given.log, line(whole, [["Cluster"]], now, Cluster=given.cluster))
             for name, counts in queues.items():
                 write(given.log, line(counts, [["Cluster", "Queue"]], now, Cluster=given.cluster, Queue=name))
+        if given.queue:
+            tell_ends(given, time.time())
 
 
 if __name__ == "__main__":

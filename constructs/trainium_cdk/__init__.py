@@ -20,6 +20,7 @@ _HOMES = {
     "TrnEksCluster": "eks.cluster",
     "TrnFailedCalls": "hardening.failed_calls",
     "TrnImageBuilder": "eks.images",
+    "TrnJobNotices": "observability",
     "TrnKey": "hardening.encryption",
     "TrnNetwork": "network",
     "TrnNodeGroup": "eks.node_group",
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from trainium_cdk.hardening.managed_policies import manage_policies as manage_policies
     from trainium_cdk.network import TrnNetwork as TrnNetwork
     from trainium_cdk.network import TrnPeering as TrnPeering
+    from trainium_cdk.observability import TrnJobNotices as TrnJobNotices
     from trainium_cdk.observability import TrnObservability as TrnObservability
     from trainium_cdk.pcluster.cluster import TrnPcluster as TrnPcluster
     from trainium_cdk.pcluster.provider import TrnPclusterProvider as TrnPclusterProvider

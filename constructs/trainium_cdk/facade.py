@@ -63,6 +63,7 @@ class TrnEks(Checked):
         scaling: How nodes are started for jobs, and how long they may wait. Default: as of `TrnScaler`.
         observability: Logs and metrics in CloudWatch, charged by volume. Default: none.
         metrics: Whether the scaler writes metrics for `TrnObservability`. Default: False.
+        job_ends: Whether the scaler writes a line for each job that has ended, for `TrnJobNotices`. Default: False.
         alarm_topic: Where the scaler's alarm is sent. Default: that of `scaling`; else none.
         namespace: Where jobs run. Default: the cluster's; training for one that is no `TrnEksCluster`.
         queues: Shares of the nodes for teams. Default: all nodes are for `namespace`.
@@ -118,6 +119,7 @@ class TrnEks(Checked):
         scaling: settings.Scaling = settings.Scaling(),  # noqa: B008
         observability: settings.ContainerInsights | None = None,
         metrics: bool = False,
+        job_ends: bool = False,
         alarm_topic: sns.ITopic | None = None,
         namespace: str | None = None,
         queues: Sequence[settings.TeamQueue] = (),
@@ -221,6 +223,7 @@ class TrnEks(Checked):
                 vpc_subnets=vpc_subnets,
                 scaling=scaling,
                 metrics=metrics,
+                job_ends=job_ends,
                 alarm_topic=alarm_topic,
                 catalog=catalog,
             )

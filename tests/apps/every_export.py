@@ -10,6 +10,7 @@ from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sns as sns
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct
 
@@ -24,6 +25,7 @@ from trainium_cdk import (
     TrnEksCluster,
     TrnFailedCalls,
     TrnImageBuilder,
+    TrnJobNotices,
     TrnKey,
     TrnNetwork,
     TrnNodeGroup,
@@ -245,6 +247,8 @@ TrnPeering(
 TrnOutputs(slurm, "Outputs", cluster=pcluster, bucket=jobs.bucket)
 watched = TrnObservability(slurm, "Watched", cluster=pcluster, storage=shared)
 watched.grant_write(a_role(slurm, "Sender"))
+if watched.log_group:
+    TrnJobNotices(slurm, "Notices", lines=watched.log_group, topic=sns.Topic(slurm, "Topic"))
 pcs = TrnPcsCluster(slurm, "Pcs", vpc=network.vpc, storage=efs.FileSystem(slurm, "OfPcs", vpc=network.vpc))
 jobs.grant_read_write(pcs)
 logs = TrnKey(theirs, "LogsKey", description="Logs", grants=False)

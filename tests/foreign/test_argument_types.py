@@ -10,6 +10,7 @@ from aws_cdk import Duration, Size, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sns as sns
 
 import trainium_cdk as trn
 from tests.cdk import only
@@ -20,6 +21,7 @@ NEEDED: dict[str, Callable[[Stack], dict[str, Any]]] = {
     "TrnBootstrap": lambda s: {"bucket": s3.Bucket(s, "Bucket")},
     "TrnEks": lambda s: {"cluster": cluster(s), "storage": None},
     "TrnImageBuilder": lambda s: {"bucket": s3.Bucket(s, "Bucket"), "repository": ecr.Repository(s, "Images")},
+    "TrnJobNotices": lambda s: {"topic": sns.Topic(s, "Topic")},
     "TrnKey": lambda _: {"description": "Data"},
     "TrnObservability": lambda s: {"cluster": cluster(s)},
     "TrnOutputs": lambda s: {"cluster": cluster(s), "bucket": s3.Bucket(s, "Bucket")},
@@ -47,6 +49,7 @@ CLUSTER = "aws_cdk.aws_eks_v2.ICluster, aws_cdk.aws_eks_v2.Cluster or aws_cdk.aw
         ("TrnEksCluster", "vpc", "vpc-1", IVPC),
         ("TrnFailedCalls", "encryption_key", "key", "aws_cdk.aws_kms.IKey, aws_cdk.aws_kms.Key or None"),
         ("TrnImageBuilder", "bucket", "mine", "aws_cdk.aws_s3.IBucket"),
+        ("TrnJobNotices", "lines", "/trainium/x/metrics", "aws_cdk.aws_logs.ILogGroup"),
         ("TrnKey", "removal_policy", True, "aws_cdk.RemovalPolicy"),
         ("TrnNetwork", "max_azs", "2", "int"),
         ("TrnNetwork", "network", "10.0.0.0/16", "trainium_cdk.settings.Network"),

@@ -18,7 +18,9 @@ from aws_cdk import aws_efs as efs
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sns as sns
 from aws_cdk.assertions import Template
 from constructs import Construct
 
@@ -65,6 +67,9 @@ def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
     linked = Fsx(s3=DataRepository(uri=bucket.s3_url_for_object(), directory="/data"))
     trn.TrnStorage(stack, "Linked", vpc=vpc, efs=None, lustre=linked)
     trn.TrnObservability(stack, "Seen", cluster=trn.TrnPcluster(stack, "Pcluster", vpc=vpc, storage=given))
+    trn.TrnJobNotices(
+        stack, "Notices", lines=logs.LogGroup(stack, "Lines"), topic=sns.Topic(stack, "Topic", enforce_ssl=True)
+    )
     trn.TrnPclusterProvider(stack, "Provider")
     trn.TrnPcsCluster(stack, "Pcs", vpc=vpc, storage=storage)
     client = ec2.SecurityGroup(stack, "Client", vpc=vpc, description="Of the app")

@@ -11,7 +11,9 @@ import pytest
 from aws_cdk import Stack
 from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sns as sns
 from aws_cdk.assertions import Template
 from constructs import Construct
 
@@ -29,6 +31,7 @@ ALONE: dict[str, Callable[[Stack], object]] = {
     "TrnFailedCalls": lambda s: trn.TrnFailedCalls(s, "It"),
     "TrnImageBuilder": lambda s: trn.TrnImageBuilder(s, "It", bucket=s3.Bucket(s, "B"), repository=ecr.Repository(s, "R")),
     "TrnBastionHost": lambda s: trn.TrnBastionHost(s, "It", vpc=vpc(s)),
+    "TrnJobNotices": lambda s: trn.TrnJobNotices(s, "It", lines=logs.LogGroup(s, "Lines"), topic=sns.Topic(s, "Topic", enforce_ssl=True)),
     "TrnKey": lambda s: trn.TrnKey(s, "It", description="Data"),
     "TrnNetwork": lambda s: trn.TrnNetwork(s, "It"),
     "TrnNodeGroup": lambda s: trn.TrnNodeGroup(s, "It", cluster=cluster(s)),

@@ -54,7 +54,7 @@ FORMS: dict[str, tuple[Any, list[str], list[str]]] = {
         ["Admin", "111122223333"],
     ),
     "a topic": (
-        lambda v: {"observability": {"alarm_topic": v}},
+        lambda v: {"observability": {"alarm_topic": v, "job_topic": v}},
         ["arn:aws:sns:us-east-1:111122223333:alarms", "arn:aws-us-gov:sns:us-gov-west-1:111122223333:alarms"],
         ["alarms", "arn:sns"],
     ),

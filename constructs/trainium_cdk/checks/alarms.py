@@ -19,19 +19,22 @@ def alarms_without_metrics(env: Environment) -> Iterator[Problem]:
         return
     topics = {
         ("observability", "alarm_topic"): env.observability and env.observability.alarm_topic,
+        ("observability", "job_topic"): env.observability and env.observability.job_topic,
         ("eks", "scaling", "alarm_topic"): env.eks.scaling.alarm_topic,
     }
     for key, topic in topics.items():
         if topic:
-            text = "it has no effect: without eks.plugins.autoscaler nothing counts jobs and nodes, and no alarm is created"
+            made = "no message is sent" if key[-1] == "job_topic" else "no alarm is created"
+            text = f"it has no effect: without eks.plugins.autoscaler nothing counts jobs and nodes, and {made}"
             yield error(key, text, "write eks.plugins.autoscaler: true, or remove it", engine="eks")
 
 
 @RULES.add
-def alarm_topic_of_another_region(env: Environment) -> Iterator[Problem]:
+def topic_of_another_region(env: Environment) -> Iterator[Problem]:
     topics: list[tuple[KeyPath, str | None]] = [(("eks", "scaling", "alarm_topic"), env.eks.scaling.alarm_topic)]
     if env.observability:
         topics.append((("observability", "alarm_topic"), env.observability.alarm_topic))
+        topics.append((("observability", "job_topic"), env.observability.job_topic))
     for key, topic in topics:
         if not topic or is_placeholder(topic):
             continue
@@ -39,8 +42,7 @@ def alarm_topic_of_another_region(env: Environment) -> Iterator[Problem]:
         if service != "sns":
             yield error(key, f"this is an ARN of {service}", "give the ARN of an SNS topic")
         elif region != env.region:
-            yield error(
-                key,
-                f"the topic is in {region}, but the alarms are in {env.region}: CloudWatch notifies topics of its region only",
-                f"give a topic in {env.region}",
-            )
+            why = f"the alarms are in {env.region}: CloudWatch notifies topics of its region only"
+            if key[-1] == "job_topic":
+                why = f"the cluster is in {env.region}, whose function sends to topics of its region only"
+            yield error(key, f"the topic is in {region}, but {why}", f"give a topic in {env.region}")

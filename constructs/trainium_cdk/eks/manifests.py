@@ -108,7 +108,7 @@ def scaler_access(wanted: Installation) -> list[Manifest]:
         {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["list", "patch"]},
         {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets/status"], "verbs": ["patch"]},
     ]
-    lease = {**_LEASE, "verbs": ["patch"]}
+    lease = {**_LEASE, "verbs": ["get", "patch"]}
     rbac, name, namespace = "rbac.authorization.k8s.io/v1", "trn-scaler", wanted.namespace
     return [
         {**kubernetes_object(rbac, "ClusterRole", name), "rules": rules},

@@ -73,6 +73,7 @@ class TrnScaler(Checked):
             itself between `capacity_minutes` and an hour later. Default: 10 minutes for idle nodes, and nodes are reserved.
         metrics: Write metrics of jobs and nodes to the log, from which CloudWatch reads them, for `TrnObservability`: 7, and 4 of each node
             group, 0.30 dollars a month each. Default: False.
+        job_ends: Write a line to the log for each job that has ended, for `TrnJobNotices`. Default: False.
         alarm_topic: Where an alarm is sent when the function has failed, or has not run, for ten minutes. Default: that of `scaling`; else
             none: the alarm is in CloudWatch.
         catalog: The catalogue with the nodes' resources. Default: this release's.
@@ -92,6 +93,7 @@ class TrnScaler(Checked):
         vpc_subnets: ec2.SubnetSelection | None = None,
         scaling: Scaling = Scaling(),  # noqa: B008  frozen
         metrics: bool = False,
+        job_ends: bool = False,
         alarm_topic: sns.ITopic | None = None,
         catalog: Catalog | None = None,
     ) -> None:
@@ -110,6 +112,7 @@ class TrnScaler(Checked):
             "reserve": scaling.reserve,
             "label": GROUP_LABEL,
             **({"metrics": True} if metrics else {}),
+            **({"job_ends": True} if job_ends else {}),
             "limits": {key: minutes * 60 for key, minutes in limits.items()},
             "types": _by_type(node_groups),
         }

@@ -21,7 +21,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from . import after, aside, metrics, observe
+from . import after, aside, ended, metrics, observe
 from .aws import NodeGroups
 from .conditions import answer
 from .kubernetes import Kubernetes
@@ -64,6 +64,7 @@ class Settings:
         label: the label that names a node's group.
         reserve: whether to reserve all new instances of a workload before they are started.
         metrics: whether to write metrics to the log.
+        job_ends: whether to write a line for each job that has ended.
     """
 
     cluster: str
@@ -74,6 +75,7 @@ class Settings:
     limits: Limits
     groups: tuple[observe.GroupSettings, ...]
     metrics: bool = False
+    job_ends: bool = False
 
     @classmethod
     def read(cls, text: str) -> Settings:
@@ -156,6 +158,8 @@ class Supplier:
         jobs = {key: each.message for key, each in answers.items()} | released
         if changes or jobs:
             print(json.dumps({"groups": changes, "jobs": jobs}))
+        if settings.job_ends:
+            self._try("JobSets that have ended", self._tell_ends, now)
         self._try("Lease trn-scaler", self._renew, now)
         if self._failed:
             raise RunFailed("; ".join(self._failed))
@@ -193,10 +197,18 @@ class Supplier:
         spec = {} if cordoned is None else {"spec": {"unschedulable": cordoned or None}}
         self._kubernetes.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": dict(annotations)}, **spec})
 
+    def _tell_ends(self, now: float) -> None:
+        last = (self._kubernetes.get(self._lease) or {}).get("spec", {}).get("renewTime")
+        for line in ended.lines(self._kubernetes, self._settings.cluster, observe.seconds(last) if last else now, now):
+            print(line)
+
+    @property
+    def _lease(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self._settings.namespace}/leases/{observe.LEASE}"
+
     def _renew(self, now: float) -> None:
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._settings.namespace}/leases/{observe.LEASE}"
         at = dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        self._kubernetes.patch(path, {"spec": {"renewTime": at}})
+        self._kubernetes.patch(self._lease, {"spec": {"renewTime": at}})
 
     def _try(self, what: str, call: Callable[..., T], *given: Any, **options: Any) -> T | None:
         """What `call` returns; None if it fails, which ends the run as an error when all else is done."""
