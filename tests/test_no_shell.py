@@ -16,9 +16,8 @@ SHELL = re.compile(
 )
 KNOWN = {
     "jobs/quote.py": "the only place that quotes for a shell",
-    "jobs/slurm/account.py": "the text of a Run Command: which user's account a command is for",
+    "jobs/slurm/commands.py": "the text of a Run Command: as which user, and how root places the runner",
     "jobs/slurm/fleet.py": "the text of a Run Command: the fleet of ParallelCluster's own program",
-    "jobs/slurm/placing.py": "the text of a Run Command: root places the runner",
     "jobs/slurm/ssm.py": "the text of a Run Command",
     "runner/head/sbatch.py": "the batch script: two lines, whose words are quoted",
     "runner/work/versions.py": "no shell's: a field of dpkg-query",

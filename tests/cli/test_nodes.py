@@ -19,7 +19,7 @@ from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixt
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.support import TRN, completed, head_node, session_manager_plugin
 from trainium_cdk.jobs import JobError, LocalTransport, Script, SlurmBackend
-from trainium_cdk.jobs.slurm import account
+from trainium_cdk.jobs.slurm import commands
 from trainium_cdk.jobs.status import Node
 
 CLUSTER = make_cluster(fleet(nodes=4))
@@ -112,9 +112,9 @@ def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  #
     backend = SlurmBackend(cluster, LocalTransport(env=slurm.node_env()))
     node = backend.nodes()[0]
     ssh = f"exec ssh -F /etc/ssh/ssh_config {node.name}"
-    assert backend.session(node) == (head, account.run(CLUSTER.job_user, ssh, "sudo"))
+    assert backend.session(node) == (head, commands.as_user(CLUSTER.job_user, ssh, "sudo"))
     there = f"{ssh} {shlex.quote(shlex.join(['echo', 'a  b']))}"
-    assert backend.session(node, ["echo", "a  b"]) == (head, account.run(CLUSTER.job_user, there, "sudo"))
+    assert backend.session(node, ["echo", "a  b"]) == (head, commands.as_user(CLUSTER.job_user, there, "sudo"))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_ssh_of_one_of_several_users(users: str, to_node: str) -> None:
     ada = CLUSTER.model_copy(update={"users": users}).of_user("ada")
 
     backend, node = SlurmBackend(ada, LocalTransport()), Node("compute1-dy-trn-1", "compute1", "", "mixed+cloud")
-    assert backend.session() == (ada.head_node_id, account.shell("ada"))
-    assert backend.session(command=["ls", "a b"]) == (ada.head_node_id, account.run("ada", "ls 'a b'", "sudo"))
+    assert backend.session() == (ada.head_node_id, commands.shell("ada"))
+    assert backend.session(command=["ls", "a b"]) == (ada.head_node_id, commands.as_user("ada", "ls 'a b'", "sudo"))
     with pytest.raises(JobError, match=to_node) if users == "local" else contextlib.nullcontext():
-        assert backend.session(node) == (ada.head_node_id, account.run("ada", to_node.format(node.name), "sudo"))
+        assert backend.session(node) == (ada.head_node_id, commands.as_user("ada", to_node.format(node.name), "sudo"))

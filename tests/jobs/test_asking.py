@@ -14,10 +14,10 @@ from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from tests.support import head_node, need
 from trainium_cdk.errors import JobError, TransportError, UnknownJob
-from trainium_cdk.jobs import LocalTransport, SsmTransport
+from trainium_cdk.jobs import LocalTransport, SlurmBackend, SsmTransport
 from trainium_cdk.jobs.pyz import Pyz, pyz
-from trainium_cdk.jobs.slurm import answers
 from trainium_cdk.jobs.slurm.transport import Result
+from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner.layout import PLACE
 from trainium_cdk.runner.requests import ListJobs, ListNodes, ReadLog, Settings, Status
 
@@ -67,27 +67,31 @@ def place(slurm: LocalSlurm) -> Iterator[Path]:
 SEEN = make_cluster(fleet(nodes=4), cluster_name=CLUSTER)
 
 
+def ask(transport: Any, cluster: SlurmCluster, given: Any, *, private: bool = False) -> Any:
+    return SlurmBackend(cluster, transport).ask(given, private=private)
+
+
 def test_one_command_is_one_request_once_the_runner_is_there(ssm: SsmTransport, place: Path) -> None:
     sent: list[str] = ssm.sent  # type: ignore[attr-defined]
-    assert answers.ask(ssm, SEEN, ListJobs()) == {"jobs": []}
+    assert ask(ssm, SEEN, ListJobs()) == {"jobs": []}
     assert len(sent) == 3  # asked, placed, asked again
-    assert len(answers.ask(ssm, SEEN, ListNodes())["nodes"]) == 4
+    assert len(ask(ssm, SEEN, ListNodes())["nodes"]) == 4
     assert len(sent) == 4
     (file,) = place.iterdir()
     assert (file.name, file.read_bytes()) == (f"{pyz().name}.pyz", pyz().content)
     assert [one.stat().st_mode & 0o777 for one in (place, file)] == [0o755, 0o644]
-    assert answers.ask(ssm, SEEN, Settings("a-1"), private=True) == {"settings": {}}
+    assert ask(ssm, SEEN, Settings("a-1"), private=True) == {"settings": {}}
     assert "ubuntu" in sent[-1]
 
 
 def test_versions_are_there_at_once(ssm: SsmTransport, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert answers.ask(ssm, SEEN, ListJobs()) == {"jobs": []}
+    assert ask(ssm, SEEN, ListJobs()) == {"jobs": []}
     other = Pyz(pyz().content + b"\0", "0" * 64)
     monkeypatch.setattr("trainium_cdk.jobs.pyz.pyz", lambda: other)
     with pytest.raises(
         TransportError, match=r"cannot be placed on jobs-that-ask: the runner has arrived damaged\. Try again"
     ):
-        answers.ask(ssm, SEEN, ListJobs())
+        ask(ssm, SEEN, ListJobs())
     assert len(list(place.iterdir())) == 1
 
 
@@ -97,7 +101,7 @@ def test_versions_are_there_at_once(ssm: SsmTransport, place: Path, monkeypatch:
 def test_a_place_that_others_can_write_is_not_trusted(
     spoiled: str, ssm: SsmTransport, place: Path, tmp_path: Path
 ) -> None:
-    assert answers.ask(ssm, SEEN, ListJobs()) == {"jobs": []}
+    assert ask(ssm, SEEN, ListJobs()) == {"jobs": []}
     (file,) = place.iterdir()
     refused = ""
     if spoiled == "open folder":
@@ -119,9 +123,9 @@ def test_a_place_that_others_can_write_is_not_trusted(
     try:
         if refused:
             with pytest.raises(TransportError, match=refused):
-                answers.ask(ssm, SEEN, ListJobs())
+                ask(ssm, SEEN, ListJobs())
         else:
-            assert answers.ask(ssm, SEEN, ListJobs()) == {"jobs": []}
+            assert ask(ssm, SEEN, ListJobs()) == {"jobs": []}
             assert not file.is_symlink()
             assert file.stat().st_mode & 0o777 == 0o644
     finally:
@@ -134,13 +138,13 @@ def test_a_cluster_without_its_file_system(ssm: SsmTransport, place: Path) -> No
     with pytest.raises(
         TransportError, match="cannot be placed on jobs-that-ask: there is no /fsx: the head node's bootstrap"
     ):
-        answers.ask(ssm, SEEN.model_copy(update={"shared_dir": "/fsx"}), ListJobs())
+        ask(ssm, SEEN.model_copy(update={"shared_dir": "/fsx"}), ListJobs())
 
 
 def test_on_a_head_node_the_client_brings_its_own(slurm: LocalSlurm) -> None:
     local = LocalTransport(env=slurm.node_env())
-    assert answers.ask(local, SEEN, ListJobs()) == {"jobs": []}
-    assert len(answers.ask(local, SEEN, ListNodes())["nodes"]) == 4
+    assert ask(local, SEEN, ListJobs()) == {"jobs": []}
+    assert len(ask(local, SEEN, ListNodes())["nodes"]) == 4
 
 
 class Answers:
@@ -171,11 +175,11 @@ class Answers:
 )  # fmt: skip
 def test_errors(result: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        answers.ask(Answers(*result), make_cluster(), Status("a-1"))  # type: ignore[arg-type]
+        ask(Answers(*result), make_cluster(), Status("a-1"))
 
 
 def test_an_unknown_job_on_a_real_cluster(slurm: LocalSlurm) -> None:
     local = LocalTransport(env=slurm.node_env())
     for given in (Status("x-1"), ReadLog("x-1"), ReadLog("../x")):
         with pytest.raises(UnknownJob, match="there is no job"):
-            answers.ask(local, SEEN, given)
+            ask(local, SEEN, given)

@@ -101,7 +101,7 @@ def test_a_submission_that_was_killed_is_not_a_refusal(
     result: Result, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("trainium_cdk.jobs.patience.time", SimpleNamespace(monotonic=lambda: now[-1]))
+    monkeypatch.setattr("trainium_cdk.jobs.backend.time", SimpleNamespace(monotonic=lambda: now[-1]))
 
     class Killed(Silent):
         def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:

@@ -14,7 +14,7 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, with_program
 from tests.jobs.test_slurm import script
 from trainium_cdk.errors import SubmitError, TransportError
-from trainium_cdk.jobs import LocalTransport, SlurmBackend, patience
+from trainium_cdk.jobs import LocalTransport, SlurmBackend, backend
 from trainium_cdk.jobs.slurm.transport import Result
 
 AWAY = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
@@ -59,7 +59,7 @@ def restarting(
     slurm: LocalSlurm, folder: Path, monkeypatch: pytest.MonkeyPatch, back: float
 ) -> tuple[SlurmBackend, Restarting]:
     transport = Restarting(slurm, folder, back)
-    monkeypatch.setattr(patience, "time", types.SimpleNamespace(monotonic=lambda: transport.now, sleep=transport.sleep))
+    monkeypatch.setattr(backend, "time", types.SimpleNamespace(monotonic=lambda: transport.now, sleep=transport.sleep))
     return SlurmBackend(make_cluster(fleet(nodes=4)), transport, sleep=transport.sleep), transport
 
 
@@ -95,7 +95,7 @@ def test_a_controller_that_stays_away_is_reported(
     jobs, transport = restarting(slurm, tmp_path, monkeypatch, back=600)
     with pytest.raises(TransportError, match=r"Slurm on trn-slurm does not answer: .*Unable to contact"):
         jobs.status(job)
-    assert patience.ONE_QUESTION < transport.now < 2 * patience.CONTROLLER
+    assert backend.ONE_QUESTION < transport.now < 2 * backend.CONTROLLER
 
 
 def test_nodes_are_not_without_a_job_where_the_queue_is_not_told(slurm: LocalSlurm, job: str, tmp_path: Path) -> None:

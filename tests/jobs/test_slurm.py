@@ -33,7 +33,7 @@ from trainium_cdk.jobs import (
     job_log,
     prepared,
 )
-from trainium_cdk.jobs.slurm.answers import seen_by_runner
+from trainium_cdk.jobs.slurm.backend import seen_by_runner
 from trainium_cdk.jobs.slurm.transport import LocalTransport, Result
 from trainium_cdk.jobs.status import JobStatus
 from trainium_cdk.outputs import SlurmCluster

@@ -26,7 +26,6 @@ from trainium_cdk.cli import follow
 from trainium_cdk.errors import JobError, SubmitError
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend, archive, workdir
 from trainium_cdk.jobs.kubernetes.objects import render as render_eks
-from trainium_cdk.jobs.slurm import answers
 from trainium_cdk.outputs.contract import CODE
 from trainium_cdk.runner.spec import Place
 
@@ -220,9 +219,9 @@ def test_members_of_a_sweep_have_their_values_and_their_own_files(
     sweep = ["lr=1e-4,3e-4", "seed=1,$(id)"]
     sent = backend.submit(Script.from_workdir(project, "train.py", args=("s={seed}",), sweep=sweep))
     requests = list[str]()
-    ask = answers.ask
+    ask = backend.ask
     monkeypatch.setattr(
-        answers, "ask", lambda *words, **more: requests.append(type(words[2]).__name__) or ask(*words, **more)
+        backend, "ask", lambda given, **more: requests.append(type(given).__name__) or ask(given, **more)
     )
     monkeypatch.setattr(follow, "backend", lambda _: backend)
     cli.app(["logs", sent.id, "-f"], standalone_mode=False)

@@ -140,7 +140,7 @@ def _price(id: str, env: Environment, file: Path) -> str:
 
 def _reach(name: str, env: Environment) -> None:
     """Wait for a cluster that may have been deployed just now. Raises TransportError: it does not respond."""
-    from trainium_cdk.jobs.patience import Patience
+    from trainium_cdk.jobs.backend import Patience
 
     jobs = backend(Target(name, env.region, team=os.environ.get("TRN_TEAM"), user=os.environ.get("TRN_CLUSTER_USER")))
     try:

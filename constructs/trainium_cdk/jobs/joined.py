@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from trainium_cdk.jobs.backend import Changes
-from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
+from trainium_cdk.jobs.backend import FOLLOWING, ONE_QUESTION, Changes, Patience
 from trainium_cdk.jobs.status import ACTIVE, JobStatus, LogChunk
 
 

@@ -7,8 +7,10 @@ older version does not know, it leaves out.
 import base64
 import dataclasses
 import functools
+import gzip
 import sys
 import typing
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional, TypeVar, Union
@@ -266,6 +268,23 @@ def from_json(kind: type[T], value: Any, *, strict: bool = True) -> T:
     """
     made: T = _read(kind, value, kind.__name__, strict)
     return made
+
+
+def pack(data: bytes) -> str:
+    """Bytes as text: compressed, as logs repeat themselves."""
+    return base64.b64encode(gzip.compress(data, 6)).decode() if data else ""
+
+
+def unpack(text: object) -> bytes:
+    """Bytes of such a text.
+
+    Raises:
+        SpecError: it is damaged.
+    """
+    try:
+        return gzip.decompress(base64.b64decode(str(text))) if text else b""
+    except (ValueError, OSError, EOFError, zlib.error):
+        raise SpecError("a text of compressed bytes is damaged") from None
 
 
 def _is_default(one: "dataclasses.Field[Any]", value: Any) -> bool:

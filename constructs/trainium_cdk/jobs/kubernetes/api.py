@@ -16,8 +16,8 @@ from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from trainium_cdk.errors import ApiError, TransportError
+from trainium_cdk.jobs.backend import ONE_QUESTION, Patience
 from trainium_cdk.jobs.kubernetes.access import Endpoint, Identity, Token
-from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 
 Object = dict[str, Any]
 

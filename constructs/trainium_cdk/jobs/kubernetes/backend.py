@@ -12,7 +12,7 @@ from typing import Any
 
 from trainium_cdk.errors import ApiError, JobError, TrnError, UnknownJob
 from trainium_cdk.jobs import quote
-from trainium_cdk.jobs.backend import Backend, read_answer, unknown_job
+from trainium_cdk.jobs.backend import Backend, read_answer, unknown_job, until
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.job_spec import new_token
 from trainium_cdk.jobs.kubernetes import (
@@ -33,7 +33,6 @@ from trainium_cdk.jobs.kubernetes.objects import KubernetesSubmission, render
 from trainium_cdk.jobs.kubernetes.status import Seen
 from trainium_cdk.jobs.kubernetes.submit import Submitter
 from trainium_cdk.jobs.models import AnyJob
-from trainium_cdk.jobs.patience import until
 from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, settings_in
 from trainium_cdk.outputs import EksCluster
 

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainium_cdk.jobs.kubernetes.names import TIMED_OUT
+from trainium_cdk.jobs.kubernetes.names import TIMED_OUT, seconds
 from trainium_cdk.runner.records import Failure, safe
 from trainium_cdk.runner.spec import SpecError, from_json
 
 _WORDS = 400
-
-
-def seconds(text: Any) -> int | None:
-    """A Kubernetes timestamp in seconds since 1970; None for 1970 itself, which stands for never."""
-    try:
-        return int(dt.datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()) or None
-    except ValueError:
-        return None
 
 
 def cut(text: str) -> str:

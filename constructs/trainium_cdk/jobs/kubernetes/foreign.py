@@ -79,7 +79,7 @@ def _of_workload(row: Object, places: Mapping[str, queue.Waits]) -> Foreign:
         kind=f"{owner['kind'].lower()}{'.' + group if group else ''}",
         state="RUNNING" if columns.get("Admitted") == "True" else "PENDING",
         queue=str(columns.get("Queue") or ""),
-        submitted=status.seconds(row["metadata"].get("creationTimestamp")),
+        submitted=names.seconds(row["metadata"].get("creationTimestamp")),
         reason=status.cut(queue.describe_wait(known.workload, known)) if known.workload else "",
     )
 
@@ -90,5 +90,5 @@ def _of_volcano(row: Object) -> Foreign:
         kind="job.batch.volcano.sh",
         state=_VOLCANO_STATES[row["columns"]["STATUS"]],
         queue="",
-        submitted=status.seconds(row["metadata"].get("creationTimestamp")),
+        submitted=names.seconds(row["metadata"].get("creationTimestamp")),
     )

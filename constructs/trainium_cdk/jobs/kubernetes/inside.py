@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError, TransportError
+from trainium_cdk.jobs.backend import until
 from trainium_cdk.jobs.forward import OFFER, Listener, Tunnel, join, offered, patiently, refused
 from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.jobs.kubernetes.look import JobSource
 from trainium_cdk.jobs.kubernetes.names import TRAIN
-from trainium_cdk.jobs.patience import until
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.kubernetes.api import Api

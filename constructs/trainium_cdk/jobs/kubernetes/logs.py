@@ -11,13 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from trainium_cdk.errors import ApiError, JobError, TransportError, UnknownJob
 from trainium_cdk.jobs import joined
-from trainium_cdk.jobs.backend import Changes, check_log
+from trainium_cdk.jobs.backend import FOLLOWING, ONE_QUESTION, Changes, Patience, check_log
 from trainium_cdk.jobs.kubernetes import look, status
 from trainium_cdk.jobs.kubernetes.api import Object
 from trainium_cdk.jobs.kubernetes.look import JobSource
 from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, object_name, submission
 from trainium_cdk.jobs.kubernetes.reader import kept_log
-from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
 from trainium_cdk.jobs.status import JobStatus, LogChunk
 
 Changed = Callable[[JobStatus], None]

@@ -216,7 +216,7 @@ def _last(event: Object) -> int:
     """When an event was last seen, in seconds since 1970: its source decides which field has it."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
-    return next((at for text in times if text and (at := status.seconds(text)) is not None), 0)
+    return next((at for text in times if text and (at := names.seconds(text)) is not None), 0)
 
 
 def waiting(api: Api, devices: Mapping[str, int]) -> dict[str, Waits]:
@@ -243,7 +243,7 @@ def _holders(api: Api) -> list[Object]:
 def _ran(api: Api) -> int | None:
     """When the function that starts nodes ran last; None if that is not known."""
     with contextlib.suppress(ApiError):
-        return status.seconds(api.get("Lease", names.LEASE)["spec"].get("renewTime"))
+        return names.seconds(api.get("Lease", names.LEASE)["spec"].get("renewTime"))
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import re
 from collections.abc import Mapping
@@ -171,3 +172,11 @@ def train_job(name: str) -> str:
 def host(name: str, index: int) -> str:
     """The name by which the other pods of a job find a training pod: JobSet's headless service has the name of the job."""
     return f"{train_job(name)}-{index}.{name}"
+
+
+def seconds(text: Any) -> int | None:
+    """A Kubernetes timestamp in seconds since 1970; None for 1970 itself, which stands for never."""
+    try:
+        return int(dt.datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()) or None
+    except ValueError:
+        return None

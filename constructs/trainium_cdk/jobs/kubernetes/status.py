@@ -13,7 +13,6 @@ from typing import Any
 from trainium_cdk.jobs.ending import with_reason
 from trainium_cdk.jobs.kubernetes.ends import cut as cut
 from trainium_cdk.jobs.kubernetes.ends import describe_failure, describe_no_python, is_without_program, told_by
-from trainium_cdk.jobs.kubernetes.ends import seconds as seconds
 from trainium_cdk.jobs.kubernetes.names import (
     AFTER,
     AFTER_LABEL,
@@ -31,11 +30,12 @@ from trainium_cdk.jobs.kubernetes.names import (
     condition,
     id_of,
     prepare_job,
+    seconds,
     submission,
     submitted,
 )
 from trainium_cdk.jobs.kubernetes.queue import Waits, describe_wait
-from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, checkpoints_in, parse_int
+from trainium_cdk.jobs.status import ACTIVE, ENDED_BADLY, JobStatus, Stage, checkpoints_in, parse_int
 from trainium_cdk.outputs import ROLE_LABEL
 from trainium_cdk.runner.records import one_line
 
@@ -208,7 +208,7 @@ def of(job: Object, stages: Iterable[Stage]) -> JobStatus:
         instance_type=str(description.get("instance_type", "?")),
         nodes=description["nodes"],
         global_batch_size=description["global_batch_size"],
-        stages=tuple(with_reason(one, description["nodes"]) for one in stages),
+        stages=tuple(with_reason(one, description["nodes"]) if one.state in ENDED_BADLY else one for one in stages),
         directory=str(description.get("directory", "")),
         user=str(description.get("user", "")),
         submitted=seconds(job["metadata"].get("creationTimestamp")),

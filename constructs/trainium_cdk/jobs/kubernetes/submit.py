@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from trainium_cdk.errors import ApiError, SubmitError, TransportError, TrnError
 from trainium_cdk.jobs import checkpoints
+from trainium_cdk.jobs.backend import ONE_QUESTION, Patience
 from trainium_cdk.jobs.kubernetes import look, names, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object
 from trainium_cdk.jobs.kubernetes.objects import Objects
 from trainium_cdk.jobs.models import Plan
-from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
 from trainium_cdk.outputs import EksCluster
 
 _SUBMITTING_SECONDS = 120
@@ -235,7 +235,7 @@ def _name(thing: Object) -> str:
 
 
 def _age(job: Object) -> float:
-    return time.time() - (status.seconds(job["metadata"].get("creationTimestamp")) or 0)
+    return time.time() - (names.seconds(job["metadata"].get("creationTimestamp")) or 0)
 
 
 def _check(api: Api, cluster: EksCluster, name: str, plan: Plan) -> None:

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.errors import JobError, SubmitError, TransportError
+from trainium_cdk.errors import JobError, NotTheirs, SubmitError, TransportError
 from trainium_cdk.jobs import quote
-from trainium_cdk.jobs.backend import Backend, all_submitted
+from trainium_cdk.jobs.backend import ONE_QUESTION, Backend, Patience, all_submitted, read_answer
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.joined import Round
-from trainium_cdk.jobs.patience import ONE_QUESTION, Patience
-from trainium_cdk.jobs.slurm import account, answers, logs
+from trainium_cdk.jobs.slurm import commands, logs
 from trainium_cdk.jobs.slurm.logs import Piece
-from trainium_cdk.jobs.slurm.transport import LocalTransport, Result, Transport, is_head_node, unpack
-from trainium_cdk.jobs.status import Activity, Foreign, JobStatus, LogChunk, Node, Submitted
+from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, LocalTransport, Result, Transport, is_head_node
+from trainium_cdk.jobs.status import ENDED_BADLY, Activity, Foreign, JobStatus, LogChunk, Node, Stage, Submitted
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner import requests
+from trainium_cdk.runner.spec import SpecError, from_json, unpack
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.models import AnyJob
     from trainium_cdk.jobs.slurm.submission import SlurmSubmission
+
+_SECONDS = 120
+"""After which a request is ended."""
+_EC2 = re.compile(r"; EC2 reported (\w{1,60}) for ")
 
 
 class SlurmBackend(Backend["SlurmSubmission"]):
@@ -81,10 +88,10 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     def _send(self, submissions: Sequence[SlurmSubmission]) -> list[Submitted | SubmitError]:
         from trainium_cdk.jobs.slurm import submission
 
-        return submission.send(self.transport, self.cluster, submissions, self._patience())
+        return submission.send(self.ask, self.cluster, submissions, self._patience())
 
     def status(self, id: str) -> JobStatus:
-        return answers.job(self.ask_runner(requests.Status(id))["job"])
+        return read_job(self.ask_runner(requests.Status(id))["job"])
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         """The newest jobs of the cluster's user, newest first; then those of other users that run or wait."""
@@ -103,18 +110,18 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return self._jobs(requests.Active())
 
     def others(self) -> tuple[Foreign, ...]:
-        return tuple(answers.read(Foreign, one) for one in self.ask_runner(requests.Others())["others"])
+        return tuple(read_as(Foreign, one) for one in self.ask_runner(requests.Others())["others"])
 
     def activity(self, limit: int = 50) -> Activity:
         found = self.ask_runner(requests.Activity(limit))
         return Activity(
-            tuple(answers.node(one, self.cluster) for one in found["nodes"]),
-            tuple(map(answers.job, found["jobs"])),
-            tuple(answers.read(Foreign, one) for one in found["others"]),
+            tuple(read_node(one, self.cluster) for one in found["nodes"]),
+            tuple(map(read_job, found["jobs"])),
+            tuple(read_as(Foreign, one) for one in found["others"]),
         )
 
     def cancel(self, id: str) -> JobStatus:
-        return answers.job(self.ask_runner(requests.Cancel(id))["job"])
+        return read_job(self.ask_runner(requests.Cancel(id))["job"])
 
     def ask(
         self,
@@ -125,8 +132,15 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         seconds: int = 600,
         private: bool = False,
     ) -> Any:
-        """Arguments and errors as of `Backend.ask`."""
-        return answers.ask(self.transport, self.cluster, given, timeout=seconds, private=private)
+        """Arguments and errors as of `Backend.ask`; private: only sender and head node may read it. Also:
+
+        Raises:
+            UnknownJob: there is no job of that id.
+            NotTheirs: the jobs are somebody else's.
+        """
+        request = json.dumps(requests.write_request(seen_by_runner(self.cluster), given))
+        answer = _parse(self.transport.ask(self.cluster, request, seconds, private))
+        return read_answer(answer, getattr(given, "id", ""), self.cluster)
 
     def run_as_root(self, script: str) -> str:
         """Run a script on the head node as root, where Run Command is used: its agent is root, and the jobs' user may have no sudo
@@ -144,16 +158,16 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return result.stdout
 
     def nodes(self) -> tuple[Node, ...]:
-        return tuple(answers.node(one, self.cluster) for one in self.ask_runner(requests.ListNodes())["nodes"])
+        return tuple(read_node(one, self.cluster) for one in self.ask_runner(requests.ListNodes())["nodes"])
 
     def session(self, node: Node | None = None, command: Sequence[str] = ()) -> tuple[str, str]:
         """The head node (on PCS a login node), and from there ssh: the role of the nodes on which jobs run has no Session Manager. Errors
         as of `Backend.session`."""
         target, user = self.transport.instance or self.cluster.head_node_id, self.cluster.job_user
         if node is None and command:
-            return target, account.run(user, quote.words(command), "sudo")
+            return target, commands.as_user(user, quote.words(command), "sudo")
         if node is None:
-            return target, account.shell(user) if self.cluster.for_person else ""
+            return target, commands.shell(user) if self.cluster.for_person else ""
         if not self.cluster.shares_ssh_keys or (self.cluster.for_person and self.cluster.users == "local"):
             raise JobError(
                 f"nodes of {self.cluster.cluster_name} take no ssh from {user}. `trn shell JOB` opens a shell on the nodes of a job; "
@@ -162,7 +176,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         # not that user's configuration of ssh, which may name programs to start here
         ssh = ["exec", "ssh", "-F", "/etc/ssh/ssh_config", quote.word(node.name)]
         ssh += [quote.word(quote.words(command))] if command else []  # a shell there takes it apart again
-        return target, account.run(user, " ".join(ssh), "sudo")
+        return target, commands.as_user(user, " ".join(ssh), "sudo")
 
     def logs(
         self,
@@ -194,7 +208,9 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             return subprocess.run(words, check=False).returncode
         from trainium_cdk.jobs.sessions import terminal
 
-        return terminal(target, self.cluster.region, account.run(self.cluster.job_user, quote.words(words), "sudo"))
+        return terminal(
+            target, self.cluster.region, commands.as_user(self.cluster.job_user, quote.words(words), "sudo")
+        )
 
     def on_nodes(self, id: str, words: Sequence[str]) -> Mapping[int, str]:
         outputs = self.ask(requests.RunOnNodes(id, tuple(words)))
@@ -238,23 +254,105 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             members: of an array, the bytes at which the logs of its members begin, by index; empty: all, from their beginning.
         """
         given = requests.ReadLog(id, stage, node, offset, most, tail, members)
-        found = answers.ask(self.transport, self.cluster, given)
-        chunk = LogChunk(str(found["stage"]), int(found["offset"]), unpack(found["data"]))
-        status, several = answers.job(found["job"]), None
+        found = self.ask(given, seconds=_SECONDS)
+        chunk = LogChunk(str(found["stage"]), int(found["offset"]), _unpacked(found["data"]))
+        status, several = read_job(found["job"]), None
         if "members" in found:
-            chunks = [LogChunk(chunk.stage, m["offset"], unpack(m["data"]), m["member"]) for m in found["members"]]
+            chunks = [LogChunk(chunk.stage, m["offset"], _unpacked(m["data"]), m["member"]) for m in found["members"]]
             several = Round(status, chunks, {m["member"]: m["size"] for m in found["members"]})
         return Piece(chunk, status, int(found["size"]), several)
 
     def _jobs(self, given: Any) -> tuple[JobStatus, ...]:
-        return tuple(map(answers.job, self.ask_runner(given)["jobs"]))
+        return tuple(map(read_job, self.ask_runner(given)["jobs"]))
 
     def ask_runner(self, given: Any) -> Any:
-        """The answer to a request that may be sent more than once. Arguments and errors as of `Backend.ask_runner`."""
-        return self._patience().ask(lambda: answers.ask(self.transport, self.cluster, given))
+        """The answer to a request that may be sent more than once. Errors as of `ask`."""
+        return self._patience().ask(lambda: self.ask(given, seconds=_SECONDS))
 
     def _patience(self) -> Patience:
         return Patience(ONE_QUESTION, sleep=self.sleep)
+
+
+def seen_by_runner(cluster: SlurmCluster) -> requests.Cluster:
+    """A cluster as the runner sees it."""
+    return requests.Cluster(
+        shared_dir=cluster.shared_dir,
+        folder=cluster.folder,
+        identity=cluster.identity,
+        name=cluster.cluster_name,
+        stack=cluster.stack,
+        region=cluster.region,
+        cpu_queue=cluster.cpu.queue if cluster.cpu else "",
+        several=bool(cluster.users),
+    )
+
+
+def _parse(result: Result) -> Any:
+    try:
+        answer = json.loads(result.stdout)
+        if "answer" in answer or (answer["error"]["kind"] and answer["error"]["message"]):
+            return answer
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    why = _last_words(result)
+    if result.code == NOT_THEIRS:
+        raise NotTheirs(why, again=False)
+    raise TransportError(f"the query on the head node failed: {why}", again=result.code < 0 or result.code > 128)
+
+
+def read_job(value: Any) -> JobStatus:
+    """A job of an answer."""
+    found: JobStatus = read_as(JobStatus, value)
+    found = replace(found, stages=tuple(map(_explained, found.stages)), members=tuple(map(_explained, found.members)))
+    if found.state not in ENDED_BADLY:
+        return found
+    from trainium_cdk.jobs.ending import with_reasons
+
+    return with_reasons(found)
+
+
+def read_node(value: Any, cluster: SlurmCluster) -> Node:
+    """A node of an answer, with its instance type."""
+    found: Node = read_as(Node, value)
+    fleets = [
+        f
+        for f in cluster.every_fleet
+        # PCS names no kind, and its CPU nodes have the queue's name alone
+        if re.match(rf"{re.escape(f.queue)}-(?:(?:(?:dy|st)-)?{re.escape(f.resource)}-)?\d+$", found.name)
+    ]
+    first = fleets[0] if fleets else None
+    return replace(
+        found,
+        queue=found.queue or (first.queue if first else ""),
+        instance_type=first.instance_type if first else "",
+    )
+
+
+def _unpacked(text: object) -> bytes:
+    """Bytes of a log. To continue without them would leave a gap in it."""
+    try:
+        return unpack(text)
+    except SpecError:
+        raise TransportError("part of the head node's response was lost. Try again") from None
+
+
+def read_as(kind: type[Any], value: Any) -> Any:
+    """A value of a class of the runner. It may be that of a newer runner."""
+    try:
+        return from_json(kind, value, strict=False)
+    except SpecError as e:
+        raise TransportError(f"the runner's answer cannot be read: {e}", again=False) from None
+
+
+def _explained(stage: Stage) -> Stage:
+    """With what an error of EC2 means."""
+    found = _EC2.search(stage.reason) if stage.state == "PENDING" else None
+    if found is None:
+        return stage
+    from trainium_cdk.catalog.known_errors import explain  # only here: not for each `trn status`
+
+    error = explain(f"(Code:{found[1]})")
+    return replace(stage, reason=f"{stage.reason}: {error}") if error else stage
 
 
 def _last_words(result: Result) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from trainium_cdk.jobs import joined
-from trainium_cdk.jobs.backend import Backend, Changes, check_log
-from trainium_cdk.jobs.patience import FOLLOWING, ONE_QUESTION, Patience
+from trainium_cdk.jobs.backend import FOLLOWING, ONE_QUESTION, Backend, Changes, Patience, check_log
 from trainium_cdk.jobs.status import JobStatus, LogChunk, last_begun
 
 LOG_BYTES = 16 * 1024 * 1024

@@ -20,10 +20,11 @@ from trainium_cdk._aws import client as aws_client
 from trainium_cdk._aws import code_and_message, credentials_error, describe_error
 from trainium_cdk.errors import BucketError, TransportError
 from trainium_cdk.jobs import quote
-from trainium_cdk.jobs.patience import Patience
-from trainium_cdk.jobs.slurm import account, placing
-from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result, unpack
+from trainium_cdk.jobs.backend import Patience
+from trainium_cdk.jobs.slurm import commands
+from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result
 from trainium_cdk.outputs.contract import PAYLOADS, RESPONSES
+from trainium_cdk.runner.spec import SpecError, unpack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -153,14 +154,14 @@ class SsmTransport:
         from trainium_cdk.jobs.pyz import pyz
 
         runner = pyz()
-        start, check = placing.start(cluster, runner), placing.is_placed(cluster, runner)
+        start, check = commands.start(cluster, runner), commands.is_placed(cluster, runner)
         result = self._send(request, start, timeout, private, check)
-        if result.code != placing.NOT_PLACED:
+        if result.code != commands.NOT_PLACED:
             return result
         try:
-            self._place(cluster, placing.place(cluster, runner))
+            self._place(cluster, commands.place(cluster, runner))
         except BucketError:  # who only looks at jobs may not be allowed to use it
-            self._place(cluster, placing.place(cluster, runner, placing.PIECE))
+            self._place(cluster, commands.place(cluster, runner, commands.PIECE))
         return self._send(request, start, timeout, private, check)
 
     def _place(self, cluster: SlurmCluster, scripts: Iterator[str]) -> None:
@@ -211,7 +212,7 @@ class SsmTransport:
         refusal = f"there is no user {self._user} on {self._instance}, or it is an account of the system. Correct --user, or add the user and deploy"
         person = _PERSON.format(user=user, refusal=quote.word(refusal), code=NOT_THEIRS) if self._person else ""
         checks = [one for one in (person, check) if one]
-        as_user = account.run(self._user, command, "runuser")
+        as_user = commands.as_user(self._user, command, "runuser")
         text = _WRAPPER.format(
             payload=payload, as_user=as_user, check="".join(checks), checked="\nfi" * len(checks), first=FIRST_PAGE
         )
@@ -230,7 +231,11 @@ class SsmTransport:
             if not page:
                 raise TransportError(f"the head node {self._instance} lost part of its response. Try again")
             output += page
-        return Result(unpack(output).decode(errors="replace"), unpack(error).decode(errors="replace"), code)
+        try:
+            out, err = unpack(output), unpack(error)
+        except SpecError:
+            raise TransportError(f"the head node {self._instance} lost part of its response. Try again") from None
+        return Result(out.decode(errors="replace"), err.decode(errors="replace"), code)
 
     def _through_bucket(self, folder: str) -> str:
         """The whole output, which the head node stores in the bucket for this moment; empty if it, or the caller, may not use the

@@ -12,7 +12,7 @@ A job is a chain of Slurm jobs, each starts when the one before has completed, a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import JobError, NotTheirs, SubmitError, TransportError
+from trainium_cdk.jobs.backend import Patience
 from trainium_cdk.jobs.job_spec import Submission, job_id, job_spec
 from trainium_cdk.jobs.models import Job
-from trainium_cdk.jobs.patience import Patience
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.jobs.pyz import pyz
-from trainium_cdk.jobs.slurm import answers
 from trainium_cdk.jobs.status import Submitted
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner.head import sbatch
@@ -36,12 +35,11 @@ from trainium_cdk.runner.spec import Stage, to_json
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.archive import Sent
-    from trainium_cdk.jobs.slurm.transport import Transport
 
 _HIDDEN = "(not shown)"
 MOST = 100
 """Jobs in one request: it takes some seconds."""
-_SECONDS = 300.0
+_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -85,9 +83,12 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
 
 
 def send(
-    transport: Transport, cluster: SlurmCluster, submissions: Sequence[SlurmSubmission], patience: Patience
+    ask: Callable[..., Any], cluster: SlurmCluster, submissions: Sequence[SlurmSubmission], patience: Patience
 ) -> list[Submitted | SubmitError]:
     """The outcomes of jobs of different ids, in their order.
+
+    Args:
+        ask: `SlurmBackend.ask`.
 
     Raises:
         TransportError: some have none: the cluster cannot be reached, or Slurm does not answer. They may exist.
@@ -96,12 +97,12 @@ def send(
     for first in range(0, len(submissions), MOST):
         part = submissions[first : first + MOST]
         sent = {one.id: _deliver(one) for one in part}
-        patience.ask(partial(_ask, transport, cluster, part, sent, outcomes))
+        patience.ask(partial(_ask, ask, cluster, part, sent, outcomes))
     return [outcomes[one.id] for one in submissions]
 
 
 def _ask(
-    transport: Transport,
+    ask: Callable[..., Any],
     cluster: SlurmCluster,
     part: Sequence[SlurmSubmission],
     sent: dict[str, Sent | None],
@@ -113,7 +114,7 @@ def _ask(
     private = bool(addresses) or any(one.spec.variables for one in left)
     given = SubmitJobs(tuple(one.spec for one in left), addresses)
     try:
-        outcome = answers.ask(transport, cluster, given, timeout=_SECONDS, private=private)
+        outcome = ask(given, seconds=_SECONDS, private=private)
     except (JobError, NotTheirs) as e:  # before the first job
         outcome = [{"error": {"kind": "refused", "message": str(e)}} for _ in left]
     except TransportError as e:

@@ -3,14 +3,11 @@ node."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import gzip
 import os
 import signal
 import subprocess
 import tempfile
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -32,18 +29,6 @@ class Result(NamedTuple):
     stdout: str
     stderr: str
     code: int
-
-
-def unpack(text: object) -> bytes:
-    """Output that was compressed and sent as base64; empty of an empty text.
-
-    Raises:
-        TransportError: it is damaged. To continue would leave a gap in a log.
-    """
-    try:
-        return gzip.decompress(base64.b64decode(str(text))) if text else b""
-    except (ValueError, OSError, EOFError, zlib.error):
-        raise TransportError("part of the head node's response was lost. Try again") from None
 
 
 class Transport(Protocol):
@@ -101,7 +86,7 @@ class LocalTransport:
     def ask(self, cluster: SlurmCluster, request: str, timeout: float = 120, private: bool = False) -> Result:  # noqa: ARG002  always private
         """The runner is that of this process: a job gets a copy of it in its user's folder (`runner.layout`)."""
         from trainium_cdk.jobs.pyz import pyz
-        from trainium_cdk.jobs.slurm.placing import PYTHON
+        from trainium_cdk.jobs.slurm.commands import PYTHON
 
         return self._start((PYTHON, "-I"), pyz().content, ("ask",), request.encode(), timeout)
 

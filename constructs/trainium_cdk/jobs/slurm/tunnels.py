@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainium_cdk.errors import JobError, TransportError, TrnError
+from trainium_cdk.jobs.backend import until
 from trainium_cdk.jobs.forward import Listener, Tunnel, join, offered, patiently, refused
 from trainium_cdk.jobs.job_spec import venv_of
-from trainium_cdk.jobs.patience import until
 from trainium_cdk.jobs.sessions import TO_HOST, free_port, serves
 from trainium_cdk.jobs.sessions import forward as session
 from trainium_cdk.runner.requests import StartBoard, StartRelay, StopBoard

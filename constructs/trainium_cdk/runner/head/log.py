@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import gzip
 import os
 import re
 import stat
@@ -15,7 +13,7 @@ from typing import Any, BinaryIO
 from .. import files
 from ..errors import Refused
 from ..requests import Cluster, ReadLog
-from ..spec import to_json
+from ..spec import pack, to_json
 from .answers import own_job
 from .status import JobStatus, last_begun
 
@@ -83,11 +81,6 @@ def last_lines(file: BinaryIO, size: int, count: int) -> int:
                 return first + found + 1
         at = first
     return 0
-
-
-def pack(data: bytes) -> str:
-    """Bytes as text: compressed, as logs repeat themselves."""
-    return base64.b64encode(gzip.compress(data, 6)).decode() if data else ""
 
 
 def _backwards(block: bytes) -> Iterator[int]:

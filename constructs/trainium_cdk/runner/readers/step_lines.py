@@ -13,8 +13,20 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from .names import MEASURES, TRIALS, field, is_loss, is_step, preference, speed, split
-from .records import COLOUR, Evaluation, Step, parse_number
+from .records import (
+    COLOUR,
+    MEASURES,
+    TRIALS,
+    Evaluation,
+    Step,
+    field,
+    is_loss,
+    is_step,
+    parse_number,
+    preference,
+    speed,
+    split,
+)
 
 MARKS = (
     "step",

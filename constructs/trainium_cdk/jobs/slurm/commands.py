@@ -1,7 +1,10 @@
-"""The runner on a Slurm cluster: where root puts it, once for each version, and how it is started.
+"""The text of commands on a node: as which user they run, and how root places and starts the runner. Pure.
 
-Each version is a file of root's, named by its SHA-256, in a folder of root's, on the shared file system: jobs begin with it and keep it. Root
-trusts no place that others can write, and follows no link.
+A job can write its user's own files, so a command that is started for another purpose reads none of them: no login shell, no profile, no
+start-up file, and no variable of the caller.
+
+Each version of the runner is a file of root's, named by its SHA-256, in a folder of root's, on the shared file system: jobs begin with it and
+keep it. Root trusts no place that others can write, and follows no link.
 """
 
 from __future__ import annotations
@@ -9,17 +12,31 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Iterator
+from typing import Literal
 
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.pyz import Pyz
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner.layout import PLACE
 
+ENVIRONMENT = "/etc/trn-environment"
+"""What a login shell has on that node without a user's own files: NAME=VALUE, each with a NUL byte at its end. Written by root (the step
+`environment` of the node's bootstrap)."""
+PATH = "/opt/slurm/bin:/opt/aws/neuron/bin:/opt/amazon/efa/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""On a node without that file: Slurm's commands as ParallelCluster has them, Neuron's and EFA's."""
 PYTHON = "/usr/bin/python3"
 """Of the operating system: 3.9 on Amazon Linux 2023, newer on Ubuntu. No variable and no file of a user changes what it imports."""
 NOT_PLACED = 78
 """Exit code of a request if this version of the runner is not there."""
+PIECE = 22_000
+"""Bytes of a piece that has room in a Run Command itself."""
 
+_START = r"""given=(PATH={path}) file=${{TRN_NODE_ENVIRONMENT:-{environment}}}
+if [ -r "$file" ]; then mapfile -d "" -t given < "$file"; fi
+home=$(getent passwd "$1" | cut -d: -f6)
+exec {become} -u "$1" -- env -i "${{given[@]}}" ${{TERM:+TERM="$TERM"}} ${{home:+HOME="$home"}} USER="$1" LOGNAME="$1" \
+  SHELL=/bin/bash /bin/bash --noprofile --norc -c "cd 2> /dev/null || cd /; $2"
+"""
 _IS_PLACED = """r={path}
 if [ "$(find "${{r%/*}}" "$r" -maxdepth 0 -uid "$(id -u)" ! -perm /022 ! -type l 2> /dev/null | wc -l)" != 2 ]; then
   : > "$d/out"
@@ -54,8 +71,22 @@ _LAST = r"""printf '%s  %s\n' {name} "$part" | sha256sum --check --status || {{ 
 chmod 644 "$part"
 mv -T "$part" "$place/{name}.pyz"
 """
-PIECE = 22_000
-"""Bytes of a piece that has room in a Run Command itself."""
+
+
+def as_user(user: str, command: str, become: Literal["runuser", "sudo"]) -> str:
+    """A line of sh that runs a command as a user, in its home.
+
+    Args:
+        command: for bash.
+        become: the program by which the caller becomes that user: root's, or that of an account that may use sudo.
+    """
+    start = _START.format(path=PATH, environment=ENVIRONMENT, become=become)
+    return f"bash --noprofile --norc -c {quote.word(start)} trn {quote.words((user, command))}"
+
+
+def shell(user: str) -> str:
+    """A line of sh that opens a shell for a person at a terminal."""
+    return as_user(user, "exec bash --noprofile --norc -i", "sudo")
 
 
 def path(cluster: SlurmCluster, pyz: Pyz) -> str:
