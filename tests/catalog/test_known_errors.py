@@ -89,6 +89,12 @@ def test_a_harmless_line_changes_no_cause(line: str, nodes: int) -> None:
         assert why(f"{line}\n{log}", code, nodes) == why(log, code, nodes)
 
 
+@pytest.mark.parametrize("line", LINES["survived"])
+def test_what_a_program_goes_on_without_is_no_cause(line: str) -> None:
+    """Not even where nothing else explains the end."""
+    assert why(f"{line}\nstep 12 loss 2.2\n", 1, 2) == why("step 12 loss 2.2\n", 1, 2)
+
+
 def test_a_status_of_the_runtime_counts_by_its_own_number_alone() -> None:
     for line, name in (
         ("nrt_execute status=1202", "device-broken"),

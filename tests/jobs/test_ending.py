@@ -95,6 +95,22 @@ ENDINGS: list[tuple[str, str, int | None, int, str]] = [
     ("chained", CHAINED, 1, 1, "mine.BadShard: shard 7 of /fsx/tokens is cut off"),
     ("of a class of its own", CHAINED.replace("mine.BadShard: shard", "Broken: shard"), 1, 1, "Broken: shard 7 of /fsx/tokens is cut off"),
     ("colours and bars", f"\x1b[31m 10%|#  | 1/10\r{EINOPS}\x1b[0m", 1, 1, EINOPS_SAID),
+    (
+        "an uncaught exception of C++", "terminate called after throwing an instance of 'mine::Bad'\n  what():  shard 7\nstep 1\n", 134, 1,
+        "killed by signal 6 (SIGABRT), it ended itself, and its last lines have the reason. The last exception of its log: mine::Bad: shard 7",
+    ),
+    (
+        "DeepSpeed's launcher", "[2026-11-27 08:11:02,1] [ERROR] [launch.py:325:sigkill_handler] ['python', 'train.py', '--local_rank=7'] exits with return code = -9\n",
+        1, 1, KILLED,
+    ),
+    (
+        "a message of several lines", "Traceback (most recent call last):\n  File \"t.py\", line 1\npydantic_core.ValidationError: 1 validation error for Config\nlr\n  Field required\n    https://errors\n\n",
+        1, 1, "pydantic_core.ValidationError: 1 validation error for Config lr Field required https://errors",
+    ),
+    (
+        "an indented line after it", 'Traceback (most recent call last):\n  File "t.py", line 1\nyaml.scanner.ScannerError: no mapping\n  in "c.yaml", line 3\nbye\n',
+        1, 1, 'yaml.scanner.ScannerError: no mapping in "c.yaml", line 3',
+    ),
     ("syntax", '  File "t.py", line 3\n    x = = 1\n        ^\nSyntaxError: invalid syntax\n', 1, 1, "SyntaxError: invalid syntax"),
     (
         "torchrun", EINOPS + TORCHRUN.format(code=1, traceback=SEE), 1, 1, EINOPS_SAID,

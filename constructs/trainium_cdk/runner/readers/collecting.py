@@ -52,6 +52,7 @@ _LABEL = re.compile(
 _RANK = re.compile(r"\[rank ?(\d{1,6})\]")
 _FRAME = re.compile(r"[ |+\-]*[|+][ |+\-]*")
 """What Python draws before the lines of an exception group."""
+_FRAMED = re.compile(rb"[^\w]{0,80}[|+]")
 _BEGINS = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(
     r"(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Z]\w{0,80}(?:Error|Exception|Interrupt|ExceptionGroup|StopIteration)(?::.*)?$"
@@ -66,6 +67,14 @@ _CONSEQUENCES = frozenset({
 })  # fmt: skip
 """Exceptions of a launcher, or of a worker that another one has left: named only if there is no other."""
 _LEFT = re.compile(r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|recvValue failed")
+_LAUNCHED = re.compile(r"exits with return code = (-?\d{1,6})")
+"""Of DeepSpeed's launcher, about a worker."""
+_TERMINATE = re.compile(r"terminate called after throwing an instance of '(.{1,200}?)'")
+_WHAT = re.compile(r"what\(\): +(.+)")
+"""Of the C++ library: the class of an exception that nothing caught, and its text."""
+_ANNOUNCES = re.compile(r":$|\bvalidation errors? for \S+$")
+_MORE_LINES = 2
+"""Indented lines after that of an exception which belong to its message."""
 _WORKER = re.compile(r"\s*(exitcode|rank) {0,9}: (-?\d{1,6})\b")
 """Of torchrun's report of its workers."""
 _ASIDE_LINES = re.compile(
@@ -102,6 +111,15 @@ class Said:
 class _Raised:
     def __init__(self, text: str, label: str, number: int, at: float) -> None:
         self.text, self.label, self.number, self.at = text[:LONGEST], label, number, at
+        self.lines = 0
+
+    def goes_on(self, line: str, raw: bytes, number: int) -> bool:
+        """Whether its message goes on in the next line: after a colon, or in an indented one."""
+        if not re.search(r"\w", line) or line.lstrip().startswith("File "):
+            return False
+        if not self.lines and _ANNOUNCES.search(self.text):
+            return True
+        return line[:1].isspace() and not _FRAMED.match(raw) and number == self.number + self.lines + 1
 
     @property
     def kind(self) -> str:
@@ -186,9 +204,9 @@ class Collector:
             raised = [main] if len(finals) > 1 or other.text == main.text else [main, other]
         rank = _RANK.search(raised[0].label) if raised else None
         return Said(
-            raised=tuple(one.text for one in raised),
+            raised=tuple(one.text.rstrip(": ") for one in raised),
             at=self._first.at if self._first else 0.0,
-            follows=self._follows.text if self._follows else "",
+            follows=self._follows.text.rstrip(": ") if self._follows else "",
             rank=int(rank[1]) if rank else self._worker.get("rank", -1),
             launcher=self._launched is not None,
             code=self._worker.get("exitcode", 0),
@@ -227,13 +245,19 @@ class Collector:
         text = line.strip()
         if not text:
             return False
-        if (announced := self._announced.pop(label, None)) and re.search(r"\w", text):
-            announced.text = f"{announced.text} {text}"[:LONGEST]
+        if (announced := self._announced.pop(label, None)) and announced.goes_on(line, raw, self._number):
+            announced.text = f"{announced.text} {_WHAT.sub(lambda what: what[1], text)}"[:LONGEST]
+            announced.lines += 1
+            if announced.lines <= _MORE_LINES:
+                self._announced[label] = announced
         if self._launched is not None:
             self._report(text)
         if _BEGINS in line:
             if len(self._open) < _WORKERS:
-                self._open[label] = _Open(_indent(line), self._number, (self._tail + b"\n" + before)[-_TAIL:])
+                said = (self._tail + b"\n" + before)[-_TAIL:]
+                self._open[label] = _Open(_indent(line), self._number, said)
+                if _ASIDE.match(_last_of(label, said)):
+                    self._aside.add(label)
             return False
         if begun := self._open.get(label):
             if _indent(line) <= begun.indent:
@@ -243,8 +267,12 @@ class Collector:
             return False
         if _CHAINED.search(text):
             self._chained.add(label)
-        elif _ASIDE.match(text):
-            self._aside.add(label)
+        elif found := _TERMINATE.search(text):
+            self._raise(f"{found[1]}:", label, b"")
+            self._keep(text)
+        elif (found := _LAUNCHED.search(text)) and self._launched is None:
+            self._launched, self._worker = (self._tail + b"\n" + before)[-_TAIL:], {"exitcode": int(found[1])}
+            self._keep(text)
         elif _EXCEPTION.match(text):
             self._raise(text, label, b"")
             self._keep(text)
@@ -262,7 +290,7 @@ class Collector:
     def _raise(self, text: str, label: str, before: bytes) -> None:
         """Take the line of an exception. `before`: what was printed before its traceback."""
         one = _Raised(text, label, self._number, self._clock())
-        if text.endswith(":") and len(self._announced) < _WORKERS:
+        if len(self._announced) < _WORKERS:
             self._announced[label] = one
         aside, chained = label in self._aside, label in self._chained
         self._aside.discard(label)
@@ -307,6 +335,12 @@ def _parts(raw: str) -> tuple[str, str]:
     if framed := _FRAME.match(line):
         line = " " * framed.end() + line[framed.end() :]
     return label[0].strip() if label else "", line
+
+
+def _last_of(label: str, said: bytes) -> str:
+    """The last line of a worker."""
+    found = (_parts(one) for one in reversed(said.decode(errors="replace").split("\n")))
+    return next((line.strip() for of, line in found if of == label and line.strip()), "")
 
 
 def _indent(line: str) -> int:

@@ -20,6 +20,12 @@ _SIGNALS = {
 }
 
 
+_SURVIVED = re.compile(
+    r"\b(User|Future|Deprecation|Runtime)Warning: |[Ff]alling back|, (skipping|using|ignor|continu|proceed)|\boptional\b|Could not load dynamic library"
+)
+"""A program that prints this goes on without what it lacks."""
+
+
 class Known(NamedTuple):
     """A known error: the line that tells of it, what it means and what to do.
 
@@ -56,6 +62,8 @@ def explained(known: Sequence[Known], lines: Sequence[str], nodes: int) -> list[
     found: dict[Known, str] = {}
     for at, line in enumerate(lines):
         error = next((one for one in known if one.is_in(line)), None)
+        if error and error.warning and _SURVIVED.search(line):
+            continue
         if error is None or (error.several_nodes and nodes < 2) or (error.at_end and at < len(lines) - 1):
             continue
         found.setdefault(error, line.strip())
