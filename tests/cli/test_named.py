@@ -43,6 +43,9 @@ class Jobs:
     def ids(self, limit: int) -> tuple[str, ...]:
         return tuple(self.found)[:limit]
 
+    def listed(self, limit: int = 50) -> tuple[tuple[JobStatus, ...], tuple[Any, ...]]:
+        return self.list(limit), self.foreign()
+
     def foreign(self) -> tuple[Foreign, ...]:
         return (Foreign("theirs", "job.batch", "PENDING", "q", NOW - 60),)
 

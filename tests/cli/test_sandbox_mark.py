@@ -40,6 +40,9 @@ class Cluster(Jobs):
     def foreign(self) -> tuple[()]:
         return ()
 
+    def listed(self, limit: int) -> tuple[tuple[JobStatus, ...], tuple[()]]:
+        return self.list(limit), ()
+
 
 @pytest.fixture(params=[True, False], ids=["sandbox", "aws"])
 def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:

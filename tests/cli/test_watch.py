@@ -73,6 +73,9 @@ class Jobs:
     def list(self, limit: int) -> tuple[JobStatus, ...]:
         return (status(RUNS, id="b-2"),)
 
+    def listed(self, limit: int = 50) -> tuple[tuple[JobStatus, ...], tuple[Any, ...]]:
+        return self.list(limit), self.foreign()
+
     def foreign(self) -> tuple[()]:
         return ()
 

@@ -310,38 +310,29 @@ def list_(
         raise JobError(unknown("there is no state", min(other), _STATES))
     jobs = backend(on)
 
-    def wanted() -> list[JobStatus]:
-        return [
-            job
-            for job in jobs.list(limit)
-            if (not states or job.state in states or ("ACTIVE" in states and not job.done))
-            and (not mine or job.user == user(on))
-            and (begin is None or (job.submitted or 0) >= begin)
-        ]
+    def chosen(one: JobStatus | Foreign, *, done: bool) -> bool:
+        return (not states or one.state in states or ("ACTIVE" in states and not done)) and (
+            begin is None or (one.submitted or 0) >= begin
+        )
+
+    def wanted() -> tuple[list[JobStatus], list[Foreign]]:
+        found, others = (jobs.list(limit), ()) if mine or as_json else jobs.listed(limit)
+        own = [job for job in found if chosen(job, done=job.done) and (not mine or job.user == user(on))]
+        return own, [one for one in others if chosen(one, done=False)]
 
     columns = ["job", "state", "nodes", "queue", "age", "duration", "user", "reason"]
-    others = (
-        (lambda: ())
-        if mine
-        else lambda: (
-            one
-            for one in jobs.foreign()
-            if (not states or one.state in states or "ACTIVE" in states)
-            and (begin is None or (one.submitted or 0) >= begin)
-        )
-    )
     if watch:
         from trainium_cdk.cli import watch as watching
 
         watching.check(as_json)
-        watching.rows(columns, lambda: _rows(wanted(), others()))
+        watching.rows(columns, lambda: _rows(*wanted()))
         return
-    found = wanted()
+    found, others = wanted()
     if as_json:
         echo_json(with_sandbox([job.to_dict() for job in found]))
         return
     log_if_sandbox()
-    table("", columns, _rows(found, others()))
+    table("", columns, _rows(found, others))
 
 
 def _rows(found: Iterable[JobStatus], others: Iterable[Foreign]) -> list[list[str]]:

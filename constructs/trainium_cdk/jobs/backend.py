@@ -189,6 +189,10 @@ class Backend(ABC, Generic[S]):
         """What others than `trn` run or queue there, newest first. On Slurm, none: `squeue` shows it."""
         return ()
 
+    def listed(self, limit: int = 50) -> tuple[tuple[JobStatus, ...], tuple[Foreign, ...]]:
+        """As `list` and `foreign`, on Kubernetes with less requests."""
+        return self.list(limit), self.foreign()
+
     def others(self) -> tuple[Foreign, ...]:
         """As `foreign`, on Slurm from its queue: all that takes nodes, and is no job of `trn`."""
         return self.foreign()

@@ -21,7 +21,7 @@ _SET = {
     "input": "a job has no input", "chdir": "--workdir sends the folder", "export": "--env sets variables", "export-file": "--env sets variables",
     "get-user-env": "--env sets variables", "wrap": "a job's program is its script", "hold": "trn begins a job when all its stages are known",
     "kill-on-invalid-dep": "trn cancels a stage that can no longer begin", "signal": "a program gets SIGTERM, and time to save its state",
-    "batch": "the nodes of a job are alike", "clusters": "write --cluster", "wait": "write trn status --wait", "uid": "trn submits as the jobs' user",
+    "batch": "the nodes of a job are alike", "clusters": "write --cluster", "wait": "trn status --wait waits for a job", "uid": "trn submits as the jobs' user",
     "gid": "trn submits as the jobs' user", "parsable": _ITSELF, "quiet": _ITSELF, "verbose": _ITSELF, "test-only": _ITSELF, "help": _ITSELF,
     "usage": _ITSELF, "version": _ITSELF,
 }  # fmt: skip
@@ -36,7 +36,9 @@ def may_pass_on(name: str) -> bool:
 def _passed_on(option: str) -> str:
     name = option[2:].partition("=")[0]
     if reason := _SET.get(name):
-        raise wrong(f"sbatch is {shown(option)}, which is not passed on: {reason}. Remove it")
+        _, own, instead = reason.rpartition("write ")
+        why = f". Remove it, and use {instead} of trn submit" if own else f": {reason}. Remove it"
+        raise wrong(f"sbatch is {shown(option)}, but trn sets --{name} itself{why}")
     if not may_pass_on(name):
         alike = next(one for one in _SET if one.startswith(name))
         raise wrong(f"sbatch is {shown(option)}, which sbatch may read as --{alike}. Write the option in full")

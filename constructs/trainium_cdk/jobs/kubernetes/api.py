@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import datetime as dt
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -37,8 +38,9 @@ _PATHS = {
     "Secret": "/api/v1/namespaces/{ns}/secrets",
     "Workload": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{ns}/workloads",
 }
-_MANAGED = "managedFields"
-"""Who has set which field: a third of an object, and of no use here."""
+_MANAGED = re.compile(rb',"managedFields":\[(?:[^"\[\]]++|"(?:[^"\\]++|\\.)*+")*+\]')
+"""Who has set which field, in the JSON of a response: most of an object's metadata, and of no use here. To leave it out before the rest is read
+saves two thirds of the time. It has no list in it, and no text can look like it: quotes in a text are escaped."""
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _TIMEOUT = (10.0, 60.0)
 
@@ -81,9 +83,10 @@ class Api:
             return self.get(kind, name)
         return None
 
-    def table(self, kind: str, *, labels: str) -> list[Object]:
+    def table(self, kind: str, *, labels: str = "", fields: str = "") -> list[Object]:
         """The objects' metadata with the columns that `kubectl get` shows, as `columns`: a tenth of the objects, in one request."""
-        found = self._call("GET", self._path(kind), query={"labelSelector": labels}, accept=_TABLE)
+        query = {k: v for k, v in (("labelSelector", labels), ("fieldSelector", fields)) if v}
+        found = self._call("GET", self._path(kind), query=query, accept=_TABLE)
         names = [column["name"] for column in found["columnDefinitions"]]
         return [
             {**row["object"], "columns": dict(zip(names, row["cells"], strict=True))} for row in found["rows"] or []
@@ -95,12 +98,15 @@ class Api:
         """All objects, `page` of them with each request; 0: all with one.
 
         Args:
-            without: keys that are left out wherever they are, for less memory.
+            without: keys of `spec` that are left out, for less memory.
         """
         query = {k: v for k, v in (("labelSelector", labels), ("fieldSelector", fields), ("limit", str(page))) if v}
         found: list[Object] = []
         while True:
-            part = self._call("GET", self._path(kind), query=query, without=without)
+            part = self._call("GET", self._path(kind), query=query)
+            for one in part["items"]:
+                for key in without:
+                    one["spec"].pop(key, None)
             found += part["items"]
             if not (rest := part["metadata"].get("continue")):
                 return found
@@ -170,18 +176,11 @@ class Api:
     def _renew(self, config: Any) -> None:
         config.api_key["authorization"] = f"Bearer {self._bearer()}"
 
-    def _call(self, method: str, path: str, body: Any = None, *, without: Sequence[str] = (), **how: Any) -> Object:
+    def _call(self, method: str, path: str, body: Any = None, **how: Any) -> Object:
         """The JSON of a response; `how` as for `_send`."""
         # only the caller may repeat requests that change something
         patience = Patience(ONE_QUESTION if method == "GET" else 0.0)
-        dropped = {_MANAGED, *without}
-
-        def kept(found: Object) -> Object:
-            for key in dropped & found.keys():
-                del found[key]
-            return found
-
-        made: Object = patience.ask(lambda: json.loads(self._send(method, path, body, **how).data, object_hook=kept))
+        made: Object = json.loads(_MANAGED.sub(b"", patience.ask(lambda: self._send(method, path, body, **how).data)))
         return made
 
     def _send(

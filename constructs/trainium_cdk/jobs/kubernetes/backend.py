@@ -145,7 +145,14 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
 
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         """Those that run, newest first; those that wait, in the order of their queue; those that have ended, newest first."""
-        return look.list_jobs(self.api, limit, self.devices)
+        return look.list_jobs(self.api, limit, self.devices, look.rows(self.api))
+
+    def listed(self, limit: int = 50) -> tuple[tuple[JobStatus, ...], tuple[Foreign, ...]]:
+        """Each kind of objects is read once."""
+        rows, workloads = look.rows(self.api), look.Workloads(self.api)
+        places = look.waiting(self.devices, workloads) if workloads.without else {}
+        jobs = look.list_jobs(self.api, limit, self.devices, rows, places)
+        return jobs, foreign.list_others(self.api, workloads, places, rows)
 
     def ids(self, limit: int) -> tuple[str, ...]:
         return tuple(members.grouped(look.rows(self.api)))[:limit]
@@ -158,7 +165,9 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         return look.active(self.api)
 
     def foreign(self) -> tuple[Foreign, ...]:
-        return foreign.list_others(self.api, self.devices)
+        workloads = look.Workloads(self.api)
+        places = look.waiting(self.devices, workloads) if workloads.without else {}
+        return foreign.list_others(self.api, workloads, places, look.rows(self.api))
 
     def cancel(self, id: str) -> JobStatus:
         """The job fails with the reason `Cancelled`: JobSet then ends its pods, and Kueue takes it out of its queue."""
@@ -272,7 +281,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
                 with contextlib.suppress(JobError):  # too long
                     rows = look.array(self.api, names.object_name(id))
             if not rows:
-                foreign.refuse(self.api, id, self.devices)
+                foreign.refuse(self.api, id, self.foreign())
                 raise
         rows.sort(key=lambda row: int(row["metadata"]["labels"][names.MEMBER_LABEL]))
         return self._job(rows[0]["metadata"]["name"]), rows

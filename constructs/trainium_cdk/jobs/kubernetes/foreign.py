@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from trainium_cdk.errors import ApiError, JobError
 from trainium_cdk.jobs.kubernetes import look, names, queue, status
@@ -14,16 +14,24 @@ _ABSENT = (403, 404)
 """Volcano is not installed, or its jobs are none of the caller's."""
 
 
-def list_others(api: Api, devices: Mapping[str, int]) -> tuple[Foreign, ...]:
+def list_others(
+    api: Api,
+    workloads: look.Workloads,
+    places: Mapping[str, queue.Waits],
+    everything: Sequence[Object],
+) -> tuple[Foreign, ...]:
     """Newest first: all whose Workloads Kueue keeps, and Volcano's jobs, such as TorchX's.
 
     Args:
-        devices: of one node, by node group.
+        places: see `look.waiting`.
+        everything: see `look.rows`. In a namespace a name is one JobSet's.
     """
-    rows = _workloads(api)
-    waits = any(row["columns"].get("Admitted") != "True" for row in rows)
-    places = look.waiting(api, devices) if waits else {}
-    found = [_of_workload(row, places) for row in rows]
+    ours = {row["metadata"]["name"] for row in everything}
+    found = [
+        _of_workload(one, places)
+        for one in (*workloads.without, *workloads.holders)
+        if not (_owner(one)["kind"] == "JobSet" and _owner(one)["name"] in ours)
+    ]
     try:
         rows = api.table("VolcanoJob", labels="")
     except ApiError as e:
@@ -34,9 +42,9 @@ def list_others(api: Api, devices: Mapping[str, int]) -> tuple[Foreign, ...]:
     return tuple(sorted(found, key=lambda one: (one.submitted or 0, one.name), reverse=True))
 
 
-def refuse(api: Api, name: str, devices: Mapping[str, int]) -> None:
+def refuse(api: Api, name: str, others: Sequence[Foreign]) -> None:
     """Raises JobError: someone else's work has this name."""
-    for one in list_others(api, devices):
+    for one in others:
         if one.name == name:
             raise error(api, one.kind, name, one.reason)
 
@@ -55,13 +63,6 @@ def error(api: Api, kind: str, name: str, reason: str = "") -> JobError:
     )
 
 
-def _workloads(api: Api) -> list[Object]:
-    """Rows of those that have not ended, and whose owner is no job of `trn`. In a namespace a name is one JobSet's."""
-    live = [row for row in api.table("Workload", labels="") if row["columns"].get("Finished") != "True"]
-    ours = {row["metadata"]["name"] for row in look.rows(api)} if live else set()
-    return [row for row in live if not (_owner(row)["kind"] == "JobSet" and _owner(row)["name"] in ours)]
-
-
 def _owner(row: Object) -> Object:
     """The object that a Workload stands for; itself, if it has none."""
     owners = row["metadata"].get("ownerReferences") or []
@@ -70,9 +71,9 @@ def _owner(row: Object) -> Object:
 
 
 def _of_workload(row: Object, places: Mapping[str, queue.Waits]) -> Foreign:
-    """`places`: see `look.waiting`."""
+    """Of a Workload, or a row of one."""
     known = next((places[uid] for uid in names.owners(row) if uid in places), queue.Waits())
-    owner, columns = _owner(row), row["columns"]
+    owner, columns = _owner(row), row.get("columns") or {"Queue": row["spec"].get("queueName")}
     group = str(owner["apiVersion"]).rpartition("/")[0].partition("/")[0]
     return Foreign(
         name=str(owner["name"]),

@@ -19,7 +19,7 @@ from trainium_cdk.outputs import GROUP_LABEL, EksCluster
 
 _OURS = f"app.kubernetes.io/managed-by={names.MANAGED_BY}"
 _JOB_UID = "kueue.x-k8s.io/job-uid"
-_PENDING = "status.admission.clusterQueue="
+_PENDING, _ADMITTED = "status.admission.clusterQueue=", "status.admission.clusterQueue!="
 _RECENT = 900
 """Seconds; a Job's controller tries at least every 10 minutes to create its pods."""
 _NAMED = 200
@@ -41,14 +41,22 @@ class JobSource(Protocol):
     def status(self, id: str) -> JobStatus: ...
 
 
-def list_jobs(api: Api, limit: int, devices: Mapping[str, int]) -> tuple[JobStatus, ...]:
+def list_jobs(
+    api: Api,
+    limit: int,
+    devices: Mapping[str, int],
+    everything: Sequence[Object],
+    places: Mapping[str, Waits] | None = None,
+) -> tuple[JobStatus, ...]:
     """The jobs and arrays that run, newest first; those that wait, in the order of their queue; those that have ended, newest first.
 
     Args:
         devices: of one node, by node group.
+        everything: see `rows`.
+        places: see `waiting`. Default: they are read if a job waits.
     """
-    everything = rows(api)
-    places = waiting(api, devices) if any(waits(row) for row in everything) else {}
+    if places is None:
+        places = waiting(devices, Workloads(api)) if any(waits(row) for row in everything) else {}
 
     def order(row: Object) -> tuple[int, int]:
         if not waits(row):
@@ -140,7 +148,7 @@ def at(
     workloads = {uid: w for w in _named(api, "Workload", _JOB_UID, waits) for uid in names.owners(w)}
     before = _before(api, {other for job in jobs if status.waits_for(job) and (other := status.after(job))})
     if places is None:
-        places = waiting(api, devices) if workloads else {}
+        places = waiting(devices, Workloads(api)) if workloads else {}
     ran = _ran(api) if workloads else None
     found = []
     for job in jobs:
@@ -219,9 +227,24 @@ def _last(event: Object) -> int:
     return next((at for text in times if text and (at := names.seconds(text)) is not None), 0)
 
 
-def waiting(api: Api, devices: Mapping[str, int]) -> dict[str, Waits]:
+class Workloads:
+    """Kueue's Workloads that have not finished, in two requests.
+
+    Attributes:
+        without: those without nodes.
+        holders: rows of those that have or get some.
+    """
+
+    def __init__(self, api: Api) -> None:
+        found = api.list("Workload", fields=_PENDING, page=0, without=["podSets"])
+        self.api, self.without = api, [one for one in found if not names.condition(one, "Finished")]
+        rows = api.table("Workload", fields=_ADMITTED)
+        self.holders = [row for row in rows if row["columns"].get("Finished") != "True"]
+
+
+def waiting(devices: Mapping[str, int], workloads: Workloads) -> dict[str, Waits]:
     """What is known of each Workload that waits, by the uid of its job. Kueue's order: priority, then age (`queueOrderingFunc`)."""
-    everything = api.list("Workload", fields=_PENDING, page=0, without=["podSets"])
+    api, everything = workloads.api, workloads.without
     apart = {uid: Waits(devices=devices, workload=w) for w in everything if queue.aside(w) for uid in names.owners(w)}
     found = [w for w in everything if _pending(w)]
     found.sort(key=lambda w: (-int(w["spec"].get("priority") or 0), _since(w), w["metadata"]["name"]))
@@ -230,13 +253,12 @@ def waiting(api: Api, devices: Mapping[str, int]) -> dict[str, Waits]:
     local, queues = api.list("LocalQueue"), list[Object]()
     with contextlib.suppress(ApiError):  # a cluster's own user may not be allowed to
         queues = api.list("ClusterQueue")
-    return apart | queue.waiting(found, _holders(api), local, queues, devices)
+    return apart | queue.waiting(found, _holders(workloads), local, queues, devices)
 
 
-def _holders(api: Api) -> list[Object]:
-    """The Workloads that have nodes. Those that have finished are left out by their rows, which are small."""
-    live = [row for row in api.table("Workload", labels="") if row["columns"].get("Finished") != "True"]
-    uids = [uid for row in live if row["columns"].get("Reserved in") for uid in names.owners(row)]
+def _holders(workloads: Workloads) -> list[Object]:
+    """The Workloads that have nodes."""
+    api, uids = workloads.api, [uid for row in workloads.holders for uid in names.owners(row)]
     return [w for w in _named(api, "Workload", _JOB_UID, uids) if w.get("status", {}).get("admission")]
 
 
