@@ -147,7 +147,7 @@ def test_kubernetes_is_told_nothing_of_slurm() -> None:
     ("option", "message"),
     [
         ("--nodes=4", "but trn sets --nodes itself. Remove it, and use --nodes of trn submit"),
-        ("--exclusive", "but trn sets --exclusive itself: a job has its nodes to itself. Remove it"),
+        ("--exclusive", "which trn does not pass to sbatch: a job has its nodes to itself. Remove it"),
         ("--wrap=id", "a job's program is its script"),
         ("--exc=x", r"which sbatch may read as --exclusive. Write the option in full"),
         ("--out=/x", r"may read as --output"),

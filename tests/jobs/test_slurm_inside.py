@@ -170,6 +170,12 @@ def test_tensorboard(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -> No
     [
         ["list"],
         ["status", "JOB"],
+        ["status", "latest"],
+        ["status", "BEGIN"],
+        ["logs", "latest"],
+        ["logs", "BEGIN"],
+        ["nodes", "top", "BEGIN"],
+        ["shell", "latest", "--", "true"],
         ["logs", "JOB"],
         ["logs", "--tail", "3", "--metrics", "JOB"],
         ["nodes"],
@@ -177,7 +183,7 @@ def test_tensorboard(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -> No
         ["shell", "JOB", "--", "true"],
         ["environments"],
         ["submit", "w.sh", "--name", "counted", "--token", "20261127-000000"],
-        ["cancel", "counted-20261127-000000"],
+        ["cancel", "counted-2"],
     ],
     ids=" ".join,
 )
@@ -188,7 +194,8 @@ def test_each_command_is_one_request(
     jobs, id = running
     (tmp_path / "cluster.json").write_text(jobs.cluster.model_dump_json())
     (tmp_path / "w.sh").write_text("#!/bin/bash\nsleep 600\n")
-    before = [str(tmp_path / "w.sh") if word == "w.sh" else id if word == "JOB" else word for word in words]
+    known = {"w.sh": str(tmp_path / "w.sh"), "JOB": id, "BEGIN": id[:-1]}
+    before = [known.get(word, word) for word in words]
     end = before.index("--") if "--" in before else len(before)
     options = ["--local", "--cluster", str(tmp_path / "cluster.json")]
     with contextlib.suppress(typer.Exit):

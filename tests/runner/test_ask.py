@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.runner.world import CLUSTER, World
 from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.runner import requests
-from trainium_cdk.runner.head import ask
+from trainium_cdk.runner.head import answers, ask
 from trainium_cdk.runner.requests import (
     Cluster,
     ListEnvironments,
@@ -191,3 +191,47 @@ def test_nodes_and_others_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ]  # fmt: skip
     assert [job["id"] for job in told["jobs"]] == ["x"]
     assert len([words for words in world.calls if words[0] == "squeue"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "id", "error"),
+    [
+        ("a-1", "a-1", ""),
+        ("a", "", "2 jobs begin with a: a-10, a-1. Give more of the id"),
+        ("a-10", "a-10", ""),
+        ("b-2", "b-20261127-000000", ""),
+        ("b/3", "b-20261127-000000/3", ""),
+        ("latest", "a-10", ""),
+        ("latest/2", "a-10/2", ""),
+        ("b-20261127-000001", "", "there is no job b-20261127-000001"),
+        ("c", "", "there is no job c"),
+    ],
+)
+def test_a_job_is_named_by_its_beginning_or_as_the_latest(
+    given: str, id: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the request that is about it."""
+    monkeypatch.setenv("TRN_SHARED_ROOT", str(tmp_path))
+    monkeypatch.setattr(answers, "job_status", lambda *_: None)
+    jobs = CLUSTER.jobs
+    for age, name in enumerate(("a-10", "b-20261127-000000", "a-1")):
+        folder = jobs / name
+        folder.mkdir(parents=True)
+        (folder / "job.json").write_text(json.dumps({"settings": {"name": name}}))
+        (folder / "submitted.json").touch()
+        os.utime(folder / "submitted.json", (1e9 - age, 1e9 - age))
+    told = asked(Settings(given))
+    if id:
+        assert told == {"answer": {"settings": {"name": id.partition("/")[0]}}, **({"id": id} if id != given else {})}
+    elif "begin" in error:
+        assert told == {"error": {"kind": "refused", "message": error}}
+    else:
+        told = asked(requests.Status(given))
+        similar = {"b-20261127-000001": ["b-20261127-000000"]}.get(given, [])
+        assert told == {"error": {"kind": "unknown", "message": error, "similar": similar}}
+
+
+def test_the_latest_of_no_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRN_SHARED_ROOT", str(tmp_path))
+    told = asked(requests.Status("latest"))
+    assert told == {"error": {"kind": "unknown", "message": "there are no jobs on this cluster"}}

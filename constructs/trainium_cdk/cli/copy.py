@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.named import resolve_id
+from trainium_cdk.cli.named import as_given
 from trainium_cdk.cli.options import Target, at, backend, on_cluster
 from trainium_cdk.cli.output import log, status_when_interrupted
 from trainium_cdk.cli.progress import Progress, size
@@ -127,7 +127,7 @@ def _path(jobs: Backend[Submission], place: str, path: str) -> str:
         raise JobError(
             f"{path[:80]} is not a path in a job's directory. Write JOB:checkpoints, for example, or cluster:{path[:80]}"
         )
-    status = jobs.status(resolve_id(jobs, place))
+    status = jobs.status(as_given(jobs, place))
     first, _, rest = path.partition("/")
     if first == CHECKPOINTS and status.checkpoints:
         return posixpath.join(status.checkpoints, rest) if rest else status.checkpoints

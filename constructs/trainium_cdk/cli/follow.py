@@ -11,7 +11,7 @@ import typer
 
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli import named, terminal
-from trainium_cdk.cli.named import age, clock, duration, length, resolve_id, took, unknown, user
+from trainium_cdk.cli.named import age, as_given, clock, duration, full_id, length, took, unknown, user
 from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, catalog_of, described, on_cluster
 from trainium_cdk.cli.output import (
     echo_json,
@@ -71,7 +71,7 @@ def status(
         from trainium_cdk.jobs.report.live import Live
 
         catalog = catalog_of(described(ctx))
-        ids = [resolve_id(jobs, id) for id in ids]
+        ids = [as_given(jobs, id) for id in ids]
         together = " ".join(ids)
         with status_when_interrupted(
             lambda: f"{still_runs(together)}. To watch again: trn status --watch {together}{at(on)}"
@@ -95,10 +95,15 @@ def status(
 
 
 def _wait(on: Target, jobs: Backend[Any], ids: Iterable[str], timeout: float | None) -> list[JobStatus]:
-    ids = list(dict.fromkeys(resolve_id(jobs, id) for id in ids))
+    ids = list(dict.fromkeys(as_given(jobs, id) for id in ids))
     end = None if timeout is None else time.monotonic() + timeout
-    every, found = " ".join(ids), []
-    with status_when_interrupted(lambda: f"{still_runs(every)}. To wait again: trn status --wait {every}{at(on)}"):
+    found: list[JobStatus] = []
+
+    def interrupted() -> str:
+        every = " ".join(full_id(jobs, id) for id in ids)
+        return f"{still_runs(every)}. To wait again: trn status --wait {every}{at(on)}"
+
+    with status_when_interrupted(interrupted):
         for id in ids:
             left = None if end is None else max(0.0, end - time.monotonic())
             found.append(jobs.wait(id, left, lambda s: log(one_line(s))))
@@ -165,7 +170,7 @@ def logs(
 
     filters()  # that the expression is one is known before the cluster is asked
     jobs = backend(on)
-    id = resolve_id(jobs, id)
+    id = as_given(jobs, id)
     if tail is not None and follow and not jobs.ordered_logs:
         raise JobError("--tail together with -f needs a Slurm cluster. Leave one of them out")
     # with other filters, the last lines are those of the lines that they select
@@ -227,8 +232,8 @@ def logs(
             words += "" if node is None else f" --node {node}"
             if last and (node is not None or jobs.ordered_logs) and not any(streams):
                 words += f" --offset {offset}"
-            flag, begin = (" -f", f"{still_runs(id)}. ") if follow else ("", "")
-            log(f"\n{begin}To continue: trn logs{flag} {id}{words}{at(on)}")
+            flag, begin = (" -f", f"{still_runs(full_id(jobs, id))}. ") if follow else ("", "")
+            log(f"\n{begin}To continue: trn logs{flag} {full_id(jobs, id)}{words}{at(on)}")
         raise
     ended = known[0]
     if metrics and last == "train" and not any(one.log.steps for one in streams.values()):
@@ -260,7 +265,7 @@ def cancel(
     Exit code 1 if one of them could not be cancelled; the others are cancelled.
     """
     jobs, found, failed = backend(on), [], False
-    for id in dict.fromkeys(resolve_id(jobs, id) for id in ids):
+    for id in dict.fromkeys(as_given(jobs, id) for id in ids):
         try:
             job = jobs.cancel(id)
         except TrnError as e:
@@ -271,7 +276,7 @@ def cancel(
             continue
         found.append(job)
         if job.ok:
-            log(f"{id} had already completed: nothing to cancel")
+            log(f"{job.id} had already completed: nothing to cancel")
         if not as_json:
             show(job)
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainium_cdk.cli.named import LATEST, did_you_mean, end_of_sentence, is_full_id, resolve_id
+from trainium_cdk.cli.named import LATEST, as_given, did_you_mean, end_of_sentence, is_full_id, resolve_id
 from trainium_cdk.cli.options import ID_HELP, Target, backend, on_cluster
 from trainium_cdk.cli.output import echo, log
 from trainium_cdk.errors import JobError, UnknownJob
@@ -94,7 +94,7 @@ def forward(
     there, local = _ports(ports)
     jobs = backend(on)
     if tensorboard:
-        with jobs.tensorboard(resolve_id(jobs, id), image=image, port=local or there, say=log) as board:
+        with jobs.tensorboard(as_given(jobs, id), image=image, port=local or there, say=log) as board:
             echo(board.url)
             log("Ctrl-C ends it")
             if browser and sys.stdout.isatty():
@@ -126,7 +126,7 @@ def _job_or_node(jobs: Backend[Submission], given: str) -> str | Node:
         JobError: there is neither, or the node is powered down.
     """
     if given == LATEST or is_full_id(given.partition("/")[0]):
-        return resolve_id(jobs, given)
+        return as_given(jobs, given)
     from trainium_cdk.jobs.backend import named_node
 
     nodes = jobs.nodes()

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from trainium_cdk.catalog.plain import counted
 from trainium_cdk.catalog.prices import describe_sum
 from trainium_cdk.cli.fleet import start, status, stop
-from trainium_cdk.cli.named import length, resolve_id
+from trainium_cdk.cli.named import as_given, length
 from trainium_cdk.cli.options import JobId, Json, Target, backend, on_cluster
 from trainium_cdk.cli.output import echo_json, log, log_if_sandbox, table, with_sandbox
 from trainium_cdk.cli.progress import size
@@ -112,8 +112,8 @@ def top(
 
     jobs = backend(on)
     if node is not None:
-        raise typer.Exit(jobs.execute(resolve_id(jobs, id), node, ["neuron-top"]))
-    id = resolve_id(jobs, id)
+        raise typer.Exit(jobs.execute(as_given(jobs, id), node, ["neuron-top"]))
+    id = as_given(jobs, id)
     said = jobs.on_nodes(id, WORDS)
     found = [use for number, text in sorted(said.items()) if (use := parse(number, text))]
     if not found:

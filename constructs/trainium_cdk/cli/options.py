@@ -307,7 +307,9 @@ def deployed(on: Target, engine: str | None = None) -> Cluster:
 def backend(on: Target) -> Backend[Submission]:
     from trainium_cdk.jobs.connection import connect
 
-    return connect(local=on.local, cluster=deployed(on), say=log)
+    jobs = connect(local=on.local, cluster=deployed(on), say=log)
+    jobs.named = lambda given, id: log(f"{given} is {id}")
+    return jobs
 
 
 def kubernetes(on: Target) -> KubernetesBackend:

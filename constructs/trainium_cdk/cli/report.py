@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk._aws import sandboxed
-from trainium_cdk.cli.named import resolve_id
+from trainium_cdk.cli.named import as_given, full_id
 from trainium_cdk.cli.options import JobIds, Target, at, backend, catalog_of, described, on_cluster
 from trainium_cdk.cli.output import echo, log, status_when_interrupted, still_runs, write_file
 from trainium_cdk.errors import TrnError
@@ -54,7 +54,7 @@ def report(
 
     catalog = catalog_of(described(ctx))
     there = backend(on)
-    ids = [resolve_id(there, job) for job in jobs]
+    ids = [as_given(there, job) for job in jobs]
     if live:
         if output:
             raise TrnError("--live serves a page, and --output writes one. Leave one of them out")
@@ -62,8 +62,7 @@ def report(
             lambda: f"{still_runs(' '.join(ids))}. To serve again: trn report --live {' '.join(ids)}{at(on)}"
         ):
             _serve(Live(there, ids, catalog), there, catalog, port)
-    file = output or Path(f"report-{ids[0].replace('/', '-')}.html")
-    if file.suffix.lower() == ".csv":
+    if output and output.suffix.lower() == ".csv":
         out = io.StringIO(newline="")
         steps: list[tuple[str, int, Step | Evaluation]] = []
         runs = collect_all(there, ids, catalog, take=lambda *one: steps.append(one), say=log)
@@ -73,6 +72,7 @@ def report(
     else:
         runs = collect_all(there, ids, catalog, say=log)
         text = page(runs, there.cluster, catalog, time.time(), sandbox=sandboxed())
+    file = output or Path(f"report-{full_id(there, ids[0]).replace('/', '-')}.html")
     write_file(file, text, _MODE)
     echo(str(file.resolve()))
 

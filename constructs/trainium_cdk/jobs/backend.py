@@ -107,13 +107,22 @@ class Backend(ABC, Generic[S]):
     ordered_logs: ClassVar[bool]
     """The lines of several nodes come in one order, so that an offset can be continued from."""
 
+    names_jobs: ClassVar[bool] = False
+    """A method that takes an id takes a beginning of it, too, and `latest`; then `full_id` has the id."""
+
     cluster: ClusterOutputs
+    named: Callable[[str, str], None] = staticmethod(lambda *_: None)
+    """Called with a job as it was given, and its id, where that is another text."""
     sleep: Callable[[float], None] = staticmethod(time.sleep)
 
     @property
     def interval(self) -> float:
         """Seconds between two requests while a job is followed."""
         return 4.0
+
+    def full_id(self, given: str) -> str:
+        """The id of a job that a method was called with; itself if that is not known."""
+        return given
 
     @abstractmethod
     def render(self, job: AnyJob, token: str | None = None) -> S:
@@ -395,9 +404,10 @@ def named_node(nodes: Sequence[Node], name: str) -> Node:
     return found
 
 
-def unknown_job(id: str, cluster: ClusterOutputs) -> UnknownJob:
+def unknown_job(id: str, cluster: ClusterOutputs, similar: Sequence[str] = ()) -> UnknownJob:
+    hint = f". Did you mean {' or '.join(similar)}?" if similar else ""
     return UnknownJob(
-        f"there is no job {id!r} on {cluster.cluster_name} ({cluster.stack}). `trn list` shows the existing jobs"
+        f"there is no job {id!r} on {cluster.cluster_name} ({cluster.stack}). `trn list` shows the existing jobs{hint}"
     )
 
 
@@ -417,7 +427,7 @@ def read_answer(given: Any, id: str, cluster: ClusterOutputs) -> Any:
         return given["answer"]
     kind, message = str(given["error"]["kind"]), str(given["error"]["message"])
     if kind == "unknown":
-        raise unknown_job(id or message, cluster)
+        raise unknown_job(id or message, cluster, list(map(str, given["error"].get("similar") or ())))
     if kind == "no member":
         raise UnknownJob(message)
     if kind == "later":

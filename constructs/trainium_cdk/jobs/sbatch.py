@@ -37,8 +37,10 @@ def _passed_on(option: str) -> str:
     name = option[2:].partition("=")[0]
     if reason := _SET.get(name):
         _, own, instead = reason.rpartition("write ")
-        why = f". Remove it, and use {instead} of trn submit" if own else f": {reason}. Remove it"
-        raise wrong(f"sbatch is {shown(option)}, but trn sets --{name} itself{why}")
+        why = f"but trn sets --{name} itself. Remove it, and use {instead} of trn submit"
+        raise wrong(
+            f"sbatch is {shown(option)}, {why if own else f'which trn does not pass to sbatch: {reason}. Remove it'}"
+        )
     if not may_pass_on(name):
         alike = next(one for one in _SET if one.startswith(name))
         raise wrong(f"sbatch is {shown(option)}, which sbatch may read as --{alike}. Write the option in full")

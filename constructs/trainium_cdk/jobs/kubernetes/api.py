@@ -12,7 +12,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -38,11 +38,21 @@ _PATHS = {
     "Secret": "/api/v1/namespaces/{ns}/secrets",
     "Workload": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{ns}/workloads",
 }
-_MANAGED = re.compile(rb',"managedFields":\[(?:[^"\[\]]++|"(?:[^"\\]++|\\.)*+")*+\]')
+_PIECE = 1 << 20
+_BEGIN = b',"managedFields":['
+_MANAGED = re.compile(re.escape(_BEGIN) + rb'(?:[^"\[\]]++|"(?:[^"\\]++|\\.)*+")*+\]')
 """Who has set which field, in the JSON of a response: most of an object's metadata, and of no use here. To leave it out before the rest is read
 saves two thirds of the time. It has no list in it, and no text can look like it: quotes in a text are escaped."""
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _TIMEOUT = (10.0, 60.0)
+
+
+class _Whole(NamedTuple):
+    """A response that was read."""
+
+    status: int
+    reason: str
+    data: bytes
 
 
 class Api:
@@ -180,7 +190,7 @@ class Api:
         """The JSON of a response; `how` as for `_send`."""
         # only the caller may repeat requests that change something
         patience = Patience(ONE_QUESTION if method == "GET" else 0.0)
-        made: Object = json.loads(_MANAGED.sub(b"", patience.ask(lambda: self._send(method, path, body, **how).data)))
+        made: Object = json.loads(patience.ask(lambda: self._send(method, path, body, **how).data))
         return made
 
     def _send(
@@ -195,7 +205,7 @@ class Api:
         raw: bool = False,
         timeout: tuple[float, float] = _TIMEOUT,
     ) -> Any:
-        """The response of urllib3, unread if `raw`."""
+        """A response: that of urllib3, unread, if `raw`."""
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
@@ -209,9 +219,8 @@ class Api:
             reply = self._connections.request(
                 method, url, body=data, headers=headers | bearer, timeout=limits, preload_content=False
             )
-            if not raw or reply.status >= 300:
-                _ = reply.data  # read here, where a lost connection is caught
-            return reply
+            # read here, where a lost connection is caught
+            return reply if raw and reply.status < 300 else _Whole(reply.status, reply.reason, _read(reply))
 
         try:
             reply = once()
@@ -267,6 +276,18 @@ def absent_is_fine() -> Iterator[None]:
     except ApiError as e:
         if e.status != 404:
             raise
+
+
+def _read(reply: Any) -> bytes:
+    """A response, without what `_MANAGED` is. In pieces, as it may be some ten megabytes more."""
+    parts, rest = list[bytes](), b""
+    for piece in reply.stream(_PIECE):
+        text = _MANAGED.sub(b"", rest + piece)
+        begun = text.rfind(_BEGIN)
+        at = begun if begun >= 0 else max(0, len(text) - len(_BEGIN))  # one may begin at the end
+        parts.append(text[:at])
+        rest = text[at:]
+    return b"".join([*parts, rest])
 
 
 def _why(error: Exception) -> str:

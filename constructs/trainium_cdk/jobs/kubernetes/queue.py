@@ -229,13 +229,13 @@ def waiting(
         held = _held(name, by_name, holders, devices)
         base = Waits(0, "", held, devices, known)
         head = next((one for one in line if not names.condition(one, "Requeued", status="False")), None)
-        before = line.index(head) if head else len(line)
+        before, first = len(line), ""
+        if head:
+            before, why = line.index(head), "; ".join(reasons(head, base))
+            first = f"{_owner(head)}{f': {why}' if why else ''}"
         for at, one in enumerate(line):
-            ahead = ""
-            if head and at > before:
-                why = "; ".join(reasons(head, base))
-                ahead = f"{_owner(head)}{f': {why}' if why else ''}"
-            found |= dict.fromkeys(names.owners(one), Waits(at + 1, ahead, held, devices, known, one))
+            waits = Waits(at + 1, first if at > before else "", held, devices, known, one)
+            found |= dict.fromkeys(names.owners(one), waits)
     return found
 
 

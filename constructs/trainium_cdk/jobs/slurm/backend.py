@@ -43,6 +43,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     """
 
     ordered_logs = True
+    names_jobs = True
     cluster: SlurmCluster
 
     def __init__(
@@ -55,6 +56,10 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         self.cluster = cluster
         self._make = transport if callable(transport) else lambda: transport
         self.sleep = sleep
+        self._ids: dict[str, str] = {}
+
+    def full_id(self, given: str) -> str:
+        return self._ids.get(given, given)
 
     @cached_property
     def transport(self) -> Transport:
@@ -138,9 +143,15 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             UnknownJob: there is no job of that id.
             NotTheirs: the jobs are somebody else's.
         """
+        id = getattr(given, "id", "")
+        if id in self._ids:  # `latest` is one job, whatever is submitted meanwhile
+            given = replace(given, id=self._ids[id])
         request = json.dumps(requests.write_request(seen_by_runner(self.cluster), given))
         answer = _parse(self.transport.ask(self.cluster, request, seconds, private))
-        return read_answer(answer, getattr(given, "id", ""), self.cluster)
+        if "id" in answer:
+            self._ids[id] = str(answer["id"])
+            self.named(id, self._ids[id])
+        return read_answer(answer, id, self.cluster)
 
     def run_as_root(self, script: str) -> str:
         """Run a script on the head node as root, where Run Command is used: its agent is root, and the jobs' user may have no sudo

@@ -1,6 +1,7 @@
 """One request on standard input, one answer on standard output: `{"answer": ...}`, or `{"error": {"kind": ..., "message": ...}}`.
 
-Kinds of errors: see `errors`; and `broken`: this program itself has failed.
+A request names a job as a user does (`jobs.named`). The answer has its `id` where that is another text. Kinds of errors: see `errors`; and
+`broken`: this program itself has failed. An unknown job comes with `similar` ids.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import gzip
 import json
 import os
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..errors import ReportedError, place_of
+from ..errors import ReportedError, Unknown, place_of
 from ..requests import read_request
 from ..spec import SpecError
-from . import people
+from . import jobs, people
 
 MOST = 400_000_000
 """Characters of a request."""
@@ -40,8 +42,18 @@ def answer(text: str) -> Any:
     try:
         name, cluster, given = read_request(json.loads(text))
         people.check_folder(cluster)
+        more = {}
+        if id := getattr(given, "id", ""):
+            try:
+                given = replace(given, id=jobs.named(cluster, id))
+            except Unknown as e:
+                return _error(e.kind, str(e))
+            more = {"id": given.id} if given.id != id else {}
         module, _, function = name.rpartition(".")
-        return {"answer": getattr(import_module(f"..{module}", __package__), function)(cluster, given)}
+        try:
+            return {"answer": getattr(import_module(f"..{module}", __package__), function)(cluster, given), **more}
+        except Unknown as e:
+            return _error(e.kind, str(e), similar=jobs.similar(cluster, id))
     except ReportedError as e:
         return _error(e.kind, str(e))
     except (json.JSONDecodeError, RecursionError):
@@ -55,5 +67,5 @@ def answer(text: str) -> Any:
         return _error("broken", f"the runner failed on this request, which is a fault of it: {place_of(e)}")
 
 
-def _error(kind: str, message: str) -> Any:
-    return {"error": {"kind": kind, "message": message}}
+def _error(kind: str, message: str, **more: Any) -> Any:
+    return {"error": {"kind": kind, "message": message, **more}}

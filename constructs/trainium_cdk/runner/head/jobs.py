@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import arrays, files, records, slurm
-from ..errors import Unknown
+from ..errors import Refused, Unknown
 from ..records import Submitted
 from ..requests import Cluster
 from ..spec import SpecError, Sweep, from_json
@@ -22,6 +23,10 @@ from .status import ENDED_BADLY, JobStatus, Stage, checkpoints_in, of_members, p
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
 _MEMBER = re.compile(r"(?:/([0-9]{1,3}))?")
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
+_WHOLE = re.compile(r".+-[0-9]{8}-[0-9a-f]{6}")
+"""An id with a token that `trn` made: it is no beginning of another one."""
+_NAMED = 1000
+"""Jobs of which a beginning is enough."""
 _MANY = 2000
 """Numbers of which Slurm is asked one by one; of more, all that it has."""
 _DAMAGED = "its record on the cluster (submitted.json) is damaged"
@@ -50,6 +55,34 @@ def split(id: str) -> tuple[str, str]:
     if not ID.fullmatch(job) or member is None:
         raise Unknown(f"there is no job {id[:100]!r}")
     return job, member[1] or "" if slash else ""
+
+
+def named(cluster: Cluster, given: str) -> str:
+    """The id of a job, or of a member, which is named by it, by a beginning of it that no other one of the newest 1000 jobs has, or by `latest`.
+    As it was given if there is none: another user may have it.
+
+    Raises:
+        Refused: several jobs begin like that.
+        Unknown: there is no job at all.
+    """
+    job, slash, member = given.partition("/")
+    if not ID.fullmatch(job) or _WHOLE.fullmatch(job) or os.path.lexists(cluster.jobs / job / "submitted.json"):
+        return given
+    if job == "latest":
+        found = newest(cluster, 1)
+        if not found:
+            raise Unknown("there are no jobs on this cluster")
+    else:
+        found = [id for id in newest(cluster, _NAMED) if id.startswith(job)]
+    if len(found) > 1:
+        more = ", ..." if len(found) > 5 else ""
+        raise Refused(f"{len(found)} jobs begin with {job}: {', '.join(found[:5])}{more}. Give more of the id")
+    return f"{found[0]}{slash}{member}" if found else given
+
+
+def similar(cluster: Cluster, id: str) -> list[str]:
+    """The ids of jobs that one may have meant."""
+    return difflib.get_close_matches(id, newest(cluster, _NAMED), n=2)
 
 
 def newest(cluster: Cluster, limit: int) -> list[str]:
