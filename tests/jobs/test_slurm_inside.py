@@ -174,6 +174,7 @@ def test_tensorboard(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -> No
         ["status", "BEGIN"],
         ["logs", "latest"],
         ["logs", "BEGIN"],
+        ["logs", "--rank", "40", "BEGIN"],
         ["nodes", "top", "BEGIN"],
         ["shell", "latest", "--", "true"],
         ["logs", "JOB"],
@@ -211,9 +212,11 @@ def test_each_tunnel_is_one_request(running: tuple[SlurmBackend, str], sent: lis
     assert (jobs.node_of_rank(id, 40), sent[1:]) == (1, ["node of a rank"])
     with pytest.raises(JobError, match=rf"{id} has ranks 0 to 63, not 64\. Choose one of them"):
         jobs.node_of_rank(id, 64)
+    with jobs.forward(id, rank=40, patience=60):
+        assert sent[3:] == ["start relay"]
     with jobs.tensorboard(id, say=lambda _: None):
-        assert sent[3:] == ["start tensorboard"]
-    assert sent[4:] == ["stop tensorboard"]
+        assert sent[4:] == ["start tensorboard"]
+    assert sent[5:] == ["stop tensorboard"]
 
 
 @pytest.fixture

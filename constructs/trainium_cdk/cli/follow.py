@@ -175,9 +175,7 @@ def logs(
         raise JobError("--tail together with -f needs a Slurm cluster. Leave one of them out")
     # with other filters, the last lines are those of the lines that they select
     of_log = None if last_metrics is not None or (not follow and (grep, since) != (None, None)) else tail
-    if rank is not None:
-        node = jobs.node_of_rank(id, rank)
-        log(f"rank {rank} is on node {node}")
+    which: dict[str, int] = {} if rank is None else {"rank": rank}  # else the node
     last, end, show, open_line = "", "", output_filter(raw=raw), False
     streams: dict[str, Stream] = {}
 
@@ -211,7 +209,9 @@ def logs(
             log(one_line(status))
 
     try:
-        for chunk in jobs.logs(id, stage=stage, node=node, follow=follow, offset=offset, tail=of_log, changed=changed):
+        for chunk in jobs.logs(
+            id, stage=stage, node=node, follow=follow, offset=offset, tail=of_log, changed=changed, **which
+        ):
             if not chunk.data:  # the log ends before the offset
                 end = f"the log of {chunk.stage} ends at byte {chunk.offset}"
                 continue
@@ -230,7 +230,8 @@ def logs(
         if last or not isinstance(e, TransportError):
             words = f" --stage {last}" if last else ""
             words += "" if node is None else f" --node {node}"
-            if last and (node is not None or jobs.ordered_logs) and not any(streams):
+            words += "" if rank is None else f" --rank {rank}"
+            if last and (node is not None or rank is not None or jobs.ordered_logs) and not any(streams):
                 words += f" --offset {offset}"
             flag, begin = (" -f", f"{still_runs(full_id(jobs, id))}. ") if follow else ("", "")
             log(f"\n{begin}To continue: trn logs{flag} {full_id(jobs, id)}{words}{at(on)}")

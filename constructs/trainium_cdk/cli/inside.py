@@ -107,15 +107,14 @@ def forward(
     if wait:
         _until_it_runs(jobs, id)
     at: int | str = named or node or 0
-    if rank is not None:
-        at = jobs.node_of_rank(id, rank)
+    what = f"node {at}" if rank is None else f"the node of rank {rank}"
     patience = _PATIENCE if wait else _OFFER if not there else 0.0
-    with jobs.forward(id, there, node=at, local=local, patience=patience) as tunnel:
+    with jobs.forward(id, there, node=at, rank=rank, local=local, patience=patience) as tunnel:
         echo(tunnel.url if sys.stdout.isatty() else tunnel.address)
         hidden = (
             "" if sys.stdout.isatty() or tunnel.url == tunnel.address else " (its path is shown on a terminal only)"
         )
-        log(f"port {tunnel.there} of node {at} of {id}{hidden}. Ctrl-C ends the tunnel; the job goes on")
+        log(f"port {tunnel.there} of {what} of {id}{hidden}. Ctrl-C ends the tunnel; the job goes on")
         _until_interrupted(tunnel, f"the tunnel has ended; {id} goes on. It ends with trn cancel {id}")
 
 

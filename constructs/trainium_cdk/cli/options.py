@@ -308,7 +308,7 @@ def backend(on: Target) -> Backend[Submission]:
     from trainium_cdk.jobs.connection import connect
 
     jobs = connect(local=on.local, cluster=deployed(on), say=log)
-    jobs.named = lambda given, id: log(f"{given} is {id}")
+    jobs.say = log
     return jobs
 
 

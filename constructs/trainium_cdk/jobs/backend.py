@@ -111,8 +111,8 @@ class Backend(ABC, Generic[S]):
     """A method that takes an id takes a beginning of it, too, and `latest`; then `full_id` has the id."""
 
     cluster: ClusterOutputs
-    named: Callable[[str, str], None] = staticmethod(lambda *_: None)
-    """Called with a job as it was given, and its id, where that is another text."""
+    say: Callable[[str], None] = staticmethod(lambda _: None)
+    """Called with a line about what was found: the id that is meant by another text, the node of a rank."""
     sleep: Callable[[float], None] = staticmethod(time.sleep)
 
     @property
@@ -298,6 +298,7 @@ class Backend(ABC, Generic[S]):
         *,
         stage: str | None = None,
         node: int | None = None,
+        rank: int | None = None,
         follow: bool = False,
         offset: int = 0,
         tail: int | None = None,
@@ -309,6 +310,7 @@ class Backend(ABC, Generic[S]):
             stage: prepare, precompile or train. Default: the last one that has a log; with `follow` all, one after
                 another.
             node: only the output of this node (0, 1, ...). Default: all, each line prefixed with its node.
+            rank: only the output of the node of this process (`node_of_rank`).
             follow: go on until the stage has ended, over restarts.
             offset: byte to begin at; after an interruption, the last `next_offset`. With one node only, unless the lines of
                 several have a fixed order (`ordered_logs`).
@@ -346,13 +348,20 @@ class Backend(ABC, Generic[S]):
 
     @abstractmethod
     def forward(
-        self, id: str, port: int = 0, *, node: int | str = 0, local: int = 0, patience: float = 0
+        self,
+        id: str,
+        port: int = 0,
+        *,
+        node: int | str = 0,
+        rank: int | None = None,
+        local: int = 0,
+        patience: float = 0,
     ) -> AbstractContextManager[Tunnel]:
         """A port of this machine that leads to a port of a running job's node.
 
         Args:
             port: of the node's 127.0.0.1. Default: the one that the job offers, in the file `forward` of its directory.
-            node: of the job: 0, 1, ..., or its name, as `nodes` has it.
+            node: of the job: 0, 1, ..., or its name, as `nodes` has it. rank: the node of this process instead.
             local: port of this machine. Default: a free one.
             patience: seconds to wait for the job's offer, and until something listens at the port.
 

@@ -67,7 +67,7 @@ class ReadLog:
 
     Attributes:
         stage: empty: the last one that has a log.
-        node: None: of all nodes, each line with its number before it.
+        node: None: of all nodes, each line with its number before it. rank: the node of this process instead; the answer has its number.
         offset: byte to begin at.
         most: bytes.
         tail: begin at so many last lines, if they are after `offset`.
@@ -81,6 +81,7 @@ class ReadLog:
     most: int = 16 * 1024 * 1024
     tail: Optional[int] = None
     members: Mapping[str, int] = field(default_factory=dict)
+    rank: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ class StartRelay:
     """Start a relay to a node of a running job.
 
     Attributes:
-        node: 0, 1, ...; `name`: its name, which is used instead where it is not empty.
+        node: 0, 1, ...; `name`: its name, which is used instead where it is not empty; `rank`: the node of this process instead.
         digest: SHA-256 of the caller's secret.
     """
 
@@ -189,6 +190,7 @@ class StartRelay:
     node: int
     digest: str
     name: str = ""
+    rank: Optional[int] = None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.scaler import observe
 from trainium_cdk.jobs import JobError, kubernetes
 from trainium_cdk.jobs.kubernetes import ApiError, inside, logs, nodes, reader
-from trainium_cdk.jobs.kubernetes.api import _PATHS
+from trainium_cdk.jobs.kubernetes.api import _PATHS, _read
 from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, JOB_LABEL, TASK_LABEL
 from trainium_cdk.outputs import GROUP_LABEL
 
@@ -215,6 +215,26 @@ def test_a_log_is_waited_for(seconds: float | None, expected: float) -> None:
     assert asked == [("GET", "/Pod/p/log", options)]
 
 
+def answering(text: bytes, size: int = 1 << 20) -> Any:
+    """A response of urllib3, in pieces."""
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    return SimpleNamespace(status=200, reason="OK", read=lambda *_, **__: pieces.pop(0) if pieces else b"")
+
+
+@pytest.mark.parametrize("size", [1, 7, 30, 1 << 20])
+def test_who_has_set_a_field_is_left_out(size: int) -> None:
+    """And nothing that only looks like it."""
+    fields = [{"fieldsV1": {'k:{"a":"]}["}': {}, "f:\\": {}}, "manager": 'x"]'}]
+    kept = {"name": "a", "note": ',"managedFields":[{"x":1}]', "labels": {"managedFields": "mine"}}
+    rows = [
+        {"metadata": {**kept, "managedFields": fields, "uid": "u"}},
+        {"metadata": {"uid": "v", "managedFields": []}},
+    ]
+    text = json.dumps({"items": rows}, separators=(",", ":")).encode()
+    found = json.loads(_read(answering(text, size)))
+    assert found == {"items": [{"metadata": {**kept, "uid": "u"}}, {"metadata": {"uid": "v"}}]}
+
+
 @pytest.mark.parametrize(("how", "expected"), [({}, (10.0, 60.0)), ({"timeout": (10.0, 300.0)}, (10.0, 300.0))])
 def test_a_large_answer_has_its_time(how: dict[str, Any], expected: tuple[float, float]) -> None:
     """Of 2,000 jobs it may take longer than a connection."""
@@ -222,7 +242,7 @@ def test_a_large_answer_has_its_time(how: dict[str, Any], expected: tuple[float,
 
     def request(*_: object, timeout: Any, **__: object) -> Any:
         asked.append((timeout.connect_timeout, timeout.read_timeout))
-        return SimpleNamespace(status=200, data=b"{}")
+        return answering(b"{}")
 
     api = SimpleNamespace(
         _endpoint=SimpleNamespace(url="https://x"), _bearer=str, _connections=SimpleNamespace(request=request)

@@ -210,6 +210,8 @@ class Api:
         from urllib3.exceptions import HTTPError
 
         headers = {"Accept": accept, "Content-Type": content, "User-Agent": "trn"}
+        if not raw:  # lists repeat themselves
+            headers["Accept-Encoding"] = "gzip"
         url = self._endpoint.url + path + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else json.dumps(body)
         limits = Timeout(connect=timeout[0], read=timeout[1])
@@ -281,7 +283,7 @@ def absent_is_fine() -> Iterator[None]:
 def _read(reply: Any) -> bytes:
     """A response, without what `_MANAGED` is. In pieces, as it may be some ten megabytes more."""
     parts, rest = list[bytes](), b""
-    for piece in reply.stream(_PIECE):
+    while piece := reply.read(_PIECE, decode_content=True):
         text = _MANAGED.sub(b"", rest + piece)
         begun = text.rfind(_BEGIN)
         at = begun if begun >= 0 else max(0, len(text) - len(_BEGIN))  # one may begin at the end

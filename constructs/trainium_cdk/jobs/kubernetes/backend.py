@@ -242,16 +242,24 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         *,
         stage: str | None = None,
         node: int | None = None,
+        rank: int | None = None,
         follow: bool = False,
         offset: int = 0,
         tail: int | None = None,  # noqa: ARG002  the lines of several pods have no order
         changed: Callable[[JobStatus], None] | None = None,
     ) -> Iterator[LogChunk]:
+        if rank is not None:
+            node = self._found_node(id, rank)
         return logs.read(self, id, stage=stage, node=node, follow=follow, offset=offset, changed=changed)
 
     def node_of_rank(self, id: str, rank: int) -> int:
         """As the node itself reports it in its log. Arguments and errors as of `Backend.node_of_rank`."""
         return logs.node_of_rank(self, id, rank)
+
+    def _found_node(self, id: str, rank: int) -> int:
+        node = self.node_of_rank(id, rank)
+        self.say(f"rank {rank} is on node {node}")
+        return node
 
     def execute(self, id: str, node: int, command: Sequence[str]) -> int:
         pod, container = inside.place(self, id, node)
@@ -262,8 +270,17 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         return {node: inside.output(self.api, *place, words) for node, place in places.items()}
 
     def forward(
-        self, id: str, port: int = 0, *, node: int | str = 0, local: int = 0, patience: float = 0
+        self,
+        id: str,
+        port: int = 0,
+        *,
+        node: int | str = 0,
+        rank: int | None = None,
+        local: int = 0,
+        patience: float = 0,
     ) -> AbstractContextManager[Tunnel]:
+        if rank is not None:
+            node = self._found_node(id, rank)
         return inside.forward(self, id, node, port, local, patience)
 
     def tensorboard(

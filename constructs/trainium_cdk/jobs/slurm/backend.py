@@ -150,7 +150,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         answer = _parse(self.transport.ask(self.cluster, request, seconds, private))
         if "id" in answer:
             self._ids[id] = str(answer["id"])
-            self.named(id, self._ids[id])
+            self.say(f"{id} is {self._ids[id]}")
         return read_answer(answer, id, self.cluster)
 
     def run_as_root(self, script: str) -> str:
@@ -195,16 +195,30 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         *,
         stage: str | None = None,
         node: int | None = None,
+        rank: int | None = None,
         follow: bool = False,
         offset: int = 0,
         tail: int | None = None,
         changed: Callable[[JobStatus], None] | None = None,
     ) -> Iterator[LogChunk]:
         def ask(of: str, begin: int, last: int | None, members: Mapping[str, int] = {}) -> Piece:
-            return self.log_piece(id, of, node, begin, logs.LOG_BYTES, last, members)
+            nonlocal rank, node
+            piece = self.log_piece(id, of, node, begin, logs.LOG_BYTES, last, members, rank)
+            if rank is not None and piece.node is not None:
+                self.say(f"rank {rank} is on node {piece.node}")
+                rank, node = None, piece.node
+            return piece
 
         return logs.read(
-            self, ask, id, stage=stage, node=node, follow=follow, offset=offset, tail=tail, changed=changed
+            self,
+            ask,
+            id,
+            stage=stage,
+            node=node if rank is None else 0,
+            follow=follow,
+            offset=offset,
+            tail=tail,
+            changed=changed,
         )
 
     def node_of_rank(self, id: str, rank: int) -> int:
@@ -228,12 +242,19 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return {int(number): output for number, output in outputs.items()}
 
     def forward(
-        self, id: str, port: int = 0, *, node: int | str = 0, local: int = 0, patience: float = 0
+        self,
+        id: str,
+        port: int = 0,
+        *,
+        node: int | str = 0,
+        rank: int | None = None,
+        local: int = 0,
+        patience: float = 0,
     ) -> AbstractContextManager[Tunnel]:
         """Through a step of the job. Arguments and errors as of `Backend.forward`."""
         from trainium_cdk.jobs.slurm import tunnels
 
-        return tunnels.forward(self, id, node, port, local, patience)
+        return tunnels.forward(self, id, node, rank, port, local, patience)
 
     def tensorboard(
         self, id: str, *, image: str | None = None, port: int = 0, say: Callable[[str], None] = print
@@ -256,6 +277,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         most: int,
         tail: int | None = None,
         members: Mapping[str, int] = {},
+        rank: int | None = None,
     ) -> Piece:
         """The next piece of a log, with the log's size and the job's status just before it was read. A piece without data is at the
         log's end, if that is before `offset`. With `tail`, it begins at so many last lines, if they are after `offset`.
@@ -264,14 +286,14 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             stage: empty: the last one that has a log.
             members: of an array, the bytes at which the logs of its members begin, by index; empty: all, from their beginning.
         """
-        given = requests.ReadLog(id, stage, node, offset, most, tail, members)
+        given = requests.ReadLog(id, stage, node, offset, most, tail, members, rank)
         found = self.ask(given, seconds=_SECONDS)
         chunk = LogChunk(str(found["stage"]), int(found["offset"]), _unpacked(found["data"]))
         status, several = read_job(found["job"]), None
         if "members" in found:
             chunks = [LogChunk(chunk.stage, m["offset"], _unpacked(m["data"]), m["member"]) for m in found["members"]]
             several = Round(status, chunks, {m["member"]: m["size"] for m in found["members"]})
-        return Piece(chunk, status, int(found["size"]), several)
+        return Piece(chunk, status, int(found["size"]), several, found.get("node"))
 
     def _jobs(self, given: Any) -> tuple[JobStatus, ...]:
         return tuple(map(read_job, self.ask_runner(given)["jobs"]))

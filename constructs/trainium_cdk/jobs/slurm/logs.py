@@ -14,12 +14,14 @@ LOG_BYTES = 16 * 1024 * 1024
 
 
 class Piece(NamedTuple):
-    """A piece of a log, with the job's status and the log's size just before it was read. `members`: of an array, the pieces of its members."""
+    """A piece of a log, with the job's status and the log's size just before it was read. `members`: of an array, the pieces of its members;
+    `node`: of the rank that was asked for."""
 
     chunk: LogChunk
     status: JobStatus
     size: int
     members: joined.Round | None = None
+    node: int | None = None
 
 
 class Ask(Protocol):

@@ -37,6 +37,7 @@ class Source(Protocol):
     """The part of a backend that is used here."""
 
     cluster: SlurmCluster
+    say: Callable[[str], None]
 
     @property
     def transport(self) -> Transport: ...
@@ -73,11 +74,17 @@ def tensorboard(source: Source, id: str, *, port: int, say: Callable[[str], None
 
 
 @contextlib.contextmanager
-def forward(source: Source, id: str, node: int | str, port: int, local: int, patience: float) -> Iterator[Tunnel]:
+def forward(
+    source: Source, id: str, node: int | str, rank: int | None, port: int, local: int, patience: float
+) -> Iterator[Tunnel]:
     """Arguments and errors as of `Backend.forward`."""
     secret, path = secrets.token_urlsafe(32), "/"
     digest = hashlib.sha256(secret.encode()).hexdigest()
-    begun = source.ask(StartRelay(id, node, digest) if isinstance(node, int) else StartRelay(id, 0, digest, node))
+    number, name = (node, "") if isinstance(node, int) else (0, node)
+    begun = source.ask(StartRelay(id, number, digest, name, rank))
+    if rank is not None:
+        node = int(begun["node"])
+        source.say(f"rank {rank} is on node {node}")
     host, there, offer = str(begun["address"]), str(begun["port"]), str(begun["offer"])
     with contextlib.ExitStack() as opened:
         if target := source.transport.instance:

@@ -16,6 +16,7 @@ from ..requests import Cluster, ReadLog
 from ..spec import pack, to_json
 from .answers import own_job
 from .status import JobStatus, last_begun
+from .step import node_of
 
 _BLOCK = 1 << 16
 
@@ -32,8 +33,11 @@ def read_piece(cluster: Cluster, given: ReadLog) -> Any:
     answer: dict[str, Any] = {"job": to_json(status), "stage": stage, "offset": given.offset, "size": 0, "data": ""}
     if status.members and stage == "train":
         return {**answer, "members": _of_members(cluster, status, given)}
+    node = given.node
+    if given.rank is not None:
+        node = answer["node"] = node_of(cluster, status, given.rank)
     with contextlib.suppress(FileNotFoundError):
-        path = _path(cluster, given.id, stage, given.node)
+        path = _path(cluster, given.id, stage, node)
         answer.update(_piece(path, f"the log of {given.id}'s {stage}", given.offset, given.most, given.tail))
     return answer
 

@@ -33,9 +33,11 @@ def start_relay(cluster: requests.Cluster, given: requests.StartRelay) -> dict[s
     Raises:
         Refused: the job does not run, there is no such node, or Slurm refuses the step.
     """
-    job = _running(cluster, given.id)
+    job, node = _running(cluster, given.id), given.node
+    if given.rank is not None:
+        node = node_of(cluster, job, given.rank)
     offer = f"{job.directory}/{layout.OFFER}"
-    words = [*_srun(job), *_on(given.name or _name(job, given.node)), *PYTHON, layout.path_for_jobs(cluster), "relay"]
+    words = [*_srun(job), *_on(given.name or _name(job, node)), *PYTHON, layout.path_for_jobs(cluster), "relay"]
     words += [given.digest, shared_root() + offer]
     with tempfile.TemporaryFile() as out:
         begun = subprocess.Popen(
@@ -53,7 +55,7 @@ def start_relay(cluster: requests.Cluster, given: requests.StartRelay) -> dict[s
                 if line.startswith("trn-relay "):
                     begun.returncode = 0  # it stays when this program ends
                     _, address, port = line.split()
-                    return {"address": address, "port": int(port), "offer": offer}
+                    return {"address": address, "port": int(port), "offer": offer, "node": node}
             if ended:
                 break
             time.sleep(0.1)
@@ -104,18 +106,20 @@ def node_of_rank(cluster: requests.Cluster, given: requests.NodeOfRank) -> dict[
     Raises:
         Refused: there is no such rank, or the job's record is damaged.
     """
-    job = own_job(cluster, given.id, "read its log")
+    return {"node": node_of(cluster, own_job(cluster, given.id, "read its log"), given.rank)}
+
+
+def node_of(cluster: requests.Cluster, job: JobStatus, rank: int) -> int:
+    """The node of a rank. Raises as `node_of_rank`."""
     try:
-        made = layout.read_job(cluster.jobs / split(given.id)[0])
+        made = layout.read_job(cluster.jobs / split(job.id)[0])
     except SpecError as e:
-        raise Refused(
-            f"the record of {given.id}, job.json, is damaged: {e}. Give the node instead of the rank"
-        ) from None
+        raise Refused(f"the record of {job.id}, job.json, is damaged: {e}. Give the node instead of the rank") from None
     last = made.stages[-1] if made.stages else Stage("train")
     each = last.processes if last.processes > 1 else max(1, made.environment.cores)
-    if not 0 <= given.rank < job.nodes * each:
-        raise Refused(f"{given.id} has ranks 0 to {job.nodes * each - 1}, not {given.rank}. Choose one of them")
-    return {"node": given.rank // each}
+    if not 0 <= rank < job.nodes * each:
+        raise Refused(f"{job.id} has ranks 0 to {job.nodes * each - 1}, not {rank}. Choose one of them")
+    return rank // each
 
 
 def _running(cluster: requests.Cluster, id: str) -> JobStatus:
