@@ -37,6 +37,8 @@ class Jobs:
             raise UnknownJob(f"there is no job {id}")
         return self.found[id]
 
+    status_with_progress = status
+
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:
         return tuple(self.found.values())[:limit]
 

@@ -31,6 +31,9 @@ class Cluster(Jobs):
             changed(self.status(id))
         return super().logs(id, stage=stage or "train")
 
+    def status_with_progress(self, id: str) -> JobStatus:
+        return self.status(id)
+
     def nodes(self) -> tuple[Node, ...]:
         return SLURM.nodes
 

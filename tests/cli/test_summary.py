@@ -33,7 +33,7 @@ def test_graphs_loss_and_throughput() -> None:
 
 def test_a_loss_that_became_nan_is_told() -> None:
     log = read(*(f"{{'loss': {loss}, 'learning_rate': 0.1, 'epoch': 1.0}}" for loss in (2.0, 1.5, "nan")))
-    assert summarize(log) == ["3 logged steps: loss not a number, from 2"]
+    assert summarize(log) == ["3 logged steps: loss not a number since step 3, from 2"]
 
 
 def test_nothing_to_report() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.runner.world import CLUSTER, World, job_of
 from trainium_cdk.runner import requests
 from trainium_cdk.runner.errors import Refused
-from trainium_cdk.runner.head import ask, log
+from trainium_cdk.runner.head import ask, log, log_files
 from trainium_cdk.runner.requests import ReadLog
 
 T = "2026-11-20T10:00:00"
@@ -84,7 +84,7 @@ def test_the_last_lines(data: bytes, count: int) -> None:
 
     lines = data.splitlines(keepends=True)
     whole = b"".join(lines[len(lines) - min(count, len(lines)) :])
-    assert data[log.last_lines(io.BytesIO(data), len(data), count) :] == whole
+    assert data[log_files.last_lines(io.BytesIO(data), len(data), count) :] == whole
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder"])

@@ -89,6 +89,28 @@ def test_states_of_slurm(slurm: str, ours: str, world: World) -> None:
     assert status().stages[0].state == ours
 
 
+@pytest.mark.parametrize(
+    ("log", "progress"),
+    [
+        ("step 11 loss 2.5\nstep 12/100 loss 2.31\nsaved\n", "step 12 of 100: loss 2.31"),
+        ("".join(f"step {n} loss {'nan' if n > 7 else 2}\n" for n in range(5, 13)), "step 12: loss not a number since step 8"),
+        ("step 7 loss 2\nstep 8 loss nan\nstep 9 loss 2\n", "step 9: loss 2"),
+        ("x" * 100_000 + "\nstep 5 loss 2\n", "step 5: loss 2"),
+        ("begin\n", ""),
+    ],
+)  # fmt: skip
+def test_where_a_training_stands(log: str, progress: str, world: World) -> None:
+    """Also once it has ended; its state is Slurm's."""
+    world.tell(f"job j-1\nstage train 8\nqueue 8|RUNNING|None|n1|{T}|{T}")
+    logs = CLUSTER.jobs / "j-1/logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    (logs / "train.log").write_text(log)
+    assert (status().state, status().progress) == ("RUNNING", progress)
+    (logs / "train.log").unlink()
+    (logs / "train.log").symlink_to("/etc/passwd")
+    assert status().progress == ""
+
+
 def test_active_jobs_are_those_of_the_queue(world: World) -> None:
     """Jobs that only resemble ours are others' work."""
     rows = [

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli import named, terminal
 from trainium_cdk.cli.named import age, as_given, clock, duration, full_id, length, took, unknown, user
 from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, catalog_of, described, on_cluster
@@ -396,6 +395,8 @@ def show(found: JobStatus) -> None:
         for s in found.stages
     ]
     table("", ["stage", "id", "state", "started", "duration", "nodes", "reason"], rows)
+    if found.progress:
+        log(terminal.line(found.progress))
     if found.members:
         names = list(dict.fromkeys(name for m in found.members for name in m.values))
         rows = [
@@ -428,12 +429,7 @@ def summarize(log: JobLog) -> list[str]:
     if graphs := log.compiled.get("graphs"):
         lines.append(f"compiled {graphs} graphs, {log.compiled.get('failed', 0)} failed")
     if log.last:
-        step, loss, total = log.last.step, log.last.loss, log.last.total_steps
-        text = counted(log.steps, "logged step") if step is None else f"step {step}"
-        text += f" of {total}" if total and step is not None and step <= total else ""
-        if log.first_loss is not None:
-            text += f": loss {NO_NUMBER if loss is None else f'{loss:.4g}'}, from {log.first_loss:.4g}"
-        parts = [text]
+        parts = [log.progress + ("" if log.first_loss is None else f", from {log.first_loss:.4g}")]
         parts += [
             f"{one.of} loss {NO_NUMBER if one.loss is None else f'{one.loss:.4g}'}" for one in log.evaluations.values()
         ]

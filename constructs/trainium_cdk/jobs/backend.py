@@ -178,6 +178,10 @@ class Backend(ABC, Generic[S]):
     def status(self, id: str) -> JobStatus:
         """The status of a job."""
 
+    def status_with_progress(self, id: str) -> JobStatus:
+        """The status of a job, with where its training stands. Errors as of `status`."""
+        return self.status(id)
+
     def settings(self, id: str) -> Mapping[str, Any]:  # noqa: ARG002
         """What the job was submitted with, beside the defaults of its kind; empty if that is not known. Without its variables."""
         return {}

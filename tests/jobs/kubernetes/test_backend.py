@@ -252,8 +252,9 @@ def test_a_lost_node_starts_the_job_again(backend: KubernetesBackend, running: R
 
 @pytest.mark.sweep
 def test_without_restarts_a_lost_node_ends_the_job(backend: KubernetesBackend) -> None:
-    sent = backend.submit(script(b"echo trains; sleep 3600", restarts=0), "once")
+    sent = backend.submit(script(b"echo step 3 loss 2.5; echo trains; sleep 3600", restarts=0), "once")
     assert until(lambda: text(backend.logs(sent.id)).count(": trains\n") == 2)
+    assert backend.status_with_progress(sent.id).progress == "step 3: loss 2.5"
     victim = backend.seen(sent.id).pods[0]["metadata"]
     backend.api.delete("Pod", victim["name"], uid=victim["uid"])
     done = backend.wait(sent.id, 600)

@@ -138,11 +138,17 @@ class Api:
         with absent_is_fine():
             self._call("DELETE", f"{self._path(kind)}/{name}", options)
 
-    def log(self, pod: str, container: str, *, follow: bool = False, seconds: float | None = None) -> Iterator[bytes]:
-        """A container's log in pieces; with `follow` until it ends, or nothing arrives for `seconds`."""
+    def log(
+        self, pod: str, container: str, *, follow: bool = False, seconds: float | None = None, lines: int | None = None
+    ) -> Iterator[bytes]:
+        """A container's log in pieces, or so many last `lines` of it; with `follow` until it ends, or nothing arrives for `seconds`."""
         from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-        query = {"container": container, **({"follow": "true"} if follow else {})}
+        query = {
+            "container": container,
+            **({"follow": "true"} if follow else {}),
+            **({"tailLines": str(lines)} if lines else {}),
+        }
         reply = self._send(
             "GET", f"{self._path('Pod')}/{pod}/log", query=query, raw=True, timeout=(10.0, seconds or _TIMEOUT[1])
         )

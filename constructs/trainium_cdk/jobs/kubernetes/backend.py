@@ -105,6 +105,10 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
             self._forget_variables(job["metadata"]["name"])
         return status.status(look.warned(self.api, replace(found, lost=look.lost(self.api, found))))
 
+    def status_with_progress(self, id: str) -> JobStatus:
+        found = self.status(id)
+        return found if found.members else replace(found, progress=logs.progress_of(self, found))
+
     def _of_array(self, rows: Sequence[Object]) -> JobStatus:
         seen = look.of_array(self.api, rows, self.devices)
         for one in seen:

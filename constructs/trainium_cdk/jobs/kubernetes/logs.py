@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import re
 import threading
@@ -18,10 +19,14 @@ from trainium_cdk.jobs.kubernetes.look import JobSource
 from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, object_name, submission
 from trainium_cdk.jobs.kubernetes.reader import kept_log
 from trainium_cdk.jobs.status import JobStatus, LogChunk
+from trainium_cdk.runner.readers.log import progress
+from trainium_cdk.runner.records import one_line
 
 Changed = Callable[[JobStatus], None]
 _AT_ONCE = 8
 """Logs of members that are read at the same time."""
+_LAST_LINES = 200
+"""In which the training's last steps are."""
 _QUIET_SECONDS = 300.0
 _LOOK_SECONDS = 1.0
 _END_SECONDS = 3.0
@@ -66,6 +71,18 @@ def read(
     for n in _nodes(now, name, node):
         text = _one(backend, now, job, name, n)
         yield from _chunks(name, text, n if several else None, offset)
+
+
+def progress_of(backend: JobSource, job: JobStatus) -> str:
+    """Where a training stands, by the end of its first node's log; empty if its pod is deleted, or has not begun."""
+    if not any(stage.name == TRAIN and stage.started for stage in job.stages):
+        return ""
+    found = backend.seen(job.id).job["metadata"]
+    of = {"name": str(found["name"]), "uid": str(found["uid"])}
+    with contextlib.suppress(ApiError):
+        if pod := look.pod(backend.api, of, TRAIN, 0):
+            return one_line(progress(b"".join(backend.api.log(pod["metadata"]["name"], TRAIN, lines=_LAST_LINES))))
+    return ""
 
 
 def _rounds(backend: JobSource, id: str) -> joined.Ask:

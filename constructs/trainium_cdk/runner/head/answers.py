@@ -9,13 +9,17 @@ from typing import Any
 
 from .. import files, slurm
 from ..errors import NoMember, Theirs, Unknown
-from ..records import Submitted
+from ..readers.log import progress
+from ..records import Submitted, one_line
 from ..requests import Active, Activity, Cluster, ListJobs, Settings, Status
 from ..spec import to_json
-from . import jobs, nodes
+from . import jobs, log_files, nodes
 from .people import user
 from .repair import remind
 from .status import JobStatus, shortened
+
+_END = 65_536
+"""Bytes of the end of a log, in which the training's last steps are."""
 
 
 def list_jobs(cluster: Cluster, given: ListJobs) -> Any:
@@ -35,10 +39,18 @@ def status(cluster: Cluster, given: Status) -> Any:
         NoMember: the array has no such member.
     """
     id, index = jobs.split(given.id)
-    found = job_status(cluster, given.id) or _of_others(cluster, id)
-    if found is None:
+    if (found := job_status(cluster, given.id)) is not None:
+        return {"job": to_json(_with_progress(cluster, member(found, index)))}
+    if (found := _of_others(cluster, id)) is None:
         raise Unknown(f"there is no job {id}")
     return {"job": to_json(member(found, index))}
+
+
+def _with_progress(cluster: Cluster, job: JobStatus) -> JobStatus:
+    """With where its training stands, by the end of its log."""
+    if job.members or not any(stage.name == "train" and stage.started for stage in job.stages):
+        return job
+    return replace(job, progress=one_line(progress(log_files.read_end(cluster, job.id, "train", _END))))
 
 
 def job_status(cluster: Cluster, given: str) -> JobStatus | None:

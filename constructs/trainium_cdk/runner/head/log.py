@@ -1,24 +1,19 @@
-"""Logs of a job's stages, in pieces. A job can write its own: what is no regular file is not opened."""
+"""Logs of a job's stages, in pieces."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
-import stat
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from .. import files
 from ..errors import Refused
 from ..requests import Cluster, ReadLog
 from ..spec import pack, to_json
 from .answers import own_job
+from .log_files import last_lines, open_log, path_of
 from .status import JobStatus, last_begun
 from .step import node_of
-
-_BLOCK = 1 << 16
 
 
 def read_piece(cluster: Cluster, given: ReadLog) -> Any:
@@ -37,7 +32,7 @@ def read_piece(cluster: Cluster, given: ReadLog) -> Any:
     if given.rank is not None:
         node = answer["node"] = node_of(cluster, status, given.rank)
     with contextlib.suppress(FileNotFoundError):
-        path = _path(cluster, given.id, stage, node)
+        path = path_of(cluster, given.id, stage, node)
         answer.update(_piece(path, f"the log of {given.id}'s {stage}", given.offset, given.most, given.tail))
     return answer
 
@@ -49,7 +44,7 @@ def _of_members(cluster: Cluster, status: JobStatus, given: ReadLog) -> list[Any
     for at, index in enumerate(wanted):
         begin, most = given.members.get(index, 0), left // (len(wanted) - at)
         with contextlib.suppress(FileNotFoundError, Refused):  # it has not begun, or has replaced it
-            piece = _piece(_path(cluster, f"{status.id}/{index}", "train", None), "", begin, most, given.tail)
+            piece = _piece(path_of(cluster, f"{status.id}/{index}", "train", None), "", begin, most, given.tail)
             left -= min(most, max(0, piece["size"] - piece["offset"]))
             if piece["data"] or piece["offset"] < begin:
                 found.append({"member": index, **piece})
@@ -58,7 +53,7 @@ def _of_members(cluster: Cluster, status: JobStatus, given: ReadLog) -> list[Any
 
 def _piece(path: Path, name: str, offset: int, most: int, tail: int | None) -> dict[str, Any]:
     """Raises FileNotFoundError: there is no log. Refused: it is no regular file."""
-    with _open(path, name) as file:
+    with open_log(path, name) as file:
         size = os.fstat(file.fileno()).st_size
         begin = max(offset, 0)
         if tail is not None:
@@ -68,57 +63,3 @@ def _piece(path: Path, name: str, offset: int, most: int, tail: int | None) -> d
             file.seek(begin)
             data = file.read(max(0, most))
         return {"offset": begin if data else min(begin, size), "size": size, "data": pack(data)}
-
-
-def last_lines(file: BinaryIO, size: int, count: int) -> int:
-    """Where the last lines of a file begin. A line without an end is one, too."""
-    if count <= 0:
-        return size
-    at = size
-    if size and _at(file, size - 1, size) == b"\n":
-        at -= 1  # the end of the last line
-    while at > 0:
-        first = max(0, at - _BLOCK)
-        for found in _backwards(_at(file, first, at)):
-            count -= 1
-            if count == 0:
-                return first + found + 1
-        at = first
-    return 0
-
-
-def _backwards(block: bytes) -> Iterator[int]:
-    at = block.rfind(b"\n")
-    while at >= 0:
-        yield at
-        at = block.rfind(b"\n", 0, at)
-
-
-def _at(file: BinaryIO, first: int, last: int) -> bytes:
-    file.seek(first)
-    return file.read(last - first)
-
-
-def _path(cluster: Cluster, id: str, stage: str, node: int | None) -> Path:
-    if not re.fullmatch(r"[a-z]{1,20}", stage):
-        raise Refused(f"{id} has no stage {stage[:40]!r}")
-    folder = cluster.jobs / id / "logs"
-    files.refresh(folder)
-    return folder / (f"{stage}.log" if node is None else f"{stage}.{node}.log")
-
-
-@contextlib.contextmanager
-def _open(path: Path, name: str) -> Iterator[BinaryIO]:
-    """Raises FileNotFoundError: there is none. Refused: it is no regular file."""
-    refused = Refused(f"{name} is not a regular file, and was not opened. The job has replaced it")
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        raise
-    except OSError:  # a link, or a socket
-        raise refused from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise refused
-    with os.fdopen(descriptor, "rb") as file:
-        yield file

@@ -60,6 +60,8 @@ class JobStatus:
     """Seconds since 1970; None if that is not known."""
     members: tuple[Stage, ...] = ()
     """Of an array, its members: each is a stage whose name is its index. `train` stands for all of them."""
+    progress: str = ""
+    """Where its training stands: `step 12 of 100: loss 2.31`; empty if that is not known. Of an array, and in a list of jobs, it is empty."""
     checkpoints: str = ""
     """Directory of its checkpoints; of an array, that of a member is in the member's directory. Empty if it writes none, or that is not known."""
 

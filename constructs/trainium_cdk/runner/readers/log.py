@@ -17,6 +17,7 @@ from .course import Course
 from .records import (
     COLOUR,
     LONGEST_LINE,
+    NO_NUMBER,
     NUMBER,
     CacheStatus,
     CompileCount,
@@ -186,6 +187,7 @@ class JobLog:
         steps: of the training, so far.
         last: its last step.
         first_loss: None if there was none.
+        lost_at: since which step the loss is no number any more; None while it is one.
         evaluations: of validations and tests, the newest loss.
         compiled: graphs, successful and failed ones of all nodes, by these words.
         errors: codes of graphs that failed to compile.
@@ -198,6 +200,7 @@ class JobLog:
     steps: int = 0
     last: Step | None = None
     first_loss: float | None = None
+    lost_at: int | None = None
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     compiled: dict[str, int] = field(default_factory=dict)
     errors: list[int] = field(default_factory=list)
@@ -250,6 +253,18 @@ class JobLog:
         told = self.course.summary
         return told.seconds if self._took.value is None and told else self._took.value
 
+    @property
+    def progress(self) -> str:
+        """Where the training stands: `step 12 of 100: loss 2.31`; that the loss is no number, with the first such step; empty without a step."""
+        if self.last is None:
+            return ""
+        step, loss, total = self.last.step, self.last.loss, self.last.total_steps
+        text = f"{self.steps} logged step{'s' * (self.steps != 1)}" if step is None else f"step {step}"
+        text += f" of {total}" if total and step is not None and step <= total else ""
+        if self.lost_at is not None:
+            return f"{text}: loss {NO_NUMBER} since step {self.lost_at}"
+        return text if loss is None else f"{text}: loss {loss:.4g}"
+
     def tail(self, stage: str) -> list[str]:
         """The last lines of a stage's log, without empty ones."""
         lines = self.tails.get(stage, b"").decode(errors="replace").replace("\r", "\n").split("\n")
@@ -292,9 +307,21 @@ class JobLog:
             return  # a progress bar repeats itself
         self.steps += 1
         self.last = step
+        if step.loss is not None:
+            self.lost_at = None
+        elif self.first_loss is not None and self.lost_at is None:
+            self.lost_at = self.steps if step.step is None else step.step
         self.first_loss = step.loss if self.first_loss is None else self.first_loss
         self._speed.add(step.throughput)
         self._took.add(step.seconds)
+
+
+def progress(end: bytes) -> str:
+    """Where a training stands, by the end of its log, as `JobLog.progress`. A trainer that prints no step has no number here."""
+    log = JobLog(Lines())
+    log.feed(_TRAIN, end)
+    log.close()
+    return log.progress if log.last and (log.last.step is not None or log.lost_at is not None) else ""
 
 
 @dataclass

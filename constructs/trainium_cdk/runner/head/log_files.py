@@ -1,0 +1,79 @@
+"""The files of jobs' logs. A job can write its own: what is no regular file is not opened."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from .. import files
+from ..errors import Refused
+from ..requests import Cluster
+
+_BLOCK = 1 << 16
+
+
+def read_end(cluster: Cluster, id: str, stage: str, most: int) -> bytes:
+    """The end of a log, at most so many bytes; empty if there is none, or it cannot be read."""
+    with contextlib.suppress(OSError, Refused), open_log(path_of(cluster, id, stage, None), "") as file:
+        size = os.fstat(file.fileno()).st_size
+        return _at(file, max(0, size - most), size)
+    return b""
+
+
+def last_lines(file: BinaryIO, size: int, count: int) -> int:
+    """Where the last lines of a file begin. A line without an end is one, too."""
+    if count <= 0:
+        return size
+    at = size
+    if size and _at(file, size - 1, size) == b"\n":
+        at -= 1  # the end of the last line
+    while at > 0:
+        first = max(0, at - _BLOCK)
+        for found in _backwards(_at(file, first, at)):
+            count -= 1
+            if count == 0:
+                return first + found + 1
+        at = first
+    return 0
+
+
+def _backwards(block: bytes) -> Iterator[int]:
+    at = block.rfind(b"\n")
+    while at >= 0:
+        yield at
+        at = block.rfind(b"\n", 0, at)
+
+
+def _at(file: BinaryIO, first: int, last: int) -> bytes:
+    file.seek(first)
+    return file.read(last - first)
+
+
+def path_of(cluster: Cluster, id: str, stage: str, node: int | None) -> Path:
+    if not re.fullmatch(r"[a-z]{1,20}", stage):
+        raise Refused(f"{id} has no stage {stage[:40]!r}")
+    folder = cluster.jobs / id / "logs"
+    files.refresh(folder)
+    return folder / (f"{stage}.log" if node is None else f"{stage}.{node}.log")
+
+
+@contextlib.contextmanager
+def open_log(path: Path, name: str) -> Iterator[BinaryIO]:
+    """Raises FileNotFoundError: there is none. Refused: it is no regular file."""
+    refused = Refused(f"{name} is not a regular file, and was not opened. The job has replaced it")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a link, or a socket
+        raise refused from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise refused
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
