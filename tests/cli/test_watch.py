@@ -27,6 +27,7 @@ from trainium_cdk.cli import app as cli
 from trainium_cdk.cli import follow, watch
 from trainium_cdk.cli.web import serve
 from trainium_cdk.errors import TransportError, TrnError, UnknownJob
+from trainium_cdk.jobs import Backend
 from trainium_cdk.jobs.report.live import Live
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage
 
@@ -62,6 +63,8 @@ class Jobs:
         )
         self.text = b"".join(LINE % (step, 10 - step) for step in range(1, self.asked + 1))
         return status(train, id=id)
+
+    history: Any = Backend.history
 
     def settings(self, id: str) -> dict[str, Any]:
         return {"nodes": 1, "env": {"TOKEN": "hunter2"}}

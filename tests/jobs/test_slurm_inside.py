@@ -179,6 +179,7 @@ def test_tensorboard(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -> No
         ["shell", "latest", "--", "true"],
         ["logs", "JOB"],
         ["logs", "--tail", "3", "--metrics", "JOB"],
+        ["report", "BEGIN", "--output", "PAGE"],
         ["nodes"],
         ["nodes", "top", "JOB"],
         ["shell", "JOB", "--", "true"],
@@ -195,7 +196,7 @@ def test_each_command_is_one_request(
     jobs, id = running
     (tmp_path / "cluster.json").write_text(jobs.cluster.model_dump_json())
     (tmp_path / "w.sh").write_text("#!/bin/bash\nsleep 600\n")
-    known = {"w.sh": str(tmp_path / "w.sh"), "JOB": id, "BEGIN": id[:-1]}
+    known = {"w.sh": str(tmp_path / "w.sh"), "JOB": id, "BEGIN": id[:-1], "PAGE": str(tmp_path / "page.html")}
     before = [known.get(word, word) for word in words]
     end = before.index("--") if "--" in before else len(before)
     options = ["--local", "--cluster", str(tmp_path / "cluster.json")]

@@ -3,6 +3,7 @@ which requests are repeated."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from abc import ABC, abstractmethod
@@ -185,6 +186,13 @@ class Backend(ABC, Generic[S]):
     def settings(self, id: str) -> Mapping[str, Any]:  # noqa: ARG002
         """What the job was submitted with, beside the defaults of its kind; empty if that is not known. Without its variables."""
         return {}
+
+    def history(self, id: str) -> tuple[JobStatus, Mapping[str, Any], Mapping[str, bytes]]:
+        """A job's status, its settings (empty if they cannot be read), and the whole logs of stages that came in the same request."""
+        status = self.status(id)
+        with contextlib.suppress(TrnError):
+            return status, self.settings(status.id), {}
+        return status, {}, {}
 
     @abstractmethod
     def list(self, limit: int = 50) -> tuple[JobStatus, ...]:

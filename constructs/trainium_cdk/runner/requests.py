@@ -85,6 +85,14 @@ class ReadLog:
 
 
 @dataclass(frozen=True)
+class Report:
+    """A job's status, its settings, and the logs of its stages but `prepare`, from their beginning; of an array, none. `most`: bytes of all logs."""
+
+    id: str
+    most: int = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
 class Settings:
     """What a job was submitted with."""
 
@@ -271,6 +279,7 @@ OPERATIONS: dict[str, tuple[Any, str]] = {
     "list": (ListJobs, "head.answers.list_jobs"),
     "status": (Status, "head.answers.status"),
     "log": (ReadLog, "head.log.read_piece"),
+    "report": (Report, "head.log.report"),
     "submit": (SubmitJobs, "head.submit.submit_jobs"),
     "cancel": (Cancel, "head.cancel.cancel"),
     "settings": (Settings, "head.answers.settings"),

@@ -49,7 +49,7 @@ def test_a_last_line_without_its_end_is_read() -> None:
     line = b"LOG Fri Nov 20 09:00:05 2026 - (0, %d) step_loss : 8.5 learning_rate : 1e-06 throughput : 1 "
     found = status(Stage("train", "1", "COMPLETED", "", "n1", 0, BEGAN, BEGAN + 60))
     pieces = [LogChunk("train", 0, line % 1 + b"\n"), LogChunk("train", 0, line % 2)]
-    jobs = SimpleNamespace(cluster=CLUSTER, status=lambda _: found, settings=lambda _: {}, logs=lambda *_, **__: pieces)
+    jobs = SimpleNamespace(cluster=CLUSTER, history=lambda _: (found, {}, {}), logs=lambda *_, **__: pieces)
     assert collect_all(cast("Any", jobs), [found.id])[0].curves["loss"].all() == [(1, 8.5), (2, 8.5)]
 
 
@@ -69,6 +69,11 @@ def test_a_log_that_cannot_be_read_is_said(backend: SlurmBackend, monkeypatch: p
         raise TransportError("the head node does not answer")
 
     monkeypatch.setattr(backend, "logs", cut)
+    history = backend.history(id)
+    assert history[2].keys() == {"train"}
+    monkeypatch.setattr(
+        backend, "history", lambda _: (*history[:2], {})
+    )  # as of a log that is too large for one answer
     [made] = collect_all(backend, [id])
     assert made.problem == "the log of train cannot be read: the head node does not answer"
     assert made.curves["loss"].all() == [(1, 8.5)]

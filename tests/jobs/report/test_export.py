@@ -14,6 +14,7 @@ from tests.jobs.report.runs import CLUSTER, run, status
 from trainium_cdk.cli import app as cli
 from trainium_cdk.cli import report
 from trainium_cdk.errors import TrnError
+from trainium_cdk.jobs import Backend
 from trainium_cdk.jobs.report.export import write_csv
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Stage
 from trainium_cdk.runner.readers.records import Step
@@ -34,6 +35,8 @@ class Jobs:
 
     def status(self, id: str) -> JobStatus:
         return status(Stage("train", "1", "PENDING" if id == "waits-1" else "COMPLETED", "waits for nodes"), id=id)
+
+    history: Any = Backend.history
 
     def settings(self, id: str) -> dict[str, Any]:
         return {}

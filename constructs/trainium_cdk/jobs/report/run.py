@@ -260,14 +260,18 @@ def collect_all(
     made, catalog = list[Run](), catalog or Catalog.load()
     for id in dict.fromkeys(ids):
         say(f"reading {id}")
-        status = jobs.status(id)
-        runs = of_members(jobs, status, catalog) if status.members else [described(jobs, status, catalog)]
+        status, settings, logs = jobs.history(id)
+        runs = (of_members if status.members else _alone)(jobs, status, catalog, settings)
         if not runs:
             raise JobError(f"no member of {id} has begun. Wait for one (trn status {id})")
         # steps are taken in the order of the jobs
         with ThreadPoolExecutor(1 if take else AT_ONCE) as pool:
-            made += pool.map(lambda run: _read(jobs, run, take), runs)
+            made += pool.map(lambda run: _read(jobs, run, take, logs), runs)  # noqa: B023  called at once
     return made
+
+
+def _alone(jobs: Backend[Any], status: JobStatus, catalog: Catalog, settings: Mapping[str, Any]) -> list[Run]:
+    return [described(jobs, status, catalog, settings)]
 
 
 def of_members(
@@ -279,14 +283,17 @@ def of_members(
     return [described(jobs, member, catalog, shared) for member in found]
 
 
-def _read(jobs: Backend[Any], run: Run, take: Take | None) -> Run:
+def _read(jobs: Backend[Any], run: Run, take: Take | None, logs: Mapping[str, bytes]) -> Run:
+    """`logs`: whole ones that were read before, by stage."""
     run.take = take
     for stage in begun(run.status):
         if stage == "prepare":
             continue
         try:
-            for chunk in jobs.logs(run.status.id, stage=stage):
-                run.feed(stage, chunk.data)
+            known = logs.get(stage)
+            pieces = [known] if known is not None else (one.data for one in jobs.logs(run.status.id, stage=stage))
+            for data in pieces:
+                run.feed(stage, data)
         except TrnError as e:
             run.problem = f"the log of {stage} cannot be read: {e}"
     run.close()

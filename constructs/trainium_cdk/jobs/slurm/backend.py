@@ -110,6 +110,12 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         found = self.ask_runner(requests.Settings(id))["settings"]
         return found if isinstance(found, dict) else {}
 
+    def history(self, id: str) -> tuple[JobStatus, Mapping[str, Any], Mapping[str, bytes]]:
+        found = self.ask_runner(requests.Report(id, logs.LOG_BYTES))
+        texts = {name: _unpacked(one["data"]) for name, one in found["logs"].items()}
+        whole = {name: text for name, text in texts.items() if len(text) >= int(found["logs"][name]["size"])}
+        return read_job(found["job"]), found["settings"], whole
+
     def active(self) -> tuple[JobStatus, ...]:
         """The jobs that run or wait, from Slurm's queue; of each, only its id and stages."""
         return self._jobs(requests.Active())

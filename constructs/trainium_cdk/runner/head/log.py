@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Refused
-from ..requests import Cluster, ReadLog
+from ..requests import Cluster, ReadLog, Report, Settings
 from ..spec import pack, to_json
-from .answers import own_job
+from .answers import own_job, settings
 from .log_files import last_lines, open_log, path_of
 from .status import JobStatus, last_begun
 from .step import node_of
@@ -35,6 +35,22 @@ def read_piece(cluster: Cluster, given: ReadLog) -> Any:
         path = path_of(cluster, given.id, stage, node)
         answer.update(_piece(path, f"the log of {given.id}'s {stage}", given.offset, given.most, given.tail))
     return answer
+
+
+def report(cluster: Cluster, given: Report) -> Any:
+    """See `requests.Report`. What is no regular file is left out."""
+    status, left = own_job(cluster, given.id, "read its log"), given.most
+    names = [] if status.members else [stage.name for stage in status.stages if stage.name != "prepare"]
+    logs: dict[str, Any] = {name: {"size": 0, "data": ""} for name in names}
+    for name in names:
+        try:
+            logs[name] = _piece(path_of(cluster, given.id, name, None), "", 0, left, None)
+            left -= min(left, logs[name]["size"])
+        except FileNotFoundError:  # it has not begun
+            continue
+        except Refused:
+            del logs[name]
+    return {"job": to_json(status), **settings(cluster, Settings(given.id)), "logs": logs}
 
 
 def _of_members(cluster: Cluster, status: JobStatus, given: ReadLog) -> list[Any]:
