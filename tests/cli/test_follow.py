@@ -20,6 +20,8 @@ def status(state: str = "COMPLETED") -> JobStatus:
 
 
 class Jobs:
+    names_jobs = False
+
     def __init__(self, state: str, chunks: Sequence[LogChunk]):
         self._state, self._chunks = state, chunks
 

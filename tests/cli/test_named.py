@@ -28,6 +28,8 @@ def job(id: str, state: str = "RUNNING", user: str = "", submitted: int | None =
 
 
 class Jobs:
+    names_jobs = False
+
     def __init__(self, *found: JobStatus):
         self.found = {job.id: job for job in found}
         self.cancelled: list[str] = []

@@ -26,6 +26,8 @@ HERE = "http://127.0.0.1:1"
 
 
 class Cluster(Jobs):
+    names_jobs = False
+
     def logs(self, id: str, *, stage: str | None = None, changed: Any = None, **_: object) -> Iterator[LogChunk]:
         if changed:
             changed(self.status(id))

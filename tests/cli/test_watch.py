@@ -38,6 +38,7 @@ RUNS = Stage("train", "1", "RUNNING", "", "n-1", None, BEGAN)
 class Jobs:
     """A job that runs for two rounds and then ends, another that waits, and an array."""
 
+    names_jobs = False
     cluster = CLUSTER
     interval = 0.0
     ordered_logs = True

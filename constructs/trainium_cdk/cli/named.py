@@ -58,17 +58,17 @@ def resolve_id(jobs: Backend[Any], given: str) -> str:
 
 def as_given(jobs: Backend[Any], given: str) -> str:
     """What a method of the backend takes for a job that is named as for `resolve_id`: on Slurm the same, which its own request resolves."""
-    return given if getattr(jobs, "names_jobs", False) else resolve_id(jobs, given)
+    return given if jobs.names_jobs else resolve_id(jobs, given)
 
 
 def full_id(jobs: Backend[Any], given: str) -> str:
     """The id of a job that was asked for, for what is printed."""
-    return jobs.full_id(given) if getattr(jobs, "names_jobs", False) else given
+    return jobs.full_id(given) if jobs.names_jobs else given
 
 
 def status(jobs: Backend[Any], given: str) -> JobStatus:
     """The status of a job, named as for `resolve_id`, with one request where the id itself is given. Raises as `resolve_id`."""
-    if getattr(jobs, "names_jobs", False) or "/" in given or given == LATEST or is_full_id(given):
+    if jobs.names_jobs or "/" in given or given == LATEST or is_full_id(given):
         return jobs.status_with_progress(as_given(jobs, given))
     try:
         return jobs.status_with_progress(given)
