@@ -142,7 +142,7 @@ def test_a_program_that_is_told_to_end_saves_its_state(code: int, tmp_path: Path
     ran.process.terminate()
     ran.says("saves\n")
     ran.process.terminate()  # a second one does not interrupt it
-    assert ran.ended() == {"code": code, "why": "told", "last": "has saved", "found": False}
+    assert ran.ended() == {"code": code, "why": "terminated", "last": "has saved", "found": False}
     assert ran.log.read_text() == "begins\nsaves\nhas saved\n"
 
 
@@ -152,19 +152,19 @@ def test_what_a_shell_has_started_saves_its_state(tmp_path: Path) -> None:
     ran = Ran(tmp_path, starts=[[["sh", "-c", f"{sys.executable} save.py; true"], {}]])
     ran.says("begins\n")
     ran.process.terminate()
-    assert ran.ended()["why"] == "told"
+    assert ran.ended()["why"] == "terminated"
     assert "has saved" in ran.log.read_text()
 
 
 DEAF = "import signal, time, os; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('begins', os.getpid(), flush=True); time.sleep(100)"
 
 
-@pytest.mark.parametrize("how", ["told", "limit"])
+@pytest.mark.parametrize("how", ["terminated", "limit"])
 def test_a_program_that_does_not_end_is_killed(how: str, tmp_path: Path) -> None:
     ran = Ran(tmp_path, DEAF, seconds=1 if how == "limit" else None)
     ran.says("begins")
     began = time.monotonic()
-    if how == "told":
+    if how == "terminated":
         ran.process.terminate()
     ended = ran.ended()
     assert (ended["code"], ended["why"]) == (-9, how)
@@ -186,7 +186,7 @@ def test_slurm_tells_the_program_itself(tmp_path: Path) -> None:
     assert "saves" not in ran.log.read_text()
     [child] = Path(f"/proc/{ran.process.pid}/task/{ran.process.pid}/children").read_text().split()
     os.kill(int(child), signal.SIGTERM)
-    assert ran.ended()["why"] == "told"
+    assert ran.ended()["why"] == "terminated"
     assert ran.log.read_text().endswith("has saved\n")
 
 
@@ -197,7 +197,7 @@ def test_a_program_that_slurm_has_told_first(late: float, tmp_path: Path) -> Non
     ran.says("begins")
     time.sleep(1 + late)
     ran.process.terminate()
-    assert ran.ended()["why"] == "told"
+    assert ran.ended()["why"] == "terminated"
 
 
 @pytest.mark.parametrize("how", ["USR1", "USR2", "HUP", "INT"])

@@ -19,7 +19,7 @@ from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.scaler import observe
 from trainium_cdk.jobs import JobError, kubernetes
 from trainium_cdk.jobs.kubernetes import ApiError, inside, logs, nodes, reader
-from trainium_cdk.jobs.kubernetes.api import _PATHS, _read
+from trainium_cdk.jobs.kubernetes.api import _PATHS, _read, _without
 from trainium_cdk.jobs.kubernetes.names import DESCRIPTION, JOB_LABEL, TASK_LABEL
 from trainium_cdk.outputs import GROUP_LABEL
 
@@ -233,6 +233,13 @@ def test_who_has_set_a_field_is_left_out(size: int) -> None:
     text = json.dumps({"items": rows}, separators=(",", ":")).encode()
     found = json.loads(_read(answering(text, size)))
     assert found == {"items": [{"metadata": {**kept, "uid": "u"}}, {"metadata": {"uid": "v"}}]}
+
+
+def test_a_key_is_left_out() -> None:
+    kept = {"active": True, "note": ',"podSets":[{'}
+    rows = [{"spec": {**kept, "podSets": [{"a": {"x": 1, "podSets": "mine"}}], "queue": "q"}}, {"spec": kept}]
+    text = json.dumps({"items": rows}, separators=(",", ":"))
+    assert json.loads(_without(text, "podSets")) == {"items": [{"spec": {**kept, "queue": "q"}}, {"spec": kept}]}
 
 
 @pytest.mark.parametrize(("how", "expected"), [({}, (10.0, 60.0)), ({"timeout": (10.0, 300.0)}, (10.0, 300.0))])

@@ -14,10 +14,10 @@ from ..spec import Environment, Job, Program, Stage, Words
 from . import versions
 from .output import Output
 from .places import Node, places, ranks, variables, word
-from .process import LIMIT, TOLD, CannotStart, Ended, Start, allow_open_files, run
+from .process import LIMIT, TERMINATED, CannotStart, Ended, Start, allow_open_files, run
 
-REFUSED, NOT_COMPILED, FAILED, AGAIN, TIMED_OUT, TOLD_CODE = 64, 65, 66, 75, 124, 143
-"""Exit codes. The first three and TIMED_OUT are final; AGAIN: the program failed, but resumes from a checkpoint; TOLD_CODE: it was told to end."""
+REFUSED, NOT_COMPILED, FAILED, AGAIN, TIMED_OUT, TERMINATED_CODE = 64, 65, 66, 75, 124, 143
+"""Exit codes. The first three and TIMED_OUT are final; AGAIN: the program failed, but resumes from a checkpoint; TERMINATED_CODE: it was told to end."""
 COMPILER_FAILED = r"Total failed compilations: [1-9]"
 """What neuron_parallel_compile prints, and ends with 0. Such a graph would be compiled again, and fail again, during training."""
 
@@ -80,7 +80,7 @@ def failure_of(ended: Ended, node: Node, stage: Stage, rank: int | None = None) 
         rank: of the process that failed first, where it is known; else its output may tell it.
     """
     said, code = ended.said, ended.code if ended.code >= 0 else 128 - ended.code
-    stopped = ended.why == TOLD
+    stopped = ended.why == TERMINATED
     if ended.why == LIMIT:
         last = f"reached its time limit of {stage.seconds} s"
     elif ended.code == 0:

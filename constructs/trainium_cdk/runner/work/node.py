@@ -16,10 +16,10 @@ from .. import layout, records
 from ..errors import ReportedError, place_of
 from ..files import read_json
 from ..spec import Job, SpecError, Stage
-from .launch import REFUSED, TOLD_CODE, failure_of, launch, record_failure
+from .launch import REFUSED, TERMINATED_CODE, failure_of, launch, record_failure
 from .output import Output, say
 from .places import Node
-from .process import TOLD, CannotStart, Ended
+from .process import TERMINATED, CannotStart, Ended
 
 COLLECTIVES_PORT = 48_620
 """Of Neuron's collectives: no outgoing connection may use it."""
@@ -121,12 +121,12 @@ def describe(error: Exception) -> str:
 
 def _record(node: Node, stage: Stage, ended: Ended, task: int) -> int:
     if ended.code == -SIGTERM:  # Slurm's own reached the program first
-        ended = replace(ended, why=TOLD)
+        ended = replace(ended, why=TERMINATED)
     failure = failure_of(ended, node, stage, task if stage.processes > 1 else None)
     if failure.stopped:
         if failure.said.lines:
             record_failure(node, stage, failure)
-        return TOLD_CODE
+        return TERMINATED_CODE
     if ended.code:
         record_failure(node, stage, failure)
         return failure.code

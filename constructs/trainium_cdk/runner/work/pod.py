@@ -29,8 +29,8 @@ from .launch import (
     FAILED,
     NOT_COMPILED,
     REFUSED,
+    TERMINATED_CODE,
     TIMED_OUT,
-    TOLD_CODE,
     copies_here,
     failure_of,
     launch,
@@ -39,7 +39,7 @@ from .launch import (
 from .node import describe, stage_of
 from .output import Output, say
 from .places import Node, find_checkpoint, word
-from .process import LIMIT, TOLD, CannotStart, Ended, memory_kills
+from .process import LIMIT, TERMINATED, CannotStart, Ended, memory_kills
 
 GIVEN = Path("/trn")
 _SECRET = GIVEN / "env" / "env.json"
@@ -49,7 +49,7 @@ _LONGEST_MESSAGE = 4000  # Kubernetes keeps 4,096 bytes
 
 
 def main(name: str) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TOLD_CODE))  # process 1 has no default
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_CODE))  # process 1 has no default
     os.umask(0o022)
     kills = memory_kills()
     try:
@@ -112,8 +112,8 @@ def run_container(name: str) -> int:
 
 def end(node: Node, stage: Stage, ended: Ended, output: Output) -> int:
     """Record how a program has ended. Returns the exit code, which tells Kubernetes whether the job may be started again."""
-    if ended.why == TOLD:
-        return TOLD_CODE
+    if ended.why == TERMINATED:
+        return TERMINATED_CODE
     if not ended.why and not ended.code and not ended.found:
         records.mark(node.job, stage.name, node.run, "done", node.number)
         return 0

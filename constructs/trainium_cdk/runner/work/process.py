@@ -29,7 +29,7 @@ LIMIT_SECONDS = 60
 OPEN_FILES = 65_535
 """Each worker holds many connections at once ("Failed accept4: Too many open files")."""
 
-TOLD, LIMIT = "told", "limit"
+TERMINATED, LIMIT = "terminated", "limit"
 """Why a program was ended: this process was told to end; the time limit."""
 
 _PIECE = 65_536
@@ -58,7 +58,7 @@ class Ended:
 
     Attributes:
         code: exit code, of the first copy that failed; -N: signal N ended it.
-        why: TOLD, LIMIT, or empty if it ended by itself.
+        why: TERMINATED, LIMIT, or empty if it ended by itself.
         found: whether its output had what was looked for.
         said: what of its output explains the end.
         copy: which copy failed first: 0, 1, ...
@@ -260,7 +260,7 @@ class _Running:
     def _told(self, *_: object) -> None:
         if self.why or self._ending:
             return
-        self.why = TOLD
+        self.why = TERMINATED
         if self._passes_on:
             self._end_within(SAVING_SECONDS)
         else:

@@ -15,7 +15,7 @@ from ..errors import Later, Refused, ReportedError
 from ..records import State
 from ..spec import Job, Stage
 from . import allocation, failures
-from .launch import NOT_COMPILED, TOLD_CODE, runner
+from .launch import NOT_COMPILED, TERMINATED_CODE, runner
 from .node import describe, index_of, read_job, stage_of, this_run
 from .output import say
 from .places import find_checkpoint
@@ -29,7 +29,7 @@ def main(folder: str, name: str) -> None:
     try:
         code = run_stage(Path(folder), name, signals)
     except Stopped:
-        code = TOLD_CODE
+        code = TERMINATED_CODE
     except (OSError, ReportedError) as e:
         say(describe(e))
         code = 1
@@ -111,7 +111,7 @@ class Batch:
         try:
             return self._carry_out()
         except Stopped:
-            return TOLD_CODE
+            return TERMINATED_CODE
         except Exception as e:  # its end is recorded all the same
             say(describe(e))
             return 1
@@ -145,7 +145,7 @@ class Batch:
             with contextlib.suppress(Later, Refused):
                 slurm.run("scancel", f"--name={env['SLURM_JOB_NAME']}", env["SLURM_JOB_ID"])
                 self.signals.pause(900)
-            return TOLD_CODE
+            return TERMINATED_CODE
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         say(f"{name}: Slurm job {env['SLURM_JOB_ID']} on {self.nodes}, {now}")
         most = self.job.slurm.restarts if self.job.slurm else None
