@@ -17,20 +17,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from trainium_cdk._aws import aws_errors_as, failures
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import presigned, quote
+from trainium_cdk.jobs.backend import ONE_QUESTION, Backend, Patience
 from trainium_cdk.jobs.buckets import Address, Upload
 from trainium_cdk.outputs.contract import COPIES
 from trainium_cdk.runner.errors import Refused
 from trainium_cdk.runner.head import copied_files
 from trainium_cdk.runner.head.copied_files import Entry
 from trainium_cdk.runner.requests import FindFiles, GiveFiles, Incoming, ListFiles, Outgoing, TakeFiles
-
-if TYPE_CHECKING:
-    from trainium_cdk.jobs.backend import ONE_QUESTION, Backend, Patience
 
 MOST_FILES = 100_000
 _AT_ONCE = 8
