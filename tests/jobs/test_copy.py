@@ -376,6 +376,8 @@ def test_checkpoints_are_of_each_kind_where_its_program_writes_them() -> None:
     from trainium_cdk.jobs import JobStatus, Stage
 
     class Jobs:
+        names_jobs = False
+
         def __init__(self, checkpoints: str) -> None:
             self.checkpoints = checkpoints
 

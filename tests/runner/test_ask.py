@@ -205,6 +205,7 @@ def test_nodes_and_others_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("latest/2", "a-10/2", ""),
         ("b-20261127-000001", "", "there is no job b-20261127-000001"),
         ("c", "", "there is no job c"),
+        ("frist", "", "there is no job frist"),
     ],
 )
 def test_a_job_is_named_by_its_beginning_or_as_the_latest(
@@ -214,7 +215,7 @@ def test_a_job_is_named_by_its_beginning_or_as_the_latest(
     monkeypatch.setenv("TRN_SHARED_ROOT", str(tmp_path))
     monkeypatch.setattr(answers, "job_status", lambda *_: None)
     jobs = CLUSTER.jobs
-    for age, name in enumerate(("a-10", "b-20261127-000000", "a-1")):
+    for age, name in enumerate(("a-10", "b-20261127-000000", "a-1", "first-20261127-000000", "first-20261126-000000")):
         folder = jobs / name
         folder.mkdir(parents=True)
         (folder / "job.json").write_text(json.dumps({"settings": {"name": name}}))
@@ -227,7 +228,7 @@ def test_a_job_is_named_by_its_beginning_or_as_the_latest(
         assert told == {"error": {"kind": "refused", "message": error}}
     else:
         told = asked(requests.Status(given))
-        similar = {"b-20261127-000001": ["b-20261127-000000"]}.get(given, [])
+        similar = {"b-20261127-000001": ["b-20261127-000000"], "frist": ["first-20261127-000000"]}.get(given, [])
         assert told == {"error": {"kind": "unknown", "message": error, "similar": similar}}
 
 

@@ -24,6 +24,7 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
 _MEMBER = re.compile(r"(?:/([0-9]{1,3}))?")
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 _WHOLE = re.compile(r".+-[0-9]{8}-[0-9a-f]{6}")
+_TOKEN = re.compile(r"-[0-9]{8}-[0-9a-f]{6}$")
 """An id with a token that `trn` made: it is no beginning of another one."""
 _NAMED = 1000
 """Jobs of which a beginning is enough."""
@@ -81,8 +82,10 @@ def named(cluster: Cluster, given: str) -> str:
 
 
 def similar(cluster: Cluster, id: str) -> list[str]:
-    """The ids of jobs that one may have meant."""
-    return difflib.get_close_matches(id, newest(cluster, _NAMED), n=2)
+    """The ids of jobs that one may have meant, by the whole id or by what is before its token. Of jobs of one name, the newest."""
+    ids = newest(cluster, _NAMED)
+    known = {_TOKEN.sub("", one): one for one in reversed(ids)} | {one: one for one in ids}
+    return list(dict.fromkeys(known[one] for one in difflib.get_close_matches(id, known, n=2)))
 
 
 def newest(cluster: Cluster, limit: int) -> list[str]:
