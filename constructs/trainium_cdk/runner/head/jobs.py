@@ -84,7 +84,9 @@ def named(cluster: Cluster, given: str) -> str:
 def similar(cluster: Cluster, id: str) -> list[str]:
     """The ids of jobs that one may have meant, by the whole id or by what is before its token. Of jobs of one name, the newest."""
     ids = newest(cluster, _NAMED)
-    known = {_TOKEN.sub("", one): one for one in reversed(ids)} | {one: one for one in ids}
+    known = {one: one for one in ids}
+    if not _WHOLE.fullmatch(id):
+        known |= {_TOKEN.sub("", one): one for one in reversed(ids)}
     return list(dict.fromkeys(known[one] for one in difflib.get_close_matches(id, known, n=2)))
 
 
