@@ -82,12 +82,9 @@ def named(cluster: Cluster, given: str) -> str:
 
 
 def similar(cluster: Cluster, id: str) -> list[str]:
-    """The ids of jobs that one may have meant, by the whole id or by what is before its token. Of jobs of one name, the newest."""
-    ids = newest(cluster, _NAMED)
-    known = {one: one for one in ids}
-    if not _WHOLE.fullmatch(id):
-        known |= {_TOKEN.sub("", one): one for one in reversed(ids)}
-    return list(dict.fromkeys(known[one] for one in difflib.get_close_matches(id, known, n=2)))
+    """The ids of jobs that one may have meant, by what is before their tokens, which begin with the day. Of jobs of one name, the newest."""
+    known = {_TOKEN.sub("", one): one for one in reversed(newest(cluster, _NAMED))}
+    return [known[one] for one in difflib.get_close_matches(_TOKEN.sub("", id), known, n=2)]
 
 
 def newest(cluster: Cluster, limit: int) -> list[str]:
