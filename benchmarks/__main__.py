@@ -46,16 +46,14 @@ def ratio(
 
 def requests(folder: Path) -> Iterator[Row]:
     """Of SSM there are two for each command on the head node: one sends it, one asks for its output."""
-    with answers.serving() as (aws, asked):
-        env = {**os.environ, **aws, "XDG_CONFIG_HOME": str(folder)}
-        commands = (
-            ("list", ["list"], 3),
-            ("status", ["status", answers.JOB], 3),
-            ("submit", ["submit", "bert-large", "--nodes", "2"], 3),
-        )
-        for name, words, most in commands:
-            asked.clear()
-            cpu([str(BIN / "trn"), *words], env)
+    commands = (
+        ("list", ["list"], 3),
+        ("status", ["status", answers.JOB], 3),
+        ("submit", ["submit", "bert-large", "--nodes", "2"], 3),
+    )
+    for name, words, most in commands:
+        with answers.serving(name) as (aws, asked):
+            cpu([str(BIN / "trn"), *words], {**os.environ, **aws, "XDG_CONFIG_HOME": str(folder)})
             yield f"requests of trn {name}", len(asked), most
 
 

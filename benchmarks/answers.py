@@ -1,4 +1,5 @@
-"""Immediate responses of AWS, which are counted, for `trn list`, `status` and `submit`. CloudFormation describes one Slurm stack; its head node answers every command with one job, which is in all three responses."""
+"""Immediate responses of AWS, which are counted, for `trn list`, `status` and `submit`. CloudFormation describes one Slurm stack; the runner on its
+head node answers with one job."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from typing import ClassVar
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
+from trainium_cdk.jobs.status import JobStatus, Stage
 from trainium_cdk.outputs import CONTRACT, CONTRACT_KEY, Fleet, SlurmCluster
+from trainium_cdk.runner.spec import to_json
 
 JOB = "bert-large-benchmark"
 _FLEET = Fleet(
@@ -43,15 +46,17 @@ CLUSTER = SlurmCluster(
     venv="aws_neuron_venv",
     fleets=(_FLEET,),
 )
-_MARK = "0123456789abcdef"
-_STATE = {"kind": "bert-large", "queue": "compute1", "instance_type": "trn1.32xlarge", "nodes": 2}
-_OUTPUT = f"""trn-mark {_MARK}
-{_MARK} job {JOB}
-{_MARK} json {json.dumps(_STATE)}
-{_MARK} stage train 7
-{_MARK} queue 7|RUNNING|None|trn-[1-2]|2026-11-24T07:00:00|N/A|{JOB}:train|trn:{JOB}
-trn-result: {json.dumps({"existing": False, "stages": {"train": "7"}})}
-"""
+_STATUS = to_json(
+    JobStatus(
+        JOB, "bert-large", "compute1", "trn1.32xlarge", 2, 256, (Stage("train", "7", "RUNNING", nodes="trn-[1-2]"),)
+    )
+)
+ANSWERS = {
+    "list": {"jobs": [_STATUS]},
+    "status": {"job": _STATUS},
+    "submit": [{"id": JOB, "existing": False, "resubmitted": [], "stages": {"train": "7"}}],
+}
+"""Of the runner, by the command that asks."""
 
 
 def outputs() -> dict[str, str]:
@@ -74,14 +79,16 @@ def _stacks() -> str:
     )
 
 
-def _head_node() -> str:
-    output, error = (base64.b64encode(gzip.compress(text.encode())).decode() for text in (_OUTPUT, ""))
+def _head_node(command: str) -> str:
+    said = json.dumps({"answer": ANSWERS[command]})
+    output, error = (base64.b64encode(gzip.compress(text.encode())).decode() for text in (said, ""))
     return f"trn-ssm 0 {len(output)} /tmp/trn-ssm-x\n{error}\n{output}"
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     asked: ClassVar[list[str]] = []
+    command_of_trn: ClassVar[str] = ""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
@@ -90,7 +97,11 @@ class _Handler(BaseHTTPRequestHandler):
         if target == "SendCommand":
             self._respond(json.dumps({"Command": {"CommandId": "c" * 36}}), "application/x-amz-json-1.1")
         elif target == "GetCommandInvocation":
-            found = {"Status": "Success", "StatusDetails": "Success", "StandardOutputContent": _head_node()}
+            found = {
+                "Status": "Success",
+                "StatusDetails": "Success",
+                "StandardOutputContent": _head_node(self.command_of_trn),
+            }
             self._respond(json.dumps(found), "application/x-amz-json-1.1")
         elif parse_qs(body).get("Action") == ["DescribeStacks"]:
             self._respond(_stacks(), "text/xml")
@@ -110,8 +121,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving() -> Iterator[tuple[dict[str, str], list[str]]]:
-    """The environment of commands that use it, and the requests that they have made."""
+def serving(command: str) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """The environment of a command of `trn`, and the requests that it has made."""
+    _Handler.command_of_trn = command
+    _Handler.asked.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     Thread(target=server.serve_forever, daemon=True).start()
     try:
