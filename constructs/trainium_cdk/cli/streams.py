@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from trainium_cdk.jobs import job_log
+from trainium_cdk.runner.readers.records import Start
 
 if TYPE_CHECKING:
     from trainium_cdk.cli.filters import Lines
@@ -70,6 +71,8 @@ class Stream:
         lines = [
             json.dumps({**self._more, "stage": stage, "record": type(one).__name__, **one._asdict()}).encode() + b"\n"
             for stage, one in records
+            # of Kubernetes, the last node's start comes after the first node's steps
+            if self._last is None or not isinstance(one, Start)
         ]
         if self._last is None:
             return b"".join(lines)
