@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trainium_cdk.runner.work import process
+from trainium_cdk.runner.work.output import Output
 
 ROOM = Path(__file__).resolve().parents[2] / "constructs/trainium_cdk"
 _RUN = """
@@ -305,6 +309,17 @@ def test_a_log_that_is_a_pipe_is_not_opened(tmp_path: Path) -> None:
     said = ran.out.read_text()
     assert said.startswith(f"trn: {tmp_path}/log cannot be written")
     assert said.endswith("trains\n")
+
+
+def test_a_low_limit_of_open_files_is_said_by_the_first_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (20_000, 20_000))
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    process.allow_open_files(None)
+    assert capfd.readouterr().out == ""
+    process.allow_open_files(Output())
+    assert capfd.readouterr().out == "trn: at most 20000 files may be open here; large jobs need 65535\n"
 
 
 @pytest.mark.parametrize(

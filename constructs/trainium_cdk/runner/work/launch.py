@@ -50,7 +50,7 @@ def launch(
         starts = [Start(words, str(node.root), dict(os.environ))]
         return run(starts, output, passes_on=passes_on, seconds=seconds)
     problem = _check_versions(job.environment, own, output)
-    allow_open_files(output)
+    allow_open_files(None if node.number else output)  # once for a job
     at = places(node, job, stage, own, problem)
     made = variables(node, job, stage, own, at)
     for folder in (at["cache"], *(word(one, at) for one in program.folders)):

@@ -119,8 +119,8 @@ def memory_kills() -> int:
     return 0
 
 
-def allow_open_files(output: Output) -> None:
-    """Let this process, and all that it starts, open many files."""
+def allow_open_files(output: Output | None) -> None:
+    """Let this process, and all that it starts, open many files. `output` has a line if it cannot; None: no line."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= OPEN_FILES:
         return
@@ -130,7 +130,7 @@ def allow_open_files(output: Output) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
             break
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < OPEN_FILES:
+    if output and soft < OPEN_FILES:
         output.say(f"at most {soft} files may be open here; large jobs need {OPEN_FILES}")
 
 
