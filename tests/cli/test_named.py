@@ -84,13 +84,14 @@ def test_whole(given: str, found: str) -> None:
     [
         ("b", JobError, "2 jobs begin with b: bert-3, b-2. Give more of the id"),
         ("brt-3", UnknownJob, "there is no job brt-3. Did you mean bert-3"),
+        ("frist", UnknownJob, "there is no job frist. Did you mean first-20261127-0123ab"),
         ("zzz", UnknownJob, "there is no job zzz$"),
         ("", UnknownJob, "there is no job"),
     ],
 )
 def test_not_one_job(given: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        named.resolve_id(Jobs(*JOBS), given)  # type: ignore[arg-type]
+        named.resolve_id(Jobs(*JOBS, job("first-20261127-0123ab")), given)  # type: ignore[arg-type]
     with pytest.raises(UnknownJob, match="there are no jobs"):
         named.resolve_id(Jobs(), "latest")  # type: ignore[arg-type]
 

@@ -246,7 +246,7 @@ class Backend(ABC, Generic[S]):
 
         Args:
             given: see `runner.requests`.
-            image: of a pod. Default: the cluster's training image.
+            image: of a pod. Default: a small one with Python.
             folder: on Kubernetes it is made before, for the jobs' user, where only root may.
             seconds: after which it is ended.
             private: only the jobs' user can read the request, now and later.

@@ -223,8 +223,14 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         private: bool = False,  # noqa: ARG002  it always is
     ) -> Any:
         """Arguments and errors as of `Backend.ask`."""
-        image = self.cluster.image if image is None else image
-        told = reader.ask(self.api, self.cluster, given, image=image, folder=folder, seconds=seconds)
+        told = reader.ask(
+            self.api,
+            self.cluster,
+            given,
+            image=image or reader.small_image(self.cluster),
+            folder=folder,
+            seconds=seconds,
+        )
         return read_answer(told, "", self.cluster)
 
     def nodes(self) -> tuple[Node, ...]:

@@ -84,6 +84,11 @@ def pod(
     }
 
 
+def small_image(cluster: EksCluster) -> str:
+    """An image with Python that is pulled in seconds: a training image has many gigabytes, and a cluster may have none of its own."""
+    return cluster.shell_image or Catalog.load().eks.shell_image
+
+
 def kept_log(api: Api, cluster: EksCluster, id: str, stage: str, node: int) -> bytes:
     """A log on the shared file system; empty if it does not exist.
 
@@ -91,8 +96,9 @@ def kept_log(api: Api, cluster: EksCluster, id: str, stage: str, node: int) -> b
         TransportError: the pod that reads it did not start, or failed.
     """
     file = f"{cluster.shared_dir}/trn/jobs/{id}/logs/{stage}.{node}.log"
-    image = cluster.shell_image or Catalog.load().eks.shell_image
-    return _run(api, pod(cluster, _name(), "read", image, ["python3", "-I", "-c", _PRINT, file], seconds=1200))
+    return _run(
+        api, pod(cluster, _name(), "read", small_image(cluster), ["python3", "-I", "-c", _PRINT, file], seconds=1200)
+    )
 
 
 def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = "", seconds: int) -> Any:
