@@ -39,7 +39,7 @@ def cp(
         bool, typer.Option("--dry-run", "-n", help="Print what would be copied, and copy nothing.")
     ] = False,
     image: Annotated[
-        str | None, typer.Option(help="Kubernetes: image with Python 3.9 or newer. Default: the cluster's.")
+        str | None, typer.Option(help="Kubernetes: image with Python 3.9 or newer. Default: a small one.")
     ] = None,
 ) -> None:
     """Copy files to or from a cluster.
