@@ -31,6 +31,8 @@ MORE = ("seconds", "validation_loss", "test_loss")
 
 
 class Jobs:
+    names_jobs = False
+
     cluster = CLUSTER
 
     def status(self, id: str) -> JobStatus:
