@@ -20,7 +20,8 @@ LINKED = f"arn:aws:iam::{ACCOUNT}:role/aws-service-role"
 SCALING = f"{LINKED}/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
 SPOT = f"{LINKED}/spot.amazonaws.com/AWSServiceRoleForEC2Spot"
 TOPIC = "observability: {alarm_topic: 'arn:aws:sns:us-east-1:111122223333:ops'}\neks: {}"
-AT = ("observability", "alarm_topic")
+AT, TO = ("observability", "alarm_topic"), ("observability", "job_topic")
+JOBS = TOPIC.replace("alarm_topic", "job_topic")
 
 
 def to(principal: str, *actions: str) -> dict[str, Any]:
@@ -72,6 +73,8 @@ TABLE = [
     Case("attached-keys", "pcluster: {shared_storage: [{name: a, type: ebs, id: vol-0123456789abcdef0, mount_dir: /a}]}", Volumes(), [("ok", "keys of attached volumes = AWS's own")]),
     Case("attached-keys", "pcluster: {shared_storage: [{name: a, type: ebs, id: vol-0123456789abcdef0, mount_dir: /a}]}", default(key(ROOT)), [("error", "write pcluster.volume_keys")]),
     Case("alarm-topics", TOPIC, {AT: ("", None)}, [("ok", "topic ops")], "eks"),
+    Case("alarm-topics", JOBS, {TO: ("alias/aws/sns", None)}, [("ok", "topic ops", "messages about jobs may be sent to it")], "eks"),
+    Case("alarm-topics", JOBS, {TO: None}, [("error", "it does not exist in us-east-1")], "eks"),
     Case("alarm-topics", TOPIC, {AT: None}, [("error", "it does not exist in us-east-1")], "eks"),
     Case("alarm-topics", TOPIC, {AT: ("alias/aws/sns", None)}, [("error", "CloudWatch may not use this key, so that no alarm would arrive")], "eks"),
     Case("alarm-topics", TOPIC, {AT: ("1234", key(ROOT))}, [("error", "does not allow CloudWatch", "allow cloudwatch.amazonaws.com kms:Decrypt")], "eks"),

@@ -15,7 +15,7 @@ Topics = dict[KeyPath, "tuple[str, Key | None] | None"]
 
 
 def topics(target: Target) -> dict[KeyPath, str]:
-    """The topics of alarms in this account, by the keys that name them."""
+    """The topics of alarms, and of messages about jobs, by the keys that name them."""
     return {at: arn for at, arn in target.inventory.alarm_topics().items() if not is_placeholder(arn)}
 
 
@@ -26,7 +26,9 @@ def evaluate_topics(target: Target, found: Topics) -> Found:
             yield subject.error("none", f"it does not exist in {target.env.region}", "create it, or correct the ARN")
             continue
         id, key = state
-        if not id:
+        if at[-1] == "job_topic":  # a role of the account sends, which the key's policy or IAM lets use it
+            yield subject.ok("exists", "messages about jobs may be sent to it")
+        elif not id:
             yield subject.ok("exists", "alarms may be sent to it")
         elif AWS_OWN.search(id) or (key and key.of_aws):
             yield subject.error(

@@ -200,13 +200,10 @@ class Inventory(ABC):
         return ()
 
     def alarm_topics(self) -> Mapping[KeyPath, str]:
-        """ARNs of the SNS topics that the stack's alarms are sent to, by their keys."""
-        seen = self.env.observability
-        return (
-            {("observability", "alarm_topic"): seen.alarm_topic}
-            if seen and seen.alarm_topic and self.counts_jobs
-            else {}
-        )
+        """ARNs of the SNS topics that the stack's alarms, and messages about jobs, are sent to, by their keys."""
+        seen = self.env.observability if self.counts_jobs else None
+        topics = {"alarm_topic": seen.alarm_topic, "job_topic": seen.job_topic} if seen else {}
+        return {("observability", name): topic for name, topic in topics.items() if topic}
 
     def volume_roles(self) -> tuple[str, ...]:
         """Service-linked roles that start its nodes, which a customer key of volumes must allow; by their names in `checks.live.access`."""
