@@ -190,10 +190,11 @@ def test_tensorboard(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -> No
     ids=" ".join,
 )
 def test_each_command_is_one_request(
-    words: list[str], running: tuple[SlurmBackend, str], sent: list[str], tmp_path: Path
+    words: list[str], running: tuple[SlurmBackend, str], sent: list[str], slurm: LocalSlurm, tmp_path: Path
 ) -> None:
     """Each takes seconds through Run Command."""
     jobs, id = running
+    (Path(slurm.node_env()["TRN_SHARED_ROOT"]) / f"efs/trn/jobs/{id}/submitted.json").touch()  # the latest
     (tmp_path / "cluster.json").write_text(jobs.cluster.model_dump_json())
     (tmp_path / "w.sh").write_text("#!/bin/bash\nsleep 600\n")
     known = {"w.sh": str(tmp_path / "w.sh"), "JOB": id, "BEGIN": id[:-1], "PAGE": str(tmp_path / "page.html")}
