@@ -88,6 +88,8 @@ ENDINGS: list[tuple[str, str, int | None, int, str]] = [
     ("killed", "step 1\nnode.sh: line 56:  5827 Killed                  python3 train.py\n", 137, 2, KILLED),
     ("killed, as a parent sees it", "step 1\n", -9, 1, KILLED),
     ("a fault", "step 1\n", 139, 1, "killed by signal 11 (SIGSEGV), a fault of a compiled library"),
+    ("killed in a pipe", "step 1\nrun.sh: line 7:  4411 Killed                  python3 train.py\n", 1, 1, KILLED),
+    ("a fault, as torchrun says it", "exitcode  : -11 (pid: 4411) Signal 11 (SIGSEGV) received by PID 4411\n", 1, 1, "killed by signal 11 (SIGSEGV), a fault of a compiled library"),
     ("of no signal", "step 1\n", 255, 1, "the last line of its log: step 1"),
     ("harmless lines", HARMLESS + EINOPS, 1, 1, EINOPS_SAID),
     ("harmless lines of two nodes", HARMLESS + EINOPS, 1, 2, EINOPS_SAID),

@@ -272,6 +272,15 @@ def test_a_memory_that_is_full(script: str, kills: int, code: int, pods: Any) ->
         assert (job.message["code"], job.message["last"]) == (137, "out of memory")
 
 
+def test_a_memory_that_is_full_keeps_the_exception(pods: Any) -> None:
+    job = pods(
+        Stage("train", program=shell('echo "oom_kill 1" > "$EVENTS"; echo "ValueError: a worker is gone"; exit 1'))
+    )
+    assert job.run(EVENTS=str(job.place / "memory.events")) == 137
+    assert (job.message["last"], job.message["kills"]) == ("out of memory", 1)
+    assert job.message["said"]["raised"] == ["ValueError: a worker is gone"]
+
+
 def test_members_of_an_array(pods: Any) -> None:
     job = pods(Stage("train", program=shell('echo "I am $TRN_ARRAY_INDEX of $TRN_ARRAY_COUNT in $(pwd)"')), array="0-3")
     assert job.run(TRN_ARRAY_INDEX="2", TRN_HOST="member-2-") == 0, job.out()

@@ -302,6 +302,21 @@ def test_a_pod_whose_memory_was_full(said: dict[str, str]) -> None:
     assert stage.reason == f"was killed: it needed more than its 450 GiB of memory. {SMALLER}"
 
 
+def test_a_pod_whose_memory_was_full_names_the_exception_that_came_with_it() -> None:
+    found = seen("", 137, 1)
+    said = {"raised": ["ValueError: a worker is gone"]}
+    told = {"node": 0, "code": 137, "last": "out of memory", "kills": 1, "said": said}
+    for pod, ended in zip(found.pods, ({**KILLED, "reason": "Error", "message": json.dumps(told)}, MORE), strict=True):
+        pod["status"]["containerStatuses"][0]["state"]["terminated"] = ended
+        pod["spec"]["containers"] = [{"name": TRAIN, "resources": {"limits": {"memory": "450Gi"}}}]
+    failed = {"type": "Failed", "status": "True", "reason": "x", "message": "", "lastTransitionTime": None}
+    found.job["status"]["conditions"] = [failed]
+    [stage] = status.status(found).stages
+    assert stage.state == "OUT_OF_MEMORY"
+    full = f"was killed: it needed more than its 450 GiB of memory. {SMALLER}"
+    assert stage.why == f"{full}. The last exception of its log: ValueError: a worker is gone"
+
+
 def test_graphs_that_do_not_compile() -> None:
     found = seen(FINAL, None, stages=("precompile", TRAIN))
     ended = {"exitCode": 65, "message": json.dumps({"code": 0, "last": "graphs failed to compile"})}

@@ -49,7 +49,9 @@ def describe_failure(bad: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if code == TIMED_OUT:
         return {"state": "TIMEOUT", "reason": "reached its time limit", "exit_code": code, "failure": told_by(first)}
     if full := first["full"]:
-        return {"state": "OUT_OF_MEMORY", "reason": full, "exit_code": code, "failed_node": node}
+        told = told_by(first)
+        failure = told if told and told.said.raised else None
+        return {"state": "OUT_OF_MEMORY", "reason": full, "exit_code": code, "failed_node": node, "failure": failure}
     if is_without_program(first):
         return {"state": "FAILED", "reason": describe_no_python(first["image"]), "exit_code": code, "failed_node": node}
     failure = told_by(first)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainium_cdk.jobs.ending import with_reason
+from trainium_cdk.jobs.ending import OUT_OF_MEMORY, with_reason
 from trainium_cdk.jobs.kubernetes.ends import cut as cut
 from trainium_cdk.jobs.kubernetes.ends import describe_failure, describe_no_python, is_without_program, told_by
 from trainium_cdk.jobs.kubernetes.names import (
@@ -41,8 +41,6 @@ from trainium_cdk.runner.records import one_line
 
 Object = dict[str, Any]
 
-OUT_OF_MEMORY = "out of memory"
-"""What the runner tells of a program that was killed because the memory of its pod was full."""
 STARTS = "starts"
 """The reason of a stage that nothing keeps from running."""
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})

@@ -20,6 +20,18 @@ _SIGNALS = {
 }
 
 
+_TOLD_SIGNAL = re.compile(
+    r"line \d{1,6}: {1,20}\d{1,10} (?P<word>Killed|Segmentation fault|Aborted|Bus error|Illegal instruction)\b|"
+    r"\bSignal (?P<number>\d{1,2}) \(SIG[A-Z]{2,8}\) received by PID"
+)
+"""How bash, or torchrun, reports that a signal killed a program: the exit code may be another one's, as in a pipe."""
+_SIGNAL_WORDS = {
+    "Killed": signal.SIGKILL,
+    "Segmentation fault": signal.SIGSEGV,
+    "Aborted": signal.SIGABRT,
+    "Bus error": signal.SIGBUS,
+    "Illegal instruction": signal.SIGILL,
+}
 _SURVIVED = re.compile(
     r"\b(User|Future|Deprecation|Runtime)Warning: |[Ff]alling back|, (skipping|using|ignor|continu|proceed)|\boptional\b|Could not load dynamic library"
 )
@@ -82,6 +94,9 @@ def why_it_ended(said: Said, code: int | None, nodes: int, known: Sequence[Known
     """
     # an exception of a launched worker's log is not the reason, if the launcher reports that one was killed
     killed = _signal(code, kills) or (_signal(said.code, kills) if said.launcher else "") or (_MEMORY if kills else "")
+    if not killed and not said.raised and code:
+        told = next(filter(None, map(_TOLD_SIGNAL.search, said.lines)), None)
+        killed = _signal(-int(told["number"] or _SIGNAL_WORDS[told["word"]]), kills) if told else ""
     parts = [killed] if killed else []
     for at, text in enumerate(said.raised):
         first = at == (0 if said.launcher else 1) and len(said.raised) > 1

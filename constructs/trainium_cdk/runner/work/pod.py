@@ -63,7 +63,8 @@ def main(name: str) -> None:
         code = OTHERWISE
     if code and memory_kills() > kills:
         say("a program was killed, because the memory of this pod was full")
-        tell(records.Failure(node_number(name), OUT_OF_MEMORY, "out of memory"))
+        told = records.read(records.Failure, _MESSAGE) or records.Failure(node_number(name), OUT_OF_MEMORY, "")
+        tell(dataclasses.replace(told, code=OUT_OF_MEMORY, last="out of memory", kills=max(1, told.kills)))
         code = OUT_OF_MEMORY
     sys.exit(code)
 
