@@ -320,7 +320,7 @@ def test_a_step_that_this_runner_does_not_know(tmp_path: Path) -> None:
         (Step("magic"), "this runner knows no step 'magic' of prepare"),
         (
             Step("files", {"folder": (Place("cache"), "/x"), "pattern": "", "count": 1, "fix": ""}),
-            "has a word that is none here",
+            "has a word that this runner does not know",
         ),
     ):
         code, output = cluster.prepare(cluster.write([step]))

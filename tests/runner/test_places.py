@@ -140,7 +140,10 @@ def test_a_member_is_a_run_of_its_own_and_compiling_is_none() -> None:
     ("environment", "message"),
     [
         (Environment(venv="/no/such", venv_required=True), "there is no virtual environment at /no/such"),
-        (Environment(venv="~nobody-at-all/x", venv_required=True), "its virtual environment is nowhere on this node"),
+        (
+            Environment(venv="~nobody-at-all/x", venv_required=True),
+            "its virtual environment was not found on this node",
+        ),
         (Environment(packages=True), "the environment of this job's packages was removed. Submit the job again"),
     ],
 )
@@ -154,7 +157,7 @@ def test_an_environment_that_need_not_be() -> None:
 
 
 def test_a_place_that_there_is_not() -> None:
-    with pytest.raises(CannotStart, match="the job needs a place 'checkpoint'"):
+    with pytest.raises(CannotStart, match="the job names a place 'checkpoint' that this node does not have"):
         word((Place("checkpoint"),), {})
 
 

@@ -82,7 +82,7 @@ def test_several_jobs_have_an_outcome_each(head: Head) -> None:
         assert errors[1] == "there is no /efs/no 'such' on the cluster"
         assert errors[2:] == [
             "'../x' is no name of a file. Use one without slashes",
-            "'some 4' is no id of a job. Use letters, digits, dots and hyphens",
+            "'some 4' is not the id of a job. Use letters, digits, dots and hyphens",
         ]
         left = {one.name for one in head.jobs.iterdir() if one.name.startswith("some")}
         assert left == {"some-0", "some-5"}
@@ -321,7 +321,9 @@ def test_an_account_needs_accounting(head: Head) -> None:
 
 def test_an_unfinished_bootstrap_is_reported(head: Head) -> None:
     made = job("venv-1", environment=Environment(venv="~/not_there_yet", venv_required=True))
-    assert head.refused(made).endswith("/not_there_yet: the head node's bootstrap has not finished, or failed")
+    assert head.refused(made).endswith(
+        "/not_there_yet: the head node's bootstrap has not finished, or failed. Its log is /var/log/trn-bootstrap.log there"
+    )
 
 
 def test_a_file_system_that_is_not_mounted_is_reported(head: Head, tmp_path: Path) -> None:

@@ -182,3 +182,20 @@ def test_each_member_of_a_sweep_has_its_values() -> None:
     assert found.current.reason == "2 running"
     rows[0]["metadata"]["annotations"][names.DESCRIPTION] = json.dumps({"values": {"a": ["\x1b"], "b": {}}})
     assert dict(members.of(rows, []).members[0].values) == {"a": "['\\x1b']", "b": "{}"}
+
+
+def test_an_array_of_which_a_member_was_cancelled_while_it_waited_has_ended() -> None:
+    """That member's JobSet keeps the label of what it waited for."""
+    job = Script(
+        filename="train.py", content=b"pass", nodes=1, name="x", image="x:1", array="0-1", requirements=["a==1"]
+    )
+    sent = render(job, make_cluster(), "t")
+    rows = [{**one, "columns": {"TerminalState": state, "Suspended": "false"}} for one, state in zip(sent.jobs, ("Completed", "Failed"), strict=True)]  # fmt: skip
+    for row in rows:
+        row["metadata"]["creationTimestamp"] = "2026-11-27T08:00:00Z"
+    prepare = names.prepare_job(names.array(rows[0]))
+    rows[1]["metadata"]["labels"][names.AFTER_LABEL] = prepare
+    found = members.of(rows, [])
+    assert ([stage.name for stage in found.stages], found.done, found.state) == (["prepare", "train"], True, "FAILED")
+    rows[1]["columns"] = {"TerminalState": "", "Suspended": "true"}
+    assert (members.of(rows, []).done, members.of(rows, []).stages[0].state) == (False, "PENDING")

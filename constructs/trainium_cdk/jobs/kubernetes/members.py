@@ -79,7 +79,9 @@ def _prepare(first: Object, rows: Sequence[Object], detailed: Mapping[str, JobSt
         return []
     number = names.prepare_job(names.array(first))
     known = [found.stages[0] for row in rows if (found := detailed.get(row["metadata"]["name"]))]
-    waiting = any((row["metadata"].get("labels") or {}).get(names.AFTER_LABEL) == number for row in rows)
+    # a member that was cancelled while it waited keeps its label
+    labels = [row["metadata"].get("labels") or {} for row in rows if waits(row)]
+    waiting = any(one.get(names.AFTER_LABEL) == number for one in labels)
     state = "PENDING" if waiting else "COMPLETED"
     return [
         next((s for s in known if s.state != "COMPLETED"), known[0] if known else Stage(names.PREPARE, number, state))

@@ -48,7 +48,7 @@ def check(cluster: Cluster, job: Job, folder: Path) -> None:
     venv = os.path.expanduser(resolve(job.environment.venv, places))  # noqa: PTH111  an unknown ~USER stays
     if job.environment.venv_required and venv and not Path(venv, "bin/activate").is_file():
         raise Refused(
-            f"there is no virtual environment at {venv}: the head node's bootstrap has not finished, or failed"
+            f"there is no virtual environment at {venv}: the head node's bootstrap has not finished, or failed. Its log is /var/log/trn-bootstrap.log there"
         )
     for word in job.require:
         if not Path(resolve(word, places)).exists():

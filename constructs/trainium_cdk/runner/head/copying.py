@@ -124,7 +124,7 @@ def _fetch(url: str, etag: str, out: BinaryIO, span: tuple[int, int]) -> None:
                 at += os.pwrite(out.fileno(), content, at)
         if at == end:
             return
-    raise Refused(f"GET {_shown(url)}: it is not as long as it was. Copy it again")
+    raise Refused(f"GET {_shown(url)}: it changed while it was copied. Copy it again")
 
 
 def _store(source: BinaryIO, to: Sequence[Any]) -> str:

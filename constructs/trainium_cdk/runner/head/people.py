@@ -32,7 +32,7 @@ def _check_own(trn: Path) -> None:
         trn.mkdir(mode=0o700)
     if not trn.parent.is_dir():
         raise Theirs(
-            f"there is no {trn.parent}: the head node's bootstrap makes it where a cluster has several users, and has not finished"
+            f"there is no {trn.parent}: the head node's bootstrap makes it where a cluster has several users, and has not finished. Wait until the cluster is deployed"
         )
     if trn.is_symlink() or not trn.is_dir() or trn.lstat().st_uid != os.getuid():
         what = "symbolic link" if trn.is_symlink() else "directory" if trn.is_dir() else "regular file"

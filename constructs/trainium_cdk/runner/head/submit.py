@@ -67,7 +67,7 @@ def submit(cluster: Cluster, job: Job, addresses: Mapping[str, str]) -> Mapping[
         Later: Slurm does not answer.
     """
     if not ID.fullmatch(job.id):
-        raise Refused(f"{job.id!r:.100} is no id of a job. Use letters, digits, dots and hyphens")
+        raise Refused(f"{job.id!r:.100} is not the id of a job. Use letters, digits, dots and hyphens")
     folder = cluster.jobs / job.id
     with _lock(cluster, job.id):
         there = records.submitted(folder)
@@ -96,7 +96,7 @@ def _check_same(cluster: Cluster, job: Job, there: Submitted | None) -> None:
 
 def _begin(cluster: Cluster, job: Job, folder: Path, addresses: Mapping[str, str]) -> Mapping[str, Any]:
     if job.slurm is None:
-        raise Refused(f"{job.id} is no job for Slurm")
+        raise Refused(f"{job.id} is not a job for Slurm")
     if os.path.lexists(folder):
         _undo(job, folder)
     runner = layout.path_for_jobs(cluster)
@@ -161,7 +161,7 @@ def _lock(cluster: Cluster, id: str) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise Later(f"another submission of {id} is still running") from None
+                    raise Later(f"another submission of {id} is still running. Try again in a minute") from None
                 time.sleep(0.05)
         yield
 

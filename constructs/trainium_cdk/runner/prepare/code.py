@@ -73,9 +73,9 @@ def _by_node(here: Here, uri: str) -> Iterator[IO[bytes]]:
                 failed = 0
             if not failed:
                 raise
-            raise Failed("the workdir could not be fetched: see what aws says above") from None
+            raise Failed("the workdir could not be fetched: see what aws says above. Submit the job again") from None
         if aws.wait():
-            raise Failed("the workdir could not be fetched: see what aws says above")
+            raise Failed("the workdir could not be fetched: see what aws says above. Submit the job again")
 
 
 @contextmanager

@@ -79,7 +79,7 @@ class Here:
             try:
                 return resolve(read_word(value), folder_places(self.job, self.trn))
             except (SpecError, UnknownPlace) as e:
-                raise Refused(f"a step of prepare has a word that is none here: {e}") from None
+                raise Refused(f"a step of prepare has a word that this runner does not know: {e}") from None
         if isinstance(value, (list, tuple)):
             return [self.plain(one) for one in value]
         return value

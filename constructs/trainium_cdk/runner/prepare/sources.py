@@ -36,5 +36,5 @@ def _clone(here: Here, url: str, ref: str, place: Path) -> None:
         [*git, "checkout", "-q", "--detach", "FETCH_HEAD"],
     ):
         if here.run(words):
-            raise Failed(f"{url} could not be fetched at {ref}: see what git says above")
+            raise Failed(f"{url} could not be fetched at {ref}: see what git says above. Submit the job again")
     part.rename(place)

@@ -133,7 +133,7 @@ def word(one: Word, at: Mapping[str, str]) -> str:
     try:
         return resolve(one, at)
     except UnknownPlace as e:
-        raise CannotStart(f"the job needs a place {e.args[0]!r}, which there is not on this node") from None
+        raise CannotStart(f"the job names a place {e.args[0]!r} that this node does not have") from None
 
 
 def _ranks(node: Node, job: Job, at: Mapping[str, str]) -> dict[str, str]:
@@ -185,7 +185,7 @@ def _find_environment(node: Node, environment: Environment) -> Path | None:
     try:
         place = bases.find_base(environment.venv, shared_root())
     except (RuntimeError, UnknownPlace) as e:  # there is no such user
-        raise CannotStart(f"its virtual environment is nowhere on this node: {e}") from None
+        raise CannotStart(f"its virtual environment was not found on this node: {e}") from None
     if place is not None and (place / "bin" / "activate").is_file():
         return place
     if environment.venv_required:
