@@ -15,7 +15,7 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm as slurm
 from tests.runner.stages import FILES, JOB, Jobs, program, shell
-from tests.support import swept
+from tests.support import swept, until
 from trainium_cdk.runner.spec import Checkpoints, Environment, Place, Rule, Stage
 
 SHOW = """
@@ -231,10 +231,10 @@ def test_a_node_that_dies_restarts_the_stage(which: int, in_order: bool, jobs: J
     slurm.kill_node(node)
     slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=hardware"])
     slurm.replace_node(node)
-    # Slurm itself would wait for some minutes
-    while "Slurm job" not in sent.log().partition("attempt 0")[2]:
+    for _ in range(12):  # Slurm itself would wait for some minutes
         slurm.run(["scontrol", "update", f"JobId={sent.numbers['train']}", "StartTime=now+2"])
-        time.sleep(3)
+        if until(lambda: "Slurm job" in sent.log().partition("attempt 0")[2], 15):
+            break
     sent.says("attempt 1")
     assert sent.left() == "COMPLETED"
     assert (sent.ended().code, sent.ended().attempt) == (0, 1)
