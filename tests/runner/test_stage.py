@@ -107,7 +107,7 @@ def test_a_program_that_there_is_not(jobs: Jobs) -> None:
 
 def test_a_place_that_there_is_not(jobs: Jobs) -> None:
     sent = jobs.train(program("echo", (Place("moon"),)))
-    assert (sent.ended().code, "the job needs a place 'moon'" in sent.log()) == (64, True)
+    assert (sent.ended().code, "the job names a place 'moon' that this node does not have" in sent.log()) == (64, True)
 
 
 def test_a_job_that_is_cancelled_saves_its_state(jobs: Jobs) -> None:
