@@ -152,8 +152,7 @@ def queue(nodes, jobs, now):
     for row in jobs.splitlines():
         what, reason, eligible = ([*map(str.strip, row.split("|")), "", ""])[:3]
         running += what == "RUNNING"
-        if what == "PENDING" and reason not in _WAITS_FOR_OTHERS and eligible != "N/A":
-            since = datetime.fromisoformat(eligible).replace(tzinfo=timezone.utc).timestamp()  # noqa: UP017  Python 3.9
+        if what == "PENDING" and reason not in _WAITS_FOR_OTHERS and (since := seconds(eligible)) is not None:
             waits.append(max(0, int(now - since)))
     total = {n: sum(of[n] for of in queues.values()) for n in COUNTS}  # a node in two queues counts in both
     return {"JobsRunning": running, "JobsWaiting": len(waits), "LongestWait": max(waits, default=0), **total}, queues

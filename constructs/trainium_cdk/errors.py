@@ -64,6 +64,11 @@ def similar(name: str, known: Sequence[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, known, n=1)), None)
 
 
+def meant_one_of(close: Sequence[str]) -> str:
+    """The end of a sentence, with a question that has these names; empty without any."""
+    return f". Did you mean {' or '.join(close)}?" if close else ""
+
+
 class RequirementError(TrnError):
     """A requirement that cannot work: what is wrong, and what to write. No credentials are in it.
 

@@ -104,7 +104,7 @@ def test_one_jobset_keeps_no_other_one_waiting() -> None:
     listed, sent = cluster.list, cluster.patch
 
     def several(path: str, select: str) -> Any:
-        return [*before, cluster.set] if path == f"{after._SETS}/jobsets" else listed(path, select)
+        return [*before, cluster.set] if path == f"{after.SETS}/jobsets" else listed(path, select)
 
     def patch(path: str, body: Any) -> None:
         if path.endswith("refused"):

@@ -17,12 +17,7 @@ def alarms_without_metrics(env: Environment) -> Iterator[Problem]:
     """The function that starts nodes counts the jobs on EKS: without it there are no alarms, and no dashboard."""
     if env.eks.plugins.autoscaler:
         return
-    topics = {
-        ("observability", "alarm_topic"): env.observability and env.observability.alarm_topic,
-        ("observability", "job_topic"): env.observability and env.observability.job_topic,
-        ("eks", "scaling", "alarm_topic"): env.eks.scaling.alarm_topic,
-    }
-    for key, topic in topics.items():
+    for key, topic in _topics(env):
         if topic:
             made = "no message is sent" if key[-1] == "job_topic" else "no alarm is created"
             text = f"it has no effect: without eks.plugins.autoscaler nothing counts jobs and nodes, and {made}"
@@ -31,11 +26,7 @@ def alarms_without_metrics(env: Environment) -> Iterator[Problem]:
 
 @RULES.add
 def topic_of_another_region(env: Environment) -> Iterator[Problem]:
-    topics: list[tuple[KeyPath, str | None]] = [(("eks", "scaling", "alarm_topic"), env.eks.scaling.alarm_topic)]
-    if env.observability:
-        topics.append((("observability", "alarm_topic"), env.observability.alarm_topic))
-        topics.append((("observability", "job_topic"), env.observability.job_topic))
-    for key, topic in topics:
+    for key, topic in _topics(env):
         if not topic or is_placeholder(topic):
             continue
         _, _, service, region, *_ = topic.split(":")
@@ -46,3 +37,10 @@ def topic_of_another_region(env: Environment) -> Iterator[Problem]:
             if key[-1] == "job_topic":
                 why = f"the cluster is in {env.region}, whose function sends to topics of its region only"
             yield error(key, f"the topic is in {region}, but {why}", f"give a topic in {env.region}")
+
+
+def _topics(env: Environment) -> Iterator[tuple[KeyPath, str | None]]:
+    if seen := env.observability:
+        yield ("observability", "alarm_topic"), seen.alarm_topic
+        yield ("observability", "job_topic"), seen.job_topic
+    yield ("eks", "scaling", "alarm_topic"), env.eks.scaling.alarm_topic

@@ -174,7 +174,6 @@ def logs(
         raise JobError("--tail together with -f needs a Slurm cluster. Leave one of them out")
     # with other filters, the last lines are those of the lines that they select
     of_log = None if last_metrics is not None or (not follow and (grep, since) != (None, None)) else tail
-    which: dict[str, int] = {} if rank is None else {"rank": rank}  # else the node
     last, end, show, open_line = "", "", output_filter(raw=raw), False
     streams: dict[str, Stream] = {}
 
@@ -209,7 +208,7 @@ def logs(
 
     try:
         for chunk in jobs.logs(
-            id, stage=stage, node=node, follow=follow, offset=offset, tail=of_log, changed=changed, **which
+            id, stage=stage, node=node, rank=rank, follow=follow, offset=offset, tail=of_log, changed=changed
         ):
             if not chunk.data:  # the log ends before the offset
                 end = f"the log of {chunk.stage} ends at byte {chunk.offset}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import getpass
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from trainium_cdk.cli.output import log
-from trainium_cdk.errors import JobError, UnknownJob
+from trainium_cdk.errors import JobError, UnknownJob, meant_one_of
 
 if TYPE_CHECKING:
     from trainium_cdk.cli.options import Target
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 LATEST = "latest"
 _WHOLE = re.compile(r".+-\d{8}-[0-9a-f]{6}")
 """An id with a token that `trn` made: it is no beginning of another one."""
-_TOKEN = re.compile(r"-\d{8}-[0-9a-f]{6}$")
 _MOST = 1000
 _UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
@@ -84,27 +83,18 @@ def _by_beginning(jobs: Backend[Any], given: str, unknown: UnknownJob) -> str:
         more = ", ..." if len(found) > 5 else ""
         raise JobError(f"{len(found)} jobs begin with {given}: {', '.join(found[:5])}{more}. Give more of the id")
     if not found:
-        # what is before a token, which begins with the day; of jobs of one name, the newest
-        known = {_TOKEN.sub("", id): id for id in reversed(ids)}
-        close = [known[name] for name in _close(_TOKEN.sub("", given), known)]
-        raise UnknownJob(f"{unknown}{_did_you_mean(close)}") from None
+        from trainium_cdk.runner.head.jobs import similar_ids
+
+        raise UnknownJob(f"{unknown}{meant_one_of(similar_ids(given, ids))}") from None
     log(f"{given} is {found[0]}")
     return found[0]
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """The end of a sentence, with a question that has similar names; empty if there are none. See `end_of_sentence`."""
-    return _did_you_mean(_close(given, known))
-
-
-def _close(given: str, known: Iterable[str]) -> list[str]:
     import difflib
 
-    return difflib.get_close_matches(given, list(known), n=2)
-
-
-def _did_you_mean(close: Sequence[str]) -> str:
-    return f". Did you mean {' or '.join(close)}?" if close else ""
+    return meant_one_of(difflib.get_close_matches(given, list(known), n=2))
 
 
 def regions(given: str, known: Iterable[str]) -> list[str]:

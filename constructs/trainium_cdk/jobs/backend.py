@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from trainium_cdk.errors import JobError, NotTheirs, SubmitError, TransportError, TrnError, UnknownJob, similar
+from trainium_cdk.errors import (
+    JobError,
+    NotTheirs,
+    SubmitError,
+    TransportError,
+    TrnError,
+    UnknownJob,
+    meant_one_of,
+    similar,
+)
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.status import Activity, Foreign, JobStatus, LogChunk, Node, Submitted
 
@@ -426,9 +435,8 @@ def named_node(nodes: Sequence[Node], name: str) -> Node:
 
 
 def unknown_job(id: str, cluster: ClusterOutputs, similar: Sequence[str] = ()) -> UnknownJob:
-    hint = f". Did you mean {' or '.join(similar)}?" if similar else ""
     return UnknownJob(
-        f"there is no job {id!r} on {cluster.cluster_name} ({cluster.stack}). `trn list` shows the existing jobs{hint}"
+        f"there is no job {id!r} on {cluster.cluster_name} ({cluster.stack}). `trn list` shows the existing jobs{meant_one_of(similar)}"
     )
 
 

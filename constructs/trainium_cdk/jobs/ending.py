@@ -8,10 +8,9 @@ from functools import cache
 from trainium_cdk.jobs.status import ENDED_BADLY, JobStatus, Stage
 from trainium_cdk.runner.readers.collecting import Said
 from trainium_cdk.runner.readers.ending import Known, known_error, why_it_ended
+from trainium_cdk.runner.records import MEMORY_FULL
 
 _KILLED = 137
-OUT_OF_MEMORY = "out of memory"
-"""What the runner tells of a program that was killed because the memory of its pod was full."""
 
 
 def with_reasons(job: JobStatus) -> JobStatus:
@@ -32,7 +31,7 @@ def with_reason(stage: Stage, nodes: int) -> Stage:
     if stage.state not in ENDED_BADLY:
         return stage
     failed, why = stage.failure, ""
-    if failed and failed.last == OUT_OF_MEMORY and failed.said.raised:  # its pod is described better than by a signal
+    if failed and failed.last == MEMORY_FULL and failed.said.raised:  # its pod is described better than by a signal
         return replace(stage, why=f"{stage.reason}. The last exception of its log: {failed.said.raised[0]}")
     if failed and stage.state in ("FAILED", "OUT_OF_MEMORY"):
         if failed.said != Said():

@@ -22,6 +22,8 @@ from .readers.collecting import Said
 MOST = 64_000
 """Bytes of a record that are read."""
 _LONGEST, _SHORT, _LINES = 1000, 300, 30
+MEMORY_FULL = "out of memory"
+"""`Failure.last` of a program that was killed because the memory of its pod was full."""
 _FAILED = ".failed.json"
 _LARGEST_FAILURE = 24_000
 _LARGEST = 10**12

@@ -26,7 +26,7 @@ QUEUE = "trainium-cdk/queue"
 """Annotation: its queue."""
 _DIGEST = "trainium-cdk/digest"
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-_SETS = "/apis/jobset.x-k8s.io/v1alpha2"
+SETS = "/apis/jobset.x-k8s.io/v1alpha2"
 _GONE = {"type": "Failed", "message": "it was deleted"}
 
 
@@ -53,7 +53,7 @@ def release(kubernetes: Any, now: float, attempt: Callable[..., str | None] = _c
         """Many may wait for one."""
         return list(kubernetes.list(folder, f"{key}%3D{quote(name, safe='')}"))
 
-    for job in list(kubernetes.list(f"{_SETS}/jobsets", f"labelSelector={AFTER}")):
+    for job in list(kubernetes.list(f"{SETS}/jobsets", f"labelSelector={AFTER}")):
         known = QUEUE in job["metadata"].get("annotations", {})
         if known and not observe.is_true(job, "Completed", "Failed"):
             key = observe.key(job)
@@ -65,7 +65,7 @@ def release(kubernetes: Any, now: float, attempt: Callable[..., str | None] = _c
 def _release(kubernetes: Any, named: Callable[..., list[Object]], job: Object, now: float) -> str:
     """What was done with a JobSet; empty if it has to wait."""
     metadata, needs = job["metadata"], list(_needs(named, job["metadata"]))
-    path = f"{_SETS}/namespaces/{metadata['namespace']}/jobsets/{metadata['name']}"
+    path = f"{SETS}/namespaces/{metadata['namespace']}/jobsets/{metadata['name']}"
     proof = {k: metadata[k] for k in ("uid", "resourceVersion")}
     for name, reason, how in needs:
         if how and how["type"] == "Failed":
@@ -92,7 +92,7 @@ def _needs(named: Callable[..., list[Object]], metadata: Object) -> Iterator[tup
         how = observe.is_true(mine[0], "Complete", "Failed") if mine else None
         yield first, "PrepareFailed", how if jobs else _GONE  # it was created before the JobSet
     if other:
-        path = f"{_SETS}{inside}/jobsets"
+        path = f"{SETS}{inside}/jobsets"
         sets = named(path, other) or named(path, other, f"labelSelector={ARRAY}")
         ended = [observe.is_true(one, "Completed", "Failed") for one in sets] or [_GONE]
         failed = (how for how in ended if how and how["type"] == "Failed")

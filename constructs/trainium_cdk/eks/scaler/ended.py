@@ -11,7 +11,6 @@ from . import after, observe
 Object = dict[str, Any]
 
 _OURS = "labelSelector=app.kubernetes.io%2Fmanaged-by%3Dtrn"
-_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 _CANCELLED = "Cancelled"
 """Reason of a JobSet's condition that `trn cancel` sets."""
 
@@ -26,7 +25,7 @@ def lines(kubernetes: Any, cluster: str, since: float, now: float) -> Iterator[s
         now: of this run.
     """
     jobs: dict[tuple[str, str], list[tuple[Object | None, str, str]]] = {}
-    for one in kubernetes.list(_SETS, _OURS):
+    for one in kubernetes.list(f"{after.SETS}/jobsets", _OURS):
         metadata = one["metadata"]
         labels = metadata.get("labels") or {}
         how = observe.is_true(one, "Completed", "Failed")

@@ -77,10 +77,8 @@ def progress_of(backend: JobSource, job: JobStatus) -> str:
     """Where a training stands, by the end of its first node's log; empty if its pod is deleted, or has not begun."""
     if not any(stage.name == TRAIN and stage.started for stage in job.stages):
         return ""
-    found = backend.seen(job.id).job["metadata"]
-    of = {"name": str(found["name"]), "uid": str(found["uid"])}
     with contextlib.suppress(ApiError):
-        if pod := look.pod(backend.api, of, TRAIN, 0):
+        if pod := look.pod(backend.api, backend.api.get("JobSet", object_name(job.id))["metadata"], TRAIN, 0):
             return one_line(progress(b"".join(backend.api.log(pod["metadata"]["name"], TRAIN, lines=_LAST_LINES))))
     return ""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainium_cdk.jobs.ending import OUT_OF_MEMORY, with_reason
+from trainium_cdk.jobs.ending import with_reason
 from trainium_cdk.jobs.kubernetes.ends import cut as cut
 from trainium_cdk.jobs.kubernetes.ends import describe_failure, describe_no_python, is_without_program, told_by
 from trainium_cdk.jobs.kubernetes.names import (
@@ -37,7 +37,7 @@ from trainium_cdk.jobs.kubernetes.names import (
 from trainium_cdk.jobs.kubernetes.queue import Waits, describe_wait
 from trainium_cdk.jobs.status import ACTIVE, ENDED_BADLY, JobStatus, Stage, checkpoints_in, parse_int
 from trainium_cdk.outputs import ROLE_LABEL
-from trainium_cdk.runner.records import one_line
+from trainium_cdk.runner.records import MEMORY_FULL, one_line
 
 Object = dict[str, Any]
 
@@ -332,7 +332,7 @@ def memory_full(pod: Object, name: str) -> str:
 
 def _killed(ended: Object) -> bool:
     told = told_by(ended)
-    return told is not None and told.last == OUT_OF_MEMORY
+    return told is not None and told.last == MEMORY_FULL
 
 
 def starts(pod: Object) -> bool:

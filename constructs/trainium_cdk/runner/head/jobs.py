@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
 _MEMBER = re.compile(r"(?:/([0-9]{1,3}))?")
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 _WHOLE = re.compile(r".+-[0-9]{8}-[0-9a-f]{6}")
-_TOKEN = re.compile(r"-[0-9]{8}-[0-9a-f]{6}$")
 """An id with a token that `trn` made: it is no beginning of another one."""
+_TOKEN = re.compile(r"-[0-9]{8}-[0-9a-f]{6}$")
 _NAMED = 1000
 """Jobs of which a beginning is enough."""
 _MANY = 2000
@@ -82,8 +82,13 @@ def named(cluster: Cluster, given: str) -> str:
 
 
 def similar(cluster: Cluster, id: str) -> list[str]:
-    """The ids of jobs that one may have meant, by what is before their tokens, which begin with the day. Of jobs of one name, the newest."""
-    known = {_TOKEN.sub("", one): one for one in reversed(newest(cluster, _NAMED))}
+    """The ids of jobs that one may have meant."""
+    return similar_ids(id, newest(cluster, _NAMED))
+
+
+def similar_ids(id: str, ids: Sequence[str]) -> list[str]:
+    """Those of these ids, newest first, that are like another one before their tokens, which begin with the day. Of jobs of one name, the newest."""
+    known = {_TOKEN.sub("", one): one for one in reversed(ids)}
     return [known[one] for one in difflib.get_close_matches(_TOKEN.sub("", id), known, n=2)]
 
 

@@ -64,7 +64,7 @@ def main(name: str) -> None:
     if code and memory_kills() > kills:
         say("a program was killed, because the memory of this pod was full")
         told = records.read(records.Failure, _MESSAGE) or records.Failure(node_number(name), OUT_OF_MEMORY, "")
-        tell(dataclasses.replace(told, code=OUT_OF_MEMORY, last="out of memory", kills=max(1, told.kills)))
+        tell(dataclasses.replace(told, code=OUT_OF_MEMORY, last=records.MEMORY_FULL, kills=max(1, told.kills)))
         code = OUT_OF_MEMORY
     sys.exit(code)
 
