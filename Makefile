@@ -23,7 +23,7 @@ demo: setup  ## deploy, submit, train, destroy: all of it in a local AWS and a l
 	@$(BIN)/python -m sandbox.slurm_packages --optional
 	@$(BIN)/python -m sandbox.demo $(if $(PCS),--path pcs --nodes 2)
 
-test: setup .venvs/docs/.done .venvs/audit/.done .venvs/torchx/.done .venvs/sbom/.done .venvs/dist/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
+test: setup .venvs/docs/.done .venvs/audit/.done .venvs/torchx/.done .venvs/tensorboard/.done .venvs/sbom/.done .venvs/dist/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
 	@if [ "$$CI" = true ]; then $(MAKE) --no-print-directory test-system kubernetes slurm; else \
 	  $(BIN)/python -m sandbox.slurm_packages --optional; \
 	  if command -v go >/dev/null; then $(MAKE) --no-print-directory kubernetes || true; fi; fi

@@ -5,7 +5,7 @@ find on the shared file system, and Kubernetes' pods in a ConfigMap. The client 
 and the readers of logs (`readers`).
 
     head/       requests of users: submit, status, list, log, cancel
-    work/       in a job: stages, nodes, the program, TensorBoard, relays
+    work/       in a job: stages, nodes, the program, TensorBoard and its files, relays
     prepare/    what a job fetches first
     readers/    lines of logs: steps, and why a program ended
 
@@ -16,6 +16,7 @@ and the readers of logs (`readers`).
     runner folder PLACE             Kubernetes: as root, the jobs' folder on a new file system
     runner prepare JOB ENV          what a job fetches, as the program of its first stage
     runner step, relay, board       a command, a port, and TensorBoard on a node of a job
+    runner events FOLDER LOG        the numbers of TensorBoard's files, beside a program that prints none
 
 A job is a folder on the shared file system, the same on both engines:
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "folder": "work.folder",
     "board": "work.board",
     "relay": "work.relay",
+    "events": "work.events",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 from .. import records
 from ..readers.ending import why_it_ended
 from ..spec import Environment, Job, Program, Stage, Words
-from . import versions
+from . import events, versions
 from .output import Output
 from .places import Node, places, ranks, variables, word
 from .process import LIMIT, TERMINATED, CannotStart, Ended, Start, allow_open_files, run
@@ -58,7 +59,11 @@ def launch(
     words = [word(one, at) for one in _words(program, node)]
     starts = [Start(words, word(program.folder, at), {**made, **each}) for each in copies.values()]
     looks_for = COMPILER_FAILED if stage.name == "precompile" else ""
-    return run(starts, output, passes_on=passes_on, seconds=seconds, looks_for=looks_for)
+    first = node.number == 0 and copies.get(0, {}).get("RANK", "0") == "0"
+    with contextlib.ExitStack() as stack:
+        if first and stage.name == "train" and output.file:
+            stack.enter_context(events.beside(node, output.file, made))
+        return run(starts, output, passes_on=passes_on, seconds=seconds, looks_for=looks_for)
 
 
 def copies_here(node: Node, stage: Stage) -> dict[int, dict[str, str]]:

@@ -30,7 +30,7 @@ class Output:
     """
 
     def __init__(self, file: Path | None = None) -> None:
-        self._to = [STANDARD_OUTPUT]
+        self._to, self.file = [STANDARD_OUTPUT], file
         if file is None:
             return
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
