@@ -98,6 +98,18 @@ _SUFFICE = ("learning_rate", "grad_norm", "throughput", "tokens_per_second")
 """With one of these, a line without a loss is a step line."""
 
 
+_TURNED = (
+    (re.compile(r"(?<![\w.])(\d{1,12}(?:\.\d{1,6})?[kM]?)it/(\d{1,12}(?:\.\d{1,6})?[kM]?)it(?!\w)"), r"step \1/\2"),
+    (
+        re.compile(
+            r"(loss) {0,2}(?:at|after|@) {0,2}(?:(?:step|iter|iteration) {1,2})?(\d{1,12}) {0,2}[:=]", re.IGNORECASE
+        ),
+        r"step \2 \1 ",
+    ),
+)
+"""Other orders of the same words: `120it/1.00kit` (Levanter); `loss at iteration 120: 2.31`."""
+
+
 class Line(NamedTuple):
     """What a line tells.
 
@@ -157,6 +169,8 @@ def read_line(line: str) -> Line | None:
         numbers, around = named
     else:
         text = _BAR.sub("%||", text[:_LONGEST].replace('"', "").replace("'", ""))
+        for order, usual in _TURNED:
+            text = order.sub(usual, text)
         places = list(_numbers(text))
         numbers, around = [each for each, _, _ in places], "".join(_left(text, places))
         if title := _EPOCH.search(text[:200]) if "poch" in text.lower() else None:
