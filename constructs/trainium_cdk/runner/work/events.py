@@ -13,6 +13,7 @@ import select
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -36,41 +37,41 @@ _FILE = "events.out.tfevents."
 
 @contextlib.contextmanager
 def beside(node: Node, log: Path, variables: Mapping[str, str]) -> Iterator[None]:
-    """Read them while a program runs, and once more at its end."""
-    python = shutil.which("python3", path=variables.get("PATH"))
-    if not python:
-        yield
-        return
-    words = [python, str(Path(sys.argv[0]).resolve()), "events", str(node.job), str(log)]
-    quiet = {**variables, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    try:
-        reader = subprocess.Popen(words, env=quiet, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    except OSError:
-        yield
-        return
+    """Read them while a program runs, and once more at its end. Nothing is started before there is one."""
+    began, ended = time.time(), threading.Event()
+    reader = threading.Thread(target=_read, args=(node.job, began, log, variables, ended), daemon=True)
+    reader.start()
     try:
         yield
     finally:
+        ended.set()
+        reader.join(_ENDS_SECONDS)
+
+
+def _read(folder: Path, began: float, log: Path, variables: Mapping[str, str], ended: threading.Event) -> None:
+    while not ended.wait(SECONDS) and not find(folder, began):
+        pass
+    python = shutil.which("python3", path=variables.get("PATH"))
+    if not python or not find(folder, began):
+        return
+    words = [python, str(Path(sys.argv[0]).resolve()), "events", str(folder), str(began), str(log)]
+    with (
+        contextlib.suppress(OSError),
+        subprocess.Popen(words, env=dict(variables), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as reader,
+    ):
+        ended.wait()
         assert reader.stdin  # noqa: S101
         reader.stdin.close()  # which tells it that the program has ended
-        try:
-            reader.wait(_ENDS_SECONDS)
-        except subprocess.TimeoutExpired:
-            reader.kill()
 
 
-def main(folder: str, log: str) -> None:
-    began, output, reader = time.time(), Output(Path(log)), _Reader()
-    ended = False
-    while not ended:
-        ended = bool(select.select([sys.stdin], [], [], SECONDS)[0])
-        files = find(Path(folder), began)
-        if not files:
-            continue
-        if _prints_steps(Path(log)):
-            return
-        for line in reader.read(files):
+def main(folder: str, began: str, log: str) -> None:
+    output, reader, ended = Output(Path(log)), _Reader(), False
+    while not _prints_steps(Path(log)):
+        for line in reader.read(find(Path(folder), float(began))):
             output.write(f"{BEGIN}{line}\n".encode())
+        if ended:
+            return
+        ended = bool(select.select([sys.stdin], [], [], SECONDS)[0])
 
 
 def find(folder: Path, since: float) -> list[Path]:
