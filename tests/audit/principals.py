@@ -109,7 +109,10 @@ def filled(node: Any, template: Mapping[str, Any]) -> Any:
         return node
     if "Fn::Join" in node:
         separator, parts = node["Fn::Join"]
-        return str(separator).join(str(filled(p, template)) for p in parts)
+        return str(separator).join(str(part) for part in filled(parts, template))
+    if "Fn::Split" in node:
+        separator, text = node["Fn::Split"]
+        return str(filled(text, template)).split(separator)
     if "Fn::GetAtt" in node:
         logical_id, attribute = node["Fn::GetAtt"]
         kind = template["Resources"][logical_id]["Type"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, get_args
 
 import pytest
 from aws_cdk import CfnResource, Environment, RemovalPolicy, Stack
@@ -10,9 +11,11 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk.assertions import Match, Template
 
+from tests.audit.principals import evaluate, filled
 from tests.cdk import IN_US_EAST_1, findings, needs, only, properties, resources, synth
 from trainium_cdk import settings as trn
 from trainium_cdk.network import TrnNetwork
+from trainium_cdk.settings.network import InterfaceEndpoint
 
 TWO = ("use1-az6", "use1-az4")
 EXISTING = trn.ExistingVpc(
@@ -26,9 +29,11 @@ EXISTING = trn.ExistingVpc(
 )
 
 
-def network(settings: trn.Network | None = None, zones: tuple[str, ...] = TWO, **kwargs: Any) -> Template:
+def network(
+    settings: trn.Network | None = None, zones: tuple[str, ...] = TWO, env: Environment | None = None, **kwargs: Any
+) -> Template:
     described = (settings or trn.Network()).model_copy(update={"zone_ids": zones})
-    return synth(lambda stack: TrnNetwork(stack, "Network", network=described, **kwargs))
+    return synth(lambda stack: TrnNetwork(stack, "Network", network=described, **kwargs), env=env)
 
 
 def name_of(properties: dict[str, Any]) -> str:
@@ -153,15 +158,68 @@ def test_endpoints() -> None:
         if kinds[name] == "Interface":
             assert endpoint["PrivateDnsEnabled"] is True
             assert len(endpoint["SubnetIds"]) == 2
-    [statement] = found["ssm"]["PolicyDocument"]["Statement"]
-    assert statement["Condition"] == {"StringEquals": {"aws:PrincipalAccount": {"Ref": "AWS::AccountId"}}}
-    assert "PolicyDocument" not in found["sts"], "web identities come without an account"
     group = only(template, "EC2::SecurityGroup")
     assert [(r["CidrIp"], r["FromPort"], r["ToPort"]) for r in group["SecurityGroupIngress"]] == [
         ("10.0.0.0/16", 443, 443)
     ]
     assert [r["CidrIp"] for r in group["SecurityGroupEgress"]] == ["255.255.255.255/32"]
     assert findings(template) == []
+
+
+OWN, FOREIGN = "111122223333", "444455556666"
+AS_OWN, AS_FOREIGN = {"aws:PrincipalAccount": OWN}, {"aws:PrincipalAccount": FOREIGN}
+IN_OWN, IN_FOREIGN = {"aws:ResourceAccount": OWN}, {"aws:ResourceAccount": FOREIGN}
+NOBODY: dict[str, str] = {}
+PASSES = [
+    ("s3", "s3:GetObject", "arn:aws:s3:::ours/data", AS_OWN | IN_OWN, True),
+    ("s3", "s3:GetObject", "arn:aws:s3:::of-a-partner/data", AS_OWN | IN_FOREIGN, True),
+    ("s3", "s3:PutObject", "arn:aws:s3:::attacker/stolen", AS_FOREIGN | IN_FOREIGN, False),
+    ("s3", "s3:PutObject", "arn:aws:s3:::attacker/stolen", IN_FOREIGN, False),
+    ("s3", "s3:GetObject", "arn:aws:s3:::prod-us-east-1-starport-layer-bucket/layer", AS_FOREIGN | IN_FOREIGN, True),
+    ("s3", "s3:PutObject", "arn:aws:s3:::prod-us-east-1-starport-layer-bucket/layer", AS_FOREIGN | IN_FOREIGN, False),
+    ("s3", "s3:GetObject", "arn:aws:s3:::al2023-repos-us-east-1-de612dc2/core", IN_FOREIGN, True),
+    ("s3", "s3:PutObject", "arn:aws:s3:::cloudformation-custom-resource-response-useast1/x", AS_FOREIGN | IN_FOREIGN, True),
+    ("dynamodb", "dynamodb:PutItem", f"arn:aws:dynamodb:us-east-1:{FOREIGN}:table/t", AS_FOREIGN | IN_FOREIGN, False),
+    ("dynamodb", "dynamodb:PutItem", f"arn:aws:dynamodb:us-east-1:{OWN}:table/t", AS_OWN | IN_OWN, True),
+    ("sts", "sts:AssumeRoleWithWebIdentity", f"arn:aws:iam::{OWN}:role/r", IN_OWN, True),
+    ("sts", "sts:AssumeRoleWithWebIdentity", f"arn:aws:iam::{FOREIGN}:role/r", IN_FOREIGN, False),
+    ("sts", "sts:AssumeRole", f"arn:aws:iam::{FOREIGN}:role/r", AS_FOREIGN | IN_FOREIGN, False),
+    ("cloudformation", "cloudformation:SignalResource", f"arn:aws:cloudformation:us-east-1:{OWN}:stack/s/1", IN_OWN, True),
+    ("cloudformation", "cloudformation:CreateStack", f"arn:aws:cloudformation:us-east-1:{FOREIGN}:stack/s/1", AS_FOREIGN | IN_FOREIGN, False),
+    ("ecr.dkr", "ecr:PutImage", f"arn:aws:ecr:us-east-1:{FOREIGN}:repository/r", AS_FOREIGN | IN_FOREIGN, False),
+    ("ecr.dkr", "ecr:BatchGetImage", f"arn:aws:ecr:us-east-1:{FOREIGN}:repository/r", AS_OWN | IN_FOREIGN, True),
+    ("lambda", "lambda:InvokeFunction", f"arn:aws:lambda:us-east-1:{FOREIGN}:function:f", AS_FOREIGN | IN_FOREIGN, False),
+    ("logs", "logs:PutLogEvents", f"arn:aws:logs:us-east-1:{FOREIGN}:log-group:g", AS_FOREIGN | IN_FOREIGN, False),
+]  # fmt: skip
+
+
+def test_credentials_of_another_account_carry_no_data_out_of_a_closed_network() -> None:
+    """By the local AWS's IAM, for which an endpoint's policy is a principal's."""
+    services = tuple(dict.fromkeys(one[0] for one in PASSES if one[0] != "s3"))
+    template = network(trn.Network(nat="none", interface_endpoints=services), env=IN_US_EAST_1)
+    policies = {
+        json.dumps(one["ServiceName"]): filled(one["PolicyDocument"], template.to_json())
+        for one in properties(template, "EC2::VPCEndpoint")
+    }
+    cases = []
+    for service, action, resource, context, _ in PASSES:
+        [policy] = [found for name, found in policies.items() if name.endswith(f'.{service}"')]
+        statements = [{k: v for k, v in one.items() if k != "Principal"} for one in policy["Statement"]]
+        account = context.get("aws:PrincipalAccount", FOREIGN)
+        cases.append({
+            "policies": [{"Version": "2012-10-17", "Statement": statements}], "action": action, "resource": resource, "context": context,
+            "account": account, "caller": f"arn:aws:sts::{account}:assumed-role/r/s",
+        })  # fmt: skip
+    assert list(zip(PASSES, evaluate(cases), strict=True)) == [(one, one[-1]) for one in PASSES]
+
+
+def test_every_endpoint_of_a_closed_network_has_a_policy() -> None:
+    every = get_args(InterfaceEndpoint)
+    found = properties(network(trn.Network(nat="none", interface_endpoints=every)), "EC2::VPCEndpoint")
+    without = [one["ServiceName"] for one in found if "PolicyDocument" not in one]
+    assert (len(found), without) == (len(every) + 1, ["com.amazonaws.route53"])
+    opened = properties(network(trn.Network(interface_endpoints=("dynamodb", "sts"))), "EC2::VPCEndpoint")
+    assert [one["VpcEndpointType"] for one in opened if "PolicyDocument" not in one] == ["Gateway", "Gateway"]
 
 
 @pytest.mark.parametrize(

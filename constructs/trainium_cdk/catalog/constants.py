@@ -7,6 +7,27 @@ Fetches = Literal["files", "builds", "models"]
 GATEWAY_ENDPOINTS = frozenset({"dynamodb"})
 """Services of `network.interface_endpoints` that get a gateway endpoint: it is free, and their interface endpoint has no private DNS
 (VPC user guide, gateway endpoints, 2026-11). S3 has a setting of its own."""
+AWS_BUCKETS = (
+    "prod-{region}-starport-layer-bucket",  # layers of images in ECR
+    "al2023-repos-{region}-de612dc2",
+    "{region}-aws-parallelcluster",
+    "aws-pcs-repo-{region}",
+    "fsx-lustre-client-repo",
+    "amazoncloudwatch-agent",
+    "amazoncloudwatch-agent-{region}",
+    "aws-ssm-{region}",
+    "amazon-ssm-{region}",
+    "amazon-ssm-packages-{region}",
+    "{region}-birdwatcher-prod",
+    "aws-ssm-document-attachments-{region}",
+    "patch-baseline-snapshot-{region}",
+    "neuron-s3",  # public data sets of the kinds of jobs
+    "models.huggingface.co",
+)
+"""Buckets of AWS's own, and of public data, that nodes read (aws-samples/data-perimeter-policy-examples, s3_endpoint_policy.json; user guides of
+ECR, Systems Manager, FSx for Lustre and PCS, 2026-11). (?) None was tried: a node behind such a policy has not run on AWS."""
+CLOUDFORMATION_BUCKETS = ("cloudformation-waitcondition-{region}", "cloudformation-custom-resource-response-{joined}")
+"""Where functions of a stack answer to CloudFormation; `joined` is the region without hyphens (same sources)."""
 HOURS_OF_A_MONTH = 730
 """What AWS's pricing pages and calculator take a month for (2026-11)."""
 ULTRASERVER = "jobs do not use the NeuronLink between the instances of an UltraServer: over several instances they communicate through EFA"

@@ -85,17 +85,19 @@ def _open(path: KeyPath, source: Any, what: str) -> Iterator[Problem]:
         )
 
 
+def wide_policy(key: KeyPath, arn: str) -> Iterator[Problem]:
+    """A policy of nodes that allows more than any job needs."""
+    what, level = ("the account", error) if _OWNS_ACCOUNT.search(arn) else ("that service", warning)
+    if _OWNS_ACCOUNT.search(arn) or _FULL.search(arn):
+        text = f"every job on these nodes would have full access to {what}"
+        yield level(key, text, "give a policy that allows only what the jobs need")
+
+
 def _rights(path: KeyPath, node: Config) -> Iterator[Problem]:
     iam, at = _section(node, "Iam"), (*path, "Iam")
     for i, item in enumerate(_list(iam, "AdditionalIamPolicies")):
-        arn = item.get("Policy")
-        key = (*at, "AdditionalIamPolicies", i, "Policy")
-        if isinstance(arn, str) and _OWNS_ACCOUNT.search(arn):
-            reason = "every job on these nodes would have full access to the account"
-            yield error(key, reason, "give a policy that allows only what the jobs need")
-        elif isinstance(arn, str) and _FULL.search(arn):
-            reason = "every job on these nodes would have full access to that service"
-            yield warning(key, reason, "give a policy that allows only what the jobs need")
+        if isinstance(arn := item.get("Policy"), str):
+            yield from wide_policy((*at, "AdditionalIamPolicies", i, "Policy"), arn)
     for name in ("InstanceRole", "InstanceProfile"):
         if name in iam:
             reason = "it replaces the stack's policies, and its permissions cannot be checked here"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from trainium_cdk.catalog.models import numbers
 from trainium_cdk.checks import shared_storage
-from trainium_cdk.checks.cluster_configuration import faults
+from trainium_cdk.checks.cluster_configuration import faults, wide_policy
 from trainium_cdk.checks.cluster_schema import schema_faults, slurm_faults, slurm_release
 from trainium_cdk.checks.controlled import CONTROLLED, FIXED, POOL, QUEUE, judge
 from trainium_cdk.checks.rule import Rules, error, join_words, near, warning
@@ -56,7 +56,10 @@ _NAMED = (
 @RULES.add
 def unattachable_policies(env: Environment) -> Iterator[Problem]:
     for i, arn in enumerate(env.pcluster.node_policies):
-        yield from _not_attachable(env, ("pcluster", "node_policies", i), arn)
+        key: KeyPath = ("pcluster", "node_policies", i)
+        if any(one.level == "error" for one in wide_policy(key, arn)):
+            continue
+        yield from _not_attachable(env, key, arn)
 
 
 @RULES.add

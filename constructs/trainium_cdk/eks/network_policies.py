@@ -5,6 +5,8 @@ are mounted by the node. Volcano's plug-in `svc` lets the pods of one job reach 
 
 from __future__ import annotations
 
+import ipaddress
+
 from trainium_cdk.eks.installation import Installation, Manifest, kubernetes_object
 
 POD_IDENTITY = "169.254.170.23/32"
@@ -31,7 +33,7 @@ def policies(wanted: Installation) -> list[Manifest]:
         {"to": [dns], "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
         {"to": [{"ipBlock": {"cidr": POD_IDENTITY}}], "ports": [{"protocol": "TCP", "port": 80}]},
         {"to": [https], "ports": [{"protocol": "TCP", "port": 443}]},
-        {"to": [everywhere, *({"ipBlock": {"cidr": cidr}} for cidr in wanted.job_networks)]},
+        {"to": [everywhere, *(_block(cidr) for cidr in wanted.job_networks)]},
     ]
     return [
         policy
@@ -41,6 +43,12 @@ def policies(wanted: Installation) -> list[Manifest]:
             _policy(namespace, "trn-out", {"policyTypes": ["Egress"], "egress": egress}),
         )
     ]
+
+
+def _block(cidr: str) -> Manifest:
+    """A network, without the instance's metadata."""
+    inside = ipaddress.ip_network(METADATA).subnet_of(ipaddress.ip_network(cidr))  # type: ignore[arg-type]  # both are of version 4
+    return {"ipBlock": {"cidr": cidr, **({"except": [METADATA]} if inside else {})}}
 
 
 def _policy(namespace: str, name: str, spec: Manifest) -> Manifest:

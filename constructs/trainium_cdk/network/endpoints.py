@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from aws_cdk import Aws, Stack
+from aws_cdk import Aws, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
@@ -13,20 +13,10 @@ from constructs import Construct
 from trainium_cdk._cdk.groups import ClosedGroup
 from trainium_cdk._cdk.names import camel
 from trainium_cdk._cdk.permissions import allow
-from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS
+from trainium_cdk.catalog.constants import AWS_BUCKETS, CLOUDFORMATION_BUCKETS, GATEWAY_ENDPOINTS
 
-# Services that nodes call only with their own role. Not: CloudFormation (nodes sign as the instance, not as a role), STS (web
-# identities have no account) or ECR (its layers come from AWS's own bucket)
-OWN_PRINCIPALS_ONLY = (
-    "autoscaling",
-    "ec2",
-    "ec2messages",
-    "logs",
-    "monitoring",
-    "secretsmanager",
-    "ssm",
-    "ssmmessages",
-)
+WITHOUT_POLICY = frozenset({"route53"})
+"""Services of which it is not known whether their endpoint takes a policy; one that does not would fail the deployment."""
 
 
 def add_endpoints(
@@ -38,8 +28,14 @@ def add_endpoints(
     vpc: ec2.IVpc,
     subnets: Sequence[ec2.ISubnet],
     route_tables: Sequence[str],
+    closed: bool,
 ) -> list[ec2.CfnVPCEndpoint]:
-    """Endpoints for services: gateways on every route table, interfaces in every subnet given."""
+    """Endpoints for services: gateways on every route table, interfaces in every subnet given.
+
+    Args:
+        closed: the network has no other way out: then gateways have a policy, too. Elsewhere it would only stop the use of other accounts'
+            buckets, as data can leave by the internet.
+    """
 
     def endpoint(service: str, kind: str, name: str, **properties: Any) -> ec2.CfnVPCEndpoint:
         id = f"Endpoint{camel(service)}"
@@ -47,7 +43,16 @@ def add_endpoints(
 
     region, tables = Stack.of(scope).region, list(route_tables)
     services = dict.fromkeys([*gateways, *(s for s in interfaces if s in GATEWAY_ENDPOINTS)])
-    endpoints = [endpoint(s, "Gateway", f"com.amazonaws.{region}.{s}", route_table_ids=tables) for s in services]
+    endpoints = [
+        endpoint(
+            service,
+            "Gateway",
+            f"com.amazonaws.{region}.{service}",
+            route_table_ids=tables,
+            policy_document=_policy(service) if closed else None,
+        )
+        for service in services
+    ]
     rest = [s for s in dict.fromkeys(interfaces) if s not in GATEWAY_ENDPOINTS]
     if not rest:
         return endpoints
@@ -64,7 +69,7 @@ def add_endpoints(
             subnet_ids=[s.subnet_id for s in subnets],
             security_group_ids=[group.security_group_id],
             private_dns_enabled=True,
-            policy_document=_own_principals() if service in OWN_PRINCIPALS_ONLY else None,
+            policy_document=None if service in WITHOUT_POLICY else _policy(service),
         )
         for service in rest
     ]
@@ -75,7 +80,23 @@ def _service_name(service: str) -> str:
     return "com.amazonaws.route53" if service == "route53" else ec2.InterfaceVpcEndpointAwsService(service).name
 
 
-def _own_principals() -> iam.PolicyDocument:
-    """Only principals of this account: credentials of another one cannot carry data out through the endpoint."""
-    own = {"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}}
-    return iam.PolicyDocument(statements=[allow("*", "*", to=iam.AnyPrincipal(), conditions=own)])
+def _policy(service: str) -> iam.PolicyDocument:
+    """Only principals or resources of this account: credentials of another one cannot carry data out through the endpoint.
+
+    Nodes also send requests without a principal: CloudFormation's are signed as the instance, and web identities ask for a role. In S3 are
+    packages and image layers of AWS's own, which are read without a principal, and answers to CloudFormation.
+    """
+    anyone = iam.AnyPrincipal()
+    conditions = ({"StringEquals": {key: Aws.ACCOUNT_ID}} for key in ("aws:PrincipalAccount", "aws:ResourceAccount"))
+    statements = [allow("*", "*", to=anyone, conditions=one) for one in conditions]
+    if service == "s3":
+        statements += [
+            allow(_objects(AWS_BUCKETS), "s3:GetObject", to=anyone),
+            allow(_objects(CLOUDFORMATION_BUCKETS), "s3:PutObject", to=anyone),
+        ]
+    return iam.PolicyDocument(statements=statements)
+
+
+def _objects(buckets: Sequence[str]) -> list[str]:
+    names = {"region": Aws.REGION, "joined": Fn.join("", Fn.split("-", Aws.REGION))}
+    return [f"arn:{Aws.PARTITION}:s3:::{bucket.format(**names)}/*" for bucket in buckets]

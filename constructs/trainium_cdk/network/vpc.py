@@ -123,6 +123,7 @@ class TrnNetwork(Checked):
             vpc=self.vpc,
             subnets=self.private_subnets,
             route_tables=list(subnets.route_table_ids.values()),
+            closed=settings.nat == "none",
         )
         self.internet_ready = ready = DependencyGroup(subnets.internet_ready, *endpoints)
         for subnet in (*self.private_subnets, *self.public_subnets):
