@@ -170,7 +170,7 @@ write_file() {
 
 download() {
   local url="$1" target="$2"
-  retry "download of ${url}" curl -fsSL --connect-timeout 15 --max-time 900 --proto '=https,http,file' \
+  retry "download of ${url}" curl -fsSL --connect-timeout 15 --max-time 900 --proto '=https,http,file' --proto-redir '=https' \
     -o "${target}" "${url}" ||
     die "cannot download ${url}" "Check the node's route to the internet (NAT gateway) or set a mirror in node.env"
 }

@@ -147,6 +147,7 @@ def _environment(plan: Plan, catalog: Catalog | None) -> Environment:
         cache=job.cache_set,
         rules=_rules(cluster, catalog),
         checks=checks,
+        region=cluster.region if job.has_secrets else "",
     )
 
 

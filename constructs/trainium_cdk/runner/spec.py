@@ -143,6 +143,7 @@ class Environment:
         cache: name of the compile cache.
         rules: of driver and runtime.
         checks: refuse the node (`refuse`), report (`report`), or say nothing (empty) where they do not work together.
+        region: of variables whose values are kept in AWS (`secret_values`); empty without such.
     """
 
     venv: Word = ""
@@ -153,6 +154,7 @@ class Environment:
     cache: str = ""
     rules: tuple[Rule, ...] = ()
     checks: str = ""
+    region: str = ""
 
 
 @dataclass(frozen=True)

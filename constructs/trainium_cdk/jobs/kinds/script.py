@@ -257,7 +257,7 @@ class Script(Job):
 
     @property
     def prepares(self) -> bool:
-        return bool(self.workdir or self.resume_from or self.own_environment or self._modules)
+        return bool(self.workdir or self.resume_from or self.own_environment or self._modules or self.has_secrets)
 
     @property
     def _modules(self) -> dict[str, str]:

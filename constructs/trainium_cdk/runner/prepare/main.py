@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import layout
+from .. import layout, secret_values
 from ..errors import Refused
 from ..files import read_json
 from ..spec import Job
@@ -48,6 +48,8 @@ def check(folder: Path, job: Job, variables: Mapping[str, str], addresses: Mappi
         _steps(Here.of(folder, job, variables, check=True, addresses=addresses or {}), job)
     except Failed as e:
         raise Refused(str(e)) from None
+    if any(map(secret_values.is_reference, variables.values())):
+        raise NotFetched  # that the job may read them shows before its nodes are asked for
 
 
 def carry_out(folder: Path, job: Job, variables: Mapping[str, str]) -> None:
@@ -91,7 +93,8 @@ def main(folder: str, secret: str) -> None:
     variables: Any = read_json(Path(secret).resolve())
     try:
         job = layout.read_job(place)
-        carry_out(place, job, variables if isinstance(variables, dict) else {})
+        given = {str(key): str(value) for key, value in variables.items()} if isinstance(variables, dict) else {}
+        carry_out(place, job, secret_values.resolve(given, job.environment.region))
     except (Refused, ValueError) as e:
         print(f"trn: {e}", file=sys.stderr)
         sys.exit(64)

@@ -9,7 +9,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from .. import records
+from .. import records, secret_values
+from ..errors import Refused
 from ..readers.ending import why_it_ended
 from ..spec import Environment, Job, Program, Stage, Words
 from . import events, versions
@@ -50,6 +51,10 @@ def launch(
         words = runner("prepare", str(node.root), str(secret or node.root / "env.json"))
         starts = [Start(words, str(node.root), dict(os.environ))]
         return run(starts, output, passes_on=passes_on, seconds=seconds)
+    try:
+        own = secret_values.resolve(own, job.environment.region)
+    except Refused as e:
+        raise CannotStart(str(e)) from None
     problem = _check_versions(job.environment, own, output)
     allow_open_files(None if node.number else output)  # once for a job
     at = places(node, job, stage, own, problem)

@@ -1,0 +1,126 @@
+"""Variables whose values are kept in AWS, read from the local one by the real AWS CLI and by the real boto3."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import LocalAws
+from sandbox.slurm import LocalSlurm
+from tests.jobs.conftest import slurm as slurm
+from tests.runner.stages import Jobs, shell
+from trainium_cdk.errors import JobError
+from trainium_cdk.jobs import Script
+from trainium_cdk.runner import secret_values
+from trainium_cdk.runner.errors import Refused
+from trainium_cdk.runner.spec import Environment, Stage
+
+ARN = "arn:aws:secretsmanager:us-east-1:111122223333:secret:wandb-AbCdEf"
+WHOLE = '{"key": "of-json", "port": 8080, "list": []}'
+
+
+@pytest.fixture
+def kept(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """ARN of a secret, by its name. The environment is that of a job with rights of its own."""
+    secrets, parameters = local_aws.client("secretsmanager"), local_aws.client("ssm")
+    texts = {"wandb": "of-wandb", "json": WHOLE, "lines": 'two\nlines "é" $HOME'}
+    arns = {name: secrets.create_secret(Name=name, SecretString=text)["ARN"] for name, text in texts.items()}
+    parameters.put_parameter(Name="/team/token", Value="of-ssm", Type="SecureString")
+    for name, value in local_aws.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    yield arns
+    for name in texts:
+        secrets.delete_secret(SecretId=name, ForceDeleteWithoutRecovery=True)
+    parameters.delete_parameter(Name="/team/token")
+
+
+@pytest.fixture(params=["aws", "boto3"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The PATH of an image with the AWS CLI, or with boto3 alone."""
+    if request.param == "aws":
+        return str(Path(sys.executable).parent)
+    (tmp_path / "python3").symlink_to(sys.executable)
+    return str(tmp_path)
+
+
+def test_values_are_read(kept: dict[str, str], path: str) -> None:
+    given = {
+        "A": "secretsmanager:wandb", "B": f"secretsmanager:{kept['wandb']}", "C": "secretsmanager:json#key", "D": "secretsmanager:json#port",
+        "E": "secretsmanager:lines", "F": "ssm:/team/token", "PLAIN": "a value: secretsmanager:wandb",
+    }  # fmt: skip
+    assert secret_values.resolve(given, "us-east-1", path) == {
+        "A": "of-wandb", "B": "of-wandb", "C": "of-json", "D": "8080", "E": 'two\nlines "é" $HOME', "F": "of-ssm",
+        "PLAIN": "a value: secretsmanager:wandb",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("secretsmanager:none", "env TOKEN: none cannot be read: .*ResourceNotFoundException.* Let the role of jobs read it, and check the name"),
+        ("ssm:/none", "env TOKEN: /none cannot be read: .*ParameterNotFound"),
+        ("secretsmanager:json#list", "env TOKEN: the secret has no key list. Write one that its JSON has"),
+        ("secretsmanager:wandb#key", "env TOKEN: the secret has no key key"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read(kept: dict[str, str], path: str, reference: str, message: str) -> None:
+    with pytest.raises(Refused, match=message) as caught:
+        secret_values.resolve({"TOKEN": reference}, "us-east-1", path)
+    assert not any(text in str(caught.value) for text in ("of-wandb", "of-json"))
+
+
+def test_an_image_without_both(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"neither the AWS CLI nor Python is here to read it\. Use"):
+        secret_values.resolve({"TOKEN": "ssm:/x"}, "us-east-1", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("reference", "good"),
+    [
+        ("secretsmanager:wandb", True),
+        (f"secretsmanager:{ARN}#key", True),
+        ("ssm:/team/token", True),
+        ("secretsmanager:", False),
+        ("secretsmanager:a b", False),
+        ("ssm:--cli-input-json", False),
+        ("secretsmanager:x;id", False),
+    ],
+)
+def test_a_mistyped_reference_is_refused_before_anything_is_sent(reference: str, good: bool) -> None:
+    fields: dict[str, Any] = {"filename": "x.sh", "content": b"true", "env": {"TOKEN": reference}}
+    if good:
+        assert Script(**fields).prepares, "that it may be read shows before nodes are asked for"
+        return
+    with pytest.raises(
+        JobError, match=r"is no reference to a secret\. Write secretsmanager:NAME, secretsmanager:NAME#KEY or ssm:NAME"
+    ):
+        Script(**fields)
+
+
+def test_a_job_has_the_value_and_its_folder_the_reference(
+    kept: dict[str, str], local_aws: LocalAws, slurm: LocalSlurm, tmp_path: Path
+) -> None:
+    jobs = Jobs(slurm, tmp_path)
+    path = f"{slurm.node_env()['PATH']}:{Path(sys.executable).parent}"
+    where = Environment(region="us-east-1")
+    said = {}
+    for reference in ("ssm:/team/token", "ssm:/none"):
+        job = jobs.job(
+            Stage("train", program=shell('test "$TOKEN" = of-ssm && echo it is there')), variables={"TOKEN": reference}, environment=where
+        )  # fmt: skip
+        sent = jobs.submit(job, env={**local_aws.env, "PATH": path})
+        said[reference] = (sent.ended().code, sent.log("train.0"))
+        kept_there = "".join(one.read_text(errors="replace") for one in sent.folder.rglob("*") if one.is_file())
+        assert "of-ssm && echo" in kept_there  # the program itself
+        assert kept_there.count("of-ssm") == 1
+    assert said["ssm:/team/token"][0] == 0
+    assert said["ssm:/team/token"][1].endswith("it is there\n")
+    code, log = said["ssm:/none"]
+    assert code == 64
+    assert "trn: env TOKEN: /none cannot be read: An error occurred (ParameterNotFound)" in log
