@@ -52,6 +52,8 @@ source "${here}/lib/neuron.sh"
 source "${here}/lib/framework.sh"
 # shellcheck source=lib/checks.sh
 source "${here}/lib/checks.sh"
+# shellcheck source=lib/metadata.sh
+source "${here}/lib/metadata.sh"
 # shellcheck source=lib/metrics.sh
 source "${here}/lib/metrics.sh"
 # shellcheck source=lib/own.sh
@@ -60,17 +62,17 @@ source "${here}/lib/own.sh"
 # The steps of each role, in order. A head node has no Neuron device: no driver, no kernel headers, no EFA there.
 steps_of() {
   case "$1" in
-    head) echo hosts mounts check-mounts users os-packages limits neuron-packages profile framework check-tools metrics own-scripts \
+    head) echo hosts mounts check-mounts users os-packages metadata limits neuron-packages profile framework check-tools metrics own-scripts \
       environment ;;
-    compute) echo hosts sysctl mounts check-mounts users os-packages kernel-headers efa limits neuron-packages profile \
+    compute) echo hosts sysctl mounts check-mounts users os-packages metadata kernel-headers efa limits neuron-packages profile \
       framework check-tools check-devices check-efa metrics own-scripts ;;
     # nodes of the CPU queue, which prepare data: the framework, and no driver, EFA or device
-    cpu) echo hosts mounts check-mounts users os-packages limits profile framework own-scripts ;;
-    login) echo check-mounts users os-packages limits profile own-scripts environment ;;
+    cpu) echo hosts mounts check-mounts users os-packages metadata limits profile framework own-scripts ;;
+    login) echo check-mounts users os-packages metadata limits profile own-scripts environment ;;
     standalone) echo sysctl check-mounts os-packages kernel-headers efa limits neuron-packages profile \
       framework check-tools check-devices check-efa ;;
     # For a machine image: what nodes would otherwise install at each start. There are no devices and no mounts yet.
-    image) echo os-packages kernel-headers limits neuron-packages profile framework check-tools ;;
+    image) echo os-packages metadata kernel-headers limits neuron-packages profile framework check-tools ;;
   esac
 }
 

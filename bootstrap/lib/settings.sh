@@ -7,6 +7,7 @@ declare -rA SETTING_KINDS=(
   [TRN_USER]=user
   [TRN_SEVERAL_USERS]=yesno
   [TRN_USERS]=users
+  [TRN_METADATA]=access
   [TRN_NEURON_SDK]=version
   [TRN_NEURON_DKMS]=version
   [TRN_NEURON_COLLECTIVES]=version
@@ -64,6 +65,7 @@ declare -rA SETTING_DEFAULTS=(
   [TRN_EFA_EXPECTED]=0
   [TRN_PYTHON]=python3
   [TRN_SEVERAL_USERS]=no
+  [TRN_METADATA]=open
   [TRN_VENV_SHARED]=yes
   [TRN_VENV_WAIT]=1500
   [TRN_LOG]=/var/log/trn-bootstrap.log
@@ -92,6 +94,7 @@ declare -rA KIND_PATTERNS=(
   [lines]='^([A-Za-z0-9]|--(extra-index-url|find-links)=https?://)[^|$`\\[:cntrl:]]*(\|([A-Za-z0-9]|--(extra-index-url|find-links)=https?://)[^|$`\\[:cntrl:]]*)*$'
   [python]='^python3([.][0-9]{1,2})?$'
   [yesno]='^(yes|no)$'
+  [access]='^(open|closed)$'
   [outcome]='^(fail|report)$'
 )
 declare -rA KIND_DESCRIPTIONS=(
@@ -111,6 +114,7 @@ declare -rA KIND_DESCRIPTIONS=(
   [lines]='pip requirements, or --extra-index-url=URL, separated by |'
   [python]='an interpreter such as python3.12'
   [yesno]='yes or no'
+  [access]='open or closed'
   [outcome]='fail or report'
 )
 

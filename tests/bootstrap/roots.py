@@ -69,13 +69,13 @@ class Recipe:
 
 
 RECIPES = {
-    "ubuntu-22.04": Recipe("jammy", UBUNTU, COMMON, "3.10", ("python3.10-venv",)),
-    "ubuntu-24.04": Recipe("noble", UBUNTU, COMMON, "3.12", ("python3.12-venv",)),
-    "amzn-2023": Recipe("bullseye", DEBIAN, f"{COMMON},dnf,rpm", "3.9"),
+    "ubuntu-22.04": Recipe("jammy", UBUNTU, COMMON, "3.10", ("python3.10-venv", "nftables")),
+    "ubuntu-24.04": Recipe("noble", UBUNTU, COMMON, "3.12", ("python3.12-venv", "nftables")),
+    "amzn-2023": Recipe("bullseye", DEBIAN, f"{COMMON},dnf,rpm,nftables", "3.9"),
 }
 NEWEST = Recipe("forky", DEBIAN, "python3", "3.14")
 """Of no node: the newest Python that the runner is for."""
-SUBSTITUTE = Recipe("bookworm", DEBIAN, f"{COMMON},python3-venv,python3-pip,dnf,rpm,dnf-plugins-core", "3.11")
+SUBSTITUTE = Recipe("bookworm", DEBIAN, f"{COMMON},python3-venv,python3-pip,dnf,rpm,dnf-plugins-core,nftables", "3.11")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from tests.bootstrap.fake_vendor import AGENT, AGENT_VERSION, Vendor
 from tests.support import swept
 
 AGENT_SCHEMA = surfaces.load()["cloudwatch-agent"].recorded["files"]
-SYSTEMCTL = '#!/bin/sh\necho "$*" >>/var/log/systemctl\n'
 GROUP = {"TRN_METRICS_GROUP": "/trainium/trn-slurm/metrics", "TRN_MOUNTS": "", "TRN_AGENT_VERSION": AGENT_VERSION}
 
 
@@ -23,7 +22,6 @@ def test_a_head_node_sends_the_metrics_of_the_queue(new_node: NewNode, vendor: V
     package = vendor.folder / f"agent/ubuntu/amd64/{AGENT_VERSION}/amazon-cloudwatch-agent.deb"
     head = new_node(system, **GROUP, TRN_AGENT_SHA=hashlib.sha256(package.read_bytes()).hexdigest())
     head.become("HeadNode")
-    head.write("/usr/local/bin/systemctl", SYSTEMCTL, 0o755)
     done = head.configure()
     assert done.code == 0, done.err
     appended = json.loads(head.read(f"{AGENT}/etc/appended.json"))
@@ -54,7 +52,6 @@ def test_a_head_node_sends_the_metrics_of_the_queue(new_node: NewNode, vendor: V
 def test_without_an_agent_a_node_works_and_says_so(new_node: NewNode, wrong: dict[str, str], reason: str) -> None:
     node = new_node(**GROUP | wrong)
     node.become("HeadNode")
-    node.write("/usr/local/bin/systemctl", SYSTEMCTL, 0o755)
     done = node.configure()
     assert (done.code, node.status()["result"]) == (0, "ok"), done.err
     told = node.read("/var/log/trn-bootstrap.log")
