@@ -1,7 +1,8 @@
 """Accounts of a local Slurm with several users: real ones, without a change of this machine.
 
 Its daemons, and the commands on its head node, run in mount namespaces of their own, in which /etc/passwd and /etc/group have these
-accounts as well. That takes root. `ubuntu` is the image's user there: another name of root, as which the daemons run.
+accounts as well. That takes root. `ubuntu` is the image's user there: another name of root, as which the daemons run. `trn-jobs` has the
+jobs of no user, as on a real node.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sandbox.head_node import quoted
+from sandbox.head_node import VENV, quoted
 from sandbox.slurm_layout import SlurmFailed
 
-IMAGE_USER = "ubuntu"
+IMAGE_USER, JOBS_USER, JOBS_UID = "ubuntu", "trn-jobs", 1999
 _INSIDE = 'mount --bind "$1/passwd" /etc/passwd && mount --bind "$1/group" /etc/group && shift && exec "$@"'
 
 
@@ -39,24 +40,27 @@ def prepare(directory: Path, users: Mapping[str, int]) -> dict[str, Any]:
         return {"users": {}, "inside": []}
     if (reason := unavailable()) is not None:
         raise SlurmFailed(f"a local Slurm cannot have several users here: {reason}")
+    users = {JOBS_USER: JOBS_UID, **users}
     accounts = {IMAGE_USER: (0, directory / "home"), **{n: (uid, directory / "homes" / n) for n, uid in users.items()}}
     for name, line in (("passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"), ("group", "{0}:x:{1}:\n")):
         added = "".join(line.format(user, uid, home) for user, (uid, home) in accounts.items())
         (directory / "etc" / name).write_text(Path(f"/etc/{name}").read_text().rstrip("\n") + "\n" + added)
     return {
-        "users": dict(users),
+        "users": users,
         "inside": ["unshare", "--mount", "sh", "-c", _INSIDE, "inside", str(directory / "etc")],
     }
 
 
 def homes(directory: Path, env: dict[str, str], users: Mapping[str, int]) -> None:
-    """Create what the nodes' bootstrap does where there are users: their homes, a folder on the first shared file system, and a way to
-    the virtual environment. Adds their names to the head node's environment."""
+    """Create what the nodes' bootstrap does where there are users of a directory, too: homes, folders on the first shared file system, and a
+    way to the virtual environment. Adds their names to the head node's environment."""
     if not users:
         return
     env["TRN_SANDBOX_USERS"] = " ".join(users)
     (directory / "home").chmod(0o711)
     for mount in (directory / "shared").iterdir():
+        (mount / "trn").mkdir(exist_ok=True)
+        os.chown(mount / "trn", JOBS_UID, JOBS_UID)
         (mount / "trn-users").mkdir(exist_ok=True)
         (mount / "trn-users").chmod(0o1777)
     kept = {k: v for k, v in env.items() if k not in ("HOME", "USER", "LOGNAME")}
@@ -67,3 +71,5 @@ def homes(directory: Path, env: dict[str, str], users: Mapping[str, int]) -> Non
         (home / ".profile").write_text(profile)
         os.chown(home, uid, uid)
         home.chmod(0o700)
+        if name == JOBS_USER and not (home / VENV).is_symlink():
+            (home / VENV).symlink_to(directory / "home" / VENV)

@@ -333,12 +333,12 @@ def test_one_of_several_users() -> None:
     assert isinstance(ada, outputs.SlurmCluster)
     assert (ada.job_user, ada.folder, ada.venv) == ("ada", "trn-users/ada", "~ubuntu/aws_neuron_venv_pytorch")
     assert outputs.from_json(ada.model_dump_json()) == ada
-    assert cluster.of_user("ubuntu") == cluster
+    assert cluster.of_user(outputs.slurm.JOBS_USER) == cluster
     one, eks = (settings.load(FOLDER / f"{name}.yaml") for name in ("tutorial", "eks/public"))
     assert "Users" not in exports(one)
     for of, name, message in (
-        (env, "root", "'root' cannot be the name of a user"), (env, "-l", "'-l' cannot be"), (env, "a b", "Correct --user"),
-        (one, "ada", "all jobs of Stack belong to ubuntu. Remove --user ada, or deploy with users"), (eks, "ada", "Remove --user ada"),
+        (env, "root", "'root' cannot be the name of a user"), (env, "-l", "'-l' cannot be"), (env, "ubuntu", "'ubuntu' cannot be"), (env, "a b", "Correct --user"),
+        (one, "ada", "all jobs of Stack belong to trn-jobs. Remove --user ada, or deploy with users"), (eks, "ada", "Remove --user ada"),
         (one, "a" * 81, f"Remove --user {'a' * 80}, or"),
     ):  # fmt: skip
         with pytest.raises(outputs.OutputsError, match=re.escape(message)):

@@ -19,12 +19,6 @@ step_check_mounts() {
     timeout 30 stat -f "${path}" || die "${path} is mounted but does not respond within 30 s" \
       "Check the file system's state and its security group"
   done
-  # The root of a new file system belongs to root: the directory of the jobs is for their user, who may have no sudo.
-  if [[ ${TRN_NODE_ROLE} == head && -n ${TRN_USER} && ! -d ${paths[0]}/trn ]]; then
-    roots_folder "${paths[0]}/trn"
-    chown "${TRN_USER}:$(id -g "${TRN_USER}")" "${paths[0]}/trn"
-    changed "made ${paths[0]}/trn for ${TRN_USER}"
-  fi
 }
 
 # mounted PATH: mountpoint hangs as well where the file system does not respond: then it is mounted.

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# The Python virtual environment with the compiler and the framework, owned by the cluster's user. A job can replace everything in it,
-# so root runs and opens nothing there: what touches it runs as that user.
+# The Python virtual environment with the compiler and the framework, owned by the image's user. Jobs run it and cannot change it. Yet who
+# is that user can, so root runs and opens nothing there: what touches it runs as that user.
 
 step_framework() {
   local home link venv
@@ -28,6 +28,9 @@ step_framework() {
   fi
   framework_install "${venv}" "${requirements[@]}"
   framework_link "${link}" "${venv}"
+  if [[ ${TRN_NODE_ROLE} == head && -n ${TRN_JOBS_USER} && ${TRN_VENV} != /* ]]; then
+    framework_in_home "${link}" "${TRN_JOBS_USER%%:*}"
+  fi
 }
 
 # framework_hash REQUIREMENT...: identifies an environment. Each has its own folder, so that a job keeps the files it
@@ -55,7 +58,20 @@ changed by hand, run configure-node.sh on the head node again"
 framework_finished() {
   local venv="$1" marker="$1/.trn-requirements" within=300 # seconds; the user's files may make each command wait
   shift
-  [[ "$(as_user head -c 100000 "${marker}")" == "$(framework_wanted "$@")" ]] && framework_complete "${venv}" "$@"
+  framework_owned "${venv}" && [[ "$(as_user head -c 100000 "${marker}")" == "$(framework_wanted "$@")" ]] && framework_complete "${venv}" "$@"
+}
+
+# framework_owned VENV: whether only root and TRN_USER could have made or replaced it. Everyone may write to some shared file systems, and
+# the names of later environments can be guessed.
+framework_owned() {
+  local place
+  [[ -d $1 && ! -L $1 ]] || return 1
+  place="$(readlink -f "$1")"
+  while [[ -n ${place} ]]; do
+    [[ -n "$(find "${place}" -maxdepth 0 \( -uid 0 -o -user "${TRN_USER}" \) \
+      \( ! -perm /022 -o -perm -1000 -o ! -perm /002 -group "$(id -gn "${TRN_USER}")" \))" ]] || return 1
+    place="${place%/*}"
+  done
 }
 
 # framework_link LINK VENV: an atomic move, so that the link always exists.
@@ -71,6 +87,17 @@ framework_link() {
   in_folder "${link%/*}" chown -h "${TRN_USER}:" "${staged}"
   in_folder "${link%/*}" mv -T "${staged}" "${link}"
   changed "${link} now points to ${venv##*/}"
+}
+
+# framework_in_home LINK USER: the same name in the home of USER.
+framework_in_home() {
+  local home
+  home="$(getent passwd "$2" | cut -d: -f6)"
+  [[ "$(runuser -u "$2" -- readlink "${home}/${TRN_VENV}" || true)" != "$1" ]] || return 0
+  home="${home}/${TRN_VENV}"
+  runuser -u "$2" -- mkdir -p "${home%/*}"
+  runuser -u "$2" -- ln -sfT "$1" "${home}"
+  changed "linked ${home} to $1"
 }
 
 # framework_link_if_older LINK VENV: ParallelCluster runs no script of the head node when an update is rolled back, so the
@@ -153,9 +180,11 @@ framework_install() {
     log "${venv} is complete"
     return 0
   fi
+  [[ ! -e ${venv} && ! -L ${venv} ]] || framework_owned "${venv}" || framework_not_owned "${venv}"
   ! as_user test -f "${marker}" || clear="" # jobs may use a finished one: add only what is missing
   framework_python
   as_user test -d "${venv}" || in_folder "${venv%/*}" install -d -o "${TRN_USER}" -g "$(id -gn "${TRN_USER}")" "${venv}"
+  framework_owned "${venv}" || framework_not_owned "${venv}"
   as_user "${TRN_PYTHON}" -m venv ${clear:+"${clear}"} "${venv}"
   # a file, so that what jobs add to these packages comes from the same indices
   printf '%s\n' '[global]' ${TRN_PIP_INDEX_URL:+"index-url = ${TRN_PIP_INDEX_URL}"} "extra-index-url = ${TRN_NEURON_PIP_URL}" |
@@ -167,6 +196,11 @@ framework_install() {
   framework_complete "${venv}" "$@" || die "${venv} lacks packages after the installation: the log lists them" "See the lines above"
   framework_wanted "$@" | as_user tee "${marker}"
   changed "installed $* into ${venv}"
+}
+
+framework_not_owned() {
+  die "${1} is not a folder of ${TRN_USER}, or others can replace it or a folder above it" \
+    "Look at who owns these folders and who may write to them, and move ${1} away. Or choose another bootstrap.venv"
 }
 
 framework_python() {

@@ -1,27 +1,57 @@
 # shellcheck shell=bash
-# Accounts of the cluster's users: the same number on every node, no password, no sudo.
+# Accounts of the cluster: that of its jobs, and those of its users. The same number on every node, no password, no sudo.
 
 step_users() {
-  local user home known="${TRN_STATE_DIR}/users"
-  local -a users=() mounts=()
-  read -r -a users <<<"${TRN_USERS}"
-  users_remove "${known}"
+  local user home known="${TRN_STATE_DIR}/users" wanted="${TRN_JOBS_USER} ${TRN_USERS}"
+  local -a users=()
+  read -r -a users <<<"${wanted}"
+  users_remove "${known}" "${wanted}"
   for user in "${users[@]}"; do
     users_add "${user%%:*}" "${user#*:}"
   done
   if ((${#users[@]} > 0)); then printf '%s\n' "${users[@]%%:*}" >"${known}"; else rm -f "${known}"; fi
-  if [[ ${TRN_SEVERAL_USERS} != yes ]]; then log "one user"; fi
-  [[ ${TRN_SEVERAL_USERS} == yes && ${TRN_NODE_ROLE} == head ]] || return 0
-  # Everyone may make a folder there; with the sticky bit, only its owner can remove it.
-  read -r -a mounts <<<"${TRN_MOUNTS}"
-  if ((${#mounts[@]} > 0)); then
-    roots_folder "${mounts[0]}/trn-users"
-    chmod 1777 "${mounts[0]}/trn-users"
-  fi
+  [[ -z ${TRN_JOBS_USER} ]] || users_refuse_logins "${TRN_JOBS_USER%%:*}"
+  [[ ${TRN_NODE_ROLE} == head ]] || return 0
+  users_folders
   # They use the virtual environment of TRN_USER: its home can be passed through, and not be listed.
+  # shellcheck disable=SC2153 # not TRN_USERS
   home="$(getent passwd "${TRN_USER}" | cut -d: -f6)" || true
-  if [[ -n ${home} && -n ${TRN_VENV} && ${TRN_VENV} != /* ]]; then
+  if [[ -n ${wanted// /} && -n ${home} && -n ${TRN_VENV} && ${TRN_VENV} != /* ]]; then
     chmod o+x "${home}"
+  fi
+}
+
+# users_refuse_logins NAME: nobody is that user but by root and by Slurm. A job can write this user's files, its keys for ssh among them.
+users_refuse_logins() {
+  [[ "$(getent shadow "$1" | cut -d: -f8)" != 1 ]] || return 0
+  usermod --expiredate 1 "$1"
+  changed "closed the account of $1 to logins"
+}
+
+# The folders of jobs on the first of TRN_MOUNTS. Each belongs to one user; what is above belongs to root.
+users_folders() {
+  local user shared
+  shared="${TRN_MOUNTS%% *}"
+  [[ -n ${shared} ]] || return 0
+  [[ -z ${TRN_JOBS_USER} ]] || users_folder "${shared}/trn" "${TRN_JOBS_USER%%:*}" 0755
+  [[ -n ${TRN_USERS} || ${TRN_DIRECTORY} == yes ]] || return 0
+  roots_folder "${shared}/trn-users"
+  # Those of a directory are not known here, so that everyone may make a folder: with the sticky bit, only its owner can remove it.
+  if [[ ${TRN_DIRECTORY} == yes ]]; then chmod 1777 "${shared}/trn-users"; else chmod 0755 "${shared}/trn-users"; fi
+  for user in ${TRN_USERS}; do
+    users_folder "${shared}/trn-users/${user%%:*}" "${user%%:*}" 0700
+  done
+}
+
+# users_folder FOLDER USER MODE: what is there stays, whoever owns it.
+users_folder() {
+  if [[ ! -e $1 && ! -L $1 ]]; then
+    roots_folder "$1"
+    chown "$2:" "$1"
+    chmod "$3" "$1"
+    changed "made $1 for $2"
+  elif [[ "$(stat -c '%F of %U' "$1")" != "directory of $2" ]]; then
+    log "$1 is not a folder of $2, but a $(stat -c '%F of %U' "$1"): jobs of $2 are refused until an administrator moves it, or gives it to $2"
   fi
 }
 
@@ -37,7 +67,8 @@ users_add() {
   found="$(id -u "${name}" 2>/dev/null)" || found=""
   if [[ -z ${found} ]]; then
     ! found="$(getent passwd "${uid}" | cut -d: -f1)" || [[ -z ${found} ]] ||
-      die "uid ${uid} of user ${name} belongs to ${found} on this node" "Give ${name} another uid (users)"
+      die "uid ${uid} of user ${name} belongs to ${found} on this node" \
+        "Give ${name} another uid (users), or for ${TRN_JOBS_USER%%:*} use an image that leaves ${TRN_JOBS_USER#*:} free"
     getent group "${name}" >/dev/null || groupadd --gid "${uid}" "${name}"
     # /home is shared: the head node's, or a file system there
     if [[ ${TRN_NODE_ROLE} != head ]] && mountpoint -q /home; then make=--no-create-home; fi
@@ -55,12 +86,12 @@ users_add() {
   fi
 }
 
-# users_remove FILE: accounts that were added here and are no longer wanted. Their files stay.
+# users_remove FILE WANTED: accounts that were added here and are no longer wanted. Their files stay.
 users_remove() {
   local name
   [[ -f $1 ]] || return 0
   while read -r name; do
-    [[ " ${TRN_USERS}" != *" ${name}:"* ]] || continue
+    [[ " $2" != *" ${name}:"* ]] || continue
     # it fails while something of that user runs: then no one can become that user any more
     userdel "${name}" || usermod --lock --expiredate 1 --shell /usr/sbin/nologin "${name}" || continue
     changed "removed user ${name}"

@@ -14,7 +14,7 @@ from tests.support import swept
 from trainium_cdk.jobs.slurm import commands
 
 ROLES = ("head", "compute", "cpu", "login", "standalone", "image")
-SETTINGS = {**FRAMEWORK, **BARE, "TRN_VENV": "venv", "TRN_SEVERAL_USERS": "yes", "TRN_USERS": "alice:2001"}
+SETTINGS = {**FRAMEWORK, **BARE, "TRN_VENV": "venv", "TRN_JOBS_USER": "trn-jobs:1999", "TRN_USERS": "alice:2001"}
 PLANTED = '#!/bin/sh\necho "$0" >> "/planted/$(/usr/bin/id -u)"\n'
 """Tells as whom it runs. It succeeds, as what it replaces would."""
 IMPORTED = "import os\nopen(f'/planted/{os.geteuid()}', 'a').write(__file__ + '\\n')\n"
@@ -114,6 +114,43 @@ def test_root_writes_through_no_link_of_a_user(
     done = node.configure("TRN_NODE_ROLE=head")
     assert node.run("find", "/root", "-printf", "%p %m %u\n").out == found
     assert done.code == 0 or f"{link} is not a folder of" in done.err, done.err
+
+
+@pytest.mark.parametrize("shared", ["1777", "755"])
+def test_a_job_cannot_put_its_own_virtual_environment_in_place(new_node: NewNode, shared: str) -> None:
+    """The image's user, an administrator, would run it on the head node. The name of the next one can be guessed."""
+    node = new_node(**SETTINGS | {"TRN_VENV": "/efs/venv"}, TRN_MOUNTS="/efs")
+    node.path("/efs").mkdir()
+    mounted = ["mount", "-t", "tmpfs", "-o", f"mode={shared}", "t", f"{node.inner}/efs"]
+    subprocess.run(["nsenter", "-t", str(node.pid), "-m", *mounted], check=True)
+    assert node.configure("TRN_NODE_ROLE=head").code == 0, node.status()["message"]
+    real = node.path("/efs/venv").readlink()
+    marker = node.read(f"/efs/{real}/.trn-requirements")
+    assert node.run("mkdir", "-m", "1777", "/planted").code == 0
+    as_job = ("runuser", "-u", "trn-jobs", "--")
+    for change in (f"touch /efs/{real}/bin/python", f"mv /efs/{real} /efs/mine", "ln -sfT /tmp /efs/venv"):
+        assert node.run(*as_job, *change.split()).code == 1, change
+    if shared == "755":
+        return
+    # the next environment: the same, but that the job was first
+    assert node.run("mv", f"/efs/{real}", "/efs/aside").code == 0
+    for place in (f"/efs/{real}", f"/home/trn-jobs/{real}"):
+        node.write(f"{place}/.trn-requirements", marker)
+        node.write(f"{place}/bin/python", PLANTED, 0o755)
+        assert node.run("chown", "-hR", "trn-jobs:", place).code == 0
+    for trap in (
+        "true",
+        f"rm -rf /efs/{real}",
+        f"ln -sT /home/trn-jobs/{real} /efs/{real}",
+        f"ln -sfT /efs/aside /efs/{real}",
+    ):
+        assert node.run(*as_job, *trap.split()).code == 0
+        if trap.startswith("rm"):
+            continue
+        for role in ("head", "standalone", "compute"):
+            done = node.configure(f"TRN_NODE_ROLE={role}", "TRN_VENV_WAIT=1")
+            assert (done.code, node.status()["failed_step"]) == (1, "framework")
+        assert not list(node.path("/planted").iterdir())
 
 
 MODULES = """export MODULEPATH=/opt/modules

@@ -18,7 +18,7 @@ OTHER, AWAY = "10.0.0.9", "10.7.0.1"
 SETTINGS = {
     **BARE,
     "TRN_METADATA": "closed",
-    "TRN_SEVERAL_USERS": "yes",
+    "TRN_JOBS_USER": "trn-jobs:1999",
     "TRN_USERS": "alice:2001",
     "TRN_OS_PACKAGES": "",
 }

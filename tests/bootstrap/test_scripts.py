@@ -163,6 +163,7 @@ def test_a_node_mounts_its_file_systems_itself(new_node: NewNode) -> None:
         TRN_MOUNTS="/efs /fsx",
         TRN_NODE_ROLE="head",
         TRN_USER="ubuntu",
+        TRN_JOBS_USER="trn-jobs:1999",
         TRN_SLURM_BIN="/opt/aws/pcs/scheduler/slurm-25.11/bin",
     )
     fake = '#!/bin/bash\ngrep -q "^[^ ]* $1 " /etc/fstab && echo "$1" >>/root/mounted && /bin/mount -t tmpfs trn "$1"\n'
@@ -172,7 +173,7 @@ def test_a_node_mounts_its_file_systems_itself(new_node: NewNode) -> None:
         done = node.configure(sources)
         assert done.code == 0, done.err
     assert node.read("/root/mounted").split() == ["/efs", "/fsx"]
-    assert node.run("stat", "-c", "%U", "/efs/trn").out == "ubuntu\n"  # who may have no sudo
+    assert node.run("stat", "-c", "%U", "/efs/trn").out == "trn-jobs\n"
     lines = [line for line in node.read("/etc/fstab").splitlines() if "fs-" in line]
     assert lines == [
         "fs-0123456789abcdef0:/ /efs efs _netdev,noresvport,tls,iam 0 0",

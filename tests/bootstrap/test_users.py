@@ -9,6 +9,7 @@ import pytest
 from tests.bootstrap.conftest import NewNode
 from tests.bootstrap.node import Node
 from tests.support import swept
+from trainium_cdk.jobs.slurm import commands
 
 BARE = {"TRN_NEURON_COLLECTIVES": "", "TRN_NEURON_RUNTIME": "", "TRN_NEURON_TOOLS": "", "TRN_NEURON_DKMS": ""}
 
@@ -23,7 +24,12 @@ def mount(node: Node, place: str) -> None:
 
 @pytest.mark.parametrize("system", swept(["ubuntu-22.04", "ubuntu-24.04", "amzn-2023"], "ubuntu-24.04"))
 def test_users_are_the_same_on_every_node(new_node: NewNode, system: str) -> None:
-    users = {"TRN_SEVERAL_USERS": "yes", "TRN_USERS": "alice:2001 bob:2002", "TRN_MOUNTS": "/efs", "TRN_VENV": "venv"}
+    users = {
+        "TRN_JOBS_USER": "trn-jobs:1999",
+        "TRN_USERS": "alice:2001 bob:2002",
+        "TRN_MOUNTS": "/efs",
+        "TRN_VENV": "venv",
+    }
     head, compute = (new_node(system, **BARE, **users) for _ in range(2))
     for node, role in ((head, "HeadNode"), (compute, "ComputeFleet")):
         node.become(role)
@@ -40,11 +46,16 @@ def test_users_are_the_same_on_every_node(new_node: NewNode, system: str) -> Non
         assert node.configure().code == 0
         assert node.status()["changes"] == []
     assert not compute.path("/home/alice").exists()  # nothing is written into the head node's homes from here
-    assert head.run("stat", "-c", "%a %U", "/home/alice", "/home/ubuntu", "/efs/trn-users").out.split("\n")[:3] == [
-        "700 alice", "751 ubuntu", "1777 root",
+    places = ("/home/alice", "/home/ubuntu", "/efs/trn", "/efs/trn-users", "/efs/trn-users/alice")
+    assert head.run("stat", "-c", "%a %U", *places).out.splitlines() == [
+        "700 alice", "751 ubuntu", "755 trn-jobs", "755 root", "700 alice",
     ]  # fmt: skip
-    assert head.run("runuser", "-u", "alice", "--", "mkdir", "-m", "700", "/efs/trn-users/alice").code == 0
-    assert head.run("runuser", "-u", "bob", "--", "mv", "/efs/trn-users/alice", "/efs/trn-users/b").code == 1
+    for command in (
+        "mv /efs/trn-users/alice /efs/trn-users/b",
+        "mkdir /efs/trn-users/carol",
+        "ln -s /tmp /efs/trn-users/carol",
+    ):
+        assert head.run("runuser", "-u", "bob", "--", *command.split()).code == 1, command
 
     head.settings(**BARE, **{**users, "TRN_USERS": "bob:2002"})
     assert head.configure().code == 0
@@ -59,7 +70,7 @@ def test_users_are_the_same_on_every_node(new_node: NewNode, system: str) -> Non
 @pytest.mark.sweep
 def test_homes_on_a_shared_file_system_keep_what_is_there(new_node: NewNode) -> None:
     """On AWS PCS, where the node mounts it: /home of the image moves there once. The `mount` of the test binds a folder."""
-    users = {"TRN_SEVERAL_USERS": "yes", "TRN_USERS": "alice:2001", "TRN_MOUNTS": "/home", "TRN_USER": "ubuntu"}
+    users = {"TRN_JOBS_USER": "trn-jobs:1999", "TRN_USERS": "alice:2001", "TRN_MOUNTS": "/home", "TRN_USER": "ubuntu"}
     node = new_node(**BARE, **users, TRN_NODE_ROLE="head")
     node.write("/usr/local/sbin/mount", "#!/bin/bash\n/bin/mount --bind /srv/homes /home\n", 0o755)
     node.path("/srv/homes").mkdir()
@@ -71,7 +82,7 @@ def test_homes_on_a_shared_file_system_keep_what_is_there(new_node: NewNode) -> 
     assert node.status()["changes"] == []
     assert node.read("/srv/homes/ubuntu/.image") == "of the image"
     listed = node.run("stat", "-c", "%a %U %n", "/home/ubuntu", "/home/alice", "/home/trn", "/home/trn-users").out
-    assert listed.split("\n")[1:4] == ["700 alice /home/alice", "755 ubuntu /home/trn", "1777 root /home/trn-users"]
+    assert listed.split("\n")[1:4] == ["700 alice /home/alice", "755 trn-jobs /home/trn", "755 root /home/trn-users"]
     assert " ubuntu /home/ubuntu" in listed
     node.write("/srv/homes/ubuntu/.image", "of the user")
     assert node.run("umount", "/home").code == 0
@@ -102,6 +113,28 @@ def test_a_user_who_is_removed_while_a_program_runs_can_come_back(new_node: NewN
     assert node.status()["changes"] == []
 
 
+def test_nobody_logs_in_as_the_account_of_jobs(new_node: NewNode) -> None:
+    """Root and Slurm become that user. What checks an account, as sshd and cron do, refuses it, whatever keys its jobs have written."""
+    head = new_node(**BARE, TRN_JOBS_USER="trn-jobs:1999", TRN_MOUNTS="/efs")
+    head.become("HeadNode")
+    mount(head, "/efs")
+    assert head.configure().code == 0
+    assert head.run("id", "trn-jobs").out == "uid=1999(trn-jobs) gid=1999(trn-jobs) groups=1999(trn-jobs)\n"
+    assert head.run("passwd", "--status", "trn-jobs").out.split()[1] in ("L", "LK")
+    assert "expired" in head.run("su", "trn-jobs", "-c", "id -u").err
+    command = commands.as_user("trn-jobs", "id -u; pwd; mkdir /efs/trn/jobs", "runuser")
+    assert head.run("sh", "-c", command).out == "1999\n/home/trn-jobs\n"
+    assert head.configure().code == 0
+    assert head.status()["changes"] == []
+    # files of an earlier version's jobs stay with whom they belong to
+    for place in ("/efs/trn", "/efs/trn/jobs"):
+        assert head.run("chown", "ubuntu:", place).code == 0
+    done = head.configure()
+    assert (done.code, head.status()["changes"]) == (0, [])
+    assert head.run("stat", "-c", "%U", "/efs/trn").out == "ubuntu\n"
+    assert "/efs/trn is not a folder of trn-jobs, but a directory of ubuntu" in head.read("/var/log/trn-bootstrap.log")
+
+
 def test_users_that_cannot_be(new_node: NewNode) -> None:
     node = new_node()
     node.become("LoginNode")
@@ -117,7 +150,7 @@ def test_users_that_cannot_be(new_node: NewNode) -> None:
 
 
 def test_users_of_a_directory_need_no_list(new_node: NewNode) -> None:
-    head = new_node(**BARE, TRN_SEVERAL_USERS="yes", TRN_MOUNTS="/efs")
+    head = new_node(**BARE, TRN_DIRECTORY="yes", TRN_MOUNTS="/efs")
     head.become("HeadNode")
     mount(head, "/efs")
     assert head.configure().code == 0

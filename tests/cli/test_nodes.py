@@ -112,9 +112,9 @@ def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  #
     backend = SlurmBackend(cluster, LocalTransport(env=slurm.node_env()))
     node = backend.nodes()[0]
     ssh = f"exec ssh -F /etc/ssh/ssh_config {node.name}"
-    assert backend.session(node) == (head, commands.as_user(CLUSTER.job_user, ssh, "sudo"))
+    assert backend.session(node) == (head, commands.as_user("ubuntu", ssh, "sudo"))
     there = f"{ssh} {shlex.quote(shlex.join(['echo', 'a  b']))}"
-    assert backend.session(node, ["echo", "a  b"]) == (head, commands.as_user(CLUSTER.job_user, there, "sudo"))
+    assert backend.session(node, ["echo", "a  b"]) == (head, commands.as_user("ubuntu", there, "sudo"))
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def backend_of(local_aws: LocalAws, slurm: LocalSlurm) -> Iterator[As]:
         attached = slurm.attach(local_aws.directory / "clusters" / CLUSTER)
         s3.create_bucket(Bucket=BUCKET)
 
-        def made(user: str = "ubuntu") -> SlurmBackend:
+        def made(user: str = outputs.slurm.JOBS_USER) -> SlurmBackend:
             cluster = make_cluster(fleet(nodes=4), cluster_name=CLUSTER, users="local", bucket=BUCKET).of_user(user)
             person = cluster.folder != "trn"
             way = SsmTransport(local_aws.client("ssm"), head, user, person=person, s3=s3, bucket=BUCKET)
@@ -90,7 +90,7 @@ def run(backend: SlurmBackend, text: str) -> str:
 
 def test_each_user_has_jobs_and_files_of_its_own(slurm: LocalSlurm, backend_of: As) -> None:
     """Two submit at once. Each lists, follows and cancels; what is the other's is refused, by Slurm and by the file system."""
-    alice, bob, image = (backend_of(name) for name in ("alice", "bob", "ubuntu"))
+    alice, bob, image = (backend_of(name) for name in ("alice", "bob", "trn-jobs"))
     body = 'echo "$(id -un) has $SECRET"; sleep 300'
     with ThreadPoolExecutor() as pool:
         sent = [
@@ -147,11 +147,10 @@ def test_each_user_has_jobs_and_files_of_its_own(slurm: LocalSlurm, backend_of: 
 START_UP = (".bash_profile", ".bash_login", ".profile", ".bashrc", ".bash_logout", ".zshenv")
 
 
-@pytest.mark.parametrize("user", ["alice", "ubuntu"])
+@pytest.mark.parametrize("user", ["alice", "trn-jobs"])
 def test_what_a_job_writes_into_start_up_files_does_not_run_on_the_head_node(
     slurm: LocalSlurm, backend_of: As, user: str
 ) -> None:
-    """`ubuntu` is the image's user, which gets the head node's credentials."""
     backend = backend_of(user)
     home = Path(run(backend, "pwd").strip())
     before = {name: (home / name).read_bytes() for name in START_UP if (home / name).exists()}
@@ -164,7 +163,7 @@ def test_what_a_job_writes_into_start_up_files_does_not_run_on_the_head_node(
         assert (home / "planted").exists(), "a login shell runs it"
         (home / "planted").unlink()
         assert sent.id in {job.id for job in backend.list()}
-        assert run(backend, "id -un; echo $PATH").split()[0] == ("root" if user == "ubuntu" else user)
+        assert run(backend, "id -un; echo $PATH").split()[0] == user
         backend.submit(script("true"), "after")
         assert not (home / "planted").exists()
     finally:
@@ -206,8 +205,8 @@ def test_a_person_sends_a_folder_and_copies_files_without_an_identity_on_the_hea
     """ParallelCluster's head node gives its credentials to root and to the image's user alone, its compute nodes to everyone."""
     for name, value in local_aws.variables.items():
         monkeypatch.setenv(name, value)
-    alice, image = backend_of("alice"), backend_of("ubuntu")
-    assert (credentials(image), credentials(alice)) == ("iam-role", "None")
+    alice, jobs = backend_of("alice"), backend_of("trn-jobs")
+    assert (credentials(jobs), credentials(alice)) == ("None", "None")
     assert credentials(alice, "srun -N1") == "iam-role"
     for name in ("project", "data/deep", "back"):
         (tmp_path / name).mkdir(parents=True)
@@ -284,7 +283,7 @@ def unpacked(command: str) -> str:
 @pytest.mark.sweep
 def test_whose_jobs_a_deletion_ends(backend_of: As) -> None:
     """Jobs of several users, in a queue and running, and what one of them submitted with `sbatch`."""
-    alice, bob, image = (backend_of(name) for name in ("alice", "bob", "ubuntu"))
+    alice, bob, image = (backend_of(name) for name in ("alice", "bob", "trn-jobs"))
     long = script("sleep 300", nodes=1)
     ids = [
         alice.submit(long.model_copy(update={"user": "alice"}), "long").id,

@@ -89,9 +89,10 @@ def test_a_queue_of_different_types_checks_only_common_properties() -> None:
 
 
 def test_the_default_node() -> None:
-    assert node_env.render(settings.load()).splitlines()[1:6] == [
+    assert node_env.render(settings.load()).splitlines()[1:7] == [
         "TRN_USER=ubuntu",
         "TRN_MOUNTS=/efs",
+        "TRN_JOBS_USER=trn-jobs:1999",
         "TRN_OS_PACKAGES='jq g++ git make python3-dev'",
         "TRN_NEURON_SDK=2.28.1",
         "TRN_NEURON_DKMS=2.26.10.0",
@@ -103,14 +104,14 @@ def test_users_have_accounts_on_the_nodes_of_either_slurm(engine: str) -> None:
     users = {"users": [{"name": "alice", "uid": 2001}, {"name": "bob", "uid": 2002}]}
     env = settings.validate({"pcluster" if engine == "slurm" else "pcs": users})
     found = node_env.values(env, engine=engine)
-    assert (found["TRN_SEVERAL_USERS"], found["TRN_USERS"]) == ("yes", "alice:2001 bob:2002")
+    assert found["TRN_USERS"] == "alice:2001 bob:2002"
     assert "TRN_USERS" not in node_env.values(env, engine=engine, image=True)
-    assert "TRN_SEVERAL_USERS" not in node_env.values(env, engine={"slurm": "pcs", "pcs": "slurm"}[engine])
+    assert "TRN_USERS" not in node_env.values(env, engine={"slurm": "pcs", "pcs": "slurm"}[engine])
 
 
 def test_without_access_to_the_repositories_nothing_is_installed() -> None:
     env = settings.load("tests/environments/no-internet.yaml")
-    assert node_env.values(env) == {"TRN_USER": "ubuntu", "TRN_MOUNTS": "/efs"}
+    assert node_env.values(env) == {"TRN_USER": "ubuntu", "TRN_MOUNTS": "/efs", "TRN_JOBS_USER": "trn-jobs:1999"}
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_a_users_folder_is_its_own(there: str, tmp_path: Path, monkeypatch: pyte
         "link": "is not a folder of .*, but a symbolic link of",
         "file": "but a regular file of",
         "another's": "but a directory of daemon. An administrator can remove it",
-        "no place": "the head node's bootstrap makes it where a cluster has several users, and has not finished",
+        "no place": "the head node's bootstrap makes it for each user of the cluster, and has not finished",
     }.get(there)
     if message is None:
         assert told == {"answer": {"jobs": []}}

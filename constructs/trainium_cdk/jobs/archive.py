@@ -142,8 +142,7 @@ def send(workdir: Workdir, bucket: str, region: str) -> Sent:
 def addresses(workdir: Workdir, bucket: str, region: str) -> dict[str, str]:
     """A presigned address of a folder's object, by its digest: secret, and not for a job's files.
 
-    A head node gives its credentials to root and to the image's user only (ParallelCluster's `Imds.Secured`), so a person's submission fetches
-    the folder there by it.
+    A head node gives its credentials to no job's user, so a submission fetches the folder there by it.
 
     Raises:
         TransportError: there are no credentials to sign with.

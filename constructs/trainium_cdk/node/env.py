@@ -8,11 +8,14 @@ import shlex
 
 from trainium_cdk.catalog import python_of
 from trainium_cdk.outputs import Fleet, fleets
+from trainium_cdk.outputs.slurm import JOBS_USER
 from trainium_cdk.requirements import is_word
 from trainium_cdk.settings import Environment
 
 CPU_ROLE = "TRN_NODE_ROLE=cpu"
 """Argument of the nodes of the CPU queue."""
+JOBS_UID = 1999
+"""Of the jobs' account: below those of users, above those that an image gives to its own first users."""
 
 
 def values(env: Environment, *, image: bool = False, engine: str = "slurm") -> dict[str, str]:
@@ -27,9 +30,10 @@ def values(env: Environment, *, image: bool = False, engine: str = "slurm") -> d
     name = section.os
     system = env.catalog.parallelcluster.operating_systems[name]
     found = {"TRN_USER": system.user, "TRN_MOUNTS": " ".join((*env.storage.mount_dirs, *section.mount_dirs))}
-    if section.several_users and not image:
-        found["TRN_SEVERAL_USERS"] = "yes"
-        found |= {"TRN_USERS": " ".join(f"{user.name}:{user.uid}" for user in section.users)} if section.users else {}
+    if not image:
+        users = " ".join(f"{user.name}:{user.uid}" for user in section.users)
+        found |= {"TRN_JOBS_USER": f"{JOBS_USER}:{JOBS_UID}", **({"TRN_USERS": users} if users else {})}
+        found |= {"TRN_DIRECTORY": "yes"} if section.several_users == "directory" else {}
     if not image and not env.network.reaches_internet:  # nodes reach only AWS: the packages are on the custom image
         return found
     found |= {

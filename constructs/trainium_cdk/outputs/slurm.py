@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from trainium_cdk.settings import CpuQueue, Environment
 
 _USER = re.compile(r"(?!root$)[A-Za-z_][A-Za-z0-9_.@-]{0,63}")
+JOBS_USER = "trn-jobs"
+"""Account on all nodes that runs the jobs of no user in particular: without password, sudo and any login."""
 PEOPLE = "trn-users"
-"""Folder on the shared file system: each user but the image's has one of its own in it."""
+"""Folder on the shared file system: each user has one of its own in it."""
 
 
 class SlurmCluster(ClusterOutputs):
@@ -25,6 +27,7 @@ class SlurmCluster(ClusterOutputs):
             "EC2 instance id of the head node. For a shell there: aws ssm start-session --target ID",
         ),
         "JobUser": ("job_user", "Linux user on the nodes that runs the jobs"),
+        "ImageUser": ("image_user", "Linux user of the nodes' image, for administrators"),
         "Os": ("os", "Operating system of the nodes"),
         "Venv": ("venv", "Python virtual environment of the jobs, on the nodes"),
         "Users": ("users", "Where the users of the cluster come from: local or directory"),
@@ -41,6 +44,8 @@ class SlurmCluster(ClusterOutputs):
     """EC2 instance id: where SSM sends the commands."""
     job_user: str
     """The user that jobs belong to."""
+    image_user: str = "ubuntu"
+    """The image's own user: administrators are that user, and no job is."""
     venv: str
     """The virtual environment: a path, a name in the user's home directory, or ~USER/NAME in that of another."""
 
@@ -51,14 +56,14 @@ class SlurmCluster(ClusterOutputs):
 
     @property
     def for_person(self) -> bool:
-        """Whether it is seen as one of its users, and not as the image's user."""
+        """Whether it is seen as one of its users, and not as the account of jobs without one."""
         return self.folder.startswith(f"{PEOPLE}/")
 
     def of_user(self, name: str) -> Self:
         """The cluster as one of its users sees it.
 
         Raises:
-            OutputsError: it has one user only, or the name is not that of a user.
+            OutputsError: it has no users, or the name cannot be one's.
         """
         if name == self.job_user:
             return self
@@ -66,13 +71,13 @@ class SlurmCluster(ClusterOutputs):
             raise OutputsError(
                 f"all jobs of {self.stack} belong to {self.job_user}. Remove --user {name[:80]}, or deploy with users of its own"
             )
-        if not _USER.fullmatch(name):
+        if name == self.image_user or not _USER.fullmatch(name):
             raise OutputsError(f"{name[:80]!r} cannot be the name of a user of {self.stack}. Correct --user")
-        venv = self.venv if self.venv.startswith("/") else f"~{self.job_user}/{self.venv}"
+        venv = self.venv if self.venv.startswith("/") else f"~{self.image_user}/{self.venv}"
         return self.model_copy(update={"job_user": name, "folder": f"{PEOPLE}/{name}", "venv": venv})
 
     shares_ssh_keys: ClassVar[bool] = True
-    """ParallelCluster lets the jobs' user log in to every node from the head node."""
+    """ParallelCluster lets the image's user log in to every node from the head node, and those of a directory."""
 
 
 def slurm_outputs(env: "Environment", *, head_node_id: str, bucket: str, registry_uri: str = "") -> Exports:
@@ -89,7 +94,8 @@ def of_nodes(env: "Environment", engine: str, *, bucket: str, registry_uri: str)
     os = env.catalog.parallelcluster.operating_systems[name]
     return {
         "cpu": "".join(_cpu_fleet(queue).model_dump_json() for queue in section.cpu_queues),
-        "job_user": os.user,
+        "job_user": JOBS_USER,
+        "image_user": os.user,
         "users": section.several_users,
         "shared_dir": env.storage.shared_dir,
         "mount_dirs": ",".join((*env.storage.mount_dirs, *section.mount_dirs)),

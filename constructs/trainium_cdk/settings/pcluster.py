@@ -275,8 +275,8 @@ class Pcluster(SlurmSection):
     shared_storage: tuple[SharedVolume, ...] = Field(default=(), max_length=20)
     """Existing file systems that every node mounts beside those of `storage`."""
     sudo: bool = True
-    """Whether the user of the jobs may become root on the nodes. Set it before the cluster is created: ParallelCluster cannot change it
-    later."""
+    """Whether the image's user, which administrators are, may become root on the nodes. Jobs never may. Set it before the cluster is created:
+    ParallelCluster cannot change it later."""
     provider: Provider = Provider()
     dashboard: bool = True
     """CloudWatch dashboard of the cluster."""

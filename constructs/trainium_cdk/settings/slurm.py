@@ -94,12 +94,12 @@ class CpuQueue(Settings):
 
 
 _OF_IMAGES = frozenset({
-    "root", "ubuntu", "ec2-user", "ssm-user", "slurm", "munge", "pcluster-admin",
+    "root", "ubuntu", "ec2-user", "ssm-user", "slurm", "munge", "pcluster-admin", "ec2-instance-connect", "trn-jobs",
     "daemon", "bin", "sys", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy", "www-data", "backup", "list", "irc", "sshd", "syslog",
     "adm", "shutdown", "halt", "operator", "ftp", "dbus", "rpc", "rpcuser", "chrony", "tss",
     "sudo", "wheel", "admin", "docker", "lxd", "disk", "kmem", "shadow", "tty", "src", "staff", "users", "nogroup", "audio", "video", "dialout", "plugdev",
 })  # fmt: skip
-"""Accounts and groups of Ubuntu's and Amazon Linux's images, or of agents on them. A user gets the group of its name: sudo would get sudo's."""
+"""Accounts and groups of Ubuntu's and Amazon Linux's images, of agents on them, and that of jobs without a user. A user gets the group of its name: sudo would get sudo's."""
 
 
 class ClusterUser(Settings):
@@ -120,7 +120,7 @@ class ClusterUser(Settings):
     @model_validator(mode="after")
     def _not_of_the_image(self) -> ClusterUser:
         if self.name in _OF_IMAGES:
-            raise wrong(f"{self.name} is an account of the image or of an agent", "choose another name")
+            raise wrong(f"{self.name} is an account of the image, of an agent or of jobs", "choose another name")
         return self
 
 
@@ -139,7 +139,7 @@ class SlurmSection(Section):
     ParallelCluster's head node has three others and PCS's login node two."""
     users: tuple[ClusterUser, ...] = Field(default=(), max_length=100)
     """People with accounts of their own, without password and sudo, which the nodes' bootstrap creates:
-    `[{name: alice, uid: 2001}]`. Default: all jobs belong to the image's user."""
+    `[{name: alice, uid: 2001}]`. Default: all jobs belong to one account, `trn-jobs`."""
 
     @model_validator(mode="after")
     def _names(self) -> SlurmSection:

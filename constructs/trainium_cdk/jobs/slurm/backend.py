@@ -160,8 +160,8 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return read_answer(answer, id, self.cluster)
 
     def run_as_root(self, script: str) -> str:
-        """Run a script on the head node as root, where Run Command is used: its agent is root, and the jobs' user may have no sudo
-        (`pcluster.sudo`). Its output.
+        """Run a script on the head node as root, where Run Command is used: its agent is root, and the jobs' user has no sudo.
+        Its output.
 
         Raises:
             TransportError: the head node cannot be reached, or the script failed.
@@ -180,14 +180,17 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     def session(self, node: Node | None = None, command: Sequence[str] = ()) -> tuple[str, str]:
         """The head node (on PCS a login node), and from there ssh: the role of the nodes on which jobs run has no Session Manager. Errors
         as of `Backend.session`."""
-        target, user = self.transport.instance or self.cluster.head_node_id, self.cluster.job_user
+        cluster, target = self.cluster, self.transport.instance or self.cluster.head_node_id
+        user = cluster.job_user
         if node is None and command:
             return target, commands.as_user(user, quote.words(command), "sudo")
         if node is None:
-            return target, commands.shell(user) if self.cluster.for_person else ""
-        if not self.cluster.shares_ssh_keys or (self.cluster.for_person and self.cluster.users == "local"):
+            return target, commands.shell(user) if cluster.for_person else ""
+        if not cluster.for_person:
+            user = cluster.image_user
+        if not cluster.shares_ssh_keys or (cluster.for_person and cluster.users == "local"):
             raise JobError(
-                f"nodes of {self.cluster.cluster_name} take no ssh from {user}. `trn shell JOB` opens a shell on the nodes of a job; "
+                f"nodes of {cluster.cluster_name} take no ssh from {user}. `trn shell JOB` opens a shell on the nodes of a job; "
                 "or install a key with bootstrap.scripts"
             )
         # not that user's configuration of ssh, which may name programs to start here
@@ -416,10 +419,10 @@ def connect(
 
 
 def of_caller(cluster: SlurmCluster) -> SlurmCluster:
-    """The cluster as the user who runs this process sees it, on a machine of the cluster with several users. Session Manager's own user has
-    no account on the nodes."""
+    """The cluster as the user who runs this process sees it, on a machine of the cluster with several users. Administrators there, and Session
+    Manager's own user, have no jobs."""
     import getpass
 
     name = getpass.getuser()
-    is_person = os.getuid() >= 1000 and name != "ssm-user"
+    is_person = os.getuid() >= 1000 and name not in ("ssm-user", cluster.image_user)
     return cluster.of_user(name) if cluster.users and not cluster.for_person and is_person else cluster

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
 from pathlib import Path
 
 from .. import arrays, layout, records, slurm
@@ -18,7 +17,7 @@ from .jobs import split
 
 
 def open_folder(cluster: Cluster) -> None:
-    """Make the jobs' folder, on a file system that all nodes see. It belongs to the jobs' user; the root of a new file system to root.
+    """Make the jobs' folder, on a file system that all nodes see. The head node's bootstrap has made the one above it for this user.
 
     Raises:
         Refused: the file system is not mounted.
@@ -30,9 +29,6 @@ def open_folder(cluster: Cluster) -> None:
         )
     with contextlib.suppress(PermissionError):
         locks.mkdir(parents=True, exist_ok=True)
-        return
-    owner = ("-o", str(os.getuid()), "-g", str(os.getgid()))
-    subprocess.run(["sudo", "-n", "install", "-d", *owner, cluster.trn, cluster.jobs, locks], check=False)
     if not os.access(locks, os.W_OK):
         raise Refused(f"{people.user()} may not write to {cluster.trn}. An administrator can make it theirs (chown)")
 

@@ -12,7 +12,7 @@ from ..requests import Cluster
 
 
 def check_folder(cluster: Cluster) -> None:
-    """Check that the jobs are this user's. Each user but the image's has a folder of its own, which is made here.
+    """Check that the jobs are this user's. Each user has a folder of its own; that of a user of a directory is made here.
 
     Raises:
         Theirs: they belong to somebody else, or the folder was made by somebody else.
@@ -23,16 +23,17 @@ def check_folder(cluster: Cluster) -> None:
     if jobs.is_dir() and (jobs.stat().st_uid != os.getuid() or not os.access(jobs, os.W_OK)):
         owner = owner_of(jobs)
         raise Theirs(
-            f"the jobs in {jobs} belong to {owner}, and you are {user()}. Run this as {owner} (sudo -Hu {owner} trn ...), or give --ssm"
+            f"the jobs in {jobs} belong to {owner}, and you are {user()}. Run this as {owner} (sudo -Hu {owner} trn ...), or give --ssm. "
+            f"If they are of an earlier version, an administrator can give them to {user()} when they have ended: sudo chown -hR {user()}: {cluster.trn}"
         )
 
 
 def _check_own(trn: Path) -> None:
     with contextlib.suppress(OSError):
         trn.mkdir(mode=0o700)
-    if not trn.parent.is_dir():
+    if not os.path.lexists(trn):
         raise Theirs(
-            f"there is no {trn.parent}: the head node's bootstrap makes it where a cluster has several users, and has not finished. Wait until the cluster is deployed"
+            f"there is no {trn}: the head node's bootstrap makes it for each user of the cluster, and has not finished. Wait until the cluster is deployed"
         )
     if trn.is_symlink() or not trn.is_dir() or trn.lstat().st_uid != os.getuid():
         what = "symbolic link" if trn.is_symlink() else "directory" if trn.is_dir() else "regular file"

@@ -1,6 +1,6 @@
 """The files of a submission's `--workdir`: one object of the bucket, named by the SHA-256 of the tar archive in it; other jobs may write there.
 
-A head node gives its identity to root and the image's user alone, so a person's submission fetches a small folder there by a presigned address.
+A head node gives no job its identity, so a submission fetches a small folder there by a presigned address.
 Where that is not possible, a node with an identity does, in `prepare`.
 """
 
