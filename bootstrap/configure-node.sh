@@ -54,6 +54,8 @@ source "${here}/lib/framework.sh"
 source "${here}/lib/checks.sh"
 # shellcheck source=lib/metadata.sh
 source "${here}/lib/metadata.sh"
+# shellcheck source=lib/credentials.sh
+source "${here}/lib/credentials.sh"
 # shellcheck source=lib/metrics.sh
 source "${here}/lib/metrics.sh"
 # shellcheck source=lib/own.sh
@@ -62,12 +64,12 @@ source "${here}/lib/own.sh"
 # The steps of each role, in order. A head node has no Neuron device: no driver, no kernel headers, no EFA there.
 steps_of() {
   case "$1" in
-    head) echo hosts mounts check-mounts users os-packages metadata limits neuron-packages profile framework check-tools metrics own-scripts \
+    head) echo hosts mounts check-mounts users os-packages metadata limits neuron-packages profile framework check-tools credentials metrics own-scripts \
       environment ;;
     compute) echo hosts sysctl mounts check-mounts users os-packages metadata kernel-headers efa limits neuron-packages profile \
-      framework check-tools check-devices check-efa metrics own-scripts ;;
+      framework check-tools check-devices check-efa credentials metrics own-scripts ;;
     # nodes of the CPU queue, which prepare data: the framework, and no driver, EFA or device
-    cpu) echo hosts mounts check-mounts users os-packages metadata limits profile framework own-scripts ;;
+    cpu) echo hosts mounts check-mounts users os-packages metadata limits profile framework credentials own-scripts ;;
     login) echo check-mounts users os-packages metadata limits profile own-scripts environment ;;
     standalone) echo sysctl check-mounts os-packages kernel-headers efa limits neuron-packages profile \
       framework check-tools check-devices check-efa ;;

@@ -2,13 +2,14 @@
 on a node the credentials of its role.
 
 metadata.py PORT [--secured]: as of a cluster with `HeadNode: {Imds: {Secured: true}}`. There, on the head node, only root, `pcluster-admin` and the
-image's user reach it, by a rule of iptables on the owner of the connection; on compute nodes everyone does (cookbook of ParallelCluster,
-attribute head_node_imds_allowed_users; its page "Imds"). A refused connection is closed at once, as by `REJECT`, and printed. Only version 2 is served.
-Standard library only.
+image's user reach it, by a rule of iptables on the owner of the connection (cookbook of ParallelCluster, attribute head_node_imds_allowed_users;
+its page "Imds"). On other nodes it is so by the bootstrap's step `metadata`. A refused connection is closed at once, as by `REJECT`, and printed.
+Only version 2 is served. Standard library only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -73,18 +74,14 @@ class Service(ThreadingHTTPServer):
 
     def __init__(self, port: int, secured: bool) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
-        self.allowed: set[int] | None = {os.getuid()} if secured else None
-        for name in _ALLOWED if secured else ():
-            try:
-                self.allowed.add(pwd.getpwnam(name).pw_uid)  # type: ignore[union-attr]
-            except KeyError:
-                continue
+        self.secured, self.allowed = secured, {os.getuid()}
+        for name in _ALLOWED:
+            with contextlib.suppress(KeyError):
+                self.allowed.add(pwd.getpwnam(name).pw_uid)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        if self.allowed is None:
-            return True
         user, process = caller(client_address[1])
-        if user in self.allowed or on_compute_node(process):
+        if user in self.allowed or not (self.secured or on_compute_node(process)):
             return True
         print(f"refused user {user}", flush=True)
         request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -387,7 +387,8 @@ class LocalSlurm:
             port = processes.free_ports(1)[0]
             rule = ["--secured"] if wanted.secured else []
             self._daemon([sys.executable, "-I", metadata.__file__, str(port), *rule], "metadata", keys)
-            environment = metadata.on_nodes(environment, port)
+            role = slurm_users.start_role_of_jobs(self._state["users"], self.directory, environment, self._daemon)
+            environment = metadata.on_nodes(environment, port) | role
         self._state["env"] = head_node.prepare(self.directory, root, wanted, environment)
         slurm_users.homes(self.directory, self._state["env"], self._state["users"])
         head_node.write_environment(self.directory, self._state["env"])
@@ -445,7 +446,9 @@ class LocalSlurm:
         child = processes.start([*self._state["inside"], *command], self.directory / "log" / f"{name}.out", env)
         child.args = command
         self._children.append(child)
-        kind = "daemons" if name in {"munged", "mariadbd", "slurmdbd", "slurmctld", "metadata"} else "nodes"
+        kind = (
+            "daemons" if name in {"munged", "mariadbd", "slurmdbd", "slurmctld", "metadata", "credentials"} else "nodes"
+        )
         self._state[kind][name] = astuple(processes.identity(child))
         self._save()
 

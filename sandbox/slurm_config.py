@@ -131,7 +131,7 @@ class ClusterPlan:
     settings_not_run: tuple[str, ...] = ()
     idle_seconds: int = 0
     service: str = ""
-    secured: bool = False
+    secured: bool = True
 
     @property
     def always_on(self) -> tuple[VirtualNode, ...]:

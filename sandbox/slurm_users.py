@@ -10,13 +10,19 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from sandbox.head_node import VENV, quoted
+from sandbox.processes import free_ports
 from sandbox.slurm_layout import SlurmFailed
+from sandbox.slurm_packages import SYSTEM_PATH
+from trainium_cdk.node.scripts import scripts_dir
 
+JOB_ROLE = "arn:aws:iam::000000000000:role/Jobs"
+"""What jobs have, where the local AWS has this role."""
 IMAGE_USER, JOBS_USER, JOBS_UID = "ubuntu", "trn-jobs", 1999
 _INSIDE = 'mount --bind "$1/passwd" /etc/passwd && mount --bind "$1/group" /etc/group && shift && exec "$@"'
 
@@ -73,3 +79,28 @@ def homes(directory: Path, env: dict[str, str], users: Mapping[str, int]) -> Non
         home.chmod(0o700)
         if name == JOBS_USER and not (home / VENV).is_symlink():
             (home / VENV).symlink_to(directory / "home" / VENV)
+
+
+def start_role_of_jobs(
+    users: Mapping[str, int], directory: Path, environment: Mapping[str, str], start: Callable[..., None]
+) -> dict[str, str]:
+    """Start the service by which jobs of several users have a role, the node's own (`bootstrap/lib/credentials.py`). The variable by which jobs
+    find what it writes.
+
+    Args:
+        start: takes its words, its name and its variables.
+    """
+    if not users:
+        return {}
+    port, folder, file = free_ports(1)[0], directory / "role", directory / "job-environment"
+    folder.mkdir(exist_ok=True)
+    path = os.pathsep.join([str(Path(sys.executable).parent), SYSTEM_PATH])
+    program = [sys.executable, "-I", str(scripts_dir() / "lib/credentials.py"), JOB_ROLE, str(folder), str(port)]
+    keys = {name: value for name, value in environment.items() if name.startswith(("AWS_", "NO_PROXY"))}
+    start(["env", f"PATH={path}", *program], "credentials", keys)
+    given = {
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://127.0.0.1:{port}/",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": f"{folder}/token",
+    }
+    file.write_text("".join(f"{name}={value}\0" for name, value in given.items()))
+    return {"TRN_JOB_ENVIRONMENT": str(file)}

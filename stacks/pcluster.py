@@ -85,8 +85,13 @@ class TrnPclusterStack(Stack):
         cluster.grant_bucket(bucket)
         add_observability(self, environment, cluster, [cluster.node_policy])
         if registry:
-            registry.grant_pull(cluster.node_policy)
-        harden(self, environment, data_key, [cluster.node_policy, cluster.head_policy, bootstrap.publisher])
+            registry.grant_pull(cluster)
+        harden(
+            self,
+            environment,
+            data_key,
+            [cluster.job_role, cluster.node_policy, cluster.head_policy, bootstrap.publisher],
+        )
         self.vpc, self.cluster, self.storage, self.bucket = network.vpc, cluster, storage, bucket
         outputs = slurm_outputs(
             environment,

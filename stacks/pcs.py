@@ -78,8 +78,10 @@ class TrnPcsStack(Stack):
         cluster.grant_bucket(bucket)
         add_observability(self, environment, cluster, [cluster.node_role, cluster.login_role])
         if registry:
-            registry.grant_pull(cluster.node_role)
-        harden(self, environment, data_key, [cluster.node_role, cluster.login_role, bootstrap.publisher])
+            registry.grant_pull(cluster)
+        harden(
+            self, environment, data_key, [cluster.job_role, cluster.node_role, cluster.login_role, bootstrap.publisher]
+        )
         self.vpc, self.cluster, self.storage, self.bucket = network.vpc, cluster, storage, bucket
         outputs = pcs_outputs(
             environment,

@@ -43,7 +43,8 @@ metadata_rules() {
   owners="$(metadata_owners)"
   printf '%s\n' "# Written by trn-bootstrap." "table inet trn" "delete table inet trn" "table inet trn {" "chain output {" \
     "type filter hook output priority filter; policy accept;"
-  if [[ ${TRN_METADATA} == closed ]]; then
+  # the head node of ParallelCluster has rules of its own (Imds.Secured)
+  if [[ ${TRN_NODE_ROLE} != head || ! -e /etc/parallelcluster/cfnconfig ]]; then
     metadata_only "${owners}" "ip daddr 169.254.169.254"
     metadata_only "${owners}" "ip6 daddr fd00:ec2::254"
   fi

@@ -8,7 +8,8 @@ declare -rA SETTING_KINDS=(
   [TRN_JOBS_USER]=account
   [TRN_USERS]=users
   [TRN_DIRECTORY]=yesno
-  [TRN_METADATA]=access
+  [TRN_JOB_ROLE]=role_arn
+  [TRN_REGION]=region
   [TRN_NEURON_SDK]=version
   [TRN_NEURON_DKMS]=version
   [TRN_NEURON_COLLECTIVES]=version
@@ -66,7 +67,6 @@ declare -rA SETTING_DEFAULTS=(
   [TRN_EFA_EXPECTED]=0
   [TRN_PYTHON]=python3
   [TRN_DIRECTORY]=no
-  [TRN_METADATA]=open
   [TRN_VENV_SHARED]=yes
   [TRN_VENV_WAIT]=1500
   [TRN_LOG]=/var/log/trn-bootstrap.log
@@ -96,7 +96,8 @@ declare -rA KIND_PATTERNS=(
   [lines]='^([A-Za-z0-9]|--(extra-index-url|find-links)=https?://)[^|$`\\[:cntrl:]]*(\|([A-Za-z0-9]|--(extra-index-url|find-links)=https?://)[^|$`\\[:cntrl:]]*)*$'
   [python]='^python3([.][0-9]{1,2})?$'
   [yesno]='^(yes|no)$'
-  [access]='^(open|closed)$'
+  [role_arn]='^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]+$'
+  [region]='^[a-z]{2}(-[a-z]+)+-[0-9]$'
   [outcome]='^(fail|report)$'
 )
 declare -rA KIND_DESCRIPTIONS=(
@@ -117,7 +118,8 @@ declare -rA KIND_DESCRIPTIONS=(
   [lines]='pip requirements, or --extra-index-url=URL, separated by |'
   [python]='an interpreter such as python3.12'
   [yesno]='yes or no'
-  [access]='open or closed'
+  [role_arn]='the ARN of a role'
+  [region]='a region such as us-east-1'
   [outcome]='fail or report'
 )
 

@@ -141,7 +141,7 @@ def test_wide_permissions_carry_their_condition(key: tuple[str, str], wild: set[
 
 
 def test_trust_policies_name_their_principals(templates: Templates) -> None:
-    """A service, or the account itself for the role that reaches the Kubernetes API; never `*`."""
+    """A service; the account itself for the role that reaches the Kubernetes API; the roles of a cluster's nodes for that of jobs. Never `*`."""
     for subject, template in templates.items():
         for name, resource in template["Resources"].items():
             if resource["Type"] != "AWS::IAM::Role":
@@ -149,7 +149,12 @@ def test_trust_policies_name_their_principals(templates: Templates) -> None:
             for statement in resource["Properties"]["AssumeRolePolicyDocument"]["Statement"]:
                 principal = statement["Principal"]
                 assert set(principal) <= {"Service", "AWS"}, (subject, name)
-                if "AWS" in principal:
+                if "AWS" in principal and name.startswith("ClusterJobRole"):
+                    nodes = ("ClusterNodeRole", "ClusterLoginRole")
+                    of_node = any(node in text(principal["AWS"]) for node in nodes)
+                    below = text(statement.get("Condition", {}).get("ArnLike", {}).get("aws:PrincipalArn", ""))
+                    assert of_node or below.endswith(":role/*/" + below.split("/")[-2] + "/*"), (subject, name)
+                elif "AWS" in principal:
                     assert name.startswith("ClusterAccessRole"), (subject, name)
                     assert text(principal["AWS"]).endswith(":root")
                 if principal.get("Service") == "pods.eks.amazonaws.com":

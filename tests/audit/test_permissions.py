@@ -21,6 +21,7 @@ NAMES = {
     "files": FILES,
     "logs": LOGS,
     "entry": KEY_OF_ENTRY,
+    "job_role": f"arn:aws:iam::{ACCOUNT}:role/ClusterJobRole",
     "image": f"arn:aws:ecr:{HERE}:repository/registry",
     "scripts": f"arn:aws:ssm:{HERE}:parameter/trainium/trn-slurm/node-scripts",
     "other_secret": f"arn:aws:ssm:{HERE}:parameter/other-team/db-password",

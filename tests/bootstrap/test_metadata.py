@@ -17,7 +17,6 @@ METADATA = ("169.254.169.254", "fd00:ec2::254")
 OTHER, AWAY = "10.0.0.9", "10.7.0.1"
 SETTINGS = {
     **BARE,
-    "TRN_METADATA": "closed",
     "TRN_JOBS_USER": "trn-jobs:1999",
     "TRN_USERS": "alice:2001",
     "TRN_OS_PACKAGES": "",
@@ -146,8 +145,9 @@ def test_what_the_kernel_sends_itself_passes(new_node: NewNode) -> None:
     assert rules.count("meta skuid !=") == rules.count(" reject") == 8
 
 
-def test_an_open_metadata_service_leaves_the_file_systems_closed(new_node: NewNode) -> None:
-    node = new_node(**SETTINGS | {"TRN_METADATA": ""}, TRN_NODE_ROLE="compute")
+def test_the_head_node_of_parallelcluster_keeps_its_own_rules_for_the_role(new_node: NewNode) -> None:
+    node = new_node(**SETTINGS)
+    node.become("HeadNode")
     with services(node):
         assert node.configure().code == 0
         assert tries(node, "2001", METADATA[0], 80) == "open"

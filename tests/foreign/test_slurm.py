@@ -131,7 +131,8 @@ def test_the_grant_of_the_jobs_bucket_is_complete() -> None:
     [grant] = grants
     assert grant.success
     assert len(grant.principal_statements) == 4
-    statements = [s for p in properties(found, "IAM::ManagedPolicy") for s in p["PolicyDocument"]["Statement"]]
+    policies = [*properties(found, "IAM::ManagedPolicy"), *properties(found, "IAM::Policy")]
+    statements = [s for p in policies for s in p["PolicyDocument"]["Statement"]]
     [bucket] = [id for id in resources(found, "S3::Bucket") if id.startswith("Files")]
     prefixes = [s for s in statements if bucket in str(s["Resource"]) and "/node-scripts/" not in str(s["Resource"])]
     assert len(prefixes) == 4

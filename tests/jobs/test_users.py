@@ -34,7 +34,7 @@ from trainium_cdk.jobs import (
     SubmitError,
     TransportError,
     UnknownJob,
-    workdir,
+    archive,
 )
 from trainium_cdk.jobs.connection import connect
 from trainium_cdk.jobs.copy import Copy
@@ -67,6 +67,9 @@ def backend_of(local_aws: LocalAws, slurm: LocalSlurm) -> Iterator[As]:
     with head_node(local_aws, CLUSTER) as head:
         attached = slurm.attach(local_aws.directory / "clusters" / CLUSTER)
         s3.create_bucket(Bucket=BUCKET)
+        local_aws.client("iam").create_role(
+            RoleName=slurm_users.JOB_ROLE.rpartition("/")[2], AssumeRolePolicyDocument="{}"
+        )
 
         def made(user: str = outputs.slurm.JOBS_USER) -> SlurmBackend:
             cluster = make_cluster(fleet(nodes=4), cluster_name=CLUSTER, users="local", bucket=BUCKET).of_user(user)
@@ -202,12 +205,17 @@ def command_lines(text: str) -> Iterator[list[str]]:
 def test_a_person_sends_a_folder_and_copies_files_without_an_identity_on_the_head_node(
     local_aws: LocalAws, slurm: LocalSlurm, backend_of: As, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ParallelCluster's head node gives its credentials to root and to the image's user alone, its compute nodes to everyone."""
+    """No node gives a user its credentials. A job has those of its role, from root's service on its node."""
     for name, value in local_aws.variables.items():
         monkeypatch.setenv(name, value)
     alice, jobs = backend_of("alice"), backend_of("trn-jobs")
     assert (credentials(jobs), credentials(alice)) == ("None", "None")
-    assert credentials(alice, "srun -N1") == "iam-role"
+    assert credentials(alice, "srun -N1") == "None"
+    body = "aws configure list | grep access_key; echo mine > file; aws s3 cp file s3://$BUCKET/jobs/file-$(id -un)"
+    for backend in (alice, jobs):
+        done = backend.submit(script(body, env={"BUCKET": BUCKET}))
+        assert backend.wait(done.id, 60).ok, log(backend, done.id)
+        assert "container-role" in log(backend, done.id)
     for name in ("project", "data/deep", "back"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "project/run.sh").write_text("cat words.txt; id -un\n")
@@ -244,7 +252,7 @@ def test_a_person_sends_a_folder_and_copies_files_without_an_identity_on_the_hea
 
         # without them, or where they are refused, a node with an identity fetches
         for addresses in ({}, {job.workdir.archive: f"{local_aws.endpoint}/{BUCKET}/absent"}):
-            monkeypatch.setattr(workdir, "addresses", lambda _, given=addresses: given)
+            monkeypatch.setattr(archive, "addresses", lambda *_, given=addresses: given)
             later = alice.submit(job)
             assert set(later.stages) == {"prepare", "train"}
             assert alice.wait(later.id, 120).ok
@@ -259,7 +267,7 @@ def test_no_command_of_a_person_asks_the_head_node_for_credentials(slurm: LocalS
     asked = slurm.directory / "log/metadata.out"
     alice = backend_of("alice")
     credentials(alice)
-    assert (before := asked.read_text()).startswith("refused user 2001\n")
+    assert (before := asked.read_text()).endswith("refused user 2001\n")
     s3 = "s3://somewhere/data"
     kinds = [BertLarge(data=s3), BertLarge(data=f"{s3}.tar"), Gpt(data=s3), Finetune()]
     ids = [alice.submit(script("true", nodes=1), "plain").id]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainium_cdk.runner import __main__ as runner
 from trainium_cdk.runner.spec import Checkpoints, Environment, Job, Place, Program, Rule, Stage, Sweep
 from trainium_cdk.runner.work import versions
 from trainium_cdk.runner.work.launch import copies_here
@@ -238,3 +240,28 @@ def test_the_driver_that_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 )
 def test_a_reserved_port(ports: str, has: bool) -> None:
     assert _has(ports, 48_620) is has
+
+
+@pytest.mark.parametrize(
+    ("written", "region", "address"),
+    [
+        (
+            b"AWS_REGION=eu-west-1\0AWS_CONTAINER_CREDENTIALS_FULL_URI=http://127.0.0.1:418/\0",
+            "eu-west-1",
+            "http://127.0.0.1:418/",
+        ),
+        (None, "us-west-2", "old"),
+        (b"\xff", "us-west-2", "old"),
+    ],
+)
+def test_a_job_finds_its_role_by_the_variables_of_its_node(
+    written: bytes | None, region: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it was submitted: that place may have others."""
+    if written:
+        (tmp_path / "of-the-node").write_bytes(written)
+    monkeypatch.setenv("TRN_JOB_ENVIRONMENT", str(tmp_path / "of-the-node"))
+    monkeypatch.setenv("AWS_REGION", "us-west-2")
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "old")
+    runner._find_role()
+    assert (os.environ["AWS_REGION"], os.environ["AWS_CONTAINER_CREDENTIALS_FULL_URI"]) == (region, address)

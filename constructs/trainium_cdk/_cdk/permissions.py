@@ -108,10 +108,10 @@ def grant_keys(grantee: iam.IGrantable, *buckets: s3.IBucket | None, write: bool
 
 
 def grant_cluster_files(
-    bucket: s3.IBucket, partition: str, entry: iam.IGrantable, *nodes: iam.IGrantable
+    bucket: s3.IBucket, partition: str, entry: iam.IGrantable, jobs: iam.IGrantable
 ) -> list[iam.Grant]:
-    """Let the nodes of a Slurm cluster read and write the jobs' files in the stack's bucket, and the node where `trn` runs commands
-    read what it sends, and store what it returns. Not the buckets' keys.
+    """Let jobs on a Slurm cluster read and write their files in the stack's bucket, and the node where `trn` runs commands read what it
+    sends, and store what it returns. With the bucket's key.
 
     Args:
         entry: the identity of that node.
@@ -119,11 +119,17 @@ def grant_cluster_files(
     allowed = [
         (entry, allow(bucket.arn_for_objects(f"{PAYLOADS}*"), "s3:GetObject", "s3:GetObjectVersion")),
         (entry, allow(bucket.arn_for_objects(f"{RESPONSES}*"), "s3:PutObject")),
-        *((node, s) for node in nodes for s in job_file_statements(partition, bucket.bucket_name)),
+        *((jobs, s) for s in job_file_statements(partition, bucket.bucket_name)),
     ]
     return [
-        iam.Grant.add_to_principal(grantee=to, actions=s.actions, resource_arns=s.resources, conditions=s.conditions)
-        for to, s in allowed
+        *(
+            iam.Grant.add_to_principal(
+                grantee=to, actions=s.actions, resource_arns=s.resources, conditions=s.conditions
+            )
+            for to, s in allowed
+        ),
+        *grant_keys(entry, bucket, write=True),
+        *grant_keys(jobs, bucket, write=True),
     ]
 
 

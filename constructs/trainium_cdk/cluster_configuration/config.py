@@ -49,6 +49,7 @@ class ClusterIds:
         queue_subnets: queue name -> subnet. One each: EFA does not cross subnets.
         entry_url: s3:// URL of entry.sh. Never changes during the life of the cluster (ParallelCluster rejects it).
         scripts_url: s3:// URL of the current node scripts.
+        job_role: ARN of the role of jobs. Default: they have none.
         pointer: name of the SSM parameter that holds `scripts_url`. Never changes during the life of the cluster.
         policies: IAM policies of every node, in addition to ParallelCluster's own.
         head_policies, login_policies: IAM policies of the head node and of login nodes, in addition to `policies`.
@@ -68,6 +69,7 @@ class ClusterIds:
     entry_url: str
     scripts_url: str
     pointer: str
+    job_role: str = ""
     policies: tuple[str, ...] = ()
     head_policies: tuple[str, ...] = ()
     login_policies: tuple[str, ...] = ()
@@ -163,6 +165,10 @@ def _stable_actions(ids: ClusterIds) -> Config:
     }
 
 
+def _of_jobs(ids: ClusterIds) -> list[str]:
+    return [f"TRN_JOB_ROLE={ids.job_role}"] if ids.job_role else []
+
+
 def _iam(*policies: str) -> Config:
     return {"AdditionalIamPolicies": [{"Policy": arn} for arn in policies]}
 
@@ -236,7 +242,7 @@ def _queue(env: Environment, queue: Queue, ids: ClusterIds) -> Config:
         "CustomActions": {
             "OnNodeConfigured": {
                 "Script": ids.entry_url,
-                "Args": [ids.scripts_url, *queue_arguments(env, queue.name)],
+                "Args": [ids.scripts_url, *queue_arguments(env, queue.name), *_of_jobs(ids)],
             }
         },
         "Iam": _iam(*ids.policies),
@@ -262,7 +268,7 @@ def _cpu_queue(queue: CpuQueue, ids: ClusterIds) -> Config:
             SubnetIds=[ids.queue_subnets[queue.name]], AdditionalSecurityGroups=list(ids.security_groups)
         ),
         "CustomActions": {
-            "OnNodeConfigured": {"Script": ids.entry_url, "Args": [ids.scripts_url, CPU_ROLE]},
+            "OnNodeConfigured": {"Script": ids.entry_url, "Args": [ids.scripts_url, CPU_ROLE, *_of_jobs(ids)]},
         },
         "Iam": _iam(*ids.policies),
         **_given(Image=_given(CustomAmi=queue.custom_ami)),

@@ -16,6 +16,7 @@ from constructs import Construct, IDependable
 from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.encryption import volume_statements
+from trainium_cdk._cdk.job_role import job_role
 from trainium_cdk._cdk.launch_templates import groups_among
 from trainium_cdk._cdk.permissions import (
     grant_cluster_files,
@@ -84,8 +85,10 @@ class TrnPcluster(Checked):
     head_node_private_ip: str
     head_node_public_ip: str | None
     """None for a head node in a private subnet."""
+    job_role: iam.Role
+    """Role of jobs: grant to it, or to the cluster."""
     node_policy: iam.ManagedPolicy
-    """Permissions of every node in addition to ParallelCluster's: grant to it as to a role."""
+    """Permissions of every node in addition to ParallelCluster's: grant to it as to a role. Only root on the nodes has them."""
     head_policy: iam.ManagedPolicy
     """Additional permissions of the head node: Session Manager and Run Command. Compute nodes, where jobs run, have neither."""
     key_pair_id: str | None
@@ -164,8 +167,8 @@ class TrnPcluster(Checked):
 
     @property
     def grant_principal(self) -> iam.IPrincipal:
-        """The roles of all nodes: `bucket.grant_read(cluster)`."""
-        return self.node_policy.grant_principal
+        """The role of jobs: `bucket.grant_read(cluster)`."""
+        return self.job_role
 
     def _build(
         self,
@@ -192,6 +195,7 @@ class TrnPcluster(Checked):
         self.provider = self._provider(p, for_volumes)
         self.node_policy = self._policy("NodePolicy", "every node", bootstrap.read_statements())
         grant_keys(self.node_policy, bootstrap.bucket)
+        self.job_role = self._job_role(environment)
         secrets = [each.password_secret for each in (p.directory_service, p.accounting) if each]
         may = [*session_manager_statements(self), *for_volumes, *secret_key_statements(self, secrets)]
         self.head_policy = self._policy("HeadPolicy", "the head node", may)
@@ -206,6 +210,7 @@ class TrnPcluster(Checked):
             queue_subnets=subnets.queues,
             entry_url=bootstrap.entry_url,
             scripts_url=bootstrap.scripts_url,
+            job_role=self.job_role.role_arn,
             pointer=bootstrap.pointer.parameter_name,
             policies=(self.node_policy.managed_policy_arn,),
             head_policies=(self.head_policy.managed_policy_arn,),
@@ -253,13 +258,12 @@ class TrnPcluster(Checked):
         self.resource.node.add_dependency(*others)
 
     def grant_bucket(self, bucket: s3.IBucket) -> iam.Grant:
-        """Let every node read and write the jobs' files in the stack's bucket, and the head node read what `trn` sends to it, and
-        store what it returns.
+        """Let jobs read and write their files in the stack's bucket, and the head node read what `trn` sends to it, and store what it
+        returns.
 
         ParallelCluster's own S3Access with write access allows every action.
         """
-        grants = grant_cluster_files(bucket, Stack.of(self).partition, self.head_policy, self.node_policy)
-        grants += [*grant_keys(self.head_policy, bucket), *grant_keys(self.node_policy, bucket, write=True)]
+        grants = grant_cluster_files(bucket, Stack.of(self).partition, self.head_policy, self.job_role)
         return reduce(iam.Grant.combine, grants)
 
     def _allow_volumes(self, clients: ec2.ISecurityGroup) -> list[IDependable]:
@@ -293,6 +297,17 @@ class TrnPcluster(Checked):
             role=iam.Role.from_role_arn(self._own, "ProviderRole", role) if role else None,
             policies=policies,
         )
+
+    def _job_role(self, environment: Environment) -> iam.Role:
+        """ParallelCluster makes the roles of the nodes later, below a path of the cluster's."""
+        stack = Stack.of(self)
+        nodes = f"arn:{stack.partition}:iam::{stack.account}:role/*/{environment.cluster_name}/*"
+        only = {"ArnLike": {"aws:PrincipalArn": nodes}}
+        role = job_role(
+            self, iam.AccountPrincipal(stack.account).with_conditions(only), environment.pcluster.node_policies
+        )
+        role.grant_assume_role(self.node_policy)
+        return role
 
     def _policy(self, id: str, whose: str, statements: Sequence[iam.PolicyStatement]) -> iam.ManagedPolicy:
         what = f"What {whose} may do beside ParallelCluster's own permissions"

@@ -14,7 +14,8 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.checked import Checked
-from trainium_cdk._cdk.permissions import allow, grant_cluster_files, grant_keys, session_manager_policy
+from trainium_cdk._cdk.job_role import job_role
+from trainium_cdk._cdk.permissions import allow, grant_cluster_files, session_manager_policy
 from trainium_cdk._cdk.subnets import queue_subnets as queue_subnets_of
 from trainium_cdk._cdk.subnets import routes_of, selected
 from trainium_cdk.bootstrap import TrnBootstrap, with_scripts_of
@@ -70,7 +71,9 @@ class TrnPcsCluster(Checked):
     login_group_id: str
     """Id of the node group of the login node."""
     node_role: iam.Role
-    """Role of the compute nodes, where jobs run."""
+    """Role of the compute nodes. Only root there has it."""
+    job_role: iam.Role
+    """Role of jobs, and of users on the login node: grant to it, or to the cluster."""
     login_role: iam.Role
     """Role of the login node: with Session Manager and Run Command."""
     environment: Environment
@@ -137,8 +140,8 @@ class TrnPcsCluster(Checked):
 
     @property
     def grant_principal(self) -> iam.IPrincipal:
-        """The role of the compute nodes: `bucket.grant_read(cluster)`."""
-        return self.node_role
+        """The role of jobs: `bucket.grant_read(cluster)`."""
+        return self.job_role
 
     @property
     def connections(self) -> ec2.Connections:
@@ -168,6 +171,10 @@ class TrnPcsCluster(Checked):
             role.add_to_policy(allow(cluster.attr_arn, "pcs:RegisterComputeNodeGroupInstance", sid="JoinCluster"))
             for i, arn in enumerate(p.node_policies):
                 role.add_managed_policy(iam.ManagedPolicy.from_managed_policy_arn(role, f"Policy{i}", arn))
+        both = iam.CompositePrincipal(*(iam.ArnPrincipal(r.role_arn) for r in (self.node_role, self.login_role)))
+        self.job_role = job_role(self, both, p.node_policies)
+        for role in (self.node_role, self.login_role):
+            self.job_role.grant_assume_role(role)
         nodes, login = (
             iam.InstanceProfile(self, f"{id}Profile", role=role, path=PATH)
             for id, role in (("Node", self.node_role), ("Login", self.login_role))
@@ -176,7 +183,16 @@ class TrnPcsCluster(Checked):
         if not image:  # the newest, at each deployment
             image = ec2.MachineImage.from_ssm_parameter(facts.images[p.os]).get_image(self).image_id
         groups = (self._group.security_group, storage.client_security_group)
-        shared = Shared(environment, cluster, storage, bootstrap, [g.security_group_id for g in groups], image, rules)
+        shared = Shared(
+            environment,
+            cluster,
+            storage,
+            bootstrap,
+            [g.security_group_id for g in groups],
+            image,
+            self.job_role.role_arn,
+            rules,
+        )
         scope = Construct(self, "Login")
         self.login = login_group(scope, shared, subnets.controller, login.instance_profile_arn)
         self.login.node.add_dependency(self.login_role)
@@ -231,12 +247,9 @@ class TrnPcsCluster(Checked):
         self.resource.node.add_dependency(*others)
 
     def grant_bucket(self, bucket: s3.IBucket) -> iam.Grant:
-        """Let every node read and write the jobs' files in the stack's bucket, and the login node read what `trn` sends to it, and
-        store what it returns."""
-        roles = (self.node_role, self.login_role)
-        grants = grant_cluster_files(bucket, self.resource.stack.partition, self.login_role, *roles)
-        for role in roles:
-            grants += grant_keys(role, bucket, write=True)
+        """Let jobs read and write their files in the stack's bucket, and the login node read what `trn` sends to it, and store what it
+        returns."""
+        grants = grant_cluster_files(bucket, self.resource.stack.partition, self.login_role, self.job_role)
         return reduce(iam.Grant.combine, grants)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aws_cdk import Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_pcs as pcs
@@ -36,6 +37,8 @@ class Shared:
     security_groups: Sequence[str]
     image: str
     """The image of nodes that name none."""
+    job_role: str
+    """ARN of the role of jobs."""
     rules: bool
     """Whether to check the instances' tags."""
 
@@ -188,6 +191,8 @@ def _group(
             f"TRN_VENV={pcs_venv(shared.environment)}",
             f"TRN_MOUNT_SOURCES={' '.join(map(_source, shared.storage.file_systems))}",
             f"TRN_SLURM_BIN={facts.slurm_bin.format(version=p.version or facts.default)}",
+            f"TRN_JOB_ROLE={shared.job_role}",
+            f"TRN_REGION={Stack.of(scope).region}",
         ],
         on_error="TERMINATE",
         execution_policy="FIRST_BOOT_ONLY",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 COMMANDS = {
     "ask": "head.ask",
@@ -18,6 +20,20 @@ COMMANDS = {
 }
 
 
+_ROLE = "/etc/trn-job-environment"
+"""On a node of Slurm, by which variables programs find the role of jobs, and the region: NAME=VALUE, each with a NUL byte at its end."""
+
+
+def _find_role() -> None:
+    """A job may have been submitted where these are not set, or are others."""
+    try:
+        text = Path(os.environ.get("TRN_JOB_ENVIRONMENT", _ROLE)).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return
+    for name, _, value in (entry.partition("=") for entry in text.split("\0") if entry):
+        os.environ[name] = value
+
+
 def main() -> None:
     command, *words = sys.argv[1:] or [""]
     if command not in COMMANDS:
@@ -26,6 +42,7 @@ def main() -> None:
 
     from .errors import place_of
 
+    _find_role()
     try:
         import_module(f".{COMMANDS[command]}", __package__).main(*words)
     except KeyboardInterrupt:
