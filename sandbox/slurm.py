@@ -385,10 +385,10 @@ class LocalSlurm:
             self._daemon(slurmd_command(node.name, self._conf(node.name)), node.name)
         if keys := metadata.keys(environment):
             port = processes.free_ports(1)[0]
-            rule = ["--secured"] if wanted.secured else []
-            self._daemon([sys.executable, "-I", metadata.__file__, str(port), *rule], "metadata", keys)
+            secured = ["--secured"] if wanted.secured else []
+            self._daemon([sys.executable, "-I", metadata.__file__, str(port), *secured], "metadata", keys)
             role = slurm_users.start_role_of_jobs(self._state["users"], self.directory, environment, self._daemon)
-            environment = metadata.on_nodes(environment, port) | role
+            environment = {**metadata.on_nodes(environment, port), **role}
         self._state["env"] = head_node.prepare(self.directory, root, wanted, environment)
         slurm_users.homes(self.directory, self._state["env"], self._state["users"])
         head_node.write_environment(self.directory, self._state["env"])
@@ -446,9 +446,7 @@ class LocalSlurm:
         child = processes.start([*self._state["inside"], *command], self.directory / "log" / f"{name}.out", env)
         child.args = command
         self._children.append(child)
-        kind = (
-            "daemons" if name in {"munged", "mariadbd", "slurmdbd", "slurmctld", "metadata", "credentials"} else "nodes"
-        )
+        kind = "daemons" if name in {"munged", "mariadbd", "slurmdbd", "slurmctld", "metadata", "role"} else "nodes"
         self._state[kind][name] = astuple(processes.identity(child))
         self._save()
 

@@ -97,7 +97,7 @@ def start_role_of_jobs(
     path = os.pathsep.join([str(Path(sys.executable).parent), SYSTEM_PATH])
     program = [sys.executable, "-I", str(scripts_dir() / "lib/credentials.py"), JOB_ROLE, str(folder), str(port)]
     keys = {name: value for name, value in environment.items() if name.startswith(("AWS_", "NO_PROXY"))}
-    start(["env", f"PATH={path}", *program], "credentials", keys)
+    start(["env", f"PATH={path}", *program], "role", keys)
     given = {
         "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://127.0.0.1:{port}/",
         "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": f"{folder}/token",
