@@ -11,6 +11,7 @@ step_users() {
   done
   if ((${#users[@]} > 0)); then printf '%s\n' "${users[@]%%:*}" >"${known}"; else rm -f "${known}"; fi
   [[ -z ${TRN_JOBS_USER} ]] || users_refuse_logins "${TRN_JOBS_USER%%:*}"
+  [[ ! ${TRN_NODE_ROLE} =~ ^(compute|cpu)$ ]] || users_refuse_ssh
   [[ ${TRN_NODE_ROLE} == head ]] || return 0
   users_folders
   # They use the virtual environment of TRN_USER: its home can be passed through, and not be listed.
@@ -26,6 +27,17 @@ users_refuse_logins() {
   [[ "$(getent shadow "$1" | cut -d: -f8)" != 1 ]] || return 0
   usermod --expiredate 1 "$1"
   changed "closed the account of $1 to logins"
+}
+
+# On nodes with jobs: who comes by ssh reaches another's job there, its loopback ports and its devices. Slurm opens a shell in one's own job.
+users_refuse_ssh() {
+  local file=/etc/pam.d/sshd rule="account required pam_succeed_if.so quiet_success uid < 1999"
+  [[ -f ${file} ]] || return 0
+  if ! grep -qxF "${rule}" "${file}"; then
+    { printf '%s\n' "${rule}" && cat "${file}"; } | write_file "${file}" 0644
+  fi
+  [[ "$(sshd -T 2>/dev/null)" != *"usepam no"* ]] ||
+    system_log "trn-bootstrap: sshd of this image does not ask PAM (UsePAM no), so users can reach nodes of others' jobs by ssh"
 }
 
 # The folders of jobs on the first of TRN_MOUNTS. Each belongs to one user; what is above belongs to root.

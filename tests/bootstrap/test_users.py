@@ -135,6 +135,32 @@ def test_nobody_logs_in_as_the_account_of_jobs(new_node: NewNode) -> None:
     assert "/efs/trn is not a folder of trn-jobs, but a directory of ubuntu" in head.read("/var/log/trn-bootstrap.log")
 
 
+@pytest.mark.parametrize("system", swept(["ubuntu-22.04", "ubuntu-24.04", "amzn-2023"], "ubuntu-24.04"))
+def test_no_user_comes_by_ssh_to_a_node_with_jobs(new_node: NewNode, system: str) -> None:
+    """By the system's own PAM: what it answers to sshd, `su` is told here. A login with a key asks for the account, too."""
+    node = new_node(system, **BARE, TRN_JOBS_USER="trn-jobs:1999", TRN_USERS="alice:2001")
+    node.become("ComputeFleet")
+    rules = node.read("/etc/pam.d/su")
+    node.write("/etc/pam.d/sshd", rules)
+    node.write("/usr/local/sbin/sshd", "#!/bin/sh\necho usepam yes\n", 0o755)
+    assert node.configure().code == 0
+    assert node.run("su", "alice", "-c", "id -un").out == "alice\n"
+    node.write("/etc/pam.d/su", node.read("/etc/pam.d/sshd"))
+    for user in ("alice", "trn-jobs"):
+        assert node.run("su", user, "-c", "id -un").code != 0
+    for user in ("ubuntu", "root"):  # administrators
+        assert node.run("su", user, "-c", "id -un").out == f"{user}\n"
+    assert node.run("sh", "-c", commands.as_user("alice", "id -un", "runuser")).out == "alice\n"
+    assert node.configure().code == 0
+    assert node.status()["changes"] == []
+
+    head = new_node(system, **BARE, TRN_USERS="alice:2001")
+    head.become("HeadNode")
+    head.write("/etc/pam.d/sshd", rules)
+    assert head.configure().code == 0
+    assert head.read("/etc/pam.d/sshd") == rules
+
+
 def test_users_that_cannot_be(new_node: NewNode) -> None:
     node = new_node()
     node.become("LoginNode")

@@ -77,7 +77,7 @@ class SlurmCluster(ClusterOutputs):
         return self.model_copy(update={"job_user": name, "folder": f"{PEOPLE}/{name}", "venv": venv})
 
     shares_ssh_keys: ClassVar[bool] = True
-    """ParallelCluster lets the image's user log in to every node from the head node, and those of a directory."""
+    """ParallelCluster lets the image's user log in to every node from the head node."""
 
 
 def slurm_outputs(env: "Environment", *, head_node_id: str, bucket: str, registry_uri: str = "") -> Exports:

@@ -186,17 +186,14 @@ class SlurmBackend(Backend["SlurmSubmission"]):
             return target, commands.as_user(user, quote.words(command), "sudo")
         if node is None:
             return target, commands.shell(user) if cluster.for_person else ""
-        if not cluster.for_person:
-            user = cluster.image_user
-        if not cluster.shares_ssh_keys or (cluster.for_person and cluster.users == "local"):
+        if not cluster.shares_ssh_keys or cluster.for_person:
             raise JobError(
-                f"nodes of {cluster.cluster_name} take no ssh from {user}. `trn shell JOB` opens a shell on the nodes of a job; "
-                "or install a key with bootstrap.scripts"
+                f"nodes of {cluster.cluster_name} take no ssh from {user}. `trn shell JOB` opens a shell on the nodes of a job"
             )
         # not that user's configuration of ssh, which may name programs to start here
         ssh = ["exec", "ssh", "-F", "/etc/ssh/ssh_config", quote.word(node.name)]
         ssh += [quote.word(quote.words(command))] if command else []  # a shell there takes it apart again
-        return target, commands.as_user(user, " ".join(ssh), "sudo")
+        return target, commands.as_user(cluster.image_user, " ".join(ssh), "sudo")
 
     def logs(
         self,
