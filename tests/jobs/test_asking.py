@@ -168,9 +168,9 @@ class Answers:
         (('{"error": {"kind": "later", "message": "down"}}', "", 0), TransportError, "does not answer: down"),
         (('{"error": {"kind": "broken", "message": "KeyError"}}', "", 0), TransportError, "KeyError. Please report it"),
         (("", "python3: not found\n", 127), TransportError, "the query on the head node failed: python3: not found"),
-        (("[" * 100_000, "", 0), TransportError, "the query on the head node failed: exit code 0"),
+        (("[" * 100_000, "", 0), TransportError, "the query on the head node failed: the answer cannot be read: it is no JSON"),
         (("7", "", -9), TransportError, "exit code -9"),
-        (('{"error": []}', "", 0), TransportError, "exit code 0"),
+        (('{"error": []}', "", 0), TransportError, "the answer cannot be read: _Error is no object"),
     ],
 )  # fmt: skip
 def test_errors(result: Any, error: type[Exception], message: str) -> None:

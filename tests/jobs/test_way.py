@@ -31,7 +31,7 @@ from trainium_cdk.runner.requests import write_request
 from trainium_cdk.runner.spec import pack, to_json
 
 PACKAGE = Path(trainium_cdk.__file__).parent
-WAY = {"jobs/slurm/ssm.py", "jobs/slurm/commands.py", "jobs/quote.py", "jobs/kubernetes/api.py"}
+WAY = {"jobs/slurm/ssm.py", "jobs/slurm/commands.py", "jobs/quote.py", "jobs/kubernetes/api.py", "jobs/answers.py"}
 """The way to the cluster, which is the same for every request."""
 TOKEN = "20261127-0a1b2c"
 LOG = b"".join(json.dumps({"step": i, "loss": 3 - i / 100, "lr": 1e-4}).encode() + b"\n" for i in range(50))
@@ -163,7 +163,7 @@ SENT = [{"existing": False, "stages": {"train": "1"}, "resubmitted": []}]
     [
         (OWN, lambda: slurm(SENT), 15),
         (OWN, kubernetes, 15),
-        (BERT, lambda: slurm(SENT), 18),
+        (BERT, lambda: slurm(SENT), 19),
         (BERT, kubernetes, 18),
     ],
     ids=["script on Slurm", "script on Kubernetes", "bert-large on Slurm", "bert-large on Kubernetes"],

@@ -21,6 +21,7 @@ from trainium_cdk.errors import (
     meant_one_of,
     similar,
 )
+from trainium_cdk.jobs.answers import checked
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.status import Activity, Foreign, JobStatus, LogChunk, Node, Submitted
 
@@ -440,11 +441,12 @@ def unknown_job(id: str, cluster: ClusterOutputs, similar: Sequence[str] = ()) -
     )
 
 
-def read_answer(given: Any, id: str, cluster: ClusterOutputs) -> Any:
+def read_answer(given: Any, asked: Any, cluster: ClusterOutputs) -> Any:
     """The answer of a runner, as plain data.
 
     Args:
-        id: of the job that was asked for; may be empty.
+        given: as of `answers.document`.
+        asked: the request.
 
     Raises:
         JobError: it was refused.
@@ -453,10 +455,10 @@ def read_answer(given: Any, id: str, cluster: ClusterOutputs) -> Any:
         TransportError: Slurm does not answer.
     """
     if "answer" in given:
-        return given["answer"]
-    kind, message = str(given["error"]["kind"]), str(given["error"]["message"])
+        return checked(asked, given["answer"])
+    kind, message = given["error"]["kind"], given["error"]["message"]
     if kind == "unknown":
-        raise unknown_job(id or message, cluster, list(map(str, given["error"].get("similar") or ())))
+        raise unknown_job(getattr(asked, "id", "") or message, cluster, given["error"].get("similar", ()))
     if kind == "no member":
         raise UnknownJob(message)
     if kind == "later":

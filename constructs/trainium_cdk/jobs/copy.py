@@ -168,7 +168,10 @@ class Copy:
         """A folder of the cluster, and its files as `copied_files.list_files` has them."""
         path = self._shared(source)
         found = self._ask(ListFiles(path, self._places, MOST_FILES))
-        found["entries"] = [Entry(*one) for one in found["entries"]]
+        with _refusals():
+            found["entries"] = copied_files.checked([Entry(*one) for one in found["entries"]], MOST_FILES)
+        if not found["folder"] and [one.name for one in found["entries"]] != [posixpath.basename(path)]:
+            raise JobError(f"the cluster's list of files is not about {path}")
         return path if found["folder"] else posixpath.dirname(path), found
 
     def upload(self, survey: Survey) -> None:
@@ -222,7 +225,7 @@ class Copy:
             given: list[dict[str, Any]] = self._ask(
                 GiveFiles(survey.source, self._places, files), seconds=seconds, private=True
             )
-            for one, told in zip(uploads, given, strict=True):
+            for one, told in zip(uploads, given, strict=True):  # `answers` has counted them
                 one.complete(told["etags"])
         return given
 
@@ -279,7 +282,7 @@ class Copy:
             if entry.size <= _SMALL:
                 out.write(self._s3.get_object(Bucket=at.bucket, Key=at.key)["Body"].read(entry.size + 1))
                 self._moved(entry.size)
-            else:
+            elif self._s3.head_object(Bucket=at.bucket, Key=at.key)["ContentLength"] == entry.size:
                 self._s3.download_fileobj(*at, out, Callback=self._moved)
 
     def _moved(self, count: int) -> None:

@@ -8,7 +8,9 @@ import base64
 import dataclasses
 import functools
 import gzip
+import io
 import sys
+import types
 import typing
 import zlib
 from collections.abc import Mapping
@@ -19,6 +21,7 @@ VERSION = 1
 """Of this format: a change of a field that is sent raises it."""
 
 T = TypeVar("T")
+_UNIONS = (Union, getattr(types, "UnionType", Union))  # a Python may write `X | None`
 
 
 class SpecError(ValueError):
@@ -277,16 +280,20 @@ def pack(data: bytes) -> str:
     return base64.b64encode(gzip.compress(data, 6)).decode() if data else ""
 
 
-def unpack(text: object) -> bytes:
+def unpack(text: object, most: int = 64 * 2**20) -> bytes:
     """Bytes of such a text.
 
     Raises:
-        SpecError: it is damaged.
+        SpecError: it is damaged, or it would be more than so many bytes.
     """
     try:
-        return gzip.decompress(base64.b64decode(str(text))) if text else b""
+        packed = io.BytesIO(base64.b64decode(str(text)))
+        found = gzip.GzipFile(fileobj=packed).read(most + 1) if text else b""
     except (ValueError, OSError, EOFError, zlib.error):
         raise SpecError("a text of compressed bytes is damaged") from None
+    if len(found) > most:
+        raise SpecError(f"a text of compressed bytes is more than {most:,} bytes")
+    return found
 
 
 def _is_default(one: "dataclasses.Field[Any]", value: Any) -> bool:
@@ -303,7 +310,7 @@ def _read(kind: Any, value: Any, at: str, strict: bool) -> Any:
         return value
     if kind == Word:
         return read_word(value, at)
-    if origin is Union:  # Optional
+    if origin in _UNIONS:  # Optional
         return None if value is None else _read(inner[0], value, at, strict)
     if origin is tuple:
         if not isinstance(value, list) or (inner[-1] is not ... and len(value) != len(inner)):

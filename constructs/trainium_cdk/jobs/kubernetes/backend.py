@@ -231,7 +231,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
             folder=folder,
             seconds=seconds,
         )
-        return read_answer(told, "", self.cluster)
+        return read_answer(told, given, self.cluster)
 
     def nodes(self) -> tuple[Node, ...]:
         return nodes.list_nodes(self.api, self.cluster)

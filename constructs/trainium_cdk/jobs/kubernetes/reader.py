@@ -6,24 +6,28 @@ import base64
 import contextlib
 import gzip
 import json
+import math
 import secrets
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import ApiError, TransportError
+from trainium_cdk.jobs import answers
 from trainium_cdk.jobs.kubernetes import pods, status
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.names import FOLDER, labels
 from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.outputs import EksCluster
 from trainium_cdk.runner.requests import Cluster, write_request
+from trainium_cdk.runner.spec import SpecError, unpack
 
 Object = dict[str, Any]
 
 FILES = "/trn/files"
+_MOST_PACKED = 64 * 2**20
+"""Bytes of an answer as it is printed."""
 START_SECONDS = 600.0
 """Seconds that pulling an image may take."""
 RUNNER = ("python3", "-I", f"{FILES}/runner.pyz")
@@ -119,11 +123,11 @@ def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = 
     folders = [f"{cluster.shared_dir}/{cluster.folder}", folder] if folder else []
     made = pod(cluster, name, "read", image, command, seconds=length, files=files, folders=folders)
     with sent(api, made, files):
-        printed = _run(api, made)
+        printed = _run(api, made, _MOST_PACKED).decode(errors="replace")
     try:
-        return json.loads(gzip.decompress(base64.b64decode(printed)))
-    except (ValueError, OSError, EOFError, zlib.error):
-        raise TransportError(f"pod {name} gave no answer: {printed[-300:].decode(errors='replace').strip()}") from None
+        return answers.document(unpack(printed, answers.MOST).decode(errors="replace"))
+    except SpecError as e:
+        raise TransportError(f"pod {name} gave no answer ({e}): {printed[-300:].strip()}") from None
 
 
 @contextlib.contextmanager
@@ -142,13 +146,19 @@ def _name() -> str:
     return f"trn-read-{secrets.token_hex(4)}"
 
 
-def _run(api: Api, made: Object) -> bytes:
+def _run(api: Api, made: Object, most: float = math.inf) -> bytes:
+    """What a pod prints, when it has ended. Raises TransportError: it failed, or printed more than so many bytes."""
     name = made["metadata"]["name"]
     api.create("Pod", made)
     try:
         seconds = made["spec"]["activeDeadlineSeconds"] - START_SECONDS
         ended = until(api, name, lambda found: found["status"].get("phase") in ("Succeeded", "Failed"), seconds)
-        output = b"".join(api.log(name, "main"))
+        pieces: list[bytes] = []
+        for piece in api.log(name, "main"):
+            pieces.append(piece)
+            if (most := most - len(piece)) < 0:
+                raise TransportError(f"pod {name} printed more than an answer can be", again=False)
+        output = b"".join(pieces)
     finally:
         api.delete("Pod", name)
     if full := status.memory_full(ended, "main"):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError, NotTheirs, SubmitError, TransportError
 from trainium_cdk.jobs import quote
+from trainium_cdk.jobs.answers import document
 from trainium_cdk.jobs.backend import ONE_QUESTION, Backend, Patience, all_submitted, read_answer
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.joined import Round
@@ -155,9 +156,9 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         request = json.dumps(requests.write_request(seen_by_runner(self.cluster), given))
         answer = _parse(self.transport.ask(self.cluster, request, seconds, private))
         if "id" in answer:
-            self._ids[id] = str(answer["id"])
+            self._ids[id] = answer["id"]
             self.say(f"{id} is {self._ids[id]}")
-        return read_answer(answer, id, self.cluster)
+        return read_answer(answer, given, self.cluster)
 
     def run_as_root(self, script: str) -> str:
         """Run a script on the head node as root, where Run Command is used: its agent is root, and the jobs' user has no sudo.
@@ -328,12 +329,9 @@ def seen_by_runner(cluster: SlurmCluster) -> requests.Cluster:
 
 def _parse(result: Result) -> Any:
     try:
-        answer = json.loads(result.stdout)
-        if "answer" in answer or (answer["error"]["kind"] and answer["error"]["message"]):
-            return answer
-    except (ValueError, TypeError, KeyError, RecursionError):
-        pass
-    why = _last_words(result)
+        return document(result.stdout)
+    except SpecError as e:
+        why = _last_words(result) if result.code or result.stderr.strip() else f"the answer cannot be read: {e}"
     if result.code == NOT_THEIRS:
         raise NotTheirs(why, again=False)
     raise TransportError(f"the query on the head node failed: {why}", again=result.code < 0 or result.code > 128)

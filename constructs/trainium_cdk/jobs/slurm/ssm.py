@@ -20,6 +20,7 @@ from trainium_cdk._aws import client as aws_client
 from trainium_cdk._aws import code_and_message, credentials_error, describe_error
 from trainium_cdk.errors import BucketError, TransportError
 from trainium_cdk.jobs import quote
+from trainium_cdk.jobs.answers import MOST
 from trainium_cdk.jobs.backend import Patience
 from trainium_cdk.jobs.slurm import commands
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result
@@ -41,6 +42,9 @@ GetCommandInvocation)."""
 
 THROUGH_BUCKET = FIRST_PAGE + 4 * PAGE
 """Characters of output from which on it comes through the stack's bucket, and not page by page."""
+
+MOST_PACKED = 64 * 2**20
+"""Characters of output, packed. It is also limited when it is unpacked (`answers.MOST`)."""
 
 TELL_SECONDS = 10.0
 """Seconds without a response from AWS until a message reports it; repeated every 30 s."""
@@ -77,7 +81,7 @@ else
 # accounts of a directory get their home at the first login
 [ -d "$(getent passwd {user} | cut -d: -f6)" ] || mkhomedir_helper {user} 0077 || :
 """
-_HEADER = re.compile(r"^trn-ssm (\d+) (\d+) (/tmp/trn-ssm-\w+)$", re.M)
+_HEADER = re.compile(r"^trn-ssm (\d{1,3}) (\d{1,15}) (/tmp/trn-ssm-\w+)$", re.M | re.A)
 
 
 _SHELL = "exec bash --noprofile --norc <(cat) < /dev/null"
@@ -223,8 +227,11 @@ class SsmTransport:
         code, size, folder = int(header[1]), int(header[2]), header[3]
         error, _, output = response[header.end() + 1 :].partition("\n")
         output = output[:size]
+        if size > MOST_PACKED:
+            self._invoke(f"rm -rf {folder}", 60)
+            raise TransportError(f"{_too_large(self._instance)}: {size:,} bytes of it are packed", again=False)
         if size > THROUGH_BUCKET:
-            output = self._through_bucket(folder) or output
+            output = self._through_bucket(folder, size) or output
         while len(output) < size:
             end = f"; rm -rf {folder}" if len(output) + PAGE >= size else ""
             page = self._invoke(f"tail -c +{len(output) + 1} {folder}/o | head -c {PAGE}{end}", 60)
@@ -232,12 +239,14 @@ class SsmTransport:
                 raise TransportError(f"the head node {self._instance} lost part of its response. Try again")
             output += page
         try:
-            out, err = unpack(output), unpack(error)
-        except SpecError:
+            out, err = unpack(output, MOST), unpack(error, 10_000)
+        except SpecError as e:
+            if "more than" in str(e):
+                raise TransportError(_too_large(self._instance), again=False) from None
             raise TransportError(f"the head node {self._instance} lost part of its response. Try again") from None
         return Result(out.decode(errors="replace"), err.decode(errors="replace"), code)
 
-    def _through_bucket(self, folder: str) -> str:
+    def _through_bucket(self, folder: str, size: int) -> str:
         """The whole output, which the head node stores in the bucket for this moment; empty if it, or the caller, may not use the
         bucket."""
         if (s3 := self._store()) is None:
@@ -253,11 +262,11 @@ class SsmTransport:
         if not stored.startswith("stored "):
             return ""
         try:
-            found = s3.get_object(Bucket=self._bucket, Key=key)["Body"].read().decode("ascii")
+            found = s3.get_object(Bucket=self._bucket, Key=key)["Body"].read(size + 1).decode("ascii", "replace")
         except (ClientError, BotoCoreError):
             return ""
         finally:
-            version = stored.split()[1]
+            version = stored.removeprefix("stored ").strip()
             self._remove(s3, key, "" if version == "None" else version)
         self._invoke(f"rm -rf {folder}", 60)
         return found
@@ -366,6 +375,10 @@ class SsmTransport:
                         "Delete it; the bucket does so after a day"
                     )
                     return
+
+
+def _too_large(instance: str) -> str:
+    return f"the head node {instance} sent more than an answer can be, and it was not read. Ask an administrator to look at that node"
 
 
 _NOT_NOW = ("NoCredentials", "PartialCredentials", "NoRegion", "Token", "SSO", "CredentialRetrieval", "Profile")

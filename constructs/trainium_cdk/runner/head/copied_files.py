@@ -19,6 +19,12 @@ PART = ".trn-part-"
 SPAN = 64 * 2**20
 """Bytes of a file that one request to S3 reads or writes, at least."""
 BLOCK = 2**20
+_MODE = 0o755
+"""Permissions that a file can have on its way: none that lets others write it, and no set-user-ID."""
+
+
+_LARGEST, _LATEST = 10_000 * 5 * 2**30, 2**40
+"""Bytes that an object of S3 can have, and the time of a change that a file system takes."""
 
 
 class Entry(NamedTuple):
@@ -79,6 +85,29 @@ def list_files(path: Path, most: int) -> dict[str, Any]:
     return {"root": str(path), "folder": True, "entries": entries, "left_out": left}
 
 
+def checked(entries: Iterable[Entry], most: int) -> list[Entry]:
+    """A list of files that another machine has made: before the first one is written, each of them could be one of a folder.
+
+    Raises:
+        Refused: one could not, or there are more than so many.
+    """
+    found = {entry.name: entry for entry in entries}
+    entries = list(found.values())
+    if len(entries) > most:
+        raise Refused(f"there are more than {most:,} files. Pack them into archives (tar)")
+    for entry in entries:
+        place = entry.name.rpartition("/")[0]
+        if not _is_name(entry.name) or not 0 <= entry.size <= _LARGEST or abs(entry.time) > _LATEST:
+            raise Refused(f"{entry.name[:80]!r} cannot be a file: its name, size or time is none")
+        if entry.link and not _stays(entry.name, entry.link):
+            raise Refused(f"{entry.name[:80]!r} is a link to {entry.link[:80]!r}, which may lead out of the folder")
+        while place:
+            if place in found:
+                raise Refused(f"{place[:80]!r} is a file or a link, and cannot have {entry.name[:80]!r} in it")
+            place = place.rpartition("/")[0]
+    return entries
+
+
 def _entry(file: Path, name: str, found: os.stat_result) -> Entry:
     try:
         name.encode()
@@ -133,7 +162,7 @@ def arriving(root: Path, entry: Entry, digest: str = "") -> Iterator[BinaryIO]:
             out.flush()
             if os.fstat(out.fileno()).st_size != entry.size or (digest and sha256(out) != digest):
                 raise Refused(f"{file} is not what was sent: it was replaced or damaged on its way")
-            os.fchmod(out.fileno(), entry.mode)
+            os.fchmod(out.fileno(), entry.mode & _MODE)
             os.fsync(out.fileno())
             os.utime(part, (entry.time, entry.time))
             part.replace(file)
@@ -199,14 +228,25 @@ def _part(file: Path) -> Path:
 def _leads_inside(root: Path, name: str, target: str) -> bool:
     """Whether a relative link leads to a place in the folder, by its text and through what is there now."""
     place = os.path.join(os.path.dirname(name), target)
-    real = Path(os.path.realpath(root / place))
-    return not os.path.isabs(target) and os.path.normpath(place).split("/")[0] != ".." and is_in(real, root)
+    return _stays(name, target) and is_in(Path(os.path.realpath(root / place)), root)
+
+
+def _stays(name: str, target: str) -> bool:
+    """Whether a link leads to a place in the folder, whatever else is there: it goes up first, not above the folder, and then only down, as a
+    folder on its way down may be a link. (As `prepare.unpack` has it for archives.)"""
+    steps = [step for step in target.split("/") if step not in ("", ".")]
+    up = next((i for i, step in enumerate(steps) if step != ".."), len(steps))
+    return not target.startswith("/") and "\0" not in target and up <= name.count("/") and ".." not in steps[up:]
+
+
+def _is_name(name: str) -> bool:
+    parts = name.split("/")
+    return not ({"", ".", ".."} & set(parts) or "\0" in name or parts[-1].startswith(PART))
 
 
 def _place(root: Path, name: str) -> Path:
     """Where an entry is: never outside the folder, also not through links in it."""
-    parts = name.split("/")
-    if not name or {"", ".", ".."} & set(parts) or "\0" in name or parts[-1].startswith(PART):
+    if not _is_name(name):
         raise Refused(f"the name {name[:80]!r} is not one of a file in the folder")
     file = root / name
     if not is_in(Path(os.path.realpath(file.parent)), root):
