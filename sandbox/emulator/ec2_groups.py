@@ -61,8 +61,16 @@ def _revoke(action: Callable[[dict[str, Any]], Response], kind: str) -> Callable
 
 
 def install() -> None:
-    """Load balancers release their groups later from now on, and rules are compared without the account."""
+    """Load balancers have the VPC of their subnets and release their groups later from now on, and rules are compared without the account."""
     delete, parse = alb._ACTION_MAP["DeleteLoadBalancer"], ec2._parse_ip_permissions
+    create = alb._ACTION_MAP["CreateLoadBalancer"]
+
+    def created(params: dict[str, Any]) -> Any:
+        answer, subnets = create(params), alb._parse_member_list(params, "Subnets")
+        for balancer in alb._lbs.values():
+            if balancer["LoadBalancerName"] == alb._p(params, "Name") and subnets and subnets[0] in ec2._subnets:
+                balancer["VpcId"] = ec2._subnets[subnets[0]]["VpcId"]
+        return answer
 
     def deleted(params: dict[str, Any]) -> Any:
         arn = alb._p(params, "LoadBalancerArn")
@@ -78,6 +86,7 @@ def install() -> None:
         return rules
 
     alb._ACTION_MAP["DeleteLoadBalancer"], ec2._parse_ip_permissions = deleted, parsed
+    alb._ACTION_MAP["CreateLoadBalancer"] = created
 
 
 ACTIONS = {

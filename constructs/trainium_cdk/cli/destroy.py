@@ -244,7 +244,7 @@ def _leftovers(found: Survey, client: Any) -> list[str]:
     from trainium_cdk.operations.teardown.sweep import find
 
     return [
-        f"   exists now: {left.kind} {left.id}: {left.why}"
+        f"   {'exists now' if left.sure else 'stays, unless you delete it'}: {left.kind} {left.id}: {left.why}"
         for left in find(client, found.owner)
         if left.id not in found.owner.managed
     ]

@@ -63,8 +63,7 @@ class Account:
         group = ec2.create_security_group(GroupName=f"k8s-{name}", Description="of a service", VpcId=made["Vpc"])[
             "GroupId"
         ]
-        volume = ec2.create_volume(Size=8, AvailabilityZone="us-east-1a")["VolumeId"]
-        ec2.create_tags(Resources=[group, volume], Tags=owned)
+        ec2.create_tags(Resources=[group], Tags=owned)
         pair = {"IpProtocol": "tcp", "FromPort": 80, "ToPort": 80, "UserIdGroupPairs": [{"GroupId": group}]}
         ec2.authorize_security_group_ingress(GroupId=made["Group"], IpPermissions=[pair])
         self.client("elbv2").create_load_balancer(
@@ -192,6 +191,43 @@ def test_resources_that_cannot_be_deleted_are_reported_with_the_reason(account: 
     log = f"/aws/lambda/{made['Function']}"  # of a function that the first try has deleted
     account.client("logs").create_log_group(logGroupName=log)
     assert trn(account.aws, STACK, "--yes").returncode == 0
+
+
+def test_what_others_have_tagged_like_the_cluster_stays(account: Account) -> None:
+    """Somebody who may tag anything, and delete nothing, waits for an administrator's `trn destroy`."""
+    ec2 = account.client("ec2")
+    account.make(STACK)
+    vpc = ec2.create_vpc(CidrBlock="10.99.0.0/16")["Vpc"]["VpcId"]
+    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.99.0.0/24")["Subnet"]["SubnetId"]
+    group = ec2.create_security_group(GroupName="prod-db", Description="of others", VpcId=vpc)["GroupId"]
+    volume = ec2.create_volume(Size=8, AvailabilityZone="us-east-1a")["VolumeId"]
+    [instance] = ec2.run_instances(InstanceType="c5.large", MinCount=1, MaxCount=1, SubnetId=subnet)["Instances"]
+    theirs = [instance["InstanceId"], volume, group]
+    spoofed = {
+        f"kubernetes.io/cluster/{STACK}-eks": "owned",
+        "eks:cluster-name": f"{STACK}-eks",
+        "KubernetesCluster": f"{STACK}-eks",
+    }
+    ec2.create_tags(Resources=theirs, Tags=[{"Key": key, "Value": value} for key, value in spoofed.items()])
+    try:
+        dry = trn(account.aws, STACK, "--dry-run")
+        done = trn(account.aws, STACK, "--yes")
+        for kind, id in zip(("instance", "volume", "security group"), theirs, strict=True):
+            assert f"stays, unless you delete it: {kind} {id}" in dry.stderr
+            assert (
+                f"left: {kind} {id}: it is tagged kubernetes.io/cluster/{STACK}-eks = owned, but anybody" in done.stderr
+            )
+        assert done.returncode == 1
+        [there] = ec2.describe_instances(InstanceIds=theirs[:1])["Reservations"]
+        assert there["Instances"][0]["State"]["Name"] == "running"
+        assert ec2.describe_volumes(VolumeIds=[volume])["Volumes"]
+        assert ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"]
+    finally:
+        ec2.terminate_instances(InstanceIds=theirs[:1])
+        ec2.delete_volume(VolumeId=volume)
+        ec2.delete_security_group(GroupId=group)
+        ec2.delete_subnet(SubnetId=subnet)
+        ec2.delete_vpc(VpcId=vpc)
 
 
 def test_an_unknown_stack(local_aws: LocalAws) -> None:

@@ -21,7 +21,7 @@ ID = "arn:aws:cloudformation:us-east-1:111122223333:stack/S/1"
 SCALER = [{"Key": "trainium-cdk:cluster", "Value": "c"}]
 OURS, THEIRS = ([{"Key": "kubernetes.io/cluster/c", "Value": value}] for value in ("owned", "shared"))
 OWNER = Owner("S", ID, cluster="c", engine="eks", vpcs=frozenset({"vpc-1"}), functions=frozenset({"f"}),
-              managed=frozenset({"sg-managed"}), kept=frozenset({"vol-kept"}))  # fmt: skip
+              managed=frozenset({"sg-managed", "pg-1"}), kept=frozenset({"vol-kept"}))  # fmt: skip
 PAIR = {
     "IpProtocol": "-1",
     "UserIdGroupPairs": [{"GroupId": "sg-1"}, {"GroupId": "sg-2"}],
@@ -33,26 +33,26 @@ OTHER = {"IpProtocol": "tcp", "UserIdGroupPairs": [{"GroupId": "sg-2"}]}
 
 RESPONSES: dict[str, Any] = {
     "ec2.describe_instances": [{"Reservations": [{"Instances": [
-        {"InstanceId": id, "State": {"Name": state}, "Tags": tags}]} for id, state, tags in (
+        {"InstanceId": id, "State": {"Name": state}, "Tags": tags, "VpcId": "vpc-1"}]} for id, state, tags in (
             ("i-1", "running", OURS), ("i-2", "running", THEIRS), ("i-3", "stopped", OURS), ("i-4", "terminated", OURS),
             ("i-pcs", "running", SCALER))]}],
-    "elbv2.describe_load_balancers": [{"LoadBalancers": [{"LoadBalancerArn": id} for id in ("lb-1", "lb-2", "lb-none")]}, {}],
-    "elbv2.describe_target_groups": [{"TargetGroups": [{"TargetGroupArn": id} for id in ("tg-1", "tg-2", "tg-none")]}, {}],
-    "elb.describe_load_balancers": [{"LoadBalancerDescriptions": [{"LoadBalancerName": id} for id in ("old-1", "old-2", "old-none")]}],
+    "elbv2.describe_load_balancers": [{"LoadBalancers": [{"LoadBalancerArn": id, "VpcId": "vpc-1"} for id in ("lb-1", "lb-2", "lb-none")]}, {}],
+    "elbv2.describe_target_groups": [{"TargetGroups": [{"TargetGroupArn": id, "VpcId": "vpc-1"} for id in ("tg-1", "tg-2", "tg-none")]}, {}],
+    "elb.describe_load_balancers": [{"LoadBalancerDescriptions": [{"LoadBalancerName": id, "VPCId": "vpc-1"} for id in ("old-1", "old-2", "old-none")]}],
     "ec2.describe_network_interfaces": [{"NetworkInterfaces": [
-        {"NetworkInterfaceId": "eni-1", "Status": "available", "TagSet": OURS},
+        {"NetworkInterfaceId": "eni-1", "Status": "available", "TagSet": OURS, "VpcId": "vpc-1"},
         {"NetworkInterfaceId": "eni-used", "Status": "in-use", "TagSet": OURS},
         {"NetworkInterfaceId": "eni-vpc", "Status": "available", "VpcId": "vpc-1", "Description": "ELB app/x"},
         {"NetworkInterfaceId": "eni-2", "Status": "available", "VpcId": "vpc-2", "Description": "ELB app/x"},
         {"NetworkInterfaceId": "eni-none", "Status": "available"}]}],
     "ec2.describe_security_groups": [{"SecurityGroups": [
-        {"GroupId": "sg-1", "GroupName": "k8s", "Tags": OURS, "IpPermissions": [OTHER], "IpPermissionsEgress": []},
+        {"GroupId": "sg-1", "GroupName": "k8s", "Tags": OURS, "VpcId": "vpc-1", "IpPermissions": [OTHER], "IpPermissionsEgress": []},
         {"GroupId": "sg-default", "GroupName": "default", "Tags": OURS, "IpPermissions": [PAIR, OTHER], "IpPermissionsEgress": [PAIR]},
-        {"GroupId": "sg-managed", "GroupName": "x", "Tags": OURS}, {"GroupId": "sg-2", "GroupName": "x", "Tags": THEIRS}]}],
+        {"GroupId": "sg-managed", "GroupName": "x", "Tags": OURS, "VpcId": "vpc-1"}, {"GroupId": "sg-2", "GroupName": "x", "Tags": THEIRS}]}],
     "ec2.describe_volumes": [{"Volumes": [{"VolumeId": id, "State": state, "Tags": OURS} for id, state in
                                           (("vol-1", "available"), ("vol-kept", "available"), ("vol-used", "in-use"))]}],
     "ec2.describe_capacity_reservations": [{"CapacityReservations": [
-        {"CapacityReservationId": id, "State": state, "Tags": tags} for id, state, tags in
+        {"CapacityReservationId": id, "State": state, "Tags": tags, "PlacementGroupArn": "arn:aws:ec2:x:1:placement-group/pg-1"} for id, state, tags in
         (("cr-1", "active", OURS), ("cr-2", "active", THEIRS), ("cr-3", "cancelled", OURS), ("cr-4", "active", SCALER))]}],
     "logs.describe_log_groups": [{"logGroups": [{"logGroupName": f"/aws/lambda/{id}"} for id in ("f", "g")]}],
 }  # fmt: skip
@@ -115,9 +115,42 @@ EVERY = [
     *BLOCKING[:-2],
     Leftover("security group", "sg-managed", TAGGED),
     *BLOCKING[-2:],
-    Leftover("volume", "vol-1", TAGGED),
+    Leftover("volume", "vol-1", TAGGED, sure=False),
     Leftover("log group", "/aws/lambda/f", "it is the log of a function of the stack"),
 ]
+
+
+def test_what_anybody_may_have_tagged_is_listed_and_not_deleted() -> None:
+    """Whoever may tag, and may delete nothing, would let an administrator delete it."""
+    tags = [*OURS, {"Key": "eks:cluster-name", "Value": "c"}]
+    group = {"GroupId": "sg-db", "GroupName": "db", "Tags": tags, "VpcId": "vpc-2"}
+    instance = {"InstanceId": "i-prod-db", "State": {"Name": "running"}, "Tags": tags, "VpcId": "vpc-2"}
+    foreign = {
+        "ec2__describe_instances": [{"Reservations": [{"Instances": [instance]}]}],
+        "elbv2__describe_load_balancers": [{"LoadBalancers": [{"LoadBalancerArn": "lb-1", "VpcId": "vpc-2"}]}],
+        "ec2__describe_network_interfaces": [{"NetworkInterfaces": [
+            {"NetworkInterfaceId": "eni-9", "Status": "available", "TagSet": tags, "VpcId": "vpc-2"}]}],
+        "ec2__describe_security_groups": [{"SecurityGroups": [group]}],
+        "ec2__describe_capacity_reservations": [{"CapacityReservations": [
+            {"CapacityReservationId": "cr-9", "State": "active", "Tags": SCALER}]}],
+        "elbv2__describe_target_groups": [{}], "elb__describe_load_balancers": [{}], "logs__describe_log_groups": [{}],
+    }  # fmt: skip
+    aws = Aws(**foreign)
+    report = destroy(replace(FOUND, status="DELETE_COMPLETE"), aws, lambda _: None, sleep=lambda _: None)
+    assert aws.requests == []
+    there = (
+        "instance i-prod-db",
+        "load balancer lb-1",
+        "network interface eni-9",
+        "security group sg-db",
+        "capacity reservation cr-9",
+        "volume vol-1",
+    )
+    assert [what for what, _ in report.left] == list(there)
+    assert all("anybody may have tagged it so" in why for _, why in report.left)
+    of_aws = replace(OWNER, engine="eks").vouched({"aws:eks:cluster-name": "c"})
+    assert of_aws
+    assert not OWNER.vouched({"eks:cluster-name": "c"}, "vpc-2", "arn:aws:ec2:x:1:placement-group/pg-2")
 
 
 def test_leftovers_are_what_is_ours_and_free() -> None:
@@ -204,7 +237,13 @@ def test_what_blocks_a_deletion_is_deleted_before_the_next() -> None:
         {},
     ]
     images = [{"imageIds": [{"imageTag": "x"}]}, {"imageIds": []}]
-    interface = [{"NetworkInterfaces": [{"NetworkInterfaceId": "eni-1", "Status": "available", "TagSet": OURS}]}]
+    interface = [
+        {
+            "NetworkInterfaces": [
+                {"NetworkInterfaceId": "eni-1", "Status": "available", "TagSet": OURS, "VpcId": "vpc-1"}
+            ]
+        }
+    ]
     aws, run, said, _ = deleting("DELETE_FAILED", "DELETE_COMPLETE", s3__list_object_versions=objects, ecr__list_images=images,
                                  ec2__describe_network_interfaces=interface, ec2__delete_network_interface=error("in use"))  # fmt: skip
     report = run()

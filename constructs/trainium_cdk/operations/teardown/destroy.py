@@ -25,6 +25,7 @@ _HELD = frozenset({"DependencyViolation", "ResourceInUse"})
 _GONE = re.compile(r"(?!InvalidPermission).*NotFound")
 """Error codes of what AWS or someone else has deleted meanwhile. A rule that is gone says nothing of its group."""
 _RELEASE_SECONDS, _RELEASE_PAUSE = 300, 15
+_UNSURE = ", but anybody may have tagged it so, and it is in no VPC of the stack. If it is a part of the cluster, delete it yourself"
 
 
 @dataclass
@@ -161,7 +162,8 @@ def _sweep(
     sleep: Callable[[float], None],
 ) -> None:
     """Delete leftovers. Those that are held by what was deleted just now are tried again until AWS has released them."""
-    failed, waited = _delete_leftovers(client, found, report, say), 0
+    report.left += [(f"{left.kind} {left.id}", f"{left.why}{_UNSURE}") for left in found if not left.sure]
+    failed, waited = _delete_leftovers(client, [left for left in found if left.sure], report, say), 0
     while waited < _RELEASE_SECONDS and any(left.kind in _RELEASING for left in report.swept):
         held = [left for left, error in failed if code_and_message(error)[0] in _HELD]
         if not held:

@@ -18,6 +18,7 @@ class Owner:
 
     Never by a part of a name: another stack may have a similar one. A resource belongs to this stack if it has the stack's tags,
     if AWS created it in the stack's VPC for one of its parts, or if it is the log group of one of its functions or of its cluster.
+    Whoever may tag resources can set most of these tags on any of them: AWS must vouch for it, too (`vouched`), before it is deleted.
 
     Attributes:
         stack, stack_id: name and ARN.
@@ -43,6 +44,16 @@ class Owner:
     def why(self, tags: Mapping[str, str]) -> str:
         """Why a resource with these tags belongs to the stack; empty if it does not."""
         return _one_of(self._tags(), tags)
+
+    def vouched(self, tags: Mapping[str, str], vpc: str = "", group: str = "") -> bool:
+        """Whether AWS itself says that a resource is of this stack: by a tag that only AWS can set, or by where it is.
+
+        Args:
+            vpc: its id; empty for none.
+            group: ARN of its placement group; empty for none.
+        """
+        of_aws = {key: value for key, value in self._tags().items() if key.startswith("aws:")}
+        return bool(vpc in self.vpcs or group.rpartition("/")[2] in self.managed or _one_of(of_aws, tags))
 
     def why_reservation(self, tags: Mapping[str, str]) -> str:
         """Why a capacity reservation with these tags belongs to the stack; empty if it does not."""

@@ -10,8 +10,9 @@ from trainium_cdk._aws import code_and_message
 from trainium_cdk.operations.teardown.owner import Owner
 from trainium_cdk.operations.teardown.survey import Client
 
-Find = Callable[[Client, Owner], Iterator[tuple[str, str]]]
-"""The ids of what belongs to a stack, each with the reason."""
+Found = Iterator[tuple[str, str, bool]]
+Find = Callable[[Client, Owner], Found]
+"""The ids of what belongs to a stack, each with the reason, and whether AWS vouches for it."""
 Delete = Callable[[Client, str], object]
 
 
@@ -22,11 +23,13 @@ class Leftover:
     Attributes:
         kind: for example `network interface`.
         why: why it belongs to the stack.
+        sure: AWS vouches for it. Else anybody may have tagged it so: it is not deleted.
     """
 
     kind: str
     id: str
     why: str
+    sure: bool = True
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,9 @@ def find(client: Client, owner: Owner, *, blocking: bool = False) -> Iterator[Le
     for kind in KINDS:
         if blocking and not kind.before:
             continue
-        for id, why in kind.find(client, owner):
+        for id, why, sure in kind.find(client, owner):
             if id not in spared:
-                yield Leftover(kind.name, id, why)
+                yield Leftover(kind.name, id, why, sure)
 
 
 def delete(client: Client, left: Leftover) -> None:
@@ -67,24 +70,29 @@ def _tags(item: dict[str, Any]) -> dict[str, str]:
     return {t["Key"]: t["Value"] for t in item.get("Tags") or item.get("TagSet") or []}
 
 
+def _vouched(owner: Owner, item: dict[str, Any], tags: dict[str, str] | None = None) -> bool:
+    vpc = item.get("VpcId") or item.get("VPCId") or ""
+    return owner.vouched(_tags(item) if tags is None else tags, vpc, item.get("PlacementGroupArn", ""))
+
+
 def _items(client: Client, service: str, operation: str, key: str) -> Iterator[dict[str, Any]]:
     """The items of all pages of a request."""
     for page in client(service).get_paginator(operation).paginate():
         yield from page.get(key, [])
 
 
-def _instances(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
+def _instances(client: Client, owner: Owner) -> Found:
     for reservation in _items(client, "ec2", "describe_instances", "Reservations"):
         for instance in reservation["Instances"]:
             alive = instance["State"]["Name"] in ("pending", "running", "stopping", "stopped")
             if alive and (why := owner.why(_tags(instance))):
-                yield instance["InstanceId"], why
+                yield instance["InstanceId"], why, _vouched(owner, instance)
 
 
 def _balancing(service: str, operation: str, items: str, key: str, argument: str) -> Find:
     """Load balancers and their target groups: their tags are in a request of their own."""
 
-    def find(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
+    def find(client: Client, owner: Owner) -> Found:
         from botocore.exceptions import ClientError
 
         for item in _items(client, service, operation, items):
@@ -94,19 +102,20 @@ def _balancing(service: str, operation: str, items: str, key: str, argument: str
                 if "NotFound" in code_and_message(e)[0]:  # someone has deleted it meanwhile
                     continue
                 raise
-            if why := owner.why(_tags(described[0]) if described else {}):
-                yield item[key], why
+            tags = _tags(described[0]) if described else {}
+            if why := owner.why(tags):
+                yield item[key], why, _vouched(owner, item, tags)
 
     return find
 
 
-def _interfaces(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
+def _interfaces(client: Client, owner: Owner) -> Found:
     """Only unused ones."""
     for interface in _items(client, "ec2", "describe_network_interfaces", "NetworkInterfaces"):
         vpc, description = interface.get("VpcId", ""), interface.get("Description") or ""
         why = owner.why_interface(_tags(interface), vpc, description)
         if why and interface.get("Status") == "available":
-            yield interface["NetworkInterfaceId"], why
+            yield interface["NetworkInterfaceId"], why, _vouched(owner, interface)
 
 
 def _tagged(
@@ -118,10 +127,10 @@ def _tagged(
 ) -> Find:
     """Those of EC2 that are wanted, by their tags."""
 
-    def find(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
+    def find(client: Client, owner: Owner) -> Found:
         for item in _items(client, "ec2", operation, items):
             if wanted(item) and (why := why_ours(owner, _tags(item))):
-                yield item[key], why
+                yield item[key], why, _vouched(owner, item)
 
     return find
 
@@ -144,10 +153,10 @@ def _delete_group(client: Client, id: str) -> None:
     ec2.delete_security_group(GroupId=id)
 
 
-def _logs(client: Client, owner: Owner) -> Iterator[tuple[str, str]]:
+def _logs(client: Client, owner: Owner) -> Found:
     for group in _items(client, "logs", "describe_log_groups", "logGroups"):
         if why := owner.why_log(group["logGroupName"]):
-            yield group["logGroupName"], why
+            yield group["logGroupName"], why, True
 
 
 _groups = _tagged("describe_security_groups", "SecurityGroups", "GroupId", lambda g: g["GroupName"] != "default")
