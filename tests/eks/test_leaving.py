@@ -17,6 +17,7 @@ from tests.support import need_kubernetes, until
 from trainium_cdk import settings
 from trainium_cdk.eks import kueue, manifests, network_policies
 from trainium_cdk.eks.access import OBJECTS
+from trainium_cdk.eks.boundaries import boundaries
 from trainium_cdk.eks.installation import Installation, Manifest
 from trainium_cdk.eks.owned import names_by_kind, owned
 from trainium_cdk.eks.scaler import leaving
@@ -72,6 +73,7 @@ def objects(of: tuple[dict[str, Any], Mounts]) -> list[Manifest]:
             *(manifests.service_account(wanted, name) for name in wanted.namespaces),
             *manifests.access(wanted),
             *network_policies.policies(wanted),
+            *boundaries(wanted),
             *(manifests.scaler_access(wanted) if wanted.plugins.autoscaler else []),
             *manifests.removal_access(),
             *manifests.volumes(wanted, of[1]),

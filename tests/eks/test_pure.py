@@ -19,6 +19,7 @@ from trainium_cdk import outputs, settings
 from trainium_cdk._cdk.interfaces import Layout, interfaces
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import access, charts, kueue, manifests, network_policies
+from trainium_cdk.eks.boundaries import boundaries
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.user_data import NEURON_FINGERPRINT, ApiServer, Driver, user_data
 from trainium_cdk.outputs import GROUP_LABEL
@@ -295,7 +296,7 @@ def test_what_is_installed_as_parsed(name: str) -> None:
         "objects": [
             *manifests.namespaces(wanted), manifests.service_account(wanted), *manifests.access(wanted),
             *manifests.volumes(wanted, [EFS, FSX]), *manifests.queues(wanted), *kueue.queues(wanted),
-            *network_policies.policies(wanted),
+            *network_policies.policies(wanted), *boundaries(wanted),
         ],
         "charts": [{"chart": release.name, **release.values} for release in charts.releases(every)],
     }  # fmt: skip

@@ -21,6 +21,7 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import kueue, manifests, network_policies, provisioning_requests
 from trainium_cdk.eks.access import Policy
 from trainium_cdk.eks.access_entry import access_entry
+from trainium_cdk.eks.boundaries import boundaries
 from trainium_cdk.eks.charts import CONTROLLERS, DETECTOR_ACCOUNT, DETECTOR_NAMESPACE, Release, releases
 from trainium_cdk.eks.groups import INodeGroup, refuse_duplicates
 from trainium_cdk.eks.identities import PodRole, detector_statements
@@ -209,6 +210,7 @@ class TrnPlugins(Checked):
                 *(manifests.service_account(wanted, name) for name in wanted.namespaces),
                 *manifests.access(wanted),
                 *network_policies.policies(wanted),
+                *boundaries(wanted),
                 *(manifests.scaler_access(wanted) if wanted.plugins.autoscaler else []),
                 *manifests.removal_access(),
                 *manifests.volumes(wanted, self._mounts),

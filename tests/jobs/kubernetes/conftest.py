@@ -20,6 +20,7 @@ from trainium_cdk import outputs, settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import kueue, manifests, network_policies
 from trainium_cdk.eks.access import EDITORS
+from trainium_cdk.eks.boundaries import boundaries
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, names
@@ -114,6 +115,7 @@ def base_objects() -> list[Object]:
         manifests.service_account(wanted),
         *manifests.access(wanted),
         *network_policies.policies(wanted),
+        *boundaries(wanted),
         *manifests.volumes(wanted, [EFS]),
         *manifests.queues(wanted),
         *kueue.queues(wanted),

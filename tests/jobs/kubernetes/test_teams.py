@@ -20,6 +20,7 @@ from tests.support import completed, until
 from trainium_cdk import outputs, settings
 from trainium_cdk.eks import kueue, manifests, network_policies
 from trainium_cdk.eks.access import groups_of
+from trainium_cdk.eks.boundaries import boundaries
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.errors import JobError, OutputsError
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, render, status
@@ -63,7 +64,7 @@ def member(running: Running, local_aws: LocalAws) -> Iterator[dict[str, str]]:
     wanted, eks, iam = Installation.of(ENV), local_aws.client("eks"), local_aws.client("iam")
     own = [
         *manifests.namespaces(wanted), manifests.service_account(wanted, "speech"), *manifests.access(wanted),
-        *network_policies.policies(wanted), *manifests.volumes(wanted, [EFS]), *kueue.queues(wanted),
+        *network_policies.policies(wanted), *boundaries(wanted), *manifests.volumes(wanted, [EFS]), *kueue.queues(wanted),
     ]  # fmt: skip
     apply(
         running.kubernetes,

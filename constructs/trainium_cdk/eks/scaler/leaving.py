@@ -44,6 +44,7 @@ class Kind(NamedTuple):
 
 
 _CORE, _KUEUE, _RBAC = "/api/v1", "/apis/kueue.x-k8s.io/v1beta2", "/apis/rbac.authorization.k8s.io/v1"
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 KINDS = {
     "LocalQueue": Kind(_KUEUE, "localqueues", True),
     "ClusterQueue": Kind(_KUEUE, "clusterqueues"),
@@ -55,6 +56,10 @@ KINDS = {
     "PersistentVolumeClaim": Kind(_CORE, "persistentvolumeclaims", True),
     "Namespace": Kind(_CORE, "namespaces"),
     "PersistentVolume": Kind(_CORE, "persistentvolumes"),
+    "ValidatingAdmissionPolicyBinding": Kind(_ADMISSION, "validatingadmissionpolicybindings"),
+    "ValidatingAdmissionPolicy": Kind(_ADMISSION, "validatingadmissionpolicies"),
+    "ResourceQuota": Kind(_CORE, "resourcequotas", True),
+    "LimitRange": Kind(_CORE, "limitranges", True),
     "NetworkPolicy": Kind("/apis/networking.k8s.io/v1", "networkpolicies", True),
     "Lease": Kind("/apis/coordination.k8s.io/v1", "leases", True),
     "ServiceAccount": Kind(_CORE, "serviceaccounts", True),
