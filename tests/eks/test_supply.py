@@ -272,3 +272,53 @@ def test_50_groups_500_nodes_and_all_their_jobs() -> None:
     assert len(decide(groups, asked, NOW, LIMITS).changes) == 50
     assert time.process_time() - began < 2
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2**21
+
+
+def on_node(name: str, devices: str = "16", owner: str = "", **more: Any) -> dict[str, Any]:
+    """A running pod on node n0."""
+    owners = [{"kind": owner}] if owner else []
+    containers = [{"resources": {"limits": {"aws.amazon.com/neuron": devices}}}]
+    metadata = {"name": name, "namespace": "speech", "ownerReferences": owners}
+    spec = {"nodeName": "n0", "containers": containers, **more}
+    return {"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
+
+
+@pytest.mark.parametrize("owner", ["", "DaemonSet", "Node", "ReplicaSet"])
+def test_whoever_owns_a_pod_its_devices_are_taken(owner: str) -> None:
+    """A DaemonSet's pod counted as nothing: the node seemed free, and jobs of others were told that they had their nodes."""
+    names = ("aws.amazon.com/neuron", "vpc.amazonaws.com/efa")
+    found = observe.pod(on_node("p", owner=owner), names)
+    assert found
+    assert found.needs == (16, 0)
+    assert (observe.pod(on_node("p", "0", owner), names) is None) == (owner in ("DaemonSet", "Node"))
+
+
+def test_an_object_that_cannot_be_read_stops_no_other() -> None:
+    """Each is written by whoever runs jobs, in a form that the API may accept."""
+    template = {"template": {"spec": {"containers": []}}}
+    odd = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "size", "operator": "Gt", "values": ["abc"]}]}]}}}  # fmt: skip
+    good = {"metadata": {"name": "good", "namespace": "vision"}, **template}
+    bad = {
+        "metadata": {"name": "bad", "namespace": "speech"},
+        "template": {"spec": {"containers": [], "affinity": odd}},
+    }
+    asked = [
+        {
+            "kind": "ProvisioningRequest",
+            "metadata": {**each["metadata"], "creationTimestamp": "2027-01-15T08:00:00Z"},
+            "spec": {
+                "provisioningClassName": observe.CLASS,
+                "podSets": [{"podTemplateRef": {"name": each["metadata"]["name"]}, "count": 1}],
+            },
+        }
+        for each in (bad, good)
+    ]
+    pods = [on_node("odd", "many"), on_node("sound")]
+    wrong = {"metadata": {"name": "wrong", "namespace": "speech"}, "template": {"spec": {}}}
+    labels = {"trn": {"size": "3"}}
+    cluster = observe.Cluster(("aws.amazon.com/neuron",), labels, [], pods, [wrong, bad, good], asked, NOW)
+    assert [each.key for each in cluster.requests] == ["vision/good"]
+    assert [each.partition(" cannot")[0] for each in cluster.unreadable] == [
+        "Pod speech/odd", "template speech/wrong", "ProvisioningRequest speech/bad",
+    ]  # fmt: skip

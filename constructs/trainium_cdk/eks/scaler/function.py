@@ -121,6 +121,9 @@ class Supplier:
             provisioning=api.list(f"{_REQUESTS}/provisioningrequests"),
             now=now,
         )
+        for each in cluster.unreadable:
+            print(each)
+            self._failed.append(each)
         ids = [i["InstanceId"] for one in found.values() for i in one.scaling["Instances"]]
         new = [id for id in ids if id not in cluster.joined]
         launched = self._try("launch times", self._groups.launched, new) or {}
@@ -214,7 +217,8 @@ class Supplier:
         """What `call` returns; None if it fails, which ends the run as an error when all else is done."""
         try:
             return call(*given, **options)
-        except (ClientError, BotoCoreError, OSError) as error:
+        # the latter ones: of an object that somebody wrote
+        except (ClientError, BotoCoreError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             print(f"{what}: {error}")
             self._failed.append(f"{what}: {error}")
             return None

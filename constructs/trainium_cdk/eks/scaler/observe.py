@@ -6,15 +6,16 @@ import datetime as dt
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .conditions import clock
 from .model import Answer, Group, Node, Request, Reservation, Resources
 
 Object = dict[str, Any]
+T = TypeVar("T")
 
 CLASS = "node-group.trainium-cdk"
 """The class of the ProvisioningRequests that the function answers."""
@@ -127,6 +128,7 @@ class Cluster:
         joined: nodes, by instance.
         provisioning: ProvisioningRequests, by namespace and name.
         requests: those of our class that have not failed.
+        unreadable: objects that were left out, each with the reason. Whoever runs jobs can write them, and must not stop those of others.
     """
 
     def __init__(
@@ -139,17 +141,26 @@ class Cluster:
         provisioning: Iterable[Object],
         now: float,
     ) -> None:
-        self._names, self._now = names, now
+        self._names, self._now, self.unreadable = names, now, list[str]()
         self.joined = {node["spec"].get("providerID", "").rpartition("/")[2]: node for node in map(_small, nodes)}
         self._pods: dict[str, list[Pod]] = {}
         for each in pods:
-            if kept := pod(each, names):
+            if kept := self._read(pod, each, names):
                 self._pods.setdefault(kept.node, []).append(kept)
-        self._templates = {key(each): template(each, names) for each in templates}
+        self._templates = {key(each): t for each in templates if (t := self._read(template, each, names))}
         self.provisioning = {key(each): each for each in provisioning}
         placed = self._placed()
-        self.requests = [r for one in self.provisioning.values() if (r := self._request(one, labels, placed))]
+        self.requests = [
+            r for one in self.provisioning.values() if (r := self._read(self._request, one, labels, placed))
+        ]
         self._live = {r.key for r in self.requests}
+
+    def _read(self, read: Callable[..., T | None], one: Object, *given: Any) -> T | None:
+        try:
+            return read(one, *given)
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+            self.unreadable.append(f"{one.get('kind', read.__name__.strip('_'))} {key(one)} cannot be read: {error!r}")
+            return None
 
     def _placed(self) -> dict[str, Counter[Resources]]:
         """What the pods of each request need that are on nodes."""
@@ -268,14 +279,14 @@ class Cluster:
 
 
 def pod(found: Object, names: Sequence[str]) -> Pod | None:
-    """A pod; None if it belongs to its node (a static pod, or one of a DaemonSet) or is on none."""
+    """A pod; None if it is on no node, or belongs to it (a static pod, or one of a DaemonSet) and holds no devices."""
     metadata, spec = found["metadata"], found["spec"]
-    owners = {owner["kind"] for owner in metadata.get("ownerReferences", [])}
-    if not spec.get("nodeName") or owners & {"DaemonSet", "Node"}:
+    owners, needs = {owner["kind"] for owner in metadata.get("ownerReferences", [])}, requested(spec, names)
+    if not spec.get("nodeName") or (owners & {"DaemonSet", "Node"} and not any(needs)):
         return None
     request = metadata.get("annotations", {}).get(OF_REQUEST)
     phase = "Deleted" if metadata.get("deletionTimestamp") else found["status"].get("phase", "")
-    return Pod(spec["nodeName"], f"{metadata['namespace']}/{request}" if request else "", requested(spec, names), phase)
+    return Pod(spec["nodeName"], f"{metadata['namespace']}/{request}" if request else "", needs, phase)
 
 
 def template(found: Object, names: Sequence[str]) -> Template:
