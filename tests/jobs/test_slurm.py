@@ -456,7 +456,8 @@ def test_another_user_of_the_head_node_gets_the_owners_name(tmp_path: Path) -> N
         )
         assert json.loads(done.stdout)["error"] == {
             "kind": "theirs",
-            "message": f"the jobs in {jobs} belong to {user}, and you are {user}. Run this as {user} (sudo -Hu {user} trn ...), or give --ssm",
+            "message": f"the jobs in {jobs} belong to {user}, and you are {user}. Run this as {user} (sudo -Hu {user} trn ...), or give --ssm. "
+            f"If they are of an earlier version, an administrator can give them to {user} when they have ended: sudo chown -hR {user}: {jobs.parent}",
         }
 
 
