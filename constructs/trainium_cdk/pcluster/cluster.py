@@ -306,7 +306,7 @@ class TrnPcluster(Checked):
         role = job_role(
             self, iam.AccountPrincipal(stack.account).with_conditions(only), environment.pcluster.node_policies
         )
-        role.grant_assume_role(self.node_policy)
+        role.grant_assume_role(self.node_policy.grant_principal)
         return role
 
     def _policy(self, id: str, whose: str, statements: Sequence[iam.PolicyStatement]) -> iam.ManagedPolicy:
