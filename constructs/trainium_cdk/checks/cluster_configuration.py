@@ -89,7 +89,7 @@ def wide_policy(key: KeyPath, arn: str) -> Iterator[Problem]:
     """A policy of nodes that allows more than any job needs."""
     what, level = ("the account", error) if _OWNS_ACCOUNT.search(arn) else ("that service", warning)
     if _OWNS_ACCOUNT.search(arn) or _FULL.search(arn):
-        text = f"every job on these nodes would have full access to {what}"
+        text = f"these nodes would have full access to {what}"
         yield level(key, text, "give a policy that allows only what the jobs need")
 
 
