@@ -53,7 +53,12 @@ def exports(env: settings.Environment, **more: str) -> outputs.Exports:
     """What the stack of its engine would export."""
     uri = "111122223333.dkr.ecr.us-east-1.amazonaws.com/trn" if env.registry.enabled else ""
     if "eks" in env.model_fields_set:
-        more = {"bastion_host_id": "i-1", "build_project": "build" if uri else "", "access_role": "role"} | more
+        role = "arn:aws:iam::111122223333:role/role"
+        more = {
+            "bastion_host_id": "i-0123456789abcdef0",
+            "build_project": "build" if uri else "",
+            "access_role": role,
+        } | more
         return outputs.eks_outputs(env, **{"bucket": "trn-bucket", "registry_uri": uri} | more)
     if "pcs" in env.model_fields_set:
         more = {"cluster_id": "pcs_0123456789", "login_group_id": "pcs_abcdef0123"} | more
@@ -150,6 +155,54 @@ def test_invalid_outputs_are_refused(bad: dict[str, str], message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+EKS = exported(settings.load(FOLDER / "eks/all-settings.yaml"))
+PCS = exported(settings.load(FOLDER / "pcs/all-settings.yaml"))
+HOSTILE = (
+    "--command=id",
+    "-x",
+    "a b",
+    "$(id)",
+    "`id`",
+    "a;id",
+    "a\nb",
+    "../x",
+    "/a/../b",
+    "a\x1b]0;x\x07",
+    "\u202ea",
+    "a'b",
+    "\u0661",
+    "x" * 1000,
+)
+UNREAD = {"TrnContract", "TrnEngine", "NextStep"}
+
+
+@pytest.mark.parametrize("good", [GOOD, EKS, PCS], ids=["slurm", "eks", "pcs"])
+def test_no_hostile_output_is_believed(good: dict[str, str]) -> None:
+    """Whoever may create a stack waits for an administrator's `trn clusters`, which asks every stack."""
+    for key in set(good) - UNREAD:
+        for value in HOSTILE:
+            bad = [value]
+            if good[key].startswith("{"):  # each text of a fleet or a team, and its numbers
+                one = json.loads(good[key])
+                texts = [name for name in one if isinstance(one[name], str)]
+                numbers = [name for name in one if type(one[name]) is int]
+                bad = [json.dumps({**one, name: value}) for name in texts]
+                bad += [json.dumps({**one, name: n}) for name in numbers for n in (-1, 10**9)]
+            for each in bad:
+                with pytest.raises(outputs.OutputsError, match="outputs of stack S") as caught:
+                    outputs.parse("S", "us-east-1", {**good, key: each})
+                assert len(str(caught.value).splitlines()) == 1, key
+                assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "user", ["root", "daemon", "slurm", "munge", "pcluster-admin", "ssm-user", "systemd-network", "0", ""]
+)
+def test_jobs_are_no_account_of_the_system(user: str) -> None:
+    with pytest.raises(outputs.OutputsError, match="are not believed: job_user is"):
+        outputs.parse("S", "us-east-1", {**GOOD, "JobUser": user})
+
+
 KEYS = st.sampled_from(sorted(GOOD)) | st.text(max_size=20) | st.from_regex(r"Fleet[0-9]{0,6}", fullmatch=True)
 VALUES = st.text(max_size=60) | st.sampled_from(["-", "", "{}", "[]", "null", "slurm", "eks", GOOD["Fleet0"]])
 
@@ -184,8 +237,8 @@ def test_any_file_is_a_cluster_or_an_error(data: bytes) -> None:
 
 
 def test_an_unknown_queue() -> None:
-    cluster = outputs.parse("S", "us-east-1", GOOD | {"Os": "+"})
-    assert cluster.os == "+", "only - is empty"
+    cluster = outputs.parse("S", "us-east-1", GOOD | {"Os": "x"})
+    assert cluster.os == "x", "only - is empty"
     with pytest.raises(outputs.OutputsError, match="S has no queue 'gpu'; it has compute1"):
         cluster.queue("gpu")
 

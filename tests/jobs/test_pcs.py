@@ -32,7 +32,9 @@ def backend(slurm: LocalSlurm) -> SlurmBackend:
     env = settings.validate(
         {"pcs": {"queues": [{"name": "trn", "compute_resources": [{"name": "trn", "max_nodes": 2}]}]}}
     )
-    exported = outputs.pcs_outputs(env, cluster_id="pcs_abc1234567", login_group_id="pcs_def1234567", bucket="b")
+    exported = outputs.pcs_outputs(
+        env, cluster_id="pcs_abc1234567", login_group_id="pcs_def1234567", bucket="trn-bucket"
+    )
     cluster = outputs.parse("TrnPcsStack", "us-east-1", {k: v for k, (v, _) in exported.items()})
     assert isinstance(cluster, outputs.PcsCluster)
     return SlurmBackend(cluster, LocalTransport(env=slurm.node_env(), interval=0.2))

@@ -248,7 +248,9 @@ def test_life_of_a_cluster(
 
 
 def test_job_scripts_name_the_cluster_and_the_shared_environment(tmp_path: Path) -> None:
-    exported = outputs.pcs_outputs(settings.load(), cluster_id="pcs_abc1234567", login_group_id="pcs_def", bucket="b")
+    exported = outputs.pcs_outputs(
+        settings.load(), cluster_id="pcs_abc1234567", login_group_id="pcs_def", bucket="trn-bucket"
+    )
     cluster = outputs.parse("TrnPcsStack", "us-east-1", {k: v for k, (v, _) in exported.items()})
     assert isinstance(cluster, outputs.PcsCluster)
     assert (cluster.identity, cluster.venv, cluster.engine) == ("pcs_abc1234567", "/efs/aws_neuron_venv_pytorch", "pcs")

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from trainium_cdk.outputs import Cluster
     from trainium_cdk.settings import Environment
 
-NOT_DEPLOYED = "not-deployed"
-"""Stands for what only a deployed stack has: a head node, a bucket, a login node."""
-
 
 def planned(ctx: typer.Context, on: Target) -> Cluster | None:
     """The cluster of the environment file that is given, or in use, as the team or user of the options sees it. None without such a file,
@@ -41,9 +38,10 @@ def described_cluster(environment: Environment, stack: str) -> Cluster:
     """
     from trainium_cdk import outputs
     from trainium_cdk.cli.check import engine_of
+    from trainium_cdk.outputs.forms import UNKNOWN
     from trainium_cdk.outputs.pcs import pcs_outputs
 
-    engine, unknown = engine_of(stack, environment), NOT_DEPLOYED
+    engine, unknown = engine_of(stack, environment), UNKNOWN
     exported: dict[str, Callable[[], outputs.Exports]] = {
         "slurm": lambda: outputs.slurm_outputs(environment, head_node_id=unknown, bucket=unknown),
         "eks": lambda: outputs.eks_outputs(environment, bucket=unknown),

@@ -11,6 +11,7 @@ from trainium_cdk._aws import client as aws_client
 from trainium_cdk.errors import OutputsError
 from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY, ClusterOutputs
 from trainium_cdk.outputs.eks import EksCluster
+from trainium_cdk.outputs.forms import wrong
 from trainium_cdk.outputs.pcs import PcsCluster
 from trainium_cdk.outputs.slurm import SlurmCluster
 
@@ -48,13 +49,18 @@ def parse(stack: str, region: str, outputs: Mapping[str, str]) -> Cluster:
             f"stack {stack} runs {name!r}, which this release of `trn` does not know. Use a newer release"
         )
     try:
-        return model.model_validate({**model.fields(outputs), "stack": stack, "region": region})
+        found = model.model_validate({**model.fields(outputs), "stack": stack, "region": region})
     except ValidationError as e:
         first = e.errors()[0]
         where = ".".join(map(str, first["loc"])) or "outputs"
         raise OutputsError(
             f"the outputs of stack {stack} cannot be read: {where}: {first['msg']}. Deploy the stack again"
         ) from None
+    for field, value in wrong(found):
+        raise OutputsError(
+            f"the outputs of stack {stack} are not believed: {field} is {str(value)[:80]!r}. Deploy the stack again, or ask who has made it"
+        )
+    return found
 
 
 def from_json(text: str) -> Cluster:

@@ -30,7 +30,7 @@ ENV = settings.validate({"eks": {"node_groups": [{"name": "trn", "max_nodes": 4}
 
 
 def test_the_outputs_of_a_stack_name_its_teams() -> None:
-    exported = outputs.eks_outputs(ENV, bucket="b")
+    exported = outputs.eks_outputs(ENV, bucket="trn-bucket")
     found = outputs.parse("TrnEksStack", "us-east-1", {key: value for key, (value, _) in exported.items()})
     speech, vision = found.of_team("speech"), found.of_team("vision")
     assert isinstance(speech, outputs.EksCluster)
