@@ -74,6 +74,7 @@ def head_node(aws: LocalAws, cluster: str) -> Iterator[str]:
     the caller's."""
     ec2 = aws.client("ec2")
     tags = {"parallelcluster:cluster-name": cluster, "parallelcluster:node-type": "HeadNode"}
+    tags |= {"aws:cloudformation:stack-name": cluster, "aws:cloudformation:logical-id": "HeadNode"}
     tagged = [{"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}]
     made = ec2.run_instances(InstanceType="c5.4xlarge", MinCount=1, MaxCount=1, TagSpecifications=tagged)
     instance: str = made["Instances"][0]["InstanceId"]

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from sandbox import LocalAws
 from tests.jobs.conftest import make_cluster
+from tests.support import head_node
+from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs import Backend, LocalTransport, SsmTransport, connect, is_head_node
 
 HEAD = "stack_name=trn-slurm\ncfn_node_type=HeadNode\ncfn_cluster_user=ubuntu\n"
@@ -44,3 +47,29 @@ def test_a_backend_without_all_operations_is_refused() -> None:
 
     with pytest.raises(TypeError, match=r"abstract methods .*cancel.*nodes"):
         Mine()  # type: ignore[abstract]
+
+
+def test_a_stacks_outputs_cannot_name_another_instance(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody who may create a stack, and tag instances, could let an administrator run commands as root on any of them."""
+    for name, value in local_aws.variables.items():
+        monkeypatch.setenv(name, value)
+    ec2 = local_aws.client("ec2")
+    tags = {"parallelcluster:cluster-name": "theirs", "parallelcluster:node-type": "HeadNode"}
+    [made] = ec2.run_instances(InstanceType="c5.large", MinCount=1, MaxCount=1)["Instances"]
+    ec2.create_tags(Resources=[made["InstanceId"]], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
+    sent: list[str] = []
+    cluster = make_cluster(cluster_name="theirs", region=local_aws.region)
+    try:
+        named = cluster.model_copy(update={"head_node_id": made["InstanceId"]})
+        monkeypatch.setattr(SsmTransport, "_poll", lambda *given: sent.append(str(given[1])) or "")
+        for ask in (lambda: connect(cluster=named).list(), lambda: connect(cluster=named).session()):
+            with pytest.raises(TransportError, match="by AWS's own tags it is not the head node of theirs"):
+                ask()  # type: ignore[no-untyped-call]
+        assert sent == []
+        with head_node(local_aws, "theirs") as head:
+            assert connect(cluster=cluster.model_copy(update={"head_node_id": head})).transport.instance == head
+            other = cluster.model_copy(update={"head_node_id": head, "cluster_name": "other"})
+            with pytest.raises(TransportError, match=f"nothing was run on {head}"):
+                connect(cluster=other).session()
+    finally:
+        ec2.terminate_instances(InstanceIds=[made["InstanceId"]])

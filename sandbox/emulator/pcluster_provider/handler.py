@@ -118,6 +118,8 @@ def _create_head_node(name: str, config: Mapping[str, Any]) -> str:
         "Name": "HeadNode",
         "parallelcluster:cluster-name": name,
         "parallelcluster:node-type": "HeadNode",
+        "aws:cloudformation:stack-name": name,
+        "aws:cloudformation:logical-id": "HeadNode",
         "parallelcluster:version": os.environ["SANDBOX_PCLUSTER_VERSION"],
         **{tag["Key"]: tag["Value"] for tag in config.get("Tags") or []},
     }

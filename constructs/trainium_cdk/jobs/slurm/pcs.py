@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from trainium_cdk._aws import client, describe_error
 from trainium_cdk.errors import TransportError
 from trainium_cdk.jobs.slurm.backend import SlurmBackend, of_caller
 from trainium_cdk.jobs.slurm.ssm import SsmTransport
@@ -62,20 +61,10 @@ def login_node(cluster: PcsCluster) -> str:
     Raises:
         TransportError: none runs, or EC2 cannot be queried.
     """
-    from botocore.exceptions import BotoCoreError, ClientError
+    from trainium_cdk.jobs.slurm.instances import find
 
     filters = {f"tag:{GROUP_TAG}": cluster.login_group_id, "instance-state-name": "running"}
-    try:
-        found = client("ec2", cluster.region).describe_instances(
-            Filters=[{"Name": name, "Values": [value]} for name, value in filters.items()]
-        )["Reservations"]
-    except ClientError as e:
-        code = e.response["Error"].get("Code", "")
-        denied = ". Request the permission ec2:DescribeInstances" if "Unauthorized" in code else ""
-        raise TransportError(f"cannot look up the login node: {e}{denied}", again=not denied) from None
-    except BotoCoreError as e:
-        raise TransportError(f"cannot look up the login node: {describe_error(e)}") from None
-    nodes = [instance for reservation in found for instance in reservation["Instances"]]
+    nodes = find(cluster.region, "the login node", filters)
     if not nodes:
         raise TransportError(
             f"no login node of {cluster.cluster_name} is running (node group {cluster.login_group_id}): PCS starts one within minutes. "

@@ -18,11 +18,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from trainium_cdk._aws import client as aws_client
 from trainium_cdk._aws import code_and_message, credentials_error, describe_error
+from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import BucketError, TransportError
 from trainium_cdk.jobs import quote
 from trainium_cdk.jobs.answers import MOST
 from trainium_cdk.jobs.backend import Patience
 from trainium_cdk.jobs.slurm import commands
+from trainium_cdk.jobs.slurm.instances import check_head_node
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, Result
 from trainium_cdk.outputs.contract import PAYLOADS, RESPONSES
 from trainium_cdk.runner.spec import SpecError, unpack
@@ -104,9 +106,11 @@ class SsmTransport:
         bucket: str = "",
         sleep: Callable[[float], None] = time.sleep,
         say: Callable[[str], None] | None = None,
+        check: Callable[[], None] | None = None,
     ):
         """Args:
         instance_id: the head node.
+        check: is called once, before the first command. It raises a TransportError if that is not the head node.
         user: the jobs' user on it.
         person: whether that is a person, whose account is checked: it must exist and be none of the system's.
         s3, bucket: for payloads that are private or larger than `INLINE`; deleted as soon as they were read. A function creates
@@ -115,10 +119,13 @@ class SsmTransport:
         """
         self._ssm, self._instance, self._user, self._person = ssm, instance_id, user, person
         self._s3, self._bucket, self._sleep = s3, bucket, sleep
-        self._say = say or (lambda _: None)
+        self._say, self._check = say or (lambda _: None), check
 
     @property
     def instance(self) -> str:
+        if self._check:
+            self._check()
+            self._check = None
         return self._instance
 
     @classmethod
@@ -138,7 +145,10 @@ class SsmTransport:
 
         ssm, s3 = client("ssm"), partial(client, "s3")
         person = cluster.for_person
-        return cls(ssm, cluster.head_node_id, cluster.job_user, person=person, s3=s3, bucket=cluster.bucket, say=say)
+        # a login node of AWS PCS is found by such a tag
+        check = partial(check_head_node, cluster) if cluster.engine == SLURM.name else None
+        head, user, bucket = cluster.head_node_id, cluster.job_user, cluster.bucket
+        return cls(ssm, head, user, person=person, s3=s3, bucket=bucket, say=say, check=check)
 
     def as_user(self, user: str) -> SsmTransport:
         """The same, for another user of the head node."""
@@ -279,7 +289,7 @@ class SsmTransport:
         """
         try:
             sent = self._ssm.send_command(
-                InstanceIds=[self._instance],
+                InstanceIds=[self.instance],
                 DocumentName="AWS-RunShellScript",
                 Parameters={"commands": [command], "executionTimeout": [str(int(timeout))]},
                 TimeoutSeconds=60,
