@@ -19,7 +19,7 @@ from trainium_cdk import settings
 from trainium_cdk.catalog.updates import updates
 from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.updates import Change, Spec, compare, dangerous
-from trainium_cdk.operations.updates.spec import find
+from trainium_cdk.operations.updates.spec import command, find
 
 Data = dict[str, Any]
 METRICS = ("loses", "Observability/Metrics", "LogGroupName")
@@ -383,3 +383,22 @@ def test_a_missing_database_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "db.json.gz").write_bytes(b"no gzip")
     with pytest.raises(TrnError, match="is not the CDK's resource database"):
         Spec.load()
+
+
+def test_a_foreign_folder_does_not_choose_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRN_CDK", raising=False)
+    ours, theirs = tmp_path / "bin/cdk", tmp_path / "node_modules/.bin/cdk"
+    for file in (ours, theirs):
+        file.parent.mkdir(parents=True)
+        file.write_text("#!/bin/sh\n")
+        file.chmod(0o755)
+    monkeypatch.setenv("PATH", str(ours.parent))
+    assert command() == ours
+    (tmp_path / "cdk.json").write_text("{}")
+    assert command() == ours
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert command().resolve() == theirs
+    (tmp_path / "cdk.json").unlink()
+    with pytest.raises(TrnError, match=r"no `cdk` on the PATH, or in node_modules beside a cdk\.json"):
+        command()

@@ -15,7 +15,7 @@ from trainium_cdk.errors import TrnError
 
 Impact = Literal["yes", "maybe"]
 _FILE = "db.json.gz"
-_PLACES = ("node_modules/.bin/cdk",)
+_OF_PROJECT = "node_modules/.bin/cdk"
 
 
 class Spec:
@@ -101,7 +101,7 @@ def _kinds(kind: dict[str, Any]) -> Iterator[str]:
 
 
 def find() -> Path:
-    """The database beside the `cdk` of TRN_CDK, of this folder's node_modules, or of the PATH.
+    """The database beside the `cdk` that `command` finds.
 
     Raises:
         TrnError: cdk or its database is not found.
@@ -117,17 +117,18 @@ def find() -> Path:
 
 
 def command() -> Path:
-    """The CDK's command line: that of TRN_CDK, of this folder's node_modules, or of the PATH.
+    """The CDK's command line: that of TRN_CDK, or of the PATH. Else that of this folder's node_modules, if the folder has an app (cdk.json): a
+    folder of somebody else may have any program there.
 
     Raises:
         TrnError: it is not found.
     """
-    places = [os.environ.get("TRN_CDK"), *_PLACES, shutil.which("cdk")]
-    for place in places:
+    project = _OF_PROJECT if Path("cdk.json").is_file() else None
+    for place in (os.environ.get("TRN_CDK"), shutil.which("cdk"), project):
         if place and Path(place).is_file():
             return Path(place)
     raise TrnError(
-        "there is no `cdk` on the PATH or in node_modules. Install it (`npm install -g aws-cdk@2`), or set TRN_CDK to its path"
+        "there is no `cdk` on the PATH, or in node_modules beside a cdk.json. Install it (`npm install -g aws-cdk@2`), or set TRN_CDK to its path"
     )
 
 
