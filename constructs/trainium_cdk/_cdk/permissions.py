@@ -12,7 +12,7 @@ from constructs import Construct
 
 from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.stack_wide import stack_wide
-from trainium_cdk.outputs.contract import JOB_FILES, PAYLOADS, RESPONSES
+from trainium_cdk.outputs.contract import CODE, JOB_FILES, PAYLOADS, RESPONSES
 
 _PUBLIC_REGISTRY = "us-east-1"
 PULL_THROUGH = ("ecr:BatchImportUpstreamImage", "ecr:CreateRepository")
@@ -78,6 +78,17 @@ def job_file_statements(
     return found
 
 
+def code_stays(bucket: s3.IBucket) -> iam.PolicyStatement:
+    """No job writes or deletes what others send of their workdirs, whatever else its role may do in the bucket: a submission does not send
+    again what is there."""
+    return iam.PolicyStatement(
+        sid="CodeStays",
+        effect=iam.Effect.DENY,
+        actions=["s3:PutObject", "s3:DeleteObject", "s3:DeleteObjectVersion"],
+        resources=[bucket.arn_for_objects(f"{CODE}/*")],
+    )
+
+
 def secret_key_statements(scope: Construct, secrets: Sequence[str]) -> list[iam.PolicyStatement]:
     """Use of the keys of secrets, which are not known here: only through Secrets Manager, which names the secret in what KMS is asked.
 
@@ -121,6 +132,7 @@ def grant_cluster_files(
         (entry, allow(bucket.arn_for_objects(f"{RESPONSES}*"), "s3:PutObject")),
         *((jobs, s) for s in job_file_statements(partition, bucket.bucket_name)),
     ]
+    jobs.grant_principal.add_to_principal_policy(code_stays(bucket))
     return [
         *(
             iam.Grant.add_to_principal(

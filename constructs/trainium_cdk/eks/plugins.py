@@ -14,7 +14,7 @@ from constructs import Construct, DependencyGroup, IDependable
 
 from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.checked import Checked
-from trainium_cdk._cdk.permissions import grant_keys, job_file_statements
+from trainium_cdk._cdk.permissions import code_stays, grant_keys, job_file_statements
 from trainium_cdk._cdk.rules import refuse_tokens
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog
@@ -161,7 +161,7 @@ class TrnPlugins(Checked):
         partition = Stack.of(self).partition
         own, data = bucket.bucket_name if bucket else "", [each.bucket_name for each in data_buckets]
         first, *more = [data[i : i + _BUCKETS_OF_A_POLICY] for i in range(0, max(len(data), 1), _BUCKETS_OF_A_POLICY)]
-        statements = job_file_statements(partition, own, first)
+        statements = [*job_file_statements(partition, own, first), *([code_stays(bucket)] if bucket else [])]
         self.role = self._identity("Job", installation.namespaces, SERVICE_ACCOUNT, statements)
         for i, some in enumerate(more, 1):
             statements = job_file_statements(partition, data_buckets=some)

@@ -49,7 +49,7 @@ def checked(asked: Any, answer: Any) -> Any:
         TransportError: it does not.
     """
     try:
-        found = from_json(_FORMS[type(asked)], answer, strict=False) if type(asked) in _FORMS else None
+        found: Any = from_json(_FORMS[type(asked)], answer, strict=False) if type(asked) in _FORMS else None
         wanted = _wanted(asked)
         if wanted is not None and len(found.there if isinstance(found, _There) else found) != wanted:
             raise SpecError(f"it is not about {wanted} files or jobs")
