@@ -90,7 +90,7 @@ def test_ssh(slurm: LocalSlurm, local_aws: LocalAws, tmp_path: Path) -> None:  #
     env = {**os.environ, **local_aws.variables, "PATH": f"{session_manager_plugin()}:{os.environ['PATH']}"}
     with head_node(local_aws, "of-ssh") as head:
         attached = slurm.attach(local_aws.directory / "clusters/of-ssh")
-        cluster = CLUSTER.model_copy(update={"head_node_id": head})
+        cluster = CLUSTER.model_copy(update={"head_node_id": head, "cluster_name": "of-ssh"})
         (tmp_path / "cluster.json").write_text(cluster.model_dump_json())
         words = [TRN, "shell", "--cluster", "cluster.json"]
         done = completed(words, env=env, cwd=tmp_path, input="sinfo --noheader\n", timeout=300)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import io
 import json
 import os
 import shutil
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +24,8 @@ from tests.support import need
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import archive, fetching, workdir
 from trainium_cdk.outputs.contract import CODE
+from trainium_cdk.runner.prepare import code
+from trainium_cdk.runner.prepare.unpack import Damaged, unpack
 from trainium_cdk.runner.spec import Step
 
 BUCKET = "runner-code"
@@ -198,3 +202,19 @@ def test_the_step_is_plain_data(project: Path) -> None:
     [step] = fetching.code(workdir.read(project), "b").steps
     digest = step.with_["digest"]
     assert json.loads(json.dumps(step.with_)) == {"uri": f"s3://b/{CODE}/{digest}.tar.gz", "digest": digest, "size": 55}
+
+
+@pytest.mark.parametrize(("files", "most"), [([4000], 3999), ([0] * 30, 100)], ids=["bytes", "entries"])
+def test_an_object_with_more_than_was_sent_is_refused_while_it_is_read(
+    files: list[int], most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes to the bucket could fill the shared file system before the digest is known to be wrong."""
+    monkeypatch.setattr(code, "MOST_FILES", 20)
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for number, size in enumerate(files):
+            member = tarfile.TarInfo(f"file{number}")
+            member.size = size
+            archive.addfile(member, io.BytesIO(bytes(size)))
+    with pytest.raises(Damaged, match="it has more than was sent"):
+        unpack(io.BytesIO(out.getvalue()), tmp_path / "to", most, most, code.MOST_FILES)

@@ -24,6 +24,8 @@ from .unpack import Damaged, unpack
 AT_ONCE = 50_000_000
 """Bytes of a folder that a head node fetches while a job is submitted."""
 SECONDS = 60.0
+MOST_FILES = 20_000
+"""Of a folder (`jobs.workdir.MAX_FILES`)."""
 
 
 def code(here: Here, uri: str, digest: str, size: int) -> None:
@@ -43,7 +45,7 @@ def code(here: Here, uri: str, digest: str, size: int) -> None:
     try:
         with _by_address(here.addresses[digest]) if here.check else _by_node(here, uri) as packed:
             found = Hashed(gzip.GzipFile(fileobj=packed))  # type: ignore[arg-type]
-            count, _ = unpack(found, part, size)
+            count, _ = unpack(found, part, size, size, MOST_FILES)
             if found.digest() != digest:
                 raise Refused("the workdir has another content than was sent. Submit the job again")
         part.rename(target)

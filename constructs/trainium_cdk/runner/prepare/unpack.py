@@ -35,12 +35,15 @@ class Member(tarfile.TarInfo):
             raise ReadError(f"after {tarfile.offset} bytes: {e}") from None
 
 
-def unpack(stream: Any, folder: Path, compressed: int) -> tuple[int, int]:
+def unpack(
+    stream: Any, folder: Path, compressed: int, most: int | None = None, entries: int | None = None
+) -> tuple[int, int]:
     """Unpack a stream into a folder that does not exist yet. Returns the numbers of entries and of bytes.
 
     Args:
         stream: has `read`; the archive may be compressed.
         compressed: its bytes.
+        most, entries: bytes and entries that it can have, where that is known.
 
     Raises:
         Refused: it has what no archive of data has, or would need too much space.
@@ -49,14 +52,14 @@ def unpack(stream: Any, folder: Path, compressed: int) -> tuple[int, int]:
     """
     folder.mkdir()
     try:
-        return _unpack(stream, str(folder), compressed)
+        return _unpack(stream, str(folder), compressed, most, entries)
     except getattr(tarfile, "FilterError", Refused) as e:
         raise Refused(str(e)) from None
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as e:
         raise Damaged(str(e)) from None
 
 
-def _unpack(stream: Any, folder: str, compressed: int) -> tuple[int, int]:
+def _unpack(stream: Any, folder: str, compressed: int, most: int | None, entries: int | None) -> tuple[int, int]:
     free = shutil.disk_usage(folder).free
     limit = min(free * 95 // 100, max(SMALL, TIMES * compressed))
     count = size = 0
@@ -68,6 +71,8 @@ def _unpack(stream: Any, folder: str, compressed: int) -> tuple[int, int]:
                 continue
             size += member.size
             count += 1
+            if (most is not None and size > most) or (entries is not None and count > entries):
+                raise Damaged(f"it has more than was sent: {count:,} entries, {size:,} bytes")
             if size > limit:
                 raise Refused(
                     f"it is more than {limit:,} bytes unpacked, and {compressed:,} bytes packed; {free:,} bytes are free. Free "
