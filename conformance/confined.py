@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from trainium_cdk.jobs.kubernetes.pods import USER
+from trainium_cdk.outputs.eks import JOB_USER
 
 _SILENT = """import os, socket, subprocess, sys
 for words in (["link", "set", "lo", "up"], ["address", "add", "169.254.169.254/32", "dev", "lo"]):
@@ -41,7 +41,7 @@ done
 for place in "${{writable[@]}}"; do mount --bind "$place" "$place"; done
 for place in / "${{readable[@]}}"; do mount -o remount,bind,ro "$place"; done
 cd "$PWD"
-exec setpriv --reuid {USER} --regid {USER} --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs "$@\""""
+exec setpriv --reuid {JOB_USER} --regid {JOB_USER} --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs "$@\""""
 
 
 def confined(
@@ -57,7 +57,7 @@ def confined(
     own = [*volumes]
     for folder in own:
         folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["chown", "-R", f"{USER}:{USER}", folder], check=True)
+        subprocess.run(["chown", "-R", f"{JOB_USER}:{JOB_USER}", folder], check=True)
     shared.mkdir(parents=True, exist_ok=True)
     shared.chmod(0o1777)
     places = [*map(str, readable), "--", *map(str, (*own, shared)), "--"]
