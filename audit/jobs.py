@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from trainium_cdk import outputs
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script, kubernetes
 from trainium_cdk.jobs.slurm.submission import render
+from trainium_cdk.outputs.forms import UNKNOWN
 
 IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/trn@sha256:" + "0" * 64
 SCRIPT = b'#!/bin/bash\nexec torchrun train.py "$@"\n'
@@ -79,4 +80,4 @@ def plain(text: Any) -> str:
     if isinstance(text, dict) and "Fn::Join" in text:
         separator, parts = text["Fn::Join"]
         return str(separator).join(plain(part) for part in parts)
-    return text if isinstance(text, str) else "value"
+    return text if isinstance(text, str) else UNKNOWN

@@ -272,7 +272,7 @@ def test_charts_and_images_of_a_mirror() -> None:
     assert neuron["scheduler"]["customScheduler"]["image"]["repository"].startswith(f"{ecr}/public/eks-distro/")
     assert "nodeProblemDetector" not in neuron["npd"]  # of a registry that the mirror does not name
     assert found["efa"] == {r.name: r for r in charts.releases(Installation.of(plain))}["efa"]
-    exported = outputs.eks_outputs(mirrored, bucket="b")
+    exported = outputs.eks_outputs(mirrored, bucket="trn-bucket")
     assert exported["Image"][0].startswith(f"{ecr}/n/")
     assert exported["ShellImage"][0].startswith(f"{ecr}/public/amazonlinux/")
     assert access.ecr_repositories("aws", mirrored.eks.mirror.charts.values()) == [

@@ -25,7 +25,7 @@ SHORTAGE = (
 
 ENV = settings.Environment()
 CLUSTER = outputs.parse(
-    "TrnEksStack", "us-east-1", {k: v for k, (v, _) in outputs.eks_outputs(ENV, bucket="b").items()}
+    "TrnEksStack", "us-east-1", {k: v for k, (v, _) in outputs.eks_outputs(ENV, bucket="trn-bucket").items()}
 )
 assert isinstance(CLUSTER, outputs.EksCluster)
 NAME = CLUSTER.cluster_name

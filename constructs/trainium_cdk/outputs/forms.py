@@ -46,7 +46,7 @@ FORMS: Mapping[str, str] = {
     "endpoint": "private|public",
     "bastion_host_id": f"|{_INSTANCE}",
     "kubernetes_version": r"1\.[0-9]{1,3}",
-    "access_role": r"|arn:aws[a-z-]*:iam::[0-9]{12}:role/[!-~]{1,512}",
+    "access_role": rf"|arn:aws[a-z-]*:iam::[0-9]{{12}}:role/[!-~]{{1,512}}|{UNKNOWN}",
     "queue": _ID,
     "resource": _ID,
     "instance_type": r"[a-z][a-z0-9-]{0,39}\.[a-z0-9-]{1,40}",

@@ -23,7 +23,7 @@ STACK = "TrnEksStack-why"
 def stack(local_aws: LocalAws, running: Running) -> Iterator[str]:
     """A stack whose outputs are those of the cluster that runs, and whose events and parts its user may read."""
     assert running.cluster.cluster_name == NAME
-    values = {key: value for key, (value, _) in outputs.eks_outputs(settings.load(), bucket="b").items()}
+    values = {key: value for key, (value, _) in outputs.eks_outputs(settings.load(), bucket="trn-bucket").items()}
     values[next(key for key, (field, _) in outputs.EksCluster.keys.items() if field == "cluster_name")] = NAME
     template = {
         "Resources": {"Log": {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": f"/{STACK}"}}},
