@@ -362,7 +362,7 @@ def test_teams() -> None:
         "eks: {node_groups: [{name: trn}], queues: [{namespace: vision}, {namespace: speech, max_nodes: {trn: 0}}]}"
     )
     cluster = outputs.parse("Stack", env.region, exported(env)).model_copy(update={"access_role": "arn:of:a:role"})
-    changes = {"namespace": "vision", "access_role": "", "teams": (), "team": "vision"}
+    changes = {"namespace": "vision", "access_role": "", "teams": (), "team": "vision", "claims": ("efs-team-claim",)}
     assert cluster.of_team("vision") == cluster.model_copy(update=changes)
     with pytest.raises(outputs.OutputsError, match=r"^Stack has no team 'audio'; it has vision, speech$"):
         cluster.of_team("audio")

@@ -113,7 +113,7 @@ def only_read(free: Sequence[str]) -> None:
     free = ("/proc", "/sys", "/dev", *free)
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     places = {re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split()[4]) for line in lines}
-    for place in places:
+    for place in filter(os.path.lexists, places):  # not what is hidden below another mount
         if not any(place == one or place.startswith(f"{one}/") for one in free):
             mount("none", Path(place), None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY)
 

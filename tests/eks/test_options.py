@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from aws_cdk import App, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_efs as efs
+from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
 
 from tests.foreign.foreign import cluster, errors, stack, template, vpc
 from trainium_cdk import TrnAddons, TrnEksCluster, TrnPlugins
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.identities import detector_statements
-from trainium_cdk.settings import Plugins, SettingsError
+from trainium_cdk.settings import Plugins, SettingsError, TeamQueue
 
 
 def plugins(scope: Stack, **options: Any) -> TrnPlugins:
@@ -86,3 +88,42 @@ def test_logs_and_the_key_that_reads_them_stay_or_go_together(policy: RemovalPol
     for one in (*groups, *found.find_resources("AWS::KMS::Key").values()):
         assert one["DeletionPolicy"] == expected
     assert groups
+
+
+def files_of(scope: Stack) -> s3.Bucket:
+    return s3.Bucket(scope, "Files")
+
+
+def test_each_team_has_a_folder_of_its_own_on_efs_and_in_the_bucket() -> None:
+    """All volumes were the root of one file system, and all pods one user: a team could replace the programs of another."""
+
+    def build(scope: Stack) -> None:
+        within = vpc(scope)
+        mine, files = cluster(scope, within=within, kubectl=True), efs.FileSystem(scope, "Theirs", vpc=within)
+        teams = [TeamQueue(namespace="speech"), TeamQueue(namespace="vision")]
+        TrnPlugins(
+            scope,
+            "Plugins",
+            cluster=mine,
+            node_groups=[],
+            storage=files,
+            queues=teams,
+            rules=False,
+            bucket=files_of(scope),
+        )
+
+    found = template(build)
+    points = found.find_resources("AWS::EFS::AccessPoint")
+    user = {"Uid": "10001", "Gid": "10001"}
+    owner = {"OwnerUid": "10001", "OwnerGid": "10001", "Permissions": "0700"}
+    assert [p["Properties"]["PosixUser"] for p in points.values()] == [user, user]
+    assert [p["Properties"]["RootDirectory"] for p in points.values()] == [
+        {"Path": f"/trn-teams/{team}", "CreationInfo": owner} for team in ("speech", "vision")
+    ]
+    made = json.dumps(found.find_resources("Custom::AWSCDK-EKS-KubernetesResource"))
+    assert made.count("::") >= 2
+    assert [made.count(f'"Ref": "{name}"') for name in points] == [1, 1], "each is the volume of one namespace"
+    assert made.count('enforce\\":\\"restricted') == 2, "no pod of a team is root"
+    policies = json.dumps([p["Properties"] for p in found.find_resources("AWS::IAM::ManagedPolicy").values()])
+    own = "jobs/${aws:PrincipalTag/kubernetes-namespace}/*"
+    assert (policies.count(own), policies.count("jobs/*")) == (2, 0), "EKS says which namespace a pod is in"

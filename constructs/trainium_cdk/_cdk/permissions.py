@@ -51,7 +51,7 @@ def service_of_account(scope: Construct, service: str) -> iam.ServicePrincipal:
 
 
 def job_file_statements(
-    partition: str, bucket: str = "", data_buckets: Sequence[str] = ()
+    partition: str, bucket: str = "", data_buckets: Sequence[str] = (), *, folder: str = ""
 ) -> list[iam.PolicyStatement]:
     """Reading and writing the jobs' own prefix of the stack's bucket, and all objects of other buckets.
 
@@ -60,14 +60,18 @@ def job_file_statements(
     Args:
         bucket: name of the stack's bucket. Default: none.
         data_buckets: names of buckets that belong to the jobs as a whole.
+        folder: only this one in the jobs' own prefix. Default: all of that.
     """
+    files = f"{JOB_FILES}{folder}/" if folder else JOB_FILES
     objects = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
     found: list[iam.PolicyStatement] = []
     if bucket:
         own = f"arn:{partition}:s3:::{bucket}"
-        below = {"StringLike": {"s3:prefix": [f"{JOB_FILES}*"]}}
+        below = {"StringLike": {"s3:prefix": [f"{files}*"]}}
         found.append(allow(own, "s3:ListBucket", sid="ListJobFiles", conditions=below))
-        found.append(allow(f"{own}/{JOB_FILES}*", *objects, sid="JobFiles"))
+        found.append(allow(f"{own}/{files}*", *objects, sid="JobFiles"))
+        if folder:  # workdirs are there by the digests of what is in them, and not listed
+            found.append(allow(f"{own}/{CODE}/*", "s3:GetObject", sid="Code"))
     if data := [f"arn:{partition}:s3:::{name}" for name in data_buckets]:
         found.append(allow(data, "s3:ListBucket", sid="ListData"))
         found.append(allow([f"{arn}/*" for arn in data], *objects, sid="Data"))

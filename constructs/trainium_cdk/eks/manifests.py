@@ -4,7 +4,7 @@ Jobs use the names: the outputs have the namespace, the service account, the cla
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainium_cdk.eks.access import OBJECTS, SCALER, groups_of
@@ -14,7 +14,7 @@ from trainium_cdk.eks.kueue import NAMESPACE_LABEL
 from trainium_cdk.eks.scaler import leaving
 from trainium_cdk.eks.scaler.observe import LEASE
 from trainium_cdk.outputs import SERVICE_ACCOUNT, Fleet
-from trainium_cdk.outputs.eks import claim_of
+from trainium_cdk.outputs.eks import claim_of, claim_of_team
 
 if TYPE_CHECKING:
     from trainium_cdk.storage import FileSystemMount
@@ -36,8 +36,12 @@ _READ = ["get", "list", "watch"]
 _WRITE = [*_READ, "create", "update", "patch", "delete", "deletecollection"]
 
 
-def namespaces(wanted: Installation) -> list[Manifest]:
-    """The namespaces of jobs, in which no pod is privileged, and that of the node problem detector."""
+def namespaces(wanted: Installation, own: Collection[str] = ()) -> list[Manifest]:
+    """The namespaces of jobs, in which no pod is privileged, and that of the node problem detector.
+
+    Args:
+        own: those with a folder of their own on EFS. No pod is root there: elsewhere one makes the jobs' folder.
+    """
     standard = {f"pod-security.kubernetes.io/{mode}-version": "latest" for mode in ("enforce", "audit", "warn")}
     jobs = {
         **OWNER,
@@ -48,7 +52,11 @@ def namespaces(wanted: Installation) -> list[Manifest]:
         "pod-security.kubernetes.io/warn": "restricted",
         **standard,
     }
-    found = [kubernetes_object("v1", "Namespace", name, labels=jobs) for name in wanted.namespaces]
+    strict = {"pod-security.kubernetes.io/enforce": "restricted"}
+    found = [
+        kubernetes_object("v1", "Namespace", name, labels=jobs | (strict if name in own else {}))
+        for name in wanted.namespaces
+    ]
     if wanted.plugins.node_problem_detector:
         watched = {**OWNER, "pod-security.kubernetes.io/enforce": "privileged"}  # it reads the kernel's messages
         found.append(kubernetes_object("v1", "Namespace", DETECTOR_NAMESPACE, labels=watched))
@@ -73,15 +81,16 @@ def access(wanted: Installation) -> list[Manifest]:
         {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": _READ},
     ]
     rbac = "rbac.authorization.k8s.io/v1"
-    found, everyone = [{**kubernetes_object(rbac, "ClusterRole", "trn-read"), "rules": look}], []
+    rules = {"trn-read": look, "trn-edit": edit, "trn-view": view}
+    found = [{**kubernetes_object(rbac, "ClusterRole", name), "rules": of} for name, of in rules.items()]
+    everyone: list[str] = []
     for namespace in wanted.namespaces:
         team = None if namespace == wanted.namespace else namespace
         editors, viewers = groups_of("edit", team), groups_of("view", team)
         found += [
-            {**kubernetes_object(rbac, "Role", "trn-edit", namespace=namespace), "rules": edit},
-            {**kubernetes_object(rbac, "Role", "trn-view", namespace=namespace), "rules": view},
-            _binding("RoleBinding", "trn-edit", "Role", editors, namespace),
-            _binding("RoleBinding", "trn-view", "Role", viewers, namespace),
+            # not of the roles' names: to what a binding refers cannot change, and it was a role of the namespace once
+            _binding("RoleBinding", "trn-editors", "ClusterRole", editors, namespace, to="trn-edit"),
+            _binding("RoleBinding", "trn-viewers", "ClusterRole", viewers, namespace, to="trn-view"),
         ]
         everyone += [*editors, *viewers]
     return [*found, _binding("ClusterRoleBinding", "trn-read", "ClusterRole", everyone)]
@@ -134,9 +143,15 @@ def removal_access() -> list[Manifest]:
     return [{**role, "rules": rules}, _binding("ClusterRoleBinding", name, "ClusterRole", [OBJECTS])]
 
 
-def volumes(wanted: Installation, mounted: Sequence[FileSystemMount]) -> list[Manifest]:
+def volumes(
+    wanted: Installation, mounted: Sequence[FileSystemMount], folders: Mapping[str, str] | None = None
+) -> list[Manifest]:
     """A volume and a claim for each of the stack's file systems in each namespace, bound to each other. Deleting them does not delete the file
-    systems, and no file system is created by the drivers, which the stack would leave behind."""
+    systems, and no file system is created by the drivers, which the stack would leave behind.
+
+    Args:
+        folders: ids of EFS's access points by namespace. The others have the whole file system.
+    """
     kind = kubernetes_object("storage.k8s.io/v1", "StorageClass", STORAGE_CLASS)
     found: list[Manifest] = [
         {
@@ -148,7 +163,7 @@ def volumes(wanted: Installation, mounted: Sequence[FileSystemMount]) -> list[Ma
     ]
     for namespace in wanted.namespaces:
         for system in mounted:
-            found += _volume(namespace, system)
+            found += _volume(namespace, system, (folders or {}).get(namespace, ""))
     return found
 
 
@@ -170,9 +185,11 @@ def _queue(wanted: Installation, fleet: Fleet) -> Manifest:
     return {**found, "spec": {"weight": 1, "reclaimable": True, "capability": capability}}
 
 
-def _volume(namespace: str, system: FileSystemMount) -> list[Manifest]:
+def _volume(namespace: str, system: FileSystemMount, folder: str) -> list[Manifest]:
     # by what they point to, which cannot change: another file system has another volume and claim
     claim = claim_of(system.kind, system.id, system.mount_name)
+    if folder:
+        claim = claim_of_team(claim)
     name = f"{namespace}-{claim}"
     if system.kind == "fsx":
         driver: Manifest = {
@@ -183,7 +200,8 @@ def _volume(namespace: str, system: FileSystemMount) -> list[Manifest]:
         options = ["flock", "noatime"]
     else:
         options = ["tls", "iam"]
-        driver = {"driver": "efs.csi.aws.com", "volumeHandle": system.id}
+        handle = f"{system.id}::{folder}" if folder else system.id
+        driver = {"driver": "efs.csi.aws.com", "volumeHandle": handle}
     size, modes = {"storage": _NOMINAL}, ["ReadWriteMany"]
     volume = kubernetes_object("v1", "PersistentVolume", name)
     volume["spec"] = {
@@ -206,8 +224,10 @@ def _volume(namespace: str, system: FileSystemMount) -> list[Manifest]:
     return [volume, request]
 
 
-def _binding(kind: str, name: str, role: str, groups: Sequence[str], namespace: str | None = None) -> Manifest:
+def _binding(
+    kind: str, name: str, role: str, groups: Sequence[str], namespace: str | None = None, *, to: str = ""
+) -> Manifest:
     found = kubernetes_object("rbac.authorization.k8s.io/v1", kind, name, namespace=namespace)
-    found["roleRef"] = {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": name}
+    found["roleRef"] = {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": to or name}
     found["subjects"] = [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": g} for g in groups]
     return found

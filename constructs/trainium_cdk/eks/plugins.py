@@ -30,13 +30,17 @@ from trainium_cdk.eks.owned import OwnedObjects, owned, owner_of, reaches_api
 from trainium_cdk.eks.rules import check_plugins
 from trainium_cdk.eks.view import AnyCluster, install_once, kubectl_of, refuse_config_map, view_of
 from trainium_cdk.outputs import SERVICE_ACCOUNT
+from trainium_cdk.outputs.eks import JOB_USER
 from trainium_cdk.settings import Mirror, Plugins, Scaling, TeamQueue
 from trainium_cdk.settings.cdk_types import LIST_TOKEN
 from trainium_cdk.storage import AnyStorage
+from trainium_cdk.storage.efs import folder_of_team
 from trainium_cdk.storage.given import mounts
 
 HELM_MINUTES = 10
 """Lambda stops the function after 15, and Helm must end before it: otherwise the release stays `pending`."""
+_NAMESPACE = "${aws:PrincipalTag/kubernetes-namespace}"
+"""In a policy: the namespace of the pod that EKS Pod Identity gives a role (EKS user guide, session tags of pods, 2026-11)."""
 _BUCKETS_OF_A_POLICY = 25
 """With the longest names 176 characters each; a managed policy may have 6,144, and a role ten policies (IAM quotas, 2026-11)."""
 
@@ -72,8 +76,9 @@ class TrnPlugins(Checked):
         node_groups: The Trainium node groups, `TrnNodeGroup`s or what `TrnNodeGroup.from_nodegroup_attributes` returns; each has a
             queue of its name.
         system_nodes: Nodes for the controllers, which wait for them. Default: none.
-        storage: File systems that become claims in the namespace, as for `TrnNodeGroup`. Default: none.
-        bucket: The stack's bucket, in which jobs may read and write `jobs/`. Default: none.
+        storage: File systems that become claims in the namespace, as for `TrnNodeGroup`. Each team has a folder of its own on EFS. Default:
+            none.
+        bucket: The stack's bucket, in which jobs may read and write `jobs/`; with `queues`, only `jobs/NAMESPACE/`. Default: none.
         data_buckets: Buckets that jobs may read and write as a whole, 25 in each policy of the jobs' role, which may have ten. Default: none.
         namespace: Namespace of the jobs. Default: the cluster's; training for one that is no `TrnEksCluster`.
         queues: Shares of the nodes for teams, each with a namespace of its own. Default: all nodes are for `namespace`.
@@ -144,6 +149,12 @@ class TrnPlugins(Checked):
             )
         self.namespace, self.ready, self._manifests = namespace, DependencyGroup(), DependencyGroup()
         self._mounts = mounts(self, storage)
+        self._folders = {
+            team.namespace: folder_of_team(self, f"Folder{team.namespace}", mount.id, team.namespace, JOB_USER)
+            for mount in self._mounts
+            if mount.kind == "efs"
+            for team in queues
+        }
         installation = Installation(
             fleets=[group.fleet for group in node_groups],
             catalog=catalog or Catalog.load(),
@@ -161,7 +172,8 @@ class TrnPlugins(Checked):
         partition = Stack.of(self).partition
         own, data = bucket.bucket_name if bucket else "", [each.bucket_name for each in data_buckets]
         first, *more = [data[i : i + _BUCKETS_OF_A_POLICY] for i in range(0, max(len(data), 1), _BUCKETS_OF_A_POLICY)]
-        statements = [*job_file_statements(partition, own, first), *([code_stays(bucket)] if bucket else [])]
+        files = job_file_statements(partition, own, first, folder=_NAMESPACE if queues else "")
+        statements = [*files, *([code_stays(bucket)] if bucket else [])]
         self.role = self._identity("Job", installation.namespaces, SERVICE_ACCOUNT, statements)
         for i, some in enumerate(more, 1):
             statements = job_file_statements(partition, data_buckets=some)
@@ -206,14 +218,14 @@ class TrnPlugins(Checked):
             [
                 # before Kueue, which looks for it only when it starts
                 *([] if "provisioning-requests" in wanted.existing else [provisioning_requests.definition()]),
-                *manifests.namespaces(wanted),
+                *manifests.namespaces(wanted, self._folders),
                 *(manifests.service_account(wanted, name) for name in wanted.namespaces),
                 *manifests.access(wanted),
                 *network_policies.policies(wanted),
                 *boundaries(wanted),
                 *(manifests.scaler_access(wanted) if wanted.plugins.autoscaler else []),
                 *manifests.removal_access(),
-                *manifests.volumes(wanted, self._mounts),
+                *manifests.volumes(wanted, self._mounts, self._folders),
             ],
         )
         charts: dict[str, Construct] = {}

@@ -19,6 +19,8 @@ GROUP_LABEL = "trainium-cdk/node-group"
 """Kubernetes label of a node group's nodes; its value is the group's name."""
 ROLE_LABEL = "trainium-cdk/role"
 """Kubernetes label of nodes: `training` or `system`."""
+JOB_USER = 10_001
+"""The user that containers of jobs run as. Neuron's and EFA's devices are open to all users of a node."""
 _TEAM = "Team"
 
 
@@ -97,7 +99,8 @@ class EksCluster(ClusterOutputs):
 
     def of_team(self, team: str) -> Self:
         """The cluster with a team's namespace and the nodes that it can have; without fleets if it can have none any more (a `max_nodes` of
-        0), as it may still have jobs. Its members use their own credentials: the role that `trn` takes is for the jobs' namespace."""
+        0), as it may still have jobs. Its members use their own credentials: the role that `trn` takes is for the jobs' namespace. Its claims
+        of EFS are of its own folder."""
         found = {each.namespace: each for each in self.teams}
         if team not in found:
             has = f"it has {', '.join(found)}" if found else "it has none (eks.queues)"
@@ -107,7 +110,13 @@ class EksCluster(ClusterOutputs):
             f.model_copy(update={"nodes": n}) for f in self.fleets if (n := min(f.nodes, most.get(f.queue, f.nodes)))
         ]
         seen = {"namespace": team, "access_role": "", "fleets": tuple(fleets), "teams": (), "team": team}
+        seen["claims"] = tuple(claim_of_team(claim) for claim in self.claims)
         return self.model_copy(update=seen)
+
+    @property
+    def own_folder(self) -> bool:
+        """Whether the folder of the jobs is below one that belongs to their user, so that no root has to make it."""
+        return any(claim.startswith("efs-team-") for claim in self.claims[:1])
 
     def of_teams(self) -> Mapping[str, Self]:
         return {each.namespace: self.of_team(each.namespace) for each in self.teams}
@@ -203,6 +212,16 @@ def claim_of(kind: str, id: str, mount_name: str = "") -> str:
     if "${" not in mount_name:  # not a token: Kubernetes takes small letters, digits and hyphens
         mount_name = mount_name.lower().replace("_", "-").strip("-")
     return "-".join(filter(None, (kind, id, mount_name)))
+
+
+def claim_of_team(claim: str) -> str:
+    """A team's claim of the same file system. On EFS it has a folder of its own; FSx for Lustre cannot separate.
+
+    >>> claim_of_team("efs-fs-0123456789abcdef0"), claim_of_team("fsx-fs-0123456789abcdef0-abcdef12")
+    ('efs-team-fs-0123456789abcdef0', 'fsx-fs-0123456789abcdef0-abcdef12')
+    """
+    kind, _, rest = claim.partition("-")
+    return f"{kind}-team-{rest}" if kind == "efs" and not rest.startswith("team-") else claim
 
 
 def eks_fleets(env: "Environment") -> tuple[Fleet, ...]:

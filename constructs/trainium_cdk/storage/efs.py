@@ -83,6 +83,21 @@ def existing(scope: Construct, given: efs.IFileSystem | str, mount_dir: str) -> 
     return FileSystemMount("efs", file_system_id, mount_dir, dns_name(scope, file_system_id), owned=False)
 
 
+def folder_of_team(scope: Construct, id: str, file_system_id: str, name: str, user: int) -> str:
+    """The id of an access point: below it, EFS takes every client for this user, and shows nothing above. The folder stays when it goes."""
+    both = str(user)
+    return efs.CfnAccessPoint(
+        scope,
+        id,
+        file_system_id=file_system_id,
+        posix_user=efs.CfnAccessPoint.PosixUserProperty(uid=both, gid=both),
+        root_directory=efs.CfnAccessPoint.RootDirectoryProperty(
+            path=f"/trn-teams/{name}",
+            creation_info=efs.CfnAccessPoint.CreationInfoProperty(owner_uid=both, owner_gid=both, permissions="0700"),
+        ),
+    ).ref
+
+
 def dns_name(scope: Construct, file_system_id: str) -> str:
     """The host name, which resolves to the mount target in the client's zone."""
     stack = Stack.of(scope)

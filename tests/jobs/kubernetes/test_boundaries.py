@@ -53,8 +53,10 @@ def thing(kind: str, spec: Any, api: str = "v1", **metadata: Any) -> Any:
 
 
 def pod(amounts: Any = DEVICES, **more: Any) -> Any:
-    container = {"name": "c", "image": "x", "command": ["sleep", "60"], "resources": {"limits": amounts}}
-    return {"restartPolicy": "Never", "containers": [container], **more}
+    least = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    container = {"name": "c", "image": "x", "resources": {"limits": amounts}, "securityContext": least}
+    nobody = {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
+    return {"restartPolicy": "Never", "containers": [container], "securityContext": nobody, **more}
 
 
 def of_apps(kind: str, **more: Any) -> Any:
@@ -99,6 +101,8 @@ CREATED = [
     (thing("Pod", pod({}, nodeName="any")), "past the scheduler"),
     (thing("Pod", pod({}, priorityClassName="system-cluster-critical")), "exceeded quota: trn-no-priority"),
     (thing("Pod", pod({}, hostNetwork=True)), "violates PodSecurity"),
+    (thing("Pod", pod({}, securityContext={"runAsUser": 0})), "violates PodSecurity"),
+    (thing("Pod", pod({}, volumes=[{"name": "x", "nfs": {"server": "x", "path": "/"}}])), "violates PodSecurity"),
     (of_apps("DaemonSet"), NEED_QUEUE),
     (of_apps("Deployment"), NEED_QUEUE),
     (of_apps("ReplicaSet"), NEED_QUEUE),

@@ -45,7 +45,9 @@ def crowd(running: Running, size: int) -> Iterator[KubernetesBackend]:
             '"training"', f'"{namespace}"'
         )
     )
-    edit = copy.deepcopy(next(o for o in access if o["kind"] == "RoleBinding" and o["metadata"]["name"] == "trn-edit"))
+    edit = copy.deepcopy(
+        next(o for o in access if o["kind"] == "RoleBinding" and o["metadata"]["name"] == "trn-editors")
+    )
     edit["metadata"]["name"], edit["roleRef"] = "edit", {**edit["roleRef"], "kind": "ClusterRole", "name": "edit"}
     assert EDITORS in json.dumps(edit)
     apply(

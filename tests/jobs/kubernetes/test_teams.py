@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -24,8 +25,10 @@ from trainium_cdk.eks.boundaries import boundaries
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.errors import JobError, OutputsError
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, render, status
+from trainium_cdk.outputs.eks import JOB_USER
 
 QUEUES = [{"namespace": "speech", "nodes": {"trn": 1}, "max_nodes": {"trn": 1}}, {"namespace": "vision"}]
+FOLDERS = {"speech": "fsap-0123456789abcdef0", "vision": "fsap-0123456789abcdef1"}
 ENV = settings.validate({"eks": {"node_groups": [{"name": "trn", "max_nodes": 4}], "queues": QUEUES}})
 
 
@@ -36,6 +39,14 @@ def test_the_outputs_of_a_stack_name_its_teams() -> None:
     assert isinstance(speech, outputs.EksCluster)
     assert (speech.namespace, speech.access_role, [f.nodes for f in speech.fleets]) == ("speech", "", [1])
     assert [f.nodes for f in vision.fleets] == [4]
+    assert (found.claims, speech.claims) == (("efs-claim",), ("efs-team-claim",)), "a folder of its own"
+    first = [
+        status.train_spec(render(script(image="x", nodes=1), c, "t").jobs[0])["initContainers"][0]
+        for c in (found, speech)
+    ]
+    assert [one["securityContext"].get("runAsUser") for one in first] == [0, None], (
+        "in which no root makes the jobs' folder"
+    )
     caches = [
         next(
             one["value"]
@@ -63,8 +74,8 @@ def member(running: Running, local_aws: LocalAws) -> Iterator[dict[str, str]]:
     """The environment of a member of the team `speech`, whose namespace is made here."""
     wanted, eks, iam = Installation.of(ENV), local_aws.client("eks"), local_aws.client("iam")
     own = [
-        *manifests.namespaces(wanted), manifests.service_account(wanted, "speech"), *manifests.access(wanted),
-        *network_policies.policies(wanted), *boundaries(wanted), *manifests.volumes(wanted, [EFS]), *kueue.queues(wanted),
+        *manifests.namespaces(wanted, FOLDERS), manifests.service_account(wanted, "speech"), *manifests.access(wanted),
+        *network_policies.policies(wanted), *boundaries(wanted), *manifests.volumes(wanted, [EFS], FOLDERS), *kueue.queues(wanted),
     ]  # fmt: skip
     apply(
         running.kubernetes,
@@ -76,6 +87,10 @@ def member(running: Running, local_aws: LocalAws) -> Iterator[dict[str, str]]:
             )
         ],
     )
+    folder = running.kubernetes.directory / "volumes/speech-efs-team-fs-0123456789abcdef0"
+    folder.mkdir(parents=True, exist_ok=True)  # as EFS makes that of an access point
+    if os.geteuid() == 0:
+        os.chown(folder, JOB_USER, JOB_USER)
     arn = iam.create_user(UserName="speech")["User"]["Arn"]
     key = iam.create_access_key(UserName="speech")["AccessKey"]
     may = '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "eks:DescribeCluster", "Resource": "*"}]}'

@@ -399,7 +399,7 @@ def _pod(given: _Made, stages: list[Object], volumes: pods.Volumes, where: Objec
     cluster = given.cluster
     mounts = [*volumes.shared, *(one for one in volumes.mounts if one["name"] == "runner")]
     words = ["python3", "-I", RUNNER, "folder", f"{cluster.shared_dir}/{cluster.folder}"]
-    first = pods.as_root(pods.container(names.FOLDER, given.image, words, resources=pods.LEAST, mounts=mounts))
+    first = pods.maker(cluster, pods.container(names.FOLDER, given.image, words, resources=pods.LEAST, mounts=mounts))
     return pods.spec(
         cluster, containers=stages[-1:], init_containers=[first, *stages[:-1]], volumes=volumes, where=where
     )

@@ -9,14 +9,13 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
+from trainium_cdk.outputs.eks import JOB_USER
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog.pods import Helper
 
 Object = dict[str, Any]
 
-USER = 10_001
-"""The user that containers run as. Neuron's and EFA's devices are open to all users of a node."""
 HOME = "/home/trn"
 GRACE_SECONDS = 60
 
@@ -150,8 +149,10 @@ class Volumes:
         self.mounts.append({"name": name, "mountPath": place, "readOnly": True})
 
 
-def as_root(container: Object) -> Object:
-    """A container that may write what belongs to root on the shared file systems."""
+def maker(cluster: EksCluster, container: Object) -> Object:
+    """The container that makes the jobs' folder: as root, which the root of a file system belongs to, unless the team has its own."""
+    if cluster.own_folder:
+        return container
     return {**container, "securityContext": {**container["securityContext"], "runAsNonRoot": False, "runAsUser": 0}}
 
 
@@ -186,8 +187,8 @@ def spec(
         "enableServiceLinks": False,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
+            "runAsUser": JOB_USER,
+            "runAsGroup": JOB_USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         **where,
