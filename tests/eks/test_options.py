@@ -127,3 +127,4 @@ def test_each_team_has_a_folder_of_its_own_on_efs_and_in_the_bucket() -> None:
     policies = json.dumps([p["Properties"] for p in found.find_resources("AWS::IAM::ManagedPolicy").values()])
     own = "jobs/${aws:PrincipalTag/kubernetes-namespace}/*"
     assert (policies.count(own), policies.count("jobs/*")) == (2, 0), "EKS says which namespace a pod is in"
+    assert policies.count("/jobs/code/*") == 2, "workdirs: all may read, and none write"
