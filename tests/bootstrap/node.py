@@ -236,7 +236,7 @@ def _dress(upper: Path, base: Root, vendor: Vendor, system: str) -> None:
         f"127.0.0.1 localhost {HOSTNAME} {HOSTNAME}.trn.pcluster  # by cloud-init\n::1 localhost ip6-localhost\n",
     )
     put("etc/standin/efa-count", "8\n")
-    put("usr/local/bin/systemctl", '#!/bin/sh\necho "$*" >>/var/log/systemctl\n', 0o755)  # nothing is started here
+    put("usr/bin/systemctl", '#!/bin/sh\necho "$*" >>/var/log/systemctl\n', 0o755)  # nothing is started here
     if system.startswith("ubuntu"):
         put("etc/apt/keyrings/distribution.asc", (vendor.folder / "ubuntu" / "KEY.PUB").read_text())
         signed = "signed-by=/etc/apt/keyrings/distribution.asc"
