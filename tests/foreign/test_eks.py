@@ -31,6 +31,7 @@ from trainium_cdk import (
     TrnStorage,
     outputs,
 )
+from trainium_cdk.outputs.forms import UNKNOWN
 from trainium_cdk.settings import NodeGroup, Scaling, TeamQueue
 
 
@@ -119,7 +120,7 @@ def test_users_may_submit_jobs(built: tuple[Any, Template]) -> None:
 
 def test_trn_understands_the_stack(built: tuple[Any, Template]) -> None:
     build, found = built
-    values = {k: v["Value"] if isinstance(v["Value"], str) else "token" for k, v in found.to_json()["Outputs"].items()}
+    values = {k: v["Value"] if isinstance(v["Value"], str) else UNKNOWN for k, v in found.to_json()["Outputs"].items()}
     read = outputs.parse("Foreign", "us-west-2", values)
     assert isinstance(read, outputs.EksCluster)
     assert (read.namespace, read.service_account) == ("training", "trn-job")
@@ -128,7 +129,7 @@ def test_trn_understands_the_stack(built: tuple[Any, Template]) -> None:
     assert (read.shared_dir, read.mount_dirs) == ("/efs", ("/efs",))
     assert [(f.queue, f.instance_type, f.nodes, f.efa) for f in read.fleets] == [("trn", "trn1.32xlarge", 2, 8)]
     assert read.endpoint == ("private" if build is of_ours else "public")
-    assert read.access_role == "token"
+    assert read.access_role == UNKNOWN
     assert read.image.startswith("public.ecr.aws/neuron/")
 
 

@@ -27,6 +27,7 @@ from trainium_cdk import (
     outputs,
     settings,
 )
+from trainium_cdk.outputs.forms import UNKNOWN
 
 ROOT_ACCESS = [f"elasticfilesystem:Client{verb}" for verb in ("Mount", "Write", "RootAccess")]
 
@@ -150,6 +151,6 @@ def test_a_node_group_that_exists_has_a_queue_and_is_scaled() -> None:
     [policy] = (p for p in properties(found, "IAM::ManagedPolicy") if "eks:DescribeNodegroup" in str(p))
     assert "/theirs/*" in str(policy)
     assert "autoScalingGroupName/eks-theirs-*" in str(policy)
-    values = {k: v["Value"] if isinstance(v["Value"], str) else "token" for k, v in found.to_json()["Outputs"].items()}
+    values = {k: v["Value"] if isinstance(v["Value"], str) else UNKNOWN for k, v in found.to_json()["Outputs"].items()}
     [fleet] = outputs.parse("Foreign", "us-west-2", values).fleets
     assert (fleet.queue, fleet.resource, fleet.nodes, fleet.efa) == ("trn", "trn", 4, 8)

@@ -17,6 +17,7 @@ from aws_cdk.assertions import Template
 from tests.cdk import findings, needs, properties, resources
 from tests.foreign.foreign import template, vpc
 from trainium_cdk import TrnBootstrap, TrnBucket, TrnOutputs, TrnPcluster, outputs, settings
+from trainium_cdk.outputs.forms import UNKNOWN
 
 TWO = (
     settings.Queue(name="large"),
@@ -135,7 +136,9 @@ def test_the_grant_of_the_jobs_bucket_is_complete() -> None:
     statements = [s for p in policies for s in p["PolicyDocument"]["Statement"]]
     [bucket] = [id for id in resources(found, "S3::Bucket") if id.startswith("Files")]
     prefixes = [s for s in statements if bucket in str(s["Resource"]) and "/node-scripts/" not in str(s["Resource"])]
-    assert len(prefixes) == 4
+    [stays] = [s for s in prefixes if s["Effect"] == "Deny"]
+    assert "/jobs/code/*" in str(stays["Resource"]), "no job changes what others have sent"
+    assert len(prefixes) == 5
     [answers] = [s for s in prefixes if "/trn/responses/*" in str(s["Resource"])]
     assert answers["Action"] == "s3:PutObject", "the head node writes large responses, and reads none"
     [listing] = [s for s in prefixes if s["Action"] == "s3:ListBucket"]
@@ -148,7 +151,7 @@ def test_trn_understands_the_stack() -> None:
         TrnOutputs(scope, "Outputs", cluster=cluster, bucket=TrnBucket(scope, "Files").bucket)
 
     found = template(build).to_json()["Outputs"]
-    values = {k: v["Value"] if isinstance(v["Value"], str) else "token" for k, v in found.items()}
+    values = {k: v["Value"] if isinstance(v["Value"], str) else UNKNOWN for k, v in found.items()}
     cluster = outputs.parse("Foreign", "us-west-2", values)
     assert isinstance(cluster, outputs.SlurmCluster)
     assert (cluster.cluster_name, cluster.mount_dirs) == ("theirs", ("/efs",))

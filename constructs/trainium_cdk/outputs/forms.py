@@ -18,6 +18,7 @@ _NAME, _LABEL, _ID = (
 _FOLDER, _VERSION = r"(/[A-Za-z0-9_][A-Za-z0-9_-]*)+", r"[0-9][A-Za-z0-9_.+-]{0,99}"
 _IMAGE = r"[a-z0-9][A-Za-z0-9._:/@-]{0,511}"
 _SYSTEM = "root|daemon|bin|sys|sync|adm|nobody|slurm|munge|slurmrestd|pcluster-admin|ssm-user|dbus|sshd|systemd-.*|_.*"
+_USER = rf"(?!({_SYSTEM})$)[A-Za-z][A-Za-z0-9_.@-]{{0,63}}"
 
 FORMS: Mapping[str, str] = {
     "cluster_name": _NAME,
@@ -34,7 +35,8 @@ FORMS: Mapping[str, str] = {
     "bucket": r"|[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
     "registry_uri": f"|{_IMAGE}",
     "head_node_id": f"|{_INSTANCE}",
-    "job_user": rf"(?!({_SYSTEM})$)[A-Za-z][A-Za-z0-9_.@-]{{0,63}}",
+    "job_user": _USER,
+    "image_user": _USER,
     "venv": r"(/|~[A-Za-z_][A-Za-z0-9_.@-]{0,63}/)?[A-Za-z0-9_](?!.*(^|/)\.\.(/|$))[A-Za-z0-9_./-]{0,255}",
     "cluster_id": rf"pcs_[a-z0-9]{{1,60}}|{UNKNOWN}",
     "login_group_id": rf"pcs_[a-z0-9]{{1,60}}|{UNKNOWN}",
