@@ -10,18 +10,14 @@ UNKNOWN = "not-deployed"
 """Stands for what AWS names, where a stack is only described."""
 
 _INSTANCE = rf"i-[0-9a-f]{{8,17}}|{UNKNOWN}"
-_NAME, _LABEL, _ID = (
-    r"[A-Za-z][A-Za-z0-9_-]{0,254}",
-    r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?",
-    r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}",
-)
+_LABEL, _ID = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}"
 _FOLDER, _VERSION = r"(/[A-Za-z0-9_][A-Za-z0-9_-]*)+", r"[0-9][A-Za-z0-9_.+-]{0,99}"
 _IMAGE = r"[a-z0-9][A-Za-z0-9._:/@-]{0,511}"
 _SYSTEM = "root|daemon|bin|sys|sync|adm|nobody|slurm|munge|slurmrestd|pcluster-admin|ssm-user|dbus|sshd|systemd-.*|_.*"
 _USER = rf"(?!({_SYSTEM})$)[A-Za-z][A-Za-z0-9_.@-]{{0,63}}"
 
 FORMS: Mapping[str, str] = {
-    "cluster_name": _NAME,
+    "cluster_name": r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}",
     "shared_dir": _FOLDER,
     "folder": r"trn(-users/[A-Za-z_][A-Za-z0-9_.@-]{0,63})?",
     "users": "|local|directory",
@@ -47,7 +43,7 @@ FORMS: Mapping[str, str] = {
     "build_project": f"|{_ID}",
     "endpoint": "private|public",
     "bastion_host_id": f"|{_INSTANCE}",
-    "kubernetes_version": r"1\.[0-9]{1,3}",
+    "kubernetes_version": r"|1\.[0-9]{1,3}",
     "access_role": rf"|arn:aws[a-z-]*:iam::[0-9]{{12}}:role/[!-~]{{1,512}}|{UNKNOWN}",
     "queue": _ID,
     "resource": _ID,

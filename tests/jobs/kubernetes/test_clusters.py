@@ -39,8 +39,9 @@ def stacks(running: Running, slurm: LocalSlurm, local_aws: LocalAws) -> Iterator
     with head_node(local_aws, "listed") as head:
         slurm.attach(local_aws.directory / "clusters/listed")
         eks = settings.Environment.model_validate({"eks": {"cluster_name": NAME}})
+        named = settings.Environment.model_validate({"pcluster": {"cluster_name": "listed"}})
         made = {
-            "TrnPclusterStack-listed": exported(settings.Environment(), head_node_id=head),
+            "TrnPclusterStack-listed": exported(named, head_node_id=head),
             "TrnEksStack-listed": exported(eks, bastion_host_id=""),
             "TrnPclusterStack-silent": exported(settings.Environment(), head_node_id="i-0123456789abcdef0"),
         }
@@ -101,7 +102,7 @@ def test_two_engines_and_one_that_is_silent(
     assert [on_eks[key] for key in ("engine", "busy", "running", "waiting", "note")] == ["eks", 1, 1, 0, ""]
     assert on_slurm["nodes"] >= 2
     assert on_slurm["usd_per_hour"] == pytest.approx(21.5 * on_slurm["nodes"])
-    assert "SSM does not manage the head node i-0123456789abcdef0" in silent["note"]
+    assert "nothing was run on i-0123456789abcdef0: by AWS's own tags it is not the head node" in silent["note"]
     assert (silent["nodes"], silent["usd_per_hour"]) == (None, None)
     assert [on_eks[key] for key in ("idle", "alarms")] == [NODES - 1, [ALARM["AlarmDescription"]]]
     by_id = {job["id"]: job for one in (on_slurm, on_eks) for job in one["jobs"]}
