@@ -19,7 +19,7 @@ from trainium_cdk.jobs.upstream import Upstream as Upstream
 from trainium_cdk.jobs.values import TimeLimit, fits, passable, shown, wrong
 from trainium_cdk.runner import arrays
 from trainium_cdk.runner.readers.records import Reader
-from trainium_cdk.runner.secret_values import FORM, is_reference
+from trainium_cdk.runner.secret_values import BEGINS, FORM
 from trainium_cdk.runner.spec import Checkpoints as Checkpoints
 from trainium_cdk.text import MISMATCH, Text, fix_of
 
@@ -219,7 +219,7 @@ class Job(BaseModel):
                 raise wrong(f"env {name}: names that begin with SLURM are Slurm's own. Choose another name")
             if reason := _SET.get(name):
                 raise wrong(f"env {name}: {reason}. Choose another name, or set it in your own script")
-            if is_reference(self.env[name]) and not FORM.fullmatch(self.env[name]):
+            if self.env[name].startswith(BEGINS) and not FORM.fullmatch(self.env[name]):
                 raise wrong(
                     f"env {name}: {shown(self.env[name])} is no reference to a secret. Write secretsmanager:NAME, secretsmanager:NAME#KEY or ssm:NAME"
                 )
@@ -229,7 +229,7 @@ class Job(BaseModel):
     @property
     def has_secrets(self) -> bool:
         """Whether a variable's value is kept in AWS."""
-        return any(map(is_reference, self.env.values()))
+        return any(value.startswith(BEGINS) for value in self.env.values())
 
     def _env_size(self) -> int:
         return sum(passable(f"env {name}", f"{name}={value}") for name, value in self.env.items())

@@ -15,6 +15,8 @@ from typing import Any
 
 from .errors import Refused
 
+BEGINS = ("secretsmanager:", "ssm:")
+"""How a value that is such a reference begins."""
 FORM = re.compile(
     r"(?P<service>secretsmanager|ssm):"
     r"(?P<id>arn:aws[a-z-]*:(?:secretsmanager|ssm):(?P<region>[a-z0-9-]{1,30}):[\w/+=.@:-]{1,2000}|[\w/+=.@][\w/+=.@-]{0,1000})"
@@ -38,11 +40,6 @@ print(json.dumps(found))
 """
 
 
-def is_reference(value: str) -> bool:
-    """Whether a value begins as such a reference."""
-    return value.startswith(("secretsmanager:", "ssm:"))
-
-
 def resolve(variables: Mapping[str, str], region: str, path: str | None = None) -> dict[str, str]:
     """The variables with the values that they refer to.
 
@@ -54,7 +51,9 @@ def resolve(variables: Mapping[str, str], region: str, path: str | None = None) 
         Refused: one cannot be read; the message has no value.
     """
     return {
-        name: _read(name, value, region, path or os.environ.get("PATH", os.defpath)) if is_reference(value) else value
+        name: _read(name, value, region, path or os.environ.get("PATH", os.defpath))
+        if value.startswith(BEGINS)
+        else value
         for name, value in variables.items()
     }
 
