@@ -45,11 +45,11 @@ def ratio(
 
 
 def requests(folder: Path) -> Iterator[Row]:
-    """Of SSM there are two for each command on the head node: one sends it, one asks for its output."""
+    """CloudFormation describes the stack, and EC2 says that the head node is the cluster's. Then SSM has two: one sends, one asks for the output."""
     commands = (
-        ("list", ["list"], 3),
-        ("status", ["status", answers.JOB], 3),
-        ("submit", ["submit", "bert-large", "--nodes", "2"], 3),
+        ("list", ["list"], 4),
+        ("status", ["status", answers.JOB], 4),
+        ("submit", ["submit", "bert-large", "--nodes", "2"], 4),
     )
     for name, words, most in commands:
         with answers.serving(name) as (aws, asked):

@@ -79,6 +79,15 @@ def _stacks() -> str:
     )
 
 
+def _instances() -> str:
+    """That the head node is the cluster's."""
+    return (
+        '<DescribeInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><reservationSet><item><instancesSet><item>'
+        f"<instanceId>{CLUSTER.head_node_id}</instanceId>"
+        "</item></instancesSet></item></reservationSet></DescribeInstancesResponse>"
+    )
+
+
 def _head_node(command: str) -> str:
     said = json.dumps({"answer": ANSWERS[command]})
     output, error = (base64.b64encode(gzip.compress(text.encode())).decode() for text in (said, ""))
@@ -105,6 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._respond(json.dumps(found), "application/x-amz-json-1.1")
         elif parse_qs(body).get("Action") == ["DescribeStacks"]:
             self._respond(_stacks(), "text/xml")
+        elif parse_qs(body).get("Action") == ["DescribeInstances"]:
+            self._respond(_instances(), "text/xml")
         else:
             self.send_error(400)
 

@@ -47,7 +47,7 @@ CONDITIONS = {
     ("ScalerPolicy", "ec2:CreateTags"): "aws:RequestTag/trainium-cdk:cluster",
     ("ScalerPolicy", "ec2:CancelCapacityReservation"): "aws:ResourceTag/trainium-cdk:cluster",
     ("PluginsDetectorIdentityPolicy", "autoscaling:SetInstanceHealth"): OF_THIS_CLUSTER,
-    ("NetworkEndpoint*", "*"): "aws:(Principal|Resource)Account",
+    ("NetworkEndpoint*", "*"): "aws:PrincipalAccount",
     ("ClusterKubectlHandler*", "ecr-public:GetAuthorizationToken"): OF_THIS_REGION,
     ("ImagesRoleManagedPolicy", "ecr-public:GetAuthorizationToken"): OF_THIS_REGION,
     ("PluginsDetectorIdentityPolicy", "cloudwatch:PutMetricData"): "cloudwatch:namespace",
@@ -140,7 +140,7 @@ def test_every_row_is_used(wild: set[Permission]) -> None:
 def test_wide_permissions_carry_their_condition(key: tuple[str, str], wild: set[Permission]) -> None:
     found = [p for p in wild if fnmatchcase(p.holder, key[0]) and p.action == key[1] and p.effect == "Allow"]
     assert found
-    assert all(re.match(rf'{{"StringEquals": {{"{CONDITIONS[key]}"', p.condition) for p in found)
+    assert all(p.condition.startswith(f'{{"StringEquals": {{"{CONDITIONS[key]}"') for p in found)
 
 
 def test_trust_policies_name_their_principals(templates: Templates) -> None:

@@ -13,6 +13,7 @@ from trainium_cdk.settings import Environment, Problem
 
 _WIDEST = 8
 """Prefix length of the widest network that VPCs use: 10.0.0.0/8."""
+_OF_THE_NODE = ipaddress.ip_network("169.254.0.0/16")
 _PASSWORD = re.compile(r"(?<=://)[^/@]*@")
 
 RULES = Rules()
@@ -28,7 +29,11 @@ def wide_node_policies(env: Environment) -> Iterator[Problem]:
 @RULES.add
 def wide_job_networks(env: Environment) -> Iterator[Problem]:
     for i, cidr in enumerate(env.eks.job_networks):
-        if ipaddress.ip_network(cidr).prefixlen < _WIDEST:
+        network = ipaddress.ip_network(cidr)
+        if network.subnet_of(_OF_THE_NODE):  # type: ignore[arg-type]  # both are of version 4
+            text = "these addresses are the node's own, where its credentials are"
+            yield error(("eks", "job_networks", i), text, "remove it: jobs get what they need of them")
+        elif network.prefixlen < _WIDEST:
             text = "jobs could connect to every machine of your networks, on every port"
             yield error(("eks", "job_networks", i), text, "give the networks that jobs need, for example 10.20.0.0/24")
 

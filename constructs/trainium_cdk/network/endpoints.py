@@ -80,15 +80,24 @@ def _service_name(service: str) -> str:
     return "com.amazonaws.route53" if service == "route53" else ec2.InterfaceVpcEndpointAwsService(service).name
 
 
-def _policy(service: str) -> iam.PolicyDocument:
-    """Only principals or resources of this account: credentials of another one cannot carry data out through the endpoint.
+_WITHOUT_PRINCIPAL = {
+    "cloudformation": ("cloudformation:*", "cloudformation:{region}:{account}:stack/*"),  # signed as the instance
+    "sts": ("sts:AssumeRoleWithWebIdentity", "iam::{account}:role/*"),
+}
+"""Requests of nodes that have no principal: action, and the resources of this account."""
 
-    Nodes also send requests without a principal: CloudFormation's are signed as the instance, and web identities ask for a role. In S3 are
-    packages and image layers of AWS's own, which are read without a principal, and answers to CloudFormation.
+
+def _policy(service: str) -> iam.PolicyDocument:
+    """Only principals of this account: credentials of another one cannot carry data out through the endpoint.
+
+    In S3 are packages and image layers of AWS's own, which are read without a principal, and answers to CloudFormation.
     """
     anyone = iam.AnyPrincipal()
-    conditions = ({"StringEquals": {key: Aws.ACCOUNT_ID}} for key in ("aws:PrincipalAccount", "aws:ResourceAccount"))
-    statements = [allow("*", "*", to=anyone, conditions=one) for one in conditions]
+    statements = [allow("*", "*", to=anyone, conditions={"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}})]
+    if service in _WITHOUT_PRINCIPAL:
+        action, resource = _WITHOUT_PRINCIPAL[service]
+        own = resource.format(region=Aws.REGION, account=Aws.ACCOUNT_ID)
+        statements.append(allow(f"arn:{Aws.PARTITION}:{own}", action, to=anyone))
     if service == "s3":
         statements += [
             allow(_objects(AWS_BUCKETS), "s3:GetObject", to=anyone),

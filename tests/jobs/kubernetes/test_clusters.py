@@ -21,7 +21,9 @@ from trainium_cdk.jobs.kubernetes import KubernetesBackend
 from trainium_cdk.outputs import parse
 
 REGION = "us-east-1"
-ACTIONS = ["cloudformation:DescribeStacks", "cloudwatch:DescribeAlarms", "ssm:SendCommand", "ssm:GetCommandInvocation"]
+ACTIONS = [
+    "cloudformation:DescribeStacks", "cloudwatch:DescribeAlarms", "ec2:DescribeInstances", "ssm:SendCommand", "ssm:GetCommandInvocation",
+]  # fmt: skip
 ALARM = {
     "AlarmName": "TrnEksStack-listed-IdleNodes1A2B", "AlarmDescription": "listed: nodes cost money without work", "Namespace": "Trainium",
     "MetricName": "NodesIdle", "Statistic": "Minimum", "Period": 300, "EvaluationPeriods": 12, "Threshold": 0.0,
