@@ -135,7 +135,7 @@ def test_boto3_and_the_command_line_have_the_role_of_jobs(aws: Aws, job: dict[st
     assert (aws.asked[0]["Action"], aws.asked[0]["RoleArn"]) == (["AssumeRole"], [ROLE])
     assert "AKIANODE/" in aws.signed[0], "the node's role asks"
     config = Config(s3={"addressing_style": "path"})
-    body = boto3.client("s3", endpoint_url=aws.address, config=config).get_object(Bucket="b", Key="k")["Body"]
+    body = boto3.Session().client("s3", endpoint_url=aws.address, config=config).get_object(Bucket="b", Key="k")["Body"]
     assert body.read() == b"content"
     copied = completed(
         ["aws", "s3", "cp", "s3://bucket/key", tmp_path / "copy"],
