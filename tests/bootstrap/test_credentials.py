@@ -32,6 +32,7 @@ from tests.support import completed, swept
 PROGRAM = Path("bootstrap/lib/credentials.py").resolve()
 ROLE = "arn:aws:iam::111122223333:role/Jobs"
 TIME = "%Y-%m-%dT%H:%M:%SZ"
+KEYS = [f"ASIA{n:016d}" for n in range(3)]
 RESPONSE = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>
 <AccessKeyId>ASIA{n:016d}</AccessKeyId><SecretAccessKey>of-{n}</SecretAccessKey><SessionToken>token-{n}</SessionToken>
 <Expiration>{end}</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"""
@@ -131,7 +132,7 @@ def test_boto3_and_the_command_line_have_the_role_of_jobs(aws: Aws, job: dict[st
     found = boto3.Session().get_credentials()
     assert found is not None
     frozen = found.get_frozen_credentials()
-    assert (frozen.access_key, frozen.secret_key, frozen.token) == ("ASIA0000000000000001", "of-1", "token-1")
+    assert (frozen.access_key, frozen.secret_key, frozen.token) == (KEYS[1], "of-1", "token-1")
     assert (aws.asked[0]["Action"], aws.asked[0]["RoleArn"]) == (["AssumeRole"], [ROLE])
     assert "AKIANODE/" in aws.signed[0], "the node's role asks"
     config = Config(s3={"addressing_style": "path"})
@@ -143,16 +144,16 @@ def test_boto3_and_the_command_line_have_the_role_of_jobs(aws: Aws, job: dict[st
     )
     assert copied.returncode == 0, copied.stderr
     assert (tmp_path / "copy").read_text() == "content"
-    assert all("ASIA0000000000000001/" in one and "token-1" in one for one in aws.signed[1:])
+    assert all(f"{KEYS[1]}/" in one and "token-1" in one for one in aws.signed[1:])
     assert len(aws.asked) == 1, "they are kept while they are good"
 
 
 def test_credentials_that_end_soon_are_replaced(aws: Aws, job: dict[str, str]) -> None:
     aws.seconds = 14 * 60
     answers = [ask(job)[1]["AccessKeyId"] for _ in range(2)]
-    assert answers == ["ASIA0000000000000001", "ASIA0000000000000002"]
+    assert answers == KEYS[1:]
     aws.status = 403  # the old ones are given while they last
-    assert ask(job) == (200, {**ask(job)[1], "AccessKeyId": "ASIA0000000000000002"})
+    assert ask(job) == (200, {**ask(job)[1], "AccessKeyId": KEYS[2]})
     assert len(aws.asked) == 3
 
 
