@@ -8,11 +8,16 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from sandbox.demo import eks
 from sandbox.paths import HOME as ROOT
+from tests.jobs.kubernetes.conftest import make_cluster, script
 from tests.support import need_kubernetes, need_slurm
+from trainium_cdk.jobs.kubernetes import render
 
 SHOWN = (
     "18 virtual nodes",  # 16 with Trainium, 2 without
@@ -45,3 +50,15 @@ def test_the_demo() -> None:
         assert re.search(pattern, output), (pattern, output[-3000:])
     assert "sandbox: no real AWS" in (ROOT / ".cache/demo/report.html").read_text()
     assert "Skipped on this machine" not in output
+
+
+def test_without_a_local_kubernetes_the_printed_objects_are_valid() -> None:
+    """`--dry-run` prints what the runner gets first, which is no object of Kubernetes."""
+    printed: list[str] = []
+    narrator: Any = SimpleNamespace(
+        step=printed.append,
+        print=printed.append,
+        run=lambda *_, **__: render(script(b"true"), make_cluster(), "t").text,
+    )
+    eks._validate(narrator)
+    assert printed[-1] == "5 objects, all valid: ConfigMap, JobSet, Secret, NetworkPolicy, ConfigMap"
