@@ -1,7 +1,7 @@
 #!/bin/bash
 # The demo's job: each node sums its share of the squares up to a million, and node 0 adds up the results.
 set -eu
-share=/efs/demo-sums
+share=sums # in the folder of the job, which its nodes share
 mkdir -p "$share"
 echo "node $NODE_RANK of $NNODES, rank 0 at $MASTER_ADDR"
 getent hosts "$MASTER_ADDR" > /dev/null
