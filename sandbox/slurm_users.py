@@ -19,11 +19,13 @@ from sandbox.head_node import VENV, quoted
 from sandbox.processes import free_ports
 from sandbox.slurm_layout import SlurmFailed
 from sandbox.slurm_packages import SYSTEM_PATH
+from trainium_cdk.node.env import JOBS_UID
 from trainium_cdk.node.scripts import scripts_dir
+from trainium_cdk.outputs.slurm import JOBS_USER
 
 JOB_ROLE = "arn:aws:iam::000000000000:role/Jobs"
 """What jobs have, where the local AWS has this role."""
-IMAGE_USER, JOBS_USER, JOBS_UID = "ubuntu", "trn-jobs", 1999
+IMAGE_USER = "ubuntu"
 _INSIDE = 'mount --bind "$1/passwd" /etc/passwd && mount --bind "$1/group" /etc/group && shift && exec "$@"'
 
 

@@ -15,6 +15,11 @@ def job_role(scope: Construct, nodes: iam.IPrincipal, policies: Sequence[str]) -
         policies: ARNs of policies, for example to read a bucket of data.
     """
     role = iam.Role(scope, "JobRole", assumed_by=nodes, description="What jobs may do (trainium-cdk)")
+    add_policies(role, policies)
+    return role
+
+
+def add_policies(role: iam.Role, policies: Sequence[str]) -> None:
+    """Give a role policies that exist, by their ARNs."""
     for i, arn in enumerate(policies):
         role.add_managed_policy(iam.ManagedPolicy.from_managed_policy_arn(role, f"Policy{i}", arn))
-    return role

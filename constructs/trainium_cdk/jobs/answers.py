@@ -16,6 +16,8 @@ from trainium_cdk.runner.spec import SpecError, from_json
 
 MOST = 128 * 2**20
 """Characters of an answer: one with 100,000 names of files, or with 16 MiB of a log, is smaller."""
+MOST_PACKED = 64 * 2**20
+"""The same, as it is sent: packed."""
 _VALUES, _DEPTH, _WORDS = 2_000_000, 32, 10_000
 """Values of an answer, how deep they are nested, and characters of an error."""
 _YEAR_9999 = 253_402_300_799

@@ -14,7 +14,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
 from trainium_cdk._cdk.checked import Checked
-from trainium_cdk._cdk.job_role import job_role
+from trainium_cdk._cdk.job_role import add_policies, job_role
 from trainium_cdk._cdk.permissions import allow, grant_cluster_files, session_manager_policy
 from trainium_cdk._cdk.subnets import queue_subnets as queue_subnets_of
 from trainium_cdk._cdk.subnets import routes_of, selected
@@ -169,8 +169,7 @@ class TrnPcsCluster(Checked):
         self.login_role.add_managed_policy(session_manager_policy(self))
         for role in (self.node_role, self.login_role):
             role.add_to_policy(allow(cluster.attr_arn, "pcs:RegisterComputeNodeGroupInstance", sid="JoinCluster"))
-            for i, arn in enumerate(p.node_policies):
-                role.add_managed_policy(iam.ManagedPolicy.from_managed_policy_arn(role, f"Policy{i}", arn))
+            add_policies(role, p.node_policies)
         both = iam.CompositePrincipal(*(iam.ArnPrincipal(r.role_arn) for r in (self.node_role, self.login_role)))
         self.job_role = job_role(self, both, p.node_policies)
         for role in (self.node_role, self.login_role):

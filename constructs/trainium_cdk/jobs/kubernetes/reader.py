@@ -26,8 +26,6 @@ from trainium_cdk.runner.spec import SpecError, unpack
 Object = dict[str, Any]
 
 FILES = "/trn/files"
-_MOST_PACKED = 64 * 2**20
-"""Bytes of an answer as it is printed."""
 START_SECONDS = 600.0
 """Seconds that pulling an image may take."""
 RUNNER = ("python3", "-I", f"{FILES}/runner.pyz")
@@ -123,7 +121,7 @@ def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = 
     folders = [f"{cluster.shared_dir}/{cluster.folder}", folder] if folder else []
     made = pod(cluster, name, "read", image, command, seconds=length, files=files, folders=folders)
     with sent(api, made, files):
-        printed = _run(api, made, _MOST_PACKED).decode(errors="replace")
+        printed = _run(api, made, answers.MOST_PACKED).decode(errors="replace")
     try:
         return answers.document(unpack(printed, answers.MOST).decode(errors="replace"))
     except SpecError as e:

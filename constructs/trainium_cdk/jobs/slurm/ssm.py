@@ -21,7 +21,7 @@ from trainium_cdk._aws import code_and_message, credentials_error, describe_erro
 from trainium_cdk.engines import SLURM
 from trainium_cdk.errors import BucketError, TransportError
 from trainium_cdk.jobs import quote
-from trainium_cdk.jobs.answers import MOST
+from trainium_cdk.jobs.answers import MOST, MOST_PACKED
 from trainium_cdk.jobs.backend import Patience
 from trainium_cdk.jobs.slurm import commands
 from trainium_cdk.jobs.slurm.instances import check_head_node
@@ -44,9 +44,6 @@ GetCommandInvocation)."""
 
 THROUGH_BUCKET = FIRST_PAGE + 4 * PAGE
 """Characters of output from which on it comes through the stack's bucket, and not page by page."""
-
-MOST_PACKED = 64 * 2**20
-"""Characters of output, packed. It is also limited when it is unpacked (`answers.MOST`)."""
 
 TELL_SECONDS = 10.0
 """Seconds without a response from AWS until a message reports it; repeated every 30 s."""

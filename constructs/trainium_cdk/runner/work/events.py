@@ -1,4 +1,4 @@
-"""TensorBoard's event files as a second source of a training's numbers: `runner events FOLDER LOG`, beside the program of the first node.
+"""TensorBoard's event files as a second source of a training's numbers: `runner events FOLDER SINCE LOG`, beside the program of the first node.
 
 It runs in the job's own Python, and reads with that one's `tensorboard`. Each step becomes a line of the log, where every command finds it. Where
 the program prints steps itself, or there is no `tensorboard`, it writes nothing.
@@ -49,10 +49,14 @@ def beside(node: Node, log: Path, variables: Mapping[str, str]) -> Iterator[None
 
 
 def _read(folder: Path, began: float, log: Path, variables: Mapping[str, str], ended: threading.Event) -> None:
-    while not ended.wait(SECONDS) and not find(folder, began):
-        pass
+    there = False
+    while not there:
+        over = ended.wait(SECONDS)
+        there = bool(find(folder, began))
+        if over and not there:
+            return
     python = shutil.which("python3", path=variables.get("PATH"))
-    if not python or not find(folder, began):
+    if not python:
         return
     words = [python, str(Path(sys.argv[0]).resolve()), "events", str(folder), str(began), str(log)]
     with (
