@@ -1,0 +1,222 @@
+"""What a verification does, and what it costs at most. Nothing here asks AWS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from trainium_cdk import engines
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog.files import read
+from trainium_cdk.checks.live import Target
+from trainium_cdk.checks.live.cost import items
+from trainium_cdk.engines import Engine
+from trainium_cdk.errors import TrnError
+from trainium_cdk.settings import Environment, validate
+
+Rate = Literal["nothing", "idle", "full"]
+NAME = "verify"
+"""Name of the environment: its stack is TrnPclusterStack-verify, TrnPcsStack-verify or TrnEksStack-verify."""
+GRACE = 900
+"""Seconds after the end of a step until AWS itself deletes the stack, if this program is gone."""
+QUEUE = "compute1"
+_NOT_TRAINING = frozenset({"script", "nccom"})
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step.
+
+    Attributes:
+        usual: seconds that it is predicted to take.
+        most: seconds after which it is ended.
+        rate: what is charged while it runs.
+        needs: the step that must have passed; empty for none.
+    """
+
+    name: str
+    title: str
+    rate: Rate
+    usual: int
+    most: int
+    needs: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A verification.
+
+    Attributes:
+        engine: slurm, pcs or eks.
+        nodes: at once: 2 where nodes communicate through EFA and the budget is enough, else 1.
+        kind: the kind of job that trains.
+        options: its options.
+        steps: of the training.
+        usd: USD an hour, by rate: list prices, and an assumed price of what has none.
+        assumed: what has no known price.
+    """
+
+    engine: str
+    instance_type: str
+    region: str
+    nodes: int
+    kind: str
+    options: tuple[str, ...]
+    steps: int
+    usd: Mapping[Rate, float]
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def of(self) -> Engine:
+        return engines.get(self.engine)
+
+    @property
+    def stack(self) -> str:
+        return f"{self.of.stack}-{NAME}"
+
+    @cached_property
+    def all(self) -> tuple[Step, ...]:
+        return tuple(
+            Step(name, s["title"], s["rate"], s["usual"][self.engine], s["most"][self.engine], s.get("needs", ""))
+            for name, s in read("verify")["steps"].items()
+        )
+
+    def step(self, name: str) -> Step:
+        return next(step for step in self.all if step.name == name)
+
+    def price(self, rate: Rate, seconds: float) -> float:
+        return self.usd[rate] * seconds / 3600
+
+    @property
+    def data(self) -> float:
+        """USD for traffic and stored data of a whole run."""
+        return float(read("verify")["assumed"]["data"])
+
+    @property
+    def reserve(self) -> float:
+        """USD that the removal may cost. They are never spent on anything else."""
+        return self.price("full", self.step("remove").most)
+
+    def most(self, step: Step) -> float:
+        """USD that a step may cost: also the time until AWS deletes the stack, if this program ends within the step."""
+        return self.price(step.rate, step.most + (GRACE if step.rate != "nothing" else 0))
+
+    @property
+    def highest(self) -> float:
+        """USD of the whole, if each step takes as long as it may."""
+        return sum(self.price(step.rate, step.most) for step in self.all) + self.price("full", GRACE) + self.data
+
+    @property
+    def expected(self) -> float:
+        """USD of the whole, if each step takes as long as usual."""
+        return sum(self.price(step.rate, step.usual) for step in self.all) + self.data
+
+    @property
+    def least(self) -> float:
+        """USD below which not even a cluster is deployed and tested."""
+        return self.price("idle", self.step("deploy").most) + self.most(self.step("nccom")) + self.reserve + self.data
+
+
+def make(engine: str, instance_type: str | None, region: str | None, max_usd: float | None) -> Plan:
+    """The plan with as many nodes as are useful and the budget covers.
+
+    Args:
+        instance_type: default: the cheapest of the catalogue on which a kind of job trains, in `region` if that is given.
+        region: default: the first of the catalogue's that offers the type at a known price.
+
+    Raises:
+        TrnError: there is no such type or region, no kind trains on it, or the budget is too small.
+    """
+    found = list(_possible(engine, instance_type, region))
+    if not found:
+        raise TrnError(_nothing(engine, instance_type, region))
+    plan = min(found, key=lambda p: p.usd["full"])
+    two = replace(plan, nodes=2, **_prices(engine, plan.instance_type, plan.region, 2))
+    if Catalog.load().instance(plan.instance_type).efa_interfaces and (max_usd is None or two.highest <= max_usd):
+        plan = two
+    if max_usd is not None and plan.least > max_usd:
+        raise TrnError(
+            f"--max-usd is {max_usd:,.2f}: {plan.nodes} x {plan.instance_type} in {plan.region} need {plan.least:,.2f} "
+            f"for a deployment, a test and the removal, and at most {plan.highest:,.2f} for all. "
+            f"Give --max-usd {plan.highest:.0f}, or a cheaper --instance-type"
+        )
+    return plan
+
+
+def _possible(engine: str, instance_type: str | None, region: str | None) -> Iterator[Plan]:
+    """A plan for one node of each type that fits."""
+    catalog = Catalog.load()
+    types = [instance_type] if instance_type in catalog.instances else [] if instance_type else list(catalog.instances)
+    for name in types:
+        recommended = catalog.recommended(name)
+        kind = next((k for k in recommended.kinds if k not in _NOT_TRAINING), None) if recommended else None
+        if kind not in read("verify")["training"] or not recommended or (engine == "eks" and recommended.framework == "torch-native"):
+            continue
+        at = next(iter(_regions(catalog, name, region)), None)
+        if at is None:
+            continue
+        training = read("verify")["training"][kind]
+        options = (*recommended.kinds[kind].split(), *training["options"], "--run-steps", str(training["steps"]))
+        yield Plan(engine, name, at, 1, kind, options, training["steps"], **_prices(engine, name, at, 1))
+
+
+def _regions(catalog: Catalog, name: str, region: str | None) -> list[str]:
+    """Where the type has a price of an hour that can be bought for an hour: of a capacity block, a day is the least."""
+    known = [
+        at for at, prices in catalog.prices.items() if name in prices and not catalog.price_sources[at][name].capacity_block
+    ]
+    return [at for at in sorted(known) if region in (None, at)]
+
+
+def _nothing(engine: str, instance_type: str | None, region: str | None) -> str:
+    catalog = Catalog.load()
+    if instance_type and instance_type not in catalog.instances:
+        return f"the catalogue has no instance type {instance_type!r}. `trn show catalog` lists them"
+    if engine == "eks" and instance_type and (of := catalog.recommended(instance_type)) and of.framework == "torch-native":
+        return (
+            f"{instance_type} on EKS needs an image of your own, which this does not build. Give --engine slurm or "
+            "--engine pcs, or --instance-type trn1.2xlarge"
+        )
+    what = instance_type or "an instance type of the catalogue"
+    return (
+        f"no price by the hour is known for {what}{f' in {region}' if region else ''}: capacity blocks are sold by the day. "
+        "Give another --instance-type or --region; `trn cost` and `trn capacity` have the prices"
+    )
+
+
+def _prices(engine: str, instance_type: str, region: str, nodes: int) -> dict[str, Any]:
+    """`usd` and `assumed` of a plan."""
+    parts = items(Target(environment(engine, instance_type, region, nodes), engine))
+    unknown = float(read("verify")["assumed"]["unknown"])
+    assumed = tuple(part.what for part in parts if part.full is None)
+    return {
+        "usd": {
+            "nothing": 0.0,
+            "idle": sum(unknown if part.idle is None else part.idle for part in parts),
+            "full": sum(unknown * (nodes + 1) if part.full is None else part.full for part in parts),
+        },
+        "assumed": assumed,
+    }
+
+
+def environment(engine: str, instance_type: str, region: str, nodes: int, *, more: int = 0) -> Environment:
+    """The environment of a plan; after its update with `more` nodes."""
+    return validate(described(engine, instance_type, region, nodes, more=more))
+
+
+def described(engine: str, instance_type: str, region: str, nodes: int, *, more: int = 0) -> dict[str, Any]:
+    """The same, as data of an environment file."""
+    resource = {"name": "trn", "instance_type": instance_type, "max_nodes": nodes + more}
+    queues = {
+        "queues": [{"name": QUEUE, "compute_resources": [resource]}],
+        "cpu_queue": {"max_nodes": 1},
+    }
+    sections: dict[str, Any] = {"slurm": queues, "pcs": queues, "eks": {"node_groups": [resource]}}
+    return {
+        "name": NAME,
+        "region": region,
+        engines.get(engine).section: sections[engine],
+        "storage": {"efs": {"throughput": "bursting"}},  # elastic throughput is charged by the GB
+    }
