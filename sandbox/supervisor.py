@@ -25,6 +25,7 @@ from sandbox.attach import Kind
 from sandbox.kubernetes import eks, image
 from sandbox.local_aws import LocalAws, SandboxError, plain_environment
 from sandbox.slurm_config import MAX_NODES, BadClusterConfiguration, plan
+from sandbox.slurm_instances import Instances
 from sandbox.slurm_layout import SlurmFailed
 
 _PAUSE = 0.3
@@ -51,6 +52,7 @@ class AttachedSlurm:
         self._cluster = aws.directory / "clusters" / name
         self._place = aws.directory / "slurm" / name
         self._environment = {**aws.variables, "AWS_REGION": region, "AWS_DEFAULT_REGION": region}
+        self._client = lambda service: aws.client(service, region)
         self._start()
 
     def _start(self) -> None:
@@ -58,6 +60,7 @@ class AttachedSlurm:
         self._plan = plan(config, MAX_NODES)
         self._slurm = slurm.LocalSlurm.start(self._place, config, environment=self._environment)
         self._slurm.attach(self._cluster)
+        self._instances = Instances(self._client, self._cluster.name, config, self._plan)
         for notice in self._slurm.notices:
             print(notice, flush=True)
 
@@ -68,14 +71,16 @@ class AttachedSlurm:
         if wanted.idle_seconds:
             self._slurm.update(config)
             self._plan = wanted
+            self._instances = Instances(self._client, self._cluster.name, config, self._plan)
         else:
             self._slurm.stop()
             self._start()
 
     def refresh(self) -> None:
-        """Nothing to do: Slurm itself starts and stops nodes."""
+        self._instances.refresh(self._slurm)
 
     def stop(self) -> None:
+        self._instances.end()
         (self._cluster / "node.json").unlink(missing_ok=True)
         self._slurm.stop(wipe=True)
 

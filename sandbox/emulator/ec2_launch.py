@@ -120,14 +120,14 @@ def install_placement() -> None:
 def filter_instances() -> None:
     """DescribeInstances follows the filters that ministack ignores, and refuses those that nothing here follows."""
     matches = ec2._matches_filters
-    more = {"instance-id": "InstanceId", "private-ip-address": "PrivateIpAddress"}
+    more = {"instance-id": "InstanceId", "private-ip-address": "PrivateIpAddress", "vpc-id": "VpcId"}
     known = {"instance-state-name", "instance-type", "image-id", "tag-key", "tag-value", *more}
 
     def all_match(instance: dict[str, Any], filters: dict[str, list[str]]) -> bool:
         for name in filters:
             if name not in known and not name.startswith("tag:"):
                 raise ApiError("InvalidParameterValue", f"The filter '{name}' is invalid")
-        return all(instance[more[n]] in filters[n] for n in more if n in filters) and bool(matches(instance, filters))
+        return all(instance.get(more[n]) in filters[n] for n in more if n in filters) and bool(matches(instance, filters))
 
     ec2._matches_filters = all_match
 

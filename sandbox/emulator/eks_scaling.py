@@ -99,6 +99,7 @@ def reconcile() -> None:
         sizes = {key: int(group["scalingConfig"][key]) for key in _SIZES}
         asg = autoscaling._asgs.get(name) or _new_asg(name, group)
         asg.update(MinSize=sizes["minSize"], MaxSize=sizes["maxSize"], DesiredCapacity=sizes["desiredSize"])
+        asg["Instances"] = [i for i in asg["Instances"] if _runs(i["InstanceId"])]  # one that EC2 has ended is replaced
         missing = sizes["desiredSize"] - len(asg["Instances"])
         kind = _instance_type(group)
         if missing < 0:
@@ -110,6 +111,10 @@ def reconcile() -> None:
             asg["Instances"] += _launch(group, kind, launched)
         short = missing > 0 and len(asg["Instances"]) < sizes["desiredSize"]
         group["health"] = {"issues": [_shortage(name, kind)] if short else []}
+
+
+def _runs(id: str) -> bool:
+    return ec2._instances.get(id, {}).get("State", {}).get("Name") in ("pending", "running")
 
 
 def _after_reconciling(action: Callable[[Any], Any]) -> Callable[[Any], Any]:

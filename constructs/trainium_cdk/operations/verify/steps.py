@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog.files import read as read_data
 from trainium_cdk.node.yaml import dump
 from trainium_cdk.operations.verify.commands import Answer, Call
 from trainium_cdk.operations.verify.guard import Client
@@ -26,16 +27,15 @@ TRIES = 3
 PROOF = 100
 """Steps that show that a training trains. After them a node is ended."""
 _BANDWIDTH = re.compile(r"([\d.]+) GB/s bus bandwidth")
-_PACKAGE, _VERSION = "tabulate", "0.9.0"
-_PROGRAM = f'''"""Counts, with a package of its own."""
+_PROGRAM = '''"""Counts, with a package of its own."""
 
 import json
-
-import {_PACKAGE}
+import sys
+from importlib.metadata import version
 
 for step in range(1, 11):
-    print(json.dumps({{"step": step, "loss": 1 / step}}), flush=True)
-print("package", {_PACKAGE}.__version__)
+    print(json.dumps({"step": step, "loss": 1 / step}), flush=True)
+print("package", sys.argv[1], version(sys.argv[1]))
 '''
 
 
@@ -199,17 +199,17 @@ def resumed_at(steps: list[int]) -> int | None:
 
 def work(c: Context) -> None:
     """A job with a folder of its own and a package."""
-    left, folder = c.left("work"), c.folder / "work"
+    left, folder, (package, version) = c.left("work"), c.folder / "work", read_data("verify")["package"].split("==")
     folder.mkdir(exist_ok=True)
     (folder / "count.py").write_text(_PROGRAM, "utf-8")
-    (folder / "requirements.txt").write_text(f"{_PACKAGE}=={_VERSION}\n", "utf-8")
+    (folder / "requirements.txt").write_text(f"{package}=={version}\n", "utf-8")
     words = ("work/count.py", "--workdir", "work", "--requirements", "work/requirements.txt", "--nodes", "1")
-    job = _submit(c, "work", *words, left=left)
+    job = _submit(c, "work", *words, left=left, arguments=(package,))
     status = _wait(c, job, left)
     log = c.ask(left, "logs", job, *c.to).out
     _must_complete(status, log)
-    if f"package {_VERSION}" not in log:
-        raise Failed(f"its log does not say that {_PACKAGE} {_VERSION} was imported")
+    if f"package {package} {version}" not in log:
+        raise Failed(f"its log does not say that it had {package} {version}")
 
 
 def read(c: Context) -> None:
@@ -249,10 +249,10 @@ def _write(c: Context, more: int = 0) -> None:
     (c.folder / FILE).write_text(dump(data, 120), "utf-8")
 
 
-def _submit(c: Context, name: str, *words: str, left: Callable[[], float]) -> str:
+def _submit(c: Context, name: str, *words: str, left: Callable[[], float], arguments: tuple[str, ...] = ()) -> str:
     """Submit a job, once, however often the step is run. Its id."""
     token = f"{c.run.id}-{name}"
-    c.run.notes[name] = str(c.ask_for(dict, left, "submit", *words, "--token", token, "--json", *c.to)["id"])
+    c.run.notes[name] = str(c.ask_for(dict, left, "submit", *words, "--token", token, "--json", *c.to, *(("--", *arguments) if arguments else ()))["id"])
     c.run.save(c.folder)
     return c.run.notes[name]
 
