@@ -62,12 +62,19 @@ class Verification:
             Stopped: a second time, within the removal.
             TrnError: another verification runs, or the guard cannot be made: nothing was deployed.
         """
+        self._wake()
         for step in self.plan.all:
             if step.name != "remove" and step.name not in self.run.done and not self.run.removed:
                 self._step(step)
         if not self.run.removed:
             self._remove()
         return self.run.removed and all(done.end == "passed" for done in self.run.done.values())
+
+    def _wake(self) -> None:
+        """After a pause in which AWS itself has deleted the stack, as long as that may take is charged, and not the pause."""
+        end = self.run.guard + self.plan.step("remove").most
+        if self.run.rate != "nothing" and self.run.guard and self.clock() > end and not self._there():
+            self.run.charge("nothing", end)
 
     def _step(self, step: Step) -> None:
         if reason := self._why_not(step):
@@ -122,17 +129,20 @@ class Verification:
     def _guard(self, step: Step) -> None:
         """Before a step that costs: if this program is gone when it should have ended, AWS deletes the stack."""
         until = self.clock() + step.most + GRACE
+        self.run.guard = max(self.run.guard, until)  # until it is known which one AWS has
+        self.run.save(self.folder)
         if step.name == "deploy":
             self.guard.take(until)
         else:
             self.guard.renew(until)
+        self.run.guard = until
 
     def _money(self, now: float) -> str:
         return f"{self.run.spent(now):,.2f} of {self.run.max_usd:,.2f} USD so far"
 
     def _remove(self) -> None:
         step = self.plan.step("remove")
-        if not self.run.charged or all(rate == "nothing" for _, rate in self.run.charged):
+        if not self.run.charged:
             self.guard.release()  # nothing was deployed
             self.run.removed = True
             self.run.save(self.folder)

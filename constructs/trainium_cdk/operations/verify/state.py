@@ -43,6 +43,7 @@ class Run:
         began: seconds since 1970.
         charged: (since when, at which rate): each until the next one begins.
         done: the steps that have ended.
+        guard: when AWS itself deletes the stack, in seconds since 1970; 0 without a guard.
         notes: what a step leaves for a later one, such as the id of a job.
         stopped: whether it was asked to end: only the removal is left.
         removed: whether nothing of it is in the account any more.
@@ -55,19 +56,27 @@ class Run:
     charged: list[tuple[float, Rate]] = field(default_factory=list)
     done: dict[str, Done] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    guard: float = 0.0
     stopped: bool = False
     removed: bool = False
 
+    @property
+    def rate(self) -> Rate:
+        """What is charged now."""
+        return self.charged[-1][1] if self.charged else "nothing"
+
     def charge(self, rate: Rate, now: float) -> None:
         """From now on this rate is charged."""
-        if not self.charged or self.charged[-1][1] != rate:
+        if rate != self.rate:
             self.charged.append((now, rate))
 
     def spent(self, now: float) -> float:
         """USD until now, as of the price list and the clock. What a dead program did not see counts, too."""
-        ends = [*(since for since, _ in self.charged[1:]), now][: len(self.charged)]
-        hours = sum(self.plan.price(rate, max(0.0, end - since)) for (since, rate), end in zip(self.charged, ends, strict=True))
-        return hours + (self.plan.data if any(rate != "nothing" for _, rate in self.charged) else 0.0)
+        if not self.charged:
+            return 0.0
+        ends = [*(since for since, _ in self.charged[1:]), now]
+        hours = (self.plan.price(rate, max(0.0, end - since)) for (since, rate), end in zip(self.charged, ends, strict=True))
+        return self.plan.data + sum(hours)
 
     def save(self, folder: Path) -> None:
         part = folder / f"{_FILE}.part"

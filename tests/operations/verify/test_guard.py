@@ -1,0 +1,117 @@
+"""The guard in the local AWS: one in an account, its time is set anew, its role may delete one stack and do nothing else."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from sandbox import LocalAws
+from tests.faults.driver import Driver
+from trainium_cdk.errors import TrnError
+from trainium_cdk.operations.verify.guard import NAME, Guard, holder, schedule, status
+
+STACK = "TrnPclusterStack-verify"
+TEMPLATE = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}
+
+
+@pytest.fixture
+def guard(local_aws: LocalAws) -> Iterator[Guard]:
+    made = Guard(cache(local_aws.client), "0123456789ab", STACK)
+    yield made
+    made.release()
+
+
+def there(aws: LocalAws) -> dict[str, Any]:
+    found: dict[str, Any] = aws.client("scheduler").get_schedule(Name=NAME)
+    return found
+
+
+def test_it_is_made_once_renewed_and_released(local_aws: LocalAws, guard: Guard) -> None:
+    now = time.time()
+    assert holder(guard.client) is None
+    guard.take(now + 3600)
+    guard.take(now + 3600)
+    assert holder(guard.client) == ("0123456789ab", STACK, "us-east-1")
+    first = there(local_aws)
+    guard.renew(now + 7200)
+    again = there(local_aws)
+    assert first["Target"] == again["Target"]
+    assert again["StartDate"] - first["StartDate"] == dt.timedelta(hours=1)
+    with pytest.raises(TrnError, match="another verification runs in this account: TrnPclusterStack-verify in us-east-1"):
+        Guard(guard.client, "ba9876543210", STACK).take(now)
+    Guard(guard.client, "ba9876543210", STACK).release()  # it is another's: nothing happens
+    assert holder(guard.client) is not None
+    guard.release()
+    guard.release()
+    assert holder(guard.client) is None
+    with pytest.raises(ClientError):
+        there(local_aws)
+
+
+def test_it_deletes_this_stack_and_may_do_nothing_else(local_aws: LocalAws, guard: Guard) -> None:
+    """As EventBridge Scheduler does it: with the schedule's role, from the schedule's own input."""
+    mine, other = Driver(local_aws, STACK), Driver(local_aws, f"{STACK}-other")
+    guard.take(time.time())
+    try:
+        assert mine.create(TEMPLATE) == other.create(TEMPLATE) == "CREATE_COMPLETE"
+        target = there(local_aws)["Target"]
+        assert target["Arn"] == "arn:aws:scheduler:::aws-sdk:cloudformation:deleteStack"
+        with as_role(local_aws, target["RoleArn"]) as client:
+            with pytest.raises(ClientError, match="AccessDenied"):
+                client("cloudformation").delete_stack(StackName=other.name)
+            with pytest.raises(ClientError, match="AccessDenied"):
+                client("cloudformation").describe_stacks(StackName=STACK)
+            with pytest.raises(ClientError, match="AccessDenied"):
+                client("s3").list_buckets()
+            assert status(guard.client, STACK) == "CREATE_COMPLETE"
+            client("cloudformation").delete_stack(**json.loads(target["Input"]))
+        assert mine.settle() == "DELETE_COMPLETE"
+        assert status(guard.client, STACK) == ""
+    finally:
+        mine.clear()
+        other.clear()
+
+
+class as_role:  # noqa: N801  a context manager
+    """Clients with the credentials of a role, which the local AWS restricts: those of a user with the role's own policy."""
+
+    def __init__(self, aws: LocalAws, role: str) -> None:
+        self._aws, self._iam, self._name = aws, aws.client("iam"), "verify-guard"
+        self._document = self._iam.get_role_policy(RoleName=role.rpartition("/")[2], PolicyName=NAME)["PolicyDocument"]
+
+    def __enter__(self) -> Any:
+        self._iam.create_user(UserName=self._name)
+        self._iam.put_user_policy(UserName=self._name, PolicyName="p", PolicyDocument=json.dumps(self._document))
+        self._key = self._iam.create_access_key(UserName=self._name)["AccessKey"]
+        session = boto3.Session(self._key["AccessKeyId"], self._key["SecretAccessKey"], region_name=self._aws.region)
+        return lambda service: session.client(service, endpoint_url=self._aws.endpoint)
+
+    def __exit__(self, *_: object) -> None:
+        self._iam.delete_access_key(UserName=self._name, AccessKeyId=self._key["AccessKeyId"])
+        self._iam.delete_user_policy(UserName=self._name, PolicyName="p")
+        self._iam.delete_user(UserName=self._name)
+
+
+@pytest.mark.parametrize(
+    ("until", "minute", "first"),
+    [
+        (1_800_000_000.0, 1, "2027-01-15T08:01"),
+        (1_800_003_541.0, 0, "2027-01-15T09:00"),
+        (1_800_003_599.9, 0, "2027-01-15T09:00"),
+    ],
+)
+def test_the_next_whole_minute_is_the_first(until: float, minute: int, first: str) -> None:
+    made = schedule(f"arn:aws-us-gov:iam::000000000000:role/{NAME}", STACK, until)
+    assert made["ScheduleExpression"] == f"cron({minute} * * * ? *)"
+    assert f"{made['StartDate'] + dt.timedelta(seconds=30):%Y-%m-%dT%H:%M}" == first
+    assert 0 < (made["StartDate"] + dt.timedelta(seconds=30)).timestamp() - until <= 60
+    assert made["Target"]["Arn"].startswith("arn:aws-us-gov:scheduler:::")
+    assert json.loads(made["Target"]["Input"]) == {"StackName": STACK}
