@@ -96,8 +96,9 @@ class Instances:
             return
         print(f"{self._name}: the instance of {node} was terminated", flush=True)
         slurm.kill_node(node)
+        update = ["scontrol", "update", f"nodename={node}", "reason=its instance was terminated"]
+        slurm.run([*update, "state=down"])
         if self._subnets:
-            slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=its instance was terminated"])
             slurm.replace_node(node)
         else:
-            slurm.run(["scontrol", "update", f"nodename={node}", "state=POWER_DOWN_FORCE", "reason=its instance was terminated"])
+            slurm.run([*update, "state=POWER_DOWN_FORCE"])  # Slurm starts it when a job needs it

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextvars
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 from ministack import app
@@ -22,6 +24,7 @@ from ministack.services import s3, sts
 
 USER_KEY = "AKIA"
 """Prefix of the id of a user's long-term key."""
+ASKED = "asked.jsonl"
 _MISSING = 404
 _evaluated = contextvars.ContextVar("_evaluated", default=False)
 
@@ -64,6 +67,18 @@ def install() -> None:
         finally:
             _evaluated.reset(switch)
 
+    enforce = iam_evaluator.enforce
+
+    def noted(key: str, action: str, service: str, region: str, *rest: Any, **more: Any) -> Any:
+        """What users ask for is in the sandbox's folder: a line of JSON each."""
+        answer = enforce(key, action, service, region, *rest, **more)
+        if _evaluated.get():
+            asked = {"action": action, "resource": more.get("resource_arn", "*"), "allowed": answer is None}
+            with (Path(os.environ["SANDBOX_DIR"]) / ASKED).open("a") as file:
+                print(json.dumps(asked), file=file)
+        return answer
+
+    iam_evaluator.enforce = noted
     resource = iam_actions.extract_resource_arn
 
     def extract_resource_arn(

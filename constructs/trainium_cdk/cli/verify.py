@@ -35,8 +35,11 @@ def verify(
         str | None, typer.Option(help="Type of the nodes. Default: the cheapest on which a kind of job trains.")
     ] = None,
     region: Annotated[str | None, typer.Option(help="AWS region. Default: one where the type is offered at a known price.")] = None,
+    capacity_block: Annotated[
+        str | None, typer.Option(metavar="ID", help="Use the instances of this capacity block (cr-...), which you have paid for.")
+    ] = None,
     folder: Annotated[Path, typer.Option(help="Folder for its files. The same folder goes on with the same run.")] = Path("trn-verify"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and the highest cost. AWS is not asked.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and the highest cost. AWS is not asked, but for a block.")] = False,
     print_policy: Annotated[bool, typer.Option("--print-policy", help="Print the IAM policy that it needs, and run nothing.")] = False,
     remove: Annotated[
         str | None, typer.Option("--remove", metavar="STACK", help="Only remove what a run has left, whose folder is lost.")
@@ -54,7 +57,7 @@ def verify(
         raise typer.Exit(_only_remove(remove, region, folder))
     engines.get(engine)
     if dry_run or print_policy:
-        plan = _plan(engine, instance_type, region, max_usd)
+        plan = _plan(engine, instance_type, region, max_usd, capacity_block)
         _print_policy(plan) if print_policy else _show(plan, max_usd)
         return
     with alone(folder):
@@ -62,16 +65,22 @@ def verify(
         if run is None or run.removed:
             if max_usd is None:
                 raise TrnError("give --max-usd: how many USD it may cost at most. `trn verify --dry-run` prints the plan")
-            run = _begin(_plan(engine, instance_type, region, max_usd), max_usd, folder, yes=yes)
+            run = _begin(_plan(engine, instance_type, region, max_usd, capacity_block), max_usd, folder, yes=yes)
         else:
             log(f"going on with the run in {folder}: {run.plan.stack} in {run.plan.region}, at most {run.max_usd:,.2f} USD")
         raise typer.Exit(_go(run, folder))
 
 
-def _plan(engine: str, instance_type: str | None, region: str | None, max_usd: float | None) -> Plan:
+def _plan(engine: str, instance_type: str | None, region: str | None, max_usd: float | None, capacity_block: str | None) -> Plan:
     from trainium_cdk.operations.verify.plan import make
 
-    return make(engine, instance_type, region, max_usd)
+    if capacity_block is None:
+        return make(engine, instance_type, region, max_usd)
+    from trainium_cdk._aws import aws_errors_as, clients
+    from trainium_cdk.operations.verify.guard import block
+
+    with aws_errors_as(TrnError, f"cannot read capacity block {capacity_block}"):
+        return make(engine, None, None, max_usd, block(clients(region), capacity_block))
 
 
 def _show(plan: Plan, max_usd: float | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +23,8 @@ NAME = "verify"
 GRACE = 900
 """Seconds after the end of a step until AWS itself deletes the stack, if this program is gone."""
 QUEUE = "compute1"
+_OWN_IMAGE = "torch-native"
+"""The framework whose training image has no published tag."""
 _NOT_TRAINING = frozenset({"script", "nccom"})
 
 
@@ -45,6 +48,23 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Block:
+    """A capacity block that is paid for already.
+
+    Attributes:
+        id: cr-...
+        instance_type, region, zone_id: of its instances.
+        nodes: how many it has.
+    """
+
+    id: str
+    instance_type: str
+    region: str
+    zone_id: str
+    nodes: int
+
+
+@dataclass(frozen=True)
 class Plan:
     """A verification.
 
@@ -56,6 +76,8 @@ class Plan:
         steps: of the training.
         usd: USD an hour, by rate: list prices, and an assumed price of what has none.
         assumed: what has no known price.
+        block: the id of the capacity block whose instances are used; empty for none.
+        zone_id: its zone.
     """
 
     engine: str
@@ -67,6 +89,8 @@ class Plan:
     steps: int
     usd: Mapping[Rate, float]
     assumed: tuple[str, ...] = ()
+    block: str = ""
+    zone_id: str = ""
 
     @property
     def of(self) -> Engine:
@@ -119,47 +143,52 @@ class Plan:
         return self.price("idle", self.step("deploy").most) + self.most(self.step("nccom")) + self.reserve + self.data
 
 
-def make(engine: str, instance_type: str | None, region: str | None, max_usd: float | None) -> Plan:
+def make(engine: str, instance_type: str | None, region: str | None, max_usd: float | None, block: Block | None = None) -> Plan:
     """The plan with as many nodes as are useful and the budget covers.
 
     Args:
         instance_type: default: the cheapest of the catalogue on which a kind of job trains, in `region` if that is given.
         region: default: the first of the catalogue's that offers the type at a known price.
+        block: instances that are paid for already, in place of those that are charged by the hour.
 
     Raises:
         TrnError: there is no such type or region, no kind trains on it, or the budget is too small.
     """
-    found = list(_possible(engine, instance_type, region))
+    if block:
+        instance_type, region = block.instance_type, block.region
+    found = list(_possible(engine, instance_type, region, block))
     if not found:
         raise TrnError(_nothing(engine, instance_type, region))
     plan = min(found, key=lambda p: p.usd["full"])
-    two = replace(plan, nodes=2, **_prices(engine, plan.instance_type, plan.region, 2))
-    if Catalog.load().instance(plan.instance_type).efa_interfaces and (max_usd is None or two.highest <= max_usd):
+    two = _priced(replace(plan, nodes=2))
+    enough = block is None or block.nodes >= 2
+    if enough and Catalog.load().instance(plan.instance_type).efa_interfaces and (max_usd is None or two.highest <= max_usd):
         plan = two
     if max_usd is not None and plan.least > max_usd:
         raise TrnError(
             f"--max-usd is {max_usd:,.2f}: {plan.nodes} x {plan.instance_type} in {plan.region} need {plan.least:,.2f} "
             f"for a deployment, a test and the removal, and at most {plan.highest:,.2f} for all. "
-            f"Give --max-usd {plan.highest:.0f}, or a cheaper --instance-type"
+            f"Give --max-usd {math.ceil(plan.highest)}, or a cheaper --instance-type"
         )
     return plan
 
 
-def _possible(engine: str, instance_type: str | None, region: str | None) -> Iterator[Plan]:
+def _possible(engine: str, instance_type: str | None, region: str | None, block: Block | None) -> Iterator[Plan]:
     """A plan for one node of each type that fits."""
     catalog = Catalog.load()
     types = [instance_type] if instance_type in catalog.instances else [] if instance_type else list(catalog.instances)
     for name in types:
         recommended = catalog.recommended(name)
         kind = next((k for k in recommended.kinds if k not in _NOT_TRAINING), None) if recommended else None
-        if kind not in read("verify")["training"] or not recommended or (engine == "eks" and recommended.framework == "torch-native"):
+        if kind not in read("verify")["training"] or not recommended or (engine == "eks" and recommended.framework == _OWN_IMAGE):
             continue
-        at = next(iter(_regions(catalog, name, region)), None)
+        at = region if block else next(iter(_regions(catalog, name, region)), None)
         if at is None:
             continue
         training = read("verify")["training"][kind]
         options = (*recommended.kinds[kind].split(), *training["options"], "--run-steps", str(training["steps"]))
-        yield Plan(engine, name, at, 1, kind, options, training["steps"], **_prices(engine, name, at, 1))
+        where = {"block": block.id, "zone_id": block.zone_id} if block else {}
+        yield _priced(Plan(engine, name, at, 1, kind, options, training["steps"], {}, **where))
 
 
 def _regions(catalog: Catalog, name: str, region: str | None) -> list[str]:
@@ -174,7 +203,7 @@ def _nothing(engine: str, instance_type: str | None, region: str | None) -> str:
     catalog = Catalog.load()
     if instance_type and instance_type not in catalog.instances:
         return f"the catalogue has no instance type {instance_type!r}. `trn show catalog` lists them"
-    if engine == "eks" and instance_type and (of := catalog.recommended(instance_type)) and of.framework == "torch-native":
+    if engine == "eks" and instance_type and (of := catalog.recommended(instance_type)) and of.framework == _OWN_IMAGE:
         return (
             f"{instance_type} on EKS needs an image of your own, which this does not build. Give --engine slurm or "
             "--engine pcs, or --instance-type trn1.2xlarge"
@@ -182,41 +211,47 @@ def _nothing(engine: str, instance_type: str | None, region: str | None) -> str:
     what = instance_type or "an instance type of the catalogue"
     return (
         f"no price by the hour is known for {what}{f' in {region}' if region else ''}: capacity blocks are sold by the day. "
-        "Give another --instance-type or --region; `trn cost` and `trn capacity` have the prices"
+        "Give --capacity-block with the id of one that you have, or another --instance-type or --region"
     )
 
 
-def _prices(engine: str, instance_type: str, region: str, nodes: int) -> dict[str, Any]:
-    """`usd` and `assumed` of a plan."""
-    parts = items(Target(environment(engine, instance_type, region, nodes), engine))
+def _priced(plan: Plan) -> Plan:
+    """The plan with `usd` and `assumed`."""
+    parts = items(Target(environment(plan), plan.engine))
     unknown = float(read("verify")["assumed"]["unknown"])
-    assumed = tuple(part.what for part in parts if part.full is None)
-    return {
-        "usd": {
-            "nothing": 0.0,
-            "idle": sum(unknown if part.idle is None else part.idle for part in parts),
-            "full": sum(unknown * (nodes + 1) if part.full is None else part.full for part in parts),
-        },
-        "assumed": assumed,
+    usd: dict[Rate, float] = {
+        "nothing": 0.0,
+        "idle": sum(unknown if part.idle is None else part.idle for part in parts),
+        "full": sum(unknown * (plan.nodes + 1) if part.full is None else part.full for part in parts),
     }
+    return replace(plan, usd=usd, assumed=tuple(part.what for part in parts if part.full is None))
 
 
-def environment(engine: str, instance_type: str, region: str, nodes: int, *, more: int = 0) -> Environment:
-    """The environment of a plan; after its update with `more` nodes."""
-    return validate(described(engine, instance_type, region, nodes, more=more))
+def environment(plan: Plan) -> Environment:
+    """The environment of a plan."""
+    return validate(described(plan))
 
 
-def described(engine: str, instance_type: str, region: str, nodes: int, *, more: int = 0) -> dict[str, Any]:
-    """The same, as data of an environment file."""
-    resource = {"name": "trn", "instance_type": instance_type, "max_nodes": nodes + more}
-    queues = {
-        "queues": [{"name": QUEUE, "compute_resources": [resource]}],
-        "cpu_queue": {"max_nodes": 1},
-    }
-    sections: dict[str, Any] = {"slurm": queues, "pcs": queues, "eks": {"node_groups": [resource]}}
+def described(plan: Plan, *, updated: bool = False) -> dict[str, Any]:
+    """The same, as data of an environment file; `updated`: with one more node at most, which nothing uses."""
+    more = int(updated)
+    resource: dict[str, Any] = {"name": "trn", "instance_type": plan.instance_type, "max_nodes": plan.nodes}
+    block: dict[str, Any] = {"capacity_type": "capacity-block"} if plan.block else {}
+    if plan.block:
+        resource["reservation"] = plan.block
+    if plan.engine == "eks":
+        zone = {"zone_id": plan.zone_id} if plan.block else {}
+        section: dict[str, Any] = {"node_groups": [{**resource, **block, **zone, "max_nodes": plan.nodes + more}]}
+    else:
+        always = {"min_nodes": plan.nodes} if plan.block else {}
+        section = {
+            "queues": [{"name": QUEUE, **block, "compute_resources": [{**resource, **always}]}],
+            "cpu_queue": {"max_nodes": 1 + more},
+        }
     return {
         "name": NAME,
-        "region": region,
-        engines.get(engine).section: sections[engine],
+        "region": plan.region,
+        **({"network": {"zone_ids": [plan.zone_id]}} if plan.block and plan.engine != "eks" else {}),
+        plan.of.section: section,
         "storage": {"efs": {"throughput": "bursting"}},  # elastic throughput is charged by the GB
     }

@@ -227,7 +227,7 @@ def read(c: Context) -> None:
 def update(c: Context) -> None:
     """One more node at most: nothing that runs is disturbed."""
     left = c.left("update")
-    _write(c, more=1)
+    _write(c, updated=True)
     answer = c.call("trn", "diff", c.plan.of.stack, "--environment", FILE, "--json", seconds=left())
     if not answer.ok or not isinstance(answer.data, list):
         raise Failed(f"the change is not safe: {answer.reason}")
@@ -243,10 +243,8 @@ STEPS: Mapping[str, Callable[[Context], None]] = {
 """By name, as in the catalogue; `remove` is `removal.remove`."""
 
 
-def _write(c: Context, more: int = 0) -> None:
-    plan = c.plan
-    data = described(plan.engine, plan.instance_type, plan.region, plan.nodes, more=more)
-    (c.folder / FILE).write_text(dump(data, 120), "utf-8")
+def _write(c: Context, *, updated: bool = False) -> None:
+    (c.folder / FILE).write_text(dump(described(c.plan, updated=updated), 120), "utf-8")
 
 
 def _submit(c: Context, name: str, *words: str, left: Callable[[], float], arguments: tuple[str, ...] = ()) -> str:
