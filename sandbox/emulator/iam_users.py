@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import contextvars
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 from ministack import app
@@ -22,9 +20,10 @@ from ministack.core.responses import get_account_id, get_region
 from ministack.core.router import extract_access_key_id
 from ministack.services import s3, sts
 
+from sandbox.emulator import asked
+
 USER_KEY = "AKIA"
 """Prefix of the id of a user's long-term key."""
-ASKED = "asked.jsonl"
 _MISSING = 404
 _evaluated = contextvars.ContextVar("_evaluated", default=False)
 
@@ -70,12 +69,9 @@ def install() -> None:
     enforce = iam_evaluator.enforce
 
     def noted(key: str, action: str, service: str, region: str, *rest: Any, **more: Any) -> Any:
-        """What users ask for is in the sandbox's folder: a line of JSON each."""
         answer = enforce(key, action, service, region, *rest, **more)
         if _evaluated.get():
-            asked = {"action": action, "resource": more.get("resource_arn", "*"), "allowed": answer is None}
-            with (Path(os.environ["SANDBOX_DIR"]) / ASKED).open("a") as file:
-                print(json.dumps(asked), file=file)
+            asked.note(action, str(more.get("resource_arn", "*")), allowed=answer is None)
         return answer
 
     iam_evaluator.enforce = noted

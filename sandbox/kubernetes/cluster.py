@@ -10,6 +10,7 @@ Everything listens on 127.0.0.1 only, and keeps its state in one directory; the 
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import json
 import os
@@ -246,10 +247,18 @@ class LocalKubernetes:
         return self._join(made, timeout)
 
     def remove_node(self, name: str) -> None:
-        """Remove a node, as when its instance is terminated."""
+        """Remove a node, as when its instance is terminated: its pods end with it, and are failed and deleted as by the collector of such pods."""
         api = self.api()
         api.delete(path_of("storage.k8s.io/v1", "CSINode", name))
         api.delete(path_of("v1", "Node", name))
+        gone = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "PodGC: node no longer exists"}
+        for pod in api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")["items"]:
+            path = path_of("v1", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
+            with contextlib.suppress(ApiError):  # the collector itself was faster
+                if pod["status"].get("phase") not in ("Succeeded", "Failed"):
+                    others = [one for one in pod["status"].get("conditions", []) if one["type"] != gone["type"]]
+                    api.patch_status(path, pod["metadata"]["uid"], {"phase": "Failed", "conditions": [*others, gone]})
+                api.delete(path, gracePeriodSeconds=0)
 
     def start_trainer(self) -> None:
         """Install Kubeflow Trainer, as a user does, and wait until it responds.

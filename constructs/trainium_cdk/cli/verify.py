@@ -65,22 +65,29 @@ def verify(
         if run is None or run.removed:
             if max_usd is None:
                 raise TrnError("give --max-usd: how many USD it may cost at most. `trn verify --dry-run` prints the plan")
-            run = _begin(_plan(engine, instance_type, region, max_usd, capacity_block), max_usd, folder, yes=yes)
+            run = _begin(_plan(engine, instance_type, region, max_usd, capacity_block, ask=True), max_usd, folder, yes=yes)
         else:
             log(f"going on with the run in {folder}: {run.plan.stack} in {run.plan.region}, at most {run.max_usd:,.2f} USD")
         raise typer.Exit(_go(run, folder))
 
 
-def _plan(engine: str, instance_type: str | None, region: str | None, max_usd: float | None, capacity_block: str | None) -> Plan:
+def _plan(
+    engine: str, instance_type: str | None, region: str | None, max_usd: float | None, capacity_block: str | None, *, ask: bool = False
+) -> Plan:
+    """The plan; with `ask` for what can start now, where no instance type is given."""
     from trainium_cdk.operations.verify.plan import make
 
-    if capacity_block is None:
-        return make(engine, instance_type, region, max_usd)
-    from trainium_cdk._aws import aws_errors_as, clients
-    from trainium_cdk.operations.verify.guard import block
+    if capacity_block is not None:
+        from trainium_cdk._aws import aws_errors_as, clients
+        from trainium_cdk.operations.verify.choice import block
 
-    with aws_errors_as(TrnError, f"cannot read capacity block {capacity_block}"):
-        return make(engine, None, None, max_usd, block(clients(region), capacity_block))
+        with aws_errors_as(TrnError, f"cannot read capacity block {capacity_block}"):
+            return make(engine, None, None, max_usd, block(clients(region), capacity_block))
+    if ask and instance_type is None:
+        from trainium_cdk.operations.verify.choice import can_start
+
+        instance_type, region = can_start(engine, region)
+    return make(engine, instance_type, region, max_usd)
 
 
 def _show(plan: Plan, max_usd: float | None) -> None:

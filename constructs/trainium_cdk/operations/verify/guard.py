@@ -16,7 +16,6 @@ from typing import Any
 
 from trainium_cdk._aws import code_and_message, failures
 from trainium_cdk.errors import TrnError
-from trainium_cdk.operations.verify.plan import Block
 
 NAME = "trn-verify"
 """Of the role, its policy and the schedule."""
@@ -157,24 +156,6 @@ def schedule(role: str, stack: str, until: float) -> dict[str, Any]:
             "Input": json.dumps({"StackName": stack}),
         },
     }
-
-
-def block(client: Client, id: str) -> Block:
-    """A capacity block of the account, by its id.
-
-    Raises:
-        TrnError: there is none of that id in the region, or it is not active.
-        botocore.exceptions.ClientError, BotoCoreError: AWS refuses, or does not respond.
-    """
-    ec2 = client("ec2")
-    region = ec2.meta.region_name
-    found = ec2.describe_capacity_reservations(Filters=[{"Name": "instance-platform", "Values": ["Linux/UNIX"]}])
-    one = next((r for r in found["CapacityReservations"] if r["CapacityReservationId"] == id), None)
-    if one is None:
-        raise TrnError(f"there is no capacity block {id} in {region}. Give its own --region")
-    if one["State"] != "active":
-        raise TrnError(f"capacity block {id} is {one['State']}. Run this while it is active")
-    return Block(id, one["InstanceType"], region, one["AvailabilityZoneId"], one["AvailableInstanceCount"])
 
 
 def status(client: Client, stack: str) -> str:

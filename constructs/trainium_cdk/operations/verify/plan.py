@@ -191,6 +191,16 @@ def _possible(engine: str, instance_type: str | None, region: str | None, block:
         yield _priced(Plan(engine, name, at, 1, kind, options, training["steps"], {}, **where))
 
 
+def types(engine: str) -> list[Plan]:
+    """A plan for one node of each type that can be used, the cheapest first."""
+    return sorted(_possible(engine, None, None, None), key=lambda p: p.usd["full"])
+
+
+def regions(name: str, region: str | None = None) -> list[str]:
+    """Where the type has a price of an hour, that can be bought by the hour."""
+    return _regions(Catalog.load(), name, region)
+
+
 def _regions(catalog: Catalog, name: str, region: str | None) -> list[str]:
     """Where the type has a price of an hour that can be bought for an hour: of a capacity block, a day is the least."""
     known = [

@@ -1,0 +1,79 @@
+"""`trn verify` from its first question to the last, on each engine, by a user who has the printed policy and nothing else."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import LocalAws
+from sandbox.emulator.asked import ASKED
+from sandbox.testing import sandbox_up
+from tests.support import TRN, completed, need_kubernetes, need_slurm, swept
+from trainium_cdk.operations.verify.permissions import policy
+from trainium_cdk.operations.verify.plan import make
+
+NOT_ASKED: dict[str, str] = {}
+"""Actions of the policy that no run in the sandbox needs, and why AWS does."""
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
+    need_slurm()
+    need_kubernetes()
+    directory = tmp_path_factory.mktemp("sandbox")
+    with sandbox_up(directory, "--slurm", "--kubernetes"):
+        found = LocalAws.attach(directory)
+        assert found is not None
+        yield found
+
+
+@pytest.fixture
+def user(aws: LocalAws) -> Iterator[User]:
+    made = User(aws)
+    yield made
+    made.close()
+
+
+class User:
+    """An IAM user; the local AWS judges its requests, and writes them down."""
+
+    def __init__(self, aws: LocalAws) -> None:
+        self._iam, self._name = aws.client("iam"), f"verify-{uuid.uuid4().hex[:6]}"
+        self._iam.create_user(UserName=self._name)
+        key = self._iam.create_access_key(UserName=self._name)["AccessKey"]
+        self.keys = {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
+        self._id = key["AccessKeyId"]
+
+    def may(self, document: dict[str, Any]) -> None:
+        self._iam.put_user_policy(UserName=self._name, PolicyName="p", PolicyDocument=json.dumps(document))
+
+    def close(self) -> None:
+        self._iam.delete_user_policy(UserName=self._name, PolicyName="p")
+        self._iam.delete_access_key(UserName=self._name, AccessKeyId=self._id)
+        self._iam.delete_user(UserName=self._name)
+
+
+@pytest.mark.parametrize("engine", swept(["slurm", "pcs", "eks"], "slurm"))
+def test_a_verification(engine: str, aws: LocalAws, user: User, tmp_path: Path) -> None:
+    """Each step passes, nothing is left, the policy was enough and each action of it was asked for, and the page has nothing of the account."""
+    document = policy(make(engine, None, None, None))
+    user.may(document)
+    (aws.directory / ASKED).unlink(missing_ok=True)
+    env = {**aws.env, **user.keys, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    done = completed([TRN, "verify", "--engine", engine, "--max-usd", "60", "--yes", "--folder", "run"], cwd=tmp_path, env=env)
+    log = (tmp_path / "run/log.txt").read_text()
+    assert done.returncode == 0, f"{done.stderr[-4000:]}\n{log[-6000:]}"
+    asked = [json.loads(line) for line in (aws.directory / ASKED).read_text().splitlines()]
+    assert [one for one in asked if not one["allowed"]] == []
+    allowed = {action for statement in document["Statement"] for action in statement["Action"]}
+    assert allowed - {one["action"] for one in asked} == set(NOT_ASKED) & allowed
+    left = {kind: names for kind, names in aws.leftovers().items() if not kind.startswith(("log groups", "IAM users"))}
+    assert left == {}
+    page = (tmp_path / "run/verified.md").read_text() + (tmp_path / "run/verified.json").read_text()
+    assert "**In the sandbox: no real AWS, no real costs or speeds.**" in page
+    assert [word for word in ("000000000000", "arn:", "i-", user.keys["AWS_ACCESS_KEY_ID"]) if word in page] == []
