@@ -80,7 +80,12 @@ class Instances:
                 del self._idle[node]
 
     def _launch(self, node: str) -> str:
-        tags = {"Name": "Compute", "parallelcluster:cluster-name": self._name, "parallelcluster:node-type": "Compute", TAG: node}
+        tags = {
+            "Name": "Compute",
+            "parallelcluster:cluster-name": self._name,
+            "parallelcluster:node-type": "Compute",
+            TAG: node,
+        }
         made = self._client("ec2").run_instances(
             InstanceType=self._nodes[node].instance_type,
             SubnetId=self._subnets[self._nodes[node].queue],

@@ -127,7 +127,9 @@ def filter_instances() -> None:
         for name in filters:
             if name not in known and not name.startswith("tag:"):
                 raise ApiError("InvalidParameterValue", f"The filter '{name}' is invalid")
-        return all(instance.get(more[n]) in filters[n] for n in more if n in filters) and bool(matches(instance, filters))
+        return all(instance.get(more[n]) in filters[n] for n in more if n in filters) and bool(
+            matches(instance, filters)
+        )
 
     ec2._matches_filters = all_match
 

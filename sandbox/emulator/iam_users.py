@@ -24,6 +24,8 @@ from sandbox.emulator import asked
 
 USER_KEY = "AKIA"
 """Prefix of the id of a user's long-term key."""
+_BOOTSTRAP = ":assumed-role/cdk-"
+"""Roles of the CDK's bootstrap: their own policies are the CDK's, with condition keys that the emulator does not know."""
 _MISSING = 404
 _evaluated = contextvars.ContextVar("_evaluated", default=False)
 
@@ -54,8 +56,10 @@ def install() -> None:
         method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any], request_id: str
     ) -> Any:
         key = extract_access_key_id(headers, query) or ""
-        source = str(sts._sessions.get(key, {}).get("SourceAccessKeyId") or key)
-        switch = _evaluated.set(_evaluated.get() or source.startswith(USER_KEY))
+        session = sts._sessions.get(key, {})
+        source = str(session.get("SourceAccessKeyId") or key)
+        deploys = _BOOTSTRAP in str(session.get("Arn", ""))
+        switch = _evaluated.set(_evaluated.get() or (source.startswith(USER_KEY) and not deploys))
         try:
             answer = await dispatch(method, path, headers, body, query, request_id)
             if answer[0] == _MISSING and method in ("GET", "HEAD") and _evaluated.get():

@@ -251,7 +251,12 @@ class LocalKubernetes:
         api = self.api()
         api.delete(path_of("storage.k8s.io/v1", "CSINode", name))
         api.delete(path_of("v1", "Node", name))
-        gone = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "PodGC: node no longer exists"}
+        gone = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByPodGC",
+            "message": "PodGC: node no longer exists",
+        }
         for pod in api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")["items"]:
             path = path_of("v1", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
             with contextlib.suppress(ApiError):  # the collector itself was faster

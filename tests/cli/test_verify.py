@@ -45,23 +45,33 @@ def test_the_policy_without_credentials(engine: str, tmp_path: Path, capsys: pyt
     document = json.loads(capsys.readouterr().out)
     statements = document["Statement"]
     assert all(s["Effect"] == "Allow" for s in statements)
-    assert {"iam:CreateRole"} <= {a for s in statements for a in s["Action"] if s["Resource"] == ["arn:aws:iam::*:role/trn-verify"]}
-    assert [s for s in statements if s["Resource"] in ("*", ["*"]) and any(a.startswith("iam:") for a in s["Action"])] == []
+    assert {"iam:CreateRole"} <= {
+        a for s in statements for a in s["Action"] if s["Resource"] == ["arn:aws:iam::*:role/trn-verify"]
+    }
+    assert [
+        s for s in statements if s["Resource"] in ("*", ["*"]) and any(a.startswith("iam:") for a in s["Action"])
+    ] == []
     assert not any("{" in text for s in statements for text in s["Resource"])
 
 
-def test_what_is_asked_before_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_asked_before_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(TrnError, match="give --max-usd: how many USD it may cost at most. `trn verify --dry-run` prints the plan"):
+    with pytest.raises(
+        TrnError, match=r"give --max-usd: how many USD it may cost at most\. `trn verify --dry-run` prints the plan"
+    ):
         app(["verify"], standalone_mode=False)
-    with pytest.raises(TrnError, match="unknown engine 'ek'. Choose one of slurm, eks, pcs"):
+    with pytest.raises(TrnError, match=r"unknown engine 'ek'\. Choose one of slurm, eks, pcs"):
         app(["verify", "--engine", "ek", "--max-usd", "20"], standalone_mode=False)
     with pytest.raises(TrnError, match="Give --max-usd 20"):
         app(["verify", "--max-usd", "3", "--instance-type", "trn1.2xlarge"], standalone_mode=False)
     assert app(["verify", "--max-usd", "20", "--instance-type", "trn1.2xlarge"], standalone_mode=False) == 2
     assert "nothing was done: give --yes to begin without confirmation" in capsys.readouterr().err
     assert load(tmp_path / "trn-verify") is None
-    with pytest.raises(TrnError, match="'TrnPclusterStack' is no stack of a verification. These are: TrnPclusterStack-verify, "):
+    with pytest.raises(
+        TrnError, match=r"'TrnPclusterStack' is no stack of a verification\. These are: TrnPclusterStack-verify, "
+    ):
         app(["verify", "--remove", "TrnPclusterStack"], standalone_mode=False)
 
 
@@ -69,19 +79,37 @@ def test_one_program_at_once_in_a_folder(tmp_path: Path) -> None:
     with alone(tmp_path), pytest.raises(TrnError, match="another `trn verify` works in"), alone(tmp_path):
         pass
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(TrnError, match="run.json is no record of a verification"):
+    with pytest.raises(TrnError, match=r"run\.json is no record of a verification"):
         load(tmp_path)
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
-    run = Run("0123456789ab", make("slurm", None, None, None), 25.0, 1.0, [(1.0, "idle"), (2.0, "full")], {"check": Done("passed", 3.0)}, {"a": "b"}, 9.0, stopped=True)
+    run = Run(
+        "0123456789ab",
+        make("slurm", None, None, None),
+        25.0,
+        1.0,
+        [(1.0, "idle"), (2.0, "full")],
+        {"check": Done("passed", 3.0)},
+        {"a": "b"},
+        9.0,
+        stopped=True,
+    )
     run.save(tmp_path)
     assert load(tmp_path) == run
 
 
 def test_what_was_not_as_predicted_is_to_be_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = make("slurm", None, None, None)
-    run = Run("0123456789ab", plan, 25.0, time.time() - 60, [(time.time() - 60, "idle")], {"deploy": Done("failed", 60.0, "why")}, removed=True)
+    run = Run(
+        "0123456789ab",
+        plan,
+        25.0,
+        time.time() - 60,
+        [(time.time() - 60, "idle")],
+        {"deploy": Done("failed", 60.0, "why")},
+        removed=True,
+    )
     _write(run, tmp_path)
     out, err = capsys.readouterr()
     assert out.splitlines()[-1] == str(tmp_path / "verified.md")

@@ -65,7 +65,9 @@ def test_a_verification(engine: str, aws: LocalAws, user: User, tmp_path: Path) 
     user.may(document)
     (aws.directory / ASKED).unlink(missing_ok=True)
     env = {**aws.env, **user.keys, "XDG_CONFIG_HOME": str(tmp_path / "config")}
-    done = completed([TRN, "verify", "--engine", engine, "--max-usd", "60", "--yes", "--folder", "run"], cwd=tmp_path, env=env)
+    done = completed(
+        [TRN, "verify", "--engine", engine, "--max-usd", "60", "--yes", "--folder", "run"], cwd=tmp_path, env=env
+    )
     log = (tmp_path / "run/log.txt").read_text()
     assert done.returncode == 0, f"{done.stderr[-4000:]}\n{log[-6000:]}"
     asked = [json.loads(line) for line in (aws.directory / ASKED).read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""`trn kubeconfig`, `token`: the cluster for kubectl and other clients."""
+"""`trn show kubeconfig`, `token`: the cluster for kubectl and other clients."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _GROUPS = {
         "verify": ("verify:verify", "Prove on AWS that all of it works, within a budget."),
         "diff": ("diff:diff", "Show what `cdk deploy` would lose, replace or interrupt."),
         "image": ("images:image", "Build a training container, or an image for faster Slurm nodes."),
-        "show": ("show:show", "Show the file's schema, the catalogue, or a deployed cluster."),
+        "show": ("show:show", "Show the schema, the catalogue, a cluster, or its kubeconfig."),
     },
     "Run": {
         "submit": ("submit:submit", "Submit a script or a kind of job; --list shows the kinds."),
@@ -50,7 +50,6 @@ _GROUPS = {
         "clusters": ("clusters:clusters", "List your clusters in all regions: nodes, jobs, USD an hour."),
         "nodes": ("nodes:nodes", "List nodes and their use; scale, stop or start them."),
         "why": ("why:why", "Explain a failed stack or job, or nodes that do not start."),
-        "kubeconfig": ("access:kubeconfig", "Print a kubeconfig for kubectl (EKS)."),
         "environments": ("prepared:environments", "List or remove the Python environments of jobs."),
     },
     "Pay and remove": {

@@ -1,15 +1,18 @@
-"""`trn show`: a deployed cluster, the schema of the environment file, and the catalogue."""
+"""`trn show`: a deployed cluster and its kubeconfig, the schema of the environment file, and the catalogue."""
 
 from __future__ import annotations
 
 import typer
 
+from trainium_cdk.cli.access import kubeconfig
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Region, Stack
 from trainium_cdk.cli.output import echo_json, table
 from trainium_cdk.cli.settings import SETTINGS
 
 show = typer.Typer(
-    help="Show the environment file's schema, the catalogue, or a deployed cluster.", no_args_is_help=True, **SETTINGS
+    help="Show the environment file's schema, the catalogue, a deployed cluster, or its kubeconfig.",
+    no_args_is_help=True,
+    **SETTINGS,
 )
 
 
@@ -75,3 +78,6 @@ def catalog(as_json: Json = False) -> None:
         for release in known.releases.values()
     ]
     table("Neuron SDK releases", ["release", "date", "training frameworks"], rows)
+
+
+show.command()(kubeconfig)

@@ -16,7 +16,7 @@ from trainium_cdk import engines
 from trainium_cdk._aws import sandboxed
 from trainium_cdk.cli.output import echo, echo_json, log, log_if_sandbox, table, write_file
 from trainium_cdk.engines import SLURM
-from trainium_cdk.errors import TrnError
+from trainium_cdk.errors import Stopped, TrnError
 from trainium_cdk.jobs.quote import printed
 
 if TYPE_CHECKING:
@@ -28,21 +28,34 @@ if TYPE_CHECKING:
 
 def verify(
     max_usd: Annotated[
-        float | None, typer.Option("--max-usd", min=1, max=100_000, help="USD that it may cost at most, the removal included.")
+        float | None,
+        typer.Option("--max-usd", min=1, max=100_000, help="USD that it may cost at most, the removal included."),
     ] = None,
-    engine: Annotated[str, typer.Option(help="slurm (ParallelCluster), pcs (AWS PCS) or eks (Kubernetes).")] = SLURM.name,
+    engine: Annotated[
+        str, typer.Option(help="slurm (ParallelCluster), pcs (AWS PCS) or eks (Kubernetes).")
+    ] = SLURM.name,
     instance_type: Annotated[
         str | None, typer.Option(help="Type of the nodes. Default: the cheapest on which a kind of job trains.")
     ] = None,
-    region: Annotated[str | None, typer.Option(help="AWS region. Default: one where the type is offered at a known price.")] = None,
-    capacity_block: Annotated[
-        str | None, typer.Option(metavar="ID", help="Use the instances of this capacity block (cr-...), which you have paid for.")
+    region: Annotated[
+        str | None, typer.Option(help="AWS region. Default: one where the type is offered at a known price.")
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Folder for its files. The same folder goes on with the same run.")] = Path("trn-verify"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and the highest cost. AWS is not asked, but for a block.")] = False,
-    print_policy: Annotated[bool, typer.Option("--print-policy", help="Print the IAM policy that it needs, and run nothing.")] = False,
+    capacity_block: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Use the instances of this capacity block (cr-...), which you have paid for."),
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option(help="Folder for its files. The same folder goes on with the same run.")
+    ] = Path("trn-verify"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and the highest cost. AWS is not asked, but for a block.")
+    ] = False,
+    print_policy: Annotated[
+        bool, typer.Option("--print-policy", help="Print the IAM policy that it needs, and run nothing.")
+    ] = False,
     remove: Annotated[
-        str | None, typer.Option("--remove", metavar="STACK", help="Only remove what a run has left, whose folder is lost.")
+        str | None,
+        typer.Option("--remove", metavar="STACK", help="Only remove what a run has left, whose folder is lost."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
@@ -54,7 +67,7 @@ def verify(
     from trainium_cdk.operations.verify.state import alone, load
 
     if remove is not None:
-        raise typer.Exit(_only_remove(remove, region, folder))
+        raise typer.Exit(_only_remove(remove, region))
     engines.get(engine)
     if dry_run or print_policy:
         plan = _plan(engine, instance_type, region, max_usd, capacity_block)
@@ -64,15 +77,27 @@ def verify(
         run = load(folder)
         if run is None or run.removed:
             if max_usd is None:
-                raise TrnError("give --max-usd: how many USD it may cost at most. `trn verify --dry-run` prints the plan")
-            run = _begin(_plan(engine, instance_type, region, max_usd, capacity_block, ask=True), max_usd, folder, yes=yes)
+                raise TrnError(
+                    "give --max-usd: how many USD it may cost at most. `trn verify --dry-run` prints the plan"
+                )
+            run = _begin(
+                _plan(engine, instance_type, region, max_usd, capacity_block, ask=True), max_usd, folder, yes=yes
+            )
         else:
-            log(f"going on with the run in {folder}: {run.plan.stack} in {run.plan.region}, at most {run.max_usd:,.2f} USD")
+            log(
+                f"going on with the run in {folder}: {run.plan.stack} in {run.plan.region}, at most {run.max_usd:,.2f} USD"
+            )
         raise typer.Exit(_go(run, folder))
 
 
 def _plan(
-    engine: str, instance_type: str | None, region: str | None, max_usd: float | None, capacity_block: str | None, *, ask: bool = False
+    engine: str,
+    instance_type: str | None,
+    region: str | None,
+    max_usd: float | None,
+    capacity_block: str | None,
+    *,
+    ask: bool = False,
 ) -> Plan:
     """The plan; with `ask` for what can start now, where no instance type is given."""
     from trainium_cdk.operations.verify.plan import make
@@ -96,7 +121,10 @@ def _show(plan: Plan, max_usd: float | None) -> None:
     table(
         f"{plan.stack}: {plan.nodes} x {plan.instance_type} in {plan.region}",
         ["step", "usual min", "at most min", "at most USD", "what"],
-        [[s.name, f"{s.usual / 60:,.0f}", f"{s.most / 60:,.0f}", cell(plan.price(s.rate, s.most)), s.title] for s in plan.all],
+        [
+            [s.name, f"{s.usual / 60:,.0f}", f"{s.most / 60:,.0f}", cell(plan.price(s.rate, s.most)), s.title]
+            for s in plan.all
+        ],
     )
     assumed = f". Prices are not known, and assumed: {'; '.join(plan.assumed)}" if plan.assumed else ""
     log(
@@ -142,14 +170,21 @@ def _begin(plan: Plan, max_usd: float, folder: Path, *, yes: bool) -> Run:
 def _go(run: Run, folder: Path) -> int:
     """Do what is left of a run; the exit code."""
     from trainium_cdk._aws import aws_errors_as, clients
-    from trainium_cdk.operations.verify.commands import Commands, Stopped
+    from trainium_cdk.operations.verify.commands import Commands
     from trainium_cdk.operations.verify.guard import Guard, status
     from trainium_cdk.operations.verify.run import Verification, what_stays
 
     client, commands = clients(run.plan.region), Commands(folder.absolute())
     guard = Guard(client, run.id, run.plan.stack, commands.sleep)
     work = Verification(
-        run, folder.absolute(), commands, client, guard, lambda: status(client, run.plan.stack), log, sleep=commands.sleep
+        run,
+        folder.absolute(),
+        commands,
+        client,
+        guard,
+        lambda: status(client, run.plan.stack),
+        log,
+        sleep=commands.sleep,
     )
     with _signals(commands), aws_errors_as(TrnError, "the verification stopped. Run the same command again"):
         try:
@@ -173,8 +208,12 @@ def _write(run: Run, folder: Path) -> None:
     table("", ["what", "predicted", "seen", "ratio", ""], [list(row) for row in rows(found)])
     wrong = [row[0] for row in rows(found) if row[-1] == "differs"]
     if wrong:
-        log(f"not as predicted: {', '.join(wrong)}. Please report it, with {folder / 'verified.md'}. Nothing of your account is in it")
-    log(f"{found.usd:,.2f} USD, by list prices and the clock. The page: {folder / 'verified.md'}; all output: {folder / 'log.txt'}")
+        log(
+            f"not as predicted: {', '.join(wrong)}. Please report it, with {folder / 'verified.md'}. Nothing of your account is in it"
+        )
+    log(
+        f"{found.usd:,.2f} USD, by list prices and the clock. The page: {folder / 'verified.md'}; all output: {folder / 'log.txt'}"
+    )
     echo(str(folder / "verified.md"))
 
 
@@ -186,7 +225,9 @@ def _signals(commands: Commands) -> Iterator[None]:
         commands.stopping.set()
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, stop) for number in numbers if signal.getsignal(number) is not signal.SIG_IGN}
+    before = {
+        number: signal.signal(number, stop) for number in numbers if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:
@@ -194,7 +235,7 @@ def _signals(commands: Commands) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _only_remove(stack: str, region: str | None, folder: Path) -> int:
+def _only_remove(stack: str, region: str | None) -> int:
     """Delete a stack of a verification, and its guard; the exit code."""
     from trainium_cdk._aws import aws_errors_as, clients
     from trainium_cdk.cli.launch import _trn as run_trn

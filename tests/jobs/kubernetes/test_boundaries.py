@@ -35,7 +35,7 @@ def kubectl(running: Running, member: dict[str, str], tmp_path: Path) -> Kubectl
     teams = tuple(outputs.eks.Team(namespace=each["namespace"]) for each in QUEUES)
     cluster.write_text(running.cluster.model_copy(update={"teams": teams}).model_dump_json())
     environment = {**member, "TRN_CLUSTER": str(cluster), "TRN_TEAM": "speech", "HOME": str(tmp_path)}
-    written = completed(["trn", "kubeconfig", "-o", str(config)], env=environment)
+    written = completed(["trn", "show", "kubeconfig", "-o", str(config)], env=environment)
     assert written.returncode == 0, written.stderr
 
     def run(*words: str, send: Any = None) -> subprocess.CompletedProcess[str]:

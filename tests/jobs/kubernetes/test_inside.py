@@ -189,7 +189,7 @@ def test_an_image_without_tensorboard_is_reported(backend: KubernetesBackend, ru
 
 
 def test_kubectl_works_with_the_kubeconfig(backend: KubernetesBackend, running: Running, tmp_path: Path) -> None:
-    """The kubeconfig of `trn kubeconfig`, whose tokens `trn token` creates, used by the real kubectl."""
+    """The kubeconfig of `trn show kubeconfig`, whose tokens `trn token` creates, used by the real kubectl."""
     from sandbox.kubernetes import build
 
     trn = Path(sys.executable).with_name("trn")
@@ -203,7 +203,7 @@ def test_kubectl_works_with_the_kubeconfig(backend: KubernetesBackend, running: 
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run(trn, "kubeconfig", "--cluster", cluster, "-o", config)
+    run(trn, "show", "kubeconfig", "--cluster", cluster, "-o", config)
     assert config.stat().st_mode & 0o777 == 0o600
     sent = backend.submit(script(b"echo hello", nodes=1), "kubectl")
     assert backend.wait(sent.id, 600).ok

@@ -132,7 +132,7 @@ def test_a_member_submits_follows_and_cancels(
     assert id in trn("list").stdout
     assert "may run one of another team: trn clusters" in trn("nodes").stderr
     config = tmp_path / "config"
-    written = trn("kubeconfig", "-o", str(config))
+    written = trn("show", "kubeconfig", "-o", str(config))
     assert written.returncode == 0, written.stderr
     listed = completed(
         [build.program("kubectl"), "get", "jobsets", "-o", "name"],

@@ -45,7 +45,9 @@ def test_it_is_made_once_renewed_and_released(local_aws: LocalAws, guard: Guard)
     again = there(local_aws)
     assert first["Target"] == again["Target"]
     assert again["StartDate"] - first["StartDate"] == dt.timedelta(hours=1)
-    with pytest.raises(TrnError, match="another verification runs in this account: TrnPclusterStack-verify in us-east-1"):
+    with pytest.raises(
+        TrnError, match="another verification runs in this account: TrnPclusterStack-verify in us-east-1"
+    ):
         Guard(guard.client, "ba9876543210", STACK).take(now)
     Guard(guard.client, "ba9876543210", STACK).release()  # it is another's: nothing happens
     assert holder(guard.client) is not None

@@ -40,7 +40,9 @@ def test_no_word_of_the_account_is_in_it(word: str) -> None:
 def test_hostile_names_are_not_in_it() -> None:
     found = record(everything(HOSTILE), time.time(), sandbox=False)
     text = page(found) + line(found) + found.model_dump_json()
-    assert [part for part in ("123456789012", "arn:", "Ana", "<script", "i-0123", "acme", HOSTILE) if part in text] == []
+    assert [
+        part for part in ("123456789012", "arn:", "Ana", "<script", "i-0123", "acme", HOSTILE) if part in text
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,9 @@ BLOCK = Block("cr-0123456789abcdef0", "trn2.48xlarge", "us-east-2", "use2-az2", 
         ("slurm", "trn1.32xlarge", 400, ("trn1.32xlarge", "us-east-1", 2, "bert-large")),
     ],
 )
-def test_the_nodes_of_a_plan(engine: str, instance_type: str | None, max_usd: float, expected: tuple[object, ...]) -> None:
+def test_the_nodes_of_a_plan(
+    engine: str, instance_type: str | None, max_usd: float, expected: tuple[object, ...]
+) -> None:
     plan = make(engine, instance_type, None, max_usd)
     assert (plan.instance_type, plan.region, plan.nodes, plan.kind) == expected
     assert plan.least <= max_usd
@@ -35,7 +37,13 @@ def test_the_nodes_of_a_plan(engine: str, instance_type: str | None, max_usd: fl
         ("slurm", None, None, 5, r"--max-usd is 5\.00: 1 x trn1\.2xlarge in us-east-1 need 7\.90 .* Give --max-usd 20"),
         ("slurm", "trn9.huge", None, 50, "the catalogue has no instance type 'trn9.huge'"),
         ("slurm", "trn2.48xlarge", None, 50, "capacity blocks are sold by the day. Give --capacity-block"),
-        ("slurm", None, "eu-north-9", 50, "no price by the hour is known for an instance type of the catalogue in eu-north-9"),
+        (
+            "slurm",
+            None,
+            "eu-north-9",
+            50,
+            "no price by the hour is known for an instance type of the catalogue in eu-north-9",
+        ),
         ("eks", "trn2.48xlarge", None, 50, "on EKS needs an image of your own"),
     ],
 )
@@ -61,4 +69,9 @@ def test_a_block_costs_nothing_more() -> None:
     with_block, by_hour = make("slurm", None, None, 20, BLOCK), make("slurm", "trn1.32xlarge", None, None)
     assert with_block.nodes == by_hour.nodes == 2
     assert with_block.usd["full"] < 2 < by_hour.usd["full"]
-    assert make("slurm", None, None, None, Block("cr-0123456789abcdef1", "trn2.48xlarge", "us-east-2", "use2-az2", 1)).nodes == 1
+    assert (
+        make(
+            "slurm", None, None, None, Block("cr-0123456789abcdef1", "trn2.48xlarge", "us-east-2", "use2-az2", 1)
+        ).nodes
+        == 1
+    )

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import swept
 from tests.operations.verify.world import FAULTS, Killed, World
+from tests.support import swept
 from trainium_cdk import engines
-from trainium_cdk.operations.verify.commands import Stopped
+from trainium_cdk.errors import Stopped
 from trainium_cdk.operations.verify.page import page, record
 from trainium_cdk.operations.verify.plan import Plan, make
 from trainium_cdk.operations.verify.run import Verification
@@ -25,11 +25,26 @@ SECRETS = ("123456789012", "arn:", "i-1", "vpc-1", "user/me", "example")
 
 def verification(world: World, run: Run, folder: Path) -> Verification:
     return Verification(
-        run, folder, world.call, world.client, world, world.status, lambda _: None, clock=lambda: world.now, sleep=world.sleep
+        run,
+        folder,
+        world.call,
+        world.client,
+        world,
+        world.status,
+        lambda _: None,
+        clock=lambda: world.now,
+        sleep=world.sleep,
     )
 
 
-def history(plan: Plan, folder: Path, fault: tuple[int, str] | None, max_usd: float, pause: float | None = 0.0, slow: float = 1.0) -> tuple[World, Run, bool | None]:
+def history(
+    plan: Plan,
+    folder: Path,
+    fault: tuple[int, str] | None,
+    max_usd: float,
+    pause: float | None = 0.0,
+    slow: float = 1.0,
+) -> tuple[World, Run, bool | None]:
     """One run, and what follows where it was killed. The last: whether it has passed; None where it was never started again."""
     folder.mkdir(parents=True, exist_ok=True)
     world = World(plan, fault, slow=slow)
@@ -70,7 +85,9 @@ def check(world: World, run: Run, passed: bool | None) -> None:
     text = page(published) + published.model_dump_json()
     assert not [secret for secret in SECRETS if secret in text]
     if run.removed:
-        assert published.usd + 0.02 >= world.usd + (run.plan.data if run.charged else 0), "what is printed is no less than the truth"
+        assert published.usd + 0.02 >= world.usd + (run.plan.data if run.charged else 0), (
+            "what is printed is no less than the truth"
+        )
         assert published.usd <= run.max_usd + 0.01
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from trainium_cdk.operations.verify.commands import Answer, Stopped
+from trainium_cdk.errors import Stopped
+from trainium_cdk.operations.verify.commands import Answer
 from trainium_cdk.operations.verify.plan import Plan
 
 FAULTS = ("refused", "slow", "lost", "throttled", "stopped", "killed", "killed-after")
@@ -75,7 +76,9 @@ class World:
         """A call of this name that takes so long: ("done" or how it failed, what it gave)."""
         self.calls.append(name)
         number, kind = self.fault or (-1, "")
-        mine = number == len(self.calls) - 1 or (kind == "throttled" and number == len(self.calls) - 2 and self.calls[-1] == self.calls[-2])
+        mine = number == len(self.calls) - 1 or (
+            kind == "throttled" and number == len(self.calls) - 2 and self.calls[-1] == self.calls[-2]
+        )
         if not mine:
             kind = ""
         if kind in ("refused", "throttled"):
@@ -149,7 +152,10 @@ class World:
                 })  # fmt: skip
             case "logs" if "--metrics" in words:
                 self.trained += 60
-                steps = [*range(1, self.trained), *(range(max(1, self.trained - 20), self.trained + 1) if self.ended else ())]
+                steps = [
+                    *range(1, self.trained),
+                    *(range(max(1, self.trained - 20), self.trained + 1) if self.ended else ()),
+                ]
                 return "\n".join(json.dumps({"record": "Step", "step": step}) for step in steps)
             case "logs":
                 return "0: package tabulate 0.9.0"
@@ -166,7 +172,9 @@ class World:
         pages = [{"StackResourceSummaries": [{"ResourceType": "AWS::EC2::VPC", "PhysicalResourceId": "vpc-1"}]}]
         found = {"Reservations": [{"Instances": [{"InstanceId": "i-1"}] if self.nodes else []}]}
         return SimpleNamespace(
-            get_paginator=lambda _: SimpleNamespace(paginate=lambda **_: self._request("list_stack_resources", lambda: pages)),
+            get_paginator=lambda _: SimpleNamespace(
+                paginate=lambda **_: self._request("list_stack_resources", lambda: pages)
+            ),
             describe_instances=lambda **_: self._request("describe_instances", lambda: found),
             terminate_instances=lambda **_: self._request("terminate_instances", self._terminate),
         )
@@ -180,7 +188,9 @@ class World:
             return given
         if ended == "slow":
             raise EndpointConnectionError(endpoint_url="https://123456789012.example")
-        raise ClientError({"Error": {"Code": "AccessDenied", "Message": f"{ended}: arn:aws:iam::123456789012:user/me"}}, name)
+        raise ClientError(
+            {"Error": {"Code": "AccessDenied", "Message": f"{ended}: arn:aws:iam::123456789012:user/me"}}, name
+        )
 
     # --- the guard ---
 

@@ -195,6 +195,6 @@ def until(api: Api, name: str, done: Callable[[Object], bool], seconds: float = 
             conditions = [c.get("message", "") for c in found.get("status", {}).get("conditions", [])]
             raise TransportError(
                 f"pod {name} did not {'end' if seconds else 'start'} within {START_SECONDS + seconds:.0f} s: {' '.join(filter(None, conditions)) or 'no reason reported'}. Are there "
-                "system nodes (trn kubeconfig; kubectl get nodes)?"
+                "system nodes (trn show kubeconfig; kubectl get nodes)?"
             )
         time.sleep(0.5)

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from trainium_cdk.errors import Stopped
 from trainium_cdk.jobs.quote import printed
 from trainium_cdk.operations.updates.spec import command
 
@@ -62,10 +62,6 @@ class Call(Protocol):
     """Runs `trn` or `cdk` with these words."""
 
     def __call__(self, program: str, *words: str, seconds: float) -> Answer: ...
-
-
-class Stopped(Exception):
-    """The person who runs it has pressed Ctrl-C, or the program was asked to end."""
 
 
 @dataclass

@@ -53,7 +53,9 @@ class Guard:
         account, partition = identity["Account"], identity["Arn"].split(":")[1]
         iam, region = self.client("iam"), self.client("scheduler").meta.region_name
         trust = _policy(
-            "sts:AssumeRole", Principal={"Service": "scheduler.amazonaws.com"}, Condition={"StringEquals": {"aws:SourceAccount": account}}
+            "sts:AssumeRole",
+            Principal={"Service": "scheduler.amazonaws.com"},
+            Condition={"StringEquals": {"aws:SourceAccount": account}},
         )
         tags = {_RUN: self.run, _STACK: self.stack, _REGION: region}
         try:
@@ -67,7 +69,9 @@ class Guard:
             if (other := holder(self.client)) is not None and other[0] != self.run:
                 raise TrnError(_taken(*other)) from None
         stack = f"arn:{partition}:cloudformation:{region}:{account}:stack/{self.stack}/*"
-        iam.put_role_policy(RoleName=NAME, PolicyName=NAME, PolicyDocument=_policy("cloudformation:DeleteStack", Resource=stack))
+        iam.put_role_policy(
+            RoleName=NAME, PolicyName=NAME, PolicyDocument=_policy("cloudformation:DeleteStack", Resource=stack)
+        )
         self._schedule(f"arn:{partition}:iam::{account}:role/{NAME}", until)
 
     def renew(self, until: float) -> None:

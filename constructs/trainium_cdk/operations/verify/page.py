@@ -74,7 +74,9 @@ class StepSeen(Record):
 class Verified(Record):
     """A verification, as it may be published."""
 
-    version: Annotated[str, Field(pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){1,3}((a|b|rc)[0-9]{1,3})?(\.dev[0-9]{1,6})?$", max_length=40)]
+    version: Annotated[
+        str, Field(pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){1,3}((a|b|rc)[0-9]{1,3})?(\.dev[0-9]{1,6})?$", max_length=40)
+    ]
     date: dt.date
     sandbox: bool
     engine: Annotated[Word, _among(frozenset(engines.ENGINES))]
@@ -98,7 +100,11 @@ def record(run: Run, now: float, *, sandbox: bool) -> Verified:
     for step in plan.all:
         if (done := run.done.get(step.name)) is not None:
             facts = {name: value for name, value in done.facts.items() if name in FACTS}
-            seen.append(StepSeen(name=step.name, end=done.end, seconds=round(done.seconds, 1), predicted=step.usual, facts=facts))
+            seen.append(
+                StepSeen(
+                    name=step.name, end=done.end, seconds=round(done.seconds, 1), predicted=step.usual, facts=facts
+                )
+            )
     return Verified(
         version=version("trainium-cdk"),
         date=dt.datetime.fromtimestamp(run.began, dt.UTC).date(),
@@ -126,17 +132,33 @@ def rows(found: Verified) -> Iterator[tuple[str, str, str, str, str]]:
         ratio = step.seconds / step.predicted
         timed = step.predicted >= _SHORT and not found.sandbox
         right = step.end == "passed" and (not timed or RIGHT[0] <= ratio <= RIGHT[1])
-        yield step.name, f"passed, {step.predicted:,.0f} s", f"{step.end}, {step.seconds:,.0f} s", f"{ratio:.2f}", _verdict(right)
+        yield (
+            step.name,
+            f"passed, {step.predicted:,.0f} s",
+            f"{step.end}, {step.seconds:,.0f} s",
+            f"{ratio:.2f}",
+            _verdict(right),
+        )
         for name, value in step.facts.items():
             if name.endswith("-predicted"):
                 continue
             words, unit = FACTS[name]
             predicted = step.facts.get(f"{name}-predicted")
-            said, right = ("", None) if predicted is None else (_number(predicted, unit), 0.75 * predicted <= value <= 1.34 * predicted)
+            said, right = (
+                ("", None)
+                if predicted is None
+                else (_number(predicted, unit), 0.75 * predicted <= value <= 1.34 * predicted)
+            )
             by = f"{value / predicted:.2f}" if predicted else ""
             yield f"{step.name}: {words}", said, _number(value, unit), by, "" if right is None else _verdict(right)
     right = found.usd <= RIGHT[1] * found.usd_predicted
-    yield "cost", _number(found.usd_predicted, "USD"), _number(found.usd, "USD"), f"{found.usd / found.usd_predicted:.2f}", _verdict(right)
+    yield (
+        "cost",
+        _number(found.usd_predicted, "USD"),
+        _number(found.usd, "USD"),
+        f"{found.usd / found.usd_predicted:.2f}",
+        _verdict(right),
+    )
 
 
 def _verdict(right: bool) -> str:

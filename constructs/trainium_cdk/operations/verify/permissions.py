@@ -27,7 +27,11 @@ def policy(plan: Plan) -> dict[str, Any]:
     given = read("verify")["permissions"]
     wanted = [*given["every"], *given.get(plan.engine, ())]
     statements = [
-        {"Effect": "Allow", "Action": sorted(one["actions"]), "Resource": [text.format(**names) for text in one["resources"]]}
+        {
+            "Effect": "Allow",
+            "Action": sorted(one["actions"]),
+            "Resource": [text.format(**names) for text in one["resources"]],
+        }
         for one in wanted
     ]
     return {**document, "Statement": [*document["Statement"], *statements]}

@@ -143,7 +143,9 @@ class Plan:
         return self.price("idle", self.step("deploy").most) + self.most(self.step("nccom")) + self.reserve + self.data
 
 
-def make(engine: str, instance_type: str | None, region: str | None, max_usd: float | None, block: Block | None = None) -> Plan:
+def make(
+    engine: str, instance_type: str | None, region: str | None, max_usd: float | None, block: Block | None = None
+) -> Plan:
     """The plan with as many nodes as are useful and the budget covers.
 
     Args:
@@ -162,7 +164,11 @@ def make(engine: str, instance_type: str | None, region: str | None, max_usd: fl
     plan = min(found, key=lambda p: p.usd["full"])
     two = _priced(replace(plan, nodes=2))
     enough = block is None or block.nodes >= 2
-    if enough and Catalog.load().instance(plan.instance_type).efa_interfaces and (max_usd is None or two.highest <= max_usd):
+    if (
+        enough
+        and Catalog.load().instance(plan.instance_type).efa_interfaces
+        and (max_usd is None or two.highest <= max_usd)
+    ):
         plan = two
     if max_usd is not None and plan.least > max_usd:
         raise TrnError(
@@ -180,7 +186,11 @@ def _possible(engine: str, instance_type: str | None, region: str | None, block:
     for name in types:
         recommended = catalog.recommended(name)
         kind = next((k for k in recommended.kinds if k not in _NOT_TRAINING), None) if recommended else None
-        if kind not in read("verify")["training"] or not recommended or (engine == "eks" and recommended.framework == _OWN_IMAGE):
+        if (
+            kind not in read("verify")["training"]
+            or not recommended
+            or (engine == "eks" and recommended.framework == _OWN_IMAGE)
+        ):
             continue
         at = region if block else next(iter(_regions(catalog, name, region)), None)
         if at is None:
@@ -204,7 +214,9 @@ def regions(name: str, region: str | None = None) -> list[str]:
 def _regions(catalog: Catalog, name: str, region: str | None) -> list[str]:
     """Where the type has a price of an hour that can be bought for an hour: of a capacity block, a day is the least."""
     known = [
-        at for at, prices in catalog.prices.items() if name in prices and not catalog.price_sources[at][name].capacity_block
+        at
+        for at, prices in catalog.prices.items()
+        if name in prices and not catalog.price_sources[at][name].capacity_block
     ]
     return [at for at in sorted(known) if region in (None, at)]
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Protocol
 
 from trainium_cdk._aws import describe_error, failures
+from trainium_cdk.errors import StepFailed, Stopped
 from trainium_cdk.jobs.quote import printed
-from trainium_cdk.operations.verify.commands import Call, Stopped
+from trainium_cdk.operations.verify.commands import Call
 from trainium_cdk.operations.verify.guard import Client
 from trainium_cdk.operations.verify.plan import GRACE, Plan, Step
 from trainium_cdk.operations.verify.state import Done, Run
-from trainium_cdk.operations.verify.steps import FILE, STEPS, Context, Failed
+from trainium_cdk.operations.verify.steps import FILE, STEPS, Context
 
 ATTEMPTS = 5
 """Of the removal. Each tries what is left."""
@@ -92,7 +93,7 @@ class Verification:
             self.run.save(self.folder)
             self.steps[step.name](context)
             done = Done("passed")
-        except Failed as e:
+        except StepFailed as e:
             done = Done("failed", reason=str(e))
         except Stopped:
             self.run.stopped = True
@@ -116,7 +117,10 @@ class Verification:
             return f"{step.needs} has not passed"
         if step.needs and not self._there():
             return f"the stack is not there any more: its guard may have deleted it (log in {self.folder})"
-        if max(self.run.spent(self.clock()), self.plan.data) + self.plan.most(step) + self.plan.reserve > self.run.max_usd:
+        if (
+            max(self.run.spent(self.clock()), self.plan.data) + self.plan.most(step) + self.plan.reserve
+            > self.run.max_usd
+        ):
             return f"it might cost {self.plan.most(step):,.2f} USD, and the rest of the budget is kept for the removal"
         return ""
 

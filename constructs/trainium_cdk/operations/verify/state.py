@@ -75,7 +75,9 @@ class Run:
         if not self.charged:
             return 0.0
         ends = [*(since for since, _ in self.charged[1:]), now]
-        hours = (self.plan.price(rate, max(0.0, end - since)) for (since, rate), end in zip(self.charged, ends, strict=True))
+        hours = (
+            self.plan.price(rate, max(0.0, end - since)) for (since, rate), end in zip(self.charged, ends, strict=True)
+        )
         return self.plan.data + sum(hours)
 
     def save(self, folder: Path) -> None:

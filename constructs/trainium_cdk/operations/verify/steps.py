@@ -7,11 +7,13 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.files import read as read_data
+from trainium_cdk.errors import StepFailed
 from trainium_cdk.node.yaml import dump
 from trainium_cdk.operations.verify.commands import Answer, Call
 from trainium_cdk.operations.verify.guard import Client
@@ -37,16 +39,6 @@ for step in range(1, 11):
     print(json.dumps({"step": step, "loss": 1 / step}), flush=True)
 print("package", sys.argv[1], version(sys.argv[1]))
 '''
-
-
-@dataclass
-class Failed(Exception):
-    """A step has failed; in words, for the person who runs it."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 @dataclass
@@ -83,20 +75,20 @@ class Context:
         return lambda: max(1.0, end - self.clock())
 
     def ask(self, left: Callable[[], float], *words: str) -> Answer:
-        """A command that changes nothing, or the same if it is repeated: it is tried again, as a connection may be lost. Raises Failed."""
+        """A command that changes nothing, or the same if it is repeated: it is tried again, as a connection may be lost. Raises StepFailed."""
         for number in range(1, TRIES + 1):
             answer = self.call("trn", *words, seconds=left())
             if answer.ok:
                 return answer
             if number < TRIES and answer.code is not None:
                 self.sleep(PAUSE * number)
-        raise Failed(answer.reason)
+        raise StepFailed(answer.reason)
 
     def ask_for(self, kind: type[T], left: Callable[[], float], *words: str) -> T:
-        """The same, for an answer in JSON of that type. Raises Failed."""
+        """The same, for an answer in JSON of that type. Raises StepFailed."""
         answer = self.ask(left, *words)
         if not isinstance(data := answer.data, kind):
-            raise Failed(f"its answer is no JSON: {answer.reason}")
+            raise StepFailed(f"its answer is no JSON: {answer.reason}")
         return data
 
 
@@ -106,14 +98,18 @@ def check(c: Context) -> None:
     answer = c.call("trn", "check", c.plan.of.stack, "--environment", FILE, "--json", seconds=c.plan.step("check").most)
     report = answer.data
     if not isinstance(report, dict):
-        raise Failed(answer.reason)
+        raise StepFailed(answer.reason)
     for level in ("error", "warning"):
         c.facts[f"check-{level}s"] = float(report["counts"][level])
-    errors = [f"{f['what']} = {f['value']}: {f['reason']}. Fix: {f['fix']}" for f in report["findings"] if f["level"] == "error"]
+    errors = [
+        f"{f['what']} = {f['value']}: {f['reason']}. Fix: {f['fix']}"
+        for f in report["findings"]
+        if f["level"] == "error"
+    ]
     if errors:
-        raise Failed("\n".join(errors))
+        raise StepFailed("\n".join(errors))
     if not answer.ok:
-        raise Failed(answer.reason)
+        raise StepFailed(answer.reason)
 
 
 def deploy(c: Context) -> None:
@@ -125,7 +121,7 @@ def _deploy(c: Context, left: Callable[[], float]) -> None:
     words = ("deploy", "-e", c.plan.of.stack, "-c", f"env={FILE}", "--require-approval", "never", "--no-notices")
     answer = c.call("cdk", *words, seconds=left())
     if not answer.ok:
-        raise Failed(f"{answer.reason}. What failed in it: trn why {c.plan.stack} --region {c.plan.region}")
+        raise StepFailed(f"{answer.reason}. What failed in it: trn why {c.plan.stack} --region {c.plan.region}")
 
 
 def nccom(c: Context) -> None:
@@ -155,9 +151,9 @@ def train(c: Context) -> None:
             break
         status = _status(c, job, left)
         if status["done"]:
-            raise Failed(_why(status) if not status["ok"] else f"it ended after {step} steps, of {PROOF}")
+            raise StepFailed(_why(status) if not status["ok"] else f"it ended after {step} steps, of {PROOF}")
         if left() <= 1:
-            raise Failed(f"its time was over after {step} steps, of {PROOF}")
+            raise StepFailed(f"its time was over after {step} steps, of {PROOF}")
         c.sleep(PAUSE)
     for name, seconds in _stages(_status(c, job, left)).items():
         c.facts[name] = seconds
@@ -171,7 +167,11 @@ def resume(c: Context) -> None:
     if "ended" not in c.run.notes:
         status = _status(c, job, left)
         if status["done"]:
-            raise Failed("the training had ended before a node could be ended: nothing is shown" if status["ok"] else _why(status))
+            raise StepFailed(
+                "the training had ended before a node could be ended: nothing is shown"
+                if status["ok"]
+                else _why(status)
+            )
         c.run.notes["ended"] = _end_one_node(c)
         c.run.save(c.folder)
     began = c.clock()
@@ -183,9 +183,9 @@ def resume(c: Context) -> None:
     c.facts["seconds-to-the-end"] = round(c.clock() - began, 1)
     _must_complete(status, "")
     if again is None:
-        raise Failed("no step was trained again, so that the end of a node was not seen")
+        raise StepFailed("no step was trained again, so that the end of a node was not seen")
     if again <= 1:
-        raise Failed("the training began again at step 1: it did not resume")
+        raise StepFailed("the training began again at step 1: it did not resume")
 
 
 def resumed_at(steps: list[int]) -> int | None:
@@ -194,7 +194,7 @@ def resumed_at(steps: list[int]) -> int | None:
     >>> resumed_at([1, 2, 3, 3, 4]), resumed_at([1, 2, 1, 2]), resumed_at([1, 2, 3]), resumed_at([])
     (3, 1, None, None)
     """
-    return next((b for a, b in zip(steps, steps[1:], strict=False) if b <= a), None)
+    return next((b for a, b in pairwise(steps) if b <= a), None)
 
 
 def work(c: Context) -> None:
@@ -209,7 +209,7 @@ def work(c: Context) -> None:
     log = c.ask(left, "logs", job, *c.to).out
     _must_complete(status, log)
     if f"package {package} {version}" not in log:
-        raise Failed(f"its log does not say that it had {package} {version}")
+        raise StepFailed(f"its log does not say that it had {package} {version}")
 
 
 def read(c: Context) -> None:
@@ -217,9 +217,9 @@ def read(c: Context) -> None:
     job = f"{c.plan.kind}-{c.run.id}-train" if "train" in c.run.notes else next(iter(c.run.notes.values()), "")
     c.facts["jobs-listed"] = float(len(c.ask_for(list, left, "list", *c.to, "--json")))
     if not job:
-        raise Failed("no job was submitted whose log could be read")
+        raise StepFailed("no job was submitted whose log could be read")
     if not c.ask(left, "logs", job, *c.to).out.strip():
-        raise Failed("the log is empty")
+        raise StepFailed("the log is empty")
     c.facts["steps-read"] = float(len(c.ask(left, "logs", job, *c.to, "--metrics").out.splitlines()))
     c.ask(left, "report", job, *c.to, "--output", "report.html")
 
@@ -230,10 +230,12 @@ def update(c: Context) -> None:
     _write(c, updated=True)
     answer = c.call("trn", "diff", c.plan.of.stack, "--environment", FILE, "--json", seconds=left())
     if not answer.ok or not isinstance(answer.data, list):
-        raise Failed(f"the change is not safe: {answer.reason}")
+        raise StepFailed(f"the change is not safe: {answer.reason}")
     unsafe = [change["name"] for change in answer.data if change["level"] != "safe"]
     if not answer.data or unsafe:
-        raise Failed(f"the change should be safe, but `trn diff` says of {', '.join(unsafe) or 'it'} something else")
+        raise StepFailed(
+            f"the change should be safe, but `trn diff` says of {', '.join(unsafe) or 'it'} something else"
+        )
     _deploy(c, left)
 
 
@@ -250,7 +252,11 @@ def _write(c: Context, *, updated: bool = False) -> None:
 def _submit(c: Context, name: str, *words: str, left: Callable[[], float], arguments: tuple[str, ...] = ()) -> str:
     """Submit a job, once, however often the step is run. Its id."""
     token = f"{c.run.id}-{name}"
-    c.run.notes[name] = str(c.ask_for(dict, left, "submit", *words, "--token", token, "--json", *c.to, *(("--", *arguments) if arguments else ()))["id"])
+    c.run.notes[name] = str(
+        c.ask_for(
+            dict, left, "submit", *words, "--token", token, "--json", *c.to, *(("--", *arguments) if arguments else ())
+        )["id"]
+    )
     c.run.save(c.folder)
     return c.run.notes[name]
 
@@ -260,13 +266,13 @@ def _status(c: Context, job: str, left: Callable[[], float]) -> dict[str, Any]:
 
 
 def _wait(c: Context, job: str, left: Callable[[], float]) -> dict[str, Any]:
-    """Until the job has ended. Raises Failed: it has not, in time."""
+    """Until the job has ended. Raises StepFailed: it has not, in time."""
     wait = max(1.0, left() - 60)
     answer = c.call("trn", "status", job, *c.to, "--wait", "--timeout", f"{wait:.0f}", "--json", seconds=left())
     if not isinstance(answer.data, dict):
-        raise Failed(answer.reason)
+        raise StepFailed(answer.reason)
     if not answer.data["done"]:
-        raise Failed(f"{job} is {answer.data['state']} when its time is over: {_why(answer.data)}")
+        raise StepFailed(f"{job} is {answer.data['state']} when its time is over: {_why(answer.data)}")
     status: dict[str, Any] = answer.data
     return status
 
@@ -288,7 +294,7 @@ def _step(line: str) -> int:
 def _must_complete(status: dict[str, Any], log: str) -> None:
     if not status["ok"]:
         last = next((line for line in reversed(log.splitlines()) if line.strip()), "")
-        raise Failed(f"{status['id']} is {status['state']}: {_why(status) or last}")
+        raise StepFailed(f"{status['id']} is {status['state']}: {_why(status) or last}")
 
 
 def _why(status: dict[str, Any]) -> str:
@@ -299,7 +305,9 @@ def _why(status: dict[str, Any]) -> str:
 def _stages(status: dict[str, Any]) -> dict[str, float]:
     """Seconds of each stage that has ended."""
     times = {s["name"]: (s["started"], s["ended"]) for s in status["stages"]}
-    return {f"stage-{name}": float(b - a) for name, (a, b) in times.items() if a and b and name in ("prepare", "precompile")}
+    return {
+        f"stage-{name}": float(b - a) for name, (a, b) in times.items() if a and b and name in ("prepare", "precompile")
+    }
 
 
 def _start(c: Context, status: dict[str, Any]) -> None:
@@ -312,7 +320,12 @@ def _start(c: Context, status: dict[str, Any]) -> None:
 def _end_one_node(c: Context) -> str:
     """Terminate one instance of the training's type in the stack's network. Its id."""
     stack = c.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=c.plan.stack)
-    networks = [r["PhysicalResourceId"] for page in stack for r in page["StackResourceSummaries"] if r["ResourceType"] == "AWS::EC2::VPC"]
+    networks = [
+        r["PhysicalResourceId"]
+        for page in stack
+        for r in page["StackResourceSummaries"]
+        if r["ResourceType"] == "AWS::EC2::VPC"
+    ]
     ec2 = c.client("ec2")
     filters = [
         {"Name": "vpc-id", "Values": networks},
@@ -322,6 +335,6 @@ def _end_one_node(c: Context) -> str:
     found = ec2.describe_instances(Filters=filters)["Reservations"]
     ids = sorted(instance["InstanceId"] for reservation in found for instance in reservation["Instances"])
     if not ids:
-        raise Failed(f"no {c.plan.instance_type} runs in the stack's network, though the job is running")
+        raise StepFailed(f"no {c.plan.instance_type} runs in the stack's network, though the job is running")
     ec2.terminate_instances(InstanceIds=ids[-1:])
     return str(ids[-1])
