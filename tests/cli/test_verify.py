@@ -113,7 +113,7 @@ def test_what_was_not_as_predicted_is_to_be_reported(tmp_path: Path, capsys: pyt
     _write(run, tmp_path)
     out, err = capsys.readouterr()
     assert out.splitlines()[-1] == str(tmp_path / "verified.md")
-    assert "not as predicted: deploy. Please report it, with" in err
+    assert "not as predicted: deploy, deploy: why. Please report it, with" in err
     assert json.loads((tmp_path / "verified.json").read_text())["steps"][0]["name"] == "deploy"
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +15,14 @@ from typing import Any
 
 import pytest
 
-from sandbox import LocalAws
+from sandbox import LocalAws, processes
 from sandbox.emulator.asked import ASKED
 from sandbox.testing import sandbox_up
 from tests.support import TRN, completed, need_kubernetes, need_slurm, swept
+from tests.trust.proxy import Cuts
 from trainium_cdk.operations.verify.permissions import policy
 from trainium_cdk.operations.verify.plan import make
+from trainium_cdk.operations.verify.state import load
 
 NOT_ASKED: dict[str, str] = {}
 """Actions of the policy that no run in the sandbox needs, and why AWS does."""
@@ -58,6 +65,11 @@ class User:
         self._iam.delete_user(UserName=self._name)
 
 
+def nothing_left(aws: LocalAws) -> bool:
+    found = {kind: names for kind, names in aws.leftovers().items() if not kind.startswith(("log groups", "IAM users"))}
+    return found == {}
+
+
 @pytest.mark.parametrize("engine", swept(["slurm", "pcs", "eks"], "slurm"))
 def test_a_verification(engine: str, aws: LocalAws, user: User, tmp_path: Path) -> None:
     """Each step passes, nothing is left, the policy was enough and each action of it was asked for, and the page has nothing of the account."""
@@ -74,8 +86,54 @@ def test_a_verification(engine: str, aws: LocalAws, user: User, tmp_path: Path) 
     assert [one for one in asked if not one["allowed"]] == []
     allowed = {action for statement in document["Statement"] for action in statement["Action"]}
     assert allowed - {one["action"] for one in asked} == set(NOT_ASKED) & allowed
-    left = {kind: names for kind, names in aws.leftovers().items() if not kind.startswith(("log groups", "IAM users"))}
-    assert left == {}
+    assert nothing_left(aws)
     page = (tmp_path / "run/verified.md").read_text() + (tmp_path / "run/verified.json").read_text()
     assert "**In the sandbox: no real AWS, no real costs or speeds.**" in page
     assert [word for word in ("000000000000", "arn:", "i-", user.keys["AWS_ACCESS_KEY_ID"]) if word in page] == []
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("at", ["deploy", "nccom", "resume", "update", "remove"])
+def test_a_killed_one_goes_on(at: str, aws: LocalAws, tmp_path: Path) -> None:
+    """kill -9 in the middle of a step; the same command does the rest, and nothing is left."""
+    words = [str(TRN), "verify", "--max-usd", "60", "--yes", "--folder", "run"]
+    env = {**aws.env, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        for line in process.stdout or ():
+            if line.startswith(f"{at}: ") and "USD so far" in line:
+                break
+        time.sleep(3)
+        process.kill()
+        for child in processes.with_environment(lambda env: env.get("XDG_CONFIG_HOME") == str(tmp_path / "config")):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child[0].pid, signal.SIGKILL)
+    done = completed(words, cwd=tmp_path, env=env)
+    run = load(tmp_path / "run")
+    assert run is not None
+    assert run.removed, done.stderr[-3000:]
+    assert done.returncode == 0 or at == "deploy", done.stderr[-3000:]
+    assert nothing_left(aws)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_over_a_bad_network(seed: int, aws: LocalAws, tmp_path: Path) -> None:
+    """Requests of all its commands are refused, cut, throttled or not answered. Whatever fails, it is removed, and the page says what was."""
+    with Cuts(int(aws.endpoint.rpartition(":")[2]), share=0.04, most=60, seed=seed) as network:
+        env = {**aws.env, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+        env = {key: network.endpoint if key.startswith("AWS_ENDPOINT_URL") else value for key, value in env.items()}
+        words = [str(TRN), "verify", "--max-usd", "60", "--yes", "--folder", "run"]
+        done = completed(words, cwd=tmp_path, env=env)
+        for _ in range(3):  # the same command goes on, as it says
+            run = load(tmp_path / "run")
+            if run is None or run.removed:
+                break
+            done = completed(words, cwd=tmp_path, env=env)
+    assert network.total > 10
+    assert run is not None, done.stderr[-3000:]
+    assert run.removed, done.stderr[-3000:]
+    assert nothing_left(aws)
+    assert "Traceback" not in (tmp_path / "run/log.txt").read_text() + done.stderr
+    assert "| cost |" in (tmp_path / "run/verified.md").read_text()

@@ -117,12 +117,11 @@ def _plan(
 
 def _show(plan: Plan, max_usd: float | None) -> None:
     """The plan, and what it costs at most."""
-    cell = lambda usd: f"{usd:,.2f}"  # noqa: E731
     table(
         f"{plan.stack}: {plan.nodes} x {plan.instance_type} in {plan.region}",
         ["step", "usual min", "at most min", "at most USD", "what"],
         [
-            [s.name, f"{s.usual / 60:,.0f}", f"{s.most / 60:,.0f}", cell(plan.price(s.rate, s.most)), s.title]
+            [s.name, f"{s.usual / 60:,.0f}", f"{s.most / 60:,.0f}", f"{plan.price(s.rate, s.most):,.2f}", s.title]
             for s in plan.all
         ],
     )

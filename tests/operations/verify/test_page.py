@@ -67,19 +67,21 @@ def test_what_differs_is_named() -> None:
     done = {
         "check": Done("passed", 200.0),  # too short to be compared
         "deploy": Done("passed", 1000.0),
-        "nccom": Done("passed", 1300.0, facts={"bandwidth": 50.0, "bandwidth-predicted": 100.0}),
+        "nccom": Done("passed", 1300.0, facts={"bandwidth": 50.0}, predictions={"bandwidth": 100.0}),
         "train": Done("failed", 2400.0, HOSTILE),
         "resume": Done("not run"),
+        "update": Done("failed", 300.0, "(Code:ReservationCapacityExceeded)Failure when resuming nodes"),
     }
     found = {row[0]: row[1:] for row in rows(record(run(**done), time.time(), sandbox=False))}
     assert found["check"][-1] == found["deploy"][-1] == "as predicted"
     assert found["nccom"] == ("passed, 600 s", "passed, 1,300 s", "2.17", "differs")
     assert found["nccom: bus bandwidth of the all-reduce"] == ("100 GB/s", "50 GB/s", "0.50", "differs")
-    assert found["train"][-1] == "differs"
+    assert found["train"][-1] == found["train: why"][-1] == "differs"
+    assert found["update: why"] == ("", "known: reservation", "", "")
     assert found["resume"] == ("passed", "not run", "", "")
     sandbox = {row[0]: row for row in rows(record(run(**done), time.time(), sandbox=True))}
     assert sandbox["nccom"][-1] == "as predicted", "times of the sandbox are compared with nothing"
 
 
 def test_facts_have_words_and_units() -> None:
-    assert all(words and words[0].islower() for words, _ in FACTS.values())
+    assert all(words and words[0].islower() and within < 1 for words, _, within in FACTS.values())

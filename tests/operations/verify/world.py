@@ -45,6 +45,7 @@ class World:
     held: bool = False
     trained: int = 0
     ended: int = 0
+    creating_until: float = 0.0
     deleting_until: float = 0.0
     pressed: bool = False
     slow: float = 1.0
@@ -55,20 +56,23 @@ class World:
         """Until then everything that exists is charged, and the guard does its work."""
         end = self.now + seconds
         while self.now < end:
-            moments = [end, *(t for t in (self.guard, self.deleting_until) if t > self.now)]
+            moments = [end, *(t for t in (self.guard, self.creating_until, self.deleting_until) if t > self.now)]
             step = min(moments) - self.now
             if self.stack:
                 self.usd += self.plan.price("full" if self.nodes else "idle", step)
             self.now = min(moments)
+            if self.creating_until and self.now >= self.creating_until:
+                self.stack, self.creating_until = "CREATE_COMPLETE", 0.0
             if self.deleting_until and self.now >= self.deleting_until:
                 self.stack, self.nodes, self.deleting_until = "", False, 0.0
             if self.guard and self.now >= self.guard:
                 self.guard += 3600  # each hour
                 self._delete()
 
-    def _delete(self) -> None:
+    def _delete(self, seconds: float = 0.0) -> None:
         if self.stack and not self.deleting_until:
-            self.stack, self.deleting_until = "DELETE_IN_PROGRESS", self.now + self.plan.step("remove").most - 60
+            self.stack, self.creating_until = "DELETE_IN_PROGRESS", 0.0
+            self.deleting_until = self.now + (seconds or self.plan.step("remove").most - 60)
 
     # --- calls ---
 
@@ -91,7 +95,7 @@ class World:
             self.pass_time(limit)
             return kind, None
         given = do()
-        self.pass_time(min(seconds, limit))
+        self.pass_time(min(seconds, limit) / (2 if kind in ("stopped", "killed-after") else 1))
         if kind == "killed-after":
             raise Killed
         self.pressed = self.pressed or kind == "stopped"  # a request goes on; the next command, or pause, does not
@@ -119,24 +123,32 @@ class World:
             raise Stopped
 
     def _takes(self, words: tuple[str, ...]) -> float:
+        if words[0] == "destroy" and self.deleting_until:
+            return self.deleting_until - self.now + 1
         usual = {"deploy": 900.0, "destroy": 900.0, "check": 10.0, "diff": 10.0}
         return self.slow * (300.0 if "--wait" in words else usual.get(words[0], 2.0))
 
     def _run(self, program: str, words: tuple[str, ...]) -> Any:
         if program == "cdk":
-            self.stack = "CREATE_COMPLETE"
+            if not self.stack:
+                self.stack, self.creating_until = "CREATE_IN_PROGRESS", self.now + self._takes(words)
             return ""
         match words[0]:
             case "check":
                 return json.dumps({"counts": {"error": 0, "warning": 1}, "findings": []})
+            case "cost":
+                price = {"usd": 1.4, "source": "Price List"}
+                return json.dumps({"quotes": {self.plan.instance_type: price}})
             case "destroy":
                 if not self.stack:
                     return 1, "", "nothing was deleted: there is no such stack"
-                self.stack, self.nodes, self.deleting_until = "", False, 0.0
+                if self.creating_until:
+                    return 1, "", "stack is CREATE_IN_PROGRESS. Wait until that has ended"
+                self._delete(self._takes(words))
                 return ""
             case "diff":
                 return json.dumps([{"name": "Queue", "level": "safe"}])
-        if not self.stack or self.deleting_until:
+        if self.stack != "CREATE_COMPLETE":
             return 1, "", "there is no such stack"
         match words[0]:
             case "submit":
@@ -175,6 +187,7 @@ class World:
             get_paginator=lambda _: SimpleNamespace(
                 paginate=lambda **_: self._request("list_stack_resources", lambda: pages)
             ),
+            delete_stack=lambda **_: self._request("delete_stack", self._delete),
             describe_instances=lambda **_: self._request("describe_instances", lambda: found),
             terminate_instances=lambda **_: self._request("terminate_instances", self._terminate),
         )

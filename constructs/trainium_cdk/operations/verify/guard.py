@@ -11,6 +11,7 @@ import datetime as dt
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,15 +109,11 @@ class Guard:
         found = holder(self.client)
         if found is None or found[0] != self.run:
             return
-        for gone in (
-            lambda: scheduler.delete_schedule(Name=NAME),
-            lambda: iam.delete_role_policy(RoleName=NAME, PolicyName=NAME),
-            lambda: iam.delete_role(RoleName=NAME),
-        ):
-            try:
-                gone()
-            except (iam.exceptions.NoSuchEntityException, scheduler.exceptions.ResourceNotFoundException):
-                continue
+        with suppress(scheduler.exceptions.ResourceNotFoundException):
+            scheduler.delete_schedule(Name=NAME)
+        with suppress(iam.exceptions.NoSuchEntityException):
+            iam.delete_role_policy(RoleName=NAME, PolicyName=NAME)
+        iam.delete_role(RoleName=NAME)
 
 
 def holder(client: Client) -> tuple[str, str, str] | None:

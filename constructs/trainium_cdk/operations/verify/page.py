@@ -16,26 +16,25 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from trainium_cdk import engines
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.files import read
+from trainium_cdk.catalog.known_errors import job_errors
 from trainium_cdk.operations.verify.state import End, Run
 
 FACTS = {
-    "check-errors": ("errors of the check", ""),
-    "check-warnings": ("warnings of the check", ""),
-    "bandwidth": ("bus bandwidth of the all-reduce", "GB/s"),
-    "bandwidth-predicted": ("the same, as published", "GB/s"),
-    "start-of-nodes": ("from the submission until the nodes had started", "s"),
-    "stage-prepare": ("the stage prepare", "s"),
-    "stage-precompile": ("the stage precompile", "s"),
-    "steps-per-second": ("training steps", "a second"),
-    "resumed-at-step": ("the step at which the training resumed", ""),
-    "seconds-to-the-end": ("from the end of a node to that of the training", "s"),
-    "jobs-listed": ("jobs in the list", ""),
-    "steps-read": ("steps that were read from the log", ""),
-    "price": ("price of a node for an hour, as of the Price List", "USD"),
-    "price-predicted": ("the same, as of the catalogue", "USD"),
-    "left": ("resources that were left", ""),
+    "check-errors": ("errors of the check", "", 0.0),
+    "check-warnings": ("warnings of the check", "", 0.0),
+    "price": ("price of a node for an hour, in the Price List and the catalogue", "USD", 0.01),
+    "denied": ("commands that were denied something", "", 0.0),
+    "bandwidth": ("bus bandwidth of the all-reduce", "GB/s", 0.25),
+    "start-of-nodes": ("from the submission until the nodes had started", "s", 0.0),
+    "stage-prepare": ("the stage prepare", "s", 0.0),
+    "stage-precompile": ("the stage precompile", "s", 0.0),
+    "steps-per-second": ("training steps", "a second", 0.0),
+    "resumed-at-step": ("the step at which the training resumed", "", 0.0),
+    "seconds-to-the-end": ("from the end of a node to that of the training", "s", 0.0),
+    "jobs-listed": ("jobs in the list", "", 0.0),
+    "steps-read": ("steps that were read from the log", "", 0.0),
 }
-"""What a step may see: in words, and its unit."""
+"""What a step may see: in words, its unit, and by how much of the predicted value it may differ."""
 _SHORT = 60
 """Seconds: a step that is predicted to be shorter is not compared; in the sandbox none is."""
 RIGHT = (0.5, 2.0)
@@ -62,13 +61,15 @@ class Record(BaseModel):
 
 
 class StepSeen(Record):
-    """A step: how it ended, and how long it took. `known`: the name of the known error that its words match."""
+    """A step: how it ended, how long it took, what it saw, and what of that was predicted. `known`: the name of the known error that ended it."""
 
     name: Annotated[Word, _among(frozenset(read("verify")["steps"]))]
     end: End
     seconds: Number
     predicted: Number
     facts: dict[OneOfFacts, Number] = {}
+    predictions: dict[OneOfFacts, Number] = {}
+    known: Annotated[Word, _among(frozenset({"", *(error.name for error in job_errors())}))] = ""
 
 
 class Verified(Record):
@@ -99,10 +100,15 @@ def record(run: Run, now: float, *, sandbox: bool) -> Verified:
     seen = []
     for step in plan.all:
         if (done := run.done.get(step.name)) is not None:
-            facts = {name: value for name, value in done.facts.items() if name in FACTS}
             seen.append(
                 StepSeen(
-                    name=step.name, end=done.end, seconds=round(done.seconds, 1), predicted=step.usual, facts=facts
+                    name=step.name,
+                    end=done.end,
+                    seconds=round(done.seconds, 1),
+                    predicted=step.usual,
+                    facts={name: value for name, value in done.facts.items() if name in FACTS},
+                    predictions={name: value for name, value in done.predictions.items() if name in FACTS},
+                    known=_known(done.reason),
                 )
             )
     return Verified(
@@ -129,28 +135,27 @@ def rows(found: Verified) -> Iterator[tuple[str, str, str, str, str]]:
         if step.end == "not run":
             yield step.name, "passed", "not run", "", ""
             continue
-        ratio = step.seconds / step.predicted
+        by = step.seconds / step.predicted
         timed = step.predicted >= _SHORT and not found.sandbox
-        right = step.end == "passed" and (not timed or RIGHT[0] <= ratio <= RIGHT[1])
+        right = step.end == "passed" and (not timed or RIGHT[0] <= by <= RIGHT[1])
         yield (
             step.name,
             f"passed, {step.predicted:,.0f} s",
             f"{step.end}, {step.seconds:,.0f} s",
-            f"{ratio:.2f}",
+            f"{by:.2f}",
             _verdict(right),
         )
+        if step.end == "failed":
+            said = f"known: {step.known}" if step.known else "no known error"
+            yield f"{step.name}: why", "", said, "", "" if step.known else _verdict(False)
         for name, value in step.facts.items():
-            if name.endswith("-predicted"):
+            words, unit, within = FACTS[name]
+            if (predicted := step.predictions.get(name)) is None:
+                yield f"{step.name}: {words}", "", _number(value, unit), "", ""
                 continue
-            words, unit = FACTS[name]
-            predicted = step.facts.get(f"{name}-predicted")
-            said, right = (
-                ("", None)
-                if predicted is None
-                else (_number(predicted, unit), 0.75 * predicted <= value <= 1.34 * predicted)
-            )
-            by = f"{value / predicted:.2f}" if predicted else ""
-            yield f"{step.name}: {words}", said, _number(value, unit), by, "" if right is None else _verdict(right)
+            right = abs(value - predicted) <= within * predicted
+            ratio = f"{value / predicted:.2f}" if predicted else ""
+            yield f"{step.name}: {words}", _number(predicted, unit), _number(value, unit), ratio, _verdict(right)
     right = found.usd <= RIGHT[1] * found.usd_predicted
     yield (
         "cost",
@@ -159,6 +164,12 @@ def rows(found: Verified) -> Iterator[tuple[str, str, str, str, str]]:
         f"{found.usd / found.usd_predicted:.2f}",
         _verdict(right),
     )
+
+
+def _known(reason: str) -> str:
+    """The name of the known error that a step's words match; empty if there is none."""
+    lines = reason.splitlines()
+    return next((error.name for error in job_errors() for line in lines if error.is_in(line)), "")
 
 
 def _verdict(right: bool) -> str:

@@ -181,24 +181,20 @@ def make(
 
 def _possible(engine: str, instance_type: str | None, region: str | None, block: Block | None) -> Iterator[Plan]:
     """A plan for one node of each type that fits."""
-    catalog = Catalog.load()
-    types = [instance_type] if instance_type in catalog.instances else [] if instance_type else list(catalog.instances)
-    for name in types:
+    catalog, training = Catalog.load(), read("verify")["training"]
+    for name in catalog.instances:
         recommended = catalog.recommended(name)
-        kind = next((k for k in recommended.kinds if k not in _NOT_TRAINING), None) if recommended else None
-        if (
-            kind not in read("verify")["training"]
-            or not recommended
-            or (engine == "eks" and recommended.framework == _OWN_IMAGE)
-        ):
+        if instance_type not in (None, name) or recommended is None:
             continue
-        at = region if block else next(iter(_regions(catalog, name, region)), None)
-        if at is None:
+        kind = next((k for k in recommended.kinds if k not in _NOT_TRAINING), "")
+        if kind not in training or (engine == "eks" and recommended.framework == _OWN_IMAGE):
             continue
-        training = read("verify")["training"][kind]
-        options = (*recommended.kinds[kind].split(), *training["options"], "--run-steps", str(training["steps"]))
-        where = {"block": block.id, "zone_id": block.zone_id} if block else {}
-        yield _priced(Plan(engine, name, at, 1, kind, options, training["steps"], {}, **where))
+        at = block.region if block else next(iter(_regions(catalog, name, region)), "")
+        if at:
+            steps = int(training[kind]["steps"])
+            options = (*recommended.kinds[kind].split(), *training[kind]["options"], "--run-steps", str(steps))
+            plan = Plan(engine, name, at, 1, kind, options, steps, {})
+            yield _priced(replace(plan, block=block.id, zone_id=block.zone_id) if block else plan)
 
 
 def types(engine: str) -> list[Plan]:

@@ -20,6 +20,8 @@ from trainium_cdk.operations.verify.steps import FILE, STEPS, Context
 ATTEMPTS = 5
 """Of the removal. Each tries what is left."""
 PAUSE = 30.0
+SETTLE = 5.0
+"""Seconds between two questions about a stack that changes."""
 
 
 class Guarded(Protocol):
@@ -85,7 +87,9 @@ class Verification:
             return
         began = self.clock()
         self.say(f"{step.name}: {step.title}. {self._money(began)}")
-        context = Context(self.run, self.call, self.client, self.folder, clock=self.clock, sleep=self.sleep)
+        context = Context(
+            self.run, self.call, self.client, self.status, self.folder, clock=self.clock, sleep=self.sleep
+        )
         try:
             if step.rate != "nothing":
                 self._guard(step)
@@ -100,7 +104,7 @@ class Verification:
             done = Done("failed", reason="it was stopped")
         except failures() as e:
             done = Done("failed", reason=describe_error(e))
-        done.seconds, done.facts = self.clock() - began, context.facts
+        done.seconds, done.facts, done.predictions = self.clock() - began, context.facts, context.predictions
         self.run.done[step.name] = done
         self.run.save(self.folder)
         self.say(f"{step.name}: {done.end}, {done.seconds:,.0f} s{f': {done.reason}' if done.reason else ''}")
@@ -183,11 +187,24 @@ class Verification:
 
     def _removed(self, seconds: float) -> str:
         """Delete the stack and what it leaves. Why that has failed; empty if nothing is left."""
-        before = self.status()
-        answer = self.call("trn", "destroy", self.plan.stack, "--environment", FILE, "--yes", seconds=seconds)
+        end = self.clock() + seconds
+        before = self._settled(end)
+        answer = self.call(
+            "trn", "destroy", self.plan.stack, "--environment", FILE, "--yes", seconds=max(1.0, end - self.clock())
+        )
         if answer.ok or (not before and not self.status()):
             return ""
         return answer.reason
+
+    def _settled(self, end: float) -> str:
+        """The stack's status, when nothing is done to it but its deletion. A creation that goes on is ended by it."""
+        while (status := self.status()).endswith("_IN_PROGRESS") and status != "DELETE_IN_PROGRESS":
+            if status == "CREATE_IN_PROGRESS":
+                self.client("cloudformation").delete_stack(StackName=self.plan.stack)
+            elif self.clock() > end:
+                break
+            self.sleep(SETTLE)
+        return status
 
 
 def what_stays(run: Run) -> str:

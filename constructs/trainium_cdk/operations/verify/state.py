@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,12 +26,14 @@ class Done:
         seconds: that it took.
         reason: in words, for the person who runs it; it is on no page.
         facts: what was seen, by the names of `page.FACTS`.
+        predictions: what of that was predicted.
     """
 
     end: End
     seconds: float = 0.0
     reason: str = ""
     facts: dict[str, float] = field(default_factory=dict)
+    predictions: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -95,8 +97,8 @@ def load(folder: Path) -> Run | None:
     file = folder / _FILE
     try:
         data: dict[str, Any] = json.loads(file.read_text("utf-8"))
-        known = {f.name for f in fields(Plan)}
-        plan = Plan(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.pop("plan").items() if k in known})
+        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.pop("plan").items()}
+        plan = Plan(**given)
         charged = [(float(since), rate) for since, rate in data.pop("charged")]
         done = {name: Done(**one) for name, one in data.pop("done").items()}
         return Run(plan=plan, charged=charged, done=done, **data)

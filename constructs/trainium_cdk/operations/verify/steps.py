@@ -28,6 +28,7 @@ TRIES = 3
 """Of a question to the cluster."""
 PROOF = 100
 """Steps that show that a training trains. After them a node is ended."""
+_DENIED = re.compile(r"AccessDenied|UnauthorizedOperation|not authorized to perform")
 _BANDWIDTH = re.compile(r"([\d.]+) GB/s bus bandwidth")
 _PROGRAM = '''"""Counts, with a package of its own."""
 
@@ -48,15 +49,19 @@ class Context:
     Attributes:
         call: runs a command.
         client: service name -> boto3 client.
+        status: CloudFormation's status of the stack; empty where there is none.
         folder: of the run: environment file, CDK app, logs.
         facts: what the step sees, by the names of `page.FACTS`.
+        predictions: what of that was predicted.
     """
 
     run: Run
     call: Call
     client: Client
+    status: Callable[[], str]
     folder: Path
     facts: dict[str, float] = field(default_factory=dict)
+    predictions: dict[str, float] = field(default_factory=dict)
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
 
@@ -74,10 +79,17 @@ class Context:
         end = self.clock() + self.plan.step(name).most
         return lambda: max(1.0, end - self.clock())
 
+    def run_command(self, program: str, *words: str, seconds: float) -> Answer:
+        """Run a command, and count it if AWS has denied it something."""
+        answer = self.call(program, *words, seconds=seconds)
+        self.facts["denied"] = self.facts.get("denied", 0.0) + bool(_DENIED.search(answer.err + answer.out))
+        self.predictions["denied"] = 0.0
+        return answer
+
     def ask(self, left: Callable[[], float], *words: str) -> Answer:
         """A command that changes nothing, or the same if it is repeated: it is tried again, as a connection may be lost. Raises StepFailed."""
         for number in range(1, TRIES + 1):
-            answer = self.call("trn", *words, seconds=left())
+            answer = self.run_command("trn", *words, seconds=left())
             if answer.ok:
                 return answer
             if number < TRIES and answer.code is not None:
@@ -95,12 +107,15 @@ class Context:
 def check(c: Context) -> None:
     """The file, the account, its quotas and permissions."""
     _write(c)
-    answer = c.call("trn", "check", c.plan.of.stack, "--environment", FILE, "--json", seconds=c.plan.step("check").most)
+    answer = c.run_command(
+        "trn", "check", c.plan.of.stack, "--environment", FILE, "--json", seconds=c.plan.step("check").most
+    )
     report = answer.data
     if not isinstance(report, dict):
         raise StepFailed(answer.reason)
     for level in ("error", "warning"):
         c.facts[f"check-{level}s"] = float(report["counts"][level])
+        c.predictions[f"check-{level}s"] = 0.0
     errors = [
         f"{f['what']} = {f['value']}: {f['reason']}. Fix: {f['fix']}"
         for f in report["findings"]
@@ -110,6 +125,18 @@ def check(c: Context) -> None:
         raise StepFailed("\n".join(errors))
     if not answer.ok:
         raise StepFailed(answer.reason)
+    _compare_price(c)
+
+
+def _compare_price(c: Context) -> None:
+    """The catalogue's price of a node beside that of the Price List, if that can be asked."""
+    words = ("cost", c.plan.of.stack, "--environment", FILE, "--live", "--json")
+    answer = c.call("trn", *words, seconds=c.plan.step("check").most)
+    quotes = answer.data.get("quotes", {}) if isinstance(answer.data, dict) else {}
+    quote = quotes.get(c.plan.instance_type, {})
+    if quote.get("source") == "Price List" and not c.plan.block:
+        c.facts["price"] = float(quote["usd"])
+        c.predictions["price"] = Catalog.load().prices[c.plan.region][c.plan.instance_type]
 
 
 def deploy(c: Context) -> None:
@@ -118,8 +145,10 @@ def deploy(c: Context) -> None:
 
 
 def _deploy(c: Context, left: Callable[[], float]) -> None:
+    while c.status().endswith("_IN_PROGRESS") and left() > 1:
+        c.sleep(PAUSE)  # what an earlier program has begun
     words = ("deploy", "-e", c.plan.of.stack, "-c", f"env={FILE}", "--require-approval", "never", "--no-notices")
-    answer = c.call("cdk", *words, seconds=left())
+    answer = c.run_command("cdk", *words, seconds=left())
     if not answer.ok:
         raise StepFailed(f"{answer.reason}. What failed in it: trn why {c.plan.stack} --region {c.plan.region}")
 
@@ -133,7 +162,7 @@ def nccom(c: Context) -> None:
         c.facts["bandwidth"] = float(found[1])
         point = Catalog.load().collective(c.plan.instance_type, c.plan.nodes)
         if point:
-            c.facts["bandwidth-predicted"] = point.bus_gb_per_second
+            c.predictions["bandwidth"] = point.bus_gb_per_second
     _start(c, status)
     _must_complete(status, log)
 
@@ -228,7 +257,7 @@ def update(c: Context) -> None:
     """One more node at most: nothing that runs is disturbed."""
     left = c.left("update")
     _write(c, updated=True)
-    answer = c.call("trn", "diff", c.plan.of.stack, "--environment", FILE, "--json", seconds=left())
+    answer = c.run_command("trn", "diff", c.plan.of.stack, "--environment", FILE, "--json", seconds=left())
     if not answer.ok or not isinstance(answer.data, list):
         raise StepFailed(f"the change is not safe: {answer.reason}")
     unsafe = [change["name"] for change in answer.data if change["level"] != "safe"]
@@ -268,7 +297,7 @@ def _status(c: Context, job: str, left: Callable[[], float]) -> dict[str, Any]:
 def _wait(c: Context, job: str, left: Callable[[], float]) -> dict[str, Any]:
     """Until the job has ended. Raises StepFailed: it has not, in time."""
     wait = max(1.0, left() - 60)
-    answer = c.call("trn", "status", job, *c.to, "--wait", "--timeout", f"{wait:.0f}", "--json", seconds=left())
+    answer = c.run_command("trn", "status", job, *c.to, "--wait", "--timeout", f"{wait:.0f}", "--json", seconds=left())
     if not isinstance(answer.data, dict):
         raise StepFailed(answer.reason)
     if not answer.data["done"]:
@@ -279,7 +308,7 @@ def _wait(c: Context, job: str, left: Callable[[], float]) -> dict[str, Any]:
 
 def _last_step(c: Context, job: str, left: Callable[[], float]) -> int:
     """The last training step in the log; 0 before the first."""
-    answer = c.call("trn", "logs", job, *c.to, "--metrics", "--tail", "1", seconds=left())
+    answer = c.run_command("trn", "logs", job, *c.to, "--metrics", "--tail", "1", seconds=left())
     return max((_step(line) for line in answer.out.splitlines()), default=0)
 
 
