@@ -22,6 +22,7 @@ def policy(plan: Plan) -> dict[str, Any]:
         "low": plan.stack.lower(),
         "cluster": target.cluster,
         "qualifier": target.qualifier,
+        "instance_type": plan.instance_type,
     }
     document: dict[str, Any] = policy_of_checks(target, checks_of(plan.engine))
     given = read("verify")["permissions"]
@@ -31,7 +32,12 @@ def policy(plan: Plan) -> dict[str, Any]:
             "Effect": "Allow",
             "Action": sorted(one["actions"]),
             "Resource": [text.format(**names) for text in one["resources"]],
+            **({"Condition": _filled(one["condition"], names)} if "condition" in one else {}),
         }
         for one in wanted
     ]
     return {**document, "Statement": [*document["Statement"], *statements]}
+
+
+def _filled(condition: dict[str, dict[str, str]], names: dict[str, str]) -> dict[str, dict[str, str]]:
+    return {how: {key: value.format(**names) for key, value in keys.items()} for how, keys in condition.items()}
