@@ -20,12 +20,13 @@ from trainium_cdk.eks.access import ecr_repositories
 from trainium_cdk.eks.bastion_host import TrnBastionHost
 from trainium_cdk.eks.cluster import TrnEksCluster
 from trainium_cdk.eks.images import TrnImageBuilder
+from trainium_cdk.eks.manifests import claims
 from trainium_cdk.facade import TrnEks
 from trainium_cdk.hardening.encryption import encrypt, encrypt_operations, stack_key
 from trainium_cdk.hardening.failed_calls import TrnFailedCalls
 from trainium_cdk.hardening.managed_policies import manage_policies
 from trainium_cdk.observability import TrnObservability
-from trainium_cdk.outputs import claim_of, eks_outputs, next_step
+from trainium_cdk.outputs import eks_outputs, next_step
 from trainium_cdk.outputs.contract import JOB_FILES
 from trainium_cdk.settings import ControlPlane, Environment
 from trainium_cdk.settings.environment import SERVICE_NETWORKS
@@ -168,7 +169,7 @@ class TrnEksStack(Stack):
         outputs = eks_outputs(
             environment,
             bucket=bucket.bucket_name,
-            claims=[claim_of(mount.kind, mount.id, mount.mount_name) for mount in storage.file_systems],
+            claims=claims(storage.file_systems),
             registry_uri=registry.uri if registry else "",
             build_project=builder.project_name if builder else "",
             bastion_host_id=bastion_host.instance_id if bastion_host else "",

@@ -14,9 +14,10 @@ from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.stack_wide import stack_wide
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog, Need, choose
+from trainium_cdk.eks.manifests import claims
 from trainium_cdk.eks.view import AnyCluster, view_of
 from trainium_cdk.outputs import Exports, next_step, pcs_outputs, slurm_outputs
-from trainium_cdk.outputs.eks import claim_of, cluster_outputs
+from trainium_cdk.outputs.eks import cluster_outputs
 from trainium_cdk.pcluster.cluster import TrnPcluster
 from trainium_cdk.pcs.cluster import TrnPcsCluster
 from trainium_cdk.storage.given import mounts
@@ -125,7 +126,7 @@ class TrnOutputs(Checked):
                 queues,
                 cluster_name=view.name,
                 namespace=namespace or view.namespace,
-                claims=",".join(claim_of(mount.kind, mount.id, mount.mount_name) for mount in mounted),
+                claims=",".join(claims(mounted)),
                 image=catalog.release(release).container or "",
                 shell_image=catalog.eks.shell_image,
                 build_project=image_builder.project_name if image_builder else "",

@@ -1,7 +1,7 @@
 """Evaluates requests with the local AWS's IAM. Runs in the environment `.venvs/aws`: JSON in, JSON out.
 
 A case has the principal's policies (documents, or ARNs of AWS-managed policies), optionally the resource's policy
-(and the calling service, if any), the action, the resource's ARN, the condition keys and the region.
+(and the calling service, if any), the action, the resource's ARN, the condition keys, the region, and whether it comes by TLS.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def allowed(case: dict[str, Any]) -> bool:
         action=case["action"],
         resource_arn=case["resource"],
         region=case.get("region", REGION),
-        secure_transport=True,
+        secure_transport=case.get("tls", True),
         service_context={key.lower(): value for key, value in case.get("context", {}).items()},
     )
     documents = [_document(p) for p in case.get("policies", [])]

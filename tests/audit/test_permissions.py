@@ -31,6 +31,8 @@ NAMES = {
     "group": f"arn:aws:autoscaling:{HERE}:autoScalingGroup:0:autoScalingGroupName/eks-grouptrn-0",
     "interface": f"arn:aws:ec2:{HERE}:network-interface/*",
     "handler": f"arn:aws:lambda:{HERE}:function:clusterkubectlproviderhandler",
+    "efs": f"arn:aws:elasticfilesystem:{HERE}:file-system/storageefs",
+    "access_point": f"arn:aws:elasticfilesystem:{HERE}:access-point/fsap-0123456789abcdef0",
     "nodegroup": f"arn:aws:eks:{HERE}:nodegroup/trn-eks/grouptrn/0",
 }
 

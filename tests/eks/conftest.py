@@ -23,6 +23,9 @@ from trainium_cdk.storage.options import FileSystemMount
 Open = Callable[..., Scene]
 
 
+EFS = FileSystemMount("efs", "fs-0123456789abcdef0", "/efs", dns_name="")
+
+
 @pytest.fixture(scope="session")
 def kubernetes(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> Iterator[LocalKubernetes]:
     need_kubernetes()
@@ -33,7 +36,7 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) ->
         running.add_system_nodes(labels={ROLE_LABEL: "system"})
         objects = [
             *manifests.namespaces(wanted), manifests.service_account(wanted), *manifests.scaler_access(wanted),
-            *manifests.volumes(wanted, [FileSystemMount("efs", "fs-0123456789abcdef0", "/efs", dns_name="")]), *kueue.queues(wanted),
+            *manifests.volumes(wanted, [EFS], {"training": "fsap-0123456789abcdef0"}), *kueue.queues(wanted),
         ]  # fmt: skip
         file = running.directory / "applied.json"
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))

@@ -76,7 +76,7 @@ def objects(of: tuple[dict[str, Any], Mounts]) -> list[Manifest]:
             *boundaries(wanted),
             *(manifests.scaler_access(wanted) if wanted.plugins.autoscaler else []),
             *manifests.removal_access(),
-            *manifests.volumes(wanted, of[1]),
+            *manifests.volumes(wanted, of[1], dict.fromkeys(wanted.namespaces, "fsap-0123456789abcdef0")),
             *kueue.queues(wanted),
             *(manifests.queues(wanted) if wanted.plugins.volcano else []),
         ],

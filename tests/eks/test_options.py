@@ -14,7 +14,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
 
 from tests.foreign.foreign import cluster, errors, stack, template, vpc
-from trainium_cdk import TrnAddons, TrnEksCluster, TrnPlugins
+from trainium_cdk import TrnAddons, TrnEksCluster, TrnNodeRole, TrnPlugins, TrnStorage
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.identities import detector_statements
 from trainium_cdk.settings import Plugins, SettingsError, TeamQueue
@@ -94,12 +94,16 @@ def files_of(scope: Stack) -> s3.Bucket:
     return s3.Bucket(scope, "Files")
 
 
-def test_each_team_has_a_folder_of_its_own_on_efs_and_in_the_bucket() -> None:
-    """All volumes were the root of one file system, and all pods one user: a team could replace the programs of another."""
+@pytest.mark.parametrize("new", [True, False])
+def test_each_namespace_has_a_folder_of_its_own_on_efs_and_in_the_bucket(new: bool) -> None:
+    """All volumes were the root of one file system, and all pods one user: a team could replace the programs of another. Where the file
+    system is somebody's own, the jobs' namespace has its files, and teams have not."""
 
     def build(scope: Stack) -> None:
         within = vpc(scope)
-        mine, files = cluster(scope, within=within, kubectl=True), efs.FileSystem(scope, "Theirs", vpc=within)
+        mine = cluster(scope, within=within, kubectl=True)
+        files = TrnStorage(scope, "Storage", vpc=within) if new else efs.FileSystem(scope, "Theirs", vpc=within)
+        TrnNodeRole(scope, "Nodes", storage=files)
         teams = [TeamQueue(namespace="speech"), TeamQueue(namespace="vision")]
         TrnPlugins(
             scope,
@@ -116,15 +120,23 @@ def test_each_team_has_a_folder_of_its_own_on_efs_and_in_the_bucket() -> None:
     points = found.find_resources("AWS::EFS::AccessPoint")
     user = {"Uid": "10001", "Gid": "10001"}
     owner = {"OwnerUid": "10001", "OwnerGid": "10001", "Permissions": "0700"}
-    assert [p["Properties"]["PosixUser"] for p in points.values()] == [user, user]
+    own = ("training", "speech", "vision")[0 if new else 1 :]
+    assert [p["Properties"]["PosixUser"] for p in points.values()] == [user] * len(own)
     assert [p["Properties"]["RootDirectory"] for p in points.values()] == [
-        {"Path": f"/trn-teams/{team}", "CreationInfo": owner} for team in ("speech", "vision")
+        {"Path": f"/trn-teams/{name}", "CreationInfo": owner} for name in own
     ]
     made = json.dumps(found.find_resources("Custom::AWSCDK-EKS-KubernetesResource"))
-    assert made.count("::") >= 2
-    assert [made.count(f'"Ref": "{name}"') for name in points] == [1, 1], "each is the volume of one namespace"
+    assert [made.count(f'"Ref": "{name}"') for name in points] == [1] * len(own), "each is the volume of one namespace"
+    statements = [
+        s
+        for policy in found.find_resources("AWS::IAM::Policy").values()
+        for s in policy["Properties"]["PolicyDocument"]["Statement"]
+    ]
+    [nodes] = [s for s in statements if "elasticfilesystem:ClientMount" in s["Action"]]
+    by_point = {"Null": {"elasticfilesystem:AccessPointArn": "false"}} if new else None
+    assert (nodes.get("Condition"), "elasticfilesystem:ClientRootAccess" in nodes["Action"]) == (by_point, not new)
     assert made.count('enforce\\":\\"restricted') == 2, "no pod of a team is root"
     policies = json.dumps([p["Properties"] for p in found.find_resources("AWS::IAM::ManagedPolicy").values()])
-    own = "jobs/${aws:PrincipalTag/kubernetes-namespace}/*"
-    assert (policies.count(own), policies.count("jobs/*")) == (2, 0), "EKS says which namespace a pod is in"
+    files = "jobs/${aws:PrincipalTag/kubernetes-namespace}/*"
+    assert (policies.count(files), policies.count("jobs/*")) == (2, 0), "EKS says which namespace a pod is in"
     assert policies.count("/jobs/code/*") == 2, "workdirs: all may read, and none write"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import email
 import json
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,11 @@ class Mounted:
     id: str
     dns_name: str = ""
     mount_name: str = ""
+    owned: bool = True
 
 
 EFS = Mounted("efs", "fs-0123456789abcdef0")
+FOLDERS = {"training": "fsap-0123456789abcdef0", "speech": "fsap-0123456789abcdef1"}
 FSX = Mounted("fsx", "fs-0123456789abcdef1", "fs-0123456789abcdef1.fsx.us-east-1.amazonaws.com", "abcdefgh")
 BOTH: dict[str, Any] = {"storage": {"efs": {}, "fsx": {}}}
 
@@ -295,7 +297,7 @@ def test_what_is_installed_as_parsed(name: str) -> None:
     found = {
         "objects": [
             *manifests.namespaces(wanted), manifests.service_account(wanted), *manifests.access(wanted),
-            *manifests.volumes(wanted, [EFS, FSX]), *manifests.queues(wanted), *kueue.queues(wanted),
+            *manifests.volumes(wanted, [EFS, FSX], FOLDERS), *manifests.queues(wanted), *kueue.queues(wanted),
             *network_policies.policies(wanted), *boundaries(wanted),
         ],
         "charts": [{"chart": release.name, **release.values} for release in charts.releases(every)],
@@ -320,17 +322,20 @@ def test_the_objects_of_kueues_topology_are_valid() -> None:
 
 def test_volumes_and_claims_reference_each_other_and_delete_nothing() -> None:
     data = env(**BOTH, eks={"namespace": "speech"})
-    found = manifests.volumes(Installation.of(data), [EFS, FSX])
+    found = manifests.volumes(Installation.of(data), [EFS, FSX], FOLDERS)
     volumes = [o for o in found if o["kind"] == "PersistentVolume"]
     wanted = [o for o in found if o["kind"] == "PersistentVolumeClaim"]
-    names = (outputs.claim_of("efs", EFS.id), outputs.claim_of("fsx", FSX.id, FSX.mount_name))
-    assert tuple(c["metadata"]["name"] for c in wanted) == names
+    assert [c["metadata"]["name"] for c in wanted] == manifests.claims([EFS, FSX]), "of its own folder"
+    assert manifests.claims([replace(EFS, owned=False)]) == [f"efs-{EFS.id}"], "all of the files"
     for volume, claim in zip(volumes, wanted, strict=True):
         assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
         assert claim["spec"]["volumeName"] == volume["metadata"]["name"]
         reference = volume["spec"]["claimRef"]
         assert (reference["namespace"], reference["name"]) == ("speech", claim["metadata"]["name"])
         assert volume["spec"]["storageClassName"] == claim["spec"]["storageClassName"] == manifests.STORAGE_CLASS
+    own = volumes[0]["spec"]
+    assert own["csi"]["volumeHandle"] == f"{EFS.id}::{FOLDERS['speech']}", "its access point, never the file system"
+    assert own["mountOptions"] == ["tls", "iam"], "the driver signs as the node, whose role may mount access points"
     assert volumes[1]["spec"]["csi"]["volumeAttributes"] == {"dnsname": FSX.dns_name, "mountname": FSX.mount_name}
     [kind] = [o for o in found if o["kind"] == "StorageClass"]
     assert kind["provisioner"] == "kubernetes.io/no-provisioner"
@@ -338,7 +343,7 @@ def test_volumes_and_claims_reference_each_other_and_delete_nothing() -> None:
 
 def test_a_file_system_that_grows_changes_no_claim() -> None:
     small, large = (Installation.of(env(storage={"efs": None, "fsx": {"capacity_gib": size}})) for size in (1200, 4800))
-    assert manifests.volumes(small, [FSX]) == manifests.volumes(large, [FSX])
+    assert manifests.volumes(small, [FSX], {}) == manifests.volumes(large, [FSX], {})
 
 
 def test_teams_share_the_groups() -> None:

@@ -197,7 +197,7 @@ def test_a_role_of_the_users_own_may_mount(nodes: type[TrnNodeGroup | TrnSystemN
         return found if isinstance(found, TrnStorage) else TrnStorage(scope, "Storage", vpc=network)
 
     [policy] = [r for r in properties(template(build), "IAM::Policy") if r["PolicyName"].startswith("Own")]
-    assert json.dumps(policy).count("elasticfilesystem:ClientRootAccess") == 1
+    assert json.dumps(policy).count("elasticfilesystem:ClientMount") == 1
 
 
 def test_two_groups_of_system_nodes_keep_their_own_sizes() -> None:

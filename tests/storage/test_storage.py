@@ -10,6 +10,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk.assertions import Template
 
+from tests.audit import principals
 from tests.cdk import IN_US_EAST_1, findings, needs, only, properties, resources, synth
 from trainium_cdk import settings as trn
 from trainium_cdk._cdk.groups import ClosedGroup
@@ -284,6 +285,42 @@ def test_mounting_efs_is_granted_to_identities(settings: trn.Storage | None, res
     [statement] = only(synth(build), "IAM::Policy")["PolicyDocument"]["Statement"]
     assert {a.split(":")[1] for a in statement["Action"]} == {"ClientMount", "ClientWrite", "ClientRootAccess"}
     assert list(statement["Resource"]) == [resource]
+
+
+POINT = {"elasticfilesystem:AccessPointArn": "arn:aws:elasticfilesystem:us-east-1:111122223333:access-point/fsap-0"}
+BY_POINT = ({"tls": True, "context": POINT}, {"tls": True}, {"tls": False, "context": POINT}, {"tls": False})
+MOUNTS = {
+    "nodes of EKS": (True, False, False, False),
+    "nodes of Slurm": (True, True, False, False),
+    "nobody": (False,) * 4,
+}
+
+
+@pytest.mark.parametrize("who", MOUNTS)
+def test_who_mounts_what(who: str) -> None:
+    """The local IAM's decision by the role's policy and the file system's: through an access point, its root, and both without TLS."""
+
+    def build(stack: Stack) -> None:
+        files = storage(stack)
+        roles = [
+            iam.Role(stack, name, assumed_by=iam.ServicePrincipal("ec2.amazonaws.com")) for name in ("Eks", "Slurm")
+        ]
+        files.grant_access_points(roles[0])
+        files.grant_root_access(roles[1])
+
+    template = synth(build).to_json()
+    found = principals.of(template)
+    policies = [] if who == "nobody" else found.policies["Eks" if "EKS" in who else "Slurm"]
+    [[key, efs]] = [pair for pair in template["Resources"].items() if pair[1]["Type"] == "AWS::EFS::FileSystem"]
+    request = {
+        "policies": policies,
+        "resource": principals.filled({"Fn::GetAtt": [key, "Arn"]}, template),
+        "resource_policy": principals.filled(efs["Properties"]["FileSystemPolicy"], template),
+        "caller": "arn:aws:iam::111122223333:role/any",
+    }
+    for action in ("ClientMount", "ClientWrite"):
+        asked = [{**request, "action": f"elasticfilesystem:{action}", **how} for how in BY_POINT]
+        assert tuple(principals.evaluate(asked)) == MOUNTS[who]
 
 
 def test_a_zone_missing_from_the_network_is_refused() -> None:

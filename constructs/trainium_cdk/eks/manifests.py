@@ -14,7 +14,7 @@ from trainium_cdk.eks.kueue import NAMESPACE_LABEL
 from trainium_cdk.eks.scaler import leaving
 from trainium_cdk.eks.scaler.observe import LEASE
 from trainium_cdk.outputs import SERVICE_ACCOUNT, Fleet
-from trainium_cdk.outputs.eks import claim_of, claim_of_team
+from trainium_cdk.outputs.eks import claim_of, claim_of_folder
 
 if TYPE_CHECKING:
     from trainium_cdk.storage import FileSystemMount
@@ -36,11 +36,11 @@ _READ = ["get", "list", "watch"]
 _WRITE = [*_READ, "create", "update", "patch", "delete", "deletecollection"]
 
 
-def namespaces(wanted: Installation, own: Collection[str] = ()) -> list[Manifest]:
+def namespaces(wanted: Installation, restricted: Collection[str] = ()) -> list[Manifest]:
     """The namespaces of jobs, in which no pod is privileged, and that of the node problem detector.
 
     Args:
-        own: those with a folder of their own on EFS. No pod is root there: elsewhere one makes the jobs' folder.
+        restricted: those in which no pod is root. Elsewhere a root makes the first folder of FSx for Lustre, and people's own pods may be root.
     """
     standard = {f"pod-security.kubernetes.io/{mode}-version": "latest" for mode in ("enforce", "audit", "warn")}
     jobs = {
@@ -54,7 +54,7 @@ def namespaces(wanted: Installation, own: Collection[str] = ()) -> list[Manifest
     }
     strict = {"pod-security.kubernetes.io/enforce": "restricted"}
     found = [
-        kubernetes_object("v1", "Namespace", name, labels=jobs | (strict if name in own else {}))
+        kubernetes_object("v1", "Namespace", name, labels=jobs | (strict if name in restricted else {}))
         for name in wanted.namespaces
     ]
     if wanted.plugins.node_problem_detector:
@@ -143,9 +143,7 @@ def removal_access() -> list[Manifest]:
     return [{**role, "rules": rules}, _binding("ClusterRoleBinding", name, "ClusterRole", [OBJECTS])]
 
 
-def volumes(
-    wanted: Installation, mounted: Sequence[FileSystemMount], folders: Mapping[str, str] | None = None
-) -> list[Manifest]:
+def volumes(wanted: Installation, mounted: Sequence[FileSystemMount], folders: Mapping[str, str]) -> list[Manifest]:
     """A volume and a claim for each of the stack's file systems in each namespace, bound to each other. Deleting them does not delete the file
     systems, and no file system is created by the drivers, which the stack would leave behind.
 
@@ -163,8 +161,15 @@ def volumes(
     ]
     for namespace in wanted.namespaces:
         for system in mounted:
-            found += _volume(namespace, system, (folders or {}).get(namespace, ""))
+            found += _volume(namespace, system, folders.get(namespace, "") if system.kind == "efs" else "")
     return found
+
+
+def claims(mounted: Sequence[FileSystemMount]) -> list[str]:
+    """The claims of the jobs' own namespace, in the order of the file systems. It has a folder of its own on a new EFS, and the whole of one
+    that may have files already."""
+    found = {claim_of(each.kind, each.id, each.mount_name): each.owned for each in mounted}
+    return [claim_of_folder(claim) if new else claim for claim, new in found.items()]
 
 
 def queues(wanted: Installation) -> list[Manifest]:
@@ -189,7 +194,7 @@ def _volume(namespace: str, system: FileSystemMount, folder: str) -> list[Manife
     # by what they point to, which cannot change: another file system has another volume and claim
     claim = claim_of(system.kind, system.id, system.mount_name)
     if folder:
-        claim = claim_of_team(claim)
+        claim = claim_of_folder(claim)
     name = f"{namespace}-{claim}"
     if system.kind == "fsx":
         driver: Manifest = {

@@ -27,7 +27,7 @@ from trainium_cdk.eks.view import AnyCluster, name_once, view_of
 from trainium_cdk.outputs import Fleet
 from trainium_cdk.outputs.eks import fleet_of
 from trainium_cdk.storage import AnyStorage, TrnStorage
-from trainium_cdk.storage.given import grant_root_access, storage_in
+from trainium_cdk.storage.given import grant_to_nodes, storage_in
 
 
 @jsii.implements(ec2.IConnectable, iam.IGrantable)
@@ -56,7 +56,8 @@ class TrnNodeGroup(Checked):
         security_groups: Additional groups of the nodes. Default: none; the cluster's own group is always added.
         node_role: Default: a `TrnNodeRole`.
         storage: Shared file systems that pods mount: a `TrnStorage`, or an EFS or FSx for Lustre file system of the CDK. The nodes
-            become clients of them. Default: none.
+            become clients of them. Of a new EFS of `TrnStorage` they may mount access points alone, as `TrnPlugins` makes them, unless
+            you grant `node_role` more. Default: none.
         lustre: Whether the nodes install the Lustre client. Default: if `storage` has Lustre.
         neuron_driver: Version of aws-neuronx-dkms that nodes install before they join the cluster, for example 2.31.7.0; a node that
             cannot does not join. They need the internet, or a mirror (the catalogue's `repositories`). Default: the image's driver.
@@ -123,7 +124,7 @@ class TrnNodeGroup(Checked):
         self.fleet = fleet_of(kind, nodes)
         self.role = node_role or TrnNodeRole(self, "Role").role
         if storage:
-            grant_root_access(self, storage, self.role)
+            grant_to_nodes(self, storage, self.role)
         groups = [view.security_group_id, *(group.security_group_id for group in security_groups)]
         if storage:
             groups.append(storage.client_security_group.security_group_id)

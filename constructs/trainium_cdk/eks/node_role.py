@@ -14,7 +14,7 @@ from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.permissions import PULL_THROUGH, allow, session_manager_policy
 from trainium_cdk.eks.access import ecr_repositories
 from trainium_cdk.storage import AnyStorage
-from trainium_cdk.storage.given import grant_root_access
+from trainium_cdk.storage.given import grant_to_nodes
 
 
 @jsii.implements(iam.IGrantable)
@@ -29,7 +29,7 @@ class TrnNodeRole(Checked):
         TrnNodeGroup(self, "Trn", cluster=cluster, node_role=role.role)
 
     Args:
-        storage: File systems that the nodes mount, as root, as for `TrnNodeGroup`. Default: none.
+        storage: File systems that the nodes mount, as for `TrnNodeGroup`. Default: none.
         pull_through_caches: Addresses of ECR pull-through caches with their prefixes, for example
             111122223333.dkr.ecr.us-east-1.amazonaws.com/docker-hub: nodes may create repositories below them, as the first pull of an
             image does. Default: none.
@@ -58,7 +58,7 @@ class TrnNodeRole(Checked):
             acknowledge_wildcards(self.role, [below])
         # the EFS driver mounts as the node
         if storage:
-            grant_root_access(self, storage, self.role)
+            grant_to_nodes(self, storage, self.role)
 
     @property
     def grant_principal(self) -> iam.IPrincipal:

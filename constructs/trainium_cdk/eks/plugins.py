@@ -34,7 +34,7 @@ from trainium_cdk.outputs.eks import JOB_USER
 from trainium_cdk.settings import Mirror, Plugins, Scaling, TeamQueue
 from trainium_cdk.settings.cdk_types import LIST_TOKEN
 from trainium_cdk.storage import AnyStorage
-from trainium_cdk.storage.efs import folder_of_team
+from trainium_cdk.storage.efs import folder_of_namespace
 from trainium_cdk.storage.given import mounts
 
 HELM_MINUTES = 10
@@ -76,8 +76,8 @@ class TrnPlugins(Checked):
         node_groups: The Trainium node groups, `TrnNodeGroup`s or what `TrnNodeGroup.from_nodegroup_attributes` returns; each has a
             queue of its name.
         system_nodes: Nodes for the controllers, which wait for them. Default: none.
-        storage: File systems that become claims in the namespace, as for `TrnNodeGroup`. Each team has a folder of its own on EFS. Default:
-            none.
+        storage: File systems that become claims in the namespace, as for `TrnNodeGroup`. Each team has a folder of its own on EFS, and
+            `namespace` too on a new one of `TrnStorage`. Default: none.
         bucket: The stack's bucket, in which jobs may read and write `jobs/`; with `queues`, only `jobs/NAMESPACE/`. Default: none.
         data_buckets: Buckets that jobs may read and write as a whole, 25 in each policy of the jobs' role, which may have ten. Default: none.
         namespace: Namespace of the jobs. Default: the cluster's; training for one that is no `TrnEksCluster`.
@@ -150,10 +150,10 @@ class TrnPlugins(Checked):
         self.namespace, self.ready, self._manifests = namespace, DependencyGroup(), DependencyGroup()
         self._mounts = mounts(self, storage)
         self._folders = {
-            team.namespace: folder_of_team(self, f"Folder{team.namespace}", mount.id, team.namespace, JOB_USER)
+            each: folder_of_namespace(self, f"Folder{each}", mount.id, each, JOB_USER)
             for mount in self._mounts
             if mount.kind == "efs"
-            for team in queues
+            for each in (*([namespace] if mount.owned else []), *(team.namespace for team in queues))
         }
         installation = Installation(
             fleets=[group.fleet for group in node_groups],
@@ -218,7 +218,7 @@ class TrnPlugins(Checked):
             [
                 # before Kueue, which looks for it only when it starts
                 *([] if "provisioning-requests" in wanted.existing else [provisioning_requests.definition()]),
-                *manifests.namespaces(wanted, self._folders),
+                *manifests.namespaces(wanted, restricted=[team.namespace for team in wanted.teams if self._folders]),
                 *(manifests.service_account(wanted, name) for name in wanted.namespaces),
                 *manifests.access(wanted),
                 *network_policies.policies(wanted),

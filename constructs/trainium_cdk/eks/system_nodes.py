@@ -20,7 +20,7 @@ from trainium_cdk.eks.rules import check_service_nodes
 from trainium_cdk.eks.user_data import user_data
 from trainium_cdk.eks.view import AnyCluster, name_once, view_of
 from trainium_cdk.storage import AnyStorage
-from trainium_cdk.storage.given import grant_root_access, storage_in
+from trainium_cdk.storage.given import grant_to_nodes, storage_in
 
 SYSTEM_AMI_TYPE = "AL2023_x86_64_STANDARD"
 
@@ -74,7 +74,7 @@ class TrnSystemNodes(Checked):
         storage = storage_in(self, view.vpc, storage) if storage else None
         self.role = node_role or TrnNodeRole(self, "Role").role
         if storage:
-            grant_root_access(self, storage, self.role)
+            grant_to_nodes(self, storage, self.role)
         data = user_data(lustre=bool(storage and storage.has_lustre))
         groups = [view.security_group_id]
         if storage:

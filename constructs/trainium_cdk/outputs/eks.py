@@ -22,6 +22,8 @@ ROLE_LABEL = "trainium-cdk/role"
 JOB_USER = 10_001
 """The user that containers of jobs run as. Neuron's and EFA's devices are open to all users of a node."""
 _TEAM = "Team"
+_OWN_FOLDER = "efs-team-"
+"""Begins the name of a claim of EFS where the namespace has a folder of its own."""
 
 
 class Team(BaseModel):
@@ -110,13 +112,18 @@ class EksCluster(ClusterOutputs):
             f.model_copy(update={"nodes": n}) for f in self.fleets if (n := min(f.nodes, most.get(f.queue, f.nodes)))
         ]
         seen = {"namespace": team, "access_role": "", "fleets": tuple(fleets), "teams": (), "team": team}
-        seen["claims"] = tuple(claim_of_team(claim) for claim in self.claims)
+        seen["claims"] = tuple(map(claim_of_folder, self.claims))
         return self.model_copy(update=seen)
 
-    @property
-    def own_folder(self) -> bool:
-        """Whether the folder of the jobs is below one that belongs to their user, so that no root has to make it."""
-        return any(claim.startswith("efs-team-") for claim in self.claims[:1])
+    def needs_root(self, folder: str) -> bool:
+        """Whether only root can make a folder: as the root of a file system belongs to root. A namespace's own folder on EFS belongs to the
+        jobs' user. Where a team has one, none of its pods may be root."""
+        own = [
+            f"{place}/"
+            for claim, place in zip(self.claims, self.mount_dirs, strict=True)
+            if claim.startswith(_OWN_FOLDER)
+        ]
+        return not (self.team and own) and not f"{folder}/".startswith(tuple(own))
 
     def of_teams(self) -> Mapping[str, Self]:
         return {each.namespace: self.of_team(each.namespace) for each in self.teams}
@@ -192,9 +199,10 @@ def cluster_outputs(fleets: Sequence[Fleet], teams: "Sequence[TeamQueue]" = (), 
 def _unknown_claims(env: "Environment") -> tuple[str, ...]:
     """Names that stand for the claims, in the order of the file systems' mount directories: before a deployment, new file systems have no
     id."""
-    return tuple(
-        claim_of(kind, "claim") for kind, there in (("efs", env.storage.efs), ("fsx", env.storage.fsx)) if there
-    )
+    found = {
+        claim_of(kind, "claim"): there for kind, there in (("efs", env.storage.efs), ("fsx", env.storage.fsx)) if there
+    }
+    return tuple(claim if there.existing else claim_of_folder(claim) for claim, there in found.items())
 
 
 def claim_of(kind: str, id: str, mount_name: str = "") -> str:
@@ -214,14 +222,14 @@ def claim_of(kind: str, id: str, mount_name: str = "") -> str:
     return "-".join(filter(None, (kind, id, mount_name)))
 
 
-def claim_of_team(claim: str) -> str:
-    """A team's claim of the same file system. On EFS it has a folder of its own; FSx for Lustre cannot separate.
+def claim_of_folder(claim: str) -> str:
+    """The claim of a namespace's own folder on the same file system. FSx for Lustre has none.
 
-    >>> claim_of_team("efs-fs-0123456789abcdef0"), claim_of_team("fsx-fs-0123456789abcdef0-abcdef12")
+    >>> claim_of_folder("efs-fs-0123456789abcdef0"), claim_of_folder("fsx-fs-0123456789abcdef0-abcdef12")
     ('efs-team-fs-0123456789abcdef0', 'fsx-fs-0123456789abcdef0-abcdef12')
     """
     kind, _, rest = claim.partition("-")
-    return f"{kind}-team-{rest}" if kind == "efs" and not rest.startswith("team-") else claim
+    return f"{_OWN_FOLDER}{rest}" if kind == "efs" and not claim.startswith(_OWN_FOLDER) else claim
 
 
 def eks_fleets(env: "Environment") -> tuple[Fleet, ...]:

@@ -13,7 +13,7 @@ and the readers of logs (`readers`).
     runner stage JOB STAGE          Slurm: the batch script of a stage
     runner node JOB STAGE           Slurm: once for each process of a stage, started by srun
     runner pod STAGE                Kubernetes: once in each container of a job
-    runner folder PLACE             Kubernetes: as root, the jobs' folder on a new file system
+    runner folder PLACE             Kubernetes: the jobs' folder on a new file system
     runner prepare JOB ENV          what a job fetches, as the program of its first stage
     runner step, relay, board       a command, a port, and TensorBoard on a node of a job
     runner events FOLDER SINCE LOG  the numbers of TensorBoard's files, beside a program that prints none

@@ -18,10 +18,13 @@ from trainium_cdk.storage.options import FileSystemMount, Placement
 MOUNT = "elasticfilesystem:ClientMount"
 WRITE = "elasticfilesystem:ClientWrite"
 AS_ROOT = (MOUNT, WRITE, "elasticfilesystem:ClientRootAccess")
+BY_ACCESS_POINT = {"Null": {"elasticfilesystem:AccessPointArn": "false"}}
+"""Condition of a permission to mount: not the root of the file system. An access point that enforces a user needs no access as root."""
 
 
 class EfsFileSystem(Construct):
-    """Encrypted at rest and, by its policy, in transit; only IAM identities with permission can mount it (see `TrnStorage.grant_read`)."""
+    """Encrypted at rest and, by its policy, in transit; only IAM identities with permission can mount it (see `TrnStorage.grant_read`).
+    The policy names no access point: they are made after it, and a Slurm cluster that shares the file system mounts its root."""
 
     def __init__(self, scope: Construct, id: str, settings: Efs, placement: Placement) -> None:
         super().__init__(scope, id)
@@ -83,7 +86,7 @@ def existing(scope: Construct, given: efs.IFileSystem | str, mount_dir: str) -> 
     return FileSystemMount("efs", file_system_id, mount_dir, dns_name(scope, file_system_id), owned=False)
 
 
-def folder_of_team(scope: Construct, id: str, file_system_id: str, name: str, user: int) -> str:
+def folder_of_namespace(scope: Construct, id: str, file_system_id: str, name: str, user: int) -> str:
     """The id of an access point: below it, EFS takes every client for this user, and shows nothing above. The folder stays when it goes."""
     both = str(user)
     return efs.CfnAccessPoint(

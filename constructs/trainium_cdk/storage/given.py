@@ -55,10 +55,12 @@ def mounts(scope: Construct, given: AnyStorage | None) -> list[FileSystemMount]:
     return [existing_efs(scope, _efs(scope, given), "/efs")]
 
 
-def grant_root_access(scope: Construct, given: AnyStorage, grantee: iam.IGrantable) -> None:
-    """Let an identity mount the EFS file system as the root user. Lustre has no permissions for mounting."""
+def grant_to_nodes(scope: Construct, given: AnyStorage, grantee: iam.IGrantable) -> None:
+    """Let nodes of EKS mount the EFS file system: a new one through its access points alone, and one that may have files already as root.
+    Lustre has no permissions for mounting."""
     if isinstance(given, TrnStorage):
-        given.grant_root_access(grantee)
+        new = any(mount.kind == "efs" and mount.owned for mount in given.file_systems)
+        given.grant_access_points(grantee) if new else given.grant_root_access(grantee)
     elif not isinstance(given, fsx.LustreFileSystem):
         arns = [_efs(scope, given).file_system_arn]
         iam.Grant.add_to_principal(grantee=grantee, actions=list(AS_ROOT), resource_arns=arns)

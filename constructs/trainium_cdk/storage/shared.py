@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jsii
 from aws_cdk import RemovalPolicy, aws_efs, aws_fsx
@@ -133,13 +133,21 @@ class TrnStorage(Checked):
         return self._grant(grantee, efs.MOUNT, efs.WRITE)
 
     def grant_root_access(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let an identity mount the EFS file system, read and write, as the root user too: nodes need it."""
+        """Let an identity mount the EFS file system, read and write, as the root user too: nodes of Slurm need it."""
         return self._grant(grantee, *efs.AS_ROOT)
 
-    def _grant(self, grantee: iam.IGrantable, *actions: str) -> iam.Grant:
+    def grant_access_points(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let an identity mount the EFS file system through its access points alone, read and write: nodes of EKS need it."""
+        return self._grant(grantee, efs.MOUNT, efs.WRITE, conditions=efs.BY_ACCESS_POINT)
+
+    def _grant(
+        self, grantee: iam.IGrantable, *actions: str, conditions: Mapping[str, Mapping[str, str]] | None = None
+    ) -> iam.Grant:
         if self._efs_arn is None:
             return iam.Grant.drop(grantee, "FSx for Lustre has no IAM permissions for mounting")
-        return iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[self._efs_arn])
+        return iam.Grant.add_to_principal(
+            grantee=grantee, actions=list(actions), resource_arns=[self._efs_arn], conditions=conditions
+        )
 
     def _efs(
         self, settings: Efs, existing: Efs | aws_efs.IFileSystem | str | None, subnets: Sequence[ec2.ISubnet]

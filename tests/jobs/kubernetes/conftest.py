@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,11 +28,12 @@ from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, name
 from trainium_cdk.jobs.kubernetes.names import MANAGED_BY
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
 from trainium_cdk.outputs.contract import COPIES
+from trainium_cdk.outputs.eks import JOB_USER
 from trainium_cdk.runner.spec import Step
 from trainium_cdk.storage.options import FileSystemMount
 
 NAME = "jobs-test"
-VOLUME = "training-efs-fs-0123456789abcdef0"
+VOLUME = "training-efs-team-fs-0123456789abcdef0"
 NODES = 2
 
 
@@ -81,11 +83,12 @@ def text(chunks: Any) -> str:
 
 
 EFS = FileSystemMount("efs", "fs-0123456789abcdef0", "/efs", dns_name="")
+FOLDERS = {name: f"fsap-0123456789abcdef{i}" for i, name in enumerate(("training", "speech", "vision"))}
 
 
 def make_cluster(*fleets: Fleet, **changes: Any) -> EksCluster:
     """The tutorial's cluster (2 trn1.32xlarge in node group trn), with changes."""
-    stack_outputs = outputs.eks_outputs(settings.load(), bucket="trn-bucket", claims=[outputs.claim_of("efs", EFS.id)])
+    stack_outputs = outputs.eks_outputs(settings.load(), bucket="trn-bucket", claims=manifests.claims([EFS]))
     made = outputs.parse("TrnEksStack", "us-east-1", {key: value for key, (value, _) in stack_outputs.items()})
     assert isinstance(made, EksCluster)
     return made.model_copy(update={**changes, **({"fleets": fleets} if fleets else {})})
@@ -116,10 +119,18 @@ def base_objects() -> list[Object]:
         *manifests.access(wanted),
         *network_policies.policies(wanted),
         *boundaries(wanted),
-        *manifests.volumes(wanted, [EFS]),
+        *manifests.volumes(wanted, [EFS], FOLDERS),
         *manifests.queues(wanted),
         *kueue.queues(wanted),
     ]
+
+
+def access_point(kubernetes: LocalKubernetes, volume: str) -> None:
+    """The folder of a volume, as EFS makes that of an access point."""
+    folder = kubernetes.directory / "volumes" / volume
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        os.chown(folder, JOB_USER, JOB_USER)
 
 
 def until_open(kubernetes: LocalKubernetes) -> None:
@@ -171,6 +182,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> It
         supplier.supplying(kubernetes),
     ):
         tools = image.make(kubernetes.directory) / "bin"
+        access_point(kubernetes, VOLUME)
         labels = {GROUP_LABEL: "trn", ROLE_LABEL: "training"}
         kubernetes.add_nodes(Catalog.load().instance("trn1.32xlarge"), NODES, zone="us-east-1b", labels=labels)
         kubernetes.add_system_nodes(labels={ROLE_LABEL: "system"})

@@ -10,20 +10,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from sandbox.kubernetes import build
 from sandbox.kubernetes.api import path_of
-from tests.jobs.kubernetes.conftest import Running
+from sandbox.paths import HOME
+from tests.jobs.kubernetes.conftest import Running, script
 from tests.jobs.kubernetes.test_teams import QUEUES, member
 from tests.support import completed, until
 from trainium_cdk import outputs
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.jobs.kubernetes import render
+from trainium_cdk.jobs.kubernetes.status import train_spec
 from trainium_cdk.outputs import GROUP_LABEL
 
 __all__ = ["member"]
 
 DEVICES = {"aws.amazon.com/neuron": "16"}
 QUEUE = {"kueue.x-k8s.io/queue-name": "trn"}
+EXAMPLE = HOME / "examples/kubernetes/jobset.yaml"
 ALL = [{"operator": "Exists"}]
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -149,6 +154,28 @@ def test_what_reaches_beyond_the_team_is_refused(kubectl: Kubectl) -> None:
         if done.returncode == 0 or reason not in done.stderr:
             passed.append((words, done.stdout or done.stderr))
     assert passed == []
+
+
+def test_people_bring_pods_to_the_jobs_namespace_that_a_team_may_not(running: Running, kubectl: Kubectl) -> None:
+    """Why `eks.namespace` has the standard baseline: the pods of our examples, as many images, run as root, and so does what makes the first
+    folder on FSx for Lustre. Those of `trn` on EFS run in both."""
+    [example] = [each for each in YAML(typ="safe").load_all(EXAMPLE) if each["kind"] == "JobSet"]
+    people = example["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    cluster = running.cluster.model_copy(update={"claims": ("fsx-x",), "mount_dirs": ("/fsx",), "shared_dir": "/fsx"})
+    efs, fsx = (train_spec(render(script(image="x", nodes=1), c, "t").jobs[0]) for c in (running.cluster, cluster))
+    passed = {}
+    for name, spec in {"example": people, "of trn": efs, "of trn on FSx": fsx}.items():
+        for namespace in ("training", "speech"):
+            own = {**spec, "nodeSelector": {}, "containers": [{**c, "resources": {}} for c in spec["containers"]]}
+            own["tolerations"] = []
+            one = json.dumps(thing("Pod", own, namespace=namespace))
+            file = running.kubernetes.directory / "one.json"
+            file.write_text(one)
+            done = running.kubernetes.kubectl("create", "--dry-run=server", "-f", str(file))
+            assert done.returncode == 0 or "violates PodSecurity" in done.stderr, done.stderr
+            passed[name, namespace] = done.returncode == 0
+    refused = [each for each, there in passed.items() if not there]
+    assert refused == [("example", "speech"), ("of trn on FSx", "speech")]
 
 
 def test_a_queue_is_not_left_by_a_change(running: Running, kubectl: Kubectl) -> None:

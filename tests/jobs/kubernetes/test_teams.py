@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.kubernetes import build
-from tests.jobs.kubernetes.conftest import EFS, NAME, Running, apply, make_cluster, script
+from tests.jobs.kubernetes.conftest import EFS, FOLDERS, NAME, Running, access_point, apply, make_cluster, script
 from tests.jobs.kubernetes.test_inside import SERVER
 from tests.support import completed, until
 from trainium_cdk import outputs, settings
@@ -25,10 +24,8 @@ from trainium_cdk.eks.boundaries import boundaries
 from trainium_cdk.eks.installation import Installation
 from trainium_cdk.errors import JobError, OutputsError
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, render, status
-from trainium_cdk.outputs.eks import JOB_USER
 
 QUEUES = [{"namespace": "speech", "nodes": {"trn": 1}, "max_nodes": {"trn": 1}}, {"namespace": "vision"}]
-FOLDERS = {"speech": "fsap-0123456789abcdef0", "vision": "fsap-0123456789abcdef1"}
 ENV = settings.validate({"eks": {"node_groups": [{"name": "trn", "max_nodes": 4}], "queues": QUEUES}})
 
 
@@ -39,13 +36,16 @@ def test_the_outputs_of_a_stack_name_its_teams() -> None:
     assert isinstance(speech, outputs.EksCluster)
     assert (speech.namespace, speech.access_role, [f.nodes for f in speech.fleets]) == ("speech", "", [1])
     assert [f.nodes for f in vision.fleets] == [4]
-    assert (found.claims, speech.claims) == (("efs-claim",), ("efs-team-claim",)), "a folder of its own"
-    first = [
-        status.train_spec(render(script(image="x", nodes=1), c, "t").jobs[0])["initContainers"][0]
-        for c in (found, speech)
-    ]
-    assert [one["securityContext"].get("runAsUser") for one in first] == [0, None], (
-        "in which no root makes the jobs' folder"
+    assert found.claims == speech.claims == ("efs-team-claim",), "each namespace has a folder of its own"
+    both = {"claims": ("efs-team-claim", "fsx-claim"), "mount_dirs": ("/efs", "/fsx")}
+    alone = {"claims": ("fsx-claim",), "mount_dirs": ("/fsx",), "shared_dir": "/fsx"}
+    made = [c.model_copy(update=on) for on in ({}, both, alone) for c in (found, speech)]
+    first = [status.train_spec(render(script(image="x", nodes=1), c, "t").jobs[0])["initContainers"][0] for c in made]
+    assert [one["securityContext"].get("runAsUser") for one in first] == [None, None, None, None, 0, 0], (
+        "root makes the jobs' folder on FSx for Lustre alone"
+    )
+    assert [c.needs_root("/fsx/data") for c in made[2:]] == [True, False, True, True], (
+        "of a team with EFS no pod is root, and another namespace makes the first folder"
     )
     caches = [
         next(
@@ -74,7 +74,7 @@ def member(running: Running, local_aws: LocalAws) -> Iterator[dict[str, str]]:
     """The environment of a member of the team `speech`, whose namespace is made here."""
     wanted, eks, iam = Installation.of(ENV), local_aws.client("eks"), local_aws.client("iam")
     own = [
-        *manifests.namespaces(wanted, FOLDERS), manifests.service_account(wanted, "speech"), *manifests.access(wanted),
+        *manifests.namespaces(wanted, ["speech", "vision"]), manifests.service_account(wanted, "speech"), *manifests.access(wanted),
         *network_policies.policies(wanted), *boundaries(wanted), *manifests.volumes(wanted, [EFS], FOLDERS), *kueue.queues(wanted),
     ]  # fmt: skip
     apply(
@@ -87,10 +87,7 @@ def member(running: Running, local_aws: LocalAws) -> Iterator[dict[str, str]]:
             )
         ],
     )
-    folder = running.kubernetes.directory / "volumes/speech-efs-team-fs-0123456789abcdef0"
-    folder.mkdir(parents=True, exist_ok=True)  # as EFS makes that of an access point
-    if os.geteuid() == 0:
-        os.chown(folder, JOB_USER, JOB_USER)
+    access_point(running.kubernetes, "speech-efs-team-fs-0123456789abcdef0")
     arn = iam.create_user(UserName="speech")["User"]["Arn"]
     key = iam.create_access_key(UserName="speech")["AccessKey"]
     may = '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "eks:DescribeCluster", "Resource": "*"}]}'

@@ -398,8 +398,10 @@ def _pod(given: _Made, stages: list[Object], volumes: pods.Volumes, where: Objec
     """All containers but the last one run one after the other, before it."""
     cluster = given.cluster
     mounts = [*volumes.shared, *(one for one in volumes.mounts if one["name"] == "runner")]
-    words = ["python3", "-I", RUNNER, "folder", f"{cluster.shared_dir}/{cluster.folder}"]
-    first = pods.maker(cluster, pods.container(names.FOLDER, given.image, words, resources=pods.LEAST, mounts=mounts))
+    folder = f"{cluster.shared_dir}/{cluster.folder}"
+    words = ["python3", "-I", RUNNER, "folder", folder]
+    makes = pods.container(names.FOLDER, given.image, words, resources=pods.LEAST, mounts=mounts)
+    first = pods.maker(cluster, makes, [folder])
     return pods.spec(
         cluster, containers=stages[-1:], init_containers=[first, *stages[:-1]], volumes=volumes, where=where
     )

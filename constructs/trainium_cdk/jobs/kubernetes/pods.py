@@ -149,9 +149,9 @@ class Volumes:
         self.mounts.append({"name": name, "mountPath": place, "readOnly": True})
 
 
-def maker(cluster: EksCluster, container: Object) -> Object:
-    """The container that makes the jobs' folder: as root, which the root of a file system belongs to, unless the team has its own."""
-    if cluster.own_folder:
+def maker(cluster: EksCluster, container: Object, folders: Sequence[str]) -> Object:
+    """The container that makes the jobs' folder and others: as root, which the root of FSx for Lustre belongs to."""
+    if not any(map(cluster.needs_root, folders)):
         return container
     return {**container, "securityContext": {**container["securityContext"], "runAsNonRoot": False, "runAsUser": 0}}
 

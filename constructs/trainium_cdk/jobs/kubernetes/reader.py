@@ -73,8 +73,8 @@ def pod(
         main["ports"] = [{"containerPort": port}]
     words = [*RUNNER, "folder", *map(literal, folders)]
     mounts = [*volumes.shared, *volumes.mounts[-1:]]
-    maker = pods.maker(cluster, pods.container(FOLDER, image, words, resources=pods.LEAST, mounts=mounts))
-    first = [maker] if folders else []
+    makes = pods.container(FOLDER, image, words, resources=pods.LEAST, mounts=mounts)
+    first = [pods.maker(cluster, makes, folders)] if folders else []
     spec = pods.spec(
         cluster, containers=[main], init_containers=first, volumes=volumes, grace_seconds=5, where=pods.ON_SYSTEM
     )

@@ -1,4 +1,4 @@
-"""The jobs' folder on a new file system, whose root belongs to root: an init container of each pod makes it, as root."""
+"""The jobs' folder on a new file system: an init container of each pod makes it, as root where the file system's root belongs to root."""
 
 from __future__ import annotations
 
