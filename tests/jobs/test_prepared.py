@@ -90,6 +90,7 @@ def test_what_is_used_or_unknown_is_refused(here: Any, names: list[str], message
 @pytest.mark.parametrize(
     ("seen_as", "of_the_team", "message"),
     [
+        ("own", [], ""),
         ("", ["bert-1"], f"environment {NAMES[0]} is used by bert-1"),
         ("", TransportError("forbidden"), "those of all teams, and jobs of team speech could not be listed: forbidden"),
         ("vision", [], "those of all teams, and team vision sees its own jobs alone"),
@@ -99,7 +100,7 @@ def test_what_is_used_or_unknown_is_refused(here: Any, names: list[str], message
 def test_jobs_of_all_teams_keep_theirs(
     seen_as: str, of_the_team: Any, message: str, here: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The teams of an EKS cluster have one file system."""
+    """The teams of an EKS cluster have one file system, unless each has a folder of its own."""
 
     def connect(*, cluster: Any) -> Any:
         assert cluster.namespace == "speech"
@@ -108,7 +109,9 @@ def test_jobs_of_all_teams_keep_theirs(
         return SimpleNamespace(active=lambda: [SimpleNamespace(id=id) for id in of_the_team])
 
     monkeypatch.setattr(prepared, "connect", connect)
-    here.cluster = make_eks(teams=() if seen_as else (outputs.eks.Team(namespace="speech"),), team=seen_as)
+    claims = ("efs-team-x" if seen_as == "own" else "fsx-x",)
+    teams = () if seen_as else (outputs.eks.Team(namespace="speech"),)
+    here.cluster = make_eks(teams=teams, team=seen_as, claims=claims)
     if message:
         with pytest.raises(JobError, match=message):
             prepared.remove(here, [NAMES[0]])

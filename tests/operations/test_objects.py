@@ -72,3 +72,22 @@ OLD, NEW = "fsx-(Fsx)-(Fsx.LustreMountName)", "fsx-(new Fsx)-(new Fsx.LustreMoun
 )  # fmt: skip
 def test_what_leaves_is_named(found: list[Any], expected: list[Any]) -> None:
     assert found == expected
+
+
+def test_files_that_a_folder_of_its_own_hides_are_told() -> None:
+    """The volume of a namespace that had the whole file system, and that of a team, which had a folder before."""
+
+    def of(*claims: str) -> Any:
+        volumes = [{"Fn::Join": ["", [f"{one}-", {"Ref": "Fsx"}]]} for one in claims]
+        return {
+            "Fsx": FSX,
+            "Objects": {"Type": "Custom::TrnOwnedObjects", "Properties": {"Objects": {"PersistentVolume": volumes}}},
+        }
+
+    before, after = of("training-efs", "vision-efs-team"), of("training-efs-team", "vision-efs-team")
+    [one] = compare({"Resources": before}, {"Resources": after}, Spec.load())
+    assert (one.level, one.old, one.new) == ("interrupts", "training-efs-(Fsx)", "training-efs-team-(Fsx)")
+    assert "do not see the files" in one.meaning
+    assert "own-folder.yaml" in one.advice
+    [gone] = compare({"Resources": after}, {"Resources": of("training-efs-team")}, Spec.load())
+    assert "do not see" not in gone.meaning

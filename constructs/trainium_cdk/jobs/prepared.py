@@ -105,10 +105,12 @@ def remove(backend: Backend[Submission], names: Sequence[str]) -> list[Prepared]
 
 
 def _active(backend: Backend[Submission]) -> tuple[set[str], str]:
-    """The ids of the jobs that run or wait, of all teams of the cluster, as its file system is theirs together; and why some may be missing,
+    """The ids of the jobs that run or wait, of all teams of the cluster where its file system is theirs together; and why some may be missing,
     empty if none is."""
     cluster = backend.cluster
     found = {job.id for job in backend.active()}
+    if getattr(cluster, "own_folder", False):
+        return found, ""
     if team := getattr(cluster, "team", ""):
         return found, f"team {team} sees its own jobs alone"
     for team, seen in cluster.of_teams().items():

@@ -115,15 +115,15 @@ class EksCluster(ClusterOutputs):
         seen["claims"] = tuple(map(claim_of_folder, self.claims))
         return self.model_copy(update=seen)
 
+    @property
+    def own_folder(self) -> bool:
+        """Whether the namespace has its jobs in a folder of its own, on EFS."""
+        return any(claim.startswith(_OWN_FOLDER) for claim in self.claims[:1])
+
     def needs_root(self, folder: str) -> bool:
-        """Whether only root can make a folder: as the root of a file system belongs to root. A namespace's own folder on EFS belongs to the
-        jobs' user. Where a team has one, none of its pods may be root."""
-        own = [
-            f"{place}/"
-            for claim, place in zip(self.claims, self.mount_dirs, strict=True)
-            if claim.startswith(_OWN_FOLDER)
-        ]
-        return not (self.team and own) and not f"{folder}/".startswith(tuple(own))
+        """Whether only root can make a folder, as the root of a file system belongs to root. A namespace's own folder belongs to the jobs'
+        user. Where a team has one, none of its pods may be root."""
+        return not self.own_folder or not (self.team or f"{folder}/".startswith(f"{self.mount_dirs[0]}/"))
 
     def of_teams(self) -> Mapping[str, Self]:
         return {each.namespace: self.of_team(each.namespace) for each in self.teams}

@@ -27,6 +27,11 @@ _RENAMED = (
     "until the job ends"
 )
 _RESUBMIT = "submit waiting jobs again after the deployment: they name the old claim"
+_FOLDER = "the namespace gets a folder of its own on EFS, and its jobs do not see the files that are on the file system now; none is deleted"
+_MOVE = (
+    "when all jobs have ended, move the files with examples/kubernetes/own-folder.yaml, then deploy (docs/guides/change.md), and submit waiting "
+    "jobs again: they name the old claim"
+)
 _GONE = "they are removed; files are not deleted with them. A claim that a job uses stays until the job ends"
 
 
@@ -48,6 +53,8 @@ def consequences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Ver
         if gone := left.pop(kind, None):
             renamed = bool(came.get(kind))
             words = (_RENAMED, _RESUBMIT) if renamed else (_GONE, "")
+            if any(name.replace("efs-", "efs-team-", 1) in came.get(kind, ()) for name in gone):
+                words = (_FOLDER, _MOVE)
             yield "interrupts", *words, kind, ", ".join(gone), ", ".join(came.get(kind, ()))
             came.pop(kind, None)
     for kind, names in left.items():
