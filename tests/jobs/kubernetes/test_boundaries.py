@@ -29,6 +29,7 @@ __all__ = ["member"]
 DEVICES = {"aws.amazon.com/neuron": "16"}
 QUEUE = {"kueue.x-k8s.io/queue-name": "trn"}
 EXAMPLE = HOME / "examples/kubernetes/jobset.yaml"
+MOVE = YAML(typ="safe").load(HOME / "examples/kubernetes/own-folder.yaml")
 ALL = [{"operator": "Exists"}]
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -164,7 +165,7 @@ def test_people_bring_pods_to_the_jobs_namespace_that_a_team_may_not(running: Ru
     cluster = running.cluster.model_copy(update={"claims": ("fsx-x",), "mount_dirs": ("/fsx",), "shared_dir": "/fsx"})
     efs, fsx = (train_spec(render(script(image="x", nodes=1), c, "t").jobs[0]) for c in (running.cluster, cluster))
     passed = {}
-    for name, spec in {"example": people, "of trn": efs, "of trn on FSx": fsx}.items():
+    for name, spec in {"example": people, "move": MOVE["spec"], "of trn": efs, "of trn on FSx": fsx}.items():
         for namespace in ("training", "speech"):
             own = {**spec, "nodeSelector": {}, "containers": [{**c, "resources": {}} for c in spec["containers"]]}
             own["tolerations"] = []
@@ -175,7 +176,7 @@ def test_people_bring_pods_to_the_jobs_namespace_that_a_team_may_not(running: Ru
             assert done.returncode == 0 or "violates PodSecurity" in done.stderr, done.stderr
             passed[name, namespace] = done.returncode == 0
     refused = [each for each, there in passed.items() if not there]
-    assert refused == [("example", "speech"), ("of trn on FSx", "speech")]
+    assert refused == [("example", "speech"), ("move", "speech"), ("of trn on FSx", "speech")]
 
 
 def test_a_queue_is_not_left_by_a_change(running: Running, kubectl: Kubectl) -> None:

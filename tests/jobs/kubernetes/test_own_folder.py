@@ -1,62 +1,41 @@
-"""The files of a cluster from before each namespace had a folder on EFS: the example moves them, as docs/guides/change.md says."""
+"""The files of a cluster from before each namespace had a folder on EFS: the example moves them, as docs/guides/change.md says. That the API takes
+its pod is in `test_boundaries.py`."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-import pytest
 from ruamel.yaml import YAML
 
-from sandbox.kubernetes.api import path_of
+from sandbox.kubernetes import schemas
 from sandbox.paths import HOME
-from tests.jobs.kubernetes.conftest import EFS, Running, apply
-from tests.support import need, until
-from trainium_cdk import settings
-from trainium_cdk.eks import manifests
-from trainium_cdk.eks.installation import Installation
-from trainium_cdk.jobs.kubernetes.names import MANAGED_BY
+from tests.support import completed, need
 from trainium_cdk.outputs.eks import JOB_USER
 
 EXAMPLE = HOME / "examples/kubernetes/own-folder.yaml"
+FILES = {"trn/jobs/a/log": JOB_USER, "my data/.x": 0, "-x": 0, ".hidden": 7}
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_the_example_moves_all_files_and_their_owners(running: Running, again: bool) -> None:
+def test_the_example_moves_all_files_and_gives_those_of_root_away(tmp_path: Path) -> None:
     need(os.geteuid() == 0, "only root gives files away")
-    kubernetes, root = running.kubernetes, running.kubernetes.directory / f"volumes/training-efs-{EFS.id}"
-    apply(kubernetes, manifests.volumes(Installation.of(settings.load()), [EFS], {}))
-    for path, user in {
-        "trn/jobs/a/log": JOB_USER,
-        "my data/.x": 0,
-        ".hidden": 7,
-        "trn-teams/speech/b": JOB_USER,
-    }.items():
-        file = root / (f"again-{path}" if again and "teams" not in path else path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(path)
-        os.chown(file, user, user)
-    wanted = YAML(typ="safe").load(EXAMPLE)
-    wanted["metadata"]["labels"] = {
-        "app.kubernetes.io/managed-by": MANAGED_BY
-    }  # the local Kubernetes runs the pods of `trn`
-    apply(kubernetes, [wanted])
-    pod = path_of("v1", "Pod", "own-folder", namespace="training")
-
-    def ended() -> bool:
-        return kubernetes.api().get(pod)["status"].get("phase") in ("Succeeded", "Failed")
-
-    assert until(ended, 90)
-    assert kubernetes.api().get(pod)["status"]["phase"] == "Succeeded", kubernetes.kubectl(
-        "logs", "own-folder", "-n", "training"
-    )
-    assert kubernetes.kubectl("delete", "-f", str(EXAMPLE)).returncode == 0
-    assert [one.name for one in root.iterdir()] == ["trn-teams"]
-    own = root / "trn-teams/training"
-    names = ["trn", "my data", ".hidden"]
-    names += [f"again-{name}" for name in names] if again else []
-    assert sorted(one.name for one in own.iterdir()) == sorted(names)
+    pod = YAML(typ="safe").load(EXAMPLE)
+    assert schemas.validate_all([pod]) == []
+    [container] = pod["spec"]["containers"]
+    environment = {**os.environ, **{each["name"]: each["value"] for each in container["env"]}}
+    team, own = tmp_path / "trn-teams/speech/b", tmp_path / "trn-teams/training"
+    team.parent.mkdir(parents=True)
+    team.write_text("a team's")
+    for part in ("", "again-"):  # it was ended in between, or other files came
+        for path, user in FILES.items():
+            file = tmp_path / f"{part}{path}"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(path)
+            os.chown(file, user, user)
+        done = completed([*container["command"], *container["args"]], cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert [one.name for one in tmp_path.iterdir()] == ["trn-teams"]
+        assert [(own / f"{part}{path}").read_text() for path in FILES] == list(FILES)
+        assert [(own / f"{part}{path}").stat().st_uid for path in FILES] == [JOB_USER, JOB_USER, JOB_USER, 7]
     assert (own.stat().st_uid, own.stat().st_mode & 0o777) == (JOB_USER, 0o700)
-    assert [(own / path).stat().st_uid for path in ("trn", "trn/jobs/a/log", "my data/.x", ".hidden")] == [
-        JOB_USER
-    ] * 3 + [7]
-    assert (root / "trn-teams/speech/b").read_text() == "trn-teams/speech/b", "a team's folder stays"
+    assert team.read_text() == "a team's", "a team's folder stays"
