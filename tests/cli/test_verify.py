@@ -66,6 +66,7 @@ def test_what_is_asked_before_anything(
         app(["verify", "--engine", "ek", "--max-usd", "20"], standalone_mode=False)
     with pytest.raises(TrnError, match="Give --max-usd 20"):
         app(["verify", "--max-usd", "3", "--instance-type", "trn1.2xlarge"], standalone_mode=False)
+    monkeypatch.setattr("trainium_cdk.cli.verify._alone_in_account", lambda _: None)
     assert app(["verify", "--max-usd", "20", "--instance-type", "trn1.2xlarge"], standalone_mode=False) == 2
     assert "nothing was done: give --yes to begin without confirmation" in capsys.readouterr().err
     assert load(tmp_path / "trn-verify") is None

@@ -151,6 +151,7 @@ def _begin(plan: Plan, max_usd: float, folder: Path, *, yes: bool) -> Run:
     from trainium_cdk.operations.verify.state import Run
 
     command()  # without the CDK nothing works
+    _alone_in_account(plan)
     log_if_sandbox()
     _show(plan, max_usd)
     if not yes and not sys.stdin.isatty():
@@ -164,6 +165,22 @@ def _begin(plan: Plan, max_usd: float, folder: Path, *, yes: bool) -> Run:
             pass
     run.save(folder)
     return run
+
+
+def _alone_in_account(plan: Plan) -> None:
+    """Raises TrnError: another verification runs, or somebody's own environment has its name, which the removal would delete."""
+    from trainium_cdk._aws import aws_errors_as, clients
+    from trainium_cdk.operations.verify.guard import holder, status, taken
+
+    client = clients(plan.region)
+    with aws_errors_as(TrnError, f"cannot ask for {plan.stack}"):
+        if (other := holder(client)) is not None:
+            raise TrnError(taken(*other))
+        if status(client, plan.stack):
+            raise TrnError(
+                f"there is a stack {plan.stack} in {plan.region}, of an environment with the name verify. Give another --region, "
+                f"or delete it: {printed('trn', 'destroy', plan.stack, '--region', plan.region)}"
+            )
 
 
 def _go(run: Run, folder: Path) -> int:

@@ -15,8 +15,10 @@ from botocore.exceptions import ClientError
 
 from sandbox import LocalAws
 from tests.faults.driver import Driver
+from trainium_cdk.cli.verify import _alone_in_account
 from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.verify.guard import NAME, Guard, holder, schedule, status
+from trainium_cdk.operations.verify.plan import make
 
 STACK = "TrnPclusterStack-verify"
 TEMPLATE = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}
@@ -117,3 +119,25 @@ def test_the_next_whole_minute_is_the_first(until: float, minute: int, first: st
     assert 0 < (made["StartDate"] + dt.timedelta(seconds=30)).timestamp() - until <= 60
     assert made["Target"]["Arn"].startswith("arn:aws-us-gov:scheduler:::")
     assert json.loads(made["Target"]["Input"]) == {"StackName": STACK}
+
+
+def test_somebodys_own_environment_is_not_taken_for_a_run(
+    local_aws: LocalAws, guard: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The removal would delete it."""
+    for name, value in local_aws.variables.items():
+        monkeypatch.setenv(name, value)
+    plan = make("slurm", "trn1.2xlarge", "us-east-1", None)
+    _alone_in_account(plan)
+    theirs = Driver(local_aws, STACK)
+    try:
+        theirs.create(TEMPLATE)
+        with pytest.raises(
+            TrnError, match=f"there is a stack {STACK} in us-east-1, of an environment with the name verify"
+        ):
+            _alone_in_account(plan)
+    finally:
+        theirs.clear()
+    guard.take(time.time())
+    with pytest.raises(TrnError, match=f"If the folder is lost: trn verify --remove {STACK} --region us-east-1"):
+        _alone_in_account(plan)

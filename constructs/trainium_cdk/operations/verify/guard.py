@@ -68,7 +68,7 @@ class Guard:
             )
         except iam.exceptions.EntityAlreadyExistsException:
             if (other := holder(self.client)) is not None and other[0] != self.run:
-                raise TrnError(_taken(*other)) from None
+                raise TrnError(taken(*other)) from None
         stack = f"arn:{partition}:cloudformation:{region}:{account}:stack/{self.stack}/*"
         iam.put_role_policy(
             RoleName=NAME, PolicyName=NAME, PolicyDocument=_policy("cloudformation:DeleteStack", Resource=stack)
@@ -126,7 +126,8 @@ def holder(client: Client) -> tuple[str, str, str] | None:
     return tags.get(_RUN, ""), tags.get(_STACK, ""), tags.get(_REGION, "")
 
 
-def _taken(run: str, stack: str, region: str) -> str:
+def taken(run: str, stack: str, region: str) -> str:
+    """What to say where another verification, or something else, has the guard."""
     if not run:
         return f"the account has a role {NAME} that is none of trainium-cdk's. Rename or delete it, and run this again"
     return (
