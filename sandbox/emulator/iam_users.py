@@ -79,6 +79,8 @@ def install() -> None:
                 **(more.get("service_context") or {}),
                 "ec2:InstanceType": instance.get("InstanceType", ""),
             }
+        if _evaluated.get():  # as over TLS, which a local endpoint has not
+            iam_evaluator.pin_request_origin(iam_evaluator._request_origin.get()[0], True)
         answer = enforce(key, action, service, region, *rest, **more)
         if _evaluated.get():
             asked.note(action, str(more.get("resource_arn", "*")), allowed=answer is None)
