@@ -29,12 +29,7 @@ def document(text: str) -> dict[str, Any]:
     Raises:
         SpecError: it is none.
     """
-    if len(text) > MOST or sum(map(text.count, ",[{")) > _VALUES:
-        raise SpecError(f"it is larger than an answer can be: {len(text):,} characters")
-    try:
-        found = _plain(json.loads(text, parse_constant=_number, parse_float=_number))
-    except (ValueError, RecursionError) as e:
-        raise e if isinstance(e, SpecError) else SpecError("it is no JSON") from None
+    found = plain(text)
     if not isinstance(found, dict) or not isinstance(found.get("id", ""), str):
         raise SpecError("it is no answer")
     if "answer" not in found:
@@ -42,6 +37,30 @@ def document(text: str) -> dict[str, Any]:
         if not (error.kind and error.message):
             raise SpecError("it is an error without a message")
     return found
+
+
+def plain(text: str) -> Any:
+    """The value of a JSON text that a job, or another user, may have written.
+
+    Raises:
+        SpecError: it is none, or is larger, deeper or has a larger number than an answer can have.
+    """
+    if len(text) > MOST or sum(map(text.count, ",[{")) > _VALUES:
+        raise SpecError(f"it is larger than an answer can be: {len(text):,} characters")
+    try:
+        return _plain(json.loads(text, parse_constant=_number, parse_float=_number))
+    except (ValueError, RecursionError) as e:
+        raise e if isinstance(e, SpecError) else SpecError("it is no JSON") from None
+
+
+def settings_in(record: str) -> dict[str, Any]:
+    """The settings in a job's record, which may have been edited: empty if it is damaged."""
+    try:
+        found = plain(record)
+    except SpecError:
+        return {}
+    job = found.get("job") if isinstance(found, dict) else None
+    return job if isinstance(job, dict) else {}
 
 
 def checked(asked: Any, answer: Any) -> Any:

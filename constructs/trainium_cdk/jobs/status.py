@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from trainium_cdk.runner.head.status import (
     ACTIVE,
@@ -21,7 +20,7 @@ from trainium_cdk.runner.head.status import (
 )
 
 __all__ = [
-    "ACTIVE", "ENDED_BADLY", "Activity", "Foreign", "JobStatus", "LogChunk", "Node", "Stage", "Submitted", "checkpoints_in", "last_begun", "of_members", "parse_int", "settings_in", "shown_values",
+    "ACTIVE", "ENDED_BADLY", "Activity", "Foreign", "JobStatus", "LogChunk", "Node", "Stage", "Submitted", "checkpoints_in", "last_begun", "of_members", "parse_int", "shown_values",
 ]  # fmt: skip
 
 
@@ -58,15 +57,6 @@ class LogChunk(NamedTuple):
     @property
     def next_offset(self) -> int:
         return self.offset + len(self.data)
-
-
-def settings_in(record: str) -> dict[str, Any]:
-    """The settings in a job's record. It lies where jobs can write: empty if it is damaged."""
-    try:
-        found = json.loads(record)["job"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 class Activity(NamedTuple):

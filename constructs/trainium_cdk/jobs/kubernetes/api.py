@@ -45,6 +45,8 @@ _MANAGED = re.compile(re.escape(_BEGIN) + rb'[^"\[\]]*+(?:"[^"\\]*+(?:\\.[^"\\]*
 saves two thirds of the time. It has no list in it, and no text can look like it: quotes in a text are escaped."""
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _TIMEOUT = (10.0, 60.0)
+MOST = 1 << 28
+"""Bytes of an answer, unpacked: whoever may create objects decides how large they are."""
 
 
 class _Whole(NamedTuple):
@@ -97,10 +99,9 @@ class Api:
         """The objects' metadata with the columns that `kubectl get` shows, as `columns`: a tenth of the objects, in one request."""
         query = {k: v for k, v in (("labelSelector", labels), ("fieldSelector", fields)) if v}
         found = self._call("GET", self._path(kind), query=query, accept=_TABLE)
-        names = [column["name"] for column in found["columnDefinitions"]]
-        return [
-            {**row["object"], "columns": dict(zip(names, row["cells"], strict=True))} for row in found["rows"] or []
-        ]
+        names = [column["name"] for column in found.get("columnDefinitions") or []]
+        rows = found.get("rows") or []
+        return [{**row["object"], "columns": dict(zip(names, row["cells"], strict=True))} for row in rows]
 
     def list(
         self, kind: str, *, labels: str = "", fields: str = "", page: int = 500, without: Sequence[str] = ()
@@ -111,11 +112,13 @@ class Api:
             without: keys that are left out, for less memory.
         """
         query = {k: v for k, v in (("labelSelector", labels), ("fieldSelector", fields), ("limit", str(page))) if v}
-        found: list[Object] = []
+        found, left = list[Object](), MOST
         while True:
-            part = self._call("GET", self._path(kind), query=query, without=without)
-            found += part["items"]
-            if not (rest := part["metadata"].get("continue")):
+            part, size = self._sized("GET", self._path(kind), query=query, without=without)
+            if (left := left - size) < 0:
+                raise _too_much()
+            found += part.get("items") or []
+            if not (rest := part.get("metadata", {}).get("continue")):
                 return found
             query["continue"] = rest
 
@@ -191,13 +194,27 @@ class Api:
 
     def _call(self, method: str, path: str, body: Any = None, *, without: Sequence[str] = (), **how: Any) -> Object:
         """The JSON of a response; `how` as for `_send`."""
+        return self._sized(method, path, body, without=without, **how)[0]
+
+    def _sized(
+        self, method: str, path: str, body: Any = None, *, without: Sequence[str] = (), **how: Any
+    ) -> tuple[Object, int]:
+        """The JSON of a response, and how many bytes it has."""
         # only the caller may repeat requests that change something
         patience = Patience(ONE_QUESTION if method == "GET" else 0.0)
         text = patience.ask(lambda: self._send(method, path, body, **how).data)
         for key in without:
             text = _without(text.decode(), key)
-        made: Object = json.loads(text)
-        return made
+        try:
+            made = json.loads(text)
+        except (ValueError, RecursionError):
+            made = None
+        if not isinstance(made, dict):
+            raise TransportError(
+                f"what answers at {self._endpoint.url} is no Kubernetes API. Is there a proxy between (HTTPS_PROXY, NO_PROXY)?",
+                again=False,
+            )
+        return made, len(text)
 
     def _send(
         self,
@@ -288,14 +305,22 @@ def absent_is_fine() -> Iterator[None]:
 
 def _read(reply: Any) -> bytes:
     """A response, without what `_MANAGED` is. In pieces, as it may be some ten megabytes more."""
-    parts, rest = list[bytes](), b""
+    parts, rest, left = list[bytes](), b"", MOST
     while piece := reply.read(_PIECE, decode_content=True):
+        if (left := left - len(piece)) < 0:
+            reply.close()
+            raise _too_much()
         text = _MANAGED.sub(b"", rest + piece)
         begun = text.rfind(_BEGIN)
         at = begun if begun >= 0 else max(0, len(text) - len(_BEGIN))  # one may begin at the end
         parts.append(text[:at])
         rest = text[at:]
     return b"".join([*parts, rest])
+
+
+def _too_much() -> TransportError:
+    text = f"the Kubernetes API sent more than {MOST >> 20} MiB. Delete what is large in the namespace (kubectl get events,pods,jobsets)"
+    return TransportError(text, again=False)
 
 
 def _without(text: str, key: str) -> str:

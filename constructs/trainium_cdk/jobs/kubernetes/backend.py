@@ -12,6 +12,7 @@ from typing import Any
 
 from trainium_cdk.errors import ApiError, JobError, TrnError, UnknownJob
 from trainium_cdk.jobs import quote
+from trainium_cdk.jobs.answers import settings_in
 from trainium_cdk.jobs.backend import Backend, read_answer, unknown_job, until
 from trainium_cdk.jobs.forward import Tunnel
 from trainium_cdk.jobs.job_spec import new_token
@@ -33,7 +34,7 @@ from trainium_cdk.jobs.kubernetes.objects import KubernetesSubmission, render
 from trainium_cdk.jobs.kubernetes.status import Seen
 from trainium_cdk.jobs.kubernetes.submit import Submitter
 from trainium_cdk.jobs.models import AnyJob
-from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted, settings_in
+from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
 from trainium_cdk.outputs import EksCluster
 
 Object = dict[str, Any]
@@ -321,7 +322,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
             found = None
         if found is None:
             raise unknown_job(id, self.cluster)
-        if not names.submitted_by_trn(found):
+        if not names.is_job(found):
             why = next((one.reason for one in self.foreign() if one.name == found["metadata"]["name"]), "")
             raise foreign.error(self.api, "jobset", id, why)
         return found

@@ -12,10 +12,12 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError, TransportError
+from trainium_cdk.jobs.answers import MOST_PACKED
 from trainium_cdk.jobs.backend import until
 from trainium_cdk.jobs.forward import OFFER, Listener, Tunnel, join, offered, patiently, refused
 from trainium_cdk.jobs.kubernetes import status
@@ -29,6 +31,8 @@ _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = 0, 1, 2, 3, 4
 _SHOW = "import os, sys; print(open(os.environ.get('TRN_SHARED_ROOT', '') + sys.argv[1]).read(1000))"
 _REFUSAL_SECONDS = 2.0
 """Seconds in which a pod reports that nothing listens."""
+_OUTPUT_SECONDS = 600.0
+"""Seconds in which a command whose output is read ends."""
 _CLOSE_SECONDS = 30.0
 """Seconds; longer than the client waits for the server to close the connection."""
 
@@ -77,11 +81,14 @@ def output(api: Api, pod: str, container: str, command: Sequence[str]) -> str:
     Raises:
         TransportError: the API rejected the request, or the connection was lost.
     """
-    found = b""
+    found, end = bytearray(), time.monotonic() + _OUTPUT_SECONDS
     with _session(api, pod, container, command, False) as session:
         while session.is_open():
             session.update(timeout=1)
             found += (session.read_channel(_STDOUT) or b"") + (session.read_channel(_STDERR) or b"")
+            if len(found) > MOST_PACKED or time.monotonic() > end:
+                what = "printed more than an answer can be" if time.monotonic() < end else "did not end"
+                raise TransportError(f"{command[0]} in pod {pod} {what}", again=False)
         _exit_code(session)
     return found.decode(errors="replace")
 

@@ -291,7 +291,7 @@ def _before(api: Api, others: set[str]) -> dict[str, list[Object]]:
 
 def rows(api: Api, labels: str = _OURS) -> list[Object]:
     """The metadata of the JobSets of `trn`, with `columns` (see `Api.table`), newest first."""
-    found = [row for row in api.table("JobSet", labels=labels) if names.submitted_by_trn(row)]
+    found = [row for row in api.table("JobSet", labels=labels) if names.is_job(row)]
     return sorted(found, key=lambda r: (r["metadata"]["creationTimestamp"], r["metadata"]["name"]), reverse=True)
 
 

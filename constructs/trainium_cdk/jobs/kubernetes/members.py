@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -53,10 +54,10 @@ def of(rows: Sequence[Object], seen: Iterable[Seen]) -> JobStatus:
 
 def _indices(row: Object) -> list[str]:
     job = status.described(row).get("job")
-    try:
-        return [str(index) for index in arrays.indices(job["array"])]  # type: ignore[index]
-    except (TypeError, KeyError, ValueError, AttributeError):  # its description was edited
+    array = job.get("array") if isinstance(job, dict) else None  # its description may have been edited
+    if not isinstance(array, str) or not re.fullmatch(arrays.PATTERN, array) or arrays.problem(array):
         return []
+    return [str(index) for index in arrays.indices(array)]
 
 
 def _index(row: Object) -> str:

@@ -138,6 +138,13 @@ def submitted_by_trn(found: Mapping[str, Any], job: str = "") -> bool:
     return named and labels.get("app.kubernetes.io/managed-by") == MANAGED_BY
 
 
+def is_job(jobset: Mapping[str, Any]) -> bool:
+    """Whether `trn` created a JobSet: as above, and as the member of an array, it has its number."""
+    labels: Mapping[str, str] = jobset["metadata"].get("labels") or {}
+    numbered = ARRAY_LABEL not in labels or re.fullmatch("[0-9]{1,3}", labels.get(MEMBER_LABEL, ""))
+    return submitted_by_trn(jobset) and bool(numbered)
+
+
 def submitted(job: Mapping[str, Any]) -> bool:
     """Whether a JobSet was let into its queue, or waits for others before it: its submission is complete."""
     return bool({QUEUE_LABEL, AFTER_LABEL} & (job["metadata"].get("labels") or {}).keys())
@@ -175,8 +182,8 @@ def host(name: str, index: int) -> str:
 
 
 def seconds(text: Any) -> int | None:
-    """A Kubernetes timestamp in seconds since 1970; None for 1970 itself, which stands for never."""
+    """A Kubernetes timestamp in seconds since 1970; None for 1970 itself, which stands for never, and for what is before it."""
     try:
-        return int(dt.datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()) or None
-    except ValueError:
+        return max(0, int(dt.datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp())) or None
+    except (ValueError, OverflowError):
         return None

@@ -30,6 +30,9 @@ _MOST = re.compile(
     r"insufficient quota for (\S+) in flavor (\S+), previously considered podsets requests \((\w+)\) \+ current podset request "
     r"\((\w+)\) > maximum capacity \((\w+)\)"
 )
+_SCALES = {"": 1, **{unit: 1000 ** (n + 1) for n, unit in enumerate("kMGTPE")}}
+_SCALES |= {f"{unit}i": 1024 ** (n + 1) for n, unit in enumerate("KMGTPE")}
+_COUNT = re.compile(rf"([0-9]{{1,18}})({'|'.join(sorted(_SCALES, key=len, reverse=True))})")
 _OTHERS = (
     (re.compile(r"resource (\S+) unavailable in ClusterQueue"), r"it asks for \1, which its queue does not have"),
     (re.compile(r"flavor (\S+) doesn't match node affinity"), r"its node selector or affinity matches no node of \1"),
@@ -170,10 +173,11 @@ def in_nodes(message: str, devices: Mapping[str, int] | None) -> str:
     of = devices or {}
 
     def later(found: re.Match[str]) -> str:
-        return f"it lacks {_nodes(found[3], of[found[2]], found[2])}" if found[2] in of else found[0]
+        known = found[2] in of and _COUNT.fullmatch(found[3])
+        return f"it lacks {_nodes(found[3], of[found[2]], found[2])}" if known else found[0]
 
     def most(found: re.Match[str]) -> str:
-        if (each := of.get(found[2])) is None:
+        if (each := of.get(found[2])) is None or not all(map(_COUNT.fullmatch, found.group(3, 4, 5))):
             return found[0]
         total = str(_whole(found[3]) + _whole(found[4]))
         return f"it asks for {_nodes(total, each, found[2])}, and its queue has at most {_nodes(found[5], each)}"
@@ -185,8 +189,9 @@ def in_nodes(message: str, devices: Mapping[str, int] | None) -> str:
 
 
 def _whole(count: str) -> int:
-    """Of Kubernetes' notation: 48, 1k."""
-    return int(count[:-1]) * 1000 if count.endswith("k") else int(count)
+    """Of Kubernetes' notation: 48, 1k, 2Ki; 0 for what is no whole number."""
+    found = _COUNT.fullmatch(count)
+    return int(found[1]) * _SCALES[found[2] or ""] if found else 0
 
 
 def _nodes(count: str, each: int, group: str = "") -> str:

@@ -6,7 +6,6 @@ import base64
 import contextlib
 import gzip
 import json
-import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from trainium_cdk.runner.spec import SpecError, unpack
 Object = dict[str, Any]
 
 FILES = "/trn/files"
+_LONGEST_LOG = 1 << 30
 START_SECONDS = 600.0
 """Seconds that pulling an image may take."""
 RUNNER = ("python3", "-I", f"{FILES}/runner.pyz")
@@ -98,9 +98,9 @@ def kept_log(api: Api, cluster: EksCluster, id: str, stage: str, node: int) -> b
         TransportError: the pod that reads it did not start, or failed.
     """
     file = f"{cluster.shared_dir}/trn/jobs/{id}/logs/{stage}.{node}.log"
-    return _run(
-        api, pod(cluster, _name(), "read", small_image(cluster), ["python3", "-I", "-c", _PRINT, file], seconds=1200)
-    )
+    command = ["python3", "-I", "-c", _PRINT, file]
+    made = pod(cluster, _name(), "read", small_image(cluster), command, seconds=1200)
+    return _run(api, made, _LONGEST_LOG, f"the log has more than {_LONGEST_LOG >> 30} GiB. Copy it with trn cp")
 
 
 def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = "", seconds: int) -> Any:
@@ -121,7 +121,9 @@ def ask(api: Api, cluster: EksCluster, given: Any, *, image: str, folder: str = 
     folders = [f"{cluster.shared_dir}/{cluster.folder}", folder] if folder else []
     made = pod(cluster, name, "read", image, command, seconds=length, files=files, folders=folders)
     with sent(api, made, files):
-        printed = _run(api, made, answers.MOST_PACKED).decode(errors="replace")
+        printed = _run(api, made, answers.MOST_PACKED, f"pod {name} printed more than an answer can be").decode(
+            errors="replace"
+        )
     try:
         return answers.document(unpack(printed, answers.MOST).decode(errors="replace"))
     except SpecError as e:
@@ -144,7 +146,7 @@ def _name() -> str:
     return f"trn-read-{secrets.token_hex(4)}"
 
 
-def _run(api: Api, made: Object, most: float = math.inf) -> bytes:
+def _run(api: Api, made: Object, most: int, too_much: str) -> bytes:
     """What a pod prints, when it has ended. Raises TransportError: it failed, or printed more than so many bytes."""
     name = made["metadata"]["name"]
     api.create("Pod", made)
@@ -155,7 +157,7 @@ def _run(api: Api, made: Object, most: float = math.inf) -> bytes:
         for piece in api.log(name, "main"):
             pieces.append(piece)
             if (most := most - len(piece)) < 0:
-                raise TransportError(f"pod {name} printed more than an answer can be", again=False)
+                raise TransportError(too_much, again=False)
         output = b"".join(pieces)
     finally:
         api.delete("Pod", name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from trainium_cdk.errors import JobError
+from trainium_cdk.jobs.answers import plain
 from trainium_cdk.jobs.ending import with_reason
 from trainium_cdk.jobs.kubernetes.ends import cut as cut
 from trainium_cdk.jobs.kubernetes.ends import describe_failure, describe_no_python, is_without_program, told_by
@@ -38,6 +39,7 @@ from trainium_cdk.jobs.kubernetes.queue import Waits, describe_wait
 from trainium_cdk.jobs.status import ACTIVE, ENDED_BADLY, JobStatus, Stage, checkpoints_in, parse_int
 from trainium_cdk.outputs import ROLE_LABEL
 from trainium_cdk.runner.records import MEMORY_FULL, one_line
+from trainium_cdk.runner.spec import SpecError
 
 Object = dict[str, Any]
 
@@ -48,6 +50,8 @@ _LATE = 300
 """Seconds; the function that starts nodes runs each minute."""
 _STAGES = (PREPARE, "precompile", TRAIN)
 _MOST_NODES = 10_000
+_TEXTS = ("kind", "queue", "instance_type", "directory", "user")
+"""What a job's description has as texts."""
 _JOBSET = {
     "FailedJobs": "failed, and is not started again",
     "FailJobSetFailurePolicyAction": "failed, and its failure policy does not start it again",
@@ -92,14 +96,17 @@ def described(job: Object) -> dict[str, Any]:
     """The job's description from its submission. It may have been edited: invalid values are left out, so that they do not
     break the list of jobs."""
     try:
-        found = json.loads(job["metadata"].get("annotations", {})[DESCRIPTION])
-    except (KeyError, TypeError, ValueError, RecursionError):
+        found = plain(str((job["metadata"].get("annotations") or {}).get(DESCRIPTION, "")))
+    except SpecError:
         found = {}
     if not isinstance(found, dict):
         found = {}
     stages, values = found.get("stages"), found.get("values")
+    texts = {name: one_line(found[name]) for name in _TEXTS if isinstance(found.get(name), str)}
     return {
-        **found,
+        **{name: value for name, value in found.items() if name not in _TEXTS},
+        **texts,
+        "directory": _directory(texts.get("directory", "")),
         "stages": [s for s in stages if s in _STAGES] if isinstance(stages, list) else [],
         "nodes": min(parse_int(found.get("nodes")) or 0, _MOST_NODES),
         "ranks_per_node": max(1, parse_int(found.get("ranks_per_node")) or 1),
@@ -108,6 +115,11 @@ def described(job: Object) -> dict[str, Any]:
         if isinstance(values, dict)
         else {},
     }
+
+
+def _directory(text: str) -> str:
+    """A job's directory; empty if it is none that a job can have."""
+    return text if text.startswith("/") and ".." not in text.split("/") else ""
 
 
 def ended(job: Object) -> bool:
@@ -179,8 +191,14 @@ def _proof(job: Object) -> Object:
 
 
 def train_spec(job: Object) -> Object:
-    """The specification of the training pods."""
-    spec: Object = job["spec"]["replicatedJobs"][-1]["template"]["spec"]["template"]["spec"]
+    """The specification of the training pods.
+
+    Raises:
+        JobError: it has none.
+    """
+    if not (made := job["spec"].get("replicatedJobs")):
+        raise JobError(f"{id_of(job)} has no pods: its JobSet was changed. Submit it again")
+    spec: Object = made[-1]["template"]["spec"]["template"]["spec"]
     return spec
 
 
@@ -202,7 +220,7 @@ def of(job: Object, stages: Iterable[Stage]) -> JobStatus:
     return JobStatus(
         id=id_of(job),
         kind=str(description.get("kind", "?")),
-        queue=str(job["metadata"].get("annotations", {}).get(QUEUE, "?")),
+        queue=one_line(str(job["metadata"].get("annotations", {}).get(QUEUE, "?"))),
         instance_type=str(description.get("instance_type", "?")),
         nodes=description["nodes"],
         global_batch_size=description["global_batch_size"],
@@ -318,7 +336,7 @@ def memory_full(pod: Object, name: str) -> str:
     spec = pod["spec"]
     found: Object = next((c for c in (*spec["containers"], *spec.get("initContainers", [])) if c["name"] == name), {})
     most = str(found.get("resources", {}).get("limits", {}).get("memory", ""))
-    if most.endswith("Mi") and int(most[:-2]) % 1024 == 0:
+    if re.fullmatch("[0-9]{1,9}Mi", most) and int(most[:-2]) % 1024 == 0:
         most = f"{int(most[:-2]) // 1024}Gi"
     given = f"its {most.replace('Gi', ' GiB').replace('Mi', ' MiB')} of memory" if most else "its memory"
     if spec.get("nodeSelector", {}).get(ROLE_LABEL) == "system":

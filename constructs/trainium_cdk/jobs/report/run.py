@@ -233,7 +233,9 @@ def described(
         with suppress(TrnError):  # the report of a job is worth reading without them
             run.settings = jobs.settings(status.id)
     if run.settings and (kind := kinds().get(status.kind)):
-        with suppress(TypeError, ValueError, KeyError):  # the record lies where jobs can write
+        with suppress(
+            TypeError, ValueError, LookupError, ArithmeticError, AttributeError
+        ):  # the record lies where jobs can write
             run.planned_steps = parse_int(kind.model_construct(None, **run.settings).total_steps)
     return run
 
