@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import App, RemovalPolicy, Stack
+from aws_cdk import App, CfnParameter, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_s3 as s3
@@ -47,6 +48,18 @@ def test_rules_are_checked_unless_they_are_switched_off() -> None:
         SettingsError, match=r"^Foreign/Plugins: error: job_networks\[0\] = 10\.0\.0\.0/40: not an IPv4 network"
     ):
         plugins(stack(), job_networks=["10.0.0.0/40"])
+
+
+def test_networks_of_jobs_are_checked_in_other_apps_too() -> None:
+    def of(*networks: str) -> Callable[[Stack], object]:
+        return lambda s: plugins(s, job_networks=[*networks, CfnParameter(s, "Net").value_as_string])
+
+    template(of("10.9.0.0/24"))
+    [wide] = errors(of("0.0.0.0/0"))
+    assert wide.startswith("Plugins] job_networks[0] = 0.0.0.0/0: jobs could connect to every machine of your networks")
+    [node] = errors(of("10.9.0.0/24", "169.254.169.254/32"))
+    assert "job_networks[1]" in node
+    assert "where its credentials are" in node
 
 
 def test_the_network_add_on_keeps_addresses_and_enforces_policies() -> None:

@@ -15,8 +15,8 @@ from aws_cdk import aws_secretsmanager as sm
 from aws_cdk.assertions import Template
 
 from tests.cdk import findings, needs, properties, resources
-from tests.foreign.foreign import template, vpc
-from trainium_cdk import TrnBootstrap, TrnBucket, TrnOutputs, TrnPcluster, outputs, settings
+from tests.foreign.foreign import errors, template, vpc
+from trainium_cdk import TrnBootstrap, TrnBucket, TrnOutputs, TrnPcluster, TrnPcsCluster, outputs, settings
 from trainium_cdk.outputs.forms import UNKNOWN
 
 TWO = (
@@ -179,3 +179,16 @@ def test_accounting_in_a_database_of_the_app() -> None:
 def test_the_stacks_own_name_is_refused() -> None:
     with pytest.raises(settings.SettingsError, match=r"^Foreign/.*: error: cluster_name = .*: the stack has this name"):
         template(lambda s: TrnPcluster(s, "Slurm", vpc=vpc(s), cluster_name="Foreign"))
+
+
+@pytest.mark.parametrize("make", [TrnPcluster, TrnPcsCluster])
+def test_policies_of_nodes_are_checked_in_other_apps_too(make: Any) -> None:
+    def of(name: str) -> Any:
+        policy = iam.ManagedPolicy.from_aws_managed_policy_name(name)
+        return lambda s: make(s, "It", vpc=vpc(s), node_policies=[policy])
+
+    [found] = errors(of("AdministratorAccess"))
+    assert "these nodes, and all jobs, would have full access to the account" in found
+    [found] = errors(of("AmazonS3FullAccess"))
+    assert "full access to every bucket of the account. Fix: copy with `trn cp`" in found
+    template(of("AmazonS3ReadOnlyAccess"))

@@ -15,8 +15,14 @@ Config = Mapping[str, Any]
 
 ALL_ADDRESSES = "0.0.0.0/0"
 """ParallelCluster's default of every `AllowedIps`."""
-_OWNS_ACCOUNT = re.compile(r":policy/(job-function/)?(AdministratorAccess|PowerUserAccess|IAMFullAccess)$")
-_FULL = re.compile(r":policy/.*FullAccess(V\d+)?$")
+_OWNS_ACCOUNT = re.compile(
+    r":policy/(AdministratorAccess(-\w+)?|PowerUserAccess|IAMFullAccess|job-function/(SystemAdministrator|PowerUserAccess|AdministratorAccess))$"
+)
+_READS_ACCOUNT = re.compile(
+    r"::aws:policy/(ReadOnlyAccess|job-function/ViewOnlyAccess|SecurityAudit|SecretsManagerReadWrite)$"
+)
+_S3 = re.compile(r"::aws:policy/AmazonS3FullAccess$")
+_FULL = re.compile(r"::aws:policy/.*FullAccess(_?[Vv]\d+)?$")
 
 
 def faults(config: Config) -> list[Problem]:
@@ -87,10 +93,23 @@ def _open(path: KeyPath, source: Any, what: str) -> Iterator[Problem]:
 
 def wide_policy(key: KeyPath, arn: str) -> Iterator[Problem]:
     """A policy of nodes that allows more than any job needs."""
-    what, level = ("the account", error) if _OWNS_ACCOUNT.search(arn) else ("that service", warning)
-    if _OWNS_ACCOUNT.search(arn) or _FULL.search(arn):
-        text = f"these nodes would have full access to {what}"
-        yield level(key, text, "give a policy that allows only what the jobs need")
+    if _OWNS_ACCOUNT.search(arn):
+        what, fix = "full access to the account", "give a policy that allows only what the jobs need"
+    elif _READS_ACCOUNT.search(arn):
+        what, fix = (
+            "access to all data or secrets of the account",
+            "give a policy of your own that allows only what the jobs need",
+        )
+    elif _S3.search(arn):
+        what = "full access to every bucket of the account"
+        fix = "copy with `trn cp`, which needs no policy; or name a policy of your own with the buckets that jobs need"
+        if key[0] != "pcs":
+            fix += ", or Iam.S3Access with BucketName in pcluster.overrides"
+    elif _FULL.search(arn):
+        what, fix = "full access to that service", "give a policy of your own that allows only what the jobs need"
+    else:
+        return
+    yield error(key, f"these nodes, and all jobs, would have {what}", fix)
 
 
 def _rights(path: KeyPath, node: Config) -> Iterator[Problem]:

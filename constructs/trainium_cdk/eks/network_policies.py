@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 
+from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk.eks.installation import Installation, Manifest, kubernetes_object
 
 POD_IDENTITY = "169.254.170.23/32"
@@ -46,7 +47,9 @@ def policies(wanted: Installation) -> list[Manifest]:
 
 
 def _block(cidr: str) -> Manifest:
-    """A network, without the instance's metadata."""
+    """A network, without the instance's metadata. What a token stands for is not known: the hop limit keeps pods from it there."""
+    if unresolved(cidr):
+        return {"ipBlock": {"cidr": cidr}}
     inside = ipaddress.ip_network(METADATA).subnet_of(ipaddress.ip_network(cidr))  # type: ignore[arg-type]  # both are of version 4
     return {"ipBlock": {"cidr": cidr, **({"except": [METADATA]} if inside else {})}}
 

@@ -15,7 +15,7 @@ from constructs import Construct, DependencyGroup, IDependable
 from trainium_cdk._cdk.acknowledged import acknowledge_wildcards
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.permissions import code_stays, grant_keys, job_file_statements
-from trainium_cdk._cdk.rules import refuse_tokens
+from trainium_cdk._cdk.rules import refuse_tokens, unresolved
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks import kueue, manifests, network_policies, provisioning_requests
@@ -144,7 +144,7 @@ class TrnPlugins(Checked):
                 queues,
                 namespace=namespace,
                 plugins=plugins,
-                job_networks=tuple(job_networks),
+                job_networks=tuple(each for each in job_networks if not unresolved(each)),
                 mirror=mirror,
             )
         self.namespace, self.ready, self._manifests = namespace, DependencyGroup(), DependencyGroup()

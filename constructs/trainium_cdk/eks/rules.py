@@ -10,7 +10,7 @@ from constructs import Construct
 from trainium_cdk._cdk.described import Described
 from trainium_cdk._cdk.rules import known
 from trainium_cdk.catalog import Catalog, InstanceType
-from trainium_cdk.checks import capacity, eks, eks_nodes, nodes, zones
+from trainium_cdk.checks import capacity, eks, eks_nodes, exposure, nodes, zones
 from trainium_cdk.errors import SettingsError, UnknownCatalogEntry
 from trainium_cdk.outputs import Fleet
 from trainium_cdk.problems import Problem, Source
@@ -24,7 +24,7 @@ _OF_CLUSTER = (
     eks.service_network_overlap,
     eks.reserved_namespace,
 )
-_OF_PLUGINS = (eks.reserved_namespace, eks.incompatible_plugins, eks.queue_shares)
+_OF_PLUGINS = (eks.reserved_namespace, eks.incompatible_plugins, eks.queue_shares, exposure.wide_job_networks)
 _OF_GROUPS = (
     *capacity.RULES,
     eks_nodes.reserved_node_group_name,

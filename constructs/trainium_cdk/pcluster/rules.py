@@ -12,7 +12,17 @@ from constructs import Construct, IValidation
 from trainium_cdk._cdk.described import describe_slurm
 from trainium_cdk._cdk.tags import InheritedTags
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks import capacity, network, nodes, overrides, pcluster, pcluster_capacity, shared_storage, zones
+from trainium_cdk.checks import (
+    capacity,
+    exposure,
+    network,
+    nodes,
+    overrides,
+    pcluster,
+    pcluster_capacity,
+    shared_storage,
+    zones,
+)
 from trainium_cdk.checks.storage import local_storage_over_shared, shared_mount_directory
 from trainium_cdk.settings import Environment, Pcluster, Problem
 from trainium_cdk.storage import TrnStorage
@@ -24,6 +34,7 @@ _RULES = (
     *overrides.RULES,
     *shared_storage.RULES,
     *nodes.RULES,
+    exposure.wide_node_policies,
     network.open_ssh,
     local_storage_over_shared,
     shared_mount_directory,

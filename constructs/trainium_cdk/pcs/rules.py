@@ -10,11 +10,17 @@ from constructs import Construct
 
 from trainium_cdk._cdk.described import describe_slurm
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.checks import capacity, pcs, shared_storage, zones
+from trainium_cdk.checks import capacity, exposure, pcs, shared_storage, zones
 from trainium_cdk.settings import Environment, Pcs
 from trainium_cdk.storage import TrnStorage
 
-_RULES = (*capacity.RULES, *pcs.RULES, shared_storage.hidden_homes, zones.type_not_in_region)
+_RULES = (
+    *capacity.RULES,
+    *pcs.RULES,
+    exposure.wide_node_policies,
+    shared_storage.hidden_homes,
+    zones.type_not_in_region,
+)
 
 
 def described_cluster(
