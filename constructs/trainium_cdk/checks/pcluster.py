@@ -252,6 +252,18 @@ def controlled_slurm_setting(env: Environment) -> Iterator[Problem]:
             yield error((*at, wrong.name), wrong.reason, wrong.fix)
 
 
+@RULES.add
+def hidden_jobs(env: Environment) -> Iterator[Problem]:
+    for i, line in enumerate(env.pcluster.slurm_settings):
+        for name, value in line.items():
+            hidden = {"jobs", "nodes"} & {one.strip().lower() for one in str(value).split(",")}
+            if name.lower() == "privatedata" and hidden:
+                reason = "Slurm then hides from `trn destroy`, `trn scale` and `trn nodes` whose jobs run where, and they refuse or ask"
+                yield warning(
+                    ("pcluster", "slurm_settings", i, name), reason, f"remove {' and '.join(sorted(hidden))} from it"
+                )
+
+
 def _forbidden(at: KeyPath, line: Mapping[str, Any], denied: Collection[str]) -> Iterator[Problem]:
     """What ParallelCluster does not let a line of slurm.conf have, whatever Slurm knows."""
     for name, value in line.items():

@@ -26,7 +26,7 @@ from trainium_cdk.cli.options import (
 )
 from trainium_cdk.cli.output import log, status_when_interrupted
 from trainium_cdk.cli.working import working
-from trainium_cdk.errors import OutputsError, TrnError
+from trainium_cdk.errors import JobError, OutputsError, TrnError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend
@@ -89,7 +89,7 @@ class Busy:
     Attributes:
         backend: the way to its jobs; None if it cannot be reached, or has none.
         jobs: those that run or wait.
-        unknown: whether there may be more, of a team whose jobs the caller may not list.
+        unknown: whether there may be more, of a team or of users whose jobs the caller may not list.
     """
 
     backend: Backend[Any] | None = None
@@ -125,7 +125,7 @@ def _busy(owner: Owner, region: str | None, fate: Fate, me: str) -> Busy:
             raise
         if owner.cluster or not isinstance(e, OutputsError):
             log(f"the jobs could not be listed, and end with the cluster: {e}")
-        return Busy()
+        return Busy(unknown=isinstance(e, JobError))
 
 
 def used(backend: Backend[Any], me: str, *, waits: bool = False, unlisted: str = "could not be listed") -> Busy:

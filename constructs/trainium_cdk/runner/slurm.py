@@ -162,6 +162,26 @@ def rows(
     return found
 
 
+def everybody() -> list[Row]:
+    """The rows of all users, or none at all: who asks this decides by it whose work would end.
+
+    Raises:
+        Refused: Slurm shows each user only their own jobs.
+        Later: Slurm does not answer.
+    """
+    if os.getuid() and "jobs" in private():
+        raise Refused(
+            "Slurm shows each user only their own jobs here (PrivateData=jobs), so that those of others are not known. Root sees all with squeue"
+        )
+    return rows(others=True)
+
+
+def private() -> set[str]:
+    """What Slurm hides from other users: the values of PrivateData."""
+    found = re.search(r"^PrivateData *= *(\S+)", run("scontrol", "show", "config"), re.MULTILINE)
+    return set(found[1].lower().split(",")) if found else set()
+
+
 def cancel(*names: str) -> None:
     """Cancel all jobs of this user by these names, which no other jobs have.
 

@@ -110,7 +110,7 @@ def settings(cluster: Cluster, given: Settings) -> Any:
 
 def active(cluster: Cluster, _: Active) -> Any:
     """The jobs of all users that run or wait, from Slurm itself: neither a job's files nor the number of jobs can hide one."""
-    rows = slurm.rows(others=True)
+    rows = slurm.everybody()
     return {"jobs": to_json(jobs.of_rows(rows, cluster, jobs.with_rows(rows)))}
 
 

@@ -25,7 +25,7 @@ def list_nodes(_: Cluster, __: ListNodes) -> Any:
 
 
 def others(_: Cluster, __: Others) -> Any:
-    return {"others": foreign(slurm.rows(others=True))}
+    return {"others": foreign(slurm.everybody())}
 
 
 def nodes(rows: Iterable[slurm.Row]) -> Any:
@@ -36,6 +36,10 @@ def nodes(rows: Iterable[slurm.Row]) -> Any:
     """
     jobs = {node: one_line(row.name) for row in rows if row.nodes for node in hostnames(row.nodes)}
     lines = slurm.run("scontrol", "-o", "show", "node").splitlines()
+    if not lines and "nodes" in slurm.private():
+        raise slurm.Refused(
+            "Slurm shows nodes only to administrators here (PrivateData=nodes). Root lists them with sinfo"
+        )
     return to_json([_node(line, jobs) for line in lines if line.startswith("NodeName=")])
 
 
