@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +61,60 @@ def test_values_are_read(kept: dict[str, str], path: str) -> None:
         "A": "of-wandb", "B": "of-wandb", "C": "of-json", "D": "8080", "E": 'two\nlines "é" $HOME', "F": "of-ssm",
         "PLAIN": "a value: secretsmanager:wandb",
     }  # fmt: skip
+
+
+@pytest.fixture
+def identity(local_aws: LocalAws, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The variables that EKS Pod Identity gives a pod, and its agent, which knows the pod by a token in a file."""
+    iam, name = local_aws.client("iam"), "pods-of-secrets"
+    trust = {"Effect": "Allow", "Principal": {"Service": "pods.eks.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    role = iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))["Role"]["Arn"]
+    may = {"Effect": "Allow", "Action": ["ssm:GetParameter", "secretsmanager:GetSecretValue"], "Resource": "*"}
+    iam.put_role_policy(RoleName=name, PolicyName="reads", PolicyDocument=json.dumps({"Statement": [may]}))
+    taken = local_aws.client("sts").assume_role(RoleArn=role, RoleSessionName="pod")["Credentials"]
+    told = {
+        "AccessKeyId": taken["AccessKeyId"],
+        "SecretAccessKey": taken["SecretAccessKey"],
+        "Token": taken["SessionToken"],
+    }
+    answer = json.dumps({**told, "Expiration": f"{taken['Expiration']:%Y-%m-%dT%H:%M:%SZ}"}).encode()
+    token = tmp_path / "eks-pod-identity-token"
+    token.write_text("of-this-pod")
+
+    class Agent(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = self.headers["Authorization"] == "of-this-pod" and self.path == "/v1/credentials"
+            self.send_response(200 if known else 403)
+            self.end_headers()
+            self.wfile.write(answer if known else b"{}")
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Agent) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield {
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://127.0.0.1:{server.server_port}/v1/credentials",
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(token),
+        }
+        server.shutdown()
+    iam.delete_role_policy(RoleName=name, PolicyName="reads")
+    iam.delete_role(RoleName=name)
+
+
+def test_a_pod_reads_them_with_its_own_identity(
+    kept: dict[str, str], path: str, identity: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/nonexistent")
+    for name, value in identity.items():
+        monkeypatch.setenv(name, value)
+    given = {"A": "secretsmanager:json#key", "B": "ssm:/team/token"}
+    assert secret_values.resolve(given, "us-east-1", path) == {"A": "of-json", "B": "of-ssm"}
+    Path(identity["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"]).write_text("of-another-pod")
+    with pytest.raises(Refused, match="env A: json cannot be read"):
+        secret_values.resolve(given, "us-east-1", path)
 
 
 @pytest.mark.parametrize(
