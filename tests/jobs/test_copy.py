@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from sandbox import LocalAws
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import make_cluster
 from tests.jobs.test_workdir import on_head_node, write
+from trainium_cdk.cli import copy as command
+from trainium_cdk.cli.app import app
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs import SlurmBackend, copy
 from trainium_cdk.jobs.bucket_copy import BucketCopy
@@ -231,6 +234,43 @@ def test_an_interrupted_copy_goes_on(
     rest = plan()
     assert ([rest.names[n] for n in rest.missing], rest.todo) == (["c", "d", "e"], 3000)
     getattr(made, way)(rest)
+    assert {file.name: file.read_text() for file in target.iterdir()} == {name: name * 1000 for name in "abcde"}
+
+
+@pytest.mark.parametrize("way", ["upload", "download"])
+def test_a_copy_that_outlives_the_callers_session_goes_on(
+    backend: SlurmBackend, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, way: str
+) -> None:
+    """The same command copies the rest, with new credentials; and says so."""
+    monkeypatch.setattr(copy, "_MOST_OBJECTS", 2)
+    monkeypatch.setattr(command, "backend", lambda _: backend)
+    here, there = tmp_path / "here", shared / f"long-{way}"
+    for folder in (here, there):
+        folder.mkdir()
+    source, target = (here, there) if way == "upload" else (there, here)
+    write(source, {name: name * 1000 for name in "abcde"})
+    words = (
+        ["cp", str(here), f"cluster:/efs/long-{way}"]
+        if way == "upload"
+        else ["cp", f"cluster:/efs/long-{way}", str(here)]
+    )
+    moved, kept = iter(range(9)), Copy._moved
+
+    def ended(self: Copy, count: int) -> None:
+        if next(moved) == 3:
+            refusal = {"Error": {"Code": "ExpiredToken", "Message": "The provided token has expired."}}
+            raise ClientError(refusal, "PutObject")  # type: ignore[arg-type]
+        kept(self, count)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Copy, "_moved", ended)
+        with pytest.raises(TransportError, match=r"have expired or are not valid: .* Renew them"):
+            app(words, standalone_mode=False)
+    assert f"what has arrived stays there. To copy the rest: trn {' '.join(words)}" in capsys.readouterr().err
+    arrived = {file.name for file in target.iterdir()}
+    assert {"a", "b"} <= arrived < set("abcde")
+    app(words, standalone_mode=False)
+    assert f"{len(arrived)} complete already" in capsys.readouterr().err
     assert {file.name: file.read_text() for file in target.iterdir()} == {name: name * 1000 for name in "abcde"}
 
 

@@ -174,6 +174,7 @@ def test_an_answer_that_is_late_is_waited_for(tmp_path: Path, store: Store) -> N
             {},
             r"GET http://[0-9.:]+/o: HTTP Error 403: .*\. Your credentials may have ended, or lack a permission",
         ),
+        ([400], {}, r"HTTP Error 400: .*\. Your credentials may have ended: renew them, and copy again"),
         ([500] * 4, {}, "HTTP Error 500"),
         ([], {"etag": '"old"'}, r"412: .*\. It changed while it was copied: copy it again"),
         ([], {"sha256": "0" * 64}, "sub/file is not what was sent: it was replaced or damaged on its way"),

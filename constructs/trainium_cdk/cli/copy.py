@@ -14,7 +14,7 @@ from trainium_cdk.cli.named import as_given
 from trainium_cdk.cli.options import Target, at, backend, on_cluster
 from trainium_cdk.cli.output import log, status_when_interrupted
 from trainium_cdk.cli.progress import Progress, size
-from trainium_cdk.errors import JobError
+from trainium_cdk.errors import JobError, TrnError
 from trainium_cdk.jobs.buckets import SCHEME
 from trainium_cdk.jobs.quote import printed
 
@@ -68,8 +68,13 @@ def cp(
     if dry_run:
         return
     again = printed("trn", "cp", source, target, *(["--image", image] if image else [])) + at(on)
-    with status_when_interrupted(lambda: f"what has arrived stays there. To copy the rest: {again}"), bar(plan.todo):
-        copy(plan)
+    rest = f"what has arrived stays there. To copy the rest: {again}"
+    try:
+        with status_when_interrupted(lambda: rest), bar(plan.todo):
+            copy(plan)
+    except TrnError:
+        log(rest)
+        raise
     log(f"{plan.target} is complete")
 
 

@@ -30,6 +30,7 @@ _CLOSED = ("jobs", "environments", "done")
 """The jobs' own folders, in which nothing is written."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _WHY = {
+    400: ". Your credentials may have ended: renew them, and copy again",  # ExpiredToken, of the session that signed
     403: ". Your credentials may have ended, or lack a permission there",
     412: ". It changed while it was copied: copy it again",
 }
