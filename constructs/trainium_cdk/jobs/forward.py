@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -14,6 +15,14 @@ from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.runner.layout import OFFER as OFFER
 
 _LOOK_SECONDS = 5.0
+_PIECE = 65_536
+_ASKS = re.compile(rb"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS) /")
+_HOST = re.compile(rb"\r\nhost:[ \t]*([^\r\n]*?)[ \t]*\r\n", re.IGNORECASE)
+_TOLD = b"Open this page at 127.0.0.1 or localhost.\n"
+_NOT_HERE = (
+    b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
+    % (len(_TOLD), _TOLD)
+)
 
 
 @dataclass(frozen=True)
@@ -131,8 +140,28 @@ def patiently(seconds: float, look: Callable[[], T]) -> T:
             time.sleep(1)
 
 
+def _begun(here: socket.socket) -> bytes:
+    """The first bytes of a connection; of a web page's request, with the name that it asks for."""
+    data = here.recv(_PIECE)
+    while _ASKS.match(data) and not (_HOST.search(data) or b"\r\n\r\n" in data) and len(data) < _PIECE:
+        if not (more := here.recv(_PIECE)):
+            break
+        data += more
+    return data
+
+
+def _of_another_name(data: bytes) -> bool:
+    """Whether a connection begins with a web page's request to another name than this machine's. Browsers name one on each connection."""
+    found = _HOST.search(data)
+    name = found[1].decode(errors="replace").lower() if found else ""
+    if not _ASKS.match(data) or (not found and b"\r\n\r\n" in data):
+        return False
+    return re.sub(r":[0-9]*$", "", name) not in ("127.0.0.1", "localhost")
+
+
 def join(here: socket.socket, there: Any) -> None:
-    """Copy between two connections until both ends have closed."""
+    """Copy between two connections until both ends have closed. Of a browser, only pages of this machine get through: another page may
+    have made its own name point here."""
 
     def back() -> None:
         wanted = True  # all of it is read even if the caller has gone: the Kubernetes client's thread fails if nothing takes its data
@@ -149,8 +178,13 @@ def join(here: socket.socket, there: Any) -> None:
     thread = threading.Thread(target=back, daemon=True)
     thread.start()
     with contextlib.suppress(OSError):
-        while data := here.recv(65_536):
+        data = _begun(here)
+        if _of_another_name(data):
+            data = b""
+            here.sendall(_NOT_HERE)
+        while data:
             there.sendall(data)
+            data = here.recv(_PIECE)
     with contextlib.suppress(OSError):
         there.shutdown(socket.SHUT_WR)
     thread.join()
