@@ -179,7 +179,10 @@ def test_an_unknown_price_says_how_to_learn_it(tmp_path: Path) -> None:
     """What the line says to add to the file is taken there."""
     file = tmp_path / "e.yaml"
     assert (
-        RUN.invoke(app, ["init", str(file), "--instance-type", "trn2.3xlarge", "--region", "ap-south-2"]).exit_code == 0
+        RUN.invoke(
+            app, ["init", str(file), "--engine", "pcs", "--instance-type", "trn2.3xlarge", "--region", "ap-south-2"]
+        ).exit_code
+        == 0
     )
     code, out, err = submit(file, ["finetune"])
     assert code == 0, err

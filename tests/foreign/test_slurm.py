@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from aws_cdk import Stack
+from aws_cdk import App, Environment, Stack
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_iam as iam
@@ -15,8 +15,17 @@ from aws_cdk import aws_secretsmanager as sm
 from aws_cdk.assertions import Template
 
 from tests.cdk import findings, needs, properties, resources
-from tests.foreign.foreign import errors, template, vpc
-from trainium_cdk import TrnBootstrap, TrnBucket, TrnOutputs, TrnPcluster, TrnPcsCluster, outputs, settings
+from tests.foreign.foreign import errors, stack, template, vpc
+from trainium_cdk import (
+    TrnBootstrap,
+    TrnBucket,
+    TrnOutputs,
+    TrnPcluster,
+    TrnPclusterProvider,
+    TrnPcsCluster,
+    outputs,
+    settings,
+)
 from trainium_cdk.outputs.forms import UNKNOWN
 
 TWO = (
@@ -192,3 +201,12 @@ def test_policies_of_nodes_are_checked_in_other_apps_too(make: Any) -> None:
     [found] = errors(of("AmazonS3FullAccess"))
     assert "full access to every bucket of the account. Fix: copy with `trn cp`" in found
     template(of("AmazonS3ReadOnlyAccess"))
+
+
+def test_the_template_of_parallelcluster_is_taken_from_regions_that_it_lists() -> None:
+    TrnPclusterProvider(stack("us-west-2"), "It")
+    TrnPclusterProvider(Stack(App(), "Anywhere"), "It")
+    with pytest.raises(
+        ValueError, match=r"It: ParallelCluster .* does not list the region mx-central-1, .*could be anybody's"
+    ):
+        TrnPclusterProvider(Stack(App(), "S", env=Environment(region="mx-central-1")), "It")

@@ -104,10 +104,11 @@ def _works_on(env: Environment, system: str) -> bool:
 def unlisted_region(env: Environment) -> Iterator[Problem]:
     facts = env.catalog.parallelcluster
     if env.region not in facts.regions:
-        yield warning(
+        yield error(
             ("region",),
-            f"ParallelCluster {facts.default} does not list this region as supported; the current list is read at deployment",
-            "check the list of your ParallelCluster version before you deploy",
+            f"ParallelCluster {facts.default} does not list this region: AWS may have no bucket there with the template of its function, and the "
+            "name of such a bucket could be anybody's",
+            f"write one that it lists, for example {near(env.region, facts.regions)}, or use a newer release of trainium-cdk",
             engine="slurm",
         )
 

@@ -155,12 +155,17 @@ def init(
     offered = known.regions_of(instance_type)
     if region and offered and region not in offered:
         raise TrnError(f"{instance_type} is not offered in {region}, by the catalogue. Use {', '.join(offered)}")
-    place = region or next(iter(_places(known, chosen, instance_type)), None)
-    if place is None:
+    places = _places(known, chosen, instance_type)
+    place = region or next(iter(places), None)
+    if region and places and engine == SLURM.name and region not in known.parallelcluster.regions:
+        raise TrnError(
+            f"ParallelCluster {known.parallelcluster.default} does not list {region}. Use {' or '.join(places)}, or --engine pcs"
+        )
+    if not places:
         others = [e.name for e in engines.ENGINES.values() if _places(known, e, instance_type)]
         raise TrnError(
             f"{instance_type} is offered in {', '.join(offered)}, which ParallelCluster {known.parallelcluster.default} does not list. Use "
-            f"--engine {' or '.join(others)}; or give --region {offered[0]}, if a newer list has it"
+            f"--engine {' or '.join(others)}"
         )
     nodes = nodes or _nodes(known, instance_type)
     _check_name(name)

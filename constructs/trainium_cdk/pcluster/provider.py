@@ -11,6 +11,7 @@ from constructs import Construct
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.permissions import allow
+from trainium_cdk._cdk.rules import unresolved
 from trainium_cdk._cdk.types import AnyRole
 from trainium_cdk.catalog import Catalog
 
@@ -32,6 +33,9 @@ class TrnPclusterProvider(Checked):
         version: Of ParallelCluster. Default: the catalogue's.
         role: The role its function runs with. Default: a new one with ParallelCluster's published policies.
         policies: Policies added to the new role. Default: none.
+
+    Raises:
+        ValueError: ParallelCluster does not list the stack's region.
     """
 
     service_token: str
@@ -48,6 +52,11 @@ class TrnPclusterProvider(Checked):
     ) -> None:
         super().__init__(scope, id)
         stack, facts = Stack.of(self), Catalog.load().parallelcluster
+        if not unresolved(stack.region) and stack.region not in facts.regions:
+            raise ValueError(
+                f"{self.node.path}: ParallelCluster {facts.default} does not list the region {stack.region}, so that the bucket of its template there "
+                "could be anybody's. Deploy to a region that it lists"
+            )
         url = facts.provider_template.format(
             region=stack.region, suffix=stack.url_suffix, version=version or facts.default
         )
