@@ -161,7 +161,7 @@ def init(
         raise TrnError(
             f"ParallelCluster {known.parallelcluster.default} does not list {region}. Use {' or '.join(places)}, or --engine pcs"
         )
-    if not places:
+    if place is None or not places:
         others = [e.name for e in engines.ENGINES.values() if _places(known, e, instance_type)]
         raise TrnError(
             f"{instance_type} is offered in {', '.join(offered)}, which ParallelCluster {known.parallelcluster.default} does not list. Use "

@@ -16,9 +16,9 @@ from sandbox.kubernetes import schemas
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from tests.support import golden
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script, TorchTitan
+from trainium_cdk.jobs.answers import settings_in
 from trainium_cdk.jobs.kubernetes import KubernetesSubmission, names, render
 from trainium_cdk.jobs.kubernetes.names import MAX_NAME, object_name
-from trainium_cdk.jobs.answers import settings_in
 from trainium_cdk.outputs import EksCluster
 from trainium_cdk.runner import spec
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import slurm
+from ..errors import Refused
 from ..records import one_line
 from ..requests import Cluster, ListNodes, Others
 from ..spec import to_json
@@ -37,9 +38,7 @@ def nodes(rows: Iterable[slurm.Row]) -> Any:
     jobs = {node: one_line(row.name) for row in rows if row.nodes for node in hostnames(row.nodes)}
     lines = slurm.run("scontrol", "-o", "show", "node").splitlines()
     if not lines and "nodes" in slurm.private():
-        raise slurm.Refused(
-            "Slurm shows nodes only to administrators here (PrivateData=nodes). Root lists them with sinfo"
-        )
+        raise Refused("Slurm shows nodes only to administrators here (PrivateData=nodes). Root lists them with sinfo")
     return to_json([_node(line, jobs) for line in lines if line.startswith("NodeName=")])
 
 
