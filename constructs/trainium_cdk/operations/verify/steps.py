@@ -82,8 +82,9 @@ class Context:
     def run_command(self, program: str, *words: str, seconds: float) -> Answer:
         """Run a command, and count it if AWS has denied it something."""
         answer = self.call(program, *words, seconds=seconds)
-        self.facts["denied"] = self.facts.get("denied", 0.0) + bool(_DENIED.search(answer.err + answer.out))
-        self.predictions["denied"] = 0.0
+        if _DENIED.search(answer.err + answer.out):
+            self.facts["denied"] = self.facts.get("denied", 0.0) + 1
+            self.predictions["denied"] = 0.0
         return answer
 
     def ask(self, left: Callable[[], float], *words: str) -> Answer:
