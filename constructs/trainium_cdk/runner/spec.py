@@ -210,6 +210,32 @@ class Slurm:
 
 
 @dataclass(frozen=True)
+class Health:
+    """How a training that runs is watched, and what is done where it does not go on. The times are in seconds.
+
+    Attributes:
+        hang: `tell`, or `restart` from the newest checkpoint. nan: `tell`, or `stop`.
+        every: between two looks of a node, and of what judges all of them.
+        least: without a step, after which a training hangs at the earliest.
+        start: without a line, after which a program that has done fewer than ten steps is told of.
+    """
+
+    hang: str = "tell"
+    nan: str = "tell"
+    every: float = 30.0
+    least: float = 600.0
+    start: float = 5400.0
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a job may cost. `seconds`: of one node, in all attempts and stages but `prepare`, which cost that; each node counts."""
+
+    usd: float
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Job:
     """A job that fits its cluster: all that the runner needs to carry it out.
 
@@ -220,6 +246,7 @@ class Job:
         files: what its kind sends, by name; programs are executable.
         array: indices of its members, as Slurm takes them; empty: none.
         sweep: the values of its members; None: they differ in their index alone.
+        budget: of each member, where it is an array; None: no limit.
     """
 
     id: str
@@ -236,6 +263,8 @@ class Job:
     array: str = ""
     sweep: Optional[Sweep] = None
     slurm: Optional[Slurm] = None
+    health: Health = field(default_factory=Health)
+    budget: Optional[Budget] = None
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ..files import read, write
@@ -26,6 +26,11 @@ def newest(made: Checkpoints, folder: Path) -> Path | None:
             return one
         say(f"{one} was not written to its end: the one before it is used")
     return None
+
+
+def complete(made: Checkpoints, folder: Path) -> Iterator[Path]:
+    """The complete checkpoints in a folder, the newest first."""
+    return (one for one in _found(made, folder) if _is_complete(made, one))
 
 
 def forget(made: Checkpoints, folder: Path) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from .course import Course
 from .records import (
     COLOUR,
+    FOUND,
     LONGEST_LINE,
     NO_NUMBER,
     NUMBER,
@@ -23,12 +24,14 @@ from .records import (
     CompileCount,
     CompileError,
     Evaluation,
+    Finding,
     MarkedReader,
     Reader,
     Record,
     Start,
     Step,
     parse_number,
+    read_finding,
     reads,
 )
 from .step_lines import MARKS, read_line
@@ -38,6 +41,9 @@ TAIL_BYTES = 65_536
 WARMUP = 5
 """The first steps of a training, which compile and warm up: the mean throughput excludes them."""
 _TRAIN = "train"
+LASTING = ("budget", "restarted")
+"""Findings that are of all attempts."""
+_MOST_FINDINGS = 20
 _COLOUR = re.compile(COLOUR)
 _MEGATRON = re.compile(
     r"iteration {1,20}(?P<step>\d{1,15})/ {0,20}(?P<total>\d{1,15}) \|"
@@ -150,6 +156,9 @@ class Lines:
         text = line[:LONGEST_LINE].decode(errors="replace") if isinstance(line, bytes) else line[:LONGEST_LINE]
         if "\x1b" in text:
             text = _COLOUR.sub("", text)
+        if FOUND in text:
+            finding = read_finding(text)
+            return [finding] if finding else []
         found: list[tuple[int, Record]] = []
         for marks, read in self._readers:
             if any(mark in text for mark in marks):
@@ -193,6 +202,7 @@ class JobLog:
         errors: codes of graphs that failed to compile.
         cache: the newest progress of a compilation.
         starts: of each stage, its attempts.
+        findings: what is wrong with the training now.
         tails: of each stage, the end of its log, at most `TAIL_BYTES`.
     """
 
@@ -206,6 +216,7 @@ class JobLog:
     errors: list[int] = field(default_factory=list)
     cache: CacheStatus | None = None
     starts: dict[str, list[Start]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
     tails: dict[str, bytes] = field(default_factory=dict, repr=False)
     _stage: str = ""
     _rest: bytes = field(default=b"", repr=False)
@@ -298,9 +309,14 @@ class JobLog:
             self.errors.append(record.code)
         elif isinstance(record, CacheStatus):
             self.cache = record
+        elif isinstance(record, Finding):
+            of = record.kind, record.node
+            self.findings = [one for one in self.findings if (one.kind, one.node) != of][-_MOST_FINDINGS:]
+            self.findings += [] if record.over else [record]
         elif record.stage == stage:
             self.starts.setdefault(stage, []).append(record)
             self._courses[stage].restarted()
+            self.findings = [one for one in self.findings if one.kind in LASTING]
 
     def _count_step(self, step: Step) -> None:
         if self.last and step.step is not None and step[:2] == self.last[:2]:
@@ -318,10 +334,16 @@ class JobLog:
 
 def progress(end: bytes) -> str:
     """Where a training stands, by the end of its log, as `JobLog.progress`. A trainer that prints no step has no number here."""
+    return look(end)[0]
+
+
+def look(end: bytes) -> tuple[str, tuple[Finding, ...]]:
+    """`progress`, and what is wrong with the training, by the end of its log."""
     log = JobLog(Lines())
     log.feed(_TRAIN, end)
     log.close()
-    return log.progress if log.last and (log.last.step is not None or log.lost_at is not None) else ""
+    told = log.progress if log.last and (log.last.step is not None or log.lost_at is not None) else ""
+    return told, tuple(log.findings)
 
 
 @dataclass

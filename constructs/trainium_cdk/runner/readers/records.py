@@ -3,8 +3,11 @@ Readers never raise, whatever the bytes."""
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Union
 
@@ -83,7 +86,56 @@ class Start(NamedTuple):
     attempt: int | None = None
 
 
-Record = Union[Step, Evaluation, CompileCount, CompileError, CacheStatus, Start]
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with a job that runs. The runner writes it as a line of the log: `FOUND`, and this as JSON.
+
+    Attributes:
+        kind: `hang`, `nan`, `straggler`, `silent` (a node sends no sign), `start` (no step for very long), `budget`, `restarted`.
+        at: since when, in seconds since 1970.
+        node, rank: which one; -1: all, or that is not known.
+        evidence: in one sentence.
+        over: whether it is so no longer.
+    """
+
+    kind: str
+    at: float
+    node: int = -1
+    rank: int = -1
+    evidence: str = ""
+    over: bool = False
+
+    @property
+    def line(self) -> str:
+        """As it is written into the log."""
+        return f"{FOUND}{json.dumps(asdict(self), sort_keys=True)}"
+
+
+FOUND = "trn: found: "
+_LONGEST_EVIDENCE = 1000
+
+
+def read_finding(text: str) -> Finding | None:
+    """The finding in a line; None if there is none. A job may have printed it."""
+    _, mark, rest = text.partition(FOUND)
+    try:
+        told = json.loads(rest) if mark else None
+        found = Finding(
+            str(told["kind"])[:20], float(told["at"]), _number(told, "node"), _number(told, "rank"), str(told["evidence"])[:_LONGEST_EVIDENCE],
+            told.get("over") is True,
+        )  # fmt: skip
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+        return None
+    texts = found.kind.isalpha() and found.evidence.isprintable()
+    return found if texts and math.isfinite(found.at) and abs(found.at) < _MOST else None
+
+
+def _number(told: Any, name: str) -> int:
+    value = told.get(name)
+    return value if type(value) is int and 0 <= value < _MOST else -1
+
+
+Record = Union[Step, Evaluation, CompileCount, CompileError, CacheStatus, Start, Finding]
 Reader = Callable[[str], Iterator["tuple[int, Step | Evaluation]"]]
 """Finds the steps in a line: where each begins, and what it is."""
 

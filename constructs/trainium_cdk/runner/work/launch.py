@@ -14,11 +14,13 @@ from ..errors import Refused
 from ..readers.ending import why_it_ended
 from ..spec import Environment, Job, Program, Stage, Words
 from . import events, versions
+from .judge import FAULT, Judge
 from .output import Output
 from .places import Node, places, ranks, variables, word
 from .process import LIMIT, TERMINATED, CannotStart, Ended, Start, allow_open_files, run
+from .pulse import Watcher
 
-REFUSED, NOT_COMPILED, FAILED, AGAIN, TIMED_OUT, TERMINATED_CODE = 64, 65, 66, 75, 124, 143
+REFUSED, NOT_COMPILED, FAILED, AGAIN, TIMED_OUT, TERMINATED_CODE = 64, 65, FAULT, 75, 124, 143
 """Exit codes. The first three and TIMED_OUT are final; AGAIN: the program failed, but resumes from a checkpoint; TERMINATED_CODE: it was told to end."""
 COMPILER_FAILED = r"Total failed compilations: [1-9]"
 """What neuron_parallel_compile prints, and ends with 0. Such a graph would be compiled again, and fail again, during training."""
@@ -35,6 +37,8 @@ def launch(
     passes_on: bool,
     seconds: float | None = None,
     secret: Path | None = None,
+    task: int = 0,
+    judge: Judge | None = None,
 ) -> Ended:
     """Start a stage's program on this node, and wait for its end.
 
@@ -42,6 +46,8 @@ def launch(
         own: the job's variables.
         copies: the variables of each copy that is started here, by its number on this node.
         secret: where `prepare` finds the job's variables.
+        task: number of this process among those of the stage.
+        judge: of all nodes, where this one judges.
 
     Raises:
         CannotStart: the node, or the job, is not fit for that.
@@ -62,13 +68,16 @@ def launch(
     for folder in (at["cache"], *(word(one, at) for one in program.folders)):
         _make(folder)
     words = [word(one, at) for one in _words(program, node)]
-    starts = [Start(words, word(program.folder, at), {**made, **each}) for each in copies.values()]
+    each_has = [{**made, **each} for each in copies.values()]
+    watcher = Watcher(node.job, stage.name, node.run, node.number, task, job.health, output, judge and judge.look)
+    watcher.prepare(each_has)
+    starts = [Start(words, word(program.folder, at), one) for one in each_has]
     looks_for = COMPILER_FAILED if stage.name == "precompile" else ""
     first = node.number == 0 and copies.get(0, {}).get("RANK", "0") == "0"
     with contextlib.ExitStack() as stack:
         if first and stage.name == "train" and output.file:
             stack.enter_context(events.beside(node, output.file, made))
-        return run(starts, output, passes_on=passes_on, seconds=seconds, looks_for=looks_for)
+        return run(starts, output, passes_on=passes_on, seconds=seconds, looks_for=looks_for, watcher=watcher)
 
 
 def copies_here(node: Node, stage: Stage) -> dict[int, dict[str, str]]:

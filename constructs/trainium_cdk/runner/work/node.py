@@ -19,10 +19,12 @@ from ..spec import Job, SpecError, Stage
 from .launch import REFUSED, TERMINATED_CODE, failure_of, launch, record_failure
 from .output import Output, say
 from .places import Node
-from .process import TERMINATED, CannotStart, Ended
+from .process import ORDERED, TERMINATED, CannotStart, Ended
 
 COLLECTIVES_PORT = 48_620
 """Of Neuron's collectives: no outgoing connection may use it."""
+AGAIN_HERE = "TRN_AGAIN"
+"""Variable: how often a batch script has started its stage again, on the same nodes."""
 _RESERVED = Path("/proc/sys/net/ipv4/ip_local_reserved_ports")
 
 
@@ -46,7 +48,9 @@ def run_node(job: Job, stage: Stage, node: Node) -> int:
     if stage.program:
         _reserve_port(output)
     try:
-        ended = launch(node, job, stage, read_variables(node.root), output, copies={0: _ranks(stage)}, passes_on=False)
+        ended = launch(
+            node, job, stage, read_variables(node.root), output, copies={0: _ranks(stage)}, passes_on=False, task=task
+        )
     except CannotStart as e:
         output.say(str(e))
         record_failure(node, stage, records.Failure(node.number, REFUSED, str(e)))
@@ -72,8 +76,9 @@ def node_of(root: Path, job: Job, stage: Stage) -> Node:
 
 
 def this_run() -> str:
-    """The name of this run of a stage: of its Slurm job, and how often Slurm has started it again."""
-    return f"{os.environ['SLURM_JOB_ID']}-{os.environ.get('SLURM_RESTART_COUNT') or 0}"
+    """The name of this run of a stage: of its Slurm job, how often Slurm has started it again, and how often its batch script has since."""
+    again = os.environ.get(AGAIN_HERE, "")
+    return f"{os.environ['SLURM_JOB_ID']}-{os.environ.get('SLURM_RESTART_COUNT') or 0}{again and f'-{again}'}"
 
 
 def index_of(job: Job, stage: Stage) -> str:
@@ -120,6 +125,8 @@ def describe(error: Exception) -> str:
 
 
 def _record(node: Node, stage: Stage, ended: Ended, task: int) -> int:
+    if ended.why == ORDERED:  # the batch script knows why; another code would end the other nodes, which may still save
+        return 0
     if ended.code == -SIGTERM:  # Slurm's own reached the program first
         ended = replace(ended, why=TERMINATED)
     failure = failure_of(ended, node, stage, task if stage.processes > 1 else None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 STANDARD_OUTPUT = 1
@@ -27,10 +28,14 @@ class Output:
 
     Args:
         file: None: standard output alone. What is no regular file, such as a pipe, is not opened.
+
+    Attributes:
+        ear: is given each piece, too.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self._to, self.file = [STANDARD_OUTPUT], file
+        self.ear: Callable[[bytes], None] | None = None
         if file is None:
             return
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,6 +47,8 @@ class Output:
     def write(self, piece: bytes) -> None:
         for to in self._to:
             _write(to, piece)
+        if self.ear:
+            self.ear(piece)
 
     def say(self, text: str) -> None:
         self.write(_line(f"trn: {text}"))

@@ -24,6 +24,8 @@ from ..errors import ReportedError
 from ..files import read_json
 from ..spec import Job, SpecError, Stage, from_json, to_json
 from ..words import shared_root
+from . import health
+from .judge import Judge
 from .launch import (
     AGAIN,
     FAILED,
@@ -37,14 +39,16 @@ from .launch import (
     record_failure,
 )
 from .node import describe, stage_of
-from .output import Output, say
+from .output import Output, say, show
 from .places import Node, find_checkpoint, word
-from .process import LIMIT, TERMINATED, CannotStart, Ended, memory_kills
+from .process import LIMIT, ORDERED, TERMINATED, CannotStart, Ended, memory_kills
 
 GIVEN = Path("/trn")
 _SECRET = GIVEN / "env" / "env.json"
 OUT_OF_MEMORY, OTHERWISE = 137, 1
 _MESSAGE = Path("/dev/termination-log")
+_OTHERS_SECONDS = 90
+"""For which one waits for the other nodes, which save or write their stacks."""
 _LONGEST_MESSAGE = 4000  # Kubernetes keeps 4,096 bytes
 
 
@@ -86,13 +90,15 @@ def run_container(name: str) -> int:
     say(begin_line(node, job, stage))
     if stage.name == "prepare":
         records.forget(node.job, stage.name)
-    records.unmark(node.job, stage.name, node.run, "done", node.number)  # preempted: the same attempt begins again
+    for mark in ("done", "ended"):  # preempted: the same attempt begins again
+        records.unmark(node.job, stage.name, node.run, mark, node.number)
     if stage.name == "train" and any(one.name == "precompile" for one in job.stages):
         wait_until_compiled(node)
     node = dataclasses.replace(
         node, checkpoint=find_checkpoint(job, node.job, first=node.number == 0) if stage.program else ""
     )
     seconds = None if stage.seconds is None else stage.seconds - (time.monotonic() - began)
+    judge = Judge(node.job, job, stage, node.run, show) if node.number == 0 and stage.name != "prepare" else None
     try:
         ended = launch(
             node,
@@ -104,11 +110,29 @@ def run_container(name: str) -> int:
             passes_on=True,
             seconds=seconds,
             secret=_SECRET,
+            task=node.number,
+            judge=judge,
         )
     except CannotStart as e:
         record_failure(node, stage, records.Failure(node.number, REFUSED, str(e)))
         raise
+    if ended.why == ORDERED:
+        return obeyed(node, job, stage)
     return end(node, stage, ended, output)
+
+
+def obeyed(node: Node, job: Job, stage: Stage) -> int:
+    """Wait until the other nodes have carried out the order, too: the first pod that fails ends the others. Returns the exit code, as of `end`."""
+    records.mark(node.job, stage.name, node.run, "ended", node.number)
+    until = time.monotonic() + _OTHERS_SECONDS + 2 * job.health.every
+    while len(records.marked(node.job, stage.name, node.run, "ended")) < node.nodes and time.monotonic() < until:
+        time.sleep(0.5)
+    order = health.order(node.job, stage.name, node.run)
+    if order and order.do == health.RESTART:
+        tell(records.Failure(-1, AGAIN, order.why))
+        return AGAIN
+    tell(records.failure(node.job, stage.name, node.run) or records.Failure(-1, FAILED, order.why if order else ""))
+    return FAILED
 
 
 def end(node: Node, stage: Stage, ended: Ended, output: Output) -> int:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..readers.collecting import Collector, Said
 from .output import Output
@@ -29,8 +29,8 @@ LIMIT_SECONDS = 60
 OPEN_FILES = 65_535
 """Each worker holds many connections at once ("Failed accept4: Too many open files")."""
 
-TERMINATED, LIMIT = "terminated", "limit"
-"""Why a program was ended: this process was told to end; the time limit."""
+TERMINATED, LIMIT, ORDERED = "terminated", "limit", "ordered"
+"""Why a program was ended: this process was told to end; the time limit; an order (`health`)."""
 
 _PIECE = 65_536
 _CGROUP, _CGROUPS = Path("/proc/self/cgroup"), "/sys/fs/cgroup"
@@ -58,7 +58,7 @@ class Ended:
 
     Attributes:
         code: exit code, of the first copy that failed; -N: signal N ended it.
-        why: TERMINATED, LIMIT, or empty if it ended by itself.
+        why: TERMINATED, LIMIT, ORDERED, or empty if it ended by itself.
         found: whether its output had what was looked for.
         said: what of its output explains the end.
         copy: which copy failed first: 0, 1, ...
@@ -82,6 +82,7 @@ def run(
     passes_on: bool,
     seconds: float | None = None,
     looks_for: str = "",
+    watcher: Watches | None = None,
 ) -> Ended:
     """Start one program, or several copies of it, and wait until all have ended. As soon as one fails, all end.
 
@@ -92,6 +93,7 @@ def run(
             them after its KillWait: a program that gets it twice may not save its state.
         seconds: time limit.
         looks_for: regular expression that is looked for in the output.
+        watcher: watches it while it runs.
 
     Raises:
         CannotStart: a copy cannot be started.
@@ -106,7 +108,11 @@ def run(
             raise
         finally:
             reader.start()
+        if watcher:
+            watcher.begin(running)
         code = running.wait(reader)
+    if watcher:
+        watcher.end()
     return Ended(code, running.why, reader.found, reader.said(), running.copy, running.at, memory_kills() - kills)
 
 
@@ -132,6 +138,14 @@ def allow_open_files(output: Output | None) -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if output and soft < OPEN_FILES:
         output.say(f"at most {soft} files may be open here; large jobs need {OPEN_FILES}")
+
+
+class Watches(Protocol):
+    """Watches programs (`pulse.Watcher`)."""
+
+    def begin(self, running: _Running) -> None: ...
+
+    def end(self) -> None: ...
 
 
 class _Reader(threading.Thread):
@@ -247,6 +261,21 @@ class _Running:
         for pid in tuple(whom):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, how)
+
+    def obey(self) -> None:
+        """They are ordered to end: their exit codes mean nothing."""
+        if not (self.why or self._ending):
+            self.why = ORDERED
+
+    def finish(self, *, at_once: bool) -> None:
+        """End those that were ordered to, at once or with time to save."""
+        if self.why != ORDERED:
+            return
+        if at_once:
+            self._ending, self._until = True, time.monotonic()
+            self.end(signal.SIGKILL, self._started)
+        else:
+            self._end_within(LIMIT_SECONDS)
 
     def _let_save(self, reader: _Reader) -> None:
         """Wait for those that a copy has started: a shell ends at once where its program saves its state."""

@@ -14,13 +14,17 @@ from .. import files, layout, records, slurm
 from ..errors import Later, Refused, ReportedError
 from ..records import State
 from ..spec import Job, Stage
-from . import allocation, failures
-from .launch import NOT_COMPILED, TERMINATED_CODE, runner
-from .node import describe, index_of, read_job, stage_of, this_run
-from .output import say
+from . import allocation, failures, health
+from .health import Order
+from .judge import Judge
+from .launch import FAILED, NOT_COMPILED, TERMINATED_CODE, runner
+from .node import AGAIN_HERE, describe, index_of, read_job, stage_of, this_run
+from .output import say, show
 from .places import find_checkpoint
 from .signals import Signals, Stopped
 from .tasks import NFS_SECONDS, Tasks, wait_for_slurm
+
+_END_SECONDS = 900
 
 
 def main(folder: str, name: str) -> None:
@@ -98,6 +102,8 @@ class Batch:
     nodes: str = field(default_factory=lambda: os.environ["SLURM_JOB_NODELIST"])
     forgotten: bool = False
     sizes: dict[str, int] = field(default_factory=dict)
+    order: Order | None = None
+    again: int = 0
 
     def begin(self) -> None:
         """Record that it runs. From now on a signal is noted."""
@@ -129,7 +135,7 @@ class Batch:
         elif code and self.forgotten:
             why = records.LOST
         elif code and failed:
-            code, node = failed.code, failed.node
+            code, node = failed.code, failed.node if failed.node >= 0 else None
         try:
             records.write_state(self.own, name, self._state(records.ENDED, code, why, node))
             if name == "train" and code == 0 and not self.job.array:
@@ -146,8 +152,7 @@ class Batch:
                 slurm.run("scancel", f"--name={env['SLURM_JOB_NAME']}", env["SLURM_JOB_ID"])
                 self.signals.pause(900)
             return TERMINATED_CODE
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        say(f"{name}: Slurm job {env['SLURM_JOB_ID']} on {self.nodes}, {now}")
+        self._say_begin()
         most = self.job.slurm.restarts if self.job.slurm else None
         if most and name != "prepare" and int(env.get("SLURM_RESTART_COUNT") or 0) > most:
             say(f"restarted {most} times already, the most that --restarts allows")
@@ -156,8 +161,11 @@ class Batch:
             return self._launch({}, "--nodes=1", "--ntasks=1")
         if name == "train":
             self._compare_nodes()
-        variables = {"MASTER_ADDR": allocation.find_address(self.nodes, self.signals.pause), **self._checkpoint()}
-        code = self._launch(variables, "--label", "--kill-on-bad-exit=1")
+        address = allocation.find_address(self.nodes, self.signals.pause)
+        code = self._launch({"MASTER_ADDR": address, **self._checkpoint()}, "--label", "--kill-on-bad-exit=1")
+        while self.order and self.order.do == health.RESTART:
+            self._begin_again(code)
+            code = self._launch({"MASTER_ADDR": address, **self._checkpoint()}, "--label", "--kill-on-bad-exit=1")
         if name == "precompile" and code == 0:
             code = self._check_compiled()
         return code
@@ -166,16 +174,43 @@ class Batch:
         """Once on each node, or more often; the whole stage ends as soon as one fails."""
         nodes = 1 if self.stage.name == "prepare" else int(os.environ["SLURM_JOB_NUM_NODES"])
         number = nodes * self.stage.processes
-        tasks = Tasks(self.own, self.stage.name, self.run, number, self.nodes, self.signals)
+        judge = Judge(self.own, self.job, self.stage, self.run, show)
+        tasks = Tasks(self.own, self.stage.name, self.run, number, self.nodes, self.signals, judge)
         if self.stage.processes > 1:
             options = (*options, f"--ntasks={number}", f"--ntasks-per-node={self.stage.processes}")
         code = tasks.start(options, runner("node", str(self.root), self.stage.name), variables)
-        self.forgotten = tasks.forgotten
+        self.forgotten, self.order = tasks.forgotten, judge.order
+        if self.order:
+            return code if self.order.do == health.RESTART else FAILED
         if code and number > 1:
             failures.tell(self.own, self.stage.name, self.run, self.sizes)
         if code and self.stage.name != "prepare":
             tasks.wait_if_a_node_ends()
         return code
+
+    def _begin_again(self, code: int) -> None:
+        """Prepare another run on the same nodes. Where a node has not ended its processes, Slurm does, and starts the stage again: never are there
+        two copies of it.
+
+        Raises:
+            Stopped: by Slurm.
+        """
+        if code:
+            say("a node has not ended its program: Slurm starts the stage again")
+            with contextlib.suppress(Later, Refused):
+                slurm.run("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
+                self.signals.pause(_END_SECONDS)
+            raise Stopped
+        self.again += 1
+        os.environ[AGAIN_HERE] = str(self.again)
+        self.run = this_run()
+        records.forget(self.own, self.stage.name)
+        self.sizes = failures.sizes(self.own, self.stage.name)
+        self._say_begin()
+
+    def _say_begin(self) -> None:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        say(f"{self.stage.name}: Slurm job {os.environ['SLURM_JOB_ID']} on {self.nodes}, {now}")
 
     def _checkpoint(self) -> dict[str, str]:
         """The checkpoint from which all nodes go on. It is found once, before any of them starts."""

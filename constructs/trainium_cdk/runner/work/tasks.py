@@ -12,6 +12,7 @@ from signal import SIGTERM
 from .. import records
 from ..errors import Later
 from . import allocation
+from .judge import Judge
 from .output import say
 from .signals import Signals, Stopped
 
@@ -32,6 +33,7 @@ class Tasks:
         job: the job's own folder.
         words: which srun starts in each.
         nodes: Slurm's list of them.
+        judge: of the stage.
         forgotten: whether Slurm's controller has forgotten this run of the stage.
     """
 
@@ -41,16 +43,19 @@ class Tasks:
     number: int
     nodes: str
     signals: Signals
+    judge: Judge
     forgotten: bool = False
 
     def start(self, options: Sequence[str], words: Sequence[str], variables: Mapping[str, str]) -> int:
-        """Start them, and wait. Returns 0 if all have succeeded.
+        """Start them, and wait. Returns 0 if all have succeeded, or have carried out an order.
 
         Raises:
             Stopped: by a signal.
         """
         for left in reversed(range(STARTS)):
             code = self._srun(["srun", *options, *words], variables)
+            if self.judge.order:
+                return code
             if code == 0 or code > 128 or not left or not self._may_start_again():
                 break
         if code == 0 and not self._within(NFS_SECONDS, lambda: self._count("done") >= self.number):
@@ -82,6 +87,9 @@ class Tasks:
                 code = made.wait(0.25)
                 break
             except subprocess.TimeoutExpired:
+                self.judge.look()
+                if self.judge.is_overdue:
+                    made.kill()
                 if self.signals.told not in (0, SIGTERM):  # of SIGTERM, Slurm tells srun itself
                     made.returncode = 0
                     raise Stopped from None

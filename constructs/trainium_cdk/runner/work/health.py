@@ -1,0 +1,353 @@
+"""Whether a training that runs goes on: judged from one small record of each of its tasks. `decide` and `act` are pure; all else here reads and writes
+records, which lie where the job can write (`records`).
+
+    state/STAGE.RUN.TASK.pulse.json    `Pulse`, which the runner of a node writes every `spec.Health.every` seconds (`pulse.py`)
+    state/STAGE.RUN.order.json         `Order`, which the one who judges writes at most once in a run (`judge.py`); each node carries it out
+    state/STAGE.found.json             `Found`: what is wrong now, for `trn status`
+    state/health.json                  `Tried`: what was done in all attempts, and what they cost
+
+A step is an advance of what the program tells: a line of its log with a step, an event file, or the file `TRN_PROGRESS`.
+"""
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from .. import files, records
+from ..readers.records import Finding
+from ..spec import Health
+
+LEARNT = 10
+"""Steps after which the usual time between two is known. Before, nothing is done."""
+TIMES, SLACK = 10, 3
+"""A training hangs after so many times the usual time between two steps, and so many times the longest one."""
+PHASES = {"compile": 7200.0, "checkpoint": 3600.0, "evaluation": 3600.0}
+"""What a program may do without a step, and for how many seconds. One node that does so excuses all, which wait for it."""
+RESTARTS = 3
+"""Restarts of a training that hangs without a new step between them: then its program is at fault."""
+NANS = 5
+"""Steps in a row whose loss is no number, after which the training is stopped: one alone may be survived, as with loss scaling."""
+TOLD, ALL = 0.8, 1.0
+"""Parts of a budget at which it is told, and stopped."""
+_SHOWN, _LINE = 4, 120
+_LAST = 5  # looks without a sign, at least
+_SIGN_SECONDS = 10
+HANG, NAN, STRAGGLER, SILENT, START, BUDGET, RESTARTED = (
+    "hang",
+    "nan",
+    "straggler",
+    "silent",
+    "start",
+    "budget",
+    "restarted",
+)
+RESTART, SAVE, STOP = "restart", "save", "stop"
+"""What is ordered: to start again; to save and end; to end at once, as what it would save is worth nothing."""
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """How a task goes on, by the clock of its node, in seconds since 1970.
+
+    Attributes:
+        node, task: their numbers.
+        beat: when this was written. began: when its program was started.
+        step: the last one, where the program numbers them. rank: of the process that told it, if that is known.
+        steps: advances that were seen. at: when the last one was; 0: none. first: seconds until the first one.
+        usual, longest: seconds between two, in the middle and at most.
+        nans: steps in a row whose loss is no number. nan_at: since when. nan_step: the first of them.
+        phase: a name of `PHASES`, or empty.
+        said: when it has printed last; 0: nothing yet. line: the last one.
+        over: whether it has ended.
+    """
+
+    node: int
+    task: int
+    beat: float
+    began: float
+    step: Optional[int] = None
+    rank: int = -1
+    steps: int = 0
+    at: float = 0.0
+    first: float = 0.0
+    usual: float = 0.0
+    longest: float = 0.0
+    nans: int = 0
+    nan_at: float = 0.0
+    nan_step: Optional[int] = None
+    phase: str = ""
+    said: float = 0.0
+    line: str = ""
+    over: bool = False
+
+    def waits(self, saved: float = 0.0) -> float:
+        """Seconds without a step, or a change of its checkpoints; before the first step, since it began."""
+        return self.beat - max(self.at or self.began, min(saved, self.beat))
+
+    @property
+    def patience(self) -> float:
+        """Seconds without a step that are usual."""
+        return max(TIMES * self.usual, SLACK * self.longest)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What all nodes of a run do. `do`: RESTART, SAVE or STOP."""
+
+    do: str
+    why: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is wrong now."""
+
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What was done in all attempts.
+
+    Attributes:
+        restarts: of a training that hung, without a new step between them. step: the last one that was reached before.
+        why, at: of the last restart, and when it was.
+        usual, longest, first: seconds between two steps, and until the first one, before it: the next attempt need not learn them.
+        run: the last run. seconds: of one node, which it took; before: which those before it took.
+    """
+
+    restarts: int = 0
+    step: Optional[int] = None
+    why: str = ""
+    at: float = 0.0
+    usual: float = 0.0
+    longest: float = 0.0
+    first: float = 0.0
+    run: str = ""
+    seconds: float = 0.0
+    before: float = 0.0
+
+    @property
+    def spent(self) -> float:
+        return self.before + self.seconds
+
+    @property
+    def patience(self) -> float:
+        """Seconds without a step that were usual, also at the beginning."""
+        return max(TIMES * self.usual, SLACK * max(self.longest, self.first))
+
+    def took(self, run: str, seconds: float) -> "Tried":
+        """With so many seconds of this run."""
+        if run == self.run:
+            return dataclasses.replace(self, seconds=max(self.seconds, seconds))
+        return dataclasses.replace(self, run=run, seconds=seconds, before=self.spent)
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------------------------------------
+
+
+def decide(
+    pulses: Sequence[Pulse], now: float, rules: Health, before: Tried = Tried(), saved: float = 0.0
+) -> list[Finding]:
+    """What is wrong with a training.
+
+    Args:
+        pulses: of its tasks.
+        now: by the clock of whoever judges. It is compared with those of nodes only where a node sends no sign.
+        before: what is known of earlier attempts.
+        saved: when something in the folder of its checkpoints changed last.
+    """
+    live = [one for one in pulses if not one.over]
+    lost = max(rules.least / 2, _LAST * rules.every, _SIGN_SECONDS)
+    heard = [one for one in live if now - one.beat <= lost]
+    found = [
+        Finding(SILENT, one.beat, one.node, one.rank, f"its runner sends no sign for {span(now - one.beat)}")
+        for one in live
+        if one not in heard
+    ]
+    found += [_nan(one) for one in _first(live, lambda one: one.nans > 0)]
+    steps = [one for one in heard if one.steps]
+    excused = max((PHASES.get(one.phase, 0.0) for one in heard), default=0.0)
+    lead = min(steps, key=lambda one: one.waits(), default=None)
+    learnt = lead is not None and lead.steps >= LEARNT
+    if lead is None and heard and before.first:
+        lead = min(heard, key=lambda one: one.waits())
+    if lead is None or not (learnt or before.first):
+        return found + _start(heard, rules, excused)
+    patience = max(rules.least, excused, 0.0 if learnt else before.patience, *(one.patience for one in steps))
+    if lead.waits(saved) > patience:
+        return [*found, _hang(heard, lead)]
+    # a node that has told as many steps as others, and tells none any more
+    behind = [
+        one
+        for one in steps
+        if one is not lead and one.waits(saved) > max(patience, lead.waits()) and one.steps >= LEARNT and not one.phase
+    ]
+    return found + [
+        Finding(
+            STRAGGLER, one.at, one.node, one.rank, f"no step for {span(one.waits())}, while others go on: {_at(one)}"
+        )
+        for one in behind[:_SHOWN]
+    ]
+
+
+def _first(pulses: Sequence[Pulse], is_so: Callable[[Pulse], bool]) -> list[Pulse]:
+    return [one for one in pulses if is_so(one)][:1]
+
+
+def _nan(one: Pulse) -> Finding:
+    since = "" if one.nan_step is None else f" since step {one.nan_step}"
+    return Finding(NAN, one.nan_at, one.node, one.rank, f"the loss is no number{since}, in {one.nans} steps told")
+
+
+def _start(heard: Sequence[Pulse], rules: Health, excused: float) -> list[Finding]:
+    """A first compilation may take an hour: it is only told."""
+    waits = [one.beat - max(one.said, one.at, one.began) for one in heard]
+    if not waits or min(waits) <= max(rules.start, excused):
+        return []
+    first = min(heard, key=lambda one: max(one.said, one.began))
+    told = f"{max(one.steps for one in heard)} steps so far, and nothing printed for {span(min(waits))}"
+    return [Finding(START, first.beat - min(waits), evidence=f"{told}; {_at(first)}")]
+
+
+def _hang(heard: Sequence[Pulse], lead: Pulse) -> Finding:
+    """With the tasks that are behind: those at the lowest step, where they tell different ones; else those whose last line is unlike that of most,
+    and those that have printed nothing for longest."""
+    steps = [one.step for one in heard if one.step is not None and one.steps]
+    low, high = (min(steps), max(steps)) if steps else (0, 0)
+    if low < high:
+        behind = [one for one in heard if one.steps and one.step == low]
+        rest = f"; others are at step {high}"
+    else:
+        like = Counter(map(_shape, heard))
+        behind = sorted(heard, key=lambda one: (like[_shape(one)], one.said, one.task))
+        rest = ""
+    usual = f"usually one in {span(lead.usual)}" if lead.steps >= LEARNT else f"{lead.steps} in this attempt"
+    places = "; ".join(_at(one) for one in behind[:_SHOWN])
+    more = f"; and {len(behind) - _SHOWN} more" if len(behind) > _SHOWN else ""
+    first = behind[0]
+    since = lead.at or lead.began
+    text = f"no step for {span(lead.waits())} ({usual}): {places}{more}{rest}"
+    return Finding(HANG, since, first.node, first.rank, text)
+
+
+def _shape(one: Pulse) -> "tuple[bool, str]":
+    """Its last line without numbers."""
+    return one.steps > 0, re.sub(r"[\d.]+", "0", one.line)
+
+
+def _at(one: Pulse) -> str:
+    """Where a task stands, with its last line."""
+    where = f"node {one.node}" + ("" if one.rank < 0 else f", rank {one.rank}")
+    step = f" at step {one.step}" if one.step is not None else ""
+    line = f", last line: {records.one_line(one.line)[:_LINE]}" if one.line else ""
+    return f"{where}{step}{line}"
+
+
+def span(seconds: float) -> str:
+    """A time for people.
+
+    >>> span(3.21), span(95), span(725), span(7300)
+    ('3.2 s', '95 s', '12 min', '2 h 1 min')
+    """
+    if seconds < 10:
+        return f"{max(0.0, seconds):.2g} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+# --- what is done -----------------------------------------------------------------------------------------------------------------------
+
+
+def act(
+    findings: Sequence[Finding], pulses: Sequence[Pulse], rules: Health, tried: Tried
+) -> tuple[Optional[Order], Tried]:
+    """What is done about these findings, as the environment says, and what is remembered of it."""
+    for one in findings:
+        if one.kind == NAN and rules.nan == "stop" and max((p.nans for p in pulses), default=0) >= NANS:
+            return Order(STOP, one.evidence), tried
+        if one.kind == HANG and rules.hang == "restart":
+            step = max((p.step for p in pulses if p.step is not None), default=None)
+            new = step is not None and (tried.step is None or step > tried.step)
+            count = 1 if new else tried.restarts + 1
+            highest = step if new else tried.step
+            if count > RESTARTS:
+                last = "" if highest is None else f" after step {highest}"
+                why = (
+                    f"it hung {count} times{last}, without a new step between: its program is at fault. {one.evidence}"
+                )
+                return Order(STOP, why), tried
+            order = Order(RESTART, f"it hangs: {one.evidence}")
+            return order, dataclasses.replace(_learnt(pulses, tried), restarts=count, step=highest)
+    return None, tried
+
+
+def _learnt(pulses: Sequence[Pulse], tried: Tried) -> Tried:
+    """With what this attempt has learnt."""
+    known = [one for one in pulses if one.steps]
+    return dataclasses.replace(
+        tried,
+        usual=max(tried.usual, *(one.usual for one in known), 0.0),
+        longest=max(tried.longest, *(one.longest for one in known), 0.0),
+        first=max(tried.first, *(one.first for one in known), 0.0),
+    )
+
+
+# --- records ----------------------------------------------------------------------------------------------------------------------------
+
+_MOST_TASKS = 20_000
+
+
+def write_pulse(job: Path, stage: str, run: str, value: Pulse) -> None:
+    """Raises OSError: the file system is full, or gone."""
+    files.write_json(_path(job, stage, f"{run}.{value.task}.pulse.json"), dataclasses.asdict(value))
+
+
+def pulses(job: Path, stage: str, run: str) -> list[Pulse]:
+    """Those of a run, by their tasks."""
+    pattern = re.compile(rf"{re.escape(f'{stage}.{run}.')}\d{{1,9}}\.pulse\.json")
+    try:
+        names = sorted(one.name for one in (job / "state").iterdir() if pattern.fullmatch(one.name))[:_MOST_TASKS]
+    except OSError:
+        return []
+    found = [records.read(Pulse, job / "state" / name) for name in names]
+    return sorted((one for one in found if one is not None), key=lambda one: one.task)
+
+
+def write_order(job: Path, stage: str, run: str, value: Order) -> None:
+    files.write_json(_path(job, stage, f"{run}.order.json"), dataclasses.asdict(value))
+
+
+def order(job: Path, stage: str, run: str) -> Optional[Order]:
+    found = records.read(Order, _path(job, stage, f"{run}.order.json"))
+    return found if found and found.do in (RESTART, SAVE, STOP) else None
+
+
+def write_found(job: Path, stage: str, value: Sequence[Finding]) -> None:
+    files.write_json(_path(job, stage, "found.json"), dataclasses.asdict(Found(tuple(value[:20]))))
+
+
+def found(job: Path, stage: str) -> tuple[Finding, ...]:
+    """What is wrong with a training now."""
+    told = records.read(Found, _path(job, stage, "found.json"))
+    every = [records.safe(one) for one in told.findings[:20]] if told else []
+    return tuple(one for one in every if one is not None)
+
+
+def tried(job: Path) -> Tried:
+    return records.read(Tried, job / "state" / "health.json") or Tried()
+
+
+def write_tried(job: Path, value: Tried) -> None:
+    files.write_json(job / "state" / "health.json", dataclasses.asdict(value))
+
+
+def _path(job: Path, stage: str, rest: str) -> Path:
+    return job / "state" / f"{stage}.{rest}"

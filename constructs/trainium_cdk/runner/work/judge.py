@@ -1,0 +1,184 @@
+"""Judges a stage that runs, in one place: the batch script on Slurm, the pod of node 0 on Kubernetes. It reads the pulses of all nodes (`health`),
+tells what is wrong, counts what the stage costs, and orders what all nodes do then. There is at most one order in a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .. import records
+from ..prepare.checkpoints import complete
+from ..readers.records import Finding
+from ..spec import Checkpoints, Job, Stage
+from . import health
+from .health import BUDGET, HANG, NAN, RESTARTED, Order, Pulse
+
+FAULT = 66
+"""Exit code of a stage that was stopped, as of a program that has failed for good (`launch.FAILED`)."""
+_MOST_ENTRIES = 10_000
+_AGAIN_SECONDS = 600.0
+"""After which a finding that still is so is told again: the end of a log has it then."""
+_LATE_SECONDS = 120.0
+"""Within which, after the time that programs have to save, all nodes have carried out an order."""
+
+
+class Judge:
+    """Judges one run of a stage.
+
+    Args:
+        folder: the job's own.
+        say: writes a line to the log.
+
+    Attributes:
+        order: what all nodes are to do.
+    """
+
+    def __init__(self, folder: Path, job: Job, stage: Stage, run: str, say: Callable[[str], None]) -> None:
+        self._folder, self._job, self._stage, self._run, self._say = folder, job, stage, run, say
+        self._began = self._looked = time.monotonic()
+        self._told: dict[tuple[str, int], tuple[Finding, float]] = {}
+        self._tried = health.tried(folder)
+        self.order: Order | None = None
+        self._ordered = 0.0
+
+    def look(self) -> None:
+        """Look, if it is time for it. It does not raise."""
+        if time.monotonic() - self._looked < self._job.health.every:
+            return
+        self._looked = time.monotonic()
+        with contextlib.suppress(OSError):
+            self._look()
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the nodes should have carried out the order."""
+        wait = _LATE_SECONDS + 2 * self._job.health.every
+        return self.order is not None and time.monotonic() - self._ordered > wait
+
+    def _look(self) -> None:
+        if self.order is not None:
+            return
+        found, order = self._of_budget(), None
+        over = [one for one in found if order is None and self._spent() >= health.ALL]
+        if over:
+            order = Order(health.SAVE, over[0].evidence, time.time())
+        if self._stage.name == "train":
+            now, rules = time.time(), self._job.health
+            pulses = health.pulses(self._folder, self._stage.name, self._run)
+            wrong = health.decide(pulses, now, rules, self._tried)
+            if any(one.kind == HANG for one in wrong):  # only then the folder of checkpoints is looked at
+                wrong = health.decide(pulses, now, rules, self._tried, saved=self._changed())
+            wrong = [self._with_checkpoint(one, pulses) for one in wrong]
+            if order is None:
+                order, self._tried = health.act(wrong, pulses, rules, self._tried)
+            found += wrong
+        if self._tried.why and not order:
+            found.append(Finding(RESTARTED, self._tried.at, evidence=self._tried.why))
+        self._tell(found)
+        if order:
+            self._give(dataclasses.replace(order, at=time.time()))
+
+    # --- what is told -------------------------------------------------------------------------------------------------------------------
+
+    def _tell(self, found: list[Finding]) -> None:
+        """Tell what is new, what still is so after a while, and what is over."""
+        now = time.monotonic()
+        current = {(one.kind, one.node): one for one in found}
+        changed = current.keys() != self._told.keys()
+        for key, one in current.items():
+            _, at = self._told.get(key, (one, 0.0))
+            if key not in self._told or now - at > _AGAIN_SECONDS:
+                self._say(one.line)
+                self._told[key], changed = (one, now), True
+        for key in [key for key in self._told if key not in current]:
+            over, _ = self._told.pop(key)
+            self._say(dataclasses.replace(over, over=True).line)
+        if changed:
+            health.write_found(self._folder, self._stage.name, list(current.values()))
+
+    def _with_checkpoint(self, one: Finding, pulses: Sequence[Pulse]) -> Finding:
+        """What is known of a loss that is no number: the checkpoint from before."""
+        if one.kind != NAN or not (self._job.checkpoints and self._job.checkpoints.pattern):
+            return one
+        before = self._checkpoint(one.at, next((p.nan_step for p in pulses if p.node == one.node and p.nans), None))
+        told = (
+            f"The newest checkpoint from before is {before}"
+            if before
+            else "There is no complete checkpoint from before"
+        )
+        return dataclasses.replace(one, evidence=f"{one.evidence}. {told}")
+
+    def _checkpoint(self, at: float, step: int | None) -> Path | None:
+        """The newest complete one that was written before this time, and whose number is less than this step's."""
+        made = self._job.checkpoints
+        with contextlib.suppress(OSError):
+            for one in complete(made, self._place(made)) if made else ():
+                number = re.findall(r"\d+", one.name)[-1:]
+                if _newest_change(one) < at and (step is None or not number or int(number[0]) < step):
+                    return one
+        return None
+
+    def _changed(self) -> float:
+        """When something in the folder of checkpoints changed last; 0 without one."""
+        made = self._job.checkpoints
+        return _newest_change(self._folder / made.folder) if made else 0.0
+
+    def _place(self, made: Checkpoints) -> Path:
+        return self._folder / made.folder / made.place
+
+    # --- what is ordered ----------------------------------------------------------------------------------------------------------------
+
+    def _give(self, order: Order) -> None:
+        """All nodes find it at their next look. A run that ends as a failure has its reason first."""
+        if order.do == health.RESTART:
+            why = f"restart {self._tried.restarts} of at most {health.RESTARTS} without a new step: {order.why}"
+            self._tried = dataclasses.replace(self._tried, why=why, at=order.at)
+            self._say(Finding(RESTARTED, order.at, evidence=why).line)
+        health.write_tried(self._folder, self._tried)
+        if order.do != health.RESTART:
+            records.fail(self._folder, self._stage.name, self._run, records.Failure(-1, FAULT, order.why, order.at))
+        health.write_order(self._folder, self._stage.name, self._run, order)
+        self.order, self._ordered = order, time.monotonic()
+
+    # --- what it costs ------------------------------------------------------------------------------------------------------------------
+
+    def _spent(self) -> float:
+        """The part of the budget that is used."""
+        return self._tried.spent / self._job.budget.seconds if self._job.budget else 0.0
+
+    def _of_budget(self) -> list[Finding]:
+        """Count what this run takes, and tell it where that is most of the budget."""
+        if self._job.budget is None:
+            return []
+        took = (time.monotonic() - self._began) * self._stage.nodes
+        self._tried = self._tried.took(f"{self._stage.name}.{self._run}", took)
+        health.write_tried(self._folder, self._tried)
+        if self._spent() < health.TOLD:
+            return []
+        usd = self._job.budget.usd
+        text = f"its nodes have cost {min(1.0, self._spent()) * usd:,.2f} of at most {usd:,.2f} USD (--max-usd)"
+        stops = ": it saves and stops" if self._spent() >= health.ALL else ""
+        return [Finding(BUDGET, time.time(), evidence=f"{text}{stops}")]
+
+
+def _newest_change(place: Path) -> float:
+    """When a file, or anything in a folder, was written last; 0 if it is not there."""
+    newest = 0.0
+    with contextlib.suppress(OSError):
+        newest = place.lstat().st_mtime
+    for count, (folder, _, names) in enumerate(os.walk(place)):
+        for name in names:
+            with contextlib.suppress(OSError):
+                newest = max(newest, Path(folder, name).lstat().st_mtime)
+        if count >= _MOST_ENTRIES:
+            break
+    return newest
+
+
+__all__ = ["FAULT", "Judge"]

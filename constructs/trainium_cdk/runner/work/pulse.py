@@ -1,0 +1,283 @@
+"""The pulse of a program on its node: its last step and line, written down while it runs; and what is ordered of it, carried out (`health`).
+
+A look every `spec.Health.every` seconds reads the end of what the program has printed since the last one, however much that is, so that it takes
+next to nothing. No fault of a look may stop the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from .. import files
+from ..readers.course import Course
+from ..readers.log import JobLog, Lines
+from ..readers.records import Step
+from ..spec import Health
+from . import health
+from .events import BEGIN
+from .health import Order, Pulse
+from .output import Output
+from .stacks import descendants, is_compiling, write_stacks
+
+VARIABLE = "TRN_PROGRESS"
+"""Of the file into which a program may write its step."""
+_MOST = 65_536
+_LONGEST = 4096
+_TIMES = 101  # of the last steps
+_PHASES = {
+    "compile": re.compile(r"(?i)\bcompil|neuronx-cc|\bneff\b|NEURON_C(?:ACHE|C_WRAPPER)"),
+    "checkpoint": re.compile(r"(?i)\bsav(?:e|es|ing)\b|\bwrit(?:e|es|ing)\b.{0,80}\b(?:checkpoint|ckpt|shard|state)|\bcheckpoint(?:ing)?\b"),
+    "evaluation": re.compile(r"(?i)\b(?:eval(?:uat(?:e|es|ing|ion))?|validat(?:e|es|ing|ion))\b"),
+}  # fmt: skip
+_DONE = re.compile(r"(?i)\b(?:saved|written|finished|completed?|done|compiled|evaluated|validated)\b")
+_LAST_LINES = 20
+_SILENT = 60.0
+"""Seconds without a step after which it is looked for a compiler that runs."""
+
+
+class Running(Protocol):
+    """Programs that run (`process`)."""
+
+    @property
+    def left(self) -> set[int]: ...
+
+    def obey(self) -> None:
+        """They are ordered to end: their exit codes mean nothing."""
+
+    def finish(self, *, at_once: bool) -> None:
+        """End them, at once or with time to save."""
+
+
+class Progress:
+    """What a program tells of its steps."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock, self._lines = clock, Lines()
+        self._log = JobLog(self._lines)
+        self._seen: dict[str, tuple[int | None, ...]] = {}
+        self._times: deque[float] = deque(maxlen=_TIMES)
+        self.began, self.said, self.line = clock(), 0.0, ""
+        self.step: int | None = None
+        self.rank = -1
+        self.steps, self.at, self.first, self.longest = 0, 0.0, 0.0, 0.0
+        self.nans, self.nan_at = 0, 0.0
+        self.nan_step: int | None = None
+        self.phase = ""
+
+    @property
+    def prints(self) -> bool:
+        """Whether the program prints its steps itself."""
+        return "printed" in self._seen
+
+    def read(self, text: bytes, said: float, *, gap: bool = False) -> None:
+        """Take what was printed since the last look.
+
+        Args:
+            said: when the last of it was.
+            gap: whether what came before it was left out.
+        """
+        if gap:
+            self._log.close()
+            text = text.partition(b"\n")[2]
+        if not text:
+            return
+        self.said = said
+        lines = [one.strip() for one in text[-_LONGEST:].decode(errors="replace").replace("\r", "\n").split("\n")]
+        lines = [one for one in lines if one][-_LAST_LINES:]
+        self.line = lines[-1][:300] if lines else self.line
+        steps = [record for _, record in self._log.feed("train", text) if isinstance(record, Step)]
+        lost, at = self._log.lost_at is not None, self._log.course.position
+        for one in steps:
+            self._loss(one.step, lost=lost and one.loss is None)
+        if self._log.steps or (at and at.step is not None):
+            self._advanced("printed", (self._log.steps, at.step if at else None), at.step if at else None)
+        self._find_phase(lines)
+
+    def read_events(self, line: bytes) -> None:
+        """Take the newest step of TensorBoard's files."""
+        log = JobLog(self._lines)
+        log.feed("train", line + b"\n")
+        if log.last and log.last.step is not None:
+            self._advanced("events", (log.last.step,), log.last.step)
+
+    def read_file(self, name: str, text: bytes) -> None:
+        """Take a file into which a program writes its step: a number, or JSON with `step`, `loss`, `rank`, `phase`."""
+        try:
+            told = json.loads(text)
+            told = {"step": told} if isinstance(told, int) else told
+            step, loss, rank, phase = (told.get(key) for key in ("step", "loss", "rank", "phase"))
+        except (ValueError, AttributeError, RecursionError):
+            return
+        if type(step) is not int or not 0 <= step < 10**12:
+            return
+        self.rank = rank if type(rank) is int and 0 <= rank < 10**9 else self.rank
+        if self._advanced(f"file {name}", (step,), step):
+            self._loss(step, lost=isinstance(loss, float) and not math.isfinite(loss))
+        self.phase = phase if phase in health.PHASES else ""
+
+    def pulse(self, node: int, task: int, *, compiles: bool = False, over: bool = False) -> Pulse:
+        usual = statistics.median(self._times) if self._times else 0.0
+        return Pulse(
+            node, task, self._clock(), self.began, self.step, self.rank, self.steps, self.at, self.first, usual, self.longest, self.nans, self.nan_at, self.nan_step,
+            "compile" if compiles else self.phase, self.said, self.line, over,
+        )  # fmt: skip
+
+    def _advanced(self, source: str, seen: tuple[int | None, ...], step: int | None) -> bool:
+        """Whether a source tells another step than at the last look."""
+        if seen == self._seen.get(source):
+            return False
+        now, missed = self._clock(), 1
+        if source in self._seen:
+            self._times.append(now - self.at)
+            self.longest = max(self.longest, now - self.at)
+            if step is not None and self.step is not None:
+                missed = max(1, min(step - self.step, health.LEARNT))
+        self._seen[source], self.first = seen, self.first or max(now - self.began, 0.001)
+        self.steps, self.at, self.step, self.phase = self.steps + missed, now, step, ""
+        return True
+
+    def _loss(self, step: int | None, *, lost: bool) -> None:
+        if lost and not self.nans:
+            self.nan_at, self.nan_step = self._clock(), step
+        self.nans = self.nans + 1 if lost else 0
+
+    def _find_phase(self, lines: Sequence[str]) -> None:
+        """What stands after the last step."""
+        for line in reversed(lines):
+            if _DONE.search(line):
+                self.phase = ""
+                return
+            found = next((name for name, pattern in _PHASES.items() if pattern.search(line)), "")
+            if found or self._is_step(line):
+                self.phase = found if found and not self._is_step(line) else self.phase
+                return
+
+    def _is_step(self, line: str) -> bool:
+        return any(isinstance(one, Step) for one in self._lines.parse(line, Course()))
+
+
+class Watcher:
+    """Watches what runs on one node.
+
+    Args:
+        folder: the job's own.
+        output: of the program, which it hears.
+        judge: is asked after each look, where this node judges.
+    """
+
+    def __init__(
+        self, folder: Path, stage: str, run: str, node: int, task: int, rules: Health, output: Output, judge: Callable[[], None] | None = None
+    ) -> None:  # fmt: skip
+        self._folder, self._stage, self._run, self._node, self._task = folder, stage, run, node, task
+        self._rules, self._output, self._judge = rules, output, judge
+        self._heard: deque[bytes] = deque()
+        self._size, self._gap, self._said = 0, False, 0.0
+        self._lock, self._over = threading.Lock(), threading.Event()
+        self._progress = Progress()
+        self._running: Running | None = None
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._place: Path | None = None
+        self._variables: Mapping[str, str] = {}
+        self._written = False
+        self.order: Order | None = None
+
+    def prepare(self, variables: Sequence[dict[str, str]]) -> None:
+        """Add to the variables of each copy of the program what it needs."""
+        with contextlib.suppress(OSError):
+            self._place = Path(tempfile.mkdtemp(prefix="trn-progress-"))
+        for number, each in enumerate(variables):
+            if self._place:
+                each[VARIABLE] = str(self._place / str(number))
+            if self._rules.hang == "restart":
+                each.setdefault("PYTHONFAULTHANDLER", "1")
+        self._variables = variables[0] if variables else {}
+
+    def begin(self, running: Running) -> None:
+        self._running, self._progress.began = running, time.time()
+        self._output.ear = self.hear
+        self._thread.start()
+
+    def end(self) -> None:
+        self._over.set()
+        self._output.ear = None
+        if self._thread.is_alive():
+            self._thread.join(60 if self.order else 10)
+        if self._written:
+            with contextlib.suppress(OSError):
+                self._write(self._progress.pulse(self._node, self._task, over=True))
+        if self._place:
+            shutil.rmtree(self._place, ignore_errors=True)
+
+    def hear(self, piece: bytes) -> None:
+        """Take what the program prints. It only keeps the end of it."""
+        with self._lock:
+            self._said = time.time()
+            self._heard.append(piece[-_MOST:])
+            self._size += len(self._heard[-1])
+            while self._size > _MOST and len(self._heard) > 1:
+                self._size -= len(self._heard.popleft())
+                self._gap = True
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._rules.every):
+            with contextlib.suppress(Exception):
+                self.look()
+            with contextlib.suppress(Exception):
+                if self._judge:
+                    self._judge()
+            with contextlib.suppress(Exception):
+                self._obey()
+
+    def look(self) -> None:
+        with self._lock:
+            text, said, gap = b"".join(self._heard), self._said, self._gap
+            self._heard.clear()
+            self._size, self._gap = 0, False
+        progress = self._progress
+        progress.read(text, said, gap=gap)
+        for file in sorted(self._place.iterdir()) if self._place else ():
+            with contextlib.suppress(OSError):
+                progress.read_file(file.name, files.read(file, _LONGEST).strip())
+        if not progress.prints and self._output.file:
+            progress.read_events(_of_events(self._output.file))
+        silent = time.time() - max(progress.at, progress.began) > min(_SILENT, self._rules.least / 2)
+        compiles = silent and self._running is not None and is_compiling(descendants(self._running.left))
+        self._write(progress.pulse(self._node, self._task, compiles=compiles))
+
+    def _write(self, pulse: Pulse) -> None:
+        health.write_pulse(self._folder, self._stage, self._run, pulse)
+        self._written = True
+
+    def _obey(self) -> None:
+        order = health.order(self._folder, self._stage, self._run)
+        if order is None or self.order is not None or self._running is None:
+            return
+        if order.at < self._progress.began - 1:  # on Kubernetes, an attempt that was preempted begins again by the same name
+            return
+        self.order = order
+        self._running.obey()
+        self._output.say(f"{order.do}: {order.why}")
+        if order.do == health.RESTART:
+            with contextlib.suppress(Exception):
+                write_stacks(self._running.left, self._variables, self._output)
+        self._running.finish(at_once=order.do == health.STOP)
+
+
+def _of_events(log: Path) -> bytes:
+    """The newest step that was read of TensorBoard's files, of which the log of the node has a line."""
+    with contextlib.suppress(OSError):
+        lines = [one for one in files.read_end(log, _MOST).split(b"\n") if BEGIN.encode() in one]
+        return lines[-1] if lines else b""
+    return b""

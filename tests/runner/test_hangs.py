@@ -1,0 +1,188 @@
+"""Trainings on a real Slurm that hang, lose their loss, or cost too much: what is found, told, and done. Seconds stand for minutes."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.slurm import LocalSlurm
+from tests.jobs.conftest import slurm as slurm
+from tests.runner.stages import FILES, JOB, Jobs, Sent, program
+from trainium_cdk.runner import records
+from trainium_cdk.runner.readers.log import JobLog, Lines
+from trainium_cdk.runner.readers.records import Finding
+from trainium_cdk.runner.spec import Budget, Checkpoints, Health, Stage
+from trainium_cdk.runner.work import health
+
+TRAINS = '''
+"""Steps that all nodes do together; a checkpoint every fifth. FAULT on NODE at AT, in the attempts before UNTIL."""
+import json, os, signal, sys, time
+from pathlib import Path
+
+node, nodes = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
+fault, bad, at, until, steps = os.environ.get("FAULT", ""), int(os.environ.get("BAD", "1")), int(os.environ.get("AT", "14")), int(os.environ.get("UNTIL", "99")), int(os.environ.get("STEPS", "30"))
+folder, attempt = Path(os.environ["JOB"]), int(os.environ.get("TRN_AGAIN") or os.environ.get("TRN_ATTEMPT") or 0)
+with (folder / "begun").open("a") as begun:
+    begun.write(f"{attempt} {node} {os.getpid()} {time.time()}\\n")
+
+def save(*_):
+    print("is told to save", flush=True)
+    if node == 0:
+        (folder / "saved").write_text(str(step))
+    time.sleep(0.5)
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, save)
+step = int(Path(sys.argv[1]).name.rpartition("-")[2]) if len(sys.argv) > 1 else 0
+print(f"begins after step {step}", flush=True)
+meeting = folder / f"meeting-{attempt}"
+meeting.mkdir(exist_ok=True)
+
+def stuck_in_a_collective():
+    while True:
+        time.sleep(0.05)
+
+while step < steps:
+    step += 1
+    broken = fault and node == bad and step >= at and attempt < until
+    if broken and fault == "hang":
+        print("waits for a device", flush=True)
+        stuck_in_a_collective()
+    (meeting / f"{step}.{node}").touch()
+    while len(list(meeting.glob(f"{step}.*"))) < nodes:
+        time.sleep(0.02)
+    loss = float("nan") if broken and fault == "nan" else 4 - step / 10
+    time.sleep(float(os.environ.get("SLOW", "0.15")))
+    print(f"step {step}/{steps} | loss {loss:.3f}", flush=True)
+    if broken and fault in ("Compiling module MODULE_1", "Saving checkpoint"):
+        print(fault, flush=True)
+        time.sleep(8)
+        bad = -1
+    if step % 5 == 0 and node == 0 and loss == loss:
+        one = folder / "output" / f"step-{step}"
+        one.mkdir(parents=True, exist_ok=True)
+        (one / "done").write_text("x")
+print(f"ends at step {step}", flush=True)
+'''
+FAST = Health(every=0.4, least=3.0, start=4.0)
+KEPT = Checkpoints("output", pattern="step-*", last="done")
+
+
+@pytest.fixture
+def jobs(slurm: LocalSlurm, tmp_path: Path) -> Iterator[Jobs]:
+    yield Jobs(slurm, tmp_path)
+    slurm.run(["scancel", f"--user={slurm.node_env()['USER']}"])
+
+
+def train(jobs: Jobs, rules: Health = FAST, nodes: int = 2, budget: Budget | None = None, **env: str) -> Sent:
+    from trainium_cdk.runner.spec import Place
+
+    made = program("python3", (FILES, "/train.py"), resume=((Place("checkpoint"),),), variables={"JOB": (JOB,), **env})
+    stage = Stage("train", nodes, made)
+    files = {"train.py": TRAINS.encode()}
+    return jobs.submit(jobs.job(stage, files=files, checkpoints=KEPT, health=rules, budget=budget))
+
+
+def told(sent: Sent) -> list[Finding]:
+    """What the log tells, in its order."""
+    log = JobLog(Lines())
+    return [one for _, one in log.feed("train", sent.log().encode()) if isinstance(one, Finding)]
+
+
+def kinds(sent: Sent) -> list[str]:
+    return [f"{one.kind} over" if one.over else one.kind for one in told(sent)]
+
+
+def now(sent: Sent, kind: str, patience: float = 60) -> Finding:
+    """A finding, as `trn status` reads it."""
+    until = time.monotonic() + patience
+    while not (here := [one for one in health.found(sent.folder, "train") if one.kind == kind]):
+        assert time.monotonic() < until, sent.log()
+        time.sleep(0.05)
+    return here[0]
+
+
+def test_a_node_that_hangs_is_told_and_the_training_begins_again(jobs: Jobs) -> None:
+    """On the same nodes, from the newest checkpoint, once: no step runs twice at a time. The stacks are in the log of each node."""
+    sent = train(jobs, Health("restart", every=0.4, least=3.0), FAULT="hang", UNTIL="1")
+    assert sent.ended().code == 0, sent.log()
+    assert sent.left() == "COMPLETED"
+    found = told(sent)
+    hang = next(one for one in found if one.kind == "hang")
+    assert re.match(r"no step for \d.* s \(usually one in .* s\): node", hang.evidence)
+    assert "node 1 at step 13, last line: waits for a device" in hang.evidence
+    assert kinds(sent).count("restarted") == 2  # when it is, and of the run after it
+    log = sent.log()
+    assert log.count("begins after step 10") == 2
+    assert "begins after step 0" in log
+    for node in (0, 1):
+        assert f"restart: it hangs: no step" in sent.log(f"train.{node}")
+    assert "stuck_in_a_collective" in sent.log("train.1")
+    begun = [line.split() for line in (sent.folder / "begun").read_text().splitlines()]
+    assert sorted((a, n) for a, n, *_ in begun) == [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
+    assert log.count("trn: train: Slurm job") == 2
+
+
+def test_a_program_that_hangs_again_and_again_is_at_fault(jobs: Jobs) -> None:
+    """Three restarts without a new step; then the job has failed, and says why."""
+    sent = train(jobs, Health("restart", every=0.2, least=1.5), FAULT="hang", SLOW="0.02")
+    state = sent.ended()
+    assert (state.code, sent.left()) == (66, "FAILED"), sent.log()
+    assert sent.log().count("trn: train: Slurm job") == 4
+    failed = records.failure(sent.folder, "train")
+    assert failed is not None
+    assert failed.last.startswith(
+        "it hung 4 times after step 13, without a new step between: its program is at fault. no step for"
+    )
+    assert health.tried(sent.folder).restarts == 3
+
+
+def test_what_is_only_told(jobs: Jobs) -> None:
+    """The default: a hang, until it goes on; the loss that is no number, with the checkpoint from before. The training ends as it would."""
+    sent = train(jobs, FAULT="nan", AT="12", STEPS="24")
+    found = now(sent, "nan")
+    assert f"The newest checkpoint from before is {sent.folder}/output/step-10" in found.evidence
+    assert found.evidence.startswith("the loss is no number since step 12, in ")
+    assert (sent.ended().code, sent.left()) == (0, "COMPLETED")
+    assert set(kinds(sent)) == {"nan"}
+
+
+def test_a_loss_that_is_no_number_stops_the_training_where_that_is_said(jobs: Jobs) -> None:
+    """At once: what it would save is worth nothing."""
+    sent = train(jobs, Health(nan="stop", every=0.4, least=3.0), FAULT="nan", AT="12", STEPS="600")
+    assert (sent.ended().code, sent.left()) == (66, "FAILED")
+    failed = records.failure(sent.folder, "train")
+    assert failed is not None
+    assert failed.last.startswith("the loss is no number since step 12, in ")
+    assert failed.last.endswith(f"The newest checkpoint from before is {sent.folder}/output/step-10")
+    assert not (sent.folder / "saved").exists()
+
+
+@pytest.mark.parametrize("said", ["Compiling module MODULE_1", "Saving checkpoint"])
+def test_what_takes_long_is_no_hang(said: str, jobs: Jobs) -> None:
+    sent = train(jobs, Health("restart", every=0.4, least=3.0), FAULT=said, AT="12", STEPS="14", SLOW="0.4")
+    assert (sent.ended().code, sent.left()) == (0, "COMPLETED"), sent.log()
+    assert told(sent) == []
+
+
+def test_a_job_that_may_cost_no_more_saves_and_stops(jobs: Jobs) -> None:
+    """Both nodes count."""
+    sent = train(jobs, budget=Budget(usd=50.0, seconds=12.0), STEPS="600")
+    state = sent.ended()
+    assert (state.code, sent.left()) == (66, "FAILED"), sent.log()
+    assert kinds(sent)[0] == "budget"
+    first, last = told(sent)[0], told(sent)[-1]
+    assert re.fullmatch(r"its nodes have cost 4\d\.\d\d of at most 50\.00 USD \(--max-usd\)", first.evidence)
+    assert "is told to save" in sent.log("train.0")
+    assert (sent.folder / "saved").exists()
+    failed = records.failure(sent.folder, "train")
+    assert failed is not None
+    assert "of at most 50.00 USD (--max-usd): it saves and stops" in failed.last
+    assert 12 <= health.tried(sent.folder).spent < 16
+    assert last.kind == "budget"
