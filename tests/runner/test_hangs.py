@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -122,7 +120,7 @@ def test_a_node_that_hangs_is_told_and_the_training_begins_again(jobs: Jobs) -> 
     assert log.count("begins after step 10") == 2
     assert "begins after step 0" in log
     for node in (0, 1):
-        assert f"restart: it hangs: no step" in sent.log(f"train.{node}")
+        assert "restart: it hangs: no step" in sent.log(f"train.{node}")
     assert "stuck_in_a_collective" in sent.log("train.1")
     begun = [line.split() for line in (sent.folder / "begun").read_text().splitlines()]
     assert sorted((a, n) for a, n, *_ in begun) == [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]

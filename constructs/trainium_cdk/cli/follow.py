@@ -109,6 +109,12 @@ def _wait(on: Target, jobs: Backend[Any], ids: Iterable[str], timeout: float | N
     return found
 
 
+def log_findings(job: JobStatus) -> None:
+    """Print what is wrong with a job that runs."""
+    for one in job.findings:
+        log(terminal.line(f"{job.id} {one.text}"))
+
+
 def log_why(job: JobStatus) -> None:
     """Print why a job failed, if it did, and that is known."""
     if job.why:
@@ -396,6 +402,7 @@ def show(found: JobStatus) -> None:
     table("", ["stage", "id", "state", "started", "duration", "nodes", "reason"], rows)
     if found.progress:
         log(terminal.line(found.progress))
+    log_findings(found)
     if found.members:
         names = list(dict.fromkeys(name for m in found.members for name in m.values))
         rows = [

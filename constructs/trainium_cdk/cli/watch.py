@@ -100,6 +100,7 @@ def _job(status: JobStatus, runs: Sequence[Run]) -> list[RenderableType]:
         return [
             head,
             Text(line("   ".join(f"{name} {value}" for name, value, _ in shown))),
+            *(Text(line(one.text), "bold yellow") for one in (run.findings if run else ())),
             _table(["stage", "state", "time", "nodes", "reason"], stages),
         ]
     order = {"RUNNING": 0, "PENDING": 2}

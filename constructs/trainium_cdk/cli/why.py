@@ -102,9 +102,12 @@ def _of_job(ctx: typer.Context, on: Target, id: str, as_json: bool) -> bool:
     except (OutputsError, UnknownJob):
         return False
     if as_json:
-        echo_json({"job": job.id, "status": job.state, "why": job.why})
+        findings = [asdict(one) for one in job.findings]
+        echo_json({"job": job.id, "status": job.state, "why": job.why, **({"findings": findings} if findings else {})})
         return True
     log(one_line(job))
+    for one in job.findings:
+        echo(terminal.line(f"{job.id} {one.text}"))
     if job.why:
         echo(terminal.line(f"{job.id}: {job.why}"))
     return True

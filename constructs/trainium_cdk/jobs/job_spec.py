@@ -7,16 +7,17 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError, UnknownCatalogEntry
 from trainium_cdk.jobs import fetching
 from trainium_cdk.jobs.models import Job as AnyJob
 from trainium_cdk.jobs.models import KindSpec, Plan
+from trainium_cdk.jobs.price import hour_usd
 from trainium_cdk.jobs.values import seconds
 from trainium_cdk.outputs import SlurmCluster
-from trainium_cdk.runner.spec import Checkpoints, Environment, Job, Program, Rule, Slurm, Stage, Word
+from trainium_cdk.runner.spec import Budget, Checkpoints, Environment, Health, Job, Program, Rule, Slurm, Stage, Word
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import Catalog
@@ -104,7 +105,35 @@ def job_spec(name: str, plan: Plan, catalog: Catalog | None = None, *, folder_of
         array=job.array or "",
         sweep=kind.sweep,
         slurm=_slurm(plan, plan.cluster, folder_of) if isinstance(plan.cluster, SlurmCluster) else None,
+        health=_health(plan.cluster.health),
+        budget=_budget(plan, catalog) if job.max_usd else None,
     )
+
+
+def _health(actions: str) -> Health:
+    """As the environment says. What this release does not know is only told."""
+    known = {one.name for one in fields(Health)}
+    chosen = dict(one.partition("=")[::2] for one in actions.split())
+    return Health(**{name: value for name, value in chosen.items() if name in known})
+
+
+def _budget(plan: Plan, catalog: Catalog | None) -> Budget:
+    """What a job may cost, as time of its nodes.
+
+    Raises:
+        JobError: the price is not known.
+    """
+    from trainium_cdk.catalog import Catalog
+
+    job, fleet = plan.job, plan.fleet
+    hour = hour_usd(plan, catalog or Catalog.load())
+    if hour is None:
+        why = "a capacity block is paid for when it is bought"
+        if fleet.capacity_type != "capacity-block":
+            why = f"the catalogue has no price of {fleet.instance_type} in {plan.cluster.region}"
+        raise JobError(f"max_usd is {job.max_usd:g}, but {why}. Remove it, and give --time-limit")
+    assert job.max_usd is not None  # noqa: S101  checked by the caller
+    return Budget(job.max_usd, round(job.max_usd / (hour / job.nodes) * 3600))
 
 
 def _stages(plan: Plan, kind: KindSpec, variables: Mapping[str, str]) -> tuple[Stage, ...]:

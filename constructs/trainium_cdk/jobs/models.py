@@ -206,6 +206,14 @@ class Job(BaseModel):
         "restarted after a failure of their program. Default: 3, or 20 on spot nodes; on Slurm no limit.",
     )
 
+    max_usd: float | None = Field(
+        default=None,
+        gt=0,
+        le=100_000_000,
+        description="Most that its nodes may cost, in USD at the list price, in all attempts. It is told at 80%, and at 100% the job saves and stops. "
+        "Of an array, of each member. Not in it: storage, prepare, nodes while they start. Default: no limit.",
+    )
+
     def __init__(self, **data: Any) -> None:
         try:
             super().__init__(**data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.prices import ASK, BLOCK
-from trainium_cdk.jobs.plan import Plan
+from trainium_cdk.jobs.models import Plan
 
 
 def hour_usd(fitted: Plan, catalog: Catalog) -> float | None:

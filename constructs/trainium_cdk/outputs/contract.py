@@ -40,7 +40,7 @@ COPIES = f"{JOB_FILES}copies/"
 KEPT_DAYS = {COPIES: 1, PAYLOADS: 1, RESPONSES: 1, f"{CODE}/": CODE_DAYS}
 """Prefix -> days after which the stack's bucket deletes what is there. On EKS, only what is below `JOB_FILES`."""
 
-_OPTIONAL = ("users", "prepare_memory_gib")
+_OPTIONAL = ("users", "prepare_memory_gib", "health")
 """Fields without an output where they are empty."""
 _FLEET = "Fleet"
 _NONE = "-"
@@ -123,6 +123,8 @@ class ClusterOutputs(BaseModel):
     bucket: str
     """The stack's own bucket."""
     registry_uri: str = ""
+    health: str = ""
+    """What is done about a training that does not go on, beside that it is told: `hang=restart nan=stop`."""
     fleets: tuple[Fleet, ...] = Field(min_length=1)
     cpu: Annotated[Fleet | None, BeforeValidator(_from_output)] = None
     """Nodes without Trainium for jobs, in a queue of their own; None if there are none, as on EKS and in stacks of older releases."""
@@ -189,6 +191,7 @@ COMMON_KEYS: Keys = {
     "Framework": ("framework", "Framework that jobs train with: torch-native is TorchNeuron, torch-xla is PyTorch/XLA"),
     "Bucket": ("bucket", "S3 bucket of this stack, for files on their way to and from jobs"),
     "RegistryUri": ("registry_uri", "ECR repository for your training images; - if there is none"),
+    "JobHealth": ("health", "What is done about a training that hangs, or loses its loss, beside that it is told"),
 }
 NEXT_STEP = "NextStep"
 """The output for people: a command. Nothing reads it."""

@@ -176,6 +176,7 @@ def eks_outputs(
         framework=env.framework,
         bucket=bucket,
         registry_uri=registry_uri,
+        health=env.jobs.health.actions,
     )
 
 

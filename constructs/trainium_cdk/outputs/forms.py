@@ -28,6 +28,7 @@ FORMS: Mapping[str, str] = {
     "framework": _LABEL,
     "os": f"|{_LABEL}",
     "image": f"|{_IMAGE}",
+    "health": r"|[a-z]{1,20}=[a-z]{1,20}( [a-z]{1,20}=[a-z]{1,20}){0,9}",
     "bucket": r"|[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
     "registry_uri": f"|{_IMAGE}",
     "head_node_id": f"|{_INSTANCE}",

@@ -106,6 +106,7 @@ def of_nodes(env: "Environment", engine: str, *, bucket: str, registry_uri: str)
         "framework": env.framework,
         "bucket": bucket,
         "registry_uri": registry_uri,
+        "health": env.jobs.health.actions,
     }
 
 

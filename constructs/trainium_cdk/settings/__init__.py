@@ -24,6 +24,8 @@ from trainium_cdk.settings.eks import TeamQueue as TeamQueue
 from trainium_cdk.settings.environment import Bootstrap as Bootstrap
 from trainium_cdk.settings.environment import Environment as Environment
 from trainium_cdk.settings.environment import OwnScript as OwnScript
+from trainium_cdk.settings.jobs import Health as Health
+from trainium_cdk.settings.jobs import Jobs as Jobs
 from trainium_cdk.settings.load import json_schema as json_schema
 from trainium_cdk.settings.load import load as load
 from trainium_cdk.settings.load import parse as parse

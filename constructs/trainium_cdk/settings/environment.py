@@ -25,6 +25,7 @@ from trainium_cdk.catalog.eks import Addon, Ami, Chart
 from trainium_cdk.problems import Source, wrong
 from trainium_cdk.settings.base import AccountId, Region, Settings, Version, refuse_duplicates
 from trainium_cdk.settings.eks import Eks
+from trainium_cdk.settings.jobs import Jobs
 from trainium_cdk.settings.network import Network
 from trainium_cdk.settings.observability import Observability
 from trainium_cdk.settings.pcluster import Pcluster
@@ -147,6 +148,7 @@ class Environment(Settings):
     pcluster: Pcluster = Pcluster()
     eks: Eks = Eks()
     pcs: Pcs = Pcs()
+    jobs: Jobs = Jobs()
     observability: Observability | None = Observability()
     """What CloudWatch shows of the clusters: null for nothing."""
     overrides: CatalogOverrides = Field(default=CatalogOverrides(), alias="catalog")

@@ -108,7 +108,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
 
     def status_with_progress(self, id: str) -> JobStatus:
         found = self.status(id)
-        return found if found.members else replace(found, progress=logs.progress_of(self, found))
+        return found if found.members else logs.with_progress(self, found)
 
     def _of_array(self, rows: Sequence[Object]) -> JobStatus:
         seen = look.of_array(self.api, rows, self.devices)

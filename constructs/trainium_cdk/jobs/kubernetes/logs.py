@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from trainium_cdk.errors import ApiError, JobError, TransportError, UnknownJob
 from trainium_cdk.jobs import joined
@@ -19,7 +20,7 @@ from trainium_cdk.jobs.kubernetes.look import JobSource
 from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, object_name, submission
 from trainium_cdk.jobs.kubernetes.reader import kept_log
 from trainium_cdk.jobs.status import JobStatus, LogChunk
-from trainium_cdk.runner.readers.log import progress
+from trainium_cdk.runner.readers.log import look as look_at
 from trainium_cdk.runner.records import one_line
 
 Changed = Callable[[JobStatus], None]
@@ -73,14 +74,17 @@ def read(
         yield from _chunks(name, text, n if several else None, offset)
 
 
-def progress_of(backend: JobSource, job: JobStatus) -> str:
-    """Where a training stands, by the end of its first node's log; empty if its pod is deleted, or has not begun."""
+def with_progress(backend: JobSource, job: JobStatus) -> JobStatus:
+    """With where its training stands, and what is wrong with it, by the end of its first node's log; as it was if its pod is deleted, or has not
+    begun."""
     if not any(stage.name == TRAIN and stage.started for stage in job.stages):
-        return ""
+        return job
     with contextlib.suppress(ApiError):
         if pod := look.pod(backend.api, backend.api.get("JobSet", object_name(job.id))["metadata"], TRAIN, 0):
-            return one_line(progress(b"".join(backend.api.log(pod["metadata"]["name"], TRAIN, lines=_LAST_LINES))))
-    return ""
+            told, findings = look_at(b"".join(backend.api.log(pod["metadata"]["name"], TRAIN, lines=_LAST_LINES)))
+            *before, last = job.stages
+            return replace(job, progress=one_line(told), stages=(*before, last.with_findings(findings)))
+    return job
 
 
 def _rounds(backend: JobSource, id: str) -> joined.Ask:

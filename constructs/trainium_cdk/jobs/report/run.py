@@ -18,7 +18,7 @@ from trainium_cdk.jobs.report.cost import Price, price
 from trainium_cdk.jobs.report.curve import Curves
 from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, parse_int
 from trainium_cdk.runner.readers.log import JobLog
-from trainium_cdk.runner.readers.records import CacheStatus, Evaluation, Record, Start, Step
+from trainium_cdk.runner.readers.records import CacheStatus, Evaluation, Finding, Record, Start, Step
 
 _SEQUENCES = ("sequences", "samples", "examples")
 AT_ONCE = 8
@@ -115,6 +115,11 @@ class Run:
     def cache(self) -> CacheStatus | None:
         """The newest progress of a compilation."""
         return self.log.cache
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What is wrong with its training now, or was at its end."""
+        return self.log.findings or self.status.findings
 
     @property
     def restarts(self) -> int:

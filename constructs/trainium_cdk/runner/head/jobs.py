@@ -16,6 +16,7 @@ from ..errors import Refused, Unknown
 from ..records import Submitted
 from ..requests import Cluster
 from ..spec import SpecError, Sweep, from_json
+from ..work import health
 from . import stages
 from .stages import Known, moment
 from .status import ENDED_BADLY, JobStatus, Stage, checkpoints_in, of_members, parse_int
@@ -252,7 +253,9 @@ def _stage(folder: Path, id: str, name: str, number: str, asked: Asked, known: K
 
 
 def _with_failure(stage: Stage, folder: Path, name: str, known: Known) -> Stage:
-    """With what has failed first, if it ended badly."""
+    """With what has failed first, if it ended badly; with what is wrong, while it trains."""
+    if name == "train" and stage.state == "RUNNING":
+        return stage.with_findings(health.found(folder, name))
     if stage.state not in ENDED_BADLY or known.state is None:
         return stage
     return replace(stage, failure=records.failure(folder, name))

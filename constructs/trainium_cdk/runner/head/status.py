@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Optional
 
+from ..readers.records import Finding
 from ..records import Failure
 
 ACTIVE = frozenset({"PENDING", "RUNNING"})
@@ -26,6 +27,7 @@ class Stage:
         values: of a sweep's member, by their names.
         failure: what its runner has recorded of the first failure; None if there was none, or that is not known.
         why: why it ended badly, in one sentence of the client's; empty if it did not.
+        findings: what is wrong with it while it runs.
     """
 
     name: str
@@ -40,6 +42,14 @@ class Stage:
     values: Mapping[str, str] = field(default_factory=dict)
     failure: Optional[Failure] = None
     why: str = ""
+    findings: tuple[Finding, ...] = ()
+
+    def with_findings(self, findings: tuple[Finding, ...]) -> "Stage":
+        """With what is wrong with it, if it runs. That it hangs is its reason."""
+        if self.state != "RUNNING" or not findings:
+            return self
+        hangs = next((one.text for one in findings if one.kind == "hang"), "")
+        return replace(self, findings=findings, reason="; ".join(filter(None, (hangs, self.reason))))
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,11 @@ class JobStatus:
         """Why it ended badly, in one sentence; of an array, why its first such member did. Empty if it did not."""
         member = next((one for one in self.members if one.state == self.state and one.why), None)
         return f"member {member.name}: {member.why}" if member else self.current.why
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong with its training while it runs."""
+        return self.stages[-1].findings
 
     @property
     def done(self) -> bool:

@@ -4,8 +4,8 @@ Readers never raise, whatever the bytes."""
 from __future__ import annotations
 
 import json
-import math
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -106,12 +106,23 @@ class Finding:
     over: bool = False
 
     @property
+    def text(self) -> str:
+        """For people, with the time in UTC."""
+        word = _WORDS.get(self.kind, self.kind)
+        return f"{word} {time.strftime('%Y-%m-%d %H:%M', time.gmtime(self.at))} UTC: {self.evidence}"
+
+    @property
     def line(self) -> str:
         """As it is written into the log."""
         return f"{FOUND}{json.dumps(asdict(self), sort_keys=True)}"
 
 
 FOUND = "trn: found: "
+_WORDS = {
+    "hang": "hangs since", "nan": "has lost its loss since", "straggler": "has a straggler since", "silent": "has a silent node since",
+    "start": "has not begun since", "budget": "its budget at", "restarted": "was restarted at",
+}  # fmt: skip
+_YEAR_9999 = 253_402_300_799
 _LONGEST_EVIDENCE = 1000
 
 
@@ -127,7 +138,7 @@ def read_finding(text: str) -> Finding | None:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         return None
     texts = found.kind.isalpha() and found.evidence.isprintable()
-    return found if texts and math.isfinite(found.at) and abs(found.at) < _MOST else None
+    return found if texts and 0 <= found.at < _YEAR_9999 else None
 
 
 def _number(told: Any, name: str) -> int:

@@ -166,7 +166,13 @@ def decide(
     lost = max(rules.least / 2, _LAST * rules.every, _SIGN_SECONDS)
     heard = [one for one in live if now - one.beat <= lost]
     found = [
-        Finding(SILENT, one.beat, one.node, one.rank, f"its runner sends no sign for {span(now - one.beat)}")
+        Finding(
+            SILENT,
+            one.beat,
+            one.node,
+            one.rank,
+            f"node {one.node}: its runner sends no sign for {span(now - one.beat)}",
+        )
         for one in live
         if one not in heard
     ]

@@ -264,7 +264,9 @@ class Watcher:
         order = health.order(self._folder, self._stage, self._run)
         if order is None or self.order is not None or self._running is None:
             return
-        if order.at < self._progress.began - 1:  # on Kubernetes, an attempt that was preempted begins again by the same name
+        if (
+            order.at < self._progress.began - 1
+        ):  # on Kubernetes, an attempt that was preempted begins again by the same name
             return
         self.order = order
         self._running.obey()
