@@ -12,62 +12,13 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm as slurm
 from tests.runner.stages import FILES, JOB, Jobs, Sent, program
+from tests.runner.training import TRAINS
 from trainium_cdk.runner import records
 from trainium_cdk.runner.readers.log import JobLog, Lines
 from trainium_cdk.runner.readers.records import Finding
-from trainium_cdk.runner.spec import Budget, Checkpoints, Health, Stage
+from trainium_cdk.runner.spec import Budget, Checkpoints, Health, Place, Stage
 from trainium_cdk.runner.work import health
 
-TRAINS = '''
-"""Steps that all nodes do together; a checkpoint every fifth. FAULT on NODE at AT, in the attempts before UNTIL."""
-import json, os, signal, sys, time
-from pathlib import Path
-
-node, nodes = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
-fault, bad, at, until, steps = os.environ.get("FAULT", ""), int(os.environ.get("BAD", "1")), int(os.environ.get("AT", "14")), int(os.environ.get("UNTIL", "99")), int(os.environ.get("STEPS", "30"))
-folder, attempt = Path(os.environ["JOB"]), int(os.environ.get("TRN_AGAIN") or os.environ.get("TRN_ATTEMPT") or 0)
-with (folder / "begun").open("a") as begun:
-    begun.write(f"{attempt} {node} {os.getpid()} {time.time()}\\n")
-
-def save(*_):
-    print("is told to save", flush=True)
-    if node == 0:
-        (folder / "saved").write_text(str(step))
-    time.sleep(0.5)
-    sys.exit(0)
-
-signal.signal(signal.SIGTERM, save)
-step = int(Path(sys.argv[1]).name.rpartition("-")[2]) if len(sys.argv) > 1 else 0
-print(f"begins after step {step}", flush=True)
-meeting = folder / f"meeting-{attempt}"
-meeting.mkdir(exist_ok=True)
-
-def stuck_in_a_collective():
-    while True:
-        time.sleep(0.05)
-
-while step < steps:
-    step += 1
-    broken = fault and node == bad and step >= at and attempt < until
-    if broken and fault == "hang":
-        print("waits for a device", flush=True)
-        stuck_in_a_collective()
-    (meeting / f"{step}.{node}").touch()
-    while len(list(meeting.glob(f"{step}.*"))) < nodes:
-        time.sleep(0.02)
-    loss = float("nan") if broken and fault == "nan" else 4 - step / 10
-    time.sleep(float(os.environ.get("SLOW", "0.15")))
-    print(f"step {step}/{steps} | loss {loss:.3f}", flush=True)
-    if broken and fault in ("Compiling module MODULE_1", "Saving checkpoint"):
-        print(fault, flush=True)
-        time.sleep(8)
-        bad = -1
-    if step % 5 == 0 and node == 0 and loss == loss:
-        one = folder / "output" / f"step-{step}"
-        one.mkdir(parents=True, exist_ok=True)
-        (one / "done").write_text("x")
-print(f"ends at step {step}", flush=True)
-'''
 FAST = Health(every=0.4, least=3.0, start=4.0)
 KEPT = Checkpoints("output", pattern="step-*", last="done")
 
@@ -79,8 +30,6 @@ def jobs(slurm: LocalSlurm, tmp_path: Path) -> Iterator[Jobs]:
 
 
 def train(jobs: Jobs, rules: Health = FAST, nodes: int = 2, budget: Budget | None = None, **env: str) -> Sent:
-    from trainium_cdk.runner.spec import Place
-
     made = program("python3", (FILES, "/train.py"), resume=((Place("checkpoint"),),), variables={"JOB": (JOB,), **env})
     stage = Stage("train", nodes, made)
     files = {"train.py": TRAINS.encode()}

@@ -52,7 +52,7 @@ def _where(stage: Stage, nodes: int) -> str:
     failed = stage.failure
     if failed is None:
         return ""
-    node = f"node {failed.node}" if nodes > 1 and stage.name != "prepare" else ""
+    node = f"node {failed.node}" if nodes > 1 and failed.node >= 0 and stage.name != "prepare" else ""
     rank = "" if failed.rank is None else f"rank {failed.rank}"
     where = ", ".join(filter(None, [node, rank]))
     return f"{where}: " if where else ""

@@ -85,7 +85,7 @@ class Failure:
     """`state/STAGE.RUN.failed.json`: the first failure of a stage. It ends the other nodes, whose exit codes then mean nothing.
 
     Attributes:
-        node: its number: 0, 1, ...
+        node: its number: 0, 1, ...; -1: none is at fault, as the stage was stopped for what is in `last`.
         code: exit code of the program; -N: a signal ended it.
         last: why it failed, in one line. An older runner has recorded nothing else.
         at: when it failed, or printed the first exception: seconds since 1970.

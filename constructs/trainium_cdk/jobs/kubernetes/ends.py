@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainium_cdk.jobs.kubernetes.names import TIMED_OUT, seconds
+from trainium_cdk.jobs.kubernetes.names import FAILED, TIMED_OUT, seconds
 from trainium_cdk.runner.records import Failure, safe
 from trainium_cdk.runner.spec import SpecError, from_json
 
@@ -55,7 +55,9 @@ def describe_failure(bad: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if is_without_program(first):
         return {"state": "FAILED", "reason": describe_no_python(first["image"]), "exit_code": code, "failed_node": node}
     failure = told_by(first)
-    if failure:
+    if failure and failure.node < 0 and failure.code == FAILED:  # it was stopped: no node is at fault
+        node = None
+    elif failure:
         node = node if failure.node < 0 else failure.node
         failure = replace(failure, node=node)
     code = failure.code if failure and failure.code else code

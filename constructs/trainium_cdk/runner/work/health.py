@@ -188,12 +188,9 @@ def decide(
     patience = max(rules.least, excused, 0.0 if learnt else before.patience, *(one.patience for one in steps))
     if lead.waits(saved) > patience:
         return [*found, _hang(heard, lead)]
-    # a node that has told as many steps as others, and tells none any more
-    behind = [
-        one
-        for one in steps
-        if one is not lead and one.waits(saved) > max(patience, lead.waits()) and one.steps >= LEARNT and not one.phase
-    ]
+    # a node that has told steps as others do, and tells none any more while they go on
+    goes_on = lead.waits() < patience / 2
+    behind = [one for one in steps if goes_on and one.waits(saved) > patience and one.steps >= LEARNT and not one.phase]
     return found + [
         Finding(
             STRAGGLER, one.at, one.node, one.rank, f"no step for {span(one.waits())}, while others go on: {_at(one)}"
@@ -230,8 +227,9 @@ def _hang(heard: Sequence[Pulse], lead: Pulse) -> Finding:
         behind = [one for one in heard if one.steps and one.step == low]
         rest = f"; others are at step {high}"
     else:
-        like = Counter(map(_shape, heard))
-        behind = sorted(heard, key=lambda one: (like[_shape(one)], one.said, one.task))
+        like, telling = Counter(map(_shape, heard)), Counter(one.steps > 0 for one in heard)
+        unlike = [one for one in heard if like[_shape(one)] == 1 < telling[one.steps > 0]]
+        behind = sorted(heard, key=lambda one: (one not in unlike, one.said, one.task))
         rest = ""
     usual = f"usually one in {span(lead.usual)}" if lead.steps >= LEARNT else f"{lead.steps} in this attempt"
     places = "; ".join(_at(one) for one in behind[:_SHOWN])

@@ -1,0 +1,86 @@
+"""Trainings on a real API server, with Kueue and JobSet, that hang, lose their loss, or cost too much. Seconds stand for minutes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from tests.jobs.kubernetes.conftest import Running, text
+from tests.runner.training import TRAINS
+from tests.support import until
+from trainium_cdk.jobs import Script
+from trainium_cdk.jobs.kubernetes import KubernetesBackend
+from trainium_cdk.jobs.kubernetes.objects import objects
+from trainium_cdk.jobs.pyz import pyz
+from trainium_cdk.jobs.status import JobStatus
+from trainium_cdk.runner.spec import Budget, Health
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+def train(backend: KubernetesBackend, token: str, env: dict[str, str], **fields: Any) -> str:
+    """A job of two nodes, whose times are shorter."""
+    job = Script(filename="train.py", content=TRAINS.encode(), nodes=2, cache=token, env=env)
+    made = backend.render(job, token)
+    spec = dataclasses.replace(made.spec, **fields)
+    sent = objects(spec, made.plan, backend.cluster, pyz())
+    return backend.send(dataclasses.replace(made, spec=spec, objects=sent)).id
+
+
+def begun(running: Running, id: str) -> list[tuple[str, str]]:
+    lines = (running.shared / "trn/jobs" / id / "begun").read_text().splitlines()
+    return sorted((line.split()[0], line.split()[1]) for line in lines)
+
+
+def test_a_node_that_hangs_is_told_and_the_training_begins_again(backend: KubernetesBackend, running: Running) -> None:
+    """JobSet starts all pods again, once: no step runs twice at a time. The stacks are in the log of each node."""
+    rules = Health("restart", every=0.4, least=4.0)
+    id = train(backend, "hang", {"FAULT": "hang", "UNTIL": "1"}, health=rules)
+    done = backend.wait(id, 300)
+    assert done.ok, (done, text(backend.logs(id)))
+    assert backend.seen(id).job["status"]["restarts"] == 1
+    assert begun(running, id) == [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
+    logs = running.shared / "trn/jobs" / id / "logs"
+    for node in (0, 1):
+        kept = (logs / f"train.{node}.log").read_text()
+        assert "trn: restart: it hangs: no step for" in kept
+        assert "begins after step 10" in kept
+    assert "stuck_in_a_collective" in (logs / "train.1.log").read_text()
+    assert "node 1 at step 13, last line: waits for a device" in (logs / "train.0.log").read_text()
+
+
+def test_a_hang_is_a_state_of_its_own(backend: KubernetesBackend) -> None:
+    """Where nothing is done about it."""
+    id = train(backend, "told", {"FAULT": "hang"}, health=Health(every=0.4, least=3.0))
+
+    def hangs() -> JobStatus | None:
+        now = backend.status_with_progress(id)
+        return now if now.findings else None
+
+    now = until(hangs, 120)
+    assert now, text(backend.logs(id))
+    assert now.state == "RUNNING"
+    assert [one.kind for one in now.findings] == ["hang"]
+    assert now.current.reason.startswith("hangs since 20")
+    assert "node 1 at step 13, last line: waits for a device" in now.current.reason
+    assert backend.cancel(id).state == "CANCELLED"
+
+
+@pytest.mark.sweep
+def test_a_loss_that_is_no_number_stops_the_training_where_that_is_said(backend: KubernetesBackend) -> None:
+    rules = Health(nan="stop", every=0.4, least=4.0)
+    done = backend.wait(train(backend, "nan", {"FAULT": "nan", "AT": "12", "STEPS": "600"}, health=rules), 300)
+    assert (done.state, backend.seen(done.id).job["status"].get("restarts", 0)) == ("FAILED", 0)
+    assert done.why.startswith("the loss is no number since step 12, in ")
+
+
+@pytest.mark.sweep
+def test_a_job_that_may_cost_no_more_saves_and_stops(backend: KubernetesBackend, running: Running) -> None:
+    rules = Health(every=0.4, least=4.0)
+    id = train(backend, "usd", {"STEPS": "600"}, health=rules, budget=Budget(50.0, 16.0))
+    done = backend.wait(id, 300)
+    assert (done.state, backend.seen(id).job["status"].get("restarts", 0)) == ("FAILED", 0)
+    assert done.why.endswith("of at most 50.00 USD (--max-usd): it saves and stops")
+    assert (running.shared / "trn/jobs" / id / "saved").exists()

@@ -1,0 +1,353 @@
+"""What is wrong with a training that runs, and what is done about it: pure functions of the pulses of its tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainium_cdk.runner.readers.log import JobLog, Lines, look
+from trainium_cdk.runner.readers.records import FOUND, Finding, read_finding
+from trainium_cdk.runner.spec import Health
+from trainium_cdk.runner.work import health
+from trainium_cdk.runner.work.health import Pulse, Tried, act, decide
+from trainium_cdk.runner.work.output import Output
+from trainium_cdk.runner.work.pulse import Progress, Watcher
+
+NOW = 1_795_000_000.0
+RULES = Health("restart", "stop")
+
+
+def pulse(node: int = 0, ago: float = 10, steps: int = 100, **fields: Any) -> Pulse:
+    """A node whose last step was so many seconds ago."""
+    made = {
+        "node": node, "task": node, "beat": NOW, "began": NOW - 9000, "step": steps or None, "steps": steps, "at": NOW - ago if steps else 0.0,
+        "first": 900.0, "usual": 30.0, "longest": 90.0, "said": NOW - ago, "line": f"step {steps}", **fields,
+    }  # fmt: skip
+    return Pulse(**made)
+
+
+NEW = Tried()
+
+
+def kinds(pulses: list[Pulse], before: Tried = NEW, saved: float = 0.0) -> list[tuple[str, int]]:
+    return [(one.kind, one.node) for one in decide(pulses, NOW, RULES, before, saved)]
+
+
+@pytest.mark.parametrize(
+    ("pulses", "found"),
+    [
+        ([], []),
+        ([pulse(0), pulse(1)], []),
+        ([pulse(0, 601), pulse(1, 650)], [("hang", 1)]),
+        ([pulse(0, 590), pulse(1, 650)], []),  # one is not sure yet
+        ([pulse(0, 700, step=41), pulse(1, 700, step=40)], [("hang", 1)]),
+        ([pulse(0, 700, line="step 40"), pulse(1, 700, line="step 40"), pulse(2, 690, line="nrt waits")], [("hang", 2)]),
+        ([pulse(0, 700), *(pulse(node, steps=0, said=NOW - 800 - node) for node in (1, 2))], [("hang", 2)]),
+        ([pulse(0, 700, usual=100)], []),  # ten times the usual time
+        ([pulse(0, 1100, usual=100)], [("hang", 0)]),
+        ([pulse(0, 700, longest=300)], []),  # three times the longest one, as that of a checkpoint
+        ([pulse(0, 3000, phase="compile")], []),
+        ([pulse(0, 3000), pulse(1, 3000, phase="compile")], []),  # the others wait for it
+        ([pulse(0, 8000, phase="compile")], [("hang", 0)]),
+        ([pulse(0, 3500, phase="checkpoint")], []),
+        ([pulse(0, 3700, phase="checkpoint")], [("hang", 0)]),
+        ([pulse(0, 3000, steps=9)], []),  # it has not learnt how long a step takes
+        ([pulse(0, 5500, steps=9)], [("start", -1)]),
+        ([pulse(steps=0, said=0.0, began=NOW - 5300)], []),  # a first compilation may take an hour
+        ([pulse(steps=0, said=0.0, began=NOW - 5500)], [("start", -1)]),
+        ([pulse(steps=0, said=0.0, began=NOW - 5500), pulse(1, steps=0, said=NOW - 60)], []),
+        ([pulse(steps=0, said=0.0, began=NOW - 5500, phase="compile")], []),
+        ([pulse(0), pulse(1, 700)], [("straggler", 1)]),
+        ([pulse(0), pulse(1, 700, over=True)], []),
+        ([pulse(0), pulse(1, 700, phase="evaluation")], []),
+        ([pulse(0), pulse(1, steps=0, said=0.0)], []),  # it prints nothing at all
+        ([pulse(0), pulse(1, beat=NOW - 400)], [("silent", 1)]),
+        ([pulse(0, 700), pulse(1, beat=NOW - 400)], [("silent", 1), ("hang", 0)]),
+        ([pulse(0, beat=NOW - 400), pulse(1, beat=NOW - 400)], [("silent", 0), ("silent", 1)]),
+        ([pulse(0, nans=1, nan_at=NOW)], [("nan", 0)]),
+        ([pulse(0, nans=3, nan_at=NOW), pulse(1, nans=3, nan_at=NOW)], [("nan", 0)]),
+    ],
+)  # fmt: skip
+def test_what_is_wrong(pulses: list[Pulse], found: list[tuple[str, int]]) -> None:
+    assert kinds(pulses) == found
+
+
+@pytest.mark.parametrize(
+    ("one", "before", "found"),
+    [
+        (pulse(0, 700, steps=3), Tried(usual=30.0, longest=90.0, first=100.0), ["hang"]),
+        (pulse(0, 700, steps=3), Tried(usual=30.0, longest=90.0, first=900.0), []),
+        (pulse(steps=0, began=NOW - 700), Tried(usual=30.0, longest=90.0, first=100.0), ["hang"]),
+        (pulse(steps=0, began=NOW - 700), Tried(), []),
+    ],
+)
+def test_a_later_attempt_knows_how_long_a_step_takes(one: Pulse, before: Tried, found: list[str]) -> None:
+    assert [kind for kind, _ in kinds([one], before)] == found
+
+
+@pytest.mark.parametrize(("saved", "found"), [(0.0, ["hang"]), (NOW - 620, ["hang"]), (NOW - 60, []), (NOW + 60, [])])
+def test_checkpoints_that_are_written_are_no_hang(saved: float, found: list[str]) -> None:
+    assert [kind for kind, _ in kinds([pulse(0, 700)], saved=saved)] == found
+
+
+def test_what_is_told_of_a_hang() -> None:
+    """For sixteen nodes, as for one."""
+    pulses = [pulse(node, 725, step=40 if node > 11 else 41, line="x" * 500, rank=node * 32) for node in range(16)]
+    [found] = decide(pulses, NOW, RULES)
+    assert found.evidence.startswith(
+        "no step for 12 min (usually one in 30 s): node 12, rank 384 at step 40, last line: xxx"
+    )
+    assert found.evidence.endswith("x; others are at step 41")
+    assert (found.at, found.node, found.rank) == (NOW - 725, 12, 384)
+    assert len(found.evidence) < 1000
+    assert found.text == f"hangs since 2026-11-18 10:54 UTC: {found.evidence}"
+
+
+HANG, LOST = [pulse(0, 700, step=40)], [pulse(0, nans=5, nan_at=NOW, nan_step=36)]
+
+
+@pytest.mark.parametrize(
+    ("pulses", "rules", "before", "ordered", "restarts"),
+    [
+        (HANG, Health(), Tried(), "", 0),
+        (HANG, Health(nan="stop"), Tried(), "", 0),
+        (HANG, Health("restart"), Tried(), "restart", 1),
+        (HANG, Health("restart"), Tried(restarts=2, step=40), "restart", 3),
+        (HANG, Health("restart"), Tried(restarts=3, step=39), "restart", 1),  # it went on meanwhile
+        (HANG, Health("restart"), Tried(restarts=3, step=40), "stop", 3),
+        (HANG, Health("restart"), Tried(restarts=3, step=44), "stop", 3),
+        ([pulse(0, 700, step=None)], Health("restart"), Tried(restarts=3), "stop", 3),
+        (LOST, Health("restart"), Tried(), "", 0),
+        (LOST, Health(nan="stop"), Tried(), "stop", 0),
+        ([pulse(0, nans=4, nan_at=NOW)], Health(nan="stop"), Tried(), "", 0),  # it may come back
+        ([pulse(0), pulse(1, 700)], RULES, Tried(), "", 0),  # a straggler is told
+        ([pulse(0), pulse(1, beat=NOW - 400)], RULES, Tried(), "", 0),
+        ([pulse(steps=0, said=0.0, began=NOW - 9000)], RULES, Tried(), "", 0),
+    ],
+)
+def test_what_is_done(pulses: list[Pulse], rules: Health, before: Tried, ordered: str, restarts: int) -> None:
+    order, after = act(decide(pulses, NOW, rules, before), pulses, rules, before)
+    assert (order.do if order else "", after.restarts) == (ordered, restarts)
+
+
+# --- undisturbed histories ----------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    typical=st.sampled_from([0.2, 3.0, 25.0, 130.0]),
+    tail=st.floats(1.5, 4.0),
+    every=st.integers(20, 200),
+    saving=st.floats(0, 1500),
+    compiling=st.floats(0, 5000),
+    says=st.booleans(),
+)
+def test_an_undisturbed_training_never_hangs(
+    seed: int, typical: float, tail: float, every: int, saving: float, compiling: float, says: bool
+) -> None:
+    """Steps with heavy tails, checkpoints that take up to 25 minutes and are said or seen, a first compilation of more than an hour, and one in
+    between. A node looks every 30 s."""
+    chance, clock = random.Random(seed), Clock()  # noqa: S311  no secret
+    one, saved, found = Progress(clock), 0.0, list[str]()
+    look_at, rules = NOW + 30, Health("restart", "stop")
+
+    def spend(seconds: float) -> None:
+        nonlocal look_at
+        end = clock.now + seconds
+        while look_at <= end:
+            clock.now = look_at
+            one.read(b"".join(printed), clock.now)
+            printed.clear()
+            p = one.pulse(0, 0)
+            wrong = decide([p], clock.now, rules, Tried(), saved)
+            found.extend(each.kind for each in wrong)
+            assert act(wrong, [p], rules, Tried())[0] is None
+            look_at += 30
+        clock.now = end
+
+    printed = [b"loading\n"]
+    spend(compiling)
+    for step in range(1, 400):
+        spend(min(typical * chance.paretovariate(tail), 9 * max(typical, 60)))
+        printed.append(b"step %d/400 | loss %.3f\n" % (step, 4 - step / 100))
+        if step % every == 0:
+            printed.append(b"Saving checkpoint to /efs/x\n" if says else b"epoch\n")
+            for _ in range(int(saving / 60)):  # its files grow
+                saved = saved if says else clock.now
+                spend(60)
+        if step == 150:
+            printed.append(b"Compiling module MODULE_7\n")
+            spend(compiling)
+    assert found == []
+
+
+# --- what a program tells ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "phase"),
+    [
+        ("Compiling module MODULE_1", "compile"),
+        ("INFO ||NEURON_CACHE||: Compile cache path: /x", "compile"),
+        ("Compilation Successfully Completed", ""),
+        ("Saving checkpoint to /efs/x", "checkpoint"),
+        ("Saved checkpoint to /efs/x", ""),
+        ("writing shards of the checkpoint", "checkpoint"),
+        ("validation begins: evaluating 500 samples", "evaluation"),
+        ("step 4 | loss 2.5 | saving: no", ""),
+        ("hello", ""),
+    ],
+)
+def test_what_a_program_does_without_a_step(line: str, phase: str) -> None:
+    one = Progress(Clock())
+    one.read(f"step 3 | loss 3.0\n{line}\n".encode(), NOW)
+    assert one.pulse(0, 0).phase == phase
+    one.read(b"step 5 | loss 3.0\n", NOW)
+    assert one.pulse(0, 0).phase == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "rank", "phase", "nans"),
+    [
+        ("12", 12, -1, "", 0),
+        ('{"step": 12}', 12, -1, "", 0),
+        ('{"step": 12, "loss": 3.4, "rank": 7, "phase": "checkpoint"}', 12, 7, "checkpoint", 0),
+        ('{"step": 12, "loss": NaN}', 12, -1, "", 1),
+        ('{"step": 12, "phase": "sleeping", "rank": true}', 12, -1, "", 0),
+        ("", None, -1, "", 0),
+        ("-1", None, -1, "", 0),
+        ("1e9", None, -1, "", 0),
+        ('{"step": true}', None, -1, "", 0),
+        ('{"step": 99999999999999999}', None, -1, "", 0),
+        ("[" * 5000, None, -1, "", 0),
+        ("\x00\xff", None, -1, "", 0),
+    ],
+)
+def test_the_file_of_a_program(text: str, step: int | None, rank: int, phase: str, nans: int) -> None:
+    one = Progress(Clock())
+    one.read_file("0", text.encode("latin-1"))
+    told = one.pulse(0, 0)
+    assert (told.step, told.rank, told.phase, told.nans, told.steps) == (step, rank, phase, nans, int(step is not None))
+    one.read_file("0", text.encode("latin-1"))
+    assert one.pulse(0, 0).steps == int(step is not None)  # the same is no other step
+
+
+def test_two_sources_of_the_same_steps() -> None:
+    """What neither tells anew is no step."""
+    clock, one = Clock(), Progress(Clock())
+    for step in range(5):
+        one.read(b"step %d | loss 3\n" % step, NOW)
+        one.read_file("0", str(step).encode())
+    steps = one.steps
+    for _ in range(5):
+        clock.now += 30
+        one.read(b"waits\n", clock.now)
+        one.read_file("0", b"4")
+    assert one.steps == steps
+
+
+def test_a_look_takes_next_to_nothing(tmp_path: Path) -> None:
+    """However much is printed: at most half a percent of a core, with a look every 30 seconds. What passes is only kept."""
+    (tmp_path / "state").mkdir()
+    output = Output(tmp_path / "log")
+    one = Watcher(tmp_path, "train", "1-0", 0, 0, Health(), output)
+    lines = b"".join(b"step %d/100000 | loss 3.4 | lr 1e-4 | 812 ms | 12000 tok/s\n" % i for i in range(3000))
+    one.hear(lines)
+    one.look()
+    began, rounds = time.process_time(), 10
+    for _ in range(rounds):
+        for at in range(0, len(lines), 4096):
+            one.hear(lines[at : at + 4096])
+        one.look()
+    took = (time.process_time() - began) / rounds
+    assert took < 0.005 * Health().every, f"{took:.3f} s"
+    assert health.pulses(tmp_path, "train", "1-0")[0].step == 2999
+    assert (tmp_path / "state/train.1-0.0.pulse.json").stat().st_size < 1500
+
+
+# --- records ---------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    (tmp_path / "state").mkdir()
+    return tmp_path
+
+
+def test_records_return(job: Path) -> None:
+    made = [pulse(0), pulse(1, 30, nan_step=4)]
+    for one in made:
+        health.write_pulse(job, "train", "7-0", one)
+    health.write_pulse(job, "train", "7-0-1", pulse(5))
+    assert health.pulses(job, "train", "7-0") == made
+    found = [Finding("hang", NOW, 1, 33, "no step")]
+    health.write_found(job, "train", found)
+    assert health.found(job, "train") == tuple(found)
+    health.write_tried(job, Tried(2, 40, seconds=3.5, run="a"))
+    assert health.tried(job) == Tried(2, 40, seconds=3.5, run="a")
+    health.write_order(job, "train", "7-0", health.Order("restart", "hangs", NOW))
+    assert health.order(job, "train", "7-0") == health.Order("restart", "hangs", NOW)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{", '{"node": 1}', '{"do": "rm -rf", "why": 7}', '{"findings": [7]}', "9" * 70_000]
+)
+def test_damaged_records_are_none(content: str, job: Path) -> None:
+    for name in ("train.1-0.0.pulse.json", "train.1-0.order.json", "train.found.json", "health.json"):
+        (job / "state" / name).write_text(content)
+    told = (
+        health.pulses(job, "train", "1-0"),
+        health.order(job, "train", "1-0"),
+        health.found(job, "train"),
+        health.tried(job),
+    )
+    assert told == ([], None, (), Tried())
+
+
+def test_what_a_run_takes_is_counted_once() -> None:
+    one = Tried().took("a", 5).took("a", 9).took("b", 2).took("b", 3)
+    assert one.spent == 12
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", FOUND, f"{FOUND}7", f"{FOUND}[]", f"{FOUND}{{}}", FOUND + json.dumps({"kind": "hang", "at": "x", "evidence": ""}),
+        FOUND + '{"kind": "hang", "at": 1e999, "evidence": ""}', FOUND + json.dumps({"kind": "a\x1b[31m", "at": 1, "evidence": ""}),
+        FOUND + json.dumps({"kind": "hang", "at": 1, "evidence": "a\nb"}), FOUND + '{"kind": "hang", "at": -1, "evidence": ""}',
+    ],
+)  # fmt: skip
+def test_what_is_no_finding(text: str) -> None:
+    assert read_finding(text) is None
+    assert look(text.encode() + b"\n")[1] == ()
+
+
+def test_findings_of_a_log() -> None:
+    """Those that are so now. Another attempt begins without those of the one before, but for what is of all."""
+    hang, budget = Finding("hang", NOW, 1, evidence="step 9 | loss 3"), Finding("budget", NOW, evidence="80 USD")
+    log = JobLog(Lines())
+    log.feed("train", f"step 4 | loss 3\n{hang.line}\n{budget.line}\n{hang.line}\n".encode())
+    assert log.findings == [budget, hang]
+    assert log.last is not None
+    assert log.last.step == 4  # what a finding tells is no step
+    log.feed("train", b"trn: train: Slurm job 7 on n-[1-2], 2026-11-27T00:00:00Z\n")
+    assert log.findings == [budget]
+    log.feed("train", f"{hang.line}\n{dataclasses.replace(hang, over=True).line}\n".encode())
+    assert log.findings == [budget]

@@ -1,0 +1,53 @@
+"""A training whose steps can be counted, and which can be made to hang, or to lose its loss."""
+
+TRAINS = '''
+"""Steps that all nodes do together; a checkpoint every fifth. FAULT on NODE at AT, in the attempts before UNTIL."""
+import json, os, signal, sys, time
+from pathlib import Path
+
+node, nodes = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
+fault, bad, at, until, steps = os.environ.get("FAULT", ""), int(os.environ.get("BAD", "1")), int(os.environ.get("AT", "14")), int(os.environ.get("UNTIL", "99")), int(os.environ.get("STEPS", "30"))
+folder, attempt = Path(os.environ.get("JOB") or Path.cwd().parent), int(os.environ.get("TRN_AGAIN") or os.environ.get("TRN_ATTEMPT") or 0)
+with (folder / "begun").open("a") as begun:
+    begun.write(f"{attempt} {node} {os.getpid()} {time.time()}\\n")
+
+def save(*_):
+    print("is told to save", flush=True)
+    if node == 0:
+        (folder / "saved").write_text(str(step))
+    time.sleep(0.5)
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, save)
+saved = [sys.argv[1]] if len(sys.argv) > 1 else (folder / "output").glob("step-*") if attempt else []
+step = max((int(Path(one).name.rpartition("-")[2]) for one in saved), default=0)
+print(f"begins after step {step}", flush=True)
+meeting = folder / f"meeting-{attempt}"
+meeting.mkdir(exist_ok=True)
+
+def stuck_in_a_collective():
+    while True:
+        time.sleep(0.05)
+
+while step < steps:
+    step += 1
+    broken = fault and node == bad and step >= at and attempt < until
+    if broken and fault == "hang":
+        print("waits for a device", flush=True)
+        stuck_in_a_collective()
+    (meeting / f"{step}.{node}").touch()
+    while len(list(meeting.glob(f"{step}.*"))) < nodes:
+        time.sleep(0.02)
+    loss = float("nan") if broken and fault == "nan" else 4 - step / 10
+    time.sleep(float(os.environ.get("SLOW", "0.15")))
+    print(f"step {step}/{steps} | loss {loss:.3f}", flush=True)
+    if broken and fault in ("Compiling module MODULE_1", "Saving checkpoint"):
+        print(fault, flush=True)
+        time.sleep(8)
+        bad = -1
+    if step % 5 == 0 and node == 0 and loss == loss:
+        one = folder / "output" / f"step-{step}"
+        one.mkdir(parents=True, exist_ok=True)
+        (one / "done").write_text("x")
+print(f"ends at step {step}", flush=True)
+'''
