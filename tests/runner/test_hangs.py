@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm as slurm
 from tests.runner.stages import FILES, JOB, Jobs, Sent, program
 from tests.runner.training import TRAINS
+from tests.support import until
 from trainium_cdk.runner import records
 from trainium_cdk.runner.readers.log import JobLog, Lines
 from trainium_cdk.runner.readers.records import Finding
@@ -109,6 +112,36 @@ def test_a_loss_that_is_no_number_stops_the_training_where_that_is_said(jobs: Jo
     assert failed.last.startswith("the loss is no number since step 12, in ")
     assert failed.last.endswith(f"The newest checkpoint from before is {sent.folder}/output/step-10")
     assert not (sent.folder / "saved").exists()
+
+
+def test_a_training_that_goes_on_again(jobs: Jobs) -> None:
+    """It prints nothing, and writes its steps into a file."""
+    sent = train(jobs, FAULT="pause", QUIET="1")
+    hang = now(sent, "hang")
+    assert (hang.rank, sent.running().state) == (7, records.RUNNING)
+    assert (sent.ended().code, sent.left()) == (0, "COMPLETED"), sent.log()
+    assert kinds(sent) == ["hang", "hang over"]
+
+
+@pytest.mark.sweep
+def test_a_node_that_carries_out_no_order(jobs: Jobs) -> None:
+    """Its runner is stuck. Slurm ends all of the job's processes, and starts the stage again: never are there two copies."""
+    rules = Health("restart", every=0.4, least=3.0)
+    sent = train(jobs, rules, FAULT="hang", UNTIL="1")
+    sent.says("1: waits for a device")
+    program = next(
+        int(line.split()[2]) for line in (sent.folder / "begun").read_text().splitlines() if line.split()[1] == "1"
+    )
+    parent = int(Path(f"/proc/{program}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(parent, signal.SIGSTOP)
+    sent.says("a node has not ended its program: Slurm starts the stage again", patience=240)
+    assert until(lambda: not Path(f"/proc/{program}").exists(), 60)
+    for _ in range(12):  # Slurm itself would wait for some minutes
+        jobs.slurm.run(["scontrol", "update", f"JobId={sent.numbers['train']}", "StartTime=now+2"])
+        if until(lambda: sent.log().count("trn: train: Slurm job") > 1, 15):
+            break
+    assert sent.left() == "COMPLETED"
+    assert sent.ended().attempt == 1
 
 
 @pytest.mark.parametrize("said", ["Compiling module MODULE_1", "Saving checkpoint"])

@@ -249,6 +249,14 @@ def test_the_file_of_a_program(text: str, step: int | None, rank: int, phase: st
     assert one.pulse(0, 0).steps == int(step is not None)  # the same is no other step
 
 
+def test_after_its_last_step_a_program_may_take_long() -> None:
+    one = Progress(Clock())
+    for step in range(1, 21):
+        one.read(f"step {step}/20 | loss 3.0\n".encode(), NOW)
+    one.read(b"merges the adapters\n", NOW)
+    assert one.pulse(0, 0).phase == "end"
+
+
 def test_two_sources_of_the_same_steps() -> None:
     """What neither tells anew is no step."""
     clock, one = Clock(), Progress(Clock())

@@ -1,13 +1,18 @@
 """A training whose steps can be counted, and which can be made to hang, or to lose its loss."""
 
 TRAINS = '''
-"""Steps that all nodes do together; a checkpoint every fifth. FAULT on NODE at AT, in the attempts before UNTIL."""
+"""Steps that all nodes do together; a checkpoint every fifth. FAULT on node BAD from step AT on, in the attempts before UNTIL."""
 import json, os, signal, sys, time
 from pathlib import Path
 
 node, nodes = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
-fault, bad, at, until, steps = os.environ.get("FAULT", ""), int(os.environ.get("BAD", "1")), int(os.environ.get("AT", "14")), int(os.environ.get("UNTIL", "99")), int(os.environ.get("STEPS", "30"))
-folder, attempt = Path(os.environ.get("JOB") or Path.cwd().parent), int(os.environ.get("TRN_AGAIN") or os.environ.get("TRN_ATTEMPT") or 0)
+
+def number(name, otherwise):
+    return int(os.environ.get(name) or otherwise)
+
+fault, bad, at, until, steps = os.environ.get("FAULT", ""), number("BAD", 1), number("AT", 14), number("UNTIL", 99), number("STEPS", 30)
+folder = Path(os.environ.get("JOB") or Path.cwd().parent)
+attempt = number("TRN_AGAIN", 0) or number("TRN_ATTEMPT", 0) or number("SLURM_RESTART_COUNT", 0)
 with (folder / "begun").open("a") as begun:
     begun.write(f"{attempt} {node} {os.getpid()} {time.time()}\\n")
 
@@ -32,6 +37,9 @@ def stuck_in_a_collective():
 while step < steps:
     step += 1
     broken = fault and node == bad and step >= at and attempt < until
+    if broken and fault == "pause":
+        bad = -1
+        time.sleep(6)
     if broken and fault == "hang":
         print("waits for a device", flush=True)
         stuck_in_a_collective()
@@ -40,7 +48,10 @@ while step < steps:
         time.sleep(0.02)
     loss = float("nan") if broken and fault == "nan" else 4 - step / 10
     time.sleep(float(os.environ.get("SLOW", "0.15")))
-    print(f"step {step}/{steps} | loss {loss:.3f}", flush=True)
+    if "QUIET" in os.environ:
+        Path(os.environ["TRN_PROGRESS"]).write_text(json.dumps({"step": step, "loss": loss, "rank": 7}))
+    else:
+        print(f"step {step}/{steps} | loss {loss:.3f}", flush=True)
     if broken and fault in ("Compiling module MODULE_1", "Saving checkpoint"):
         print(fault, flush=True)
         time.sleep(8)

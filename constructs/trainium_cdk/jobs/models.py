@@ -32,7 +32,10 @@ _RENAME = " Rename the file, or copy it, to a name of at most 100 letters, digit
 _SET = {
     **dict.fromkeys(("MASTER_ADDR", "NNODES", "NODE_RANK"), "it is the node's own"),
     **dict.fromkeys(("NPROC_PER_NODE", "RANK", "LOCAL_RANK", "WORLD_SIZE"), "it is set for each process"),
-    **dict.fromkeys(("TRN_ARRAY_COUNT", "TRN_ARRAY_INDEX", "TRN_CHECKPOINTS", "TRN_JOB_ID"), "it is the job's own"),
+    **dict.fromkeys(
+        ("TRN_AGAIN", "TRN_ARRAY_COUNT", "TRN_ARRAY_INDEX", "TRN_CHECKPOINTS", "TRN_JOB_ID", "TRN_PROGRESS"),
+        "it is the job's own",
+    ),
     **dict.fromkeys(("PATH", "PYTHONHOME", "VIRTUAL_ENV"), "the environment of the job's packages sets it"),
 }
 """Variables that the runner sets, and why: a program would not find its own value."""

@@ -25,8 +25,8 @@ LEARNT = 10
 """Steps after which the usual time between two is known. Before, nothing is done."""
 TIMES, SLACK = 10, 3
 """A training hangs after so many times the usual time between two steps, and so many times the longest one."""
-PHASES = {"compile": 7200.0, "checkpoint": 3600.0, "evaluation": 3600.0}
-"""What a program may do without a step, and for how many seconds. One node that does so excuses all, which wait for it."""
+PHASES = {"compile": 7200.0, "checkpoint": 3600.0, "evaluation": 3600.0, "end": 7200.0}
+"""What a program may do without a step, and for how many seconds; `end`: after its last step. One node that does so excuses all, which wait for it."""
 RESTARTS = 3
 """Restarts of a training that hangs without a new step between them: then its program is at fault."""
 NANS = 5

@@ -102,8 +102,13 @@ class Progress:
         for one in steps:
             self._loss(one.step, lost=lost and one.loss is None)
         if self._log.steps or (at and at.step is not None):
-            self._advanced("printed", (self._log.steps, at.step if at else None), at.step if at else None)
-        self._find_phase(lines)
+            step = at.step if at else None
+            self._advanced("printed", (self._log.steps, step), step)
+            total = at.total_steps if at else None
+            if step is not None and total and step >= total:
+                self.phase = "end"
+        if self.phase != "end":
+            self._find_phase(lines)
 
     def read_events(self, line: bytes) -> None:
         """Take the newest step of TensorBoard's files."""
