@@ -87,6 +87,18 @@ def test_round_trip(file: Path) -> None:
     }[engine]  # fmt: skip
 
 
+@pytest.mark.parametrize("section", ["", "eks: {}\n", "pcs: {}\n"])
+def test_what_is_done_about_jobs_that_do_not_go_on(section: str) -> None:
+    """Nothing is exported where they are only told of, so that a cluster needs no update."""
+    env = settings.parse(f"{section}jobs: {{health: {{hang: restart, nan: stop}}}}\n")
+    assert exported(env)["JobHealth"] == "hang=restart nan=stop"
+    assert outputs.parse("Stack", env.region, exported(env)).health == "hang=restart nan=stop"
+    plain = exported(settings.parse(f"{section}jobs: {{health: {{hang: tell}}}}\n"))
+    assert "JobHealth" not in plain
+    with pytest.raises(outputs.OutputsError, match="are not believed: health is 'hang=; rm'"):
+        outputs.parse("Stack", env.region, {**plain, "JobHealth": "hang=; rm"})
+
+
 def test_the_contract() -> None:
     """What stacks export, and what a job reads: others depend on both."""
     lines = [f"kept in the bucket: {prefix} for {days} days" for prefix, days in KEPT_DAYS.items()]

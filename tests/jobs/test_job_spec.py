@@ -16,7 +16,7 @@ from trainium_cdk.jobs.kubernetes.names import object_name
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner import spec
-from trainium_cdk.runner.spec import Checkpoints, Place, Slurm
+from trainium_cdk.runner.spec import Budget, Checkpoints, Health, Place, Slurm
 
 BERT = make_cluster(neuron_release="2.28.1")
 
@@ -218,3 +218,33 @@ def test_a_script_alone_and_its_content() -> None:
     assert made.files == {"run.sh": b"#!/bin/bash\ntrue\n"}
     assert "content" not in made.settings
     assert made.prepare == ()
+
+
+@pytest.mark.parametrize(
+    ("actions", "made"),
+    [
+        ("", Health()),
+        ("hang=restart", Health("restart")),
+        ("hang=restart nan=stop", Health("restart", "stop")),
+        ("nan=stop moon=land", Health(nan="stop")),  # of a later release
+    ],
+)
+@pytest.mark.parametrize("make", [make_cluster, kubernetes.make_cluster])
+def test_what_is_done_about_a_training_that_does_not_go_on(make: Any, actions: str, made: Health) -> None:
+    assert of(script(), make(health=actions, image="a/b:c")).health == made
+
+
+def test_what_a_job_may_cost() -> None:
+    """As time of one node, whatever their number: trn1.32xlarge costs 21.50 USD an hour."""
+    for nodes in (1, 4):
+        assert of(script(nodes=nodes, max_usd=43.0)).budget == Budget(43.0, 7200)
+    assert of(script()).budget is None
+    block = make_cluster(fleet(capacity_type="capacity-block"))
+    with pytest.raises(
+        JobError,
+        match=r"^max_usd is 43, but a capacity block is paid for when it is bought\. Remove it, and give --time-limit$",
+    ):
+        of(script(max_usd=43.0), block)
+    elsewhere = make_cluster(region="xx-moon-1")
+    with pytest.raises(JobError, match=r"but the catalogue has no price of trn1\.32xlarge in xx-moon-1"):
+        of(script(max_usd=43.0), elsewhere)

@@ -205,7 +205,7 @@ class Job(BaseModel):
         default=None,
         ge=0,
         le=1000,
-        description="Maximum restarts of the job after a node was lost. On Kubernetes, kinds that resume from a checkpoint are also "
+        description="Maximum restarts after a node was lost. On Kubernetes, kinds that resume from a checkpoint are also "
         "restarted after a failure of their program. Default: 3, or 20 on spot nodes; on Slurm no limit.",
     )
 
@@ -213,8 +213,8 @@ class Job(BaseModel):
         default=None,
         gt=0,
         le=100_000_000,
-        description="Most that its nodes may cost, in USD at the list price, in all attempts. It is told at 80%, and at 100% the job saves and stops. "
-        "Of an array, of each member. Not in it: storage, prepare, nodes while they start. Default: no limit.",
+        description="Most that its nodes may cost, in USD. It is told at 80%, and at 100% the job saves and stops. All attempts count, at the list "
+        "price; of an array, those of each member. Not in it: storage, prepare, nodes while they start.",
     )
 
     def __init__(self, **data: Any) -> None:

@@ -1,0 +1,76 @@
+"""What a user sees of a training on a real Slurm that does not go on: `trn status`, `list`, `why`, the live view and the report."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import time
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.jobs.conftest import backend as backend
+from tests.jobs.conftest import slurm as slurm
+from tests.runner.training import TRAINS
+from tests.support import until
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.cli import follow, watch
+from trainium_cdk.jobs import Script, SlurmBackend
+from trainium_cdk.jobs.report import collect_all, report
+from trainium_cdk.jobs.report.live import Live
+from trainium_cdk.jobs.status import JobStatus
+from trainium_cdk.runner.spec import Health
+
+
+def test_what_is_seen_of_a_job_that_hangs(backend: SlurmBackend, capsys: pytest.CaptureFixture[str]) -> None:
+    job = Script(filename="train.py", content=TRAINS.encode(), nodes=2, env={"FAULT": "hang"})
+    made = backend.render(job, "hangs")
+    sent = backend.send(
+        dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=Health(every=0.4, least=3.0)))
+    )
+
+    def hangs() -> JobStatus | None:
+        found = backend.status(sent.id)
+        return found if found.findings else None
+
+    now = until(hangs, 120)
+    assert now
+    [found] = now.findings
+    assert (found.kind, now.state) == ("hang", "RUNNING")
+    assert now.current.reason == found.text
+    assert "node 1 at step 13, last line: waits for a device" in found.text
+    assert next(one for one in backend.list() if one.id == sent.id).current.reason == found.text
+    assert now.to_dict()["stages"][-1]["findings"][0]["kind"] == "hang"
+
+    follow.show(backend.status_with_progress(sent.id))
+    said = capsys.readouterr().err
+    assert f"{sent.id} hangs since 20" in said
+    assert "step 13 of 30" in said
+
+    live = Live(backend, [sent.id], Catalog.load())
+    live.look()
+    console = Console(width=300, record=True, file=io.StringIO())
+    for part in watch._job(live.statuses[0], live.runs):
+        console.print(part)
+    assert "hangs since 20" in console.export_text()
+
+    page = report(collect_all(backend, [sent.id]), backend.cluster, Catalog.load(), time.time())
+    assert "hangs since 20" in page
+    assert f"trn why {sent.id}" in page
+    assert backend.cancel(sent.id).findings == ()
+
+
+def test_a_member_of_an_array_that_hangs(backend: SlurmBackend) -> None:
+    """Of its own."""
+    script = TRAINS.replace('"FAULT", ""', '"FAULT", "hang" if os.environ["TRN_ARRAY_INDEX"] == "1" else ""')
+    made = backend.render(Script(filename="train.py", content=script.encode(), array="0-1", env={"BAD": "0"}), "some")
+    fast = dataclasses.replace(made.spec, health=Health(every=0.4, least=3.0))
+    sent = backend.send(dataclasses.replace(made, spec=fast))
+
+    def hangs() -> Any:
+        return [one.name for one in backend.status(sent.id).members if one.findings]
+
+    assert until(hangs, 120) == ["1"]
+    assert backend.status(f"{sent.id}").member("1").findings[0].kind == "hang"  # type: ignore[union-attr]
+    backend.cancel(sent.id)
