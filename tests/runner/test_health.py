@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainium_cdk.cli.streams import Stream
 from trainium_cdk.runner.readers.log import JobLog, Lines, look
 from trainium_cdk.runner.readers.records import FOUND, Finding, read_finding
 from trainium_cdk.runner.spec import Health
@@ -359,3 +360,12 @@ def test_findings_of_a_log() -> None:
     assert log.findings == [budget]
     log.feed("train", f"{hang.line}\n{dataclasses.replace(hang, over=True).line}\n".encode())
     assert log.findings == [budget]
+
+
+def test_a_finding_among_the_metrics() -> None:
+    """`trn logs --metrics`."""
+    stream = Stream(None, metrics=True, last=None)
+    told = json.loads(stream.feed("train", f"{Finding('hang', NOW, 1, evidence='no step').line}\n".encode()))
+    assert told == {
+        "stage": "train", "record": "Finding", "kind": "hang", "at": NOW, "node": 1, "rank": -1, "evidence": "no step", "over": False,
+    }  # fmt: skip

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.jobs import job_log
-from trainium_cdk.runner.readers.records import Start
+from trainium_cdk.runner.readers.records import Finding, Start
 
 if TYPE_CHECKING:
     from trainium_cdk.cli.filters import Lines
@@ -69,7 +70,7 @@ class Stream:
 
     def _as_json(self, records: Iterable[tuple[str, Record]]) -> bytes:
         lines = [
-            json.dumps({**self._more, "stage": stage, "record": type(one).__name__, **one._asdict()}).encode() + b"\n"
+            json.dumps({**self._more, "stage": stage, "record": type(one).__name__, **_plain(one)}).encode() + b"\n"
             for stage, one in records
             # of Kubernetes, the last node's start comes after the first node's steps
             if self._last is None or not isinstance(one, Start)
@@ -85,3 +86,7 @@ class Stream:
             return text
         *lines, self._rest = (self._rest + text).split(b"\n")
         return b"".join(self._label + line + b"\n" for line in lines)
+
+
+def _plain(record: Record) -> dict[str, Any]:
+    return asdict(record) if isinstance(record, Finding) else record._asdict()

@@ -127,7 +127,10 @@ class _Error:
 
 
 def _check_job(job: JobStatus) -> None:
-    times = [job.submitted, *(time for one in (*job.stages, *job.members) for time in (one.started, one.ended))]
+    times: list[float | None] = [
+        job.submitted,
+        *(time for one in (*job.stages, *job.members) for time in (one.started, one.ended)),
+    ]
     times += [finding.at for one in (*job.stages, *job.members) for finding in one.findings]
     _require(bool(job.stages), f"job {job.id[:60]!r} has no stages")
     _require(all(time is None or 0 <= time <= _YEAR_9999 for time in times), f"a time of job {job.id[:60]!r} is none")

@@ -7,7 +7,7 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.errors import JobError, UnknownCatalogEntry
@@ -112,9 +112,8 @@ def job_spec(name: str, plan: Plan, catalog: Catalog | None = None, *, folder_of
 
 def _health(actions: str) -> Health:
     """As the environment says. What this release does not know is only told."""
-    known = {one.name for one in fields(Health)}
     chosen = dict(one.partition("=")[::2] for one in actions.split())
-    return Health(**{name: value for name, value in chosen.items() if name in known})
+    return Health(hang=chosen.get("hang", "tell"), nan=chosen.get("nan", "tell"))
 
 
 def _budget(plan: Plan, catalog: Catalog | None) -> Budget:

@@ -130,7 +130,7 @@ def read_finding(text: str) -> Finding | None:
     """The finding in a line; None if there is none. A job may have printed it."""
     _, mark, rest = text.partition(FOUND)
     try:
-        told = json.loads(rest) if mark else None
+        told: Any = json.loads(rest) if mark else None
         found = Finding(
             str(told["kind"])[:20], float(told["at"]), _number(told, "node"), _number(told, "rank"), str(told["evidence"])[:_LONGEST_EVIDENCE],
             told.get("over") is True,

@@ -68,10 +68,9 @@ def launch(
     for folder in (at["cache"], *(word(one, at) for one in program.folders)):
         _make(folder)
     words = [word(one, at) for one in _words(program, node)]
-    each_has = [{**made, **each} for each in copies.values()]
-    watcher = Watcher(node.job, stage.name, node.run, node.number, task, job.health, output, judge and judge.look)
-    watcher.prepare(each_has)
-    starts = [Start(words, word(program.folder, at), one) for one in each_has]
+    starts = [Start(words, word(program.folder, at), {**made, **each}) for each in copies.values()]
+    look = judge.look if judge else None
+    watcher = Watcher(node.job, stage.name, node.run, node.number, task, job.health, output, look)
     looks_for = COMPILER_FAILED if stage.name == "precompile" else ""
     first = node.number == 0 and copies.get(0, {}).get("RANK", "0") == "0"
     with contextlib.ExitStack() as stack:

@@ -98,10 +98,10 @@ def run(
     Raises:
         CannotStart: a copy cannot be started.
     """
-    running, reader, kills = _Running(passes_on), _Reader(output, looks_for), memory_kills()
-    with running.signals(seconds):
+    running, reader, kills = Running(passes_on), _Reader(output, looks_for), memory_kills()
+    with running.signals(seconds), _watched(watcher):
         try:
-            for one in starts:
+            for one in watcher.prepare(starts) if watcher else starts:
                 running.start(one, reader.into)
         except CannotStart:
             running.end(signal.SIGKILL, running.left)
@@ -111,8 +111,6 @@ def run(
         if watcher:
             watcher.begin(running)
         code = running.wait(reader)
-    if watcher:
-        watcher.end()
     return Ended(code, running.why, reader.found, reader.said(), running.copy, running.at, memory_kills() - kills)
 
 
@@ -143,9 +141,20 @@ def allow_open_files(output: Output | None) -> None:
 class Watches(Protocol):
     """Watches programs (`pulse.Watcher`)."""
 
-    def begin(self, running: _Running) -> None: ...
+    def prepare(self, starts: Sequence[Start]) -> Sequence[Start]: ...
+
+    def begin(self, running: Running) -> None: ...
 
     def end(self) -> None: ...
+
+
+@contextlib.contextmanager
+def _watched(watcher: Watches | None) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if watcher:
+            watcher.end()
 
 
 class _Reader(threading.Thread):
@@ -182,7 +191,9 @@ class _Reader(threading.Thread):
             return self._collector.close()
 
 
-class _Running:
+class Running:
+    """The copies of a program that run."""
+
     def __init__(self, passes_on: bool) -> None:
         self.why = ""
         self.copy, self.at = 0, 0.0

@@ -17,8 +17,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from .. import files
 from ..readers.course import Course
@@ -29,6 +29,7 @@ from . import health
 from .events import BEGIN
 from .health import Order, Pulse
 from .output import Output
+from .process import Running, Start
 from .stacks import descendants, is_compiling, write_stacks
 
 VARIABLE = "TRN_PROGRESS"
@@ -45,19 +46,6 @@ _DONE = re.compile(r"(?i)\b(?:saved|written|finished|completed?|done|compiled|ev
 _LAST_LINES = 20
 _SILENT = 60.0
 """Seconds without a step after which it is looked for a compiler that runs."""
-
-
-class Running(Protocol):
-    """Programs that run (`process`)."""
-
-    @property
-    def left(self) -> set[int]: ...
-
-    def obey(self) -> None:
-        """They are ordered to end: their exit codes mean nothing."""
-
-    def finish(self, *, at_once: bool) -> None:
-        """End them, at once or with time to save."""
 
 
 class Progress:
@@ -198,16 +186,14 @@ class Watcher:
         self._written = False
         self.order: Order | None = None
 
-    def prepare(self, variables: Sequence[dict[str, str]]) -> None:
-        """Add to the variables of each copy of the program what it needs."""
+    def prepare(self, starts: Sequence[Start]) -> Sequence[Start]:
+        """The same with the variables that watching them needs."""
         with contextlib.suppress(OSError):
             self._place = Path(tempfile.mkdtemp(prefix="trn-progress-"))
-        for number, each in enumerate(variables):
-            if self._place:
-                each[VARIABLE] = str(self._place / str(number))
-            if self._rules.hang == "restart":
-                each.setdefault("PYTHONFAULTHANDLER", "1")
-        self._variables = variables[0] if variables else {}
+        more = {"PYTHONFAULTHANDLER": "1"} if self._rules.hang == "restart" else {}
+        self._variables = starts[0].variables if starts else {}
+        places = [{VARIABLE: str(self._place / str(number))} if self._place else {} for number in range(len(starts))]
+        return [replace(one, variables={**more, **one.variables, **place}) for one, place in zip(starts, places)]
 
     def begin(self, running: Running) -> None:
         self._running, self._progress.began = running, time.time()
