@@ -50,6 +50,8 @@ pod.main(stage)
 """
 """What Kubernetes mounts at /trn is below a folder here."""
 _OF_SHELLS = {"PWD", "OLDPWD", "SHLVL", "_", "VIRTUAL_ENV", "LC_CTYPE"}
+_OF_THIS_START = {"TRN_PROGRESS"}
+"""A file of a new folder, which no vendor's program knows."""
 
 
 _CORRECTED = "/files/launch.py"
@@ -172,7 +174,7 @@ def launched(
         node.run(stage, confined=confined)
         folder, *command = node.shown("started").split("\0")[:-1]
         pairs = (item.partition("=") for item in node.shown("environment").split("\0") if item)
-        given = {*node.variables, *_OF_SHELLS}
+        given = {*node.variables, *_OF_SHELLS, *_OF_THIS_START}
         return Launched(folder, tuple(command), {name: value for name, _, value in pairs if name not in given})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import re
 import shutil
 import statistics
@@ -34,6 +35,7 @@ from .stacks import descendants, is_compiling, write_stacks
 
 VARIABLE = "TRN_PROGRESS"
 """Of the file into which a program may write its step."""
+_FOLDER = "trn-progress-"
 _MOST = 65_536
 _LONGEST = 4096
 _TIMES = 101  # of the last steps
@@ -189,7 +191,7 @@ class Watcher:
     def prepare(self, starts: Sequence[Start]) -> Sequence[Start]:
         """The same with the variables that watching them needs."""
         with contextlib.suppress(OSError):
-            self._place = Path(tempfile.mkdtemp(prefix="trn-progress-"))
+            self._place = _new_folder()
         more = {"PYTHONFAULTHANDLER": "1"} if self._rules.hang == "restart" else {}
         self._variables = starts[0].variables if starts else {}
         places = [{VARIABLE: str(self._place / str(number))} if self._place else {} for number in range(len(starts))]
@@ -266,6 +268,14 @@ class Watcher:
             with contextlib.suppress(Exception):
                 write_stacks(self._running.left, self._variables, self._output)
         self._running.finish(at_once=order.do == health.STOP)
+
+
+def _new_folder() -> Path:
+    """A folder of this process, without those that processes have left which were killed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        if not Path("/proc", left.name[len(_FOLDER) :].partition("-")[0]).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
 
 
 def _of_events(log: Path) -> bytes:
