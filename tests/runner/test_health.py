@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.jobs.log_lines import USUAL
 from trainium_cdk.cli.streams import Stream
 from trainium_cdk.runner.readers.log import JobLog, Lines, look
 from trainium_cdk.runner.readers.records import FOUND, Finding, read_finding
@@ -248,6 +249,16 @@ def test_the_file_of_a_program(text: str, step: int | None, rank: int, phase: st
     assert (told.step, told.rank, told.phase, told.nans, told.steps) == (step, rank, phase, nans, int(step is not None))
     one.read_file("0", text.encode("latin-1"))
     assert one.pulse(0, 0).steps == int(step is not None)  # the same is no other step
+
+
+@pytest.mark.parametrize("program", USUAL)
+def test_steps_of_the_programs_of_all_kinds(program: str) -> None:
+    """The runner has none of the kinds' own readers."""
+    one = Progress(Clock())
+    for step in range(20):
+        one.read(USUAL[program](step) + b"\n", NOW)
+    assert one.steps >= 10
+    assert (one.phase, one.nans) == ("", 0)
 
 
 def test_after_its_last_step_a_program_may_take_long() -> None:

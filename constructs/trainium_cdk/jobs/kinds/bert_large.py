@@ -3,7 +3,7 @@
 Numbers: Neuron documentation, BERT pre-training tutorial, and the launch scripts beside the vendor's script; 2026-11.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
@@ -16,7 +16,6 @@ from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.texts import Data
 from trainium_cdk.jobs.values import wrong
-from trainium_cdk.runner.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.runner.spec import Only, Part, Program
 from trainium_cdk.text import Text
 
@@ -70,21 +69,6 @@ NUMBERS: dict[tuple[int, str], Numbers] = {
     (2, "adamw"): Numbers(2, 512, 1563, 2.8e-4, 781),
 }
 
-_LINE = Pattern(
-    rf"LOG .{{6,40}}? - \(\d{{1,15}}, (?P<step>\d{{1,15}})\) step_loss : (?P<loss>{NUMBER})\s+learning_rate : "
-    rf"(?P<lr>{NUMBER})\s+throughput : (?P<speed>{NUMBER})"
-    rf"(?:(?:\s+seq/s)?\s+grad-norm : (?P<norm>{NUMBER}))?"
-)
-
-
-@reads(" step_loss : ")
-def read(text: str) -> Iterator[tuple[int, Step]]:
-    """The vendor's `LOG ...` lines; NeuronX Distributed's examples print the same, with a unit."""
-    for match in _LINE.finditer(text):
-        step, *numbers = match.groups()
-        loss, rate, speed, norm = map(parse_number, numbers)
-        yield match.start(), Step(int(step), loss, rate, speed, norm)
-
 
 class BertLarge(Job):
     """BERT-Large pre-training. Defaults are the tutorials': phase 1 with LAMB, global batch size 65536 on 32-core nodes."""
@@ -96,7 +80,6 @@ class BertLarge(Job):
         "aws-neuron/aws-neuron-samples", _TREE.commit, f"{_FOLDER}/{_SCRIPT}", "legacy: PyTorch/XLA"
     )
     PACKAGES: ClassVar[Packages | None] = PACKAGES
-    LOGS: ClassVar[tuple[Reader, ...]] = (read,)
     CHECKPOINTS: ClassVar[Checkpoints | None] = Checkpoints("output", pattern="ckpt_*.pt", last="zip", forget="others")
 
     kind: Literal["bert-large"] = "bert-large"

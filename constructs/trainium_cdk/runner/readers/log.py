@@ -50,6 +50,11 @@ _MEGATRON = re.compile(
     r"(?P<rest>[^\r\n]{0,2000}?)(?=iteration {1,20}\d{1,15}/|[\r\n]|$)"
 )
 _PAIR = re.compile(rf"(?P<key>[a-z()\- ]{{3,40}}):\s{{0,20}}(?P<value>{NUMBER})\s{{0,20}}(?:\||$)")
+_STEP_LOSS = re.compile(
+    rf"LOG .{{6,40}}? - \(\d{{1,15}}, (?P<step>\d{{1,15}})\) step_loss : (?P<loss>{NUMBER})\s+learning_rate : "
+    rf"(?P<lr>{NUMBER})\s+throughput : (?P<speed>{NUMBER})"
+    rf"(?:(?:\s+seq/s)?\s+grad-norm : (?P<norm>{NUMBER}))?"
+)
 _FROM = re.compile(rb"(?: *\d{1,6}: )?(?:\[(?:default|rank ?)?\d{1,6}\]:)?", re.IGNORECASE)
 """The node and the worker that a line begins with."""
 _END = r"(?=\d{4}-\d\d-\d\d |\D|$)"  # the end of a number, or the next line's date joined to it
@@ -113,6 +118,15 @@ def megatron(text: str) -> Iterator[tuple[int, Step]]:
         yield match.start(), step
 
 
+@reads(" step_loss : ")
+def step_loss(text: str) -> Iterator[tuple[int, Step]]:
+    """The `LOG ...` lines of the vendor's BERT-Large; NeuronX Distributed's examples print the same, with a unit."""
+    for match in _STEP_LOSS.finditer(text):
+        step, *numbers = match.groups()
+        loss, rate, speed, norm = map(parse_number, numbers)
+        yield match.start(), Step(int(step), loss, rate, speed, norm)
+
+
 def _marks(reader: Reader) -> tuple[str, ...]:
     return reader.marks if isinstance(reader, MarkedReader) else ("",)  # the empty word is in every line
 
@@ -125,7 +139,7 @@ class Lines:
     """
 
     def __init__(self, readers: Iterable[Reader] = ()):
-        every: list[Reader] = [*readers, megatron]
+        every: list[Reader] = [*readers, megatron, step_loss]
         self._readers = [(_marks(one), one) for one in dict.fromkeys(every)]
         words = (word for marks in [*(marks for marks, _ in self._readers), _OTHERS, MARKS] for word in marks)
         self.marks = [word.encode() for word in dict.fromkeys(words)]
