@@ -4,7 +4,7 @@
 
 A compute node tells of its NeuronCores, Neuron and host memory, errors, EFA traffic and disks: from `neuron-monitor`, the kernel's
 counters of EFA and statvfs. With --queue (the node that has Slurm's commands and stays): of the cluster's jobs and nodes as well, and a line for
-each job that has ended, which `TrnJobNotices` sends on.
+each job that has ended, or that does not go on, which `TrnJobNotices` sends on.
 What cannot be read is left out of the line.
 """
 
@@ -176,6 +176,7 @@ _OVER = (
 )
 _STAGES = ("prepare", "precompile", "train")
 _ID = re.compile("[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
+_KINDS = re.compile("[a-z]{1,20}(,[a-z]{1,20}){0,9}")
 JOBS = ("squeue", "-h", "-a", "-t", "PENDING,RUNNING", "-O", "State:20|,Reason:80|,EligibleTime:20")
 
 
@@ -186,7 +187,7 @@ def ended(said, mark, since, until):
     for row in said.split(mark)[1:]:
         told = row.rstrip("\n").split("\x1f")
         id, _, stage = told[-1].rpartition(":")
-        if len(told) == len(_FIELDS) and stage in _STAGES and told[-2] == f"trn:{id}" and _ID.fullmatch(id):
+        if _is_ours(told, id, stage):
             jobs.setdefault((told[6], id), {}).setdefault(stage, {}).setdefault(int(told[0]), []).append(told)
     found = []
     for (user, id), stages in jobs.items():
@@ -208,6 +209,31 @@ def ended(said, mark, since, until):
     return found
 
 
+def _is_ours(told, id, stage):
+    """Whether a row is of a stage of `trn`. What is wrong with it may follow in its comment."""
+    return (
+        len(told) == len(_FIELDS)
+        and stage in _STAGES
+        and told[-2].partition(" ")[0] == f"trn:{id}"
+        and _ID.fullmatch(id)
+    )
+
+
+def wrong(said, mark):
+    """What is wrong with the jobs of `trn` that run, as their runner has written into their comment, from the output of ENDED with `form(mark)`: a
+    line for each job and kind, by both and the job's user."""
+    found = {}
+    for row in said.split(mark)[1:]:
+        told = row.rstrip("\n").split("\x1f")
+        id, _, stage = told[-1].rpartition(":")
+        if _is_ours(told, id, stage) and told[1] == "RUNNING":
+            kinds = told[-2].partition(" ")[2]
+            for kind in kinds.split(",") if _KINDS.fullmatch(kinds) else ():
+                one = {"JobFound": id, "Found": kind, "State": "RUNNING", "User": told[6]}
+                found[f"{told[6]} {id} {kind}"] = {**one, "Queue": told[7], "Nodes": told[5]}
+    return found
+
+
 def form(mark):
     """The format of squeue. No name has a mark of this moment, so that none imitates a row."""
     return mark + "\x1f".join(_FIELDS)
@@ -222,7 +248,8 @@ def seconds(text):
 
 
 def tell_ends(given, now):
-    """Write a line for each job that has ended since the last look, whose time is kept in a file beside the log."""
+    """Write a line for each job that has ended since the last look, whose time is kept in a file beside the log; and for what is wrong since then
+    with one that runs."""
     mark, kept, until = secrets.token_hex(8), given.log.with_suffix(".ends"), int(now) - 1  # of a second that is over
     said = asked((*ENDED, "-o", form(mark)))
     if said is None:
@@ -232,8 +259,18 @@ def tell_ends(given, now):
     except (OSError, ValueError):
         since = until
     kept.write_text(str(until))
-    for one in ended(said, mark, since, until):
+    for one in [*ended(said, mark, since, until), *_new(wrong(said, mark), given.log.with_suffix(".found"))]:
         write(given.log, json.dumps({**one, "Cluster": given.cluster}))
+
+
+def _new(found, kept):
+    """What was not there at the last look, whose names are in a file."""
+    try:
+        before = set(kept.read_text().split("\n"))
+    except (OSError, ValueError):
+        before = set()
+    kept.write_text("\n".join(found))
+    return [one for name, one in found.items() if name not in before]
 
 
 def asked(command):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -11,9 +12,12 @@ from typing import Any
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
+from tests.runner.training import TRAINS
 from tests.support import until
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.node.scripts import scripts_dir
+from trainium_cdk.observability.notice.function import notice
+from trainium_cdk.runner.spec import Health
 
 
 def test_a_line_for_each_end(slurm: LocalSlurm, tmp_path: Path) -> None:
@@ -57,3 +61,26 @@ def test_a_line_for_each_end(slurm: LocalSlurm, tmp_path: Path) -> None:
     }
     time.sleep(2)
     assert told() == {}
+
+
+def test_a_line_for_what_is_wrong_with_a_job_that_runs(slurm: LocalSlurm, tmp_path: Path) -> None:
+    """Root's service reads the job's comment in Slurm's queue, and no file of it. Each once, also if the job goes on meanwhile."""
+    backend = SlurmBackend(make_cluster(fleet(nodes=4)), LocalTransport(env=slurm.node_env(), interval=0.2))
+    log = tmp_path / "trn-metrics.log"
+    program = [sys.executable, str(scripts_dir() / "lib/metrics.py"), "trn-slurm", str(log), "--queue", "--once"]
+
+    def told() -> list[dict[str, Any]]:
+        log.unlink(missing_ok=True)
+        subprocess.run(program, env=slurm.node_env(), check=True)
+        found = [json.loads(line) for line in log.read_text().splitlines()]
+        return [one for one in found if "JobFound" in one]
+
+    made = backend.render(Script(filename="train.py", content=TRAINS.encode(), nodes=2, env={"FAULT": "hang"}), "told")
+    spec = dataclasses.replace(made.spec, health=Health(every=0.4, least=3.0))
+    id = backend.send(dataclasses.replace(made, spec=spec)).id
+    [line] = until(told, 120)
+    assert (line["JobFound"], line["Found"], line["Nodes"], line["Cluster"]) == (id, "hang", "2", "trn-slurm")
+    assert notice(line)[0] == f"{id}: hangs (RUNNING) on trn-slurm"
+    assert told() == []
+    assert backend.status(id).state == "RUNNING"  # it is still known by its comment
+    assert backend.cancel(id).state == "CANCELLED"

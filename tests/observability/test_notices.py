@@ -165,7 +165,7 @@ def test_a_hostile_name_stays_in_its_line() -> None:
 def test_only_a_function_may_send(engine: str) -> None:
     document = getattr(synthesis, engine).template_of(settings.validate(WITH)).to_json()["Resources"]
     [subscription] = [r for r in document.values() if r["Type"] == "AWS::Logs::SubscriptionFilter"]
-    assert subscription["Properties"]["FilterPattern"] == '{ $.JobEnded = "*" }'
+    assert subscription["Properties"]["FilterPattern"] == '{ ($.JobEnded = "*") || ($.JobFound = "*") }'
     [policy] = [
         id for id, r in document.items() if r["Type"].startswith("AWS::IAM::") and "sns:Publish" in json.dumps(r)
     ]

@@ -106,7 +106,7 @@ class Row:
     def id(self) -> str:
         """The id of the job whose stage this is; empty if it is no stage of a job."""
         id, _, stage = self.name.rpartition(":")
-        return id if stage in STAGES and self.comment == f"trn:{id}" else ""
+        return id if stage in STAGES and self._is_marked(id) else ""
 
     @property
     def stage(self) -> str:
@@ -114,7 +114,11 @@ class Row:
 
     def of(self, id: str, stage: str, number: str) -> bool:
         """Whether this is that stage. A number alone proves nothing: a controller that crashed gives it to another job."""
-        return self.mine and self.number == number and self.name == f"{id}:{stage}" and self.comment == f"trn:{id}"
+        return self.mine and self.number == number and self.name == f"{id}:{stage}" and self._is_marked(id)
+
+    def _is_marked(self, id: str) -> bool:
+        """Whether `trn` has submitted it; what is wrong with it may follow (`comment`)."""
+        return self.comment.partition(" ")[0] == f"trn:{id}"
 
 
 _FIELDS = ("%U", "%u", "%P", "%D", "%F", "%K", "%T", "%r", "%N", "%S", "%e", "%i", "%V", "%j", "%k")
@@ -180,6 +184,11 @@ def private() -> set[str]:
     """What Slurm hides from other users: the values of PrivateData."""
     found = re.search(r"^PrivateData *= *(\S+)", run("scontrol", "show", "config"), re.MULTILINE)
     return set(found[1].lower().split(",")) if found else set()
+
+
+def comment(id: str, wrong: Iterable[str] = ()) -> str:
+    """The comment of a job's stages. `wrong`: what is wrong with it now: root's service of the head node tells of it, and reads no file of a job."""
+    return " ".join(filter(None, (f"trn:{id}", ",".join(sorted(set(wrong))))))
 
 
 def cancel(*names: str) -> None:

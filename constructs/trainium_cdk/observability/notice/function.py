@@ -1,6 +1,6 @@
-"""The function: publishes each ended job of a log group's lines to an SNS topic.
+"""The function: publishes each ended job of a log group's lines to an SNS topic, and each that does not go on.
 
-Environment: TOPIC, the ARN of the topic. A line is a JSON object with `JobEnded`, the id of a job. On Slurm the service `trn-metrics` of the head
+Environment: TOPIC, the ARN of the topic. A line is a JSON object with `JobEnded` or `JobFound`, the id of a job. On Slurm the service `trn-metrics` of the head
 node writes it, on EKS the scaler.
 """
 
@@ -15,6 +15,15 @@ from typing import Any
 
 import boto3
 
+_FOUND = {
+    "hang": "hangs",
+    "nan": "its loss is no number",
+    "straggler": "a node is behind",
+    "silent": "a node sends no sign",
+    "start": "has not begun to train",
+    "budget": "has used most of its budget",
+    "restarted": "hung, and was restarted",
+}
 _SUBJECT = 100
 """Characters of a subject of SNS (API reference of Publish, 2026-11)."""
 
@@ -29,13 +38,16 @@ def handler(event: Mapping[str, Any], _context: object) -> None:
 
 
 def notice(ended: Mapping[str, Any]) -> tuple[str, str]:
-    """The subject and the text about an ended job.
+    """The subject and the text about a job that has ended, or does not go on.
 
     Args:
-        ended: `JobEnded`, `State` and `Cluster`; and if they are known `User`, `Queue`, `Nodes`, `Seconds` and `Reason`.
+        ended: `JobEnded`, `State` and `Cluster`; and if they are known `User`, `Queue`, `Nodes`, `Seconds` and `Reason`. Or `JobFound`, and what
+            was found as `Found`.
     """
     said = {name: " ".join(str(value).split())[:200] for name, value in ended.items()}
-    id, state, cluster = said["JobEnded"], said["State"], said["Cluster"]
+    found = said.get("Found", "")
+    id, state, cluster = said.get("JobEnded") or said["JobFound"], said["State"], said["Cluster"]
+    state = f"{_FOUND.get(found, found)} ({state})" if found else state
     lines = [f"{id} on {cluster}: {state}"]
     names = {"User": "user", "Queue": "queue", "Nodes": "nodes", "Reason": "reason"}
     lines += [f"{word}: {said[name]}" for name, word in names.items() if said.get(name)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from ..slurm import comment
 from ..spec import Job, Stage
 
 GRACE_SECONDS = 900
@@ -31,7 +32,7 @@ def options(job: Job, stage: Stage, folder: Path, *, chained: bool, after: str =
     member = "%a" if job.array and stage.name == "train" else stage.name
     words = [
         f"--job-name={job.id}:{stage.name}",
-        f"--comment=trn:{job.id}",
+        f"--comment={comment(job.id)}",
         f"--partition={slurm.prepare_queue if prepares else slurm.queue}",
         f"--nodes={1 if prepares else stage.nodes}",
         f"--ntasks-per-node={1 if prepares else stage.processes}",

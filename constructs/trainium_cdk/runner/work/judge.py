@@ -34,16 +34,20 @@ class Judge:
     Args:
         folder: the job's own.
         say: writes a line to the log.
+        show: is told the kinds of findings that there are now, when they change.
 
     Attributes:
         order: what all nodes are to do.
     """
 
-    def __init__(self, folder: Path, job: Job, stage: Stage, run: str, say: Callable[[str], None]) -> None:
-        self._folder, self._job, self._stage, self._run, self._say = folder, job, stage, run, say
+    def __init__(
+        self, folder: Path, job: Job, stage: Stage, run: str, say: Callable[[str], None], show: Callable[[set[str]], None] | None = None
+    ) -> None:  # fmt: skip
+        self._folder, self._job, self._stage, self._run, self._say, self._show = folder, job, stage, run, say, show
         self._began = self._looked = time.monotonic()
         self._told: dict[tuple[str, int], tuple[Finding, float]] = {}
         self._tried = health.tried(folder)
+        self._shown = set[str]()
         self.order: Order | None = None
         self._ordered = 0.0
 
@@ -101,6 +105,10 @@ class Judge:
             self._say(dataclasses.replace(over, over=True).line)
         if changed:
             health.write_found(self._folder, self._stage.name, list(current.values()))
+        now_wrong = {one.kind for one in found}
+        if self._show and now_wrong != self._shown:
+            self._shown = now_wrong
+            self._show(now_wrong)
 
     def _with_checkpoint(self, one: Finding, pulses: Sequence[Pulse]) -> Finding:
         """What is known of a loss that is no number: the checkpoint from before."""

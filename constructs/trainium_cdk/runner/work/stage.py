@@ -110,6 +110,8 @@ class Batch:
         records.write_state(self.own, self.stage.name, self._state(records.RUNNING))
         records.forget(self.own, self.stage.name)
         self.signals.install()
+        if int(os.environ.get("SLURM_RESTART_COUNT") or 0):
+            self._comment(set())  # of the attempt before
         self.sizes = failures.sizes(self.own, self.stage.name)
 
     def carry_out(self) -> int:
@@ -174,7 +176,7 @@ class Batch:
         """Once on each node, or more often; the whole stage ends as soon as one fails."""
         nodes = 1 if self.stage.name == "prepare" else int(os.environ["SLURM_JOB_NUM_NODES"])
         number = nodes * self.stage.processes
-        judge = Judge(self.own, self.job, self.stage, self.run, show)
+        judge = Judge(self.own, self.job, self.stage, self.run, show, self._comment)
         tasks = Tasks(self.own, self.stage.name, self.run, number, self.nodes, self.signals, judge)
         if self.stage.processes > 1:
             options = (*options, f"--ntasks={number}", f"--ntasks-per-node={self.stage.processes}")
@@ -187,6 +189,12 @@ class Batch:
         if code and self.stage.name != "prepare":
             tasks.wait_if_a_node_ends()
         return code
+
+    def _comment(self, wrong: set[str]) -> None:
+        """Let Slurm's queue have what is wrong."""
+        text = slurm.comment(self.job.id, wrong)
+        with contextlib.suppress(Later, Refused):
+            slurm.run("scontrol", "update", f"JobId={os.environ['SLURM_JOB_ID']}", f"Comment={text}")
 
     def _begin_again(self, code: int) -> None:
         """Prepare another run on the same nodes. Where a node has not ended its processes, Slurm does, and starts the stage again: never are there
