@@ -76,6 +76,7 @@ def kinds(pulses: list[Pulse], before: Tried = NEW, saved: float = 0.0) -> list[
         ([pulse(0, beat=NOW - 400), pulse(1, beat=NOW - 400)], [("silent", 0), ("silent", 1)]),
         ([pulse(0, nans=1, nan_at=NOW)], [("nan", 0)]),
         ([pulse(0, nans=3, nan_at=NOW), pulse(1, nans=3, nan_at=NOW)], [("nan", 0)]),
+        ([pulse(0, nans=2, nan_at=NOW), pulse(1, nans=3, nan_at=NOW - 1, over=True)], [("nan", 1)]),
     ],
 )  # fmt: skip
 def test_what_is_wrong(pulses: list[Pulse], found: list[tuple[str, int]]) -> None:

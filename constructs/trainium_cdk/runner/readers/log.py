@@ -324,8 +324,7 @@ class JobLog:
         elif isinstance(record, CacheStatus):
             self.cache = record
         elif isinstance(record, Finding):
-            of = record.kind, record.node
-            self.findings = [one for one in self.findings if (one.kind, one.node) != of][-_MOST_FINDINGS:]
+            self.findings = [one for one in self.findings if one.key != record.key][-_MOST_FINDINGS:]
             self.findings += [] if record.over else [record]
         elif record.stage == stage:
             self.starts.setdefault(stage, []).append(record)

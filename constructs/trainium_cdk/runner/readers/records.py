@@ -106,6 +106,11 @@ class Finding:
     over: bool = False
 
     @property
+    def key(self) -> tuple[str, int]:
+        """What tells it from others that are so at the same time: of a node, or of the whole training."""
+        return self.kind, self.node if self.kind in _OF_NODES else -1
+
+    @property
     def text(self) -> str:
         """For people, with the time in UTC."""
         word = _WORDS.get(self.kind, self.kind)
@@ -118,6 +123,7 @@ class Finding:
 
 
 FOUND = "trn: found: "
+_OF_NODES = ("straggler", "silent", "device")
 _WORDS = {
     "hang": "hangs since", "nan": "has lost its loss since", "straggler": "has a straggler since", "silent": "has a silent node since",
     "start": "has not begun since", "budget": "its budget at", "restarted": "was restarted at",

@@ -12,7 +12,7 @@ A step is an advance of what the program tells: a line of its log with a step, a
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -176,7 +176,8 @@ def decide(
         for one in live
         if one not in heard
     ]
-    found += [_nan(one) for one in _first(live, lambda one: one.nans > 0)]
+    lost_loss = [one for one in pulses if one.nans]
+    found += [_nan(min(lost_loss, key=lambda one: (one.nan_at, one.task)))] if lost_loss else []
     steps = [one for one in heard if one.steps]
     excused = max((PHASES.get(one.phase, 0.0) for one in heard), default=0.0)
     lead = min(steps, key=lambda one: one.waits(), default=None)
@@ -197,10 +198,6 @@ def decide(
         )
         for one in behind[:_SHOWN]
     ]
-
-
-def _first(pulses: Sequence[Pulse], is_so: Callable[[Pulse], bool]) -> list[Pulse]:
-    return [one for one in pulses if is_so(one)][:1]
 
 
 def _nan(one: Pulse) -> Finding:

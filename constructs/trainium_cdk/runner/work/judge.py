@@ -93,7 +93,7 @@ class Judge:
     def _tell(self, found: list[Finding]) -> None:
         """Tell what is new, what still is so after a while, and what is over."""
         now = time.monotonic()
-        current = {(one.kind, one.node): one for one in found}
+        current = {one.key: one for one in found}
         changed = current.keys() != self._told.keys()
         for key, one in current.items():
             _, at = self._told.get(key, (one, 0.0))
