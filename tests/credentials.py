@@ -1,10 +1,11 @@
-"""Credentials that end, of a user of the local AWS."""
+"""Users of the local AWS, whose requests it judges, and credentials of theirs that end."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,3 +48,27 @@ def session(
         iam.delete_access_key(UserName=name, AccessKeyId=key["AccessKeyId"])
         iam.delete_user_policy(UserName=name, PolicyName="may")
         iam.delete_user(UserName=name)
+
+
+class User:
+    """An IAM user with an inline policy.
+
+    Attributes:
+        keys: arguments of boto3. variables: the same, as variables of a program.
+    """
+
+    def __init__(self, aws: LocalAws) -> None:
+        self._iam, self._name = aws.client("iam"), f"user-{uuid.uuid4().hex[:6]}"
+        self._iam.create_user(UserName=self._name)
+        key = self._iam.create_access_key(UserName=self._name)["AccessKey"]
+        self.keys = {"aws_access_key_id": key["AccessKeyId"], "aws_secret_access_key": key["SecretAccessKey"]}
+        self.variables = {name.upper(): value for name, value in self.keys.items()}
+
+    def may(self, document: dict[str, Any]) -> None:
+        self._iam.put_user_policy(UserName=self._name, PolicyName="p", PolicyDocument=json.dumps(document))
+
+    def close(self) -> None:
+        for name in self._iam.list_user_policies(UserName=self._name)["PolicyNames"]:
+            self._iam.delete_user_policy(UserName=self._name, PolicyName=name)
+        self._iam.delete_access_key(UserName=self._name, AccessKeyId=self.keys["aws_access_key_id"])
+        self._iam.delete_user(UserName=self._name)

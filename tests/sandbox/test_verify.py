@@ -8,16 +8,15 @@ import os
 import signal
 import subprocess
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sandbox import LocalAws, processes
 from sandbox.emulator.asked import ASKED
 from sandbox.testing import sandbox_up
+from tests.credentials import User
 from tests.support import TRN, completed, need_kubernetes, need_slurm, swept
 from tests.trust.proxy import Cuts
 from trainium_cdk.catalog.files import read
@@ -52,25 +51,6 @@ def user(aws: LocalAws) -> Iterator[User]:
     made.close()
 
 
-class User:
-    """An IAM user; the local AWS judges its requests, and writes them down."""
-
-    def __init__(self, aws: LocalAws) -> None:
-        self._iam, self._name = aws.client("iam"), f"verify-{uuid.uuid4().hex[:6]}"
-        self._iam.create_user(UserName=self._name)
-        key = self._iam.create_access_key(UserName=self._name)["AccessKey"]
-        self.keys = {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
-        self._id = key["AccessKeyId"]
-
-    def may(self, document: dict[str, Any]) -> None:
-        self._iam.put_user_policy(UserName=self._name, PolicyName="p", PolicyDocument=json.dumps(document))
-
-    def close(self) -> None:
-        self._iam.delete_user_policy(UserName=self._name, PolicyName="p")
-        self._iam.delete_access_key(UserName=self._name, AccessKeyId=self._id)
-        self._iam.delete_user(UserName=self._name)
-
-
 def nothing_left(aws: LocalAws) -> bool:
     found = {kind: names for kind, names in aws.leftovers().items() if not kind.startswith(("log groups", "IAM users"))}
     return found == {}
@@ -82,7 +62,7 @@ def test_a_verification(engine: str, aws: LocalAws, user: User, tmp_path: Path) 
     document = policy(make(engine, None, None, None))
     user.may(document)
     (aws.directory / ASKED).unlink(missing_ok=True)
-    env = {**aws.env, **user.keys, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    env = {**aws.env, **user.variables, "XDG_CONFIG_HOME": str(tmp_path / "config")}
     done = completed(
         [TRN, "verify", "--engine", engine, "--max-usd", "60", "--yes", "--folder", "run"], cwd=tmp_path, env=env
     )
@@ -96,7 +76,7 @@ def test_a_verification(engine: str, aws: LocalAws, user: User, tmp_path: Path) 
     assert nothing_left(aws)
     page = (tmp_path / "run/verified.md").read_text() + (tmp_path / "run/verified.json").read_text()
     assert "**In the sandbox: no real AWS, no real costs or speeds.**" in page
-    assert [word for word in ("000000000000", "arn:", "i-", user.keys["AWS_ACCESS_KEY_ID"]) if word in page] == []
+    assert [word for word in ("000000000000", "arn:", "i-", user.keys["aws_access_key_id"]) if word in page] == []
 
 
 @pytest.mark.sweep

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from sandbox import LocalAws
 from sandbox.pcluster_validator.seed import Seeded, placement_group, reservation, reservation_group
 from tests.checks.live.conftest import Trn, report, session, wrong
+from tests.credentials import User
 from trainium_cdk import settings
 from trainium_cdk.checks.live import Aws, Report, Target, checks_of, examine, policy, price_list, regions
 from trainium_cdk.checks.live.account import IDENTITY
@@ -405,25 +405,6 @@ def test_every_action_is_some_checks() -> None:
     """Or one of the Price List's, which only `trn cost --live` asks, or of `trn capacity`."""
     checked = {a for c in EVERY_CHECK for a in c.actions}
     assert checked | {*price_list.ACTIONS, *regions.ACTIONS} == OPERATIONS.keys()
-
-
-class User:
-    """An IAM user with an inline policy; its key is evaluated by the local AWS."""
-
-    def __init__(self, aws: LocalAws) -> None:
-        self._iam, self._name = aws.client("iam"), f"preflight-{uuid.uuid4().hex[:6]}"
-        self._iam.create_user(UserName=self._name)
-        key = self._iam.create_access_key(UserName=self._name)["AccessKey"]
-        self.keys = {"aws_access_key_id": key["AccessKeyId"], "aws_secret_access_key": key["SecretAccessKey"]}
-
-    def may(self, document: dict[str, Any]) -> None:
-        self._iam.put_user_policy(UserName=self._name, PolicyName="p", PolicyDocument=json.dumps(document))
-
-    def close(self) -> None:
-        for name in self._iam.list_user_policies(UserName=self._name)["PolicyNames"]:
-            self._iam.delete_user_policy(UserName=self._name, PolicyName=name)
-        self._iam.delete_access_key(UserName=self._name, AccessKeyId=self.keys["aws_access_key_id"])
-        self._iam.delete_user(UserName=self._name)
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from sandbox import LocalAws
+from tests.credentials import User
 from tests.faults.driver import Driver
 from trainium_cdk.cli.verify import _alone_in_account
 from trainium_cdk.errors import TrnError
@@ -84,24 +86,17 @@ def test_it_deletes_this_stack_and_may_do_nothing_else(local_aws: LocalAws, guar
         other.clear()
 
 
-class as_role:  # noqa: N801  a context manager
-    """Clients with the credentials of a role, which the local AWS restricts: those of a user with the role's own policy."""
-
-    def __init__(self, aws: LocalAws, role: str) -> None:
-        self._aws, self._iam, self._name = aws, aws.client("iam"), "verify-guard"
-        self._document = self._iam.get_role_policy(RoleName=role.rpartition("/")[2], PolicyName=NAME)["PolicyDocument"]
-
-    def __enter__(self) -> Any:
-        self._iam.create_user(UserName=self._name)
-        self._iam.put_user_policy(UserName=self._name, PolicyName="p", PolicyDocument=json.dumps(self._document))
-        self._key = self._iam.create_access_key(UserName=self._name)["AccessKey"]
-        session = boto3.Session(self._key["AccessKeyId"], self._key["SecretAccessKey"], region_name=self._aws.region)
-        return lambda service: session.client(service, endpoint_url=self._aws.endpoint)
-
-    def __exit__(self, *_: object) -> None:
-        self._iam.delete_access_key(UserName=self._name, AccessKeyId=self._key["AccessKeyId"])
-        self._iam.delete_user_policy(UserName=self._name, PolicyName="p")
-        self._iam.delete_user(UserName=self._name)
+@contextmanager
+def as_role(aws: LocalAws, role: str) -> Iterator[Callable[[str], Any]]:
+    """Clients that may do what a role may: of a user with the role's own policy, whom the local AWS judges."""
+    name = role.rpartition("/")[2]
+    user = User(aws)
+    try:
+        user.may(aws.client("iam").get_role_policy(RoleName=name, PolicyName=NAME)["PolicyDocument"])
+        session = boto3.Session(**user.keys, region_name=aws.region)
+        yield lambda service: session.client(service, endpoint_url=aws.endpoint)
+    finally:
+        user.close()
 
 
 @pytest.mark.parametrize(
