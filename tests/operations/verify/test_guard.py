@@ -93,7 +93,9 @@ def as_role(aws: LocalAws, role: str) -> Iterator[Callable[[str], Any]]:
     user = User(aws)
     try:
         user.may(aws.client("iam").get_role_policy(RoleName=name, PolicyName=NAME)["PolicyDocument"])
-        session = boto3.Session(**user.keys, region_name=aws.region)
+        session: Any = boto3.Session(
+            **user.keys, region_name=aws.region
+        )  # its stubs accept only literal names of services
         yield lambda service: session.client(service, endpoint_url=aws.endpoint)
     finally:
         user.close()
