@@ -58,6 +58,8 @@ source "${here}/lib/metadata.sh"
 source "${here}/lib/credentials.sh"
 # shellcheck source=lib/metrics.sh
 source "${here}/lib/metrics.sh"
+# shellcheck source=lib/devices.sh
+source "${here}/lib/devices.sh"
 # shellcheck source=lib/own.sh
 source "${here}/lib/own.sh"
 
@@ -67,7 +69,7 @@ steps_of() {
     head) echo hosts mounts check-mounts users os-packages metadata limits neuron-packages profile framework check-tools credentials metrics own-scripts \
       environment ;;
     compute) echo hosts sysctl mounts check-mounts users os-packages metadata kernel-headers efa limits neuron-packages profile \
-      framework check-tools check-devices check-efa credentials metrics own-scripts ;;
+      framework check-tools check-devices check-efa credentials metrics devices own-scripts ;;
     # nodes of the CPU queue, which prepare data: the framework, and no driver, EFA or device
     cpu) echo hosts mounts check-mounts users os-packages metadata limits profile framework credentials own-scripts ;;
     login) echo check-mounts users os-packages metadata limits profile own-scripts environment ;;

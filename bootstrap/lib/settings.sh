@@ -21,6 +21,8 @@ declare -rA SETTING_KINDS=(
   [TRN_NEURON_KEY_FINGERPRINT]=fingerprint
   [TRN_NEURON_DEVICES_EXPECTED]=count
   [TRN_EFA_EXPECTED]=count
+  [TRN_DEVICES]=on_error
+  [TRN_DEVICE_COUNTERS]=counters
   [TRN_EFA_INSTALLER]=version
   [TRN_EFA_URL]=url
   [TRN_EFA_KEY_FINGERPRINT]=fingerprint
@@ -65,6 +67,7 @@ declare -rA SETTING_DEFAULTS=(
   [TRN_AGENT_KEY_FINGERPRINT]=937616F3450B7D806CBD9725D58167303B789C72
   [TRN_NEURON_DEVICES_EXPECTED]=0
   [TRN_EFA_EXPECTED]=0
+  [TRN_DEVICES]=replace
   [TRN_PYTHON]=python3
   [TRN_DIRECTORY]=no
   [TRN_VENV_SHARED]=yes
@@ -99,6 +102,8 @@ declare -rA KIND_PATTERNS=(
   [role_arn]='^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]+$'
   [region]='^[a-z]{2}(-[a-z]+)+-[0-9]$'
   [outcome]='^(fail|report)$'
+  [on_error]='^(tell|replace)$'
+  [counters]='^[a-z_]{1,60}(,[a-z_]{1,60})*$'
 )
 declare -rA KIND_DESCRIPTIONS=(
   [role]='head, compute, cpu, login, standalone or image'
@@ -121,6 +126,8 @@ declare -rA KIND_DESCRIPTIONS=(
   [role_arn]='the ARN of a role'
   [region]='a region such as us-east-1'
   [outcome]='fail or report'
+  [on_error]='tell or replace'
+  [counters]='names of files separated by commas'
 )
 
 settings_fail() {

@@ -53,12 +53,16 @@ class Sent:
         """The state in which Slurm remembers a stage that it has ended."""
         until = time.monotonic() + patience
         while True:
-            words = ["squeue", "-h", "-a", "-t", "all", "-j", self.numbers[stage], "-o", "%T"]
-            now = self.slurm.run(words).stdout.strip()
+            now = self.left_now(stage)
             if now not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"):
                 return now
             assert time.monotonic() < until, (now, self.log(stage))
             time.sleep(0.1)
+
+    def left_now(self, stage: str = "train") -> str:
+        """The state in which Slurm has it now."""
+        words = ["squeue", "-h", "-a", "-t", "all", "-j", self.numbers[stage], "-o", "%T"]
+        return self.slurm.run(words).stdout.strip()
 
     def log(self, name: str = "train") -> str:
         try:

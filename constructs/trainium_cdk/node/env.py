@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shlex
 
-from trainium_cdk.catalog import python_of
+from trainium_cdk.catalog import device_counters, python_of
 from trainium_cdk.outputs import Fleet, fleets
 from trainium_cdk.outputs.slurm import JOBS_USER
 from trainium_cdk.requirements import is_word
@@ -33,6 +33,7 @@ def values(env: Environment, *, image: bool = False, engine: str = "slurm") -> d
     if not image:
         users = " ".join(f"{user.name}:{user.uid}" for user in section.users)
         found |= {"TRN_JOBS_USER": f"{JOBS_USER}:{JOBS_UID}", **({"TRN_USERS": users} if users else {})}
+        found |= {"TRN_DEVICES": env.jobs.health.device, "TRN_DEVICE_COUNTERS": ",".join(device_counters())}
         found |= {"TRN_DIRECTORY": "yes"} if section.several_users == "directory" else {}
     if not image and not env.network.reaches_internet:  # nodes reach only AWS: the packages are on the custom image
         return found

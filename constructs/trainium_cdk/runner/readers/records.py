@@ -91,7 +91,8 @@ class Finding:
     """What is wrong with a job that runs. The runner writes it as a line of the log: `FOUND`, and this as JSON.
 
     Attributes:
-        kind: `hang`, `nan`, `straggler`, `silent` (a node sends no sign), `start` (no step for very long), `budget`, `restarted`.
+        kind: `hang`, `nan`, `straggler`, `silent` (a node sends no sign), `start` (no step for very long), `budget`, `restarted`;
+            of a node, as root has measured it: `device`, `disk`, `memory`, and `log` (a line of the kernel's log).
         at: since when, in seconds since 1970.
         node, rank: which one; -1: all, or that is not known.
         evidence: in one sentence.
@@ -127,6 +128,8 @@ _OF_NODES = ("straggler", "silent", "device")
 _WORDS = {
     "hang": "hangs since", "nan": "has lost its loss since", "straggler": "has a straggler since", "silent": "has a silent node since",
     "start": "has not begun since", "budget": "its budget at", "restarted": "was restarted at",
+    "device": "has a device error since", "disk": "has a full disk since", "memory": "has a full memory since",
+    "log": "has a hardware error in a kernel's log since",
 }  # fmt: skip
 _YEAR_9999 = 253_402_300_799
 _LONGEST_EVIDENCE = 1000

@@ -45,8 +45,8 @@ HANG, NAN, STRAGGLER, SILENT, START, BUDGET, RESTARTED = (
     "budget",
     "restarted",
 )
-RESTART, SAVE, STOP = "restart", "save", "stop"
-"""What is ordered: to start again; to save and end; to end at once, as what it would save is worth nothing."""
+RESTART, SAVE, STOP, MOVE = "restart", "save", "stop", "move"
+"""What is ordered: to start again; to save and end; to end at once, as what it would save is worth nothing; to start again on other nodes."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Pulse:
 
 @dataclass(frozen=True)
 class Order:
-    """What all nodes of a run do. `do`: RESTART, SAVE or STOP."""
+    """What all nodes of a run do. `do`: RESTART, SAVE, STOP or MOVE."""
 
     do: str
     why: str
@@ -328,7 +328,7 @@ def write_order(job: Path, stage: str, run: str, value: Order) -> None:
 
 def order(job: Path, stage: str, run: str) -> Optional[Order]:
     found = records.read(Order, _path(job, stage, f"{run}.order.json"))
-    return found if found and found.do in (RESTART, SAVE, STOP) else None
+    return found if found and found.do in (RESTART, SAVE, STOP, MOVE) else None
 
 
 def write_found(job: Path, stage: str, value: Sequence[Finding]) -> None:

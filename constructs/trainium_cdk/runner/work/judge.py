@@ -16,7 +16,7 @@ from .. import records
 from ..prepare.checkpoints import complete
 from ..readers.records import Finding
 from ..spec import Checkpoints, Job, Stage
-from . import health
+from . import devices, health
 from .health import BUDGET, HANG, NAN, RESTARTED, Order, Pulse
 
 FAULT = 66
@@ -72,6 +72,10 @@ class Judge:
         over = [one for one in found if order is None and self._spent() >= health.ALL]
         if over:
             order = Order(health.SAVE, over[0].evidence, time.time())
+        nodes = devices.nodes_now()
+        found += [one for node in nodes for one in node.findings]
+        if order is None:
+            order = self.leave(nodes)
         if self._stage.name == "train":
             now, rules = time.time(), self._job.health
             pulses = health.pulses(self._folder, self._stage.name, self._run)
@@ -86,7 +90,21 @@ class Judge:
             found.append(Finding(RESTARTED, self._tried.at, evidence=self._tried.why))
         self._tell(found)
         if order:
-            self._give(dataclasses.replace(order, at=time.time()))
+            self.give(dataclasses.replace(order, at=time.time()))
+
+    def leave(self, nodes: Sequence[devices.Node]) -> Order | None:
+        """What is done where root has taken nodes away: the job goes on with others, unless its program breaks one after the other."""
+        lost = [node for node in nodes if node.lost]
+        if not lost:
+            return None
+        steps = [one.step for one in health.pulses(self._folder, self._stage.name, self._run) if one.step is not None]
+        done, why = devices.move(self._folder, lost, max(steps, default=None)), devices.why(lost)
+        if done.count < devices.IN_A_ROW:
+            self._tried = dataclasses.replace(self._tried, why=why, at=time.time())
+            return Order(health.MOVE, why)
+        last = "" if done.step is None else f" after step {done.step}"
+        text = f"{done.count} nodes in a row had a device error{last} ({done.nodes}): its program is at fault. It was {why}"
+        return Order(health.STOP, text)
 
     # --- what is told -------------------------------------------------------------------------------------------------------------------
 
@@ -142,14 +160,14 @@ class Judge:
 
     # --- what is ordered ----------------------------------------------------------------------------------------------------------------
 
-    def _give(self, order: Order) -> None:
+    def give(self, order: Order) -> None:
         """All nodes find it at their next look. A run that ends as a failure has its reason first."""
         if order.do == health.RESTART:
             why = f"restart {self._tried.restarts} of at most {health.RESTARTS} without a new step: {order.why}"
             self._tried = dataclasses.replace(self._tried, why=why, at=order.at)
             self._say(Finding(RESTARTED, order.at, evidence=why).line)
         health.write_tried(self._folder, self._tried)
-        if order.do != health.RESTART:
+        if order.do not in (health.RESTART, health.MOVE):
             records.fail(self._folder, self._stage.name, self._run, records.Failure(-1, FAULT, order.why, order.at))
         health.write_order(self._folder, self._stage.name, self._run, order)
         self.order, self._ordered = order, time.monotonic()

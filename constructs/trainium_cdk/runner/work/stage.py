@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from signal import SIGTERM
 
@@ -14,7 +14,7 @@ from .. import files, layout, records, slurm
 from ..errors import Later, Refused, ReportedError
 from ..records import State
 from ..spec import Job, Stage
-from . import allocation, failures, health
+from . import allocation, devices, failures, health
 from .health import Order
 from .judge import Judge
 from .launch import FAILED, NOT_COMPILED, TERMINATED_CODE, runner
@@ -181,7 +181,12 @@ class Batch:
         if self.stage.processes > 1:
             options = (*options, f"--ntasks={number}", f"--ntasks-per-node={self.stage.processes}")
         code = tasks.start(options, runner("node", str(self.root), self.stage.name), variables)
-        self.forgotten, self.order = tasks.forgotten, judge.order
+        self.forgotten = tasks.forgotten
+        if code and judge.order is None and self.stage.name != "prepare":
+            self._look_for_a_broken_node(judge)
+        self.order = judge.order
+        if self.order and self.order.do == health.MOVE:
+            self._move()
         if self.order:
             return code if self.order.do == health.RESTART else FAILED
         if code and number > 1:
@@ -195,6 +200,32 @@ class Batch:
         text = slurm.comment(self.job.id, wrong)
         with contextlib.suppress(Later, Refused):
             slurm.run("scontrol", "update", f"JobId={os.environ['SLURM_JOB_ID']}", f"Comment={text}")
+
+    def _look_for_a_broken_node(self, judge: Judge) -> None:
+        """A program may fail before root has seen why."""
+        failed = records.failure(self.own, self.stage.name, self.run)
+        lines = "\n".join((failed.last, *failed.said.lines)) if failed else ""
+        looks = 1 + (devices.WAIT_SECONDS // 5 if devices.looks_broken(lines) else 0)
+        for left in reversed(range(looks)):
+            if order := judge.leave(devices.nodes_now()):
+                return judge.give(replace(order, at=time.time()))
+            if left:
+                self.signals.pause(5)
+
+    def _move(self) -> None:
+        """Let Slurm start the stage again, on nodes that work.
+
+        Raises:
+            Stopped: by Slurm.
+        """
+        say("a node is broken: Slurm starts the stage again, on others")
+        number = os.environ["SLURM_JOB_ID"]
+        with contextlib.suppress(Later, Refused):
+            slurm.run("scontrol", "requeue", number)
+            # the nodes that have compiled are not all there any more; it is no error if Slurm has ended this script before
+            slurm.run("scontrol", "update", f"JobId={number}", "ReqNodeList=")
+            self.signals.pause(_END_SECONDS)
+        raise Stopped
 
     def _begin_again(self, code: int) -> None:
         """Prepare another run on the same nodes. Where a node has not ended its processes, Slurm does, and starts the stage again: never are there

@@ -1,0 +1,119 @@
+"""What root has found on the nodes of a stage, and what becomes of the job then. On Slurm alone.
+
+Root measures (`bootstrap/lib/devices.py`), and writes the comment and the reason of a node, which no job can. Here they are only read. The record
+of how often a job has moved lies in its own folder: with it, a job can end only itself.
+"""
+
+import dataclasses
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from .. import files, records, slurm
+from ..errors import Later, Refused
+from ..readers.records import Finding
+
+MARK = "trn-devices"
+DEVICE = "device"
+IN_A_ROW = 3
+"""Nodes of a job that break one after the other, without a new step between: then its program is at fault."""
+_FOUND = re.compile(r"([0-9]{1,12}) (device|disk|memory|log) (.{1,900})")
+_BAR = "\x1f"
+_LOOKS_BROKEN = re.compile(r"HW_ERR|[Uu]ncorrect|NRT_HW_ERROR|NRT_EXEC_(UNIT_UNRECOVERABLE|COMPLETED_WITH_ERR)|hardware error")
+WAIT_SECONDS = 30
+"""After a failure that looks like a device's, for what root finds: it looks each 10 seconds."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the stage, as Slurm knows it. `lost`: whether root has taken it away from jobs, for a device error."""
+
+    number: int
+    name: str
+    findings: tuple[Finding, ...] = ()
+    lost: bool = False
+
+
+@dataclass(frozen=True)
+class Moved:
+    """How often a job has left a broken node, without a step after `step`; `nodes`: which ones."""
+
+    count: int = 0
+    step: Optional[int] = None
+    nodes: str = ""
+
+
+def look(nodes: str) -> list[Node]:
+    """The nodes of a stage, in its order.
+
+    Args:
+        nodes: Slurm's list of them.
+
+    Raises:
+        Later, Refused: Slurm does not tell.
+    """
+    names = slurm.run("scontrol", "show", "hostnames", nodes).split()
+    # each field with its width, and a mark that no text has
+    fields = f"NodeList:200{_BAR},StateComplete:100{_BAR},Comment:1000{_BAR},Reason:1000{_BAR}"
+    said = slurm.run("sinfo", "-h", "-a", "-N", "-n", nodes, "-O", fields)
+    told = {}
+    for line in said.splitlines():
+        name, state, comment, reason = [*map(str.strip, line.split(_BAR)), "", "", "", ""][:4]
+        told[name] = (state, comment, reason)
+    return [read(number, name, *told.get(name, ("", "", ""))) for number, name in enumerate(names)]
+
+
+def read(number: int, name: str, state: str, comment: str, reason: str) -> Node:
+    """A node, from its state, comment and reason."""
+    found = []
+    for text in comment.removeprefix(MARK).split("|") if comment.startswith(f"{MARK} ") else ():
+        if told := _FOUND.fullmatch(text.strip()):
+            found.append(Finding(told[2], float(told[1]), number, evidence=f"{name}: {records.one_line(told[3])}"))
+    lost = "drain" in state.lower() and reason.startswith(f"{MARK} ")
+    return Node(number, name, tuple(found), lost)
+
+
+def stage_nodes() -> str:
+    """Slurm's list of the nodes of this stage; empty where there is no Slurm."""
+    return os.environ.get("SLURM_JOB_NODELIST", "")
+
+
+def nodes_now() -> list[Node]:
+    """The nodes of this stage; none where there is no Slurm, or it does not answer."""
+    nodes = stage_nodes()
+    try:
+        return look(nodes) if nodes else []
+    except (Later, Refused):
+        return []
+
+
+def looks_broken(lines: str) -> bool:
+    """Whether an output speaks of a device error. It is a reason to wait for what root finds, and no more.
+
+    >>> looks_broken("NRT_EXEC_HW_ERR_HBM_UE"), looks_broken("ValueError: shape")
+    (True, False)
+    """
+    return _LOOKS_BROKEN.search(lines) is not None
+
+
+def why(lost: list[Node]) -> str:
+    """In one sentence."""
+    told = [one.evidence for node in lost for one in node.findings if one.kind == DEVICE]
+    return f"a device error: {'; '.join(told) or ', '.join(node.name for node in lost)}"
+
+
+def moved(job: Path) -> Moved:
+    return records.read(Moved, job / "state" / "moved.json") or Moved()
+
+
+def move(job: Path, lost: list[Node], step: Optional[int]) -> Moved:
+    """Note that the job leaves these nodes. Returns how often it has."""
+    before = moved(job)
+    new = step is not None and (before.step is None or step > before.step)
+    count, names = (1, "") if new else (before.count + 1, before.nodes)
+    told = ", ".join(filter(None, (names, *(node.name for node in lost))))[-500:]
+    now = Moved(count, step if new else before.step, told)
+    files.write_json(job / "state" / "moved.json", dataclasses.asdict(now))
+    return now
