@@ -327,3 +327,63 @@ def refused(scene: Scene, path: str, body: dict[str, Any]) -> bool:
 
 def stamp(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+
+
+def test_a_broken_device_isolates_its_node_and_the_job_goes_on_elsewhere(opened: Open) -> None:
+    """As EKS's node monitoring agent reports it. The node is cordoned while pods are on it; the job, which fails there, gets another one."""
+    scene = opened("hardware", 4)
+    scene.submit("gang", 2)
+    bad, good = sorted(scene.runs("gang", 2))
+    report(scene, bad)
+    assert scene.minute().changes[QUEUE].isolate == (bad,)  # type: ignore[union-attr]
+    node = scene.api.get(path_of("v1", "Node", bad))
+    assert node["spec"]["unschedulable"] is True
+    assert node["metadata"]["annotations"]["trainium-cdk/broken"] == "Discovered HBM Uncorrectable Error"
+    assert scene.running_on("gang") == {bad, good}
+    assert bad in scene.nodes
+    [victim] = [one for one in scene.pods("gang") if one["spec"]["nodeName"] == bad]
+    scene.end_pod(victim, FAILS)
+    assert until(lambda: scene.api.get(f"{JOB_SETS}/gang").get("status", {}).get("restarts") == 1)
+    scene.minutes(2)
+    now = scene.running("gang", 2)
+    assert bad not in now
+    assert good in now
+    report(scene, bad, "True")  # a reset repairs no memory
+    scene.minutes(int(LIMITS.unusable / 60) + 3)
+    assert bad not in scene.nodes
+    assert scene.desired == 2
+    scene.settled()
+
+
+def test_what_a_pod_can_write_isolates_no_node(opened: Open) -> None:
+    """Its labels, annotations and conditions, and lines of its log. Only identities of the system write the status of a node."""
+    scene = opened("attack", 2)
+    says = {"name": "c", "image": "x:1", "command": ["echo", "NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR action=TERMINATE_INSTANCE"]}
+    scene.submit("gang", 1, initContainers=[{**says, "name": "says"}])
+    [node] = scene.runs("gang", 1)
+    [mine] = scene.pods("gang")
+    path = f"{PODS}/{mine['metadata']['name']}"
+    notes = {"trainium-cdk/broken": "x", "trainium-cdk/leaving": "true"}
+    scene.api.call("PATCH", path, {"metadata": {"annotations": notes, "labels": notes | {"trainium-cdk/broken": "x"}}}, kind=MERGE)
+    scene.api.call("PATCH", f"{path}/status", {"status": {"conditions": [*mine["status"]["conditions"], HARDWARE]}}, kind=MERGE)
+    scene.settled()
+    found = scene.api.get(path_of("v1", "Node", node))
+    assert not found["spec"].get("unschedulable")
+    assert "trainium-cdk/broken" not in found["metadata"]["annotations"]
+
+
+HARDWARE = {
+    "type": "AcceleratedHardwareReady",
+    "status": "False",
+    "reason": "NeuronHBMUncorrectableError",
+    "message": "Discovered HBM Uncorrectable Error",
+}
+
+
+def report(scene: Scene, node: str, status: str = "False") -> None:
+    """What the agent writes."""
+    path = path_of("v1", "Node", node)
+    scene.api.call("PATCH", path, {"metadata": {"annotations": {OWN_STATUS: "true"}}}, kind=MERGE)
+    others = [one for one in scene.api.get(path)["status"]["conditions"] if one["type"] != HARDWARE["type"]]
+    conditions = [*others, {**HARDWARE, "status": status}]
+    scene.api.call("PATCH", f"{path}/status", {"status": {"conditions": conditions}}, kind=MERGE)

@@ -14,12 +14,13 @@ import pytest
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm as slurm
-from tests.runner.stages import Jobs, Sent
+from tests.runner.stages import Jobs, Sent, shell
 from tests.runner.test_hangs import jobs as jobs
-from tests.runner.test_hangs import kinds, told, train
+from tests.runner.test_hangs import kinds, now, told, train
+from tests.support import until
 from trainium_cdk.node.scripts import scripts_dir
 from trainium_cdk.runner import records
-from trainium_cdk.runner.spec import Health
+from trainium_cdk.runner.spec import Health, Stage
 from trainium_cdk.runner.work import devices, health
 
 MEM = "mem_ecc_uncorrected"
@@ -104,3 +105,86 @@ def test_a_device_error_takes_the_node_away_and_the_job_goes_on_with_another(job
         begun = [line.split() for line in (sent.folder / "begun").read_text().splitlines()]
         assert sorted((a, n) for a, n, *_ in begun) == [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
         assert devices.moved(sent.folder).nodes == first[1]
+
+
+def test_a_program_that_fails_before_root_has_seen_why(jobs: Jobs, tmp_path: Path) -> None:
+    """It speaks of a device error, so its end waits for what root finds. What it compiled for is not waited for either."""
+    slurm = jobs.slurm
+    fails = shell("[ $SLURM_RESTART_COUNT ] || { echo NRT_EXEC_HW_ERR_HBM_UE; exit 3; }")
+    with measured(slurm, tmp_path) as nodes:
+        compiled = Stage("precompile", 1, shell("true"))
+        sent = jobs.submit(jobs.job(compiled, Stage("train", 1, fails), health=FAST))
+        sent.says("0: NRT_EXEC_HW_ERR_HBM_UE")
+        [first] = on(slurm, sent)
+        nodes[first].put(1)
+        sent.says("a node is broken: Slurm starts the stage again, on others")
+        begins_soon(slurm, sent, 1)
+        assert sent.ended().code == 0
+        assert first not in sent.ended().nodes
+        assert sent.left() == "COMPLETED"
+
+
+def test_a_program_that_fails_of_itself_is_not_started_again(jobs: Jobs, tmp_path: Path) -> None:
+    """Whatever it prints: its words are only a reason to wait for a while."""
+    with measured(jobs.slurm, tmp_path):
+        began = time.monotonic()
+        sent = jobs.train(shell("echo ValueError: shape; exit 3"), health=FAST)
+        assert (sent.ended().code, sent.left()) == (3, "FAILED")
+        assert time.monotonic() - began < devices.WAIT_SECONDS
+        sent = jobs.train(shell("echo NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR action=TERMINATE_INSTANCE; exit 3"), health=FAST)
+        assert (sent.ended().code, sent.left()) == (3, "FAILED")
+        assert {state(jobs.slurm, name) for name in jobs.slurm.node_names} == {"idle"}
+
+
+def test_three_nodes_in_a_row_are_the_programs_fault(jobs: Jobs, tmp_path: Path) -> None:
+    slurm = jobs.slurm
+    with measured(slurm, tmp_path) as nodes:
+        sent = train(jobs, FAST, nodes=1, STEPS="600", AT="1", FAULT="hang", BAD="0")
+        broken = []
+        for attempt in range(devices.IN_A_ROW):
+            begins_soon(slurm, sent, attempt)
+            broken += on(slurm, sent)
+            nodes[broken[-1]].put(1)
+            if attempt < devices.IN_A_ROW - 1:
+                assert until(lambda: sent.state().attempt == attempt and sent.state().state == records.ENDED, 60)  # type: ignore[union-attr]  # noqa: B023
+        assert (sent.left(), sent.ended().code) == ("FAILED", 66), sent.log()
+        assert len(set(broken)) == devices.IN_A_ROW
+        failed = records.failure(sent.folder, "train")
+        assert failed is not None
+        assert failed.last.startswith(f"3 nodes in a row had a device error ({', '.join(broken)}): its program is at fault. It was a device error")
+
+
+def test_what_is_only_told(jobs: Jobs, tmp_path: Path) -> None:
+    """Where the environment says so; a full disk always. The training ends as it would."""
+    slurm = jobs.slurm
+    with measured(slurm, tmp_path, "tell", "drain") as nodes:
+        sent = train(jobs, FAST)
+        sent.says("step 3/30")
+        bad, full = on(slurm, sent)
+        nodes[bad].put(1)
+        assert now(sent, "device").evidence == f"{bad}: neuron1/stats/hardware/{MEM} 0 to 1"
+        slurm.run(["scontrol", "update", f"nodename={full}", f"comment=trn-devices {time.time():.0f} disk /efs is full to 98 % and more"])
+        told_of = now(sent, "disk")
+        assert (told_of.node, told_of.evidence) == (1, f"{full}: /efs is full to 98 % and more")
+        assert told_of.text.startswith("has a full disk since 20")
+        assert (sent.ended().code, sent.left()) == (0, "COMPLETED")
+        assert {state(slurm, name) for name in slurm.node_names} <= {"idle", "completing"}
+
+
+@pytest.mark.parametrize(
+    ("said", "lost", "kinds"),
+    [
+        (("idle", "", ""), False, []),
+        (("mixed+drain", "trn-devices 10 device neuron0 0 to 1", "trn-devices 10 device neuron0 0 to 1"), True, ["device"]),
+        (("idle+cloud+drain+power_drain", "trn-devices 10 device x", "trn-devices 10 device x"), True, ["device"]),
+        (("mixed", "trn-devices 10 device x", "trn-devices 10 device x"), False, ["device"]),  # given to jobs again
+        (("mixed+drain", "trn-devices 10 device x", "a person: works on it"), False, ["device"]),
+        (("mixed+drain", "", "trn-devicesx 10"), False, []),
+        (("mixed", "trn-devices 1 disk / is full | 2 memory full | 3 rm -rf | x device y", ""), False, ["disk", "memory"]),
+        (("mixed", "of another: trn-devices 1 device x", ""), False, []),
+    ],
+)  # fmt: skip
+def test_what_slurm_has_of_a_node(said: tuple[str, str, str], lost: bool, kinds: list[str]) -> None:
+    found = devices.read(3, "n-1", *said)
+    assert (found.lost, [one.kind for one in found.findings]) == (lost, kinds)
+    assert all(one.node == 3 and one.evidence.startswith("n-1: ") for one in found.findings)

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from aws_cdk import Duration, IgnoreMode, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -74,6 +74,8 @@ class TrnScaler(Checked):
         metrics: Write metrics of jobs and nodes to the log, from which CloudWatch reads them, for `TrnObservability`: 7, and 4 of each node
             group, 0.30 dollars a month each. Default: False.
         job_ends: Write a line to the log for each job that has ended, for `TrnJobNotices`. Default: False.
+        devices: Let no pod start on a node of which EKS's node monitoring agent reports a broken device, and start another node: `replace`; or
+            leave it to EKS's node repair: `tell`. Default: `replace`.
         alarm_topic: Where an alarm is sent when the function has failed, or has not run, for ten minutes. Default: that of `scaling`; else
             none: the alarm is in CloudWatch.
         catalog: The catalogue with the nodes' resources. Default: this release's.
@@ -94,6 +96,7 @@ class TrnScaler(Checked):
         scaling: Scaling = Scaling(),  # noqa: B008  frozen
         metrics: bool = False,
         job_ends: bool = False,
+        devices: Literal["tell", "replace"] = "replace",
         alarm_topic: sns.ITopic | None = None,
         catalog: Catalog | None = None,
     ) -> None:
@@ -113,6 +116,7 @@ class TrnScaler(Checked):
             "label": GROUP_LABEL,
             **({"metrics": True} if metrics else {}),
             **({"job_ends": True} if job_ends else {}),
+            **({} if devices == "replace" else {"devices": devices}),
             "limits": {key: minutes * 60 for key, minutes in limits.items()},
             "types": _by_type(node_groups),
         }

@@ -65,6 +65,7 @@ class Settings:
         reserve: whether to reserve all new instances of a workload before they are started.
         metrics: whether to write metrics to the log.
         job_ends: whether to write a line for each job that has ended.
+        devices: `replace` a node with a broken device, or `tell`, which is EKS's node repair alone.
     """
 
     cluster: str
@@ -76,6 +77,7 @@ class Settings:
     groups: tuple[observe.GroupSettings, ...]
     metrics: bool = False
     job_ends: bool = False
+    devices: str = "replace"
 
     @classmethod
     def read(cls, text: str) -> Settings:
@@ -120,6 +122,7 @@ class Supplier:
             templates=api.list("/api/v1/podtemplates", _KUEUES),
             provisioning=api.list(f"{_REQUESTS}/provisioningrequests"),
             now=now,
+            isolate=settings.devices == "replace",
         )
         for each in cluster.unreadable:
             print(each)
@@ -140,6 +143,8 @@ class Supplier:
             what = f"node group {name}"
             if trouble := self._try(what, self._groups.change, groups[name], found[name], change, now, ends):
                 groups[name] = replace(groups[name], trouble=trouble)
+            for node in change.isolate:
+                self._try(f"node {node}", self._annotate, node, {observe.BROKEN: cluster.why(node)}, cordoned=True)
             for node in change.cordon:
                 self._try(f"node {node}", self._annotate, node, {observe.LEAVING: "true"}, cordoned=True)
             for node in change.uncordon:

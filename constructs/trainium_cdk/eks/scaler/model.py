@@ -41,6 +41,7 @@ class Node:
         busy: whether pods are on it that keep it.
         holders: requests of which pods are on it.
         leaving: whether it was cordoned to be removed.
+        broken: whether a device of it is reported broken, and the node still takes pods.
         protected: from being chosen by AWS when the group's size is lowered; None if that cannot be set yet.
     """
 
@@ -53,6 +54,7 @@ class Node:
     holders: frozenset[str] = frozenset()
     leaving: bool = False
     protected: bool | None = None
+    broken: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,7 @@ class Change:
         desired: the new size; None for no change.
         reserve: numbers of instances to reserve before the size is set, in the order of the requests that they are for: all at once, else
             those that AWS has. The size is set for what is reserved.
+        isolate: names of nodes with a broken device, which get no pod any more. They are not removed while pods are on them.
         cordon: names of nodes to remove in the next run.
         uncordon: names of nodes that were cordoned, and stay: pods are on them, a workload needs them, or the minimum was raised.
         terminate: instances to end, and whether each lowers the size by one (otherwise AWS replaces it).
@@ -155,6 +158,7 @@ class Change:
     protect: tuple[str, ...] = ()
     desired: int | None = None
     reserve: tuple[int, ...] = ()
+    isolate: tuple[str, ...] = ()
     cordon: tuple[str, ...] = ()
     uncordon: tuple[str, ...] = ()
     terminate: tuple[tuple[str, bool], ...] = ()

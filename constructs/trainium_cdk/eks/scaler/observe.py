@@ -25,6 +25,8 @@ IDLE_SINCE = "trainium-cdk/idle-since"
 """Annotation of a node: since when no pod has used it, seconds since 1970; empty while one does; none until it was usable once."""
 LEAVING = "trainium-cdk/leaving"
 """Annotation of a node that was cordoned to remove it."""
+BROKEN = "trainium-cdk/broken"
+"""Annotation of a node that was cordoned because a device is broken: the reason. It stays cordoned: a reset repairs no memory."""
 NOT_OURS = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 """Annotation of a node that a Cluster Autoscaler in the same cluster leaves alone."""
 REQUESTED = "trainium-cdk:requested"
@@ -35,6 +37,9 @@ RESERVED_FOR = "trainium-cdk:node-group"
 LEASE = "trn-scaler"
 """A Lease in the jobs' namespace: when the function ran last."""
 _WAITING_SINCE = "asked"
+_HARDWARE = "AcceleratedHardwareReady"
+"""A node's condition, which EKS's node monitoring agent writes; False: a device is broken. Jobs cannot write the status of a node (aws/eks-node-monitoring-agent
+v1.6.4, EKS user guide, "Detect node health issues", 2026-11-27; unproven: no instance had such an error yet)."""
 _CORDONED = "node.kubernetes.io/unschedulable"
 """Taint of a cordoned node, set by Kubernetes."""
 _KEEPS_OFF = ("NoSchedule", "NoExecute")
@@ -123,6 +128,7 @@ class Cluster:
         pods: those that are on nodes.
         templates: Kueue's PodTemplates.
         provisioning: ProvisioningRequests.
+        isolate: whether a node with a broken device is given to no pod any more.
 
     Attributes:
         joined: nodes, by instance.
@@ -140,7 +146,10 @@ class Cluster:
         templates: Iterable[Object],
         provisioning: Iterable[Object],
         now: float,
+        *,
+        isolate: bool = True,
     ) -> None:
+        self._isolate = isolate
         self._names, self._now, self.unreadable = names, now, list[str]()
         self.joined = {node["spec"].get("providerID", "").rpartition("/")[2]: node for node in map(_small, nodes)}
         self._pods: dict[str, list[Pod]] = {}
@@ -239,7 +248,7 @@ class Cluster:
         metadata, notes, resources = node["metadata"], _notes(node), dict(zip(self._names, has, strict=True))
         own = {t["key"] for t in group.described.get("taints", [])}
         leaving, mark = LEAVING in notes, notes.get(IDLE_SINCE)
-        usable = _usable(node, resources, own, cordoned=leaving)
+        usable = _usable(node, resources, own, cordoned=leaving) and not (self._isolate and broken(node))
         # on a node that is lost, a pod that is being deleted stays for ever
         mine = [p for p in self._pods.get(metadata["name"], []) if p.phase != "Deleted" or ready(node)]
         works = [p for p in mine if p.phase not in (*_ENDED, "Deleted")]
@@ -257,10 +266,15 @@ class Cluster:
             busy=busy,
             holders=frozenset(p.request for p in mine) - {""},
             leaving=leaving,
+            broken=self._isolate and bool(broken(node)) and not node["spec"].get("unschedulable"),
             protected=instance.get("ProtectedFromScaleIn", False)
             if instance["LifecycleState"] == "InService"
             else None,
         )
+
+    def why(self, name: str) -> str:
+        """Why a device of this node is broken."""
+        return next((broken(node) for node in self.joined.values() if node["metadata"]["name"] == name), "")
 
     def marks(self, groups: Iterable[Group]) -> dict[str, dict[str, str]]:
         """New annotations, by the name of a node."""
@@ -354,6 +368,14 @@ def _notes(node: Object) -> dict[str, str]:
 def ready(node: Object) -> bool:
     """Whether the node's kubelet answers."""
     return any(c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions", []))
+
+
+def broken(node: Object) -> str:
+    """Why a device of a node is broken, as EKS's agent says; empty if it does not."""
+    for one in node.get("status", {}).get("conditions", []):
+        if one["type"] == _HARDWARE and one["status"] == "False":
+            return str(one.get("message") or one.get("reason") or "a device is broken")
+    return ""
 
 
 def _usable(node: Object, resources: Mapping[str, int], taints: set[str], *, cordoned: bool) -> bool:

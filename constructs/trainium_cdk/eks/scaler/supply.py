@@ -97,8 +97,9 @@ class _GroupPlan:
     def change(self, now: float, limits: Limits) -> Change:
         group, there = self.group, len(self.group.nodes)
         back = [n.name for n in group.nodes if n.leaving and (n.busy or n.instance in self._kept)]
+        broken = tuple(n.name for n in group.nodes if n.broken)
         if group.status not in RESIZABLE:
-            return Change(uncordon=tuple(back), requested=group.requested)
+            return Change(isolate=broken, uncordon=tuple(back), requested=group.requested)
         wanted, desired, own = there + len(self._new), group.desired, group.requested == group.desired
         if wanted > desired:
             desired, own = wanted, True
@@ -129,6 +130,7 @@ class _GroupPlan:
             protect=tuple(n.instance for n in group.nodes if n.protected is False and n.instance in held),
             desired=desired if changed else None,
             reserve=self._to_reserve(desired) if group.atomic else (),
+            isolate=tuple(name for name in broken if name not in cordon),
             cordon=tuple(cordon),
             uncordon=tuple(back),
             terminate=tuple(terminate),
