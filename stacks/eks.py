@@ -110,6 +110,7 @@ class TrnEksStack(Stack):
             observability=eks.observability,
             metrics=environment.observability is not None,
             job_ends=bool(environment.observability and environment.observability.job_topic),
+            devices=environment.jobs.health.device,
             queues=eks.queues,
             addon_versions=eks.addon_versions,
             mirror=eks.mirror,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
@@ -64,6 +65,7 @@ class TrnEks(Checked):
         observability: Logs and metrics in CloudWatch, charged by volume. Default: none.
         metrics: Whether the scaler writes metrics for `TrnObservability`. Default: False.
         job_ends: Whether the scaler writes a line for each job that has ended, for `TrnJobNotices`. Default: False.
+        devices: What the scaler does about a node with a broken device: see `TrnScaler`. Default: `replace`.
         alarm_topic: Where the scaler's alarm is sent. Default: that of `scaling`; else none.
         namespace: Where jobs run. Default: the cluster's; training for one that is no `TrnEksCluster`.
         queues: Shares of the nodes for teams. Default: all nodes are for `namespace`.
@@ -120,6 +122,7 @@ class TrnEks(Checked):
         observability: settings.ContainerInsights | None = None,
         metrics: bool = False,
         job_ends: bool = False,
+        devices: Literal["tell", "replace"] = "replace",
         alarm_topic: sns.ITopic | None = None,
         namespace: str | None = None,
         queues: Sequence[settings.TeamQueue] = (),
@@ -224,6 +227,7 @@ class TrnEks(Checked):
                 scaling=scaling,
                 metrics=metrics,
                 job_ends=job_ends,
+                devices=devices,
                 alarm_topic=alarm_topic,
                 catalog=catalog,
             )

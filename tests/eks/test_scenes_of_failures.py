@@ -14,7 +14,7 @@ from sandbox import LocalAws
 from sandbox.kubernetes.api import ApiError, path_of
 from sandbox.kubernetes.nodes import OWN_STATUS
 from tests.eks.conftest import Open
-from tests.eks.scenes import LIMITS, MERGE, NAME, NAMESPACE, SLACK, TRN1, Scene
+from tests.eks.scenes import FAILS, JOB_SETS, LIMITS, MERGE, NAME, NAMESPACE, PODS, QUEUE, SLACK, TRN1, Scene
 from tests.support import swept, until
 from tests.told import told
 from trainium_cdk.eks.scaler.aws import NodeGroups

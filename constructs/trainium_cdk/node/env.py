@@ -33,7 +33,8 @@ def values(env: Environment, *, image: bool = False, engine: str = "slurm") -> d
     if not image:
         users = " ".join(f"{user.name}:{user.uid}" for user in section.users)
         found |= {"TRN_JOBS_USER": f"{JOBS_USER}:{JOBS_UID}", **({"TRN_USERS": users} if users else {})}
-        found |= {"TRN_DEVICES": env.jobs.health.device, "TRN_DEVICE_COUNTERS": ",".join(device_counters())}
+        found |= {"TRN_DEVICE_COUNTERS": ",".join(device_counters())}
+        found |= {"TRN_DEVICES": "tell"} if env.jobs.health.device == "tell" else {}
         found |= {"TRN_DIRECTORY": "yes"} if section.several_users == "directory" else {}
     if not image and not env.network.reaches_internet:  # nodes reach only AWS: the packages are on the custom image
         return found
