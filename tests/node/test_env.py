@@ -18,6 +18,7 @@ source "$1/lib/settings.sh"; shift
 settings_load "$@" TRN_NODE_ROLE=compute
 for key in "${!SETTING_KINDS[@]}"; do printf '%s=%s\\n' "${key}" "${!key}"; done
 """
+COUNTERS = "mem_ecc_uncorrected,mem_ecc_repairable_uncorrected,sram_ecc_uncorrected"
 ENVIRONMENTS = sorted(Path("tests/environments").glob("*.yaml"))
 
 
@@ -89,10 +90,11 @@ def test_a_queue_of_different_types_checks_only_common_properties() -> None:
 
 
 def test_the_default_node() -> None:
-    assert node_env.render(settings.load()).splitlines()[1:7] == [
+    assert node_env.render(settings.load()).splitlines()[1:8] == [
         "TRN_USER=ubuntu",
         "TRN_MOUNTS=/efs",
         "TRN_JOBS_USER=trn-jobs:1999",
+        f"TRN_DEVICE_COUNTERS={COUNTERS}",
         "TRN_OS_PACKAGES='jq g++ git make python3-dev'",
         "TRN_NEURON_SDK=2.28.1",
         "TRN_NEURON_DKMS=2.26.10.0",
@@ -111,7 +113,19 @@ def test_users_have_accounts_on_the_nodes_of_either_slurm(engine: str) -> None:
 
 def test_without_access_to_the_repositories_nothing_is_installed() -> None:
     env = settings.load("tests/environments/no-internet.yaml")
-    assert node_env.values(env) == {"TRN_USER": "ubuntu", "TRN_MOUNTS": "/efs", "TRN_JOBS_USER": "trn-jobs:1999"}
+    assert node_env.values(env) == {
+        "TRN_USER": "ubuntu",
+        "TRN_MOUNTS": "/efs",
+        "TRN_JOBS_USER": "trn-jobs:1999",
+        "TRN_DEVICE_COUNTERS": COUNTERS,
+    }
+
+
+def test_what_is_done_about_a_device_error(tmp_path: Path) -> None:
+    for said, expected in (("{}", "replace"), ("{health: {device: tell}}", "tell")):
+        env = settings.parse(f"jobs: {said}\n")
+        found = read_back(tmp_path, node_env.render(env))
+        assert (found["TRN_DEVICES"], found["TRN_DEVICE_COUNTERS"]) == (expected, COUNTERS)
 
 
 @pytest.mark.parametrize(

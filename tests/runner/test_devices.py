@@ -20,6 +20,7 @@ from tests.runner.test_hangs import kinds, now, told, train
 from tests.support import until
 from trainium_cdk.node.scripts import scripts_dir
 from trainium_cdk.runner import records
+from trainium_cdk.runner.head import nodes as nodes_of
 from trainium_cdk.runner.spec import Health, Stage
 from trainium_cdk.runner.work import devices, health
 
@@ -188,3 +189,16 @@ def test_what_slurm_has_of_a_node(said: tuple[str, str, str], lost: bool, kinds:
     found = devices.read(3, "n-1", *said)
     assert (found.lost, [one.kind for one in found.findings]) == (lost, kinds)
     assert all(one.node == 3 and one.evidence.startswith("n-1: ") for one in found.findings)
+
+
+@pytest.mark.parametrize(
+    ("rest", "reason"),
+    [
+        ("CapWatts=n/a Reason=trn-devices 1795816028 device neuron1/x 0 to 2 [root@2026-11-27T21:43:07] Comment=trn-devices 1795816028 device neuron1/x 0 to 2", "has a device error since 2026-11-27 21:47 UTC: neuron1/x 0 to 2"),
+        ("CapWatts=n/a Comment=trn-devices 1795816028 disk / is full | 1795816028 log y", "has a full disk since 2026-11-27 21:47 UTC: / is full; has a hardware error in a kernel's log since 2026-11-27 21:47 UTC: y"),
+        ("CapWatts=n/a Comment=trn-devices 1795816028 disk / is full Reason=a person works on it [root@2026-11-27T21:43:07]", "a person works on it"),
+        ("CapWatts=n/a Comment=of a person", ""),
+    ],
+)  # fmt: skip
+def test_what_trn_nodes_says_of_it(rest: str, reason: str) -> None:
+    assert nodes_of._node(f"NodeName=n-1 State=IDLE Partitions=q NodeAddr=10.0.0.4 {rest}", {}).reason == reason

@@ -11,6 +11,7 @@ from ..errors import Refused
 from ..records import one_line
 from ..requests import Cluster, ListNodes, Others
 from ..spec import to_json
+from ..work import devices
 from .stages import moment
 from .status import Foreign, Node, parse_int
 
@@ -88,14 +89,16 @@ def _expand(text: str) -> list[str]:
 def _node(line: str, jobs: dict[str, str]) -> Node:
     name = _value("NodeName", line)
     states = _value("State", line).rstrip("*$%@^~#!-").split("+")
-    reason = re.search(r" Reason=(.*?)(?: \[[^\]]*\])?$", line.rstrip())
+    reason = re.search(r" Reason=(.*?)(?: \[[^\]]*\])?(?: (?:Comment|Extra)=.*)?$", line.rstrip())
+    comment = re.search(rf" Comment=({devices.MARK} .*?)(?: (?:Reason|Extra)=.*)?$", line.rstrip())
+    told = reason or comment  # what root has found, as root writes it
     return Node(
         name=name,
         queue=_value("Partitions", line).partition(",")[0],
         instance_type="",
         state="+".join(states).lower(),
         job=jobs.get(name, ""),
-        reason=reason[1] if reason else "",
+        reason=devices.words(told[1]) if told else "",
         address=_value("NodeAddr", line),
         booted=moment(_value("BootTime", line)),
         on=not _OFF & set(states),

@@ -75,6 +75,16 @@ def read(number: int, name: str, state: str, comment: str, reason: str) -> Node:
     return Node(number, name, tuple(found), lost)
 
 
+def words(text: str) -> str:
+    """A comment or reason of root's for people; another's stays as it is.
+
+    >>> words("trn-devices 1795816028 device neuron1/mem 0 to 2"), words("a person works on it")
+    ('has a device error since 2026-11-27 21:47 UTC: neuron1/mem 0 to 2', 'a person works on it')
+    """
+    found = read(0, "", "", text, "").findings
+    return "; ".join(dataclasses.replace(one, evidence=one.evidence[2:]).text for one in found) or text
+
+
 def stage_nodes() -> str:
     """Slurm's list of the nodes of this stage; empty where there is no Slurm."""
     return os.environ.get("SLURM_JOB_NODELIST", "")
