@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.bootstrap.conftest import NewNode
+from tests.bootstrap.test_users import BARE
+from tests.support import swept
 from trainium_cdk.catalog import device_counters
 from trainium_cdk.node.scripts import scripts_dir
 
@@ -129,3 +132,44 @@ NodeName=b NodeAddr=10.0.0.7 NodeHostName=same
 def test_a_nodes_own_name(host: str, addresses: list[str], name: str) -> None:
     """Another one's is never taken."""
     assert devices.own_name(NODES.replace(" Reason=NodeName=q-dy-9", ""), host, addresses) == name
+
+
+@pytest.mark.parametrize("system", swept(["ubuntu-22.04", "ubuntu-24.04", "amzn-2023"], "ubuntu-24.04"))
+def test_a_compute_node_has_the_service(new_node: NewNode, system: str) -> None:
+    """With the system's own Python, and a Slurm that only takes what it is told. What systemd would start is started here."""
+    node = new_node(system, **BARE, TRN_OS_PACKAGES="", TRN_MOUNTS="", TRN_DEVICE_COUNTERS=",".join(NAMES))
+    node.write(
+        "/opt/slurm/bin/scontrol",
+        '#!/bin/sh\necho "$@" >>/root/asked\necho NodeName=n-1 NodeHostName=$(uname -n) NodeAddr=x\n',
+        0o755,
+    )
+    done = node.configure("TRN_NODE_ROLE=compute")
+    assert done.code == 0, done.err
+    told = node.read("/var/log/systemctl").splitlines()
+    assert [line for line in told if "devices" in line] == ["enable trn-devices.service", "restart trn-devices.service"]
+    unit = node.read("/etc/systemd/system/trn-devices.service")
+    [start] = [line.removeprefix("ExecStart=").split() for line in unit.splitlines() if line.startswith("ExecStart=")]
+    assert start[2:] == ["/opt/trn-devices/devices.py", "replace", "drain", ",".join(NAMES)]
+    once = node.run("env", "PATH=/opt/slurm/bin:/usr/bin:/bin", *start, "--looks", "1", "--every", "0")
+    assert once.code == 0, once.err
+    asked = node.read("/root/asked").splitlines()
+    assert asked[0] == "-o show node"
+    assert asked[1].startswith("update nodename=n-1 comment=")
+    assert node.configure("TRN_NODE_ROLE=compute").code == 0
+    assert node.status()["changes"] == []
+
+
+def test_what_the_service_is_told(new_node: NewNode) -> None:
+    """On AWS PCS, Slurm itself ends the node. Nothing else than names reaches the unit."""
+    node = new_node(**BARE, TRN_OS_PACKAGES="", TRN_MOUNTS="", TRN_DEVICE_COUNTERS="a_b")
+    assert node.configure("TRN_NODE_ROLE=compute", "TRN_DEVICES=tell", "TRN_SLURM_BIN=/opt/aws/pcs/slurm/bin").code == 0
+    unit = node.read("/etc/systemd/system/trn-devices.service")
+    assert "devices.py tell power_down_asap a_b\n" in unit
+    assert "PATH=/opt/aws/pcs/slurm/bin:" in unit
+    for wrong in (
+        "TRN_DEVICES=reboot",
+        "TRN_DEVICE_COUNTERS=a b",
+        "TRN_DEVICE_COUNTERS=../../etc/x",
+        "TRN_DEVICE_COUNTERS=a;b",
+    ):
+        assert "is not" in node.configure(wrong).err

@@ -358,14 +358,22 @@ def test_a_broken_device_isolates_its_node_and_the_job_goes_on_elsewhere(opened:
 def test_what_a_pod_can_write_isolates_no_node(opened: Open) -> None:
     """Its labels, annotations and conditions, and lines of its log. Only identities of the system write the status of a node."""
     scene = opened("attack", 2)
-    says = {"name": "c", "image": "x:1", "command": ["echo", "NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR action=TERMINATE_INSTANCE"]}
+    says = {
+        "name": "c",
+        "image": "x:1",
+        "command": ["echo", "NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR action=TERMINATE_INSTANCE"],
+    }
     scene.submit("gang", 1, initContainers=[{**says, "name": "says"}])
     [node] = scene.runs("gang", 1)
     [mine] = scene.pods("gang")
     path = f"{PODS}/{mine['metadata']['name']}"
     notes = {"trainium-cdk/broken": "x", "trainium-cdk/leaving": "true"}
-    scene.api.call("PATCH", path, {"metadata": {"annotations": notes, "labels": notes | {"trainium-cdk/broken": "x"}}}, kind=MERGE)
-    scene.api.call("PATCH", f"{path}/status", {"status": {"conditions": [*mine["status"]["conditions"], HARDWARE]}}, kind=MERGE)
+    scene.api.call(
+        "PATCH", path, {"metadata": {"annotations": notes, "labels": notes | {"trainium-cdk/broken": "x"}}}, kind=MERGE
+    )
+    scene.api.call(
+        "PATCH", f"{path}/status", {"status": {"conditions": [*mine["status"]["conditions"], HARDWARE]}}, kind=MERGE
+    )
     scene.settled()
     found = scene.api.get(path_of("v1", "Node", node))
     assert not found["spec"].get("unschedulable")

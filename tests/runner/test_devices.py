@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from trainium_cdk.node.scripts import scripts_dir
 from trainium_cdk.runner import records
 from trainium_cdk.runner.head import nodes as nodes_of
 from trainium_cdk.runner.spec import Health, Stage
-from trainium_cdk.runner.work import devices, health
+from trainium_cdk.runner.work import devices
 
 MEM = "mem_ecc_uncorrected"
 FAST = Health(every=0.4, least=30.0)
@@ -132,7 +131,9 @@ def test_a_program_that_fails_of_itself_is_not_started_again(jobs: Jobs, tmp_pat
         sent = jobs.train(shell("echo ValueError: shape; exit 3"), health=FAST)
         assert (sent.ended().code, sent.left()) == (3, "FAILED")
         assert time.monotonic() - began < devices.WAIT_SECONDS
-        sent = jobs.train(shell("echo NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR action=TERMINATE_INSTANCE; exit 3"), health=FAST)
+        sent = jobs.train(
+            shell("echo NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR action=TERMINATE_INSTANCE; exit 3"), health=FAST
+        )
         assert (sent.ended().code, sent.left()) == (3, "FAILED")
         assert {state(jobs.slurm, name) for name in jobs.slurm.node_names} == {"idle"}
 
@@ -152,7 +153,9 @@ def test_three_nodes_in_a_row_are_the_programs_fault(jobs: Jobs, tmp_path: Path)
         assert len(set(broken)) == devices.IN_A_ROW
         failed = records.failure(sent.folder, "train")
         assert failed is not None
-        assert failed.last.startswith(f"3 nodes in a row had a device error ({', '.join(broken)}): its program is at fault. It was a device error")
+        assert failed.last.startswith(
+            f"3 nodes in a row had a device error ({', '.join(broken)}): its program is at fault. It was a device error"
+        )
 
 
 def test_what_is_only_told(jobs: Jobs, tmp_path: Path) -> None:
@@ -164,7 +167,14 @@ def test_what_is_only_told(jobs: Jobs, tmp_path: Path) -> None:
         bad, full = on(slurm, sent)
         nodes[bad].put(1)
         assert now(sent, "device").evidence == f"{bad}: neuron1/stats/hardware/{MEM} 0 to 1"
-        slurm.run(["scontrol", "update", f"nodename={full}", f"comment=trn-devices {time.time():.0f} disk /efs is full to 98 % and more"])
+        slurm.run(
+            [
+                "scontrol",
+                "update",
+                f"nodename={full}",
+                f"comment=trn-devices {time.time():.0f} disk /efs is full to 98 % and more",
+            ]
+        )
         told_of = now(sent, "disk")
         assert (told_of.node, told_of.evidence) == (1, f"{full}: /efs is full to 98 % and more")
         assert told_of.text.startswith("has a full disk since 20")

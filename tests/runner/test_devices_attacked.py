@@ -69,7 +69,15 @@ def test_nothing_that_a_job_can_write_takes_a_node_away(slurm: LocalSlurm) -> No
         script.chmod(0o755)
         out.touch()
         out.chmod(0o666)
-        words = ["sbatch", "--parsable", "--uid=2001", "--gid=2001", "--chdir=/tmp", f"--output={out}", "--open-mode=append"]
+        words = [
+            "sbatch",
+            "--parsable",
+            "--uid=2001",
+            "--gid=2001",
+            "--chdir=/tmp",
+            f"--output={out}",
+            "--open-mode=append",
+        ]
         faked = ["--comment=trn-devices 1 device x", "--job-name=trn-devices 1 device x", f"--nodelist={name}"]
         sent = slurm.run([*words, *faked, str(script)])
         assert sent.returncode == 0, sent.stderr

@@ -37,11 +37,12 @@ _DEFAULTS = (
 _BAR = "\x1f"
 
 
-def run(*words: str, text: str | None = None) -> str:
+def run(*words: str, text: str | None = None, seconds: float = SECONDS) -> str:
     """What a program of Slurm prints. The user's own defaults do not apply; times are in UTC.
 
     Args:
         text: its input; without it, it has none.
+        seconds: after which it is ended.
 
     Raises:
         Refused: Slurm refused that: nothing was changed.
@@ -52,7 +53,7 @@ def run(*words: str, text: str | None = None) -> str:
     env.update({"LC_ALL": "C.UTF-8"} if words[0] == "sbatch" else {"LC_ALL": "C.UTF-8", "TZ": "UTC"})
     try:
         given = (text or "").encode()
-        done = subprocess.run(words, input=given, capture_output=True, env=env, timeout=SECONDS, check=False)
+        done = subprocess.run(words, input=given, capture_output=True, env=env, timeout=seconds, check=False)
     except FileNotFoundError:
         raise Refused(
             f"there is no {words[0]} on this machine. Is it the head node, and its bootstrap complete?"
@@ -60,7 +61,7 @@ def run(*words: str, text: str | None = None) -> str:
     except OSError as e:
         raise Refused(f"{words[0]} cannot be started: {e.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise Later(f"{words[0]} timed out after {SECONDS} s") from None
+        raise Later(f"{words[0]} timed out after {seconds:g} s") from None
     if done.returncode:
         said = " ".join(done.stderr.decode(errors="replace").split())[-_MOST:]
         if done.returncode < 0 or NO_RESPONSE.search(said):

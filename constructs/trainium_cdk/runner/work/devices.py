@@ -21,7 +21,11 @@ IN_A_ROW = 3
 """Nodes of a job that break one after the other, without a new step between: then its program is at fault."""
 _FOUND = re.compile(r"([0-9]{1,12}) (device|disk|memory|log) (.{1,900})")
 _BAR = "\x1f"
-_LOOKS_BROKEN = re.compile(r"HW_ERR|[Uu]ncorrect|NRT_HW_ERROR|NRT_EXEC_(UNIT_UNRECOVERABLE|COMPLETED_WITH_ERR)|hardware error")
+_LOOKS_BROKEN = re.compile(
+    r"HW_ERR|[Uu]ncorrect|NRT_HW_ERROR|NRT_EXEC_(UNIT_UNRECOVERABLE|COMPLETED_WITH_ERR)|hardware error"
+)
+_SECONDS = 10
+"""For an answer of Slurm's controller: whoever asks has other work."""
 WAIT_SECONDS = 30
 """After a failure that looks like a device's, for what root finds: it looks each 10 seconds."""
 
@@ -54,10 +58,10 @@ def look(nodes: str) -> list[Node]:
     Raises:
         Later, Refused: Slurm does not tell.
     """
-    names = slurm.run("scontrol", "show", "hostnames", nodes).split()
+    names = slurm.run("scontrol", "show", "hostnames", nodes, seconds=_SECONDS).split()
     # each field with its width, and a mark that no text has
     fields = f"NodeList:200{_BAR},StateComplete:100{_BAR},Comment:1000{_BAR},Reason:1000{_BAR}"
-    said = slurm.run("sinfo", "-h", "-a", "-N", "-n", nodes, "-O", fields)
+    said = slurm.run("sinfo", "-h", "-a", "-N", "-n", nodes, "-O", fields, seconds=_SECONDS)
     told = {}
     for line in said.splitlines():
         name, state, comment, reason = [*map(str.strip, line.split(_BAR)), "", "", "", ""][:4]

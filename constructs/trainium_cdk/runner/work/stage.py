@@ -208,7 +208,8 @@ class Batch:
         looks = 1 + (devices.WAIT_SECONDS // 5 if devices.looks_broken(lines) else 0)
         for left in reversed(range(looks)):
             if order := judge.leave(devices.nodes_now()):
-                return judge.give(replace(order, at=time.time()))
+                judge.give(replace(order, at=time.time()))
+                break
             if left:
                 self.signals.pause(5)
 
