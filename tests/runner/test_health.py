@@ -303,6 +303,17 @@ def test_a_look_takes_next_to_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "state/train.1-0.0.pulse.json").stat().st_size < 1500
 
 
+def test_a_node_that_cleans_its_temporary_files_is_watched_on(tmp_path: Path) -> None:
+    """As systemd-tmpfiles does with a folder of ten days."""
+    (tmp_path / "state").mkdir()
+    one, variables = Watcher(tmp_path, "train", "1-0", 0, 0, Health(), Output(tmp_path / "log")), dict[str, str]()
+    one.prepare([variables])
+    Path(variables["TRN_PROGRESS"]).parent.rmdir()
+    one.hear(b"step 4 | loss 3\n")
+    one.look()
+    assert health.pulses(tmp_path, "train", "1-0")[0].step == 4
+
+
 # --- records ---------------------------------------------------------------------------------------------------------------------------
 
 

@@ -240,7 +240,7 @@ class Watcher:
             self._size, self._gap = 0, False
         progress = self._progress
         progress.read(text, said, gap=gap)
-        for file in sorted(self._place.iterdir()) if self._place else ():
+        for file in self._told():
             with contextlib.suppress(OSError):
                 progress.read_file(file.name, files.read(file, _LONGEST).strip())
         if not progress.prints and self._output.file:
@@ -248,6 +248,12 @@ class Watcher:
         silent = time.time() - max(progress.at, progress.began) > min(_SILENT, self._rules.least / 2)
         compiles = silent and self._running is not None and is_compiling(descendants(self._running.left))
         self._write(progress.pulse(self._node, self._task, compiles=compiles))
+
+    def _told(self) -> list[Path]:
+        """Files of the program's own. A node may have cleaned its folder of temporary files since."""
+        with contextlib.suppress(OSError):
+            return sorted(self._place.iterdir()) if self._place else []
+        return []
 
     def _write(self, pulse: Pulse) -> None:
         health.write_pulse(self._folder, self._stage, self._run, pulse)
