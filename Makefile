@@ -119,8 +119,8 @@ test-system:  ## Debian packages of the tests' real parts; needs root
 	if [ -n "$$missing" ]; then echo "system: installing" $$missing; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 
-bench: setup slurm  ## requests, synthesis, 2,000 jobs, memory: as ratios, so that a slower machine passes
-	@$(BIN)/python -m benchmarks
+bench: setup slurm $(if $(GOODPUT),kubernetes)  ## requests, synthesis, 2,000 jobs, memory, as ratios; GOODPUT=1: of a training with faults
+	@$(BIN)/python -m benchmarks $(if $(GOODPUT),goodput)
 
 LOCK := $(UV) pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate
 LOCKS := $(wildcard requirements/*.in sandbox/requirements-*.in conformance/requirements-*.in)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import ssl
@@ -163,16 +164,15 @@ def the_users_keys(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
             monkeypatch.setenv(name, value)
 
 
-@pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> Iterator[Running]:
+@contextlib.contextmanager
+def serving(folder: Path, local_aws: LocalAws) -> Iterator[Running]:
     """Two virtual trn1.32xlarge and a system node behind an EKS cluster of the local AWS, whose user may only edit jobs."""
-    need(available() is None, str(available()))
     secret = eks.new_secret()
     webhook = eks.webhook_url(local_aws.endpoint, NAME, secret)
     environment = image.environment(local_aws.variables)
     with (
         LocalKubernetes.start(
-            tmp_path_factory.mktemp("jobs"),
+            folder,
             name=NAME,
             token_webhook=webhook,
             run_jobs=True,
@@ -218,6 +218,13 @@ def running(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> It
         iam.delete_user_policy(UserName="jobs-editor", PolicyName="describe")
         iam.delete_user(UserName="jobs-editor")
         eks.detach(local_aws.directory, NAME)
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> Iterator[Running]:
+    need(available() is None, str(available()))
+    with serving(tmp_path_factory.mktemp("jobs"), local_aws) as made:
+        yield made
 
 
 def left(kubernetes: LocalKubernetes) -> dict[str, int]:

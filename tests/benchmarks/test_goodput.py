@@ -1,0 +1,85 @@
+"""Goodput: what a fault costs, and the cheap half of `make bench GOODPUT=1` on a real Slurm and a real API server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import goodput, goodput_kubernetes
+from benchmarks.goodput import DATA, EACH, FAST, Cost, Fault, Run, Seen
+from sandbox.slurm import available
+from tests.support import need
+
+SLURM, EKS = "slurm", "eks"
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine", "watched", "known", "machine"),
+    [
+        ("hang", SLURM, True, 600 + 90, 0),
+        ("hang", SLURM, False, 28_800, 0),
+        ("nan", SLURM, True, 5 * 30 + 90, 600 + 360),
+        ("nan", EKS, False, 28_800, 0),
+        ("dead", SLURM, True, 180, 45 + 360),
+        ("dead", SLURM, False, 180, 45 + 360),
+        ("dead", EKS, True, 350, 60 + 360),
+        ("spot", SLURM, True, 60, 45 + 360),
+        ("disk", SLURM, False, 0, 600 + 360),
+    ],
+)
+def test_what_a_fault_costs(kind: str, engine: str, watched: bool, known: float, machine: float) -> None:
+    """The rules of the runner and published times as they are, what was measured, and the steps since the checkpoint."""
+    seen = Seen(Fault(kind, 0, 10_000, 20), begin=7.5, redone=4)
+    assert goodput.cost(seen, engine, watched=watched) == Cost(known, machine, 7.5 + 120, 100)
+
+
+def test_goodput_is_what_new_steps_take_of_what_is_paid() -> None:
+    assert goodput.goodput([Cost(100, 50, 30, 20)] * 2, 3600) == 3600 / 4000
+
+
+def test_the_trace() -> None:
+    """A fault every 3 hours on 16 nodes, of each kind; after 20 minutes at least, and the local training has two checkpoints before each."""
+    trace = goodput.faults()
+    assert len(trace) * 3 * 3600 == DATA["trace"]["seconds"]
+    assert {one.kind for one in trace} == {"hang", "dead", "spot", "nan", "disk"}
+    assert all(0 <= one.node < 16 for one in trace)
+    assert [one.step // EACH for one in trace] == [2 * (number + 1) for number in range(len(trace))]
+    assert all(one.step % EACH for one in trace)
+
+
+def test_an_undisturbed_training_is_left_alone() -> None:
+    assert goodput.false_alarms(2, hours=3) == 0
+
+
+def losses(last: int) -> dict[int, set[str]]:
+    """Those at the checkpoints of an undisturbed training."""
+    state, made = 1, {}
+    for step in range(1, last + 1):
+        state = (state * 1_103_515_245 + step) % 2**31
+        if step % EACH == 0:
+            made[step] = {str(4 - step / 1000 + state / 2**35)}
+    return made
+
+
+def check(run: Run, starts: int) -> None:
+    """It has done every step, none of them twice at a time, and no more of them again than since the checkpoint."""
+    assert (run.copies, run.attempts) == (0, starts)
+    assert run.saved == losses(run.steps)
+    assert [one.redone for one in run.seen] == [(fault.step - 1) % EACH for fault in run.faults]
+    assert all(0 < one.begin < 120 for one in run.seen)
+
+
+def test_a_training_that_hangs_and_loses_a_node_goes_on(tmp_path: Path) -> None:
+    need(available() is None, str(available()))
+    with goodput.slurm(tmp_path, 2) as engine:
+        check(Run(engine, 2, [Fault("hang", 1, 0, 12), Fault("dead", 1, 0, 21)], FAST).carry_out(), starts=3)
+        took = goodput.share(engine, 10)
+    assert took < 4 * goodput.MOST, f"{took:.2%} of a core, on a machine that does other things, too"
+
+
+@pytest.mark.sweep
+def test_the_same_on_kubernetes(tmp_path: Path) -> None:
+    need(goodput_kubernetes.available() is None, str(goodput_kubernetes.available()))
+    with goodput_kubernetes.kubernetes(tmp_path) as engine:
+        check(Run(engine, 2, [Fault("hang", 1, 0, 12), Fault("dead", 1, 0, 21)], FAST).carry_out(), starts=3)
