@@ -1,5 +1,5 @@
 """What users feel, as ratios within one run, so that a slower machine passes: `make bench`. The exit code is 1 above a limit. With the word `goodput`:
-`goodput.py` alone.
+the folder `goodput` alone.
 
 How many requests to AWS a command makes; what a synthesis takes beside a naive stack of the same parts; what commands take with 2,000 jobs
 in the queue, beside an empty one; the memory of the function that supplies EKS nodes, beside its limit.
@@ -17,7 +17,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks import answers, goodput, scaler
+from benchmarks import answers, scaler
+from benchmarks.goodput import printing
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
@@ -111,4 +112,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(goodput.main() if sys.argv[1:] == ["goodput"] else main())
+    sys.exit(printing.main() if sys.argv[1:] == ["goodput"] else main())

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import goodput, goodput_kubernetes
-from benchmarks.goodput import DATA, EACH, FAST, Cost, Fault, Run, Seen
-from sandbox.slurm import available
+import sandbox.kubernetes
+import sandbox.slurm
+from benchmarks.goodput.figure import DATA, EACH, Cost, Fault, Seen, cost, faults, goodput
+from benchmarks.goodput.histories import false_alarms
+from benchmarks.goodput.kubernetes import kubernetes
+from benchmarks.goodput.run import FAST, MOST, Run, share
+from benchmarks.goodput.slurm import slurm
 from tests.support import need
 
 SLURM, EKS = "slurm", "eks"
@@ -31,16 +35,16 @@ SLURM, EKS = "slurm", "eks"
 def test_what_a_fault_costs(kind: str, engine: str, watched: bool, known: float, machine: float) -> None:
     """The rules of the runner and published times as they are, what was measured, and the steps since the checkpoint."""
     seen = Seen(Fault(kind, 0, 10_000, 20), begin=7.5, redone=4)
-    assert goodput.cost(seen, engine, watched=watched) == Cost(known, machine, 7.5 + 120, 100)
+    assert cost(seen, engine, watched=watched) == Cost(known, machine, 7.5 + 120, 100)
 
 
 def test_goodput_is_what_new_steps_take_of_what_is_paid() -> None:
-    assert goodput.goodput([Cost(100, 50, 30, 20)] * 2, 3600) == 3600 / 4000
+    assert goodput([Cost(100, 50, 30, 20)] * 2, 3600) == 3600 / 4000
 
 
 def test_the_trace() -> None:
     """A fault every 3 hours on 16 nodes, of each kind; after 20 minutes at least, and the local training has two checkpoints before each."""
-    trace = goodput.faults()
+    trace = faults()
     assert len(trace) * 3 * 3600 == DATA["trace"]["seconds"]
     assert {one.kind for one in trace} == {"hang", "dead", "spot", "nan", "disk"}
     assert all(0 <= one.node < 16 for one in trace)
@@ -49,7 +53,7 @@ def test_the_trace() -> None:
 
 
 def test_an_undisturbed_training_is_left_alone() -> None:
-    assert goodput.false_alarms(2, hours=3) == 0
+    assert false_alarms(2, hours=3) == 0
 
 
 def losses(last: int) -> dict[int, set[str]]:
@@ -71,15 +75,15 @@ def check(run: Run, starts: int) -> None:
 
 
 def test_a_training_that_hangs_and_loses_a_node_goes_on(tmp_path: Path) -> None:
-    need(available() is None, str(available()))
-    with goodput.slurm(tmp_path, 2) as engine:
+    need(sandbox.slurm.available() is None, str(sandbox.slurm.available()))
+    with slurm(tmp_path, 2) as engine:
         check(Run(engine, 2, [Fault("hang", 1, 0, 12), Fault("dead", 1, 0, 21)], FAST).carry_out(), starts=3)
-        took = goodput.share(engine, 10)
-    assert took < 4 * goodput.MOST, f"{took:.2%} of a core, on a machine that does other things, too"
+        took = share(engine, 10)
+    assert took < 4 * MOST, f"{took:.2%} of a core, on a machine that does other things, too"
 
 
 @pytest.mark.sweep
 def test_the_same_on_kubernetes(tmp_path: Path) -> None:
-    need(goodput_kubernetes.available() is None, str(goodput_kubernetes.available()))
-    with goodput_kubernetes.kubernetes(tmp_path) as engine:
+    need(sandbox.kubernetes.available() is None, str(sandbox.kubernetes.available()))
+    with kubernetes(tmp_path) as engine:
         check(Run(engine, 2, [Fault("hang", 1, 0, 12), Fault("dead", 1, 0, 21)], FAST).carry_out(), starts=3)

@@ -1,7 +1,8 @@
-"""A real API server with Kueue and JobSet, for `benchmarks.goodput`."""
+"""A real API server with Kueue and JobSet on this machine."""
 
 from __future__ import annotations
 
+import calendar
 import contextlib
 import dataclasses
 import os
@@ -12,9 +13,8 @@ from typing import Any
 
 import boto3
 
-from benchmarks.goodput import Fault
+from benchmarks.goodput.figure import Fault
 from sandbox import LocalAws
-from sandbox.kubernetes import available
 from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import NODES, Running, serving
 from trainium_cdk.catalog import Catalog
@@ -55,7 +55,7 @@ class Kubernetes:
         while self._pods(id) and time.monotonic() < until:
             time.sleep(0.2)
 
-    def lose(self, id: str, fault: Fault, goes_on: Callable[[], bool]) -> None:
+    def lose(self, id: str, fault: Fault, goes_on: Callable[[], bool]) -> float:
         """The node leaves the cluster, as after the end of its instance. Kubernetes deletes its pods after 40 to 60 s."""
         [pod] = [one for one in self._pods(id) if one["metadata"]["labels"].get(names.INDEX_LABEL) == str(fault.node)]
         kubernetes = self._running.kubernetes
@@ -63,8 +63,12 @@ class Kubernetes:
         labels = {GROUP_LABEL: "trn", ROLE_LABEL: "training"}
         kubernetes.add_nodes(Catalog.load().instance("trn1.32xlarge"), 1, zone="us-east-1b", labels=labels)
         until = time.monotonic() + 300
-        while not goes_on() and time.monotonic() < until:
+        while not goes_on():
+            if time.monotonic() > until:
+                raise TimeoutError(f"JobSet does not begin {id} again")
             time.sleep(0.2)
+        made = max(one["metadata"]["creationTimestamp"] for one in self._pods(id))
+        return calendar.timegm(time.strptime(made, "%Y-%m-%dT%H:%M:%SZ"))
 
     def _pods(self, id: str) -> list[dict[str, Any]]:
         selector = f"{names.JOB_LABEL}={names.object_name(id)}"
@@ -90,4 +94,4 @@ def kubernetes(folder: Path) -> Iterator[Kubernetes]:
                 boto3.DEFAULT_SESSION = None
 
 
-__all__ = ["NODES", "Kubernetes", "available", "kubernetes"]
+__all__ = ["NODES", "Kubernetes", "kubernetes"]

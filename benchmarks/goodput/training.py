@@ -1,4 +1,4 @@
-"""A training whose steps can be counted: what a job of `benchmarks.goodput` runs on each of its nodes. It needs the standard library alone.
+"""A training whose steps can be counted: what a job of the benchmark runs on each of its nodes. It needs the standard library alone.
 
 All nodes do a step together, over a socket in the folder PLACE: where one is lost, the others wait. A checkpoint follows each EACH steps.
 FAULTS is a list of [kind, node, step]; each happens once. The folder has what is counted:
