@@ -33,7 +33,15 @@ _SET = {
     **dict.fromkeys(("MASTER_ADDR", "NNODES", "NODE_RANK"), "it is the node's own"),
     **dict.fromkeys(("NPROC_PER_NODE", "RANK", "LOCAL_RANK", "WORLD_SIZE"), "it is set for each process"),
     **dict.fromkeys(
-        ("TRN_AGAIN", "TRN_ARRAY_COUNT", "TRN_ARRAY_INDEX", "TRN_CHECKPOINTS", "TRN_JOB_ID", "TRN_PROGRESS"),
+        (
+            "TRN_AGAIN",
+            "TRN_ARRAY_COUNT",
+            "TRN_ARRAY_INDEX",
+            "TRN_CHECKPOINTS",
+            "TRN_CHECKPOINTS_FAST",
+            "TRN_JOB_ID",
+            "TRN_PROGRESS",
+        ),
         "it is the job's own",
     ),
     **dict.fromkeys(("PATH", "PYTHONHOME", "VIRTUAL_ENV"), "the environment of the job's packages sets it"),

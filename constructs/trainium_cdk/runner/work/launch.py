@@ -6,14 +6,14 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import records, secret_values
 from ..errors import Refused
 from ..readers.ending import why_it_ended
 from ..spec import Environment, Job, Program, Stage, Words
-from . import events, versions
+from . import events, fast, versions
 from .judge import FAULT, Judge
 from .output import Output
 from .places import Node, places, ranks, variables, word
@@ -76,7 +76,35 @@ def launch(
     with contextlib.ExitStack() as stack:
         if first and stage.name == "train" and output.file:
             stack.enter_context(events.beside(node, output.file, made))
-        return run(starts, output, passes_on=passes_on, seconds=seconds, looks_for=looks_for, watcher=watcher)
+        copier = _copier(node, job, stage, output, each_has)
+        ended = None
+        try:
+            ended = run(starts, output, passes_on=passes_on, seconds=seconds, looks_for=looks_for, watcher=watcher)
+            return ended
+        finally:
+            if copier:
+                copier.end(fast.ENDS_SECONDS if ended and not ended.why and not ended.code else fast.STOPS_SECONDS)
+
+
+def _copier(
+    node: Node, job: Job, stage: Stage, output: Output, variables: Sequence[dict[str, str]]
+) -> fast.Copier | None:
+    """Of checkpoints on the node's own disk, for a program whose own they are. One process of a node has it."""
+    if stage.name != "train" or job.checkpoints is None or job.checkpoints.pattern:
+        return None
+    made = fast.Copier(node, node.job / job.checkpoints.folder, output.say)
+    mine = variables[0].get("LOCAL_RANK", "0") == "0"
+    try:
+        made.prepare(first=mine)
+    except OSError as e:
+        output.say(f"{fast.VARIABLE} is not set: {e.filename or made.local}: {e.strerror or e}")
+        return None
+    for each in variables:
+        each[fast.VARIABLE] = str(made.local)
+    if not mine:
+        return None
+    made.begin()
+    return made
 
 
 def copies_here(node: Node, stage: Stage) -> dict[int, dict[str, str]]:
