@@ -18,6 +18,7 @@ EACH, SECONDS = 8, 0.25
 """Steps of the local training between two checkpoints, and what one takes."""
 OWN = ("hang", "dead", "spot")
 """Faults after which a training goes on by itself. After the others a person sends the job again."""
+AIM = 0.95
 FEW = ("hang", "dead", "nan")
 """Those that are tried on Kubernetes, with fewer nodes."""
 
@@ -94,3 +95,8 @@ def cost(seen: Seen, engine: str, *, watched: bool, data: Mapping[str, Any] = DA
 def goodput(costs: Sequence[Cost], seconds: float) -> float:
     """The part of the paid time in which a step is done for the first time."""
     return seconds / (seconds + sum(one.total for one in costs))
+
+
+def hours(costs: Sequence[Cost], aim: float) -> float:
+    """Between two faults, with which goodput is this high."""
+    return sum(one.total for one in costs) / len(costs) * aim / (1 - aim) / 3600

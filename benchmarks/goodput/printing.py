@@ -11,7 +11,7 @@ from pathlib import Path
 
 import sandbox.kubernetes
 import sandbox.slurm
-from benchmarks.goodput.figure import DATA, FEW, OWN, Fault, Seen, cost, faults, goodput
+from benchmarks.goodput.figure import AIM, DATA, FEW, OWN, Fault, Seen, cost, faults, goodput, hours
 from benchmarks.goodput.histories import false_alarms
 from benchmarks.goodput.kubernetes import NODES, kubernetes
 from benchmarks.goodput.run import FAST, MOST, Engine, Run, share
@@ -33,8 +33,9 @@ def tell(engine: str, runs: Mapping[bool, Run], calm: Run, nodes: int) -> bool:
         figure = goodput([one for _, one in costs], part)
         own = [one.total - one.redone for kind, one in costs if kind in OWN]
         print(
-            f"goodput on {engine}, health loop {'on' if watched else 'off'}: {figure:.1%}   fault to training again: median "
-            f"{statistics.median(own) / 60:.0f} min, worst {max(own) / 60:.0f} min   ({len(rows)} faults, one each {seconds / len(every) / 3600:.0f} h)",
+            f"goodput on {engine}, health loop {'on' if watched else 'off'}: {figure:.1%} with a fault each {seconds / len(every) / 3600:.0f} h, "
+            f"{AIM:.0%} with one each {hours([one for _, one in costs], AIM):.1f} h; fault to training again: median "
+            f"{statistics.median(own) / 60:.0f} min, worst {max(own) / 60:.0f} min",
             flush=True,
         )
         if watched:

@@ -8,7 +8,7 @@ import pytest
 
 import sandbox.kubernetes
 import sandbox.slurm
-from benchmarks.goodput.figure import DATA, EACH, Cost, Fault, Seen, cost, faults, goodput
+from benchmarks.goodput.figure import DATA, EACH, Cost, Fault, Seen, cost, faults, goodput, hours
 from benchmarks.goodput.histories import false_alarms
 from benchmarks.goodput.kubernetes import kubernetes
 from benchmarks.goodput.run import FAST, MOST, Run, share
@@ -40,6 +40,7 @@ def test_what_a_fault_costs(kind: str, engine: str, watched: bool, known: float,
 
 def test_goodput_is_what_new_steps_take_of_what_is_paid() -> None:
     assert goodput([Cost(100, 50, 30, 20)] * 2, 3600) == 3600 / 4000
+    assert hours([Cost(100, 50, 30, 20)] * 2, 0.9) == pytest.approx(0.5)
 
 
 def test_the_trace() -> None:
