@@ -68,7 +68,8 @@ def launch(
     for folder in (at["cache"], *(word(one, at) for one in program.folders)):
         _make(folder)
     words = [word(one, at) for one in _words(program, node)]
-    starts = [Start(words, word(program.folder, at), {**made, **each}) for each in copies.values()]
+    each_has = [{**made, **each} for each in copies.values()]
+    starts = [Start(words, word(program.folder, at), one) for one in each_has]
     look = judge.look if judge else None
     watcher = Watcher(node.job, stage.name, node.run, node.number, task, job.health, output, look)
     looks_for = COMPILER_FAILED if stage.name == "precompile" else ""
