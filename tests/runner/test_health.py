@@ -21,6 +21,7 @@ from trainium_cdk.runner.spec import Health
 from trainium_cdk.runner.work import health
 from trainium_cdk.runner.work.health import Pulse, Tried, act, decide
 from trainium_cdk.runner.work.output import Output
+from trainium_cdk.runner.work.process import Start
 from trainium_cdk.runner.work.pulse import Progress, Watcher
 
 NOW = 1_795_000_000.0
@@ -306,9 +307,9 @@ def test_a_look_takes_next_to_nothing(tmp_path: Path) -> None:
 def test_a_node_that_cleans_its_temporary_files_is_watched_on(tmp_path: Path) -> None:
     """As systemd-tmpfiles does with a folder of ten days."""
     (tmp_path / "state").mkdir()
-    one, variables = Watcher(tmp_path, "train", "1-0", 0, 0, Health(), Output(tmp_path / "log")), dict[str, str]()
-    one.prepare([variables])
-    Path(variables["TRN_PROGRESS"]).parent.rmdir()
+    one = Watcher(tmp_path, "train", "1-0", 0, 0, Health(), Output(tmp_path / "log"))
+    [start] = one.prepare([Start(["true"], str(tmp_path), {})])
+    Path(start.variables["TRN_PROGRESS"]).parent.rmdir()
     one.hear(b"step 4 | loss 3\n")
     one.look()
     assert health.pulses(tmp_path, "train", "1-0")[0].step == 4
