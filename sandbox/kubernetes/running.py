@@ -22,6 +22,7 @@ from sandbox.kubernetes import container as view
 from sandbox.kubernetes import pod_spec
 from sandbox.kubernetes.api import Api, ApiError, Object, path_of, retry
 from sandbox.kubernetes.logs import LogWriter
+from trainium_cdk.outputs.eks import JOB_USER
 
 _RESTART_PAUSE = 1.0
 _MEMORY_PAUSE = 0.3
@@ -32,6 +33,7 @@ _NOT_STARTED = (
 _NEVER = "1970-01-01T00:00:00Z"
 """When such a container was started, by containerd."""
 SHARED = "shared"
+ACCESS_POINT = "::fsap-"
 """In a pod's folder: its persistent volumes at the places that it mounts them."""
 
 
@@ -222,6 +224,8 @@ class Running:
                 volume.source.parent.mkdir(parents=True, exist_ok=True)
                 _put(volume.source, volume.files[volume.source.name], volume.mode)
             else:
+                if volume.source.is_relative_to(volumes := self._directory / "volumes"):
+                    self._make_volume(volumes / volume.source.relative_to(volumes).parts[0])
                 volume.source.mkdir(parents=True, exist_ok=True)
                 if volume.source.is_relative_to(self._folder):
                     volume.source.chmod(0o777)  # as the kubelet makes the folders of a pod
@@ -278,12 +282,25 @@ class Running:
             self._processes.append(process)
         return process
 
+    def _make_volume(self, folder: Path) -> None:
+        """An access point of EFS makes its folder as the stack says: for the one user whom it stands for."""
+        if folder.exists():
+            return
+        made = self._found("PersistentVolume", folder.name, path_of("v1", "PersistentVolume", folder.name))
+        source = made["spec"].get("csi", {}).get("volumeHandle", "") if made else ""
+        folder.mkdir(parents=True, exist_ok=True)
+        if ACCESS_POINT in source and os.geteuid() == 0:
+            folder.chmod(0o700)
+            os.chown(folder, JOB_USER, JOB_USER)
+
     @property
     def _folder(self) -> Path:
         return self._directory / "pods" / str(self._metadata["namespace"]) / str(self._metadata["name"])
 
     def _lookup(self, kind: str, name: str) -> Object | None:
-        path = path_of("v1", kind, name, self._metadata["namespace"])
+        return self._found(kind, name, path_of("v1", kind, name, self._metadata["namespace"]))
+
+    def _found(self, kind: str, name: str, path: str) -> Object | None:
         try:
             found: Object = retry(lambda: self._api.get(path))
         except ApiError as error:
