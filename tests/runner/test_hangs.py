@@ -81,7 +81,7 @@ def test_a_node_that_hangs_is_told_and_the_training_begins_again(jobs: Jobs) -> 
 
 def test_a_program_that_hangs_again_and_again_is_at_fault(jobs: Jobs) -> None:
     """Three restarts without a new step; then the job has failed, and says why."""
-    sent = train(jobs, Health("restart", every=0.2, least=1.5), FAULT="hang", SLOW="0.02")
+    sent = train(jobs, Health("restart", every=0.4, least=3.0), FAULT="hang", SLOW="0.05")
     state = sent.ended()
     assert (state.code, sent.left()) == (66, "FAILED"), sent.log()
     assert sent.log().count("trn: train: Slurm job") == 4
@@ -144,7 +144,7 @@ def test_a_node_that_carries_out_no_order(jobs: Jobs) -> None:
     assert sent.ended().attempt == 1
 
 
-@pytest.mark.parametrize("said", ["Compiling module MODULE_1", "Saving checkpoint"])
+@pytest.mark.parametrize("said", ["Compiling module MODULE_1", "Saving checkpoint", "neuronx-cc"])
 def test_what_takes_long_is_no_hang(said: str, jobs: Jobs) -> None:
     sent = train(jobs, Health("restart", every=0.4, least=3.0), FAULT=said, AT="12", STEPS="14", SLOW="0.4")
     assert (sent.ended().code, sent.left()) == (0, "COMPLETED"), sent.log()

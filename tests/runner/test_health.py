@@ -62,6 +62,11 @@ def kinds(pulses: list[Pulse], before: Tried = NEW, saved: float = 0.0) -> list[
         ([pulse(0, 8000, phase="compile")], [("hang", 0)]),
         ([pulse(0, 3500, phase="checkpoint")], []),
         ([pulse(0, 3700, phase="checkpoint")], [("hang", 0)]),
+        ([pulse(0, 3000, free=NOW - 60)], []),  # a graph is loaded after it is compiled
+        ([pulse(0, 3000), pulse(1, steps=0, said=0.0, free=NOW - 60)], []),
+        ([pulse(0, 3000, free=NOW - 700)], [("hang", 0)]),
+        ([pulse(0, 3000), pulse(1, 3000, free=NOW - 5)], []),
+        ([pulse(0, 3000), pulse(1, 5, free=NOW - 10)], []),
         ([pulse(0, 3000, steps=9)], []),  # it has not learnt how long a step takes
         ([pulse(0, 5500, steps=9)], [("start", -1)]),
         ([pulse(steps=0, said=0.0, began=NOW - 5300)], []),  # a first compilation may take an hour
@@ -199,6 +204,8 @@ def test_an_undisturbed_training_never_hangs(
         if step == 150:
             printed.append(b"Compiling module MODULE_7\n")
             spend(compiling)
+            printed.append(b"Compilation Successfully Completed\n")
+            spend(200)
     assert found == []
 
 
@@ -269,6 +276,18 @@ def test_after_its_last_step_a_program_may_take_long() -> None:
         one.read(f"step {step}/20 | loss 3.0\n".encode(), NOW)
     one.read(b"merges the adapters\n", NOW)
     assert one.pulse(0, 0).phase == "end"
+
+
+@pytest.mark.parametrize(("said", "longest"), [("Compiling module MODULE_1", 60.0), ("waits for data", 2400.0)])
+def test_the_longest_time_between_steps_is_none_of_a_compilation(said: str, longest: float) -> None:
+    clock = Clock()
+    one = Progress(clock)
+    for step in range(1, 21):
+        clock.now += 2400 if step in (2, 12) else 60
+        one.read(f"step {step} | loss 3.0\n".encode(), clock.now)
+        if step == 11:
+            one.read(f"{said}\n".encode(), clock.now)
+    assert (one.pulse(0, 0).usual, one.pulse(0, 0).longest) == (60.0, longest)
 
 
 def test_two_sources_of_the_same_steps() -> None:

@@ -2,7 +2,7 @@
 
 TRAINS = '''
 """Steps that all nodes do together; a checkpoint every fifth. FAULT on node BAD from step AT on, in the attempts before UNTIL."""
-import json, os, signal, sys, time
+import json, os, signal, subprocess, sys, time
 from pathlib import Path
 
 node, nodes = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
@@ -52,6 +52,12 @@ while step < steps:
         Path(os.environ["TRN_PROGRESS"]).write_text(json.dumps({"step": step, "loss": loss, "rank": 7}))
     else:
         print(f"step {step}/{steps} | loss {loss:.3f}", flush=True)
+    if broken and fault == "neuronx-cc":  # a compiler that says nothing
+        bad, compiler = -1, folder / "neuronx-cc"
+        compiler.write_text("#!/bin/sh\\nsleep 6\\n")
+        compiler.chmod(0o755)
+        subprocess.run([str(compiler)])
+        time.sleep(1)
     if broken and fault in ("Compiling module MODULE_1", "Saving checkpoint"):
         print(fault, flush=True)
         time.sleep(8)

@@ -60,7 +60,7 @@ class Pulse:
         steps: advances that were seen. at: when the last one was; 0: none. first: seconds until the first one.
         usual, longest: seconds between two, in the middle and at most.
         nans: steps in a row whose loss is no number. nan_at: since when. nan_step: the first of them.
-        phase: a name of `PHASES`, or empty.
+        phase: a name of `PHASES`, or empty. free: when the last one ended without a step; 0: none did.
         said: when it has printed last; 0: nothing yet. line: the last one.
         over: whether it has ended.
     """
@@ -80,13 +80,14 @@ class Pulse:
     nan_at: float = 0.0
     nan_step: Optional[int] = None
     phase: str = ""
+    free: float = 0.0
     said: float = 0.0
     line: str = ""
     over: bool = False
 
     def waits(self, saved: float = 0.0) -> float:
-        """Seconds without a step, or a change of its checkpoints; before the first step, since it began."""
-        return self.beat - max(self.at or self.began, min(saved, self.beat))
+        """Seconds without a step, a phase, or a change of its checkpoints; before the first step, since it began."""
+        return self.beat - max(self.at or self.began, self.free, min(saved, self.beat))
 
     @property
     def patience(self) -> float:
@@ -187,10 +188,12 @@ def decide(
     if lead is None or not (learnt or before.first):
         return found + _start(heard, rules, excused)
     patience = max(rules.least, excused, 0.0 if learnt else before.patience, *(one.patience for one in steps))
-    if lead.waits(saved) > patience:
+    rests = [one.beat - one.free for one in heard if one.free]  # the others have waited for it
+    if min([lead.waits(saved), *rests]) > patience:
         return [*found, _hang(heard, lead)]
     # a node that has told steps as others do, and tells none any more while they go on
-    goes_on = lead.waits() < patience / 2
+    rested = min(rests, default=patience) >= patience
+    goes_on = rested and min((one.beat - one.at for one in steps), default=patience) < patience / 2
     behind = [one for one in steps if goes_on and one.waits(saved) > patience and one.steps >= LEARNT and not one.phase]
     return found + [
         Finding(

@@ -17,11 +17,13 @@ from ..prepare.checkpoints import complete
 from ..readers.records import Finding
 from ..spec import Checkpoints, Job, Stage
 from . import devices, health
-from .health import BUDGET, HANG, NAN, RESTARTED, Order, Pulse
+from .health import BUDGET, HANG, NAN, RESTARTED, STRAGGLER, Order, Pulse
 
 FAULT = 66
 """Exit code of a stage that was stopped, as of a program that has failed for good (`launch.FAILED`)."""
 _MOST_ENTRIES = 10_000
+_SURE = 3
+"""Looks, one after the other, in which a straggler is one."""
 _AGAIN_SECONDS = 600.0
 """After which a finding that still is so is told again: the end of a log has it then."""
 _LATE_SECONDS = 120.0
@@ -48,6 +50,7 @@ class Judge:
         self._told: dict[tuple[str, int], tuple[Finding, float]] = {}
         self._tried = health.tried(folder)
         self._shown = set[str]()
+        self._seen: dict[tuple[str, int], int] = {}
         self.order: Order | None = None
         self._ordered = 0.0
 
@@ -82,7 +85,7 @@ class Judge:
             wrong = health.decide(pulses, now, rules, self._tried)
             if any(one.kind == HANG for one in wrong):  # only then the folder of checkpoints is looked at
                 wrong = health.decide(pulses, now, rules, self._tried, saved=self._changed())
-            wrong = [self._with_checkpoint(one, pulses) for one in wrong]
+            wrong = [self._with_checkpoint(one, pulses) for one in self._sure(wrong)]
             if order is None:
                 order, self._tried = health.act(wrong, pulses, rules, self._tried)
             found += wrong
@@ -127,6 +130,11 @@ class Judge:
         if self._show and now_wrong != self._shown:
             self._shown = now_wrong
             self._show(now_wrong)
+
+    def _sure(self, found: Sequence[Finding]) -> list[Finding]:
+        """Without nodes that only have looked at another moment than those that go on."""
+        self._seen = {one.key: self._seen.get(one.key, 0) + 1 for one in found}
+        return [one for one in found if one.kind != STRAGGLER or self._seen[one.key] >= _SURE]
 
     def _with_checkpoint(self, one: Finding, pulses: Sequence[Pulse]) -> Finding:
         """What is known of a loss that is no number: the checkpoint from before."""

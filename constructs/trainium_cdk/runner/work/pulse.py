@@ -46,6 +46,8 @@ _PHASES = {
 }  # fmt: skip
 _DONE = re.compile(r"(?i)\b(?:saved|written|finished|completed?|done|compiled|evaluated|validated)\b")
 _LAST_LINES = 20
+_WARM_UP = 3
+"""Steps in which graphs are compiled: they are no measure of later ones."""
 _SILENT = 60.0
 """Seconds without a step after which it is looked for a compiler that runs."""
 
@@ -65,6 +67,9 @@ class Progress:
         self.nans, self.nan_at = 0, 0.0
         self.nan_step: int | None = None
         self.phase = ""
+        self.free = 0.0
+        self.compiles = False
+        """Whether a compiler runs now."""
 
     @property
     def prints(self) -> bool:
@@ -122,11 +127,11 @@ class Progress:
             self._loss(step, lost=isinstance(loss, float) and not math.isfinite(loss))
         self.phase = phase if phase in health.PHASES else ""
 
-    def pulse(self, node: int, task: int, *, compiles: bool = False, over: bool = False) -> Pulse:
+    def pulse(self, node: int, task: int, *, over: bool = False) -> Pulse:
         usual = statistics.median(self._times) if self._times else 0.0
         return Pulse(
             node, task, self._clock(), self.began, self.step, self.rank, self.steps, self.at, self.first, usual, self.longest, self.nans, self.nan_at, self.nan_step,
-            "compile" if compiles else self.phase, self.said, self.line, over,
+            "compile" if self.compiles else self.phase, self.free, self.said, self.line, over,
         )  # fmt: skip
 
     def _advanced(self, source: str, seen: tuple[int | None, ...], step: int | None) -> bool:
@@ -136,7 +141,8 @@ class Progress:
         now, missed = self._clock(), 1
         if source in self._seen:
             self._times.append(now - self.at)
-            self.longest = max(self.longest, now - self.at)
+            if self.steps > _WARM_UP and self.free < self.at and self.phase != "compile":
+                self.longest = max(self.longest, now - self.at)
             if step is not None and self.step is not None:
                 missed = max(1, min(step - self.step, health.LEARNT))
         self._seen[source], self.first = seen, self.first or max(now - self.began, 0.001)
@@ -148,10 +154,17 @@ class Progress:
             self.nan_at, self.nan_step = self._clock(), step
         self.nans = self.nans + 1 if lost else 0
 
+    def sees_compiler(self, runs: bool) -> None:
+        """Take whether a compiler runs."""
+        now = self._clock()
+        self.compiles = runs and now - (self.at or self.began) < health.PHASES["compile"]
+        self.free = now if self.compiles else self.free
+
     def _find_phase(self, lines: Sequence[str]) -> None:
         """What stands after the last step."""
         for line in reversed(lines):
             if _DONE.search(line):
+                self.free = self._clock() if self.phase else self.free
                 self.phase = ""
                 return
             found = next((name for name, pattern in _PHASES.items() if pattern.search(line)), "")
@@ -247,7 +260,8 @@ class Watcher:
             progress.read_events(_of_events(self._output.file))
         silent = time.time() - max(progress.at, progress.began) > min(_SILENT, self._rules.least / 2)
         compiles = silent and self._running is not None and is_compiling(descendants(self._running.left))
-        self._write(progress.pulse(self._node, self._task, compiles=compiles))
+        progress.sees_compiler(compiles)
+        self._write(progress.pulse(self._node, self._task))
 
     def _told(self) -> list[Path]:
         """Files of the program's own. A node may have cleaned its folder of temporary files since."""
