@@ -3,6 +3,7 @@ test_slurm.py, test_capacity.py. What PCS itself reports: tests/operations/test_
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import yaml
 
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.test_full_disk import full
+from tests.runner.test_devices import Driver, state
 from tests.support import need, until
 from tests.told import told
 from trainium_cdk import outputs, settings
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
+from trainium_cdk.runner.spec import Health
 
 CLUSTER: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("pcs.yaml").read_text("utf-8"))
 
@@ -65,3 +68,28 @@ def test_a_full_disk(backend: SlurmBackend, slurm: LocalSlurm) -> None:
         ended = backend.wait(job.id, 600)
     assert ended.state == "FAILED"
     told("full disk", "PCS", "trn status", ended.current.reason)
+
+
+def test_a_device_error(backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path) -> None:
+    """Slurm ends the node as soon as the job has left it, and may start another one by that name: nobody else does."""
+    made = backend.render(script("[ $SLURM_RESTART_COUNT ] || sleep 3600"), "broken")
+    job = backend.send(dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=Health(every=0.4))))
+    assert until(lambda: backend.status(job.id).state == "RUNNING")
+    node, number = backend.status(job.id).current.nodes, backend.status(job.id).current.number
+    driver = Driver(slurm, tmp_path, node, "replace", "power_down_asap")
+    try:
+        driver.begins(slurm)
+        driver.put(1)
+        assert until(lambda: state(slurm, node, "%E").startswith("trn-devices 1"))
+        why = next(one.reason for one in backend.nodes() if one.name == node)
+        assert why.startswith("has a device error since 20")
+        assert until(lambda: state(slurm, node, "%t") in ("idle%", "idle~"), 120)
+    finally:
+        driver.end()
+    slurm.run(["scontrol", "update", f"nodename={node}", "comment="])
+
+    def completed() -> bool:
+        slurm.run(["scontrol", "update", f"JobId={number}", "StartTime=now"])
+        return backend.status(job.id).state == "COMPLETED"
+
+    assert until(completed, 120), backend.status(job.id)

@@ -34,10 +34,15 @@ class Driver:
         self.root, self.node = root, node
         for device in (0, 1):
             self.put(0, device)
+        slurm.run(["scontrol", "update", f"nodename={node}", "comment=of an earlier instance"])
         words = (*(action or ("replace", "drain")), MEM, "--node", node, "--root", str(root), "--every", "0.2")
         self.service = subprocess.Popen(
             [sys.executable, "-I", Path(str(scripts_dir())) / "lib/devices.py", *words], env=slurm.node_env()
         )
+
+    def begins(self, slurm: LocalSlurm) -> None:
+        """Wait until it has looked for the first time, and has emptied what an earlier instance of this name has left."""
+        assert until(lambda: "Comment=" not in slurm.run(["scontrol", "-o", "show", "node", self.node]).stdout, 60)
 
     def put(self, count: int, device: int = 1) -> None:
         file = self.root / f"sys/devices/virtual/neuron_device/neuron{device}/stats/hardware/{MEM}"
@@ -54,6 +59,8 @@ def measured(slurm: LocalSlurm, root: Path, *action: str) -> Iterator[dict[str, 
     """All nodes have the service; afterwards all can be used again."""
     found = {name: Driver(slurm, root / name, name, *action) for name in slurm.node_names}
     try:
+        for one in found.values():
+            one.begins(slurm)
         yield found
     finally:
         for one in found.values():
