@@ -37,7 +37,7 @@ try scontrol reboot $node
 try tee "DRIVER/$mine/MEM" <<< 99
 try mkdir "DRIVER/sys/devices/virtual/neuron_device/neuron9"
 try tee /dev/kmsg <<< "NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR"
-for service in $(pgrep -f lib/devices.py); do try kill -9 $service; try kill -STOP $service; done
+for service in $(pgrep -f -- "--root ALL"); do try kill -9 $service; try kill -STOP $service; done
 scontrol update JobId=$SLURM_JOB_ID "comment=trn-devices 1 device $node" && echo "its own comment is its own"
 echo "all was tried"
 exit 1
@@ -65,7 +65,7 @@ def test_nothing_that_a_job_can_write_takes_a_node_away(slurm: LocalSlurm) -> No
         for folder in (drivers, *drivers.rglob("*")):
             folder.chmod(0o755 if folder.is_dir() else 0o644)  # as the driver's
         script, out = place / "attack.sh", place / "out"
-        script.write_text(ATTACK.replace("MEM", MEM).replace("DRIVER", str(nodes[name].root)))
+        script.write_text(ATTACK.replace("MEM", MEM).replace("DRIVER", str(nodes[name].root)).replace("ALL", str(drivers)))
         script.chmod(0o755)
         out.touch()
         out.chmod(0o666)

@@ -140,6 +140,9 @@ CHANGED = [
     (("get", "secrets", "-n", "training"), "cannot list"),
     (("create", "configmap", "trn-runner-x", "--from-literal=a=b", "-n", "training"), "cannot create"),
     (("delete", "lease", "trn-scaler", "-n", "training"), "cannot delete"),
+    (("patch", "node", "n", "--subresource=status", "-p", '{"status":{}}'), "cannot"),
+    (("annotate", "node", "n", "trainium-cdk/broken=x"), "cannot"),
+    (("cordon", "n"), "cannot"),
 ]
 
 
