@@ -56,11 +56,12 @@ class Kubernetes:
             time.sleep(0.2)
 
     def lose(self, id: str, fault: Fault, goes_on: Callable[[], bool]) -> float:
-        """The node leaves the cluster, as after the end of its instance. Kubernetes deletes its pods after 40 to 60 s."""
+        """The node leaves the cluster, as after the end of its instance. Its pod is deleted, for which Kubernetes itself would wait."""
         [pod] = [one for one in self._pods(id) if one["metadata"]["labels"].get(names.INDEX_LABEL) == str(fault.node)]
         kubernetes = self._running.kubernetes
         kubernetes.remove_node(pod["spec"]["nodeName"])
         labels = {GROUP_LABEL: "trn", ROLE_LABEL: "training"}
+        self._backend.api.delete("Pod", pod["metadata"]["name"], uid=pod["metadata"]["uid"])
         kubernetes.add_nodes(Catalog.load().instance("trn1.32xlarge"), 1, zone="us-east-1b", labels=labels)
         until = time.monotonic() + 300
         while not goes_on():
