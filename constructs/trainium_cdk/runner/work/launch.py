@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from .. import records, secret_values
@@ -68,8 +69,7 @@ def launch(
     for folder in (at["cache"], *(word(one, at) for one in program.folders)):
         _make(folder)
     words = [word(one, at) for one in _words(program, node)]
-    each_has = [{**made, **each} for each in copies.values()]
-    starts = [Start(words, word(program.folder, at), one) for one in each_has]
+    starts = [Start(words, word(program.folder, at), {**made, **each}) for each in copies.values()]
     look = judge.look if judge else None
     watcher = Watcher(node.job, stage.name, node.run, node.number, task, job.health, output, look)
     looks_for = COMPILER_FAILED if stage.name == "precompile" else ""
@@ -77,7 +77,7 @@ def launch(
     with contextlib.ExitStack() as stack:
         if first and stage.name == "train" and output.file:
             stack.enter_context(events.beside(node, output.file, made))
-        copier = _copier(node, job, stage, output, each_has)
+        copier, starts = _copier(node, job, stage, output, starts)
         ended = None
         try:
             ended = run(starts, output, passes_on=passes_on, seconds=seconds, looks_for=looks_for, watcher=watcher)
@@ -88,24 +88,22 @@ def launch(
 
 
 def _copier(
-    node: Node, job: Job, stage: Stage, output: Output, variables: Sequence[dict[str, str]]
-) -> fast.Copier | None:
-    """Of checkpoints on the node's own disk, for a program whose own they are. One process of a node has it."""
+    node: Node, job: Job, stage: Stage, output: Output, starts: Sequence[Start]
+) -> tuple[fast.Copier | None, Sequence[Start]]:
+    """What copies checkpoints of the node's own disk, for a program whose own they are, and what is started beside it. One process of a node has it."""
     if stage.name != "train" or job.checkpoints is None or job.checkpoints.pattern:
-        return None
+        return None, starts
     made = fast.Copier(node, node.job / job.checkpoints.folder, output.say)
-    mine = variables[0].get("LOCAL_RANK", "0") == "0"
+    mine = starts[0].variables.get("LOCAL_RANK", "0") == "0"
     try:
         made.prepare(first=mine)
     except OSError as e:
         output.say(f"{fast.VARIABLE} is not set: {e.filename or made.local}: {e.strerror or e}")
-        return None
-    for each in variables:
-        each[fast.VARIABLE] = str(made.local)
-    if not mine:
-        return None
-    made.begin()
-    return made
+        return None, starts
+    if mine:
+        made.begin()
+    more = {fast.VARIABLE: str(made.local)}
+    return made if mine else None, [replace(one, variables={**one.variables, **more}) for one in starts]
 
 
 def copies_here(node: Node, stage: Stage) -> dict[int, dict[str, str]]:
