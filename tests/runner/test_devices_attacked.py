@@ -65,7 +65,9 @@ def test_nothing_that_a_job_can_write_takes_a_node_away(slurm: LocalSlurm) -> No
         for folder in (drivers, *drivers.rglob("*")):
             folder.chmod(0o755 if folder.is_dir() else 0o644)  # as the driver's
         script, out = place / "attack.sh", place / "out"
-        script.write_text(ATTACK.replace("MEM", MEM).replace("DRIVER", str(nodes[name].root)).replace("ALL", str(drivers)))
+        script.write_text(
+            ATTACK.replace("MEM", MEM).replace("DRIVER", str(nodes[name].root)).replace("ALL", str(drivers))
+        )
         script.chmod(0o755)
         out.touch()
         out.chmod(0o666)
