@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from sandbox.paths import HOME as ROOT
 from trainium_cdk import checks, engines
 from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.verify.plan import Block, described, environment, make, types
@@ -63,6 +66,17 @@ def test_its_environments_are_valid(engine: str) -> None:
         for env in (environment(plan), validate(described(plan, updated=True))):
             assert [p for p in checks.check(env, engine) if p.level == "error"] == []
             assert env.name == "verify"
+
+
+def test_the_page_has_these_costs_and_steps() -> None:
+    page = (ROOT / "docs/about/verified.md").read_text()
+    for engine in engines.ENGINES:
+        plan = make(engine, None, None, None)
+        assert f"| `--engine {engine}` | {plan.expected:.0f} | {plan.highest:.0f} |" in page
+        assert f"one `{plan.instance_type}`" in page
+        assert [step.name for step in plan.all] == re.findall(
+            r"^\| ([a-z]+) \| ", page.partition("| passed if |")[2].partition("Without")[0], re.MULTILINE
+        )
 
 
 def test_a_block_costs_nothing_more() -> None:
