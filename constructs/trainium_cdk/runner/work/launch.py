@@ -56,7 +56,7 @@ def launch(
     program = stage.program
     if program is None:
         words = runner("prepare", str(node.root), str(secret or node.root / "env.json"))
-        starts = [Start(words, str(node.root), dict(os.environ))]
+        starts: Sequence[Start] = [Start(words, str(node.root), dict(os.environ))]
         return run(starts, output, passes_on=passes_on, seconds=seconds)
     try:
         own = secret_values.resolve(own, job.environment.region)
@@ -93,12 +93,12 @@ def _copier(
     """What copies checkpoints of the node's own disk, for a program whose own they are, and what is started beside it. One process of a node has it."""
     if stage.name != "train" or job.checkpoints is None or job.checkpoints.pattern:
         return None, starts
-    made = fast.Copier(node, node.job / job.checkpoints.folder, output.say)
     mine = starts[0].variables.get("LOCAL_RANK", "0") == "0"
     try:
+        made = fast.Copier(node, node.job / job.checkpoints.folder, output.say)
         made.prepare(first=mine)
     except OSError as e:
-        output.say(f"{fast.VARIABLE} is not set: {e.filename or made.local}: {e.strerror or e}")
+        output.say(f"{fast.VARIABLE} is not set: {e.filename or 'the disk of this node'}: {e.strerror or e}")
         return None, starts
     if mine:
         made.begin()
