@@ -76,13 +76,16 @@ def state(slurm: LocalSlurm, node: str, field: str = "%T") -> str:
 
 
 def on(slurm: LocalSlurm, sent: Sent) -> list[str]:
-    return slurm.run(["scontrol", "show", "hostnames", sent.running().nodes]).stdout.split()
+    """The nodes of its last attempt."""
+    now = sent.state()
+    assert now
+    return slurm.run(["scontrol", "show", "hostnames", now.nodes]).stdout.split()
 
 
 def begins_soon(slurm: LocalSlurm, sent: Sent, attempt: int) -> None:
     """Slurm itself would wait for some minutes before it starts a stage again."""
-    limit = time.monotonic() + 120
-    while not ((now := sent.state()) and now.attempt >= attempt and now.state == records.RUNNING):
+    limit = time.monotonic() + 240
+    while not ((now := sent.state()) and now.attempt >= attempt):
         assert time.monotonic() < limit, sent.log()
         slurm.run(["scontrol", "update", f"JobId={sent.numbers['train']}", "StartTime=now"])
         time.sleep(1)
