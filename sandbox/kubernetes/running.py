@@ -326,6 +326,14 @@ class Running:
                 "state": state,
             }
 
+    def _of_others(self, own: list[Object]) -> list[Object]:
+        """Conditions that the kubelet does not write, such as that the pod was disrupted: it keeps them."""
+        mine = {one["type"] for one in own}
+        with contextlib.suppress(ApiError, OSError):
+            found = self._api.get(self._path)["status"].get("conditions", [])
+            return [one for one in found if one["type"] not in mine]
+        return []
+
     def _tell(self, phase: str) -> None:
         """Write the pod's status; a deleted pod is not an error."""
         ready = "True" if phase == "Running" else "False"
@@ -356,8 +364,10 @@ class Running:
                 ]
                 if known:
                     status[key] = known
-        if self._ending.is_set() and phase == "Running":
-            return
+        if self._ending.is_set():
+            if phase == "Running":
+                return
+            status["conditions"] += self._of_others(status["conditions"])
         with contextlib.suppress(ApiError, OSError):
             retry(lambda: self._api.patch_status(self._path, self._metadata["uid"], status))
         if phase in ("Succeeded", "Failed"):
