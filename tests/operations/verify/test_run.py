@@ -148,5 +148,16 @@ def test_a_step_that_is_stopped_is_followed_by_the_removal(tmp_path: Path) -> No
     check(world, run, passed)
 
 
-def test_resumed_at() -> None:
-    assert [resumed_at(steps) for steps in ([1, 2, 3, 3, 4], [1, 2, 1, 2], [1, 2, 3], [])] == [3, 1, None, None]
+@pytest.mark.parametrize(
+    ("steps", "before", "at"),
+    [
+        ([1, 2, 3, 3, 4], 3, 3),
+        ([1, 2, 1, 2], 2, 1),
+        ([1, 2, 3], 2, None),
+        ([10, 20, 30], 30, None),  # a log of every tenth step
+        ([91, 92], 100, 91),
+        ([], 100, None),
+    ],
+)
+def test_resumed_at(steps: list[int], before: int, at: int | None) -> None:
+    assert resumed_at(steps, before) == at

@@ -202,12 +202,13 @@ def resume(c: Context) -> None:
                 if status["ok"]
                 else _why(status)
             )
+        c.run.notes["trained"] = str(_last_step(c, job, left))
         c.run.notes["ended"] = _end_one_node(c)
         c.run.save(c.folder)
     began = c.clock()
     status = _wait(c, job, left)
     steps = [s for s in (_step(line) for line in c.ask(left, "logs", job, *c.to, "--metrics").out.splitlines()) if s]
-    again = resumed_at(steps)
+    again = resumed_at(steps, int(c.run.notes["trained"]))
     if again is not None:
         c.facts["resumed-at-step"] = float(again)
     c.facts["seconds-to-the-end"] = round(c.clock() - began, 1)
@@ -218,13 +219,18 @@ def resume(c: Context) -> None:
         raise StepFailed("the training began again at step 1: it did not resume")
 
 
-def resumed_at(steps: list[int]) -> int | None:
+def resumed_at(steps: list[int], before: int) -> int | None:
     """The first step after a restart; None if there was none.
 
-    >>> resumed_at([1, 2, 3, 3, 4]), resumed_at([1, 2, 1, 2]), resumed_at([1, 2, 3]), resumed_at([])
-    (3, 1, None, None)
+    Args:
+        steps: of the log. On Kubernetes it may have the last attempt alone: it then begins beyond half of what was trained before.
+        before: the last step that was seen before the restart.
+
+    >>> resumed_at([1, 2, 3, 3, 4], 3), resumed_at([1, 2, 1, 2], 2), resumed_at([1, 2, 3], 2), resumed_at([91, 92], 100), resumed_at([], 100)
+    (3, 1, None, 91, None)
     """
-    return next((b for a, b in pairwise(steps) if b <= a), None)
+    again = next((b for a, b in pairwise(steps) if b <= a), None)
+    return again if again is not None or not steps or steps[0] <= before / 2 else steps[0]
 
 
 def work(c: Context) -> None:
@@ -244,7 +250,11 @@ def work(c: Context) -> None:
 
 def read(c: Context) -> None:
     left = c.left("read")
-    job = f"{c.plan.kind}-{c.run.id}-train" if "train" in c.run.notes else next(iter(c.run.notes.values()), "")
+    job = (
+        f"{c.plan.kind}-{c.run.id}-train"
+        if "train" in c.run.notes
+        else next((c.run.notes[name] for name in ("work", "nccom") if name in c.run.notes), "")
+    )
     c.facts["jobs-listed"] = float(len(c.ask_for(list, left, "list", *c.to, "--json")))
     if not job:
         raise StepFailed("no job was submitted whose log could be read")
