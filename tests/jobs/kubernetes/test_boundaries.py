@@ -141,8 +141,7 @@ CHANGED = [
     (("create", "configmap", "trn-runner-x", "--from-literal=a=b", "-n", "training"), "cannot create"),
     (("delete", "lease", "trn-scaler", "-n", "training"), "cannot delete"),
     (("patch", "node", "n", "--subresource=status", "-p", '{"status":{}}'), "cannot"),
-    (("annotate", "node", "n", "trainium-cdk/broken=x"), "cannot"),
-    (("cordon", "n"), "cannot"),
+    (("delete", "node", "n", "--wait=false"), "cannot delete"),
 ]
 
 
@@ -157,6 +156,11 @@ def test_what_reaches_beyond_the_team_is_refused(kubectl: Kubectl) -> None:
         done = kubectl(*words)
         if done.returncode == 0 or reason not in done.stderr:
             passed.append((words, done.stdout or done.stderr))
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"unschedulable": True}}
+    done = kubectl(
+        "replace", "--raw=/api/v1/nodes/n", send=node
+    )  # what cordon and annotate send, where there is that node
+    assert "cannot update" in done.stderr, done.stderr
     assert passed == []
 
 
