@@ -33,6 +33,8 @@ from trainium_cdk.runner.spec import pack, to_json
 PACKAGE = Path(trainium_cdk.__file__).parent
 WAY = {"jobs/slurm/ssm.py", "jobs/slurm/commands.py", "jobs/quote.py", "jobs/kubernetes/api.py", "jobs/answers.py"}
 """The way to the cluster, which is the same for every request."""
+SAFE = {"runner/records.py"}
+"""What makes one line of a text that others may have written."""
 TOKEN = "20261127-0a1b2c"
 LOG = b"".join(json.dumps({"step": i, "loss": 3 - i / 100, "lr": 1e-4}).encode() + b"\n" for i in range(50))
 
@@ -222,7 +224,7 @@ def ended_on_slurm() -> tuple[SlurmBackend, str]:
 
 
 @pytest.mark.parametrize(
-    ("made", "most"), [(ended_on_slurm, 12), (with_ended_job, 12)], ids=["on Slurm", "on Kubernetes"]
+    ("made", "most"), [(ended_on_slurm, 11), (with_ended_job, 12)], ids=["on Slurm", "on Kubernetes"]
 )
 def test_a_metric_passes_few_files(made: Callable[[], tuple[Backend[Submission], str]], most: int) -> None:
     """`trn logs --metrics`, from `Backend.logs` to the JSON of a record. Not counted: `cli/follow.py` and `cli/streams.py`, which print it, and
@@ -237,6 +239,6 @@ def test_a_metric_passes_few_files(made: Callable[[], tuple[Backend[Submission],
 
     logs()
     assert b'"loss": 2.51' in b"".join(printed)
-    files = passed(logs) - WAY
+    files = passed(logs) - WAY - SAFE
     assert {"runner/readers/log.py", "runner/readers/step_lines.py"} <= files
     assert len(files) <= most, sorted(files)
