@@ -39,14 +39,14 @@ def test_what_is_seen_of_a_job_that_hangs(backend: SlurmBackend, capsys: pytest.
     [found] = now.findings
     assert (found.kind, now.state) == ("hang", "RUNNING")
     assert now.current.reason == found.text
-    assert "node 1 at step 13, last line: waits for a device" in found.text
+    assert "node 1 at step 23, last line: waits for a device" in found.text
     assert next(one for one in backend.list() if one.id == sent.id).current.reason == found.text
     assert now.to_dict()["stages"][-1]["findings"][0]["kind"] == "hang"
 
     follow.show(backend.status_with_progress(sent.id))
     said = capsys.readouterr().err
     assert f"{sent.id} hangs since 20" in said
-    assert "step 13 of 30" in said
+    assert "step 23 of 30" in said
 
     live = Live(backend, [sent.id], Catalog.load())
     live.look()

@@ -67,9 +67,8 @@ def backend_of(local_aws: LocalAws, slurm: LocalSlurm) -> Iterator[As]:
     with head_node(local_aws, CLUSTER) as head:
         attached = slurm.attach(local_aws.directory / "clusters" / CLUSTER)
         s3.create_bucket(Bucket=BUCKET)
-        local_aws.client("iam").create_role(
-            RoleName=slurm_users.JOB_ROLE.rpartition("/")[2], AssumeRolePolicyDocument="{}"
-        )
+        role = slurm_users.JOB_ROLE.rpartition("/")[2]
+        local_aws.client("iam").create_role(RoleName=role, AssumeRolePolicyDocument="{}")
 
         def made(user: str = outputs.slurm.JOBS_USER) -> SlurmBackend:
             cluster = make_cluster(fleet(nodes=4), cluster_name=CLUSTER, users="local", bucket=BUCKET).of_user(user)
@@ -79,6 +78,7 @@ def backend_of(local_aws: LocalAws, slurm: LocalSlurm) -> Iterator[As]:
             return SlurmBackend(cluster, way)
 
         yield made
+        local_aws.client("iam").delete_role(RoleName=role)
         attached.unlink()
         attached.parent.rmdir()
         s3.delete_bucket(Bucket=BUCKET)

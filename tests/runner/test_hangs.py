@@ -66,10 +66,10 @@ def test_a_node_that_hangs_is_told_and_the_training_begins_again(jobs: Jobs) -> 
     found = told(sent)
     hang = next(one for one in found if one.kind == "hang")
     assert re.match(r"no step for \d.* s \(usually one in .* s\): node", hang.evidence)
-    assert "node 1 at step 13, last line: waits for a device" in hang.evidence
+    assert "node 1 at step 23, last line: waits for a device" in hang.evidence
     assert kinds(sent).count("restarted") == 2  # when it is, and of the run after it
     log = sent.log()
-    assert log.count("begins after step 10") == 2
+    assert log.count("begins after step 20") == 2
     assert "begins after step 0" in log
     for node in (0, 1):
         assert "restart: it hangs: no step" in sent.log(f"train.{node}")
@@ -88,7 +88,7 @@ def test_a_program_that_hangs_again_and_again_is_at_fault(jobs: Jobs) -> None:
     failed = records.failure(sent.folder, "train")
     assert failed is not None
     assert failed.last.startswith(
-        "it hung 4 times after step 13, without a new step between: its program is at fault. no step for"
+        "it hung 4 times after step 23, without a new step between: its program is at fault. no step for"
     )
     assert health.tried(sent.folder).restarts == 3
 

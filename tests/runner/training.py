@@ -10,7 +10,7 @@ node, nodes = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
 def number(name, otherwise):
     return int(os.environ.get(name) or otherwise)
 
-fault, bad, at, until, steps = os.environ.get("FAULT", ""), number("BAD", 1), number("AT", 14), number("UNTIL", 99), number("STEPS", 30)
+fault, bad, at, until, steps = os.environ.get("FAULT", ""), number("BAD", 1), number("AT", 24), number("UNTIL", 99), number("STEPS", 30)
 folder = Path(os.environ.get("JOB") or Path.cwd().parent)
 attempt = number("TRN_AGAIN", 0) or number("TRN_ATTEMPT", 0) or number("SLURM_RESTART_COUNT", 0)
 with (folder / "begun").open("a") as begun:

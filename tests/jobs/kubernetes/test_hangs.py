@@ -46,9 +46,9 @@ def test_a_node_that_hangs_is_told_and_the_training_begins_again(backend: Kubern
     for node in (0, 1):
         kept = (logs / f"train.{node}.log").read_text()
         assert "trn: restart: it hangs: no step for" in kept
-        assert "begins after step 10" in kept
+        assert "begins after step 20" in kept
     assert "stuck_in_a_collective" in (logs / "train.1.log").read_text()
-    assert "node 1 at step 13, last line: waits for a device" in (logs / "train.0.log").read_text()
+    assert "node 1 at step 23, last line: waits for a device" in (logs / "train.0.log").read_text()
 
 
 def test_a_hang_is_a_state_of_its_own(backend: KubernetesBackend) -> None:
@@ -64,7 +64,7 @@ def test_a_hang_is_a_state_of_its_own(backend: KubernetesBackend) -> None:
     assert now.state == "RUNNING"
     assert [one.kind for one in now.findings] == ["hang"]
     assert now.current.reason.startswith("hangs since 20")
-    assert "node 1 at step 13, last line: waits for a device" in now.current.reason
+    assert "node 1 at step 23, last line: waits for a device" in now.current.reason
     assert backend.cancel(id).state == "CANCELLED"
 
 
