@@ -22,6 +22,8 @@ from sandbox import processes
 
 Kind = Literal["slurm", "kubernetes"]
 KINDS: tuple[Kind, ...] = ("slurm", "kubernetes")
+NODE_TAG = "Name-in-Slurm"
+"""A tag of the sandbox's own: which of Slurm's nodes an instance is."""
 _SECONDS = 600.0  # only a hang takes this long
 
 

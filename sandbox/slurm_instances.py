@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sandbox.attach import NODE_TAG
 from sandbox.slurm import LocalSlurm
 from sandbox.slurm_config import ClusterPlan
 
-TAG = "Name-in-Slurm"
-"""A tag of the sandbox's own, also of `emulator/pcs_nodes.py`: which of Slurm's nodes an instance is."""
 _IDLE_SECONDS = 5.0
 _PAUSE = 1.0
 
@@ -57,7 +56,7 @@ class Instances:
     def _alive(self) -> dict[str, str]:
         """Node -> instance."""
         filters = [
-            {"Name": "tag-key", "Values": [TAG]},
+            {"Name": "tag-key", "Values": [NODE_TAG]},
             {"Name": "instance-state-name", "Values": ["pending", "running"]},
         ]
         found: dict[str, str] = {}
@@ -65,8 +64,8 @@ class Instances:
             for instance in reservation["Instances"]:
                 tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
                 ours = tags.get("parallelcluster:cluster-name", self._name if not self._subnets else "") == self._name
-                if ours and tags[TAG] in self._nodes:
-                    found[tags[TAG]] = instance["InstanceId"]
+                if ours and tags[NODE_TAG] in self._nodes:
+                    found[tags[NODE_TAG]] = instance["InstanceId"]
         return found
 
     def _follow(self, slurm: LocalSlurm) -> None:
@@ -84,7 +83,7 @@ class Instances:
             "Name": "Compute",
             "parallelcluster:cluster-name": self._name,
             "parallelcluster:node-type": "Compute",
-            TAG: node,
+            NODE_TAG: node,
         }
         made = self._client("ec2").run_instances(
             InstanceType=self._nodes[node].instance_type,

@@ -85,13 +85,15 @@ def head_node(aws: LocalAws, cluster: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def sandbox_up(directory: Path, *parts: str) -> Iterator[None]:
-    """`python -m sandbox up`, and `down` at the end. If this process is killed before that, the guard stops what `up` has started."""
+def sandbox_up(directory: Path, *parts: str) -> Iterator[LocalAws]:
+    """`python -m sandbox up`, and `down` at the end: the local AWS. If this process is killed before that, the guard stops what `up` has started."""
     sandbox = [sys.executable, "-m", "sandbox"]
     guard.watch("aws", directory)
     try:
         subprocess.run([*sandbox, "up", *parts, "--dir", str(directory)], cwd=paths.HOME, check=True)
-        yield
+        aws = LocalAws.attach(directory)
+        assert aws is not None  # noqa: S101  it has just been started
+        yield aws
     finally:
         subprocess.run([*sandbox, "down", "--dir", str(directory)], cwd=paths.HOME, check=True)
         guard.release("aws", directory)

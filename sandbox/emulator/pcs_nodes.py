@@ -16,13 +16,12 @@ from typing import Any
 
 from ministack.services import ec2, s3
 
+from sandbox.attach import NODE_TAG
 from sandbox.emulator import ec2_reservations
 from sandbox.emulator.query import ApiError, call_ec2
 
 Data = dict[str, Any]
 CLUSTER_TAG, GROUP_TAG = "aws:pcs:cluster-id", "aws:pcs:compute-node-group-id"
-NODE_TAG = "Name-in-Slurm"
-"""A tag of the sandbox's own: which of Slurm's nodes a dynamic instance is."""
 
 
 def template_data(wanted: Data) -> Data:

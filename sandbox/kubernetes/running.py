@@ -33,8 +33,9 @@ _NOT_STARTED = (
 _NEVER = "1970-01-01T00:00:00Z"
 """When such a container was started, by containerd."""
 SHARED = "shared"
-ACCESS_POINT = "::fsap-"
 """In a pod's folder: its persistent volumes at the places that it mounts them."""
+_ACCESS_POINT = "::fsap-"
+"""In the handle of a volume that is an access point of EFS."""
 
 
 def cannot_run() -> str | None:
@@ -289,7 +290,7 @@ class Running:
         made = self._found("PersistentVolume", folder.name, path_of("v1", "PersistentVolume", folder.name))
         source = made["spec"].get("csi", {}).get("volumeHandle", "") if made else ""
         folder.mkdir(parents=True, exist_ok=True)
-        if ACCESS_POINT in source and os.geteuid() == 0:
+        if _ACCESS_POINT in source and os.geteuid() == 0:
             folder.chmod(0o700)
             os.chown(folder, JOB_USER, JOB_USER)
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import copy
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from sandbox import LocalAws, slurm_users
+from sandbox import LocalAws
 from sandbox.processes import wait_until
-from sandbox.slurm import LocalSlurm, available
+from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import CONFIGURATION
 from tests.jobs.test_slurm import log, script
-from tests.jobs.test_users import USERS, As, backend_of
-from tests.support import need
+from tests.jobs.test_users import As, backend_of, slurm_of_users
 from trainium_cdk.cli import destroy
 from trainium_cdk.jobs import JobError, UnknownJob
 from trainium_cdk.jobs.slurm import fleet
@@ -27,17 +23,10 @@ __all__ = ["backend_of"]
 
 @pytest.fixture(scope="module")
 def slurm(local_aws: LocalAws) -> Iterator[LocalSlurm]:
-    reason = available() or slurm_users.unavailable()
-    need(reason is None, str(reason))
-    folder = Path(tempfile.mkdtemp(prefix="trn-private-"))
-    folder.chmod(0o755)  # others pass through
     config = copy.deepcopy(CONFIGURATION)
     config["Scheduling"]["SlurmSettings"] = {"CustomSlurmSettings": [{"PrivateData": "jobs,usage,cloud"}]}
-    try:
-        with LocalSlurm.start(folder / "slurm", config, environment=local_aws.variables, users=USERS) as running:
-            yield running
-    finally:
-        shutil.rmtree(folder)
+    with slurm_of_users(local_aws, config) as running:
+        yield running
 
 
 def test_each_sees_their_own_jobs_and_no_command_takes_that_for_all(

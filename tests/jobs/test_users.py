@@ -10,9 +10,10 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,18 +47,24 @@ USERS = {"alice": 2001, "bob": 2002, "dora": 2003}
 As = Callable[..., SlurmBackend]
 
 
-@pytest.fixture(scope="module")
-def slurm(local_aws: LocalAws) -> Iterator[LocalSlurm]:
-    """A Slurm with two users beside the image's, whose head node is an instance of the local AWS."""
+@contextlib.contextmanager
+def slurm_of_users(local_aws: LocalAws, configuration: Mapping[str, Any]) -> Iterator[LocalSlurm]:
+    """A Slurm with users beside the image's, whose head node is an instance of the local AWS."""
     reason = available() or slurm_users.unavailable()
     need(reason is None, str(reason))
     folder = Path(tempfile.mkdtemp(prefix="trn-users-"))
     folder.chmod(0o755)  # others pass through
     try:
-        with LocalSlurm.start(folder / "slurm", CONFIGURATION, environment=local_aws.variables, users=USERS) as running:
+        with LocalSlurm.start(folder / "slurm", configuration, environment=local_aws.variables, users=USERS) as running:
             yield running
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def slurm(local_aws: LocalAws) -> Iterator[LocalSlurm]:
+    with slurm_of_users(local_aws, CONFIGURATION) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

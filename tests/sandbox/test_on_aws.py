@@ -35,9 +35,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[on_aws.Shell]:
     need_kubernetes()
     checkout = on_aws.checkout(tmp_path_factory.mktemp("checkout"))
     directory = tmp_path_factory.mktemp("sandbox")
-    with sandbox_up(directory, "--slurm", "--kubernetes"):
-        aws = LocalAws.attach(directory)
-        assert aws is not None
+    with sandbox_up(directory, "--slurm", "--kubernetes") as aws:
         client = aws.client("s3")
         client.create_bucket(Bucket="bucket")
         client.upload_file(str(checkout / "my-script.py"), "bucket", "set/part-0")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import LocalAws
 from sandbox.paths import HOME as ROOT
 from sandbox.testing import sandbox_up
 from tests.sandbox import on_aws
@@ -38,7 +37,7 @@ def test_every_command(tmp_path: Path) -> None:
     shell = on_aws.Shell(directory, on_aws.checkout(folder))
     (folder / "my-project").mkdir()
     (folder / "my-project/train.py").write_text(TRAIN)
-    with sandbox_up(directory, "--slurm"):
+    with sandbox_up(directory, "--slurm") as aws:
         for command in ("cdk bootstrap -c env=environment.yaml", "cdk deploy TrnPclusterStack -c env=environment.yaml"):
             shell.run(command)
         logs = []
@@ -52,6 +51,4 @@ def test_every_command(tmp_path: Path) -> None:
         assert ["steps 0 to 10" in logs[0], "steps 10 to 20" in logs[1]] == [True, True], logs
         assert {file.name for file in (folder / "run7").iterdir()} == {"10.step"}
         shell.run("trn destroy TrnPclusterStack --environment east.yaml")
-        aws = LocalAws.attach(directory)
-        assert aws is not None
         assert {kind for kind in aws.leftovers() if not kind.startswith("log groups")} == set()

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import LocalAws
 from sandbox.paths import HOME as ROOT
 from sandbox.testing import sandbox_up
 from tests.sandbox import pages
@@ -25,10 +24,8 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     need_slurm()
     need_kubernetes()
     directory = tmp_path_factory.mktemp("sandbox")
-    with sandbox_up(directory, "--slurm", "--kubernetes"):
+    with sandbox_up(directory, "--slurm", "--kubernetes") as aws:
         yield directory
-        aws = LocalAws.attach(directory)
-        assert aws is not None
         assert {kind for kind in aws.leftovers() if not kind.startswith("log groups")} == set()
 
 

@@ -38,10 +38,8 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
     need_slurm()
     need_kubernetes()
     directory = tmp_path_factory.mktemp("sandbox")
-    with sandbox_up(directory, "--slurm", "--kubernetes"):
-        found = LocalAws.attach(directory)
-        assert found is not None
-        yield found
+    with sandbox_up(directory, "--slurm", "--kubernetes") as aws:
+        yield aws
 
 
 @pytest.fixture

@@ -81,8 +81,9 @@ class Guard:
         Raises:
             botocore.exceptions.ClientError, BotoCoreError: AWS refuses, or does not respond.
         """
-        found = self.client("scheduler").get_schedule(Name=NAME)
-        self._schedule(found["Target"]["RoleArn"], until)
+        scheduler = self.client("scheduler")
+        role = scheduler.get_schedule(Name=NAME)["Target"]["RoleArn"]
+        scheduler.update_schedule(**schedule(role, self.stack, until))
 
     def _schedule(self, role: str, until: float) -> None:
         scheduler, end = self.client("scheduler"), time.monotonic() + _ROLE_SECONDS

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Annotated, get_args
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -195,14 +195,3 @@ def page(found: Verified) -> str:
     ]
     body = [f"| {' | '.join(row)} |" for row in rows(found)]
     return "\n".join([*head, *body, ""])
-
-
-def line(found: Verified) -> str:
-    """Its row for docs/about/verified.md."""
-    ends = {end: sum(step.end == end for step in found.steps) for end in get_args(End)}
-    result = ", ".join(f"{number} {end}" for end, number in ends.items() if number)
-    cells = (
-        found.date, found.engine, f"{found.nodes} x {found.instance_type}", found.region, found.release, found.kind,
-        f"{found.seconds:,.0f}", f"{found.usd:,.2f}", result,
-    )  # fmt: skip
-    return f"| {' | '.join(map(str, cells))} |"

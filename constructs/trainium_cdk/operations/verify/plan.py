@@ -73,7 +73,6 @@ class Plan:
         nodes: at once: 2 where nodes communicate through EFA and the budget is enough, else 1.
         kind: the kind of job that trains.
         options: its options.
-        steps: of the training.
         usd: USD an hour, by rate: list prices, and an assumed price of what has none.
         assumed: what has no known price.
         block: the id of the capacity block whose instances are used; empty for none.
@@ -86,7 +85,6 @@ class Plan:
     nodes: int
     kind: str
     options: tuple[str, ...]
-    steps: int
     usd: Mapping[Rate, float]
     assumed: tuple[str, ...] = ()
     block: str = ""
@@ -189,11 +187,11 @@ def _possible(engine: str, instance_type: str | None, region: str | None, block:
         kind = next((k for k in recommended.kinds if k not in _NOT_TRAINING), "")
         if kind not in training or (engine == "eks" and recommended.framework == _OWN_IMAGE):
             continue
-        at = block.region if block else next(iter(_regions(catalog, name, region)), "")
+        at = block.region if block else next(iter(regions(name, region)), "")
         if at:
-            steps = int(training[kind]["steps"])
-            options = (*recommended.kinds[kind].split(), *training[kind]["options"], "--run-steps", str(steps))
-            plan = Plan(engine, name, at, 1, kind, options, steps, {})
+            steps = ("--run-steps", str(training[kind]["steps"]))
+            options = (*recommended.kinds[kind].split(), *training[kind]["options"], *steps)
+            plan = Plan(engine, name, at, 1, kind, options, {})
             yield _priced(replace(plan, block=block.id, zone_id=block.zone_id) if block else plan)
 
 
@@ -203,12 +201,8 @@ def types(engine: str) -> list[Plan]:
 
 
 def regions(name: str, region: str | None = None) -> list[str]:
-    """Where the type has a price of an hour, that can be bought by the hour."""
-    return _regions(Catalog.load(), name, region)
-
-
-def _regions(catalog: Catalog, name: str, region: str | None) -> list[str]:
     """Where the type has a price of an hour that can be bought for an hour: of a capacity block, a day is the least."""
+    catalog = Catalog.load()
     known = [
         at
         for at, prices in catalog.prices.items()
