@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from trainium_cdk import engines
 from trainium_cdk.cli.app import app
 from trainium_cdk.cli.verify import _write
 from trainium_cdk.errors import TrnError
+from trainium_cdk.operations.verify.permissions import policy
 from trainium_cdk.operations.verify.plan import make
 from trainium_cdk.operations.verify.run import what_stays
 from trainium_cdk.operations.verify.state import Done, Run, alone, load
@@ -36,6 +38,8 @@ def test_the_plan_without_credentials(engine: str, tmp_path: Path) -> None:
     assert [row.split("\t")[0] for row in done.stdout.splitlines()] == ["step", *(step.name for step in plan.all)]
     assert f"at most {plan.highest:,.2f}" in done.stderr
     assert f"trn verify --print-policy --engine {engine}" in done.stderr
+    [advice] = re.findall("these permissions: trn (.*)", done.stderr)
+    assert json.loads(completed([TRN, *advice.split()], env=NO_AWS).stdout) == policy(plan)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -132,7 +132,8 @@ def _show(plan: Plan, max_usd: float | None) -> None:
     )
     if max_usd is not None and plan.highest > max_usd:
         log(f"with --max-usd {max_usd:,.2f}, a step that might cost more than what is left is not run")
-    policy = printed("trn", "verify", "--print-policy", "--engine", plan.engine)
+    nodes = ("--capacity-block", plan.block) if plan.block else ("--instance-type", plan.instance_type)
+    policy = printed("trn", "verify", "--print-policy", "--engine", plan.engine, *nodes, "--region", plan.region)
     log(f"it needs a bootstrapped account (cdk bootstrap), and these permissions: {policy}")
 
 
