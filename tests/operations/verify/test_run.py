@@ -157,6 +157,10 @@ def test_a_step_that_is_stopped_is_followed_by_the_removal(tmp_path: Path) -> No
         ([10, 20, 30], 30, None),  # a log of every tenth step
         ([91, 92], 100, 91),
         ([], 100, None),
+        ([0, 1, 2, 3], 3, None),
+        ([0, 1, 2, 3, 0, 4, 5], 3, 4),  # its checkpoint was of its last step
+        ([0, 1, 2, 3, 0], 3, None),
+        ([0, 91, 92], 100, 91),
     ],
 )
 def test_resumed_at(steps: list[int], before: int, at: int | None) -> None:

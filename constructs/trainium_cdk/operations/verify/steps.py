@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -207,7 +207,7 @@ def resume(c: Context) -> None:
         c.run.save(c.folder)
     began = c.clock()
     status = _wait(c, job, left)
-    steps = [s for s in (_step(line) for line in c.ask(left, "logs", job, *c.to, "--metrics").out.splitlines()) if s]
+    steps = list(_steps(c.ask(left, "logs", job, *c.to, "--metrics").out))
     again = resumed_at(steps, int(c.run.notes["trained"]))
     if again is not None:
         c.facts["resumed-at-step"] = float(again)
@@ -223,14 +223,16 @@ def resumed_at(steps: list[int], before: int) -> int | None:
     """The first step after a restart; None if there was none.
 
     Args:
-        steps: of the log. On Kubernetes it may have the last attempt alone: it then begins beyond half of what was trained before.
+        steps: of the log, 0 where an attempt begins: one that resumed at its last step repeats none. On Kubernetes it may have the last attempt alone: it then begins beyond half of what was trained before.
         before: the last step that was seen before the restart.
 
-    >>> resumed_at([1, 2, 3, 3, 4], 3), resumed_at([1, 2, 1, 2], 2), resumed_at([1, 2, 3], 2), resumed_at([91, 92], 100), resumed_at([], 100)
-    (3, 1, None, 91, None)
+    >>> resumed_at([0, 1, 2, 0, 3], 2), resumed_at([1, 2, 3, 3, 4], 3), resumed_at([1, 2, 1, 2], 2), resumed_at([1, 2, 3], 2), resumed_at([91, 92], 100), resumed_at([], 100)
+    (3, 3, 1, None, 91, None)
     """
-    again = next((b for a, b in pairwise(steps) if b <= a), None)
-    return again if again is not None or not steps or steps[0] <= before / 2 else steps[0]
+    begins = next((i for i, step in enumerate(steps) if not step and any(steps[:i])), len(steps))
+    told = [step for step in steps if step]
+    again = next((b for a, b in pairwise(told) if b <= a), None) or next(filter(None, steps[begins:]), None)
+    return again if again is not None or not told or told[0] <= before / 2 else told[0]
 
 
 def work(c: Context) -> None:
@@ -329,6 +331,13 @@ def _step(line: str) -> int:
     except ValueError:
         return 0
     return int(found.get("step") or 0) if found.get("record") == "Step" else 0
+
+
+def _steps(metrics: str) -> Iterator[int]:
+    """The steps of a log's records; 0 where an attempt begins."""
+    for line in metrics.splitlines():
+        if (step := _step(line)) or '"record": "Start"' in line:
+            yield step
 
 
 def _must_complete(status: dict[str, Any], log: str) -> None:
