@@ -17,7 +17,7 @@ from sandbox import LocalAws, processes
 from sandbox.emulator.asked import ASKED
 from sandbox.testing import sandbox_up
 from tests.credentials import User
-from tests.support import TRN, completed, need_kubernetes, need_slurm, swept
+from tests.support import TRN, completed, need_kubernetes, need_slurm
 from tests.trust.proxy import Cuts
 from trainium_cdk.catalog.files import read
 from trainium_cdk.operations.verify.permissions import policy
@@ -54,7 +54,8 @@ def nothing_left(aws: LocalAws) -> bool:
     return found == {}
 
 
-@pytest.mark.parametrize("engine", swept(["slurm", "pcs", "eks"], "slurm"))
+@pytest.mark.sweep
+@pytest.mark.parametrize("engine", ["slurm", "pcs", "eks"])
 def test_a_verification(engine: str, aws: LocalAws, user: User, tmp_path: Path) -> None:
     """Each step passes, nothing is left, the policy was enough and each action of it was asked for, and the page has nothing of the account."""
     document = policy(make(engine, None, None, None))
