@@ -62,6 +62,17 @@ def stop_all(processes: Iterable[Started], patience: float = 5.0) -> None:
             return
 
 
+def kill_together(first: Iterable[Started], others: Callable[[], list[Started]]) -> None:
+    """Kill processes, and others until none is left of them. All are stopped before one is killed: none may report another's end."""
+    killed = [*first, *others()]
+    while killed:
+        for how in (signal.SIGSTOP, signal.SIGKILL):
+            for process in killed:
+                if process.alive:
+                    _send(process, how)
+        killed = others()
+
+
 def reap(children: Iterable[subprocess.Popen[bytes]]) -> None:
     """Wait, up to 60 s each, for children that have been stopped: one whose threads are still ending looks dead before it can be waited for."""
     for child in children:

@@ -184,29 +184,16 @@ class LocalSlurm:
         Raises:
             SlurmFailed: the node does not exist.
         """
-        killed = [self._slurmd_of(name), *self._of_node(name)]
-        while killed:
-            # Stop all before killing any: a step's daemon must not report the end of its tasks.
-            for end in (signal.SIGSTOP, signal.SIGKILL):
-                for process in killed:
-                    if process.alive:
-                        with contextlib.suppress(ProcessLookupError):
-                            os.kill(process.pid, end)
-            killed = self._of_node(name)  # what was started meanwhile
+        processes.kill_together([self._slurmd_of(name)], lambda: self._of_node(name))
         self._reap()
 
     def _of_node(self, name: str) -> list[Started]:
         """The processes of a node's jobs: daemons of steps, and all that they have started."""
         own = self._conf(name)  # the only reference of a step's daemon to its node
-        return [
-            process
-            for process, command, env in processes.with_environment(self._is_ours)
-            if process.alive
-            and (
-                (command == "slurmstepd" and env.get("SLURM_CONF") == own)
-                or (command != "slurmd" and env.get("SLURMD_NODENAME") == name)
-            )
-        ]
+        every = processes.with_environment(self._is_ours)
+        steps = {one for one, command, env in every if command == "slurmstepd" and env.get("SLURM_CONF") == own}
+        theirs = {one for one, command, env in every if command != "slurmd" and env.get("SLURMD_NODENAME") == name}
+        return [one for one in steps | theirs if one.alive]
 
     def end_node(self, name: str) -> None:
         """Shut a node down as its operating system would: first its slurmd, then SIGTERM to the processes of its jobs, whose end
