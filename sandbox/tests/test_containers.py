@@ -26,13 +26,15 @@ SHOW = "import os, sys; print(os.getuid(), os.getgid(), os.getpid(), os.getgroup
 
 
 class Api:
-    """Has these objects, and keeps the status of a pod."""
+    """Has these objects and one pod, and keeps the pod's status."""
 
     def __init__(self) -> None:
         self.status: Object = {}
 
     def get(self, path: str) -> Object:
         *_, plural, name = path.split("/")
+        if plural == "pods":
+            return {"status": self.status}
         return next(
             thing for (kind, called), thing in OBJECTS.items() if (f"{kind.lower()}s", called) == (plural, name)
         )
