@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
+from collections.abc import Iterator
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _STEP = 0.25
@@ -45,3 +47,13 @@ class Signals:
 
     def _note(self, number: int, _: object) -> None:
         self.told = self.told or number
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Until it ends, no such signal reaches this process or a program that it starts: Slurm sends them to all processes of a job."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

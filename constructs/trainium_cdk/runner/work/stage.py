@@ -21,7 +21,7 @@ from .launch import FAILED, NOT_COMPILED, TERMINATED_CODE, runner
 from .node import AGAIN_HERE, describe, index_of, read_job, stage_of, this_run
 from .output import say, show
 from .places import find_checkpoint
-from .signals import Signals, Stopped
+from .signals import Signals, Stopped, held
 from .tasks import NFS_SECONDS, Tasks, wait_for_slurm
 
 _END_SECONDS = 900
@@ -222,9 +222,10 @@ class Batch:
         say("a node is broken: Slurm starts the stage again, on others")
         number = os.environ["SLURM_JOB_ID"]
         with contextlib.suppress(Later, Refused):
-            slurm.run("scontrol", "requeue", number)
-            # the nodes that have compiled are not all there any more; it is no error if Slurm has ended this script before
-            slurm.run("scontrol", "update", f"JobId={number}", "ReqNodeList=")
+            with held():  # Slurm ends this script at the first, and the second must follow
+                slurm.run("scontrol", "requeue", number)
+                with contextlib.suppress(Later, Refused):  # the nodes that have compiled are not all there any more
+                    slurm.run("scontrol", "update", f"JobId={number}", "ReqNodeList=")
             self.signals.pause(_END_SECONDS)
         raise Stopped
 
