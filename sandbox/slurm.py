@@ -219,6 +219,9 @@ class LocalSlurm:
             SlurmFailed: the node does not exist.
         """
         self._slurmd_of(name)  # raises if the node does not exist
+        # for 12 s Slurm orders the dead one to end its jobs; a machine takes minutes, and does not get that order
+        none = ["Agent", "count:", "0"]
+        processes.wait_until(lambda: none in map(str.split, self.run(["sdiag"]).stdout.splitlines()), 60, 0.2)
         self._daemon(slurmd_command(name, self._conf(name)), name)
         self.run(["scontrol", "update", f"nodename={name}", "state=resume"])
 
