@@ -16,8 +16,10 @@ HERE = Path(__file__).parent
 DATA: dict[str, Any] = yaml.safe_load((HERE / "data.yaml").read_text())
 EACH, SECONDS = 8, 0.25
 """Steps of the local training between two checkpoints, and what one takes."""
-OWN = ("hang", "dead", "spot")
-"""Faults after which a training goes on by itself. After the others a person sends the job again."""
+OWN = ("hang", "dead", "spot", "device")
+"""Faults after which a training goes on by itself, with the health loop. After the others a person sends the job again."""
+LOST = ("dead", "spot", "device")
+"""Those after which it does so with another machine."""
 AIM = 0.95
 FEW = ("hang", "dead", "nan")
 """Those that are tried on Kubernetes, with fewer nodes."""
@@ -80,10 +82,10 @@ def cost(seen: Seen, engine: str, *, watched: bool, data: Mapping[str, Any] = DA
     looks = 3 * rules.every  # of the node, of what judges, and of the node that carries the order out
     begin = seen.begin + of["load"]
     redone = seen.fault.at % of["checkpoint"]
-    if kind in ("dead", "spot"):
+    if kind in LOST and (watched or kind != "device"):
         machine = max(clocks["replaced"]["seconds"] + start, seen.held)
         return Cost(clocks[kind]["seconds"], machine, begin, redone)
-    if kind == "disk":  # its job has ended: its nodes are stopped, and start for the next one
+    if kind in ("disk", "device"):  # its job has ended: its nodes are stopped, and start for the next one
         return Cost(0.0, data["idle"] + start, begin, redone)
     if not watched:
         return Cost(data["person"], 0.0, begin, redone)

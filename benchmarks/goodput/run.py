@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
-from benchmarks.goodput.figure import EACH, HERE, SECONDS, Fault, Seen
+from benchmarks.goodput.figure import EACH, HERE, LOST, SECONDS, Fault, Seen
 from trainium_cdk.jobs import Script
 from trainium_cdk.runner.spec import Health
 
@@ -75,7 +75,7 @@ class Run:
             self._until(lambda before=attempts: any(one.attempt not in before for one in self._done()))  # type: ignore[misc]
             again = next(one for one in self._done() if one.attempt not in attempts)
             last = max(one.step for one in self._done() if one.attempt in attempts and one.loss == one.loss)
-            held = known - at if fault.kind in ("dead", "spot") else 0.0
+            held = known - at if self._moves(fault) else 0.0
             self.seen.append(Seen(fault, again.time - known, last - again.step + 1, held))
         return self.end()
 
@@ -103,11 +103,11 @@ class Run:
     def _meet(self, fault: Fault, at: float, goes_on: Callable[[], bool]) -> float:
         """Do what others do about a fault. Returns since when it is known."""
         job = self.jobs[-1]
-        if fault.kind in ("dead", "spot"):
+        if self._moves(fault):
             return self.engine.lose(job, fault, goes_on)
-        if fault.kind == "hang" and self.rules.hang == "restart":
+        if fault.kind == "hang" and self.watched:
             return at + self.rules.least
-        if fault.kind == "disk" or self.rules.nan == "stop":
+        if fault.kind in ("disk", "device") or self.rules.nan == "stop":
             self._until(lambda: self.engine.has_ended(job))
         else:
             self._until(lambda: self.engine.hangs(job))
@@ -115,6 +115,10 @@ class Run:
         known = time.time()
         self.send()
         return known
+
+    def _moves(self, fault: Fault) -> bool:
+        """Whether it goes on with another machine."""
+        return fault.kind in LOST and (self.watched or fault.kind != "device")
 
     def _until(self, is_so: Callable[[], bool]) -> None:
         began = looked = time.monotonic()
@@ -126,6 +130,11 @@ class Run:
                 raise TimeoutError(f"{self.engine.name}, {self.jobs[-1]}: {what}, after {self.seen}")
             looked = now if now - looked > 5 else looked
             time.sleep(0.1)
+
+    @property
+    def watched(self) -> bool:
+        """Whether the health loop does more than to tell."""
+        return self.rules.hang == "restart"
 
     # --- what it did ---------------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 from benchmarks.goodput.figure import Fault
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
+from tests.runner.test_devices import Driver
+from tests.support import until
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.runner.spec import Health
 
@@ -45,26 +48,35 @@ class Slurm:
 
     def cancel(self, id: str) -> None:
         self._backend.cancel(id)
-        until = time.monotonic() + _PATIENCE
-        while self._squeue(id, "%T") in ("RUNNING", "COMPLETING") and time.monotonic() < until:
-            time.sleep(0.1)
+        until(lambda: self._squeue(id, "%T") not in ("RUNNING", "COMPLETING"), _PATIENCE)
 
     def lose(self, id: str, fault: Fault, goes_on: Callable[[], bool]) -> float:
         names = self._slurm.run(["scontrol", "show", "hostnames", self._squeue(id, "%N")]).stdout.split()
         name = names[fault.node]
         if fault.kind == "spot":
             self._slurm.end_node(name)
+        if fault.kind == "device":
+            self._break_a_device(id, name)
         self._slurm.kill_node(name)
         self._slurm.run(["scontrol", "update", f"nodename={name}", "state=down", "reason=hardware"])
         self._slurm.replace_node(name)
         for _ in range(40):  # Slurm holds a job that it starts again for some minutes, in which a new node would start
             self._slurm.run(["scontrol", "update", f"JobId={self._numbers[id]}", "StartTime=now+1"])
-            until = time.monotonic() + 15
-            while time.monotonic() < until:
-                if goes_on():
-                    return time.mktime(time.strptime(self._squeue(id, "%S"), "%Y-%m-%dT%H:%M:%S"))
-                time.sleep(0.1)
+            if until(goes_on, 15):
+                return time.mktime(time.strptime(self._squeue(id, "%S"), "%Y-%m-%dT%H:%M:%S"))
         raise TimeoutError(f"Slurm does not begin {id} again")
+
+    def _break_a_device(self, id: str, name: str) -> None:
+        """Its driver counts an error. Returns when root has taken the node away, and the job has left it."""
+        with tempfile.TemporaryDirectory() as folder:
+            driver = Driver(self._slurm, Path(folder), name)
+            try:
+                driver.begins(self._slurm)
+                driver.put(1)
+                until(lambda: self._squeue(id, "%T") != "RUNNING", _PATIENCE)
+            finally:
+                driver.end()
+                self._slurm.run(["scontrol", "update", f"nodename={name}", "comment="])
 
     def _squeue(self, id: str, what: str) -> str:
         words = ["squeue", "-h", "-a", "-t", "all", "-j", self._numbers[id], "-o", what]

@@ -11,11 +11,11 @@ FAULTS is a list of [kind, node, step]; each happens once. The folder has what i
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
 import socket
+import sys
 import time
 from pathlib import Path
 from typing import NoReturn
@@ -120,7 +120,9 @@ def fail(step: int) -> bool:
         part.write_text(str(time.time()))
         part.replace(f"fault-{number}")
         if kind == "disk":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "checkpoint")
+            Path("/dev/full").write_text(str(step))
+        if kind == "device":
+            sys.exit("NRT_EXEC_HW_ERR_HBM_UE")
         if kind in ("hang", "dead"):
             sleep_forever()
         return kind == "nan"

@@ -30,6 +30,8 @@ SLURM, EKS = "slurm", "eks"
         ("dead", EKS, True, 350, 60 + 360),
         ("spot", SLURM, True, 60, 45 + 360),
         ("disk", SLURM, False, 0, 600 + 360),
+        ("device", SLURM, True, 70, 45 + 360),
+        ("device", SLURM, False, 0, 600 + 360),
     ],
 )
 def test_what_a_fault_costs(kind: str, engine: str, watched: bool, known: float, machine: float) -> None:
@@ -47,7 +49,7 @@ def test_the_trace() -> None:
     """A fault every 3 hours on 16 nodes, of each kind; after 20 minutes at least, and the local training has two checkpoints before each."""
     trace = faults()
     assert len(trace) * 3 * 3600 == DATA["trace"]["seconds"]
-    assert {one.kind for one in trace} == {"hang", "dead", "spot", "nan", "disk"}
+    assert {one.kind for one in trace} == {"hang", "dead", "spot", "nan", "device", "disk"}
     assert all(0 <= one.node < 16 for one in trace)
     assert [one.step // EACH for one in trace] == [2 * (number + 1) for number in range(len(trace))]
     assert all(one.step % EACH for one in trace)
