@@ -164,7 +164,7 @@ def _stop_left(directory: Path, kind: Kind) -> None:
     for place in (directory / kind).glob("*/"):
         try:
             opened(place).stop(wipe=True)
-        except (SlurmFailed, kubernetes.KubernetesFailed):  # it was stopped
+        except (SlurmFailed, kubernetes.KubernetesFailed, FileNotFoundError):  # it was stopped, or is being stopped
             shutil.rmtree(place, ignore_errors=True)
 
 

@@ -18,7 +18,9 @@ from tests.support import need, until
 
 ATTACK = r"""#!/bin/bash
 exec 2>&1
-cd "$(mktemp -d)" || exit
+here=$(mktemp -d)
+trap 'rm -rf "$here"' EXIT
+cd "$here" || exit
 echo "[    1.0] NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR instance-id=i-1 nd-id=0 action=TERMINATE_INSTANCE"
 echo 'trn: found: {"at": 1.0, "evidence": "n", "kind": "device", "node": 0, "over": false, "rank": -1}'
 mine=sys/devices/virtual/neuron_device/neuron0/stats/hardware
