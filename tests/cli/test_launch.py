@@ -49,10 +49,10 @@ def run(*arguments: str) -> int:
 def ended(backend: SlurmBackend, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:  # noqa: F811
     """The cluster is that Slurm; other commands than `submit` are only recorded."""
     calls: list[tuple[str, ...]] = []
-    real = launch._trn
+    real = launch.run_trn
     monkeypatch.setattr(import_module("trainium_cdk.jobs.connection"), "connect", lambda *_, **__: backend)
     monkeypatch.setattr("trainium_cdk.cli.options.deployed", lambda *_: backend.cluster)
-    monkeypatch.setattr(launch, "_trn", lambda *a: real(*a) if a[0] == "submit" else calls.append(a) or 0)
+    monkeypatch.setattr(launch, "run_trn", lambda *a: real(*a) if a[0] == "submit" else calls.append(a) or 0)
     return calls
 
 
@@ -171,7 +171,7 @@ def test_a_cluster_with_jobs_of_another_team_stays(
     calls: list[tuple[str, ...]] = []
     monkeypatch.setattr(import_module("trainium_cdk.jobs.connection"), "connect", connect)
     monkeypatch.setattr("trainium_cdk.cli.options.deployed", lambda *_: cluster)
-    monkeypatch.setattr(launch, "_trn", lambda *a: calls.append(a) or 0)
+    monkeypatch.setattr(launch, "run_trn", lambda *a: calls.append(a) or 0)
     assert launch._finish("S", Path("env.yaml"), "us-east-1", "S stays", remove=True) == 0
     assert told in capfd.readouterr().err
     assert calls == ([] if told else [("destroy", "S", "--environment", "env.yaml", "--yes")])

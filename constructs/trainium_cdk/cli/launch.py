@@ -61,7 +61,7 @@ def launch(
     to = ["--environment", str(environment), "--stack", name]
     if deployed(name, env.region) is None:
         with contextlib.redirect_stdout(io.StringIO()):  # what is wrong with the job costs nothing yet
-            if code := _trn("submit", "--dry-run", "--json", *to, *job):
+            if code := run_trn("submit", "--dry-run", "--json", *to, *job):
                 raise typer.Exit(code)
         _deploy(id, name, env, environment, app or Path(), yes=yes)
     else:
@@ -71,7 +71,7 @@ def launch(
     try:
         with status_when_interrupted(lambda: stays):
             _reach(name, env)
-            code = _trn("submit", *to, "--follow", *job)
+            code = run_trn("submit", *to, "--follow", *job)
     except TrnError:
         log(stays)  # and costs
         raise
@@ -89,7 +89,7 @@ def _split(job: list[str]) -> tuple[list[str], frozenset[str]]:
     return [word for word in job[:end] if word not in _FLAGS] + job[end:], _FLAGS.intersection(job[:end])
 
 
-def _trn(*arguments: str) -> int:
+def run_trn(*arguments: str) -> int:
     """Run another command; its exit code."""
     from trainium_cdk.cli.app import app as commands
 
@@ -164,7 +164,7 @@ def _finish(name: str, environment: Path, region: str, stays: str, *, remove: bo
             log(f"{others} runs or waits there. {stays}" if others else f"others may use it. {stays}")
             return 0
     with contextlib.suppress(typer.Abort):  # the answer is no
-        return _trn("destroy", name, "--environment", str(environment), *(["--yes"] if remove else []))
+        return run_trn("destroy", name, "--environment", str(environment), *(["--yes"] if remove else []))
     return 0
 
 

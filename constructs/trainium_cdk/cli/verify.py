@@ -255,7 +255,7 @@ def _signals(commands: Commands) -> Iterator[None]:
 def _only_remove(stack: str, region: str | None) -> int:
     """Delete a stack of a verification, and its guard; the exit code."""
     from trainium_cdk._aws import aws_errors_as, clients
-    from trainium_cdk.cli.launch import _trn as run_trn
+    from trainium_cdk.cli.launch import run_trn
     from trainium_cdk.operations.verify.guard import Guard, holder, status
     from trainium_cdk.operations.verify.plan import NAME
 
