@@ -21,8 +21,8 @@ OWN = ("hang", "dead", "spot", "device")
 LOST = ("dead", "spot", "device")
 """Those after which it does so with another machine."""
 AIM = 0.95
-FEW = ("hang", "dead", "nan")
-"""Those that are tried on Kubernetes, with fewer nodes."""
+FEW = ("hang", "dead", "spot", "nan", "disk")
+"""Those that are tried on Kubernetes, with fewer nodes. A broken device is for EKS's node repair there."""
 
 
 @dataclass(frozen=True)
