@@ -22,7 +22,7 @@ from trainium_cdk.runner.readers.records import Finding
 from trainium_cdk.runner.spec import Budget, Checkpoints, Health, Place, Stage
 from trainium_cdk.runner.work import health
 
-FAST = Health(every=0.4, least=3.0, start=4.0)
+FAST = Health(every=0.4, least=3.0)
 KEPT = Checkpoints("output", pattern="step-*", last="done")
 
 
@@ -56,6 +56,20 @@ def now(sent: Sent, kind: str, patience: float = 60) -> Finding:
         assert time.monotonic() < until, sent.log()
         time.sleep(0.05)
     return here[0]
+
+
+def ends_as_it_would(sent: Sent) -> None:
+    """Its fault is over now."""
+    (sent.folder / "go").touch()
+    assert (sent.ended().code, sent.ended().attempt, sent.left()) == (0, 0, "COMPLETED"), sent.log()
+    assert sent.log().count("trn: train: Slurm job") == 1
+
+
+def on_node(sent: Sent, node: int) -> tuple[int, int]:
+    """The processes of a node: its program, and the runner that watches it."""
+    begun = [line.split() for line in (sent.folder / "begun").read_text().splitlines()]
+    program = next(int(number) for _, where, number, _ in begun if where == str(node))
+    return program, int(Path(f"/proc/{program}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_a_node_that_hangs_is_told_and_the_training_begins_again(jobs: Jobs) -> None:
@@ -119,8 +133,52 @@ def test_a_training_that_goes_on_again(jobs: Jobs) -> None:
     sent = train(jobs, FAULT="pause", QUIET="1")
     hang = now(sent, "hang")
     assert (hang.rank, sent.running().state) == (7, records.RUNNING)
-    assert (sent.ended().code, sent.left()) == (0, "COMPLETED"), sent.log()
+    ends_as_it_would(sent)
     assert kinds(sent) == ["hang", "hang over"]
+
+
+def test_a_node_that_tells_no_step_while_others_go_on(jobs: Jobs) -> None:
+    """Nothing is done, also where hangs are."""
+    sent = train(jobs, Health("restart", every=0.4, least=3.0), FAULT="mute", STEPS="160")
+    found = now(sent, "straggler")
+    assert found.node == 1
+    assert re.fullmatch(
+        r"no step for \d.* s, while others go on: node 1 at step 23, last line: step 23/160 .*", found.evidence
+    )
+    assert found.text.startswith("has a straggler since 20")
+    ends_as_it_would(sent)
+    assert kinds(sent) == ["straggler", "straggler over"]
+
+
+def test_a_node_whose_runner_sends_no_sign(jobs: Jobs) -> None:
+    """The program goes on, and what it has printed meanwhile is read when the runner is there again."""
+    sent = train(jobs, Health("restart", every=0.4, least=3.0), STEPS="160")
+    sent.says("1: step 3/160")
+    program, runner = on_node(sent, 1)
+    os.kill(runner, signal.SIGSTOP)
+    try:
+        found = now(sent, "silent")
+        assert Path(f"/proc/{program}").exists()
+    finally:
+        os.kill(runner, signal.SIGCONT)
+    assert found.node == 1
+    assert re.fullmatch(r"node 1: its runner sends no sign for 1\d s", found.evidence)
+    assert found.text.startswith("has a silent node since 20")
+    ends_as_it_would(sent)
+    assert kinds(sent) == ["silent", "silent over"]
+
+
+def test_a_training_that_does_not_begin(jobs: Jobs) -> None:
+    """Nothing is done, also where hangs are: it may compile."""
+    sent = train(jobs, Health("restart", every=0.4, least=3.0, start=4.0), FAULT="pause", AT="3")
+    found = now(sent, "start")
+    assert re.fullmatch(
+        r"fewer than 10 steps so far, and nothing printed for [45].* s; node [01] at step 2, last line: .*",
+        found.evidence,
+    )
+    assert found.text.startswith("has not begun since 20")
+    ends_as_it_would(sent)
+    assert kinds(sent) == ["start", "start over"]
 
 
 @pytest.mark.sweep
@@ -129,11 +187,8 @@ def test_a_node_that_carries_out_no_order(jobs: Jobs) -> None:
     rules = Health("restart", every=0.4, least=3.0)
     sent = train(jobs, rules, FAULT="hang", UNTIL="1")
     sent.says("1: waits for a device")
-    program = next(
-        int(line.split()[2]) for line in (sent.folder / "begun").read_text().splitlines() if line.split()[1] == "1"
-    )
-    parent = int(Path(f"/proc/{program}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(parent, signal.SIGSTOP)
+    program, runner = on_node(sent, 1)
+    os.kill(runner, signal.SIGSTOP)
     sent.says("a node has not ended its program: Slurm starts the stage again", patience=240)
     assert until(lambda: not Path(f"/proc/{program}").exists(), 60)
     for _ in range(12):  # Slurm itself would wait for some minutes

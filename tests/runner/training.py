@@ -1,7 +1,8 @@
 """A training whose steps can be counted, and which can be made to hang, or to lose its loss."""
 
 TRAINS = '''
-"""Steps that all nodes do together; a checkpoint every fifth. FAULT on node BAD from step AT on, in the attempts before UNTIL."""
+"""Steps that all nodes do together; a checkpoint every fifth. FAULT on node BAD from step AT on, in the attempts before UNTIL; `pause` and
+`mute` end when the job's folder has a file `go`."""
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
 
@@ -37,9 +38,10 @@ def stuck_in_a_collective():
 while step < steps:
     step += 1
     broken = fault and node == bad and step >= at and attempt < until
-    if broken and fault == "pause":
-        bad = -1
-        time.sleep(6)
+    if broken and fault in ("pause", "mute") and (folder / "go").exists():
+        broken, bad = False, -1
+    while broken and fault == "pause" and not (folder / "go").exists():
+        time.sleep(0.05)
     if broken and fault == "hang":
         print("waits for a device", flush=True)
         stuck_in_a_collective()
@@ -50,7 +52,7 @@ while step < steps:
     time.sleep(float(os.environ.get("SLOW", "0.15")))
     if "QUIET" in os.environ:
         Path(os.environ["TRN_PROGRESS"]).write_text(json.dumps({"step": step, "loss": loss, "rank": 7}))
-    else:
+    elif not (broken and fault == "mute"):
         print(f"step {step}/{steps} | loss {loss:.3f}", flush=True)
     if broken and fault == "neuronx-cc":  # a compiler that says nothing
         bad, compiler = -1, folder / "neuronx-cc"

@@ -214,7 +214,8 @@ def _start(heard: Sequence[Pulse], rules: Health, excused: float) -> list[Findin
     if not waits or min(waits) <= max(rules.start, excused):
         return []
     first = min(heard, key=lambda one: max(one.said, one.began))
-    told = f"{max(one.steps for one in heard)} steps so far, and nothing printed for {span(min(waits))}"
+    steps = f"fewer than {LEARNT} steps" if any(one.steps for one in heard) else "no step"
+    told = f"{steps} so far, and nothing printed for {span(min(waits))}"
     return [Finding(START, first.beat - min(waits), evidence=f"{told}; {_at(first)}")]
 
 
