@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,25 @@ __all__ = [
 ROOT = Path(__file__).parent.parent
 TRN = Path(sys.executable).with_name("trn")
 SHELLCHECK = Path(sys.executable).with_name("shellcheck")
+
+
+@contextlib.contextmanager
+def file_system(folder: Path, size: str) -> Iterator[None]:
+    """The folder is a file system of its own, of so many bytes, as `4k`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = completed(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder])
+    need(done.returncode == 0, f"no file system can be mounted: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        completed(["umount", "-l", folder], check=True)
+
+
+def fill(folder: Path) -> None:
+    """Leave no room on the file system of a folder, but for what `filler` in it takes."""
+    with contextlib.suppress(OSError), (folder / "filler").open("wb", 0) as file:
+        while file.write(bytes(4096)):
+            pass
 
 
 def put_aside() -> set[Path]:

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.test_slurm import log, script
+from tests.support import file_system, fill
 from tests.told import told
 from trainium_cdk.jobs import JobError, SlurmBackend
-
-
-@contextlib.contextmanager
-def full(folder: Path) -> Iterator[None]:
-    """The folder on a file system of its own, which has no space left."""
-    words = ["mount", "-t", "tmpfs", "-o", "size=4k", "none", str(folder)]
-    if subprocess.run(words, capture_output=True, check=False).returncode:
-        pytest.skip("nothing can be mounted here")
-    try:
-        (folder / "filler").write_bytes(bytes(4096))
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_a_full_disk_at_the_start_is_reported(backend: SlurmBackend, slurm: LocalSlurm, shared: Path) -> None:
     """Its first write fails with ENOSPC, before it can write down anything of itself."""
     slurm.run(["scontrol", "update", "partitionname=compute1", "state=DOWN"])
     job = backend.submit(script("true"))
-    with full(shared / "trn/jobs" / job.id / "state"):
+    with file_system(state := shared / "trn/jobs" / job.id / "state", "4k"):
+        fill(state)
         slurm.run(["scontrol", "update", "partitionname=compute1", "state=UP"])
         ended = backend.wait(job.id, 600)
     assert ended.state == "FAILED"

@@ -12,9 +12,8 @@ import pytest
 import yaml
 
 from sandbox.slurm import LocalSlurm, available
-from tests.jobs.test_full_disk import full
 from tests.runner.test_devices import Driver, state
-from tests.support import need, until
+from tests.support import file_system, fill, need, until
 from tests.told import told
 from trainium_cdk import outputs, settings
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
@@ -61,9 +60,10 @@ def test_a_lost_node(backend: SlurmBackend, slurm: LocalSlurm) -> None:
 
 
 def test_a_full_disk(backend: SlurmBackend, slurm: LocalSlurm) -> None:
-    slurm.run(["scontrol", "update", "partitionname=trn", "state=DOWN"])
-    job = backend.submit(script("true"))
-    with full(Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs/trn/jobs" / job.id / "state"):
+    with file_system(disk := Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs/trn", "8m"):
+        slurm.run(["scontrol", "update", "partitionname=trn", "state=DOWN"])
+        job = backend.submit(script("true"))
+        fill(disk)
         slurm.run(["scontrol", "update", "partitionname=trn", "state=UP"])
         ended = backend.wait(job.id, 600)
     assert ended.state == "FAILED"

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import file_system
 from trainium_cdk.runner.work import process
 from trainium_cdk.runner.work.output import Output
 
@@ -280,18 +281,10 @@ def test_a_full_disk_ends_no_job(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fills_up_ends_no_job(tmp_path: Path) -> None:
-    place = tmp_path / "small"
-    place.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(place)], capture_output=True, check=False
-    ).returncode:
-        pytest.skip("nothing can be mounted here")
-    try:
+    with file_system(tmp_path / "small", "64k"):
         ran = Ran(tmp_path, "for _ in range(1000): print('x' * 1000)\nprint('ends')", log="small/log")
         ended = ran.ended()
         assert (ended["code"], ended["last"]) == (0, "ends")
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def test_nobody_who_listens_ends_no_job(tmp_path: Path) -> None:
