@@ -14,14 +14,14 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm as slurm
 from tests.runner.stages import Jobs, Sent, shell
+from tests.runner.test_hangs import ends_as_it_would, kinds, now, told, train
 from tests.runner.test_hangs import jobs as jobs
-from tests.runner.test_hangs import kinds, now, told, train
-from tests.support import until
+from tests.support import file_system, fill, until
 from trainium_cdk.node.scripts import scripts_dir
 from trainium_cdk.runner import records
 from trainium_cdk.runner.head import nodes as nodes_of
 from trainium_cdk.runner.spec import Health, Stage
-from trainium_cdk.runner.work import devices
+from trainium_cdk.runner.work import devices, health
 
 MEM = "mem_ecc_uncorrected"
 FAST = Health(every=0.4, least=30.0)
@@ -30,12 +30,13 @@ FAST = Health(every=0.4, least=30.0)
 class Driver:
     """The driver's files of one node, and root's service that reads them. The service itself is what nodes run."""
 
-    def __init__(self, slurm: LocalSlurm, root: Path, node: str, *action: str) -> None:
-        self.root, self.node = root, node
+    def __init__(self, slurm: LocalSlurm, root: Path, node: str, *action: str, disks: bool = False) -> None:
+        self.root, self.node, self.disk = root, node, root / "disk"
         for device in (0, 1):
             self.put(0, device)
         slurm.run(["scontrol", "update", f"nodename={node}", "comment=of an earlier instance"])
         words = (*(action or ("replace", "drain")), MEM, "--node", node, "--root", str(root), "--every", "0.2")
+        words += ("--disks", str(self.disk)) if disks else ()
         self.service = subprocess.Popen(
             [sys.executable, "-I", Path(str(scripts_dir())) / "lib/devices.py", *words], env=slurm.node_env()
         )
@@ -55,9 +56,9 @@ class Driver:
 
 
 @contextlib.contextmanager
-def measured(slurm: LocalSlurm, root: Path, *action: str) -> Iterator[dict[str, Driver]]:
-    """All nodes have the service; afterwards all can be used again."""
-    found = {name: Driver(slurm, root / name, name, *action) for name in slurm.node_names}
+def measured(slurm: LocalSlurm, root: Path, *action: str, disks: bool = False) -> Iterator[dict[str, Driver]]:
+    """All nodes have the service, which also looks at a disk of its own where `disks` is set; afterwards all can be used again."""
+    found = {name: Driver(slurm, root / name, name, *action, disks=disks) for name in slurm.node_names}
     try:
         for one in found.values():
             one.begins(slurm)
@@ -189,6 +190,41 @@ def test_what_is_only_told(jobs: Jobs, tmp_path: Path) -> None:
         assert (told_of.node, told_of.evidence) == (1, f"{full}: /efs is full to 98 % and more")
         assert told_of.text.startswith("has a full disk since 20")
         assert (sent.ended().code, sent.left()) == (0, "COMPLETED")
+        assert {state(slurm, name) for name in slurm.node_names} <= {"idle", "completing"}
+
+
+def test_disks_that_are_really_full_are_told_until_there_is_room(jobs: Jobs, tmp_path: Path) -> None:
+    """Of several nodes at a time: each is told, and when it is over. No node is taken away, and the training ends as it would."""
+    slurm, rules = jobs.slurm, Health("restart", every=0.4, least=120.0)
+    with contextlib.ExitStack() as stack:
+        for name in slurm.node_names:
+            stack.enter_context(file_system(tmp_path / name / "disk", "1m"))
+        nodes = stack.enter_context(measured(slurm, tmp_path, disks=True))
+        sent = train(jobs, rules, FAULT="pause", AT="3")
+        sent.says("1: step 2/30")
+        first, second = (nodes[name] for name in on(slurm, sent))
+        full = [f"{one.node}: {one.disk} is full to 98 % and more" for one in (first, second)]
+
+        def tells(*evidence: str) -> None:
+            assert until(lambda: [one.evidence for one in health.found(sent.folder, "train")] == list(evidence), 60), (
+                health.found(sent.folder, "train")
+            )
+
+        fill(second.disk)
+        tells(full[1])
+        assert now(sent, "disk").text.startswith("has a full disk since 20")
+        fill(first.disk)
+        tells("; ".join(full))
+        slurm.kill_controller(save=True)  # Slurm does not answer: what was so still is
+        time.sleep(devices._SECONDS + 3)
+        slurm.start_controller()
+        tells("; ".join(full))
+        (second.disk / "filler").unlink()
+        tells(full[0])
+        (first.disk / "filler").unlink()
+        tells()
+        ends_as_it_would(sent)
+        assert kinds(sent) == ["disk", "disk", "disk", "disk over"]
         assert {state(slurm, name) for name in slurm.node_names} <= {"idle", "completing"}
 
 

@@ -7,6 +7,7 @@ of how often a job has moved lies in its own folder: with it, a job can end only
 import dataclasses
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -17,10 +18,13 @@ from ..readers.records import Finding
 
 MARK = "trn-devices"
 DEVICE = "device"
+ALIKE = ("disk", "memory", "log")
+"""Kinds of which nodes have one finding together. Its evidence is another one only when it is of other nodes, or of other disks."""
 IN_A_ROW = 3
 """Nodes of a job that break one after the other, without a new step between: then its program is at fault."""
 _FOUND = re.compile(r"([0-9]{1,12}) (device|disk|memory|log) (.{1,900})")
 _BAR = "\x1f"
+_SHOWN = 4
 _LOOKS_BROKEN = re.compile(
     r"HW_ERR|[Uu]ncorrect|NRT_HW_ERROR|NRT_EXEC_(UNIT_UNRECOVERABLE|COMPLETED_WITH_ERR)|hardware error"
 )
@@ -79,6 +83,18 @@ def read(number: int, name: str, state: str, comment: str, reason: str) -> Node:
     return Node(number, name, tuple(found), lost)
 
 
+def findings(nodes: Sequence[Node]) -> list[Finding]:
+    """What is wrong with nodes: each device error, and one finding for each other kind, as a shared file system is full on all of them."""
+    every = [one for node in nodes for one in node.findings]
+    found = [one for one in every if one.kind == DEVICE]
+    for kind in ALIKE:
+        if same := [one for one in every if one.kind == kind]:
+            more = f"; and {len(same) - _SHOWN} more" if len(same) > _SHOWN else ""
+            text = "; ".join(one.evidence for one in same[:_SHOWN]) + more
+            found.append(dataclasses.replace(same[0], at=min(one.at for one in same), evidence=text))
+    return found
+
+
 def words(text: str) -> str:
     """A comment or reason of root's for people; another's stays as it is.
 
@@ -94,13 +110,13 @@ def stage_nodes() -> str:
     return os.environ.get("SLURM_JOB_NODELIST", "")
 
 
-def nodes_now() -> list[Node]:
-    """The nodes of this stage; none where there is no Slurm, or it does not answer."""
+def nodes_now(before: Sequence[Node] = ()) -> Sequence[Node]:
+    """The nodes of this stage; none where there is no Slurm. Where it does not answer: what it said `before`."""
     nodes = stage_nodes()
     try:
-        return look(nodes) if nodes else []
+        return look(nodes) if nodes else ()
     except (Later, Refused):
-        return []
+        return before
 
 
 def looks_broken(lines: str) -> bool:

@@ -51,6 +51,7 @@ class Judge:
         self._tried = health.tried(folder)
         self._shown = set[str]()
         self._seen: dict[tuple[str, int], int] = {}
+        self._nodes: Sequence[devices.Node] = ()
         self.order: Order | None = None
         self._ordered = 0.0
 
@@ -75,10 +76,10 @@ class Judge:
         over = [one for one in found if order is None and self._spent() >= health.ALL]
         if over:
             order = Order(health.SAVE, over[0].evidence, time.time())
-        nodes = devices.nodes_now()
-        found += [one for node in nodes for one in node.findings]
+        self._nodes = devices.nodes_now(self._nodes)
+        found += devices.findings(self._nodes)
         if order is None:
-            order = self.leave(nodes)
+            order = self.leave(self._nodes)
         if self._stage.name == "train":
             now, rules = time.time(), self._job.health
             pulses = health.pulses(self._folder, self._stage.name, self._run)
@@ -117,8 +118,9 @@ class Judge:
         current = {one.key: one for one in found}
         changed = current.keys() != self._told.keys()
         for key, one in current.items():
-            _, at = self._told.get(key, (one, 0.0))
-            if key not in self._told or now - at > _AGAIN_SECONDS:
+            before, at = self._told.get(key, (one, 0.0))
+            other = one.kind in devices.ALIKE and one.evidence != before.evidence
+            if key not in self._told or other or now - at > _AGAIN_SECONDS:
                 self._say(one.line)
                 self._told[key], changed = (one, now), True
         for key in [key for key in self._told if key not in current]:
