@@ -128,8 +128,8 @@ _LOST_DEPENDENCY = (
     "Slurm's controller crashed, forgot that {before} completed, and cancelled it. Submit it again with the same token"
 )
 _KILLED = (
-    "it ended before it could write its result: a kill, a node that failed, or a crash of Slurm's controller. Submit it again with the "
-    "same token"
+    "it ended before it could write its result: a kill, a node that failed, a full file system, or a crash of Slurm's controller. "
+    "Submit it again with the same token"
 )
 _FULL = "it could not write its state: the shared file system {} is full. Free space, then submit it again with the same token"
 _NOT_BEGUN = (
@@ -264,7 +264,7 @@ def _unknown(name: str, number: str, known: Known) -> Stage:
     if state and known.anothers:
         return Stage(name, number, "LOST", _LOST_RUNNING.format("the same"), nodes, None, started)
     if state:
-        return Stage(name, number, "FAILED", _KILLED, nodes, None, started)
+        return Stage(name, number, "FAILED", _failed(known, None), nodes, None, started)
     return Stage(name, number, "LOST", _LOST.format(number) if known.anothers else _FORGOTTEN)
 
 
@@ -326,9 +326,9 @@ def _failed(known: Known, code: int | None) -> str:
     if code is not None:
         several = state and state.failed_node is not None and re.search(r"[\[,]", state.nodes)
         return f"exit code {code}, on node {state.failed_node} first" if state and several else f"exit code {code}"
-    if state:
-        return _KILLED
-    return _FULL.format(known.full) if known.full else _NOT_BEGUN
+    if known.full:
+        return _FULL.format(known.full)
+    return _KILLED if state else _NOT_BEGUN
 
 
 # --- why it waits ----------------------------------------------------------------------------------------------------------------------
