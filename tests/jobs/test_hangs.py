@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from sandbox.slurm import LocalSlurm
+from tests import command
 from tests.jobs.conftest import backend as backend
 from tests.jobs.conftest import slurm as slurm
 from tests.runner.training import TRAINS
@@ -23,7 +28,15 @@ from trainium_cdk.jobs.status import JobStatus
 from trainium_cdk.runner.spec import Health
 
 
-def test_what_is_seen_of_a_job_that_hangs(backend: SlurmBackend, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_seen_of_a_job_that_hangs(
+    backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def trn(*words: str) -> subprocess.CompletedProcess[str]:
+        done = command.trn([*words, sent.id, "--cluster", tmp_path / "cluster.json", "--local"], slurm.node_env())
+        assert done.returncode == 0, done.stderr
+        return done
+
+    (tmp_path / "cluster.json").write_text(backend.cluster.model_dump_json())
     job = Script(filename="train.py", content=TRAINS.encode(), nodes=2, env={"FAULT": "hang"})
     made = backend.render(job, "hangs")
     sent = backend.send(
@@ -47,6 +60,14 @@ def test_what_is_seen_of_a_job_that_hangs(backend: SlurmBackend, capsys: pytest.
     said = capsys.readouterr().err
     assert f"{sent.id} hangs since 20" in said
     assert "step 23 of 30" in said
+
+    assert f"{sent.id} {found.text}\n" in trn("why").stdout
+    status = trn("status")
+    assert f"{sent.id} {found.text}\n" in status.stderr
+    assert f"\t{found.text}\n" in status.stdout
+    for words in (("why", "--json"), ("status", "--json")):
+        told = json.loads(trn(*words).stdout)
+        assert (told.get("findings") or told["stages"][-1]["findings"]) == [dataclasses.asdict(found)]
 
     live = Live(backend, [sent.id], Catalog.load())
     live.look()
