@@ -15,7 +15,7 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm as slurm
 from tests.runner.stages import FILES, JOB, Jobs, Sent, program
 from tests.runner.training import TRAINS
-from tests.support import until
+from tests.support import file_system, fill, until
 from trainium_cdk.runner import records
 from trainium_cdk.runner.readers.log import JobLog, Lines
 from trainium_cdk.runner.readers.records import Finding
@@ -221,3 +221,15 @@ def test_a_job_that_may_cost_no_more_saves_and_stops(jobs: Jobs) -> None:
     assert "of at most 50.00 USD (--max-usd): it saves and stops" in failed.last
     assert 12 <= health.tried(sent.folder).spent < 16
     assert last.kind == "budget"
+
+
+@pytest.mark.sweep
+def test_a_budget_ends_a_job_whose_file_system_is_full(jobs: Jobs) -> None:
+    """No node finds the order, so all are ended when it is overdue."""
+    sent = train(jobs, budget=Budget(usd=50.0, seconds=12.0), STEPS="6000")
+    sent.says("1: step 3/6000")
+    with file_system(sent.folder / "state", "4k"):
+        fill(sent.folder / "state")
+        assert sent.left(patience=300) == "FAILED", sent.log()
+    assert [one.kind for one in told(sent)] == ["budget"]
+    assert not (sent.folder / "saved").exists()

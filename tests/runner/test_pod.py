@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from tests.runner.stages import FILES, program, shell
+from tests.support import file_system, fill
 from trainium_cdk.runner import records
-from trainium_cdk.runner.spec import Checkpoints, Environment, Job, Place, Rule, Stage, Step, to_json
+from trainium_cdk.runner.spec import Budget, Checkpoints, Environment, Health, Job, Place, Rule, Stage, Step, to_json
 
 ROOM = Path(__file__).resolve().parents[2] / "constructs/trainium_cdk"
 _RUN = """
@@ -259,6 +260,18 @@ def test_what_does_not_compile(script: str, code: int, said: str, pods: Any) -> 
     assert (records.marked(job.folder, "precompile", "uid-0", "done") == [0]) is (code == 0)
     if code:
         assert job.message["code"] in (0, 1)
+
+
+def test_a_budget_ends_a_job_whose_file_system_is_full(pods: Any) -> None:
+    """No record can be written of it."""
+    rules, budget = Health(every=0.2), Budget(50.0, 2.0)
+    made = pods(Stage("train", 1, shell("echo trains; exec sleep 100")), health=rules, budget=budget)
+    with file_system(made.folder / "state", "4k"):
+        fill(made.folder / "state")
+        assert made.run() == 66
+        assert not list((made.folder / "state").glob("*.json"))
+    assert "save: its nodes have cost 50.00 of at most 50.00 USD (--max-usd)" in made.log()
+    assert "of at most 50.00 USD (--max-usd): it saves and stops" in made.message["last"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Root measures (`bootstrap/lib/devices.py`), and writes the comment and the reaso
 of how often a job has moved lies in its own folder: with it, a job can end only itself.
 """
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -145,5 +146,6 @@ def move(job: Path, lost: list[Node], step: Optional[int]) -> Moved:
     count, names = (1, "") if new else (before.count + 1, before.nodes)
     told = ", ".join(filter(None, (names, *(node.name for node in lost))))[-500:]
     now = Moved(count, step if new else before.step, told)
-    files.write_json(job / "state" / "moved.json", dataclasses.asdict(now))
+    with contextlib.suppress(OSError):  # a full disk keeps no job on a broken node
+        files.write_json(job / "state" / "moved.json", dataclasses.asdict(now))
     return now

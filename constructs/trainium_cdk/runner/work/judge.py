@@ -1,5 +1,6 @@
 """Judges a stage that runs, in one place: the batch script on Slurm, the pod of node 0 on Kubernetes. It reads the pulses of all nodes (`health`),
-tells what is wrong, counts what the stage costs, and orders what all nodes do then. There is at most one order in a run.
+tells what is wrong, counts what the stage costs, and orders what all nodes do then. There is at most one order in a run. It is given also where a full
+disk takes no record of it: no node that reads it there carries it out then, and all are ended when that is overdue.
 """
 
 from __future__ import annotations
@@ -49,19 +50,19 @@ class Judge:
         self._began = self._looked = time.monotonic()
         self._told: dict[tuple[str, int], tuple[Finding, float]] = {}
         self._tried = health.tried(folder)
-        self._shown = set[str]()
+        self._shown, self._unwritten = set[str](), False
         self._seen: dict[tuple[str, int], int] = {}
         self._nodes: Sequence[devices.Node] = ()
         self.order: Order | None = None
         self._ordered = 0.0
 
-    def look(self) -> None:
-        """Look, if it is time for it. It does not raise."""
-        if time.monotonic() - self._looked < self._job.health.every:
-            return
-        self._looked = time.monotonic()
-        with contextlib.suppress(OSError):
-            self._look()
+    def look(self) -> Order | None:
+        """Look, if it is time for it. It does not raise. Returns what all nodes are to do."""
+        if time.monotonic() - self._looked >= self._job.health.every:
+            self._looked = time.monotonic()
+            with contextlib.suppress(OSError):
+                self._look()
+        return self.order
 
     @property
     def is_overdue(self) -> bool:
@@ -126,8 +127,11 @@ class Judge:
         for key in [key for key in self._told if key not in current]:
             over, _ = self._told.pop(key)
             self._say(dataclasses.replace(over, over=True).line)
-        if changed:
-            health.write_found(self._folder, self._stage.name, list(current.values()))
+        self._unwritten = self._unwritten or changed
+        if self._unwritten:
+            with contextlib.suppress(OSError):
+                health.write_found(self._folder, self._stage.name, list(current.values()))
+                self._unwritten = False
         now_wrong = {one.kind for one in found}
         if self._show and now_wrong != self._shown:
             self._shown = now_wrong
@@ -176,11 +180,16 @@ class Judge:
             why = f"restart {self._tried.restarts} of at most {health.RESTARTS} without a new step: {order.why}"
             self._tried = dataclasses.replace(self._tried, why=why, at=order.at)
             self._say(Finding(RESTARTED, order.at, evidence=why).line)
-        health.write_tried(self._folder, self._tried)
+        self._remember()
         if order.do not in (health.RESTART, health.MOVE):
             records.fail(self._folder, self._stage.name, self._run, records.Failure(-1, FAULT, order.why, order.at))
-        health.write_order(self._folder, self._stage.name, self._run, order)
+        with contextlib.suppress(OSError):
+            health.write_order(self._folder, self._stage.name, self._run, order)
         self.order, self._ordered = order, time.monotonic()
+
+    def _remember(self) -> None:
+        with contextlib.suppress(OSError):
+            health.write_tried(self._folder, self._tried)
 
     # --- what it costs ------------------------------------------------------------------------------------------------------------------
 
@@ -194,7 +203,7 @@ class Judge:
             return []
         took = (time.monotonic() - self._began) * self._stage.nodes
         self._tried = self._tried.took(f"{self._stage.name}.{self._run}", took)
-        health.write_tried(self._folder, self._tried)
+        self._remember()
         if self._spent() < health.TOLD:
             return []
         usd = self._job.budget.usd

@@ -117,17 +117,18 @@ def run_container(name: str) -> int:
         record_failure(node, stage, records.Failure(node.number, REFUSED, str(e)))
         raise
     if ended.why == ORDERED:
-        return obeyed(node, job, stage)
+        return obeyed(node, job, stage, judge.order if judge else None)
     return end(node, stage, ended, output)
 
 
-def obeyed(node: Node, job: Job, stage: Stage) -> int:
+def obeyed(node: Node, job: Job, stage: Stage, order: health.Order | None) -> int:
     """Wait until the other nodes have carried out the order, too: the first pod that fails ends the others. Returns the exit code, as of `end`."""
-    records.mark(node.job, stage.name, node.run, "ended", node.number)
+    with contextlib.suppress(OSError):
+        records.mark(node.job, stage.name, node.run, "ended", node.number)
     until = time.monotonic() + _OTHERS_SECONDS + 2 * job.health.every
     while len(records.marked(node.job, stage.name, node.run, "ended")) < node.nodes and time.monotonic() < until:
         time.sleep(0.5)
-    order = health.order(node.job, stage.name, node.run)
+    order = order or health.order(node.job, stage.name, node.run)
     if order and order.do == health.RESTART:
         tell(records.Failure(-1, AGAIN, order.why))
         return AGAIN

@@ -182,11 +182,11 @@ class Watcher:
     Args:
         folder: the job's own.
         output: of the program, which it hears.
-        judge: is asked after each look, where this node judges.
+        judge: is asked after each look, where this node judges; what it answers is an order, too.
     """
 
     def __init__(
-        self, folder: Path, stage: str, run: str, node: int, task: int, rules: Health, output: Output, judge: Callable[[], None] | None = None
+        self, folder: Path, stage: str, run: str, node: int, task: int, rules: Health, output: Output, judge: Callable[[], Order | None] | None = None
     ) -> None:  # fmt: skip
         self._folder, self._stage, self._run, self._node, self._task = folder, stage, run, node, task
         self._rules, self._output, self._judge = rules, output, judge
@@ -238,13 +238,13 @@ class Watcher:
 
     def _watch(self) -> None:
         while not self._over.wait(self._rules.every):
+            order = None
             with contextlib.suppress(Exception):
                 self.look()
             with contextlib.suppress(Exception):
-                if self._judge:
-                    self._judge()
+                order = self._judge() if self._judge else None
             with contextlib.suppress(Exception):
-                self._obey()
+                self._obey(order)
 
     def look(self) -> None:
         with self._lock:
@@ -273,8 +273,8 @@ class Watcher:
         health.write_pulse(self._folder, self._stage, self._run, pulse)
         self._written = True
 
-    def _obey(self) -> None:
-        order = health.order(self._folder, self._stage, self._run)
+    def _obey(self, order: Order | None) -> None:
+        order = order or health.order(self._folder, self._stage, self._run)
         if order is None or self.order is not None or self._running is None:
             return
         if (
