@@ -34,6 +34,9 @@ class Driver:
         self.root, self.node, self.disk = root, node, root / "disk"
         for device in (0, 1):
             self.put(0, device)
+        self.memory(available=500)
+        (root / "dev").mkdir()
+        (root / "dev/kmsg").touch()
         slurm.run(["scontrol", "update", f"nodename={node}", "comment=of an earlier instance"])
         words = (*(action or ("replace", "drain")), MEM, "--node", node, "--root", str(root), "--every", "0.2")
         words += ("--disks", str(self.disk)) if disks else ()
@@ -49,6 +52,13 @@ class Driver:
         file = self.root / f"sys/devices/virtual/neuron_device/neuron{device}/stats/hardware/{MEM}"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{count}\n")
+
+    def memory(self, available: int) -> None:
+        """Of 1,000 kB."""
+        file = self.root / "proc/meminfo"
+        file.parent.mkdir(exist_ok=True)
+        (part := file.with_name("part")).write_text(f"MemTotal: 1000 kB\nMemAvailable: {available} kB\n")
+        part.replace(file)
 
     def end(self) -> None:
         self.service.terminate()
@@ -170,26 +180,27 @@ def test_three_nodes_in_a_row_are_the_programs_fault(jobs: Jobs, tmp_path: Path)
 
 
 def test_what_is_only_told(jobs: Jobs, tmp_path: Path) -> None:
-    """Where the environment says so; a full disk always. The training ends as it would."""
+    """A device error, where the environment says so; a line of a kernel's log and a full memory always. The training ends as it would."""
     slurm = jobs.slurm
     with measured(slurm, tmp_path, "tell", "drain") as nodes:
-        sent = train(jobs, FAST)
-        sent.says("step 3/30")
-        bad, full = on(slurm, sent)
-        nodes[bad].put(1)
-        assert now(sent, "device").evidence == f"{bad}: neuron1/stats/hardware/{MEM} 0 to 1"
-        slurm.run(
-            [
-                "scontrol",
-                "update",
-                f"nodename={full}",
-                f"comment=trn-devices {time.time():.0f} disk /efs is full to 98 % and more",
-            ]
-        )
-        told_of = now(sent, "disk")
-        assert (told_of.node, told_of.evidence) == (1, f"{full}: /efs is full to 98 % and more")
-        assert told_of.text.startswith("has a full disk since 20")
-        assert (sent.ended().code, sent.left()) == (0, "COMPLETED")
+        sent = train(jobs, FAST, FAULT="pause", AT="3")
+        sent.says("1: step 2/30")
+        bad, full = (nodes[name] for name in on(slurm, sent))
+        bad.put(1)
+        assert now(sent, "device").evidence == f"{bad.node}: neuron1/stats/hardware/{MEM} 0 to 1"
+        with (full.root / "dev/kmsg").open("a") as log:
+            log.write("4,1,2,-;NEURON_HW_ERR=DMA_ERROR instance-id=i-1\n")
+        line = now(sent, "log")
+        assert (line.node, line.evidence) == (1, f"{full.node}: the kernel's log has NEURON_HW_ERR=DMA_ERROR")
+        assert line.text.startswith("has a hardware error in a kernel's log since 20")
+        full.memory(available=20)
+        memory = now(sent, "memory")
+        assert (memory.node, memory.evidence) == (1, f"{full.node}: its memory is full to 98 % and more")
+        assert memory.text.startswith("has a full memory since 20")
+        full.memory(available=500)
+        assert until(lambda: kinds(sent)[-1] == "memory over", 60), sent.log()
+        ends_as_it_would(sent)
+        assert kinds(sent) == ["device", "log", "memory", "memory over"]
         assert {state(slurm, name) for name in slurm.node_names} <= {"idle", "completing"}
 
 

@@ -15,7 +15,7 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm as slurm
 from tests.runner.stages import FILES, JOB, Jobs, Sent, program
 from tests.runner.training import TRAINS
-from tests.support import file_system, fill, until
+from tests.support import file_system, fill, swept, until
 from trainium_cdk.runner import records
 from trainium_cdk.runner.readers.log import JobLog, Lines
 from trainium_cdk.runner.readers.records import Finding
@@ -199,9 +199,19 @@ def test_a_node_that_carries_out_no_order(jobs: Jobs) -> None:
     assert sent.ended().attempt == 1
 
 
-@pytest.mark.parametrize("said", ["Compiling module MODULE_1", "Saving checkpoint", "neuronx-cc"])
-def test_what_takes_long_is_no_hang(said: str, jobs: Jobs) -> None:
-    sent = train(jobs, Health("restart", every=0.4, least=3.0), FAULT=said, AT="12", STEPS="14", SLOW="0.4")
+LONG = [
+    ("Compiling module MODULE_1", "12"),
+    ("neuronx-cc", "12"),
+    ("grows", "12"),
+    ("Saving checkpoint", "12"),
+    ("Evaluating", "12"),
+    ("merges the adapters", "14"),  # after its last step
+]
+
+
+@pytest.mark.parametrize(("said", "at"), swept(LONG, *LONG[:3]))
+def test_what_takes_long_is_no_hang(said: str, at: str, jobs: Jobs) -> None:
+    sent = train(jobs, Health("restart", every=0.4, least=3.0), FAULT=said, AT=at, STEPS="14", SLOW="0.4")
     assert (sent.ended().code, sent.left()) == (0, "COMPLETED"), sent.log()
     assert told(sent) == []
 

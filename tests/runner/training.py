@@ -60,7 +60,14 @@ while step < steps:
         compiler.chmod(0o755)
         subprocess.run([str(compiler)])
         time.sleep(1)
-    if broken and fault in ("Compiling module MODULE_1", "Saving checkpoint"):
+    if broken and fault == "grows":  # a checkpoint that is written, without a word
+        bad, one = -1, folder / "output" / "part"
+        one.mkdir(parents=True, exist_ok=True)
+        for _ in range(16):
+            with (one / "weights").open("a") as file:
+                file.write("x")
+            time.sleep(0.5)
+    if broken and fault in ("Compiling module MODULE_1", "Saving checkpoint", "Evaluating", "merges the adapters"):
         print(fault, flush=True)
         time.sleep(8)
         bad = -1
