@@ -29,7 +29,9 @@ def test_a_full_disk_at_the_start_is_reported(backend: SlurmBackend, slurm: Loca
         slurm.run(["scontrol", "update", "partitionname=compute1", "state=UP"])
         ended = backend.wait(job.id, 600)
     assert ended.state == "FAILED"
-    told("full disk", "ParallelCluster", "trn status", ended.current.reason)
+    assert ended.current.reason.startswith(
+        "it ended before it could write its state: the shared file system may have been full"
+    )
     assert "No space left on device" in log(backend, job.id)
     token = job.id.removeprefix("run-")
     assert backend.submit(script("true"), token).resubmitted == ("train",)
@@ -42,6 +44,7 @@ def test_a_full_disk_at_the_start_is_reported(backend: SlurmBackend, slurm: Loca
         ("output", "OSError: [Errno 28] No space left on device. A disk or file system is full. Delete old"),
         ("", "it could not write its state: the shared file system /efs is full. Free space, then submit it again"),
     ],
+    ids=["checkpoints", "all"],
 )
 def test_a_disk_that_checkpoints_fill(
     place: str, why: str, backend: SlurmBackend, slurm: LocalSlurm, shared: Path, tmp_path: Path
@@ -79,6 +82,8 @@ def test_a_disk_that_checkpoints_fill(
         ended = backend.wait(sent.id, 300)
         assert ended.state == "FAILED"
         assert why in ended.why
+        if not place:
+            told("full disk", "ParallelCluster", "trn status", ended.current.reason)
         words = ["why", sent.id, "--cluster", tmp_path / "cluster.json", "--local"]
         assert why in command.trn(words, slurm.node_env()).stdout
         *_, newest, half = sorted((folder / "output").iterdir(), key=lambda one: int(one.name.removeprefix("step-")))

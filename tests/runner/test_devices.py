@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.slurm import LocalSlurm
+from tests import command
+from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.conftest import slurm as slurm
 from tests.runner.stages import Jobs, Sent, shell
 from tests.runner.test_hangs import ends_as_it_would, kinds, now, told, train
@@ -35,7 +37,7 @@ class Driver:
         for device in (0, 1):
             self.put(0, device)
         self.memory(available=500)
-        (root / "dev").mkdir()
+        (root / "dev").mkdir(exist_ok=True)
         (root / "dev/kmsg").touch()
         slurm.run(["scontrol", "update", f"nodename={node}", "comment=of an earlier instance"])
         words = (*(action or ("replace", "drain")), MEM, "--node", node, "--root", str(root), "--every", "0.2")
@@ -197,6 +199,11 @@ def test_what_is_only_told(jobs: Jobs, tmp_path: Path) -> None:
         memory = now(sent, "memory")
         assert (memory.node, memory.evidence) == (1, f"{full.node}: its memory is full to 98 % and more")
         assert memory.text.startswith("has a full memory since 20")
+        (tmp_path / "cluster.json").write_text(make_cluster(fleet(nodes=4)).model_dump_json())
+        words = ["nodes", "--all", "--cluster", tmp_path / "cluster.json", "--local"]
+        rows = command.trn(words, slurm.node_env()).stdout.splitlines()
+        for node, text in ((bad, "has a device error since 20"), (full, "has a full memory since 20")):
+            assert any(text in row for row in rows if node.node in row), rows
         full.memory(available=500)
         assert until(lambda: kinds(sent)[-1] == "memory over", 60), sent.log()
         ends_as_it_would(sent)

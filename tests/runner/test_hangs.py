@@ -13,7 +13,7 @@ import pytest
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm as slurm
-from tests.runner.stages import FILES, JOB, Jobs, Sent, program
+from tests.runner.stages import FILES, JOB, Jobs, Sent, program, shell
 from tests.runner.training import TRAINS
 from tests.support import file_system, fill, swept, until
 from trainium_cdk.runner import records
@@ -123,7 +123,9 @@ def test_a_loss_that_is_no_number_stops_the_training_where_that_is_said(jobs: Jo
     assert (sent.ended().code, sent.left()) == (66, "FAILED")
     failed = records.failure(sent.folder, "train")
     assert failed is not None
-    assert failed.last.startswith("the loss is no number since step 12, in ")
+    count = re.match(r"the loss is no number since step 12, in (\d+) steps told\.", failed.last)
+    assert count
+    assert int(count[1]) >= health.NANS
     assert failed.last.endswith(f"The newest checkpoint from before is {sent.folder}/output/step-10")
     assert not (sent.folder / "saved").exists()
 
@@ -179,6 +181,17 @@ def test_a_training_that_does_not_begin(jobs: Jobs) -> None:
     assert found.text.startswith("has not begun since 20")
     ends_as_it_would(sent)
     assert kinds(sent) == ["start", "start over"]
+
+
+def test_a_program_that_tells_no_step(jobs: Jobs) -> None:
+    """It has no hang, however long it takes. Only that it prints nothing is told."""
+    works = shell("for _ in $(seq 15); do echo works; sleep 0.4; done; until [ -e ../go ]; do sleep 0.1; done")
+    sent = jobs.train(works, health=Health("restart", every=0.4, least=1.0, start=4.0))
+    found = now(sent, "start")
+    assert re.fullmatch(r"no step so far, and nothing printed for [45].* s; node 0, last line: works", found.evidence)
+    assert sent.log().count("0: works\n") == 15
+    ends_as_it_would(sent)
+    assert kinds(sent) == ["start"]
 
 
 @pytest.mark.sweep
