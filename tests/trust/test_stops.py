@@ -167,9 +167,9 @@ def test_a_stopped_follower_prints_how_to_continue(
     assert backend.status(talking).state == "RUNNING"
     assert lines[-1].startswith(f"{SAYS[number]}{talking} continues to run. To continue: trn logs -f {talking} ")
     on = shlex.split(lines[-1].partition("To continue: trn ")[2])
-    assert on[-2:] == ["--offset", str(len(output))]
+    assert on[-3:] == ["--offset", str(len(output)), "--local"]
     (jobs_dir / talking / "work" / "stop").touch()
-    code, more, _ = Command([*on, "--local"], env, tmp_path).end()
+    code, more, _ = Command(on, env, tmp_path).end()
     assert code == 0
     assert output + more == (jobs_dir / talking / "logs" / "train.log").read_bytes()
 
@@ -183,7 +183,7 @@ def test_a_stopped_wait_does_not_affect_the_job(
     trn.wait_for_output(b"train RUNNING")
     code, _, lines = trn.end(number)
     assert code == STOPS[number]
-    assert lines[-1] == f"{SAYS[number]}{talking} continues to run. To wait again: trn status --wait {talking}"
+    assert lines[-1] == f"{SAYS[number]}{talking} continues to run. To wait again: trn status --wait {talking} --local"
     assert backend.status(talking).state == "RUNNING"
 
 
@@ -230,7 +230,9 @@ def test_credentials_that_expire_while_following(
     (tmp_path / "there.json").write_text(there.model_dump_json())
     plain = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TRN_CLUSTER": str(tmp_path / "there.json")}
     for seconds in (30, 120, 480):  # a slow machine needs longer to read the first line
-        with session(local_aws, seconds, "ssm:SendCommand", "ssm:GetCommandInvocation") as keys:
+        with session(
+            local_aws, seconds, "ssm:SendCommand", "ssm:GetCommandInvocation", "ec2:DescribeInstances"
+        ) as keys:
             code, output, lines = Command(["logs", "-f", talking, "--ssm"], {**plain, **keys}, tmp_path).end()
         if output:
             break
@@ -238,9 +240,9 @@ def test_credentials_that_expire_while_following(
     assert lines[-1].startswith("trn: these AWS credentials have expired or are not valid: The security token")
     assert lines[-2].startswith(f"{talking} continues to run. To continue: trn logs -f {talking} ")
     on = shlex.split(lines[-2].partition("To continue: trn ")[2])
-    assert on[-2:] == ["--offset", str(len(output))]
+    assert on[-3:] == ["--offset", str(len(output)), "--ssm"]
     (jobs_dir / talking / "work" / "stop").touch()
-    code, more, _ = Command([*on, "--ssm"], {**plain, **local_aws.variables}, tmp_path).end()
+    code, more, _ = Command(on, {**plain, **local_aws.variables}, tmp_path).end()
     assert code == 0
     log = (jobs_dir / talking / "logs" / "train.log").read_bytes()
     assert output + more == log

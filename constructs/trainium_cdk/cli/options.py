@@ -360,8 +360,8 @@ def at(on: Target) -> str:
     """The options with which another command uses the same cluster. What it has without them is left out (`Target.implied`), as is a
     file that TRN_CLUSTER names: on a head node it is set for all commands.
 
-    >>> at(Target("TrnEksStack", "us-east-1", team="speech")), at(Target(cluster_file=Path("my cluster.json")))
-    (' --stack TrnEksStack --region us-east-1 --team speech', " --cluster 'my cluster.json'")
+    >>> at(Target("TrnEksStack", "us-east-1", team="speech")), at(Target(cluster_file=Path("my cluster.json"), local=True))
+    (' --stack TrnEksStack --region us-east-1 --team speech', " --cluster 'my cluster.json' --local")
     """
     if on.cluster_file:
         set_already = str(on.cluster_file) == os.environ.get("TRN_CLUSTER")
@@ -371,4 +371,5 @@ def at(on: Target) -> str:
     default = {"stack"} if on.stack == DEFAULT_STACK else set()
     implied = default if on.implied is None else on.implied
     given = place | {"team": on.team, "user": on.user}
-    return "".join(f" {printed(f'--{name}', value)}" for name, value in given.items() if value and name not in implied)
+    words = "".join(f" {printed(f'--{name}', value)}" for name, value in given.items() if value and name not in implied)
+    return words + ("" if on.local is None else " --local" if on.local else " --ssm")
