@@ -19,7 +19,7 @@ from typing import Any
 
 from sandbox import paths
 from sandbox.kubernetes import container as view
-from sandbox.kubernetes import pod_spec
+from sandbox.kubernetes import pod_spec, probes
 from sandbox.kubernetes.api import Api, ApiError, Object, path_of, retry
 from sandbox.kubernetes.logs import LogWriter
 from trainium_cdk.outputs.eks import JOB_USER
@@ -83,6 +83,7 @@ class Running:
         self._full: set[str] = set()
         self._statuses: dict[str, Object] = {}
         self._since = _now()
+        self._changed: dict[str, tuple[str, str]] = {}
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._thread.start()
 
@@ -168,12 +169,17 @@ class Running:
             for reader in readers:
                 reader.start()
             threading.Thread(target=self._limit, args=(container, process), daemon=True).start()
+            over = threading.Event()
+            prober = threading.Thread(target=self._probe, args=(container, process, spec, over), daemon=True)
+            prober.start()
             code = process.wait()
+            over.set()
             if strict():  # elsewhere a container ends with its first process
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             for reader in readers:
                 reader.join(timeout=20)
+            prober.join()
             return code if code >= 0 else 128 - code
         except OSError as problem:
             log.write(f"container did not start: {problem}", "stderr")
@@ -191,6 +197,29 @@ class Running:
                 _kill(process, signal.SIGKILL)
                 return
             time.sleep(_MEMORY_PAUSE)
+
+    def _probe(
+        self, container: Object, process: subprocess.Popen[str], spec: dict[str, Any], over: threading.Event
+    ) -> None:
+        """Tell by its probe whether a container is ready, until it has ended."""
+        if not (probe := probes.Probe.of(container)):
+            return
+        while not (first := _first(process)) or view.__file__.encode() in _words(first):  # its program has not begun
+            if over.wait(0.05):
+                return
+        words = probes.entering(first, spec["directory"], spec.get("user"), spec.get("group"))
+
+        def changed() -> None:
+            with self._lock:
+                self._statuses[container["name"]]["ready"] = worker.ready and not over.is_set()
+            self._tell("Running")
+
+        def tell(text: str) -> None:
+            if not (over.is_set() or self._ending.is_set()):
+                probes.report(self._api, self._pod, container["name"], text, _now())
+
+        worker = probes.Worker(probe, lambda one: probes.execute(one, words, spec["env"]), changed, tell)
+        worker.work(over.wait)
 
     def _termination_message(self, container: Object) -> Path:
         """The file for the container's termination message."""
@@ -320,8 +349,7 @@ class Running:
                 "name": name,
                 "image": spec["image"],
                 "imageID": "",
-                "ready": going
-                and "readinessProbe" not in spec,  # probes do not run here: such a container is never ready
+                "ready": going and "readinessProbe" not in spec,  # else `_probe` tells
                 "started": going,
                 "restartCount": restarts,
                 "state": state,
@@ -335,9 +363,25 @@ class Running:
             return [one for one in found if one["type"] not in mine]
         return []
 
+    def _of_containers(self, phase: str) -> list[Object]:
+        """The conditions that tell whether its containers are ready, with the time of their last change."""
+        names = [one["name"] for one in self._spec["containers"]]
+        unready = [one for one in names if not self._statuses.get(one, {}).get("ready")]
+        if phase in ("Succeeded", "Failed"):
+            why = {"reason": "PodCompleted" if phase == "Succeeded" else "PodFailed"}
+        else:
+            message = f"containers with unready status: [{' '.join(unready)}]"
+            why = {"reason": "ContainersNotReady", "message": message} if unready else {}
+        found: list[Object] = []
+        for kind in ("Ready", "ContainersReady"):
+            status = "False" if why else "True"
+            if self._changed.get(kind, ("", ""))[0] != status:
+                self._changed[kind] = (status, _now())
+            found.append({"type": kind, "status": status, "lastTransitionTime": self._changed[kind][1], **why})
+        return found
+
     def _tell(self, phase: str) -> None:
         """Write the pod's status; a deleted pod is not an error."""
-        ready = "True" if phase == "Running" else "False"
         where = pod_spec.shown_address(self._metadata["namespace"], self._metadata["name"])
         status: Object = {
             "phase": phase,
@@ -352,8 +396,6 @@ class Running:
                     "status": "False" if phase == "Pending" else "True",
                     "lastTransitionTime": self._since,
                 },
-                {"type": "Ready", "status": ready, "lastTransitionTime": _now()},
-                {"type": "ContainersReady", "status": ready, "lastTransitionTime": _now()},
             ],
         }
         with self._lock:
@@ -364,7 +406,8 @@ class Running:
                     if one["name"] in self._statuses
                 ]
                 if known:
-                    status[key] = known
+                    status[key] = [dict(one) for one in known]
+            status["conditions"] += self._of_containers(phase)
         if self._ending.is_set():
             if phase == "Running":
                 return
@@ -377,14 +420,30 @@ class Running:
 
 def _kill(process: subprocess.Popen[str], how: signal.Signals) -> None:
     """Signal a container's first process, as Kubernetes does; where it is none, all of its processes."""
-    children = Path("/proc", str(process.pid), "task", str(process.pid), "children")
     with contextlib.suppress(ProcessLookupError, FileNotFoundError):
         if strict():
             os.killpg(process.pid, how)
-        elif first := children.read_text().split():
-            os.kill(int(first[0]), how)
+        elif first := _first(process):
+            os.kill(first, how)
         else:  # it begins
             process.kill()
+
+
+def _first(process: subprocess.Popen[str]) -> int:
+    """The first process of a container; 0 if there is none yet."""
+    if strict():
+        return process.pid
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        children = Path("/proc", str(process.pid), "task", str(process.pid), "children")
+        return int(next(iter(children.read_text().split()), 0))
+    return 0
+
+
+def _words(process: int) -> bytes:
+    """The words by which a process was started; none if it has ended."""
+    with contextlib.suppress(OSError):
+        return Path("/proc", str(process), "cmdline").read_bytes()
+    return b""
 
 
 def _put(file: Path, content: bytes, mode: int) -> None:

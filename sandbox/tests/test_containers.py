@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from sandbox.kubernetes import pod_spec, running
+from sandbox.kubernetes.api import ApiError
 from sandbox.kubernetes.running import Running, cannot_run, strict
 from sandbox.testing import need, until
 
@@ -30,14 +31,29 @@ class Api:
 
     def __init__(self) -> None:
         self.status: Object = {}
+        self.events: dict[str, Object] = {}
+
+    @property
+    def ready(self) -> tuple[bool, set[str]]:
+        """Whether its first container is ready, and what its conditions say of it."""
+        [container, *_] = self.status["containerStatuses"]
+        said = {c["status"] for c in self.status["conditions"] if c["type"] in ("Ready", "ContainersReady")}
+        return container["ready"], said
 
     def get(self, path: str) -> Object:
         *_, plural, name = path.split("/")
         if plural == "pods":
             return {"status": self.status}
+        if plural == "events":
+            if name not in self.events:
+                raise ApiError(404, "NotFound", "")
+            return self.events[name]
         return next(
             thing for (kind, called), thing in OBJECTS.items() if (f"{kind.lower()}s", called) == (plural, name)
         )
+
+    def apply(self, event: Object) -> None:
+        self.events[event["metadata"]["name"]] = event
 
     def patch_status(self, _path: str, _uid: str, status: Object) -> None:
         self.status = status
@@ -50,7 +66,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., tuple[Object, str]]]:
     hosts.write_text("127.0.0.1 localhost\n")
     made: list[Running] = []
 
-    def start(*command: str, wait: bool = True, volumes: Object | None = None, **security: Any) -> Any:
+    def start(*command: str, wait: bool = True, volumes: Object | None = None, probe: Object | None = None, **security: Any) -> Any:
         uses = [{"name": str(i), "mountPath": place} for i, place in enumerate(volumes or {})]
         container = {
             "name": "main",
@@ -58,6 +74,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., tuple[Object, str]]]:
             "command": [*command],
             "volumeMounts": uses,
             "securityContext": security,
+            **({"readinessProbe": probe} if probe else {}),
         }
         kept = [{"name": str(i), **source} for i, source in enumerate((volumes or {}).values())]
         spec = {
@@ -168,6 +185,48 @@ def test_a_first_process_without_a_handler_is_ended_after_the_grace(run: Any) ->
     one.join(10)
     assert 1 <= time.monotonic() - began < 9
     assert api.status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 128 + signal.SIGKILL
+
+
+def test_a_readiness_probe_runs_in_the_container_as_its_user(run: Any) -> None:
+    """It sees the files of the pod and its processes. A container is ready after the first success, and no longer after so many failures."""
+    confined()
+    script = "echo began; touch /tmp/well; while :; do sleep 0.1; done"
+    look = "id -u; cat /proc/1/cmdline | tr '\\0' ' '; echo; pwd; test -e /tmp/well"
+    probe = {"exec": {"command": ["sh", "-c", look]}, "periodSeconds": 1, "failureThreshold": 2}
+    _, api, log = run("sh", "-c", script, wait=False, volumes={"/tmp": {"emptyDir": {}}}, probe=probe)
+    assert until(lambda: "containerStatuses" in api.status and api.ready == (True, {"True"}))
+    since = {c["type"]: c["lastTransitionTime"] for c in api.status["conditions"]}
+    assert not api.events
+    next(log.parent.rglob("well")).unlink()
+    assert until(lambda: api.events)
+    assert until(lambda: api.ready == (False, {"False"}))
+    [event] = api.events.values()
+    assert event["count"] >= 2, "one failure alone changes nothing"
+    assert (event["reason"], event["involvedObject"]["name"]) == ("Unhealthy", "pod-0")
+    first, second, where, *_ = event["message"].removeprefix("Readiness probe failed: ").split("\n")
+    assert (first, second.split()[:2], where) == ("10001", ["sh", "-c"], "/")
+    assert {c["type"]: c["lastTransitionTime"] for c in api.status["conditions"]} != since
+
+
+@pytest.mark.parametrize(
+    ("probe", "said"),
+    [
+        ({"exec": {"command": ["sleep", "60"]}}, "Readiness probe failed: command timed out after 1s"),
+        ({"exec": {"command": ["python4"]}}, "Readiness probe errored: nsenter: failed to execute python4: "),
+        ({"exec": {"command": ["true"]}, "initialDelaySeconds": 60}, ""),
+        ({"httpGet": {"port": 1}}, ""),
+    ],
+)
+def test_a_container_whose_probe_never_succeeds_is_never_ready(run: Any, probe: Object, said: str) -> None:
+    confined()
+    one, api, log = run("sh", "-c", "echo began; while :; do sleep 0.1; done", wait=False, probe=probe)
+    assert until(lambda: log.exists() and "began" in log.read_text())
+    assert until(lambda: api.events) if said else not until(lambda: api.events, 2)
+    assert [event["message"].startswith(said) for event in api.events.values()] == [True] * bool(said)
+    assert api.ready == (False, {"False"})
+    one.end(0.1)
+    one.join(10)
+    assert api.status["phase"] == "Failed"
 
 
 def test_without_root_containers_are_not_confined(monkeypatch: pytest.MonkeyPatch) -> None:
