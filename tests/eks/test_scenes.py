@@ -3,6 +3,10 @@ as the job has, no job loses one, and none stays for longer than is stated. The 
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
 import pytest
 
 from sandbox.kubernetes.api import path_of
@@ -11,7 +15,9 @@ from tests.eks.scenes import (
     FAILS,
     JOB_SETS,
     LIMITS,
+    MERGE,
     NAME,
+    PODS,
     SLACK,
     TRN1,
     Scene,
@@ -220,3 +226,34 @@ def test_a_job_that_fails_starts_again_on_its_nodes(opened: Open) -> None:
     assert scene.running("gang", 2) == nodes
     scene.minutes(2)
     assert (scene.desired, scene.pods("younger")) == (2, [])
+
+
+def test_a_job_that_does_not_go_on_is_told_once(opened: Open, capsys: pytest.CaptureFixture[str]) -> None:
+    """unready: the kubelet reports the pod of a job that runs as not ready. The function reads it with its own rights."""
+    scene = opened("unready", 2)
+    scene.settings = replace(scene.settings, job_ends=True)
+    template = pod(TRN1.neuron_devices)
+    template["spec"]["containers"][0]["name"] = "train"
+    made = jobset("stuck", {"train": job(1, template)})
+    made["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "trn"
+    scene.create(made)
+    assert until(lambda: scene.workload("stuck"))
+    scene.runs("stuck", 1)
+    [mine] = scene.pods("stuck")
+
+    def told(ready: bool) -> list[str]:
+        """The jobs of the lines in five minutes, from whose begin on the pod is ready, or is not."""
+        at = f"{datetime.fromtimestamp(scene.now, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        others = [c for c in mine["status"]["conditions"] if c["type"] != "ContainersReady"]
+        now = {"type": "ContainersReady", "status": str(ready), "lastTransitionTime": at}
+        containers = [{**one, "ready": ready} for one in mine["status"]["containerStatuses"]]
+        status = {"conditions": [*others, now], "containerStatuses": containers}
+        scene.api.call("PATCH", f"{PODS}/{mine['metadata']['name']}/status", {"status": status}, kind=MERGE)
+        capsys.readouterr()
+        scene.minutes(5)
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith('{"Job')]
+        return [one["JobFound"] for one in lines]
+
+    assert [told(ready) for ready in (False, True, False)] == [["stuck"], [], ["stuck"]]
+    assert scene.running_on("stuck"), "nothing is done about it"
+    scene.end("stuck")

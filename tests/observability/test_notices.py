@@ -86,10 +86,11 @@ class Sets:
             yield {
                 "metadata": {
                     "name": name,
+                    "uid": f"uid-{name}",
                     "namespace": "training",
                     "creationTimestamp": "2026-11-27T08:00:00Z",
                     "labels": {"trainium-cdk/array": array} if array else {},
-                    "annotations": {"trainium-cdk/queue": "trn"},
+                    "annotations": {"trainium-cdk/queue": "trn", "trainium-cdk/description": '{"user": "ada"}'},
                 },
                 "status": {"conditions": [{**end, "lastTransitionTime": f"2026-11-27T09:00:{at:02d}Z"}]},
             }
@@ -112,6 +113,59 @@ def test_what_kubernetes_tells(sets: list[tuple[str, str, str, str, int]], told:
     begin = metrics.seconds("2026-11-27T09:00:00")
     found = [json.loads(line) for line in ended.lines(Sets(*sets), "trn-eks", begin + 10.4, begin + 59.9)]
     assert [f"{one['JobEnded']} {one['State']}" for one in found] == told
+
+
+def train_pod(job: str, at: str, *, began: str = "08:30:00", ready: bool = False, **changes: Any) -> dict[str, Any]:
+    """A pod that trains for a job, whose readiness has changed last at this time."""
+    state = {"running": {"startedAt": f"2026-11-27T{began}Z"}} if began else {"waiting": {"reason": "PodInitializing"}}
+    ready_now = {"type": "ContainersReady", "status": str(ready), "lastTransitionTime": f"2026-11-27T{at}Z"}
+    status = {
+        "phase": "Running" if began else "Pending",
+        "containerStatuses": [{"name": changes.pop("container", "train"), "ready": ready, "state": state}],
+        "conditions": [{**ready_now, "type": "Ready", "status": "False"}, ready_now],
+        **changes.pop("status", {}),
+    }
+    return {"metadata": {"labels": {"jobset.sigs.k8s.io/jobset-uid": f"uid-{job}"}, **changes}, "status": status}
+
+
+RUNS = ("Suspended", "", 0)
+DELETED = {"deletionTimestamp": "2026-11-27T08:59:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("what", "sets", "pods", "told"),
+    [
+        ("is not ready for two minutes", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:30")], ["a-1"]),
+        ("is told at once", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:09")], []),
+        ("is told by the next run", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:59")], []),
+        ("is ready", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:30", ready=True)], []),  # its node is lost
+        ("begins", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:30", began="08:58:40")], []),
+        ("compiles", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:30", began="")], []),
+        ("is being deleted", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:30", **DELETED)], []),
+        ("has failed", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:30", status={"phase": "Failed"})], []),
+        ("has ended", [("a-1", "", "Completed", "", 59)], [train_pod("a-1", "08:58:30")], []),
+        ("is another's", [("a-1", "", *RUNS)], [train_pod("b-1", "08:58:30")], []),
+        ("is another container", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:30", container="web")], []),
+        ("is of nobody", [("a-1", "", *RUNS)], [{}, {"metadata": {}, "status": {"phase": "Running", "containerStatuses": [{}]}}], []),
+        ("an array, once", [("s-0", "s", *RUNS), ("s-1", "s", *RUNS)], [train_pod("s-0", "08:58:30"), train_pod("s-1", "08:58:20")], ["s"]),
+        ("an array that was told", [("s-0", "s", *RUNS), ("s-1", "s", *RUNS)], [train_pod("s-0", "08:58:30"), train_pod("s-1", "08:50:00")], []),
+    ],
+)  # fmt: skip
+def test_what_pods_tell_of_a_job_that_does_not_go_on(
+    what: str, sets: list[tuple[str, str, str, str, int]], pods: list[Any], told: list[str]
+) -> None:
+    begin, unready = metrics.seconds("2026-11-27T09:00:00"), dict[str, float]()
+    assert list(ended.noting(pods, unready)) == pods
+    found = [json.loads(line) for line in ended.lines(Sets(*sets), "trn-eks", begin + 10.4, begin + 59.9, unready)]
+    assert [one["JobFound"] for one in found if "JobFound" in one] == told, what
+    for one in found:
+        assert (one["User"], one["Queue"], one["Cluster"]) == ("ada", "trn", "trn-eks")
+    if told == ["a-1"]:
+        assert function.notice(found[0]) == (
+            "a-1: needs attention (RUNNING) on trn-eks",
+            "a-1 on trn-eks: needs attention (RUNNING)\nuser: ada\nqueue: trn\n"
+            "reason: it hangs, its loss is no number, or most of its budget is used\nMore: trn status a-1\n",
+        )
 
 
 def test_the_function_sends_each_end_of_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:

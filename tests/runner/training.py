@@ -32,7 +32,7 @@ meeting = folder / f"meeting-{attempt}"
 meeting.mkdir(exist_ok=True)
 
 def stuck_in_a_collective():
-    while True:
+    while not (folder / "go-on").exists():
         time.sleep(0.05)
 
 while step < steps:
@@ -45,6 +45,7 @@ while step < steps:
     if broken and fault == "hang":
         print("waits for a device", flush=True)
         stuck_in_a_collective()
+        bad = -1
     (meeting / f"{step}.{node}").touch()
     while len(list(meeting.glob(f"{step}.*"))) < nodes:
         time.sleep(0.02)

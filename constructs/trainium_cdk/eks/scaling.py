@@ -73,7 +73,7 @@ class TrnScaler(Checked):
             itself between `capacity_minutes` and an hour later. Default: 10 minutes for idle nodes, and nodes are reserved.
         metrics: Write metrics of jobs and nodes to the log, from which CloudWatch reads them, for `TrnObservability`: 7, and 4 of each node
             group, 0.30 dollars a month each. Default: False.
-        job_ends: Write a line to the log for each job that has ended, for `TrnJobNotices`. Default: False.
+        job_ends: Write a line to the log for each job that has ended, or does not go on, for `TrnJobNotices`. Default: False.
         devices: Let no pod start on a node of which EKS's node monitoring agent reports a broken device, and start another node: `replace`; or
             leave it to EKS's node repair: `tell`. Default: `replace`.
         alarm_topic: Where an alarm is sent when the function has failed, or has not run, for ten minutes. Default: that of `scaling`; else

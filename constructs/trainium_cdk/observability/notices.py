@@ -17,8 +17,8 @@ from trainium_cdk._cdk.permissions import allow
 
 
 class TrnJobNotices(Checked):
-    """Sends a message to an SNS topic when a job has ended, however it ended: also when signal 9 killed it, or its node was lost. On Slurm also
-    when a job runs and does not go on.
+    """Sends a message to an SNS topic when a job has ended, however it ended: also when signal 9 killed it, or its node was lost. And when
+    a job runs and does not go on.
 
     Slurm's queue, or Kubernetes, knows the end. On Slurm root's service `trn-metrics` of the head node reads it, on EKS `TrnScaler` (with
     `job_ends`), each minute. Both write a line to a log group. A function sends it: no node, and no job, may publish.

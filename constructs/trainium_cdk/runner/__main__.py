@@ -13,6 +13,7 @@ COMMANDS = {
     "stage": "work.stage",
     "node": "work.node",
     "pod": "work.pod",
+    "ready": "work.ready",
     "folder": "work.folder",
     "board": "work.board",
     "relay": "work.relay",

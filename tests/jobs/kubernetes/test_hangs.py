@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import time
 from typing import Any
 
 import pytest
 
+from sandbox.kubernetes import supplier
+from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import Running, text
 from tests.runner.training import TRAINS
 from tests.support import until
+from trainium_cdk.eks.scaler import ended
 from trainium_cdk.jobs import Script
-from trainium_cdk.jobs.kubernetes import KubernetesBackend
+from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, status
 from trainium_cdk.jobs.kubernetes.objects import objects
 from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.jobs.status import JobStatus
+from trainium_cdk.observability.notice.function import notice
 from trainium_cdk.runner.spec import Budget, Health
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -26,6 +32,9 @@ def train(backend: KubernetesBackend, token: str, env: dict[str, str], **fields:
     made = backend.render(job, token)
     spec = dataclasses.replace(made.spec, **fields)
     sent = objects(spec, made.plan, backend.cluster, pyz())
+    for one in sent.jobs:
+        [container] = one["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"]
+        container["readinessProbe"]["periodSeconds"] = 1
     return backend.send(dataclasses.replace(made, spec=spec, objects=sent)).id
 
 
@@ -51,21 +60,56 @@ def test_a_node_that_hangs_is_told_and_the_training_begins_again(backend: Kubern
     assert "node 1 at step 23, last line: waits for a device" in (logs / "train.0.log").read_text()
 
 
-def test_a_hang_is_a_state_of_its_own(backend: KubernetesBackend) -> None:
-    """Where nothing is done about it."""
-    id = train(backend, "told", {"FAULT": "hang"}, health=Health(every=0.4, least=3.0))
+def test_a_hang_is_a_state_of_its_own(backend: KubernetesBackend, running: Running) -> None:
+    """Where nothing is done about it. Its first pod is not ready meanwhile, which the list and the node scaler's function read."""
+    kubernetes, shared = supplier.Kubernetes(running.kubernetes.api()), running.shared / "trn/jobs"
+    id = train(backend, "told", {"FAULT": "hang", "STEPS": "400"}, health=Health(every=0.4, least=3.0))
+
+    def pod() -> dict[str, Any]:
+        return next((one for one in backend.seen(id).pods if status.index(one) == 0), {})
+
+    def lines(now: float) -> list[dict[str, Any]]:
+        """Those of the minute before."""
+        unready = dict[str, float]()
+        list(ended.noting(kubernetes.list("/api/v1/pods"), unready))
+        found = ended.lines(kubernetes, "trn-eks", now - 60, now, unready)
+        return [one for one in map(json.loads, found) if id in one.values()]
 
     def hangs() -> JobStatus | None:
         now = backend.status_with_progress(id)
         return now if now.findings else None
 
+    assert until(lambda: names.condition(pod(), "ContainersReady"), 60), "it trains"
+    assert (status.unready(pod()), backend.status(id).current.reason) == (0, "")
     now = until(hangs, 120)
     assert now, text(backend.logs(id))
     assert now.state == "RUNNING"
     assert [one.kind for one in now.findings] == ["hang"]
     assert now.current.reason.startswith("hangs since 20")
     assert "node 1 at step 23, last line: waits for a device" in now.current.reason
+
+    since = until(lambda: status.unready(pod()), 30)
+    assert [status.unready(one) for one in backend.seen(id).pods if status.index(one)] == [0]
+    [listed] = [one for one in backend.list() if one.id == id]
+    at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(since))
+    assert (listed.state, listed.current.reason) == ("RUNNING", f"needs attention since {at}: see trn status {id}")
+    known = backend.status_with_progress(id).current.reason
+    assert known.startswith("hangs since 20")
+    assert "attention" not in known
+    events = running.kubernetes.api().get(path_of("v1", "Event", namespace="training"))["items"]
+    [event] = [one for one in events if (one["reason"], one["involvedObject"]["uid"]) == ("Unhealthy", pod()["metadata"]["uid"])]
+    assert event["message"].startswith("Readiness probe failed: hangs since 20")
+    assert [len(lines(since + after)) for after in (60, 119, 150, 210)] == [0, 0, 1, 0]
+    [line] = lines(since + 150)
+    assert notice(line)[0] == f"{id}: needs attention (RUNNING) on trn-eks"
+
+    (shared / id / "go-on").touch()
+    assert until(lambda: names.condition(pod(), "ContainersReady"), 60)
+    assert (lines(since + 150), backend.status(id).current.reason) == ([], "")
     assert backend.cancel(id).state == "CANCELLED"
+    over = names.seconds(names.condition(backend.seen(id).job, "Failed")["lastTransitionTime"])  # type: ignore[index]
+    assert over
+    assert [one["State"] for one in lines(over + 5)] == ["CANCELLED"]
 
 
 @pytest.mark.sweep

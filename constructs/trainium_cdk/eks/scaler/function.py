@@ -64,7 +64,7 @@ class Settings:
         label: the label that names a node's group.
         reserve: whether to reserve all new instances of a workload before they are started.
         metrics: whether to write metrics to the log.
-        job_ends: whether to write a line for each job that has ended.
+        job_ends: whether to write a line for each job that has ended, and for each that does not go on.
         devices: `replace` a node with a broken device, or `tell`, which is EKS's node repair alone.
     """
 
@@ -111,6 +111,7 @@ class Supplier:
         """
         settings, api = self._settings, self._kubernetes
         found, unknown = self._find()
+        unready: dict[str, float] = {}
         labels = {name: observe.labels(one) for name, one in found.items()}
         # requests for groups that cannot be read now wait for them
         labels |= {name: {settings.label: name} for name in unknown}
@@ -118,7 +119,7 @@ class Supplier:
             settings.resources,
             labels,
             nodes=api.list("/api/v1/nodes"),
-            pods=api.list("/api/v1/pods", _ON_NODES),
+            pods=ended.noting(api.list("/api/v1/pods", _ON_NODES), unready),
             templates=api.list("/api/v1/podtemplates", _KUEUES),
             provisioning=api.list(f"{_REQUESTS}/provisioningrequests"),
             now=now,
@@ -167,7 +168,7 @@ class Supplier:
         if changes or jobs:
             print(json.dumps({"groups": changes, "jobs": jobs}))
         if settings.job_ends:
-            self._try("JobSets that have ended", self._tell_ends, now)
+            self._try("JobSets that have ended", self._tell_ends, now, unready)
         self._try("Lease trn-scaler", self._renew, now)
         if self._failed:
             raise RunFailed("; ".join(self._failed))
@@ -205,9 +206,10 @@ class Supplier:
         spec = {} if cordoned is None else {"spec": {"unschedulable": cordoned or None}}
         self._kubernetes.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": dict(annotations)}, **spec})
 
-    def _tell_ends(self, now: float) -> None:
+    def _tell_ends(self, now: float, unready: Mapping[str, float]) -> None:
         last = (self._kubernetes.get(self._lease) or {}).get("spec", {}).get("renewTime")
-        for line in ended.lines(self._kubernetes, self._settings.cluster, observe.seconds(last) if last else now, now):
+        since = observe.seconds(last) if last else now
+        for line in ended.lines(self._kubernetes, self._settings.cluster, since, now, unready):
             print(line)
 
     @property

@@ -83,7 +83,10 @@ def with_progress(backend: JobSource, job: JobStatus) -> JobStatus:
         if pod := look.pod(backend.api, backend.api.get("JobSet", object_name(job.id))["metadata"], TRAIN, 0):
             told, findings = look_at(b"".join(backend.api.log(pod["metadata"]["name"], TRAIN, lines=_LAST_LINES)))
             *before, last = job.stages
-            return replace(job, progress=one_line(told), stages=(*before, last.with_findings(findings)))
+            if findings:  # they say what its pods do not
+                said = [one for one in last.reason.split("; ") if not one.startswith(status.ATTENTION)]
+                last = replace(last, reason="; ".join(said)).with_findings(findings)
+            return replace(job, progress=one_line(told), stages=(*before, last))
     return job
 
 

@@ -54,7 +54,14 @@ KEPT_SECONDS = 14 * 86_400
 RESTARTS = 3
 SPOT_RESTARTS = 20
 """Most restarts by default: spot nodes are interrupted repeatedly during a job of several days."""
-
+_PROBE: Object = {
+    "exec": {"command": ["python3", "-I", RUNNER, "ready"]},
+    "periodSeconds": 60,
+    "timeoutSeconds": 30,  # a node that trains is busy
+    "failureThreshold": 1,
+}
+"""By which the container that trains is not ready while its training does not go on (`runner.work.ready`). Nothing is done about it: no Service
+of ours leaves out such a pod."""
 
 _RESERVED = ("JOB_COMPLETION_", "KUBERNETES_")
 _RANK_ENV = (
@@ -354,6 +361,7 @@ def _train(given: _Made, name: str, index: int | None) -> Object:
         env.append({"name": "TRN_ARRAY_INDEX", "value": str(index)})
     needs = pods.Resources.exactly(wanted)
     containers = [_container(given, stage, needs, volumes, env) for stage in given.stages if stage != names.PREPARE]
+    containers[-1]["readinessProbe"] = dict(_PROBE)
     pod = _pod(given, containers, volumes, pods.on_trainium(fleet, given.catalog))
     # keeps the port of Neuron's collectives free of outgoing connections; Kubernetes lists this sysctl as safe
     pod["securityContext"]["sysctls"] = [{"name": "net.ipv4.ip_local_reserved_ports", "value": "48620"}]

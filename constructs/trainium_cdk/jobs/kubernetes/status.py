@@ -45,6 +45,8 @@ Object = dict[str, Any]
 
 STARTS = "starts"
 """The reason of a stage that nothing keeps from running."""
+ATTENTION = "needs attention since"
+"""Begins the reason of a training that does not go on, as far as its pods tell: its log says what it is."""
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 _LATE = 300
 """Seconds; the function that starts nodes runs each minute."""
@@ -363,6 +365,16 @@ def starts(pod: Object) -> bool:
     return bool(pod["spec"].get("nodeName")) and pod.get("status", {}).get("phase") == "Pending" and not began
 
 
+def unready(pod: Object) -> int:
+    """Since when the container of a pod that trains is not ready, which it was before: its probe fails while something is wrong with the training.
+    0 if it is, has not been, or does not run. The node scaler's function reads the same (`eks/scaler/ended.py`)."""
+    began = seconds((container_state(pod, TRAIN).get("running") or {}).get("startedAt"))
+    ready = [one.get("ready") for one in pod.get("status", {}).get("containerStatuses", []) if one["name"] == TRAIN]
+    why = condition(pod, "ContainersReady", status="False")  # not `Ready`, which also tells of a lost node
+    at = seconds(why.get("lastTransitionTime")) if why else None
+    return at if began and at and at > began and ready == [False] and "deletionTimestamp" not in pod["metadata"] else 0
+
+
 def why_pending(pods: Sequence[Object], name: str) -> str:
     """Why a container of these pods does not run yet: `starts` if nothing keeps it from that; empty if there are no pods."""
     return next((cut(why) for pod in pods if (why := _blocked(pod, name))), STARTS if pods else "")
@@ -450,6 +462,8 @@ def _current(stage: Stage, seen: Seen) -> Stage:
         again.append(
             f"{nodes} not ready: without a change its pods are ended after 5 minutes, and the job starts again"
         )
+    if stage.name == TRAIN and (since := min(filter(None, map(unready, seen.pods)), default=0)):
+        again.append(f"{ATTENTION} {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(since))}: see trn status {id_of(seen.job)}")
     if seen.refused:
         again.append(cut(f"its pods cannot be created: {seen.refused}"))
     elif seen.stuck and stage.state == "PENDING" and stage.reason in ("", STARTS):

@@ -23,6 +23,7 @@ _FOUND = {
     "start": "has not begun to train",
     "budget": "has used most of its budget",
     "restarted": "hung, and was restarted",
+    "unready": "needs attention",
 }
 _SUBJECT = 100
 """Characters of a subject of SNS (API reference of Publish, 2026-11)."""

@@ -37,14 +37,14 @@ class Judge:
     Args:
         folder: the job's own.
         say: writes a line to the log.
-        show: is told the kinds of findings that there are now, when they change.
+        show: is told the findings that there are now, when their kinds change.
 
     Attributes:
         order: what all nodes are to do.
     """
 
     def __init__(
-        self, folder: Path, job: Job, stage: Stage, run: str, say: Callable[[str], None], show: Callable[[set[str]], None] | None = None
+        self, folder: Path, job: Job, stage: Stage, run: str, say: Callable[[str], None], show: Callable[[Sequence[Finding]], None] | None = None
     ) -> None:  # fmt: skip
         self._folder, self._job, self._stage, self._run, self._say, self._show = folder, job, stage, run, say, show
         self._began = self._looked = time.monotonic()
@@ -135,7 +135,7 @@ class Judge:
         now_wrong = {one.kind for one in found}
         if self._show and now_wrong != self._shown:
             self._shown = now_wrong
-            self._show(now_wrong)
+            self._show(found)
 
     def _sure(self, found: Sequence[Finding]) -> list[Finding]:
         """Without nodes that only have looked at another moment than those that go on."""

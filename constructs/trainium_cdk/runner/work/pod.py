@@ -24,7 +24,7 @@ from ..errors import ReportedError
 from ..files import read_json
 from ..spec import Job, SpecError, Stage, from_json, to_json
 from ..words import shared_root
-from . import health
+from . import health, ready
 from .judge import Judge
 from .launch import (
     AGAIN,
@@ -98,7 +98,9 @@ def run_container(name: str) -> int:
         node, checkpoint=find_checkpoint(job, node.job, first=node.number == 0) if stage.program else ""
     )
     seconds = None if stage.seconds is None else stage.seconds - (time.monotonic() - began)
-    judge = Judge(node.job, job, stage, node.run, show) if node.number == 0 and stage.name != "prepare" else None
+    judges = node.number == 0 and stage.name != "prepare"
+    told = ready.tell if stage.name == "train" else None
+    judge = Judge(node.job, job, stage, node.run, show, told) if judges else None
     try:
         ended = launch(
             node,

@@ -6,12 +6,14 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from signal import SIGTERM
 
 from .. import files, layout, records, slurm
 from ..errors import Later, Refused, ReportedError
+from ..readers.records import Finding
 from ..records import State
 from ..spec import Job, Stage
 from . import allocation, devices, failures, health
@@ -111,7 +113,7 @@ class Batch:
         records.forget(self.own, self.stage.name)
         self.signals.install()
         if int(os.environ.get("SLURM_RESTART_COUNT") or 0):
-            self._comment(set())  # of the attempt before
+            self._comment(())  # of the attempt before
         self.sizes = failures.sizes(self.own, self.stage.name)
 
     def carry_out(self) -> int:
@@ -195,9 +197,9 @@ class Batch:
             tasks.wait_if_a_node_ends()
         return code
 
-    def _comment(self, wrong: set[str]) -> None:
+    def _comment(self, wrong: Sequence[Finding]) -> None:
         """Let Slurm's queue have what is wrong."""
-        text = slurm.comment(self.job.id, wrong)
+        text = slurm.comment(self.job.id, {one.kind for one in wrong})
         with contextlib.suppress(Later, Refused):
             slurm.run("scontrol", "update", f"JobId={os.environ['SLURM_JOB_ID']}", f"Comment={text}")
 
