@@ -179,9 +179,14 @@ class Api:
         )
         return made
 
-    def patch_status(self, path: str, uid: str, status: Object) -> None:
-        """Delete the object with this uid; another object with the same name is kept (ApiError 409)."""
-        body = {"metadata": {"uid": uid}, "status": status}
+    def patch_status(self, path: str, uid: str, status: Object, version: str = "") -> None:
+        """Change the status of the object with this uid; another object with the same name is kept (ApiError 409).
+
+        Args:
+            version: that it must still have; else ApiError 409.
+        """
+        metadata = {"uid": uid, **({"resourceVersion": version} if version else {})}
+        body = {"metadata": metadata, "status": status}
         self.call("PATCH", f"{path}/status", body, kind="application/merge-patch+json")
 
     def delete(self, path: str, **options: Any) -> None:

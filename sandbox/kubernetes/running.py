@@ -211,8 +211,8 @@ class Running:
 
         def changed() -> None:
             with self._lock:
-                self._statuses[container["name"]]["ready"] = worker.ready and not over.is_set()
-            self._tell("Running")
+                self._statuses[container["name"]]["ready"] = worker.ready
+            self._tell_ready()
 
         def tell(text: str) -> None:
             if not (over.is_set() or self._ending.is_set()):
@@ -379,6 +379,26 @@ class Running:
                 self._changed[kind] = (status, _now())
             found.append({"type": kind, "status": status, "lastTransitionTime": self._changed[kind][1], **why})
         return found
+
+    def _tell_ready(self) -> None:
+        """Write whether its containers are ready, unless another has written meanwhile that it does not run: that it was evicted, for example."""
+        with contextlib.suppress(ApiError, OSError):
+            while not self._ending.is_set():
+                pod = retry(lambda: self._api.get(self._path))
+                if pod["status"].get("phase") != "Running":
+                    return
+                with self._lock:
+                    own = self._of_containers("Running")
+                    known = [dict(self._statuses[one["name"]]) for one in self._spec["containers"]]
+                mine = {one["type"] for one in own}
+                others = [one for one in pod["status"]["conditions"] if one["type"] not in mine]
+                status = {"conditions": [*others, *own], "containerStatuses": known}
+                try:
+                    self._api.patch_status(self._path, self._metadata["uid"], status, pod["metadata"]["resourceVersion"])
+                    return
+                except ApiError as error:
+                    if error.status != 409:
+                        raise
 
     def _tell(self, phase: str) -> None:
         """Write the pod's status; a deleted pod is not an error."""

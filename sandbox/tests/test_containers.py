@@ -43,7 +43,7 @@ class Api:
     def get(self, path: str) -> Object:
         *_, plural, name = path.split("/")
         if plural == "pods":
-            return {"status": self.status}
+            return {"metadata": {"resourceVersion": "7"}, "status": self.status}
         if plural == "events":
             if name not in self.events:
                 raise ApiError(404, "NotFound", "")
@@ -55,8 +55,8 @@ class Api:
     def apply(self, event: Object) -> None:
         self.events[event["metadata"]["name"]] = event
 
-    def patch_status(self, _path: str, _uid: str, status: Object) -> None:
-        self.status = status
+    def patch_status(self, _path: str, _uid: str, status: Object, _version: str = "") -> None:
+        self.status = {**self.status, **status}
 
 
 @pytest.fixture
