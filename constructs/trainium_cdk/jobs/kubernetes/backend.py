@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -104,7 +103,7 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         self._release(found)
         if status.ended(job) and not names.array(job):
             self._forget_variables(job["metadata"]["name"])
-        return status.status(look.warned(self.api, replace(found, lost=look.lost(self.api, found))))
+        return status.status(look.warned(self.api, look.on_nodes(self.api, found)))
 
     def status_with_progress(self, id: str) -> JobStatus:
         found = self.status(id)

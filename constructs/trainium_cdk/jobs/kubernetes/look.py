@@ -12,6 +12,7 @@ from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs.kubernetes import members, names, queue, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object
 from trainium_cdk.jobs.kubernetes.members import waits
+from trainium_cdk.jobs.kubernetes.nodes import HARDWARE
 from trainium_cdk.jobs.kubernetes.queue import Waits
 from trainium_cdk.jobs.kubernetes.status import Seen
 from trainium_cdk.jobs.status import JobStatus, Stage
@@ -181,15 +182,20 @@ def pod(api: Api, job: Mapping[str, str], task: str, index: int) -> Object | Non
     return max(mine, key=lambda one: str(one["metadata"].get("creationTimestamp")), default=None)
 
 
-def lost(api: Api, seen: Seen) -> list[str]:
-    """The nodes of a job's pods that do not respond; empty if the caller may not read nodes."""
+def on_nodes(api: Api, seen: Seen) -> Seen:
+    """With those of its nodes that do not respond, and those of which a device is broken. As it was, if the caller may not read nodes."""
     nodes = {pod["spec"].get("nodeName") for pod in seen.pods if status.alive([pod])} - {None}
     group = seen.job["metadata"].get("annotations", {}).get(names.QUEUE, "")
+    lost, broken = [], {}
     with contextlib.suppress(ApiError):
-        rows = api.table("Node", labels=f"{GROUP_LABEL}={group}") if nodes else []
-        bad = [row["metadata"]["name"] for row in rows if "NotReady" in str(row["columns"]["Status"])]
-        return sorted(nodes.intersection(bad))
-    return []
+        for node in api.list("Node", labels=f"{GROUP_LABEL}={group}", without=["images"]) if nodes else ():
+            if (name := node["metadata"]["name"]) not in nodes:
+                continue
+            if names.condition(node, "Ready", status="False") or names.condition(node, "Ready", status="Unknown"):
+                lost.append(name)
+            if why := names.condition(node, HARDWARE, status="False"):
+                broken[name] = str(why.get("message") or why.get("reason"))
+    return replace(seen, lost=sorted(lost), broken=broken)
 
 
 def warned(api: Api, seen: Seen) -> Seen:
