@@ -24,7 +24,7 @@ class Observability(Settings):
     """SNS topic that alarms are sent to: nodes that failed or are idle, a job that waits long, a full disk, memory errors. Default: no
     alarms, as they would reach no one."""
     job_topic: Arn | None = None
-    """SNS topic that gets a message when a job has ended, within two minutes, however it ended. The topic sends it on: as email, to a chat, to a
-    webhook. Default: no messages."""
+    """SNS topic that gets a message when a job has ended, within two minutes, however it ended; and when one runs and does not go on. The topic sends it
+    on: as email, to a chat, to a webhook. Default: no messages."""
     log_days: Days = 365
     """How long the lines are kept from which CloudWatch makes metrics, days."""
