@@ -54,6 +54,14 @@ def test_webhooks_of_jobs_concern_our_namespaces_alone() -> None:
     assert all(selector == {"matchLabels": {"trainium-cdk/queues": "true"}} for selector in selectors)
 
 
+def test_no_job_is_stopped_because_its_pods_are_not_ready() -> None:
+    """They are not while they compile, nor while a training does not go on."""
+    _, release = kueue.releases()
+    found = [text for one in kueue.rendered(release) if one["kind"] == "ConfigMap" for text in one["data"].values()]
+    [wanted] = [text for text in found if "managedJobsNamespaceSelector" in text]
+    assert "waitForPodsReady" not in YAML(typ="safe").load(wanted)
+
+
 def test_the_definition_of_provisioning_requests_is_the_vendors() -> None:
     [theirs] = load_all(build.crds("autoscaler"))
     del theirs["metadata"]["annotations"]

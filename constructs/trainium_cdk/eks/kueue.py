@@ -43,7 +43,8 @@ def priority_class(name: str) -> str:
 def configuration() -> Manifest:
     """The configuration of Kueue's controller: its chart's, but only jobs that name a queue, and only in our namespaces.
 
-    Not waitForPodsReady: a pod that compiles in its init container is not ready for hours, and Kueue would stop its job.
+    Not waitForPodsReady: a pod that compiles in its init container is not ready for hours, and Kueue would stop its job. Nor is one whose training
+    does not go on: that is told, and people decide.
     """
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",

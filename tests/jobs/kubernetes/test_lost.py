@@ -13,6 +13,7 @@ from tests.jobs.kubernetes.conftest import Running, script
 from tests.support import until
 from tests.told import told
 from trainium_cdk.catalog.known_errors import explain
+from trainium_cdk.eks.scaler import observe
 from trainium_cdk.jobs import BertLarge
 from trainium_cdk.jobs.kubernetes import KubernetesBackend
 from trainium_cdk.operations.why_kubernetes import in_cluster
@@ -76,30 +77,26 @@ def test_a_node_that_does_not_respond(backend: KubernetesBackend, running: Runni
 
 
 def test_a_node_whose_device_is_broken(backend: KubernetesBackend, running: Running) -> None:
-    """As EKS's node monitoring agent reports it. Nodes of others are not named."""
+    """As the node scaler's function marks it (tests/eks/test_scenes_of_failures.py). Nodes of others are not named."""
     sent, api = backend.submit(script(b"sleep 3600", nodes=1, cache="broken"), "broken").id, running.kubernetes.api()
     assert until(lambda: backend.status(sent).state == "RUNNING")
     node = backend.status(sent).stages[-1].nodes
     group = api.get(path_of("v1", "Node"), labelSelector=f"{GROUP_LABEL}=trn")["items"]
     [other] = {one["metadata"]["name"] for one in group} - {node}
-    broken = {"type": "AcceleratedHardwareReady", "status": "False", "reason": "NeuronHBMUncorrectableError"}
-    before = {name: api.get(path_of("v1", "Node", name))["status"]["conditions"] for name in (node, other)}
+
+    def mark(name: str, why: str | None) -> None:
+        patch(api, path_of("v1", "Node", name), {"metadata": {"annotations": {observe.BROKEN: why}}})
+
     try:
-        for name, message in ((other, "another"), (node, "Discovered HBM Uncorrectable Error")):
-            assert backend.status(sent).current.reason == ""
-            path = path_of("v1", "Node", name)
-            patch(api, path, {"metadata": {"annotations": {OWN_STATUS: "true"}}})
-            conditions = [*before[name], {**broken, "message": message}]
-            patch(api, f"{path}/status", {"status": {"conditions": conditions}})
+        mark(other, "another")
+        assert backend.status(sent).current.reason == ""
+        mark(node, "Discovered HBM Uncorrectable Error")
         now = backend.status(sent)
-        assert (now.state, now.current.reason) == (
-            "RUNNING",
-            f"node {node} has a broken device: Discovered HBM Uncorrectable Error",
-        )
+        why = f"node {node} has a broken device, and gets no other job: Discovered HBM Uncorrectable Error"
+        assert (now.state, now.current.reason) == ("RUNNING", why)
     finally:
-        for name, conditions in before.items():
-            patch(api, f"{path_of('v1', 'Node', name)}/status", {"status": {"conditions": conditions}})
-            patch(api, path_of("v1", "Node", name), {"metadata": {"annotations": {OWN_STATUS: None}}})
+        mark(node, None)
+        mark(other, None)
     assert backend.cancel(sent).state == "CANCELLED"
 
 

@@ -12,7 +12,6 @@ from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs.kubernetes import members, names, queue, status
 from trainium_cdk.jobs.kubernetes.api import Api, Object
 from trainium_cdk.jobs.kubernetes.members import waits
-from trainium_cdk.jobs.kubernetes.nodes import HARDWARE
 from trainium_cdk.jobs.kubernetes.queue import Waits
 from trainium_cdk.jobs.kubernetes.status import Seen
 from trainium_cdk.jobs.status import JobStatus, Stage
@@ -186,16 +185,13 @@ def on_nodes(api: Api, seen: Seen) -> Seen:
     """With those of its nodes that do not respond, and those of which a device is broken. As it was, if the caller may not read nodes."""
     nodes = {pod["spec"].get("nodeName") for pod in seen.pods if status.alive([pod])} - {None}
     group = seen.job["metadata"].get("annotations", {}).get(names.QUEUE, "")
-    lost, broken = [], {}
+    rows = list[Object]()
     with contextlib.suppress(ApiError):
-        for node in api.list("Node", labels=f"{GROUP_LABEL}={group}", without=["images"]) if nodes else ():
-            if (name := node["metadata"]["name"]) not in nodes:
-                continue
-            if names.condition(node, "Ready", status="False") or names.condition(node, "Ready", status="Unknown"):
-                lost.append(name)
-            if why := names.condition(node, HARDWARE, status="False"):
-                broken[name] = str(why.get("message") or why.get("reason"))
-    return replace(seen, lost=sorted(lost), broken=broken)
+        rows = api.table("Node", labels=f"{GROUP_LABEL}={group}") if nodes else []
+    mine = {row["metadata"]["name"]: row for row in rows if row["metadata"]["name"] in nodes}
+    lost = sorted(name for name, row in mine.items() if "NotReady" in str(row["columns"]["Status"]))
+    notes = {name: row["metadata"].get("annotations") or {} for name, row in mine.items()}
+    return replace(seen, lost=lost, broken={name: one[names.BROKEN] for name, one in notes.items() if names.BROKEN in one})
 
 
 def warned(api: Api, seen: Seen) -> Seen:

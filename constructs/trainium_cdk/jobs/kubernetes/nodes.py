@@ -12,7 +12,7 @@ from trainium_cdk.outputs import GROUP_LABEL, EksCluster
 
 _TYPE = "node.kubernetes.io/instance-type"
 _LEAVES = "no job has used it for a while: it is ended"
-HARDWARE = "AcceleratedHardwareReady"
+_HARDWARE = "AcceleratedHardwareReady"
 """Of EKS's node monitoring agent."""
 _PRESSURE = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 
@@ -61,7 +61,7 @@ def _node(node: Object, cluster: EksCluster, jobs: Mapping[str, str], others: Ma
 
 def _reasons(ready: bool, conditions: Mapping[str, Object], taints: Sequence[Object]) -> list[str]:
     wrong = [one for kind, one in conditions.items() if kind in _PRESSURE and one["status"] == "True"]
-    wrong += [one for kind, one in conditions.items() if kind == HARDWARE and one["status"] == "False"]
+    wrong += [one for kind, one in conditions.items() if kind == _HARDWARE and one["status"] == "False"]
     if not ready:
         wrong.insert(0, conditions.get("Ready", {}))
     found = [str(one.get("message") or one.get("reason") or "has not reported yet") for one in wrong]

@@ -78,7 +78,7 @@ class Seen:
         waits: what is known of its place in its queue.
         ran: when the function that starts nodes ran last, in seconds since 1970; None if that is not known.
         lost: those of its nodes that do not respond.
-        broken: those of which EKS's node monitoring agent reports a broken device, and its words.
+        broken: those that the node scaler's function has cordoned because a device is broken, and the words of EKS's node monitoring agent.
         refused: why its pods cannot be created; empty if they can, or that is not known.
         stuck: what keeps its pods from starting that are on their nodes; empty if nothing does, or that is not known.
     """
@@ -465,7 +465,7 @@ def _current(stage: Stage, seen: Seen) -> Stage:
             f"{nodes} not ready: without a change its pods are ended after 5 minutes, and the job starts again"
         )
     if stage.name != PREPARE:
-        again += [cut(f"node {node} has a broken device: {why}") for node, why in sorted(seen.broken.items())]
+        again += [cut(f"node {node} has a broken device, and gets no other job: {why}") for node, why in sorted(seen.broken.items())]
     if stage.name == TRAIN and (since := min(filter(None, map(unready, seen.pods)), default=0)):
         again.append(f"{ATTENTION} {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(since))}: see trn status {id_of(seen.job)}")
     if seen.refused:
