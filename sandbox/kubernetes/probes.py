@@ -101,7 +101,8 @@ class Worker:
             return
         good = done is not None and done[0] == 0
         if not good:
-            self._tell(f"Readiness probe failed: {done[1] if done else f'command timed out after {self._probe.timeout}s'}")
+            why = done[1] if done else f"command timed out after {self._probe.timeout}s"
+            self._tell(f"Readiness probe failed: {why}")
         self._count = self._count + 1 if good is self._last else 1
         self._last = good
         if self._count >= (self._probe.successes if good else self._probe.failures) and good is not self.ready:

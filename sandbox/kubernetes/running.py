@@ -394,7 +394,8 @@ class Running:
                 others = [one for one in pod["status"]["conditions"] if one["type"] not in mine]
                 status = {"conditions": [*others, *own], "containerStatuses": known}
                 try:
-                    self._api.patch_status(self._path, self._metadata["uid"], status, pod["metadata"]["resourceVersion"])
+                    version = pod["metadata"]["resourceVersion"]
+                    self._api.patch_status(self._path, self._metadata["uid"], status, version)
                     return
                 except ApiError as error:
                     if error.status != 409:

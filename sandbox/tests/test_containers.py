@@ -66,7 +66,9 @@ def run(tmp_path: Path) -> Iterator[Callable[..., tuple[Object, str]]]:
     hosts.write_text("127.0.0.1 localhost\n")
     made: list[Running] = []
 
-    def start(*command: str, wait: bool = True, volumes: Object | None = None, probe: Object | None = None, **security: Any) -> Any:
+    def start(
+        *command: str, wait: bool = True, volumes: Object | None = None, probe: Object | None = None, **security: Any
+    ) -> Any:
         uses = [{"name": str(i), "mountPath": place} for i, place in enumerate(volumes or {})]
         container = {
             "name": "main",

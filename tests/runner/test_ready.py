@@ -14,7 +14,9 @@ from trainium_cdk.runner.work import ready
 from trainium_cdk.runner.work.health import BUDGET, HANG, NAN, RESTARTED, SILENT, START, STRAGGLER
 
 ROOM = Path(__file__).resolve().parents[2] / "constructs/trainium_cdk"
-_RUN = "import sys; from pathlib import Path; from runner.work import ready; ready.WRONG = Path(sys.argv[1]); ready.main()"
+_RUN = (
+    "import sys; from pathlib import Path; from runner.work import ready; ready.WRONG = Path(sys.argv[1]); ready.main()"
+)
 
 
 @pytest.fixture

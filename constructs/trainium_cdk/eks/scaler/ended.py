@@ -77,8 +77,8 @@ def lines(
     first, last = int(since), int(now) - 1
     for (namespace, id), at in wrong.items():
         if first <= at + _SURE <= last:
-            told = {"JobFound": id, "Found": "unready", "State": "RUNNING", **jobs[namespace, id][0][2]}
-            yield json.dumps({**told, "Namespace": namespace, "Reason": _WRONG, "Cluster": cluster})
+            line = {"JobFound": id, "Found": "unready", "State": "RUNNING", **jobs[namespace, id][0][2]}
+            yield json.dumps({**line, "Namespace": namespace, "Reason": _WRONG, "Cluster": cluster})
     for (namespace, id), members in jobs.items():
         ends = [how for how, _, _ in members if how]
         at = max((observe.seconds(how["lastTransitionTime"]) for how in ends), default=0.0)

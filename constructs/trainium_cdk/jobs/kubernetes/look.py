@@ -191,7 +191,8 @@ def on_nodes(api: Api, seen: Seen) -> Seen:
     mine = {row["metadata"]["name"]: row for row in rows if row["metadata"]["name"] in nodes}
     lost = sorted(name for name, row in mine.items() if "NotReady" in str(row["columns"]["Status"]))
     notes = {name: row["metadata"].get("annotations") or {} for name, row in mine.items()}
-    return replace(seen, lost=lost, broken={name: one[names.BROKEN] for name, one in notes.items() if names.BROKEN in one})
+    broken = {name: str(one[names.BROKEN]) for name, one in notes.items() if names.BROKEN in one}
+    return replace(seen, lost=lost, broken=broken)
 
 
 def warned(api: Api, seen: Seen) -> Seen:

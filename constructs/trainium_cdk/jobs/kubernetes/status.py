@@ -465,9 +465,11 @@ def _current(stage: Stage, seen: Seen) -> Stage:
             f"{nodes} not ready: without a change its pods are ended after 5 minutes, and the job starts again"
         )
     if stage.name != PREPARE:
-        again += [cut(f"node {node} has a broken device, and gets no other job: {why}") for node, why in sorted(seen.broken.items())]
+        broken = sorted(seen.broken.items())
+        again += [cut(f"node {node} has a broken device, and gets no other job: {why}") for node, why in broken]
     if stage.name == TRAIN and (since := min(filter(None, map(unready, seen.pods)), default=0)):
-        again.append(f"{ATTENTION} {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(since))}: see trn status {id_of(seen.job)}")
+        at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(since))
+        again.append(f"{ATTENTION} {at}: see trn status {id_of(seen.job)}")
     if seen.refused:
         again.append(cut(f"its pods cannot be created: {seen.refused}"))
     elif seen.stuck and stage.state == "PENDING" and stage.reason in ("", STARTS):
