@@ -17,6 +17,7 @@ from tests.observability.node_script import metrics
 from tests.stacks import synthesis
 from trainium_cdk import settings
 from trainium_cdk.eks.scaler import ended
+from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.observability.notice import function
 
 TOPIC = "arn:aws:sns:us-east-1:111122223333:jobs"
@@ -138,7 +139,7 @@ DELETED = {"deletionTimestamp": "2026-11-27T08:59:00Z"}
         ("is not ready for two minutes", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:30")], ["a-1"]),
         ("is told at once", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:09")], []),
         ("is told by the next run", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:59")], []),
-        ("is ready", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:30", ready=True)], []),  # its node is lost
+        ("has lost its node: the container is ready", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:30", ready=True)], []),
         ("begins", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:30", began="08:58:40")], []),
         ("compiles", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:30", began="")], []),
         ("is being deleted", [("a-1", "", *RUNS)], [train_pod("a-1", "08:58:30", **DELETED)], []),
@@ -156,6 +157,10 @@ def test_what_pods_tell_of_a_job_that_does_not_go_on(
 ) -> None:
     begin, unready = metrics.seconds("2026-11-27T09:00:00"), dict[str, float]()
     assert list(ended.noting(pods, unready)) == pods
+    for one in (one for one in pods if one.get("metadata")):  # `trn list` reads them in the same way
+        alone = dict[str, float]()
+        list(ended.noting([one], alone))
+        assert status.unready(one) == next(iter(alone.values()), 0), what
     found = [json.loads(line) for line in ended.lines(Sets(*sets), "trn-eks", begin + 10.4, begin + 59.9, unready)]
     assert [one["JobFound"] for one in found if "JobFound" in one] == told, what
     for one in found:

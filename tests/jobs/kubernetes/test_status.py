@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from typing import Any
@@ -108,6 +109,26 @@ def test_a_job_is_done_when_jobset_reports_it(
     now = status.status(seen(ends, *codes, restarts=restarts))
     assert (now.state, now.current.reason, now.done) == (state, reason, done)
     assert now.done is status.ended(seen(ends, *codes).job)
+
+
+@pytest.mark.parametrize(
+    ("restarts", "lost", "reason"),
+    [
+        (0, [], "needs attention since 2026-11-27 09:00 UTC: see trn status run"),
+        (1, [], "attempt 2 of 4; needs attention since 2026-11-27 09:00 UTC: see trn status run"),
+        (0, ["n1"], "node n1 not ready: without a change its pods are ended after 5 minutes, and the job starts again; "
+                    "needs attention since 2026-11-27 09:00 UTC: see trn status run"),
+    ],
+)  # fmt: skip
+def test_a_training_that_does_not_go_on_is_told(restarts: int, lost: list[str], reason: str) -> None:
+    now = seen("", None, None, restarts=restarts)
+    for pod, ready in zip(now.pods, (False, True), strict=True):
+        [container] = pod["status"]["containerStatuses"]
+        container |= {"ready": ready, "state": {"running": {"startedAt": "2026-11-27T08:30:00Z"}}}
+        condition = {"type": "ContainersReady", "status": str(ready), "lastTransitionTime": "2026-11-27T09:00:00Z"}
+        pod["status"] |= {"phase": "Running", "conditions": [condition]}
+    found = status.status(dataclasses.replace(now, lost=lost))
+    assert (found.state, found.current.reason) == ("RUNNING", reason)
 
 
 def test_an_image_that_cannot_be_pulled_is_told() -> None:
