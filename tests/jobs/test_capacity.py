@@ -113,8 +113,9 @@ def test_a_capacity_block_that_is_not_active_is_named(backend: SlurmBackend, slu
 
 
 def test_a_lost_node_is_named(backend: SlurmBackend, slurm: LocalSlurm) -> None:
-    job = backend.submit(Script(filename="x.sh", content=b"sleep 3600", nodes=1, precompile=False))
-    assert until(lambda: backend.status(job.id).state == "RUNNING")
+    job = backend.submit(Script(filename="x.sh", content=b"echo begun; sleep 3600", nodes=1, precompile=False))
+    log = Path(slurm.node_env()["TRN_SHARED_ROOT"], "efs/trn/jobs", job.id, "logs/train.log")
+    assert until(lambda: log.exists() and "0: begun" in log.read_text())  # one that has not begun starts again at once
     node = backend.status(job.id).current.nodes
     slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=EC2 status check failed"])
     assert until(lambda: f"{node} is down" in backend.status(job.id).current.reason)
