@@ -133,6 +133,7 @@ def test_it_refuses_invalid_jobs(write: Any, cluster: dict[str, Any], arguments:
 def test_it_runs(backend: KubernetesBackend, running: Running, write: Any) -> None:
     """All or none, on tainted nodes: Volcano's admission makes it a gang, and the API server's tolerates the devices' taint."""
     running.shared.mkdir(parents=True, exist_ok=True)
+    running.shared.chmod(0o777)  # EFS takes any user for the one of the access point
     (running.shared / "train.py").write_text(
         "import os, sys\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], sys.argv[1:])\n"
     )
