@@ -16,10 +16,6 @@ HERE = Path(__file__).parent
 DATA: dict[str, Any] = yaml.safe_load((HERE / "data.yaml").read_text())
 EACH, SECONDS = 8, 0.25
 """Steps of the local training between two checkpoints, and what one takes."""
-OWN = ("hang", "dead", "spot", "device")
-"""Faults after which a training goes on by itself, with the health loop. After the others a person sends the job again."""
-LOST = ("dead", "spot", "device")
-"""Those after which it does so with another machine."""
 AIM = 0.95
 FEW = ("hang", "dead", "spot", "nan", "disk")
 """Those that are tried on Kubernetes, with fewer nodes. A broken device is for EKS's node repair there."""
@@ -75,6 +71,11 @@ def faults(trace: Sequence[Mapping[str, Any]] = (), nodes: int = 0) -> list[Faul
     return made
 
 
+def moves(kind: str, *, watched: bool) -> bool:
+    """Whether a training goes on by itself with another machine after this kind of fault."""
+    return kind in ("dead", "spot") or (kind == "device" and watched)
+
+
 def cost(seen: Seen, engine: str, *, watched: bool, data: Mapping[str, Any] = DATA) -> Cost:
     """What a fault costs in a cluster: rules of the runner and published times as they are, and what was measured."""
     rules, of, kind = Health(), data["training"], seen.fault.kind
@@ -82,7 +83,7 @@ def cost(seen: Seen, engine: str, *, watched: bool, data: Mapping[str, Any] = DA
     looks = 3 * rules.every  # of the node, of what judges, and of the node that carries the order out
     begin = seen.begin + of["load"]
     redone = seen.fault.at % of["checkpoint"]
-    if kind in LOST and (watched or kind != "device"):
+    if moves(kind, watched=watched):
         machine = max(clocks["replaced"]["seconds"] + start, seen.held)
         return Cost(clocks[kind]["seconds"], machine, begin, redone)
     if kind in ("disk", "device"):  # its job has ended: its nodes are stopped, and start for the next one

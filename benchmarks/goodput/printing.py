@@ -11,7 +11,7 @@ from pathlib import Path
 
 import sandbox.kubernetes
 import sandbox.slurm
-from benchmarks.goodput.figure import AIM, DATA, FEW, OWN, Fault, Seen, cost, faults, goodput, hours
+from benchmarks.goodput.figure import AIM, DATA, FEW, Fault, Seen, cost, faults, goodput, hours, moves
 from benchmarks.goodput.histories import false_alarms
 from benchmarks.goodput.kubernetes import NODES, kubernetes
 from benchmarks.goodput.run import FAST, MOST, Engine, Run, share
@@ -31,7 +31,7 @@ def tell(engine: str, runs: Mapping[bool, Run], calm: Run, nodes: int) -> bool:
         costs = [(kind, cost(one, engine, watched=watched)) for kind, one in rows]
         part = len(rows) / len(every) * seconds  # a fault each so many seconds, also where not all kinds were tried
         figure = goodput([one for _, one in costs], part)
-        own = [one.total - one.redone for kind, one in costs if kind in OWN and (watched or kind != "device")]
+        own = [one.total - one.redone for kind, one in costs if kind == "hang" or moves(kind, watched=watched)]
         print(
             f"goodput on {engine}, health loop {'on' if watched else 'off'}: {figure:.1%} with a fault each {seconds / len(every) / 3600:.0f} h, "
             f"{AIM:.0%} with one each {hours([one for _, one in costs], AIM):.1f} h; fault to training again: median "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
-from benchmarks.goodput.figure import EACH, HERE, LOST, SECONDS, Fault, Seen
+from benchmarks.goodput.figure import EACH, HERE, SECONDS, Fault, Seen, moves
 from trainium_cdk.jobs import Script
 from trainium_cdk.runner.spec import Health
 
@@ -75,7 +75,7 @@ class Run:
             self._until(lambda before=attempts: any(one.attempt not in before for one in self._done()))  # type: ignore[misc]
             again = next(one for one in self._done() if one.attempt not in attempts)
             last = max(one.step for one in self._done() if one.attempt in attempts and one.loss == one.loss)
-            held = known - at if self._moves(fault) else 0.0
+            held = known - at if moves(fault.kind, watched=self.watched) else 0.0
             self.seen.append(Seen(fault, again.time - known, last - again.step + 1, held))
         return self.end()
 
@@ -103,7 +103,7 @@ class Run:
     def _meet(self, fault: Fault, at: float, goes_on: Callable[[], bool]) -> float:
         """Do what others do about a fault. Returns since when it is known."""
         job = self.jobs[-1]
-        if self._moves(fault):
+        if moves(fault.kind, watched=self.watched):
             return self.engine.lose(job, fault, goes_on)
         if fault.kind == "hang" and self.watched:
             return at + self.rules.least
@@ -115,10 +115,6 @@ class Run:
         known = time.time()
         self.send()
         return known
-
-    def _moves(self, fault: Fault) -> bool:
-        """Whether it goes on with another machine."""
-        return fault.kind in LOST and (self.watched or fault.kind != "device")
 
     def _until(self, is_so: Callable[[], bool]) -> None:
         began = looked = time.monotonic()

@@ -355,14 +355,6 @@ class Running:
                 "state": state,
             }
 
-    def _of_others(self, own: list[Object]) -> list[Object]:
-        """Conditions that the kubelet does not write, such as that the pod was disrupted: it keeps them."""
-        mine = {one["type"] for one in own}
-        with contextlib.suppress(ApiError, OSError):
-            found = self._api.get(self._path)["status"].get("conditions", [])
-            return [one for one in found if one["type"] not in mine]
-        return []
-
     def _of_containers(self, phase: str) -> list[Object]:
         """The conditions that tell whether its containers are ready, with the time of their last change."""
         names = [one["name"] for one in self._spec["containers"]]
@@ -390,9 +382,7 @@ class Running:
                 with self._lock:
                     own = self._of_containers("Running")
                     known = [dict(self._statuses[one["name"]]) for one in self._spec["containers"]]
-                mine = {one["type"] for one in own}
-                others = [one for one in pod["status"]["conditions"] if one["type"] not in mine]
-                status = {"conditions": [*others, *own], "containerStatuses": known}
+                status = {"conditions": [*_of_others(pod, own), *own], "containerStatuses": known}
                 try:
                     version = pod["metadata"]["resourceVersion"]
                     self._api.patch_status(self._path, self._metadata["uid"], status, version)
@@ -432,7 +422,8 @@ class Running:
         if self._ending.is_set():
             if phase == "Running":
                 return
-            status["conditions"] += self._of_others(status["conditions"])
+            with contextlib.suppress(ApiError, OSError):
+                status["conditions"] += _of_others(self._api.get(self._path), status["conditions"])
         with contextlib.suppress(ApiError, OSError):
             retry(lambda: self._api.patch_status(self._path, self._metadata["uid"], status))
         if phase in ("Succeeded", "Failed"):
@@ -448,6 +439,12 @@ def _kill(process: subprocess.Popen[str], how: signal.Signals) -> None:
             os.kill(first, how)
         else:  # it begins
             process.kill()
+
+
+def _of_others(pod: Object, own: list[Object]) -> list[Object]:
+    """Conditions that the kubelet does not write, such as that the pod was disrupted: it keeps them."""
+    mine = {one["type"] for one in own}
+    return [one for one in pod["status"].get("conditions", []) if one["type"] not in mine]
 
 
 def _first(process: subprocess.Popen[str]) -> int:
