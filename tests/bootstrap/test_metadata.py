@@ -115,7 +115,7 @@ ip link set way up
 ip route add {AWAY}/32 dev way
 ip link add tunnel type vxlan id 1 remote {AWAY} dstport 2049
 ip address add 10.9.9.1/24 dev tunnel
-ip link set tunnel up
+ip link set tunnel addrgenmode none up
 nft table ip sent {{ counter nfs {{}}; chain output {{ type filter hook output priority 9; udp dport 2049 counter name nfs; }}; }}
 """
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import random
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -332,6 +336,34 @@ def test_a_node_that_cleans_its_temporary_files_is_watched_on(tmp_path: Path) ->
     one.hear(b"step 4 | loss 3\n")
     one.look()
     assert health.pulses(tmp_path, "train", "1-0")[0].step == 4
+
+
+def test_the_folder_of_a_running_program_stays_of_a_killed_one_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the other runner is in a container, and its number names no process here."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    program = (
+        "import os, sys, tempfile, time; from pathlib import Path; from trainium_cdk.runner.work.pulse import _new_folder\n"
+        "os.getpid = lambda: 4194305\n"
+        "print(_new_folder()[0], flush=True); time.sleep(600)"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment) as other:
+        try:
+            assert other.stdout
+            theirs = Path(other.stdout.readline().strip())
+            mine = Watcher(tmp_path, "train", "1-0", 0, 0, Health(), Output(tmp_path / "log"))
+            [start] = mine.prepare([Start(["true"], str(tmp_path), {})])
+            assert theirs.is_dir()
+        finally:
+            other.kill()
+    mine.end()
+    assert not Path(start.variables["TRN_PROGRESS"]).parent.exists()
+    mine = Watcher(tmp_path, "train", "1-0", 0, 0, Health(), Output(tmp_path / "log"))
+    mine.prepare([Start(["true"], str(tmp_path), {})])
+    assert not theirs.exists()
+    mine.end()
 
 
 # --- records ---------------------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ next to nothing. No fault of a look may stop the program.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import math
 import os
@@ -197,6 +198,7 @@ class Watcher:
         self._running: Running | None = None
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._place: Path | None = None
+        self._held = -1
         self._variables: Mapping[str, str] = {}
         self._written = False
         self.order: Order | None = None
@@ -204,7 +206,7 @@ class Watcher:
     def prepare(self, starts: Sequence[Start]) -> Sequence[Start]:
         """The same with the variables that watching them needs."""
         with contextlib.suppress(OSError):
-            self._place = _new_folder()
+            self._place, self._held = _new_folder()
         more = {"PYTHONFAULTHANDLER": "1"} if self._rules.hang == "restart" else {}
         self._variables = starts[0].variables if starts else {}
         places = [{VARIABLE: str(self._place / str(number))} if self._place else {} for number in range(len(starts))]
@@ -225,6 +227,7 @@ class Watcher:
                 self._write(self._progress.pulse(self._node, self._task, over=True))
         if self._place:
             shutil.rmtree(self._place, ignore_errors=True)
+            os.close(self._held)
 
     def hear(self, piece: bytes) -> None:
         """Take what the program prints. It only keeps the end of it."""
@@ -290,12 +293,30 @@ class Watcher:
         self._running.finish(at_once=order.do == health.STOP)
 
 
-def _new_folder() -> Path:
-    """A folder of this process, without those that processes have left which were killed."""
+def _new_folder() -> tuple[Path, int]:
+    """A folder of this process, and the open file that locks it while the process lives. Those of killed processes go.
+
+    Another process's number says nothing: it may live in another container, which shares the folder of temporary files.
+    """
     for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
-        if not Path("/proc", left.name[len(_FOLDER) :].partition("-")[0]).exists():
+        with contextlib.suppress(OSError):
+            number = _lock(left)
             shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
+            os.close(number)
+    made = Path(tempfile.mkdtemp(prefix=f".{_FOLDER}"))  # a name that nobody looks for before it is locked
+    number = _lock(made)
+    return made.rename(made.with_name(made.name[1:])), number
+
+
+def _lock(folder: Path) -> int:
+    """Raises BlockingIOError where another process has it."""
+    number = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(number)
+        raise
+    return number
 
 
 def _of_events(log: Path) -> bytes:
