@@ -16,6 +16,7 @@ from trainium_cdk.runner.layout import OFFER as OFFER
 
 _LOOK_SECONDS = 5.0
 _PIECE = 65_536
+_LINGER_SECONDS = 2.0
 _ASKS = re.compile(rb"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS) /")
 _HOST = re.compile(rb"\r\nhost:[ \t]*([^\r\n]*?)[ \t]*\r\n", re.IGNORECASE)
 _TOLD = b"Open this page at 127.0.0.1 or localhost.\n"
@@ -159,6 +160,16 @@ def _of_another_name(data: bytes) -> bool:
     return re.sub(r":[0-9]*$", "", name) not in ("127.0.0.1", "localhost")
 
 
+def _refuse(here: socket.socket) -> None:
+    """Say so, and read what is still sent: a connection that is closed before loses the answer."""
+    here.sendall(_NOT_HERE)
+    here.shutdown(socket.SHUT_WR)
+    here.settimeout(_LINGER_SECONDS)
+    end = time.monotonic() + _LINGER_SECONDS
+    while time.monotonic() < end and here.recv(_PIECE):
+        pass
+
+
 def join(here: socket.socket, there: Any) -> None:
     """Copy between two connections until both ends have closed. Of a browser, only pages of this machine get through: another page may
     have made its own name point here."""
@@ -181,7 +192,7 @@ def join(here: socket.socket, there: Any) -> None:
         data = _begun(here)
         if _of_another_name(data):
             data = b""
-            here.sendall(_NOT_HERE)
+            _refuse(here)
         while data:
             there.sendall(data)
             data = here.recv(_PIECE)
