@@ -66,6 +66,7 @@ def homes(directory: Path, env: dict[str, str], users: Mapping[str, int]) -> Non
         return
     env["TRN_SANDBOX_USERS"] = " ".join(users)
     (directory / "home").chmod(0o711)
+    open_python(directory / "home" / VENV)
     for mount in (directory / "shared").iterdir():
         (mount / "trn").mkdir(exist_ok=True)
         os.chown(mount / "trn", JOBS_UID, JOBS_UID)
@@ -81,6 +82,22 @@ def homes(directory: Path, env: dict[str, str], users: Mapping[str, int]) -> Non
         home.chmod(0o700)
         if name == JOBS_USER and not (home / VENV).is_symlink():
             (home / VENV).symlink_to(directory / "home" / VENV)
+
+
+def open_python(venv: Path) -> None:
+    """Give a virtual environment the system's Python where others may not execute its own, which is in somebody's home."""
+    python, others = venv / "bin/python3", ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    if subprocess.run([*others, "test", "-x", python.resolve()], check=False).returncode == 0:
+        return
+    own = python.resolve().name
+    program = "import sys; print('python%d.%d' % sys.version_info[:2])"
+    version = subprocess.check_output(["/usr/bin/python3", "-c", program], text=True).strip()
+    for name in (python.name, own):
+        (venv / "bin" / name).unlink(missing_ok=True)
+        (venv / "bin" / name).symlink_to("/usr/bin/python3")
+    (venv / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
+    [modules] = (venv / "lib").iterdir()
+    modules.rename(venv / "lib" / version)
 
 
 def start_role_of_jobs(
