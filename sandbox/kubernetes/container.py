@@ -86,7 +86,10 @@ class View:
             # open to all, as the folders of an image
             mount("view", here, "tmpfs", 0, f"mode={there.stat().st_mode & 0o777 | 0o555:o}")
             for entry in os.scandir(there):
-                self._show(entry, here / entry.name)
+                try:
+                    self._show(entry, here / entry.name)
+                except (FileNotFoundError, NotADirectoryError):  # another program has removed or replaced it
+                    _remove(here / entry.name)
         self._own.add(place)
 
     def _show(self, entry: os.DirEntry[str], here: Path) -> None:
@@ -97,6 +100,13 @@ class View:
             return  # do not mount the view into itself
         here.mkdir() if entry.is_dir() else here.touch()
         mount(entry.path, here, None, _MS_BIND | _MS_REC)
+
+
+def _remove(place: Path) -> None:
+    if place.is_dir():
+        place.rmdir()
+    else:
+        place.unlink(missing_ok=True)
 
 
 def begin_first() -> None:

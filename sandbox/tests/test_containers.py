@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -158,6 +159,29 @@ def test_a_program_that_the_image_does_not_have(run: Any) -> None:
     assert ended["startedAt"] == "1970-01-01T00:00:00Z"
     ended, _ = run("sh", "-c", "exit 128")
     assert (ended["exitCode"], ended["reason"], "message" in ended) == (128, "Error", False)
+
+
+def test_files_that_come_and_go_beside_a_volume(run: Any, tmp_path: Path) -> None:
+    """The other programs of this machine work on, while a container's view is made."""
+    busy, over = tmp_path / "busy", threading.Event()
+    busy.mkdir()
+
+    def work() -> None:
+        while not over.is_set():
+            for name in "abcdefgh":
+                (busy / name).touch()
+                (busy / f"link-{name}").symlink_to(name)
+            for one in busy.iterdir():
+                one.unlink()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        for _ in range(8):
+            assert run("echo", "here", volumes={f"{busy}/volume": {"emptyDir": {}}})[1] == "here"
+    finally:
+        over.set()
+        worker.join()
 
 
 def test_only_the_first_process_is_told_to_end_and_all_end_with_it(run: Any, tmp_path: Path) -> None:
