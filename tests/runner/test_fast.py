@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -278,6 +280,38 @@ def test_a_folder_of_another_user_is_refused(made: Made, tmp_path: Path, job: Pa
     (disk / f"trn-fast-{os.getuid()}-one").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PermissionError):
         made()
+
+
+OTHER = """
+import sys, time
+from pathlib import Path
+from trainium_cdk.runner.work.fast import Copier
+from trainium_cdk.runner.work.places import Node
+
+job, disk = Path(sys.argv[1]), Path(sys.argv[2])
+one = Copier(Node(job, job, 0, 1, run="8-0"), job / "checkpoints", print, disk=disk)
+one.prepare()
+(one.local / "step-8").mkdir()
+print(one.local, flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_a_killed_job_has_left_on_the_disk_goes_with_the_next_one(made: Made, tmp_path: Path) -> None:
+    (tmp_path / "disk-0").mkdir()
+    words = [sys.executable, "-c", OTHER, str(tmp_path / "jobs/two"), str(tmp_path / "disk-0")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout
+            theirs = Path(other.stdout.readline().strip()) / "step-8"
+            assert theirs.is_dir()
+            mine = made()
+            assert theirs.is_dir()
+        finally:
+            other.kill()
+    mine.end(0)
+    made()
+    assert not theirs.parents[1].exists()
 
 
 SAVES = '''

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import shutil
 import socket
 import stat
 from pathlib import Path
@@ -72,6 +74,37 @@ def read_end(path: Path, most: int, begin: int = 0) -> bytes:
             raise OSError(f"{path} is not a regular file")
         file.seek(max(begin, status.st_size - most))
         return file.read(most)
+
+
+def hold(folder: Path, *, shared: bool = False) -> int:
+    """Lock a folder of this machine as long as what this returns is open: an open file, at most as long as this process lives.
+
+    Args:
+        shared: with others that hold it so. Whoever removes it is waited for.
+
+    Raises:
+        BlockingIOError: another process has it.
+        OSError: there is no such folder, or it is another user's.
+    """
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(number, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(number)
+        raise
+    return number
+
+
+def remove_left(folder: Path, pattern: str) -> None:
+    """Remove the folders of processes that were killed: those that nobody holds.
+
+    A number in a name would say nothing. It may be of another container's process, which shares this folder.
+    """
+    for left in folder.glob(pattern):
+        with contextlib.suppress(OSError):
+            number = hold(left)
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(number)
 
 
 def refresh(*folders: Path) -> None:

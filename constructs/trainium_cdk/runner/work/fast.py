@@ -27,6 +27,7 @@ from .places import Node
 VARIABLE = "TRN_CHECKPOINTS_FAST"
 KEPT = 3
 """How many of those that it has copied stay on the shared file system."""
+_FOLDER = "trn-fast-"
 _EVERY = 5.0
 ENDS_SECONDS, STOPS_SECONDS = 600.0, 30.0
 """For which the end of a program waits until its last checkpoint is copied: where it has completed, and else."""
@@ -49,7 +50,8 @@ class Copier:
         self._fast = node.job / "fast"
         self._run = self._fast / node.run
         name = node.job.name if not node.index else f"{node.root.name}-{node.index}"
-        self.local = (disk or _disk()) / f"trn-fast-{os.getuid()}-{name}" / f"{node.run}-{node.number}"
+        self.local = (disk or _disk()) / f"{_FOLDER}{os.getuid()}-{name}" / f"{node.run}-{node.number}"
+        self._held = -1
         self._copied: set[str] = set()
         self._open: list[str] = []
         self._told = ""
@@ -57,7 +59,7 @@ class Copier:
         self._thread = threading.Thread(target=self._work, daemon=True)
 
     def prepare(self, *, first: bool = True) -> None:
-        """Make the folders. What other runs have left on this node, or not put together, goes.
+        """Make the folders. What other runs, and jobs that were killed, have left on this node, or not put together, goes.
 
         Args:
             first: of the processes of this node, which alone does that.
@@ -72,6 +74,8 @@ class Copier:
         self.local.mkdir(mode=0o700, exist_ok=True)
         if not first:
             return
+        self._held = files.hold(place, shared=True)
+        files.remove_left(place.parent, f"{_FOLDER}{os.getuid()}-*")
         for one in place.iterdir():
             for old in _inside(one) if one.name.endswith(f"-{mine}") else ():
                 shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
@@ -97,6 +101,8 @@ class Copier:
         shutil.rmtree(self.local, ignore_errors=True)
         with contextlib.suppress(OSError):
             self.local.parent.rmdir()
+        if self._held >= 0:
+            os.close(self._held)
 
     def look(self) -> bool:
         """Copy what is finished, and put together what all have copied. Returns whether this node has copied all of it."""

@@ -7,7 +7,6 @@ next to nothing. No fault of a look may stop the program.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -294,29 +293,11 @@ class Watcher:
 
 
 def _new_folder() -> tuple[Path, int]:
-    """A folder of this process, and the open file that locks it while the process lives. Those of killed processes go.
-
-    Another process's number says nothing: it may live in another container, which shares the folder of temporary files.
-    """
-    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
-        with contextlib.suppress(OSError):
-            number = _lock(left)
-            shutil.rmtree(left, ignore_errors=True)
-            os.close(number)
-    made = Path(tempfile.mkdtemp(prefix=f".{_FOLDER}"))  # a name that nobody looks for before it is locked
-    number = _lock(made)
+    """A folder of this process, and what holds it. Those of killed processes go."""
+    files.remove_left(Path(tempfile.gettempdir()), f"{_FOLDER}*")
+    made = Path(tempfile.mkdtemp(prefix=f".{_FOLDER}"))  # a name that nobody looks for before it is held
+    number = files.hold(made)
     return made.rename(made.with_name(made.name[1:])), number
-
-
-def _lock(folder: Path) -> int:
-    """Raises BlockingIOError where another process has it."""
-    number = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(number)
-        raise
-    return number
 
 
 def _of_events(log: Path) -> bytes:
