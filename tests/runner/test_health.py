@@ -344,9 +344,9 @@ def test_the_folder_of_a_running_program_stays_of_a_killed_one_goes(
     """Also where the other runner is in a container, and its number names no process here."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     program = (
-        "import os, sys, tempfile, time; from pathlib import Path; from trainium_cdk.runner.work.pulse import _new_folder\n"
+        "import contextlib, os, time; from trainium_cdk.runner.work.pulse import _new_folder\n"
         "os.getpid = lambda: 4194305\n"
-        "print(_new_folder()[0], flush=True); time.sleep(600)"
+        "held = contextlib.ExitStack(); print(_new_folder(held), flush=True); time.sleep(600)"
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment) as other:

@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,9 @@ def read_end(path: Path, most: int, begin: int = 0) -> bytes:
         return file.read(most)
 
 
-def hold(folder: Path, *, shared: bool = False) -> int:
-    """Lock a folder of this machine as long as what this returns is open: an open file, at most as long as this process lives.
+@contextlib.contextmanager
+def hold(folder: Path, *, shared: bool = False) -> Iterator[None]:
+    """Lock a folder of this machine, at most as long as this process lives.
 
     Args:
         shared: with others that hold it so. Whoever removes it is waited for.
@@ -89,10 +91,9 @@ def hold(folder: Path, *, shared: bool = False) -> int:
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(number, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        yield
+    finally:
         os.close(number)
-        raise
-    return number
 
 
 def remove_left(folder: Path, pattern: str) -> None:
@@ -101,10 +102,8 @@ def remove_left(folder: Path, pattern: str) -> None:
     A number in a name would say nothing. It may be of another container's process, which shares this folder.
     """
     for left in folder.glob(pattern):
-        with contextlib.suppress(OSError):
-            number = hold(left)
+        with contextlib.suppress(OSError), hold(left):
             shutil.rmtree(left, ignore_errors=True)
-            os.close(number)
 
 
 def refresh(*folders: Path) -> None:

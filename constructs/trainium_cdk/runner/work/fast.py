@@ -51,7 +51,7 @@ class Copier:
         self._run = self._fast / node.run
         name = node.job.name if not node.index else f"{node.root.name}-{node.index}"
         self.local = (disk or _disk()) / f"{_FOLDER}{os.getuid()}-{name}" / f"{node.run}-{node.number}"
-        self._held = -1
+        self._held = contextlib.ExitStack()
         self._copied: set[str] = set()
         self._open: list[str] = []
         self._told = ""
@@ -74,7 +74,7 @@ class Copier:
         self.local.mkdir(mode=0o700, exist_ok=True)
         if not first:
             return
-        self._held = files.hold(place, shared=True)
+        self._held.enter_context(files.hold(place, shared=True))
         files.remove_left(place.parent, f"{_FOLDER}{os.getuid()}-*")
         for one in place.iterdir():
             for old in _inside(one) if one.name.endswith(f"-{mine}") else ():
@@ -101,8 +101,7 @@ class Copier:
         shutil.rmtree(self.local, ignore_errors=True)
         with contextlib.suppress(OSError):
             self.local.parent.rmdir()
-        if self._held >= 0:
-            os.close(self._held)
+        self._held.close()
 
     def look(self) -> bool:
         """Copy what is finished, and put together what all have copied. Returns whether this node has copied all of it."""

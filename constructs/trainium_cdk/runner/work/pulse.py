@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import re
 import shutil
 import statistics
@@ -197,7 +196,7 @@ class Watcher:
         self._running: Running | None = None
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._place: Path | None = None
-        self._held = -1
+        self._held = contextlib.ExitStack()
         self._variables: Mapping[str, str] = {}
         self._written = False
         self.order: Order | None = None
@@ -205,7 +204,7 @@ class Watcher:
     def prepare(self, starts: Sequence[Start]) -> Sequence[Start]:
         """The same with the variables that watching them needs."""
         with contextlib.suppress(OSError):
-            self._place, self._held = _new_folder()
+            self._place = _new_folder(self._held)
         more = {"PYTHONFAULTHANDLER": "1"} if self._rules.hang == "restart" else {}
         self._variables = starts[0].variables if starts else {}
         places = [{VARIABLE: str(self._place / str(number))} if self._place else {} for number in range(len(starts))]
@@ -226,7 +225,7 @@ class Watcher:
                 self._write(self._progress.pulse(self._node, self._task, over=True))
         if self._place:
             shutil.rmtree(self._place, ignore_errors=True)
-            os.close(self._held)
+        self._held.close()
 
     def hear(self, piece: bytes) -> None:
         """Take what the program prints. It only keeps the end of it."""
@@ -292,12 +291,12 @@ class Watcher:
         self._running.finish(at_once=order.do == health.STOP)
 
 
-def _new_folder() -> tuple[Path, int]:
-    """A folder of this process, and what holds it. Those of killed processes go."""
+def _new_folder(held: contextlib.ExitStack) -> Path:
+    """A folder of this process, which is held. Those of killed processes go."""
     files.remove_left(Path(tempfile.gettempdir()), f"{_FOLDER}*")
     made = Path(tempfile.mkdtemp(prefix=f".{_FOLDER}"))  # a name that nobody looks for before it is held
-    number = files.hold(made)
-    return made.rename(made.with_name(made.name[1:])), number
+    held.enter_context(files.hold(made))
+    return made.rename(made.with_name(made.name[1:]))
 
 
 def _of_events(log: Path) -> bytes:
