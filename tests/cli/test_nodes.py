@@ -52,18 +52,21 @@ def test_the_nodes_of_a_real_slurm(slurm: LocalSlurm, local_aws: LocalAws, tmp_p
 
 
 def test_a_node_has_a_job_that_is_suspended_or_has_a_name_of_several_words(slurm: LocalSlurm) -> None:  # noqa: F811
-    """To Slurm, the node of a suspended job is idle."""
+    """To Slurm, the node of a suspended job is idle: it starts other jobs there, and such a job is the one that is shown."""
     backend = SlurmBackend(CLUSTER, LocalTransport(env=slurm.node_env(), interval=0.2))
     job = backend.submit(Script(filename="w.sh", content=b"sleep 600"))
-    other = slurm.run(["sbatch", "--parsable", "-o", "/dev/null", "-J", "my long job", "--wrap", "sleep 600"])
     assert wait_until(lambda: backend.status(job.id).state == "RUNNING", 300)
+    (node,) = (one.name for one in backend.nodes() if one.job)
+
+    def busy() -> dict[str, str]:
+        return {one.name: one.job for one in backend.nodes() if one.condition(0) == "busy"}
+
     assert slurm.run(["scontrol", "suspend", job.stages["train"]]).returncode == 0
-
-    def busy() -> set[str]:
-        return {node.job for node in backend.nodes() if node.condition(0) == "busy"}
-
-    assert wait_until(lambda: busy() == {f"{job.id}:train", "my long job"}, 60), backend.nodes()
-    slurm.run(["scancel", other.stdout.strip()])
+    assert wait_until(lambda: busy() == {node: f"{job.id}:train"}, 60), backend.nodes()
+    words = ["sbatch", "--parsable", "-o", "/dev/null", "-w", node, "-J", "my long job", "--wrap", "sleep 600"]
+    other = slurm.run(words).stdout.strip()
+    assert wait_until(lambda: busy() == {node: "my long job"}, 120), backend.nodes()
+    slurm.run(["scancel", other])
     backend.cancel(job.id)
 
 

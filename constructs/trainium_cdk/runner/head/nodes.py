@@ -36,7 +36,9 @@ def nodes(rows: Iterable[slurm.Row]) -> Any:
     Args:
         rows: of all jobs that run.
     """
-    jobs = {node: one_line(row.name) for row in rows if row.nodes for node in hostnames(row.nodes)}
+    # Slurm may start a job on the nodes of a suspended one: the job that runs is shown
+    last = sorted((row for row in rows if row.nodes), key=lambda row: row.state != "SUSPENDED")
+    jobs = {node: one_line(row.name) for row in last for node in hostnames(row.nodes)}
     lines = slurm.run("scontrol", "-o", "show", "node").splitlines()
     if not lines and "nodes" in slurm.private():
         raise Refused("Slurm shows nodes only to administrators here (PrivateData=nodes). Root lists them with sinfo")
