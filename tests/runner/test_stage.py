@@ -222,7 +222,8 @@ def test_a_node_that_dies_restarts_the_stage(which: int, in_order: bool, jobs: J
         'echo "attempt ${SLURM_RESTART_COUNT:-0}"; [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || exec sleep 600',
     )
     sent = jobs.train(shell(attempt), 2)
-    sent.says("attempt 0")
+    for rank in (0, 1):
+        sent.says(f"{rank}: attempt 0")
     node = slurm.run(["scontrol", "show", "hostnames", sent.running().nodes]).stdout.split()[which]
     if in_order:
         slurm.end_node(node)
