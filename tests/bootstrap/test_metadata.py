@@ -114,7 +114,7 @@ ip link set way up
 ip route add {AWAY}/32 dev way
 ip link add tunnel type vxlan id 1 remote {AWAY} dstport 2049
 ip address add 10.9.9.1/24 dev tunnel
-ip link set tunnel addrgenmode none up
+ip link set tunnel up
 nft table ip sent {{ counter kernel {{}}; counter users {{}}; chain output {{ type filter hook output priority 9; }}; }}
 nft add rule ip sent output udp dport 2049 udp length 9 counter name users
 nft add rule ip sent output udp dport 2049 udp length != 9 counter name kernel
