@@ -1,5 +1,5 @@
 #!/bin/bash
-# JupyterLab as a job: trn submit notebook.sh, then trn forward latest --wait. docs/guides/notebooks.md
+# JupyterLab as a job: trn submit notebook.sh --queue cpu, then trn forward latest --wait. docs/guides/notebooks.md
 # Its folder is the argument, else the one in which the job runs: with --workdir, the job's copy of yours. It ends when nothing has been
 # used for IDLE_MINUTES (60).
 set -euo pipefail

@@ -77,6 +77,13 @@ def test_deploys_submits_follows_and_removes(
         assert f"{STACK} stays. To remove it: trn destroy {STACK} --environment env.yaml" in err
 
 
+def test_nothing_is_deployed_for_a_limit_behind_two_dashes(folder: Path, ended: list[Any]) -> None:
+    with pytest.raises(JobError, match=r"^--max-usd stands behind --"):
+        run("env.yaml", "job.sh", "--", "x", "0", "--max-usd", "3")
+    assert not (folder / "called").exists()
+    assert run("--yes", "env.yaml", "job.sh", "--", "x", "0", "--max-usd", "3") == 0
+
+
 def test_a_cluster_with_other_jobs_stays(
     folder: Path,
     ended: list[Any],

@@ -17,6 +17,7 @@ from tests.sandbox import on_aws
 from tests.support import ROOT, table
 from trainium_cdk.cli import app, submit
 from trainium_cdk.cli.annotations import choices_of
+from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import Job
 from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.plan import plan
@@ -143,3 +144,55 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
         ):
             on = cases.slurm.make_cluster() if job.queue == "cpu" else cases.cluster(engine, job)
             assert plan(job, on).job is job
+
+
+BEHIND = table(__file__, "options behind --")
+
+
+@pytest.mark.parametrize("case", BEHIND, ids=lambda case: case["line"])
+def test_an_option_of_trn_behind_two_dashes(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One that limits the cost stops the submission, and the advice works; others are named; a script's own is the script's."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(case.get("script", "print(1)\n"))
+    Path("environment.yaml").write_text(on_aws.example())
+    words = shlex.split(case["line"])
+    if "refused" in case:
+        monkeypatch.setattr(submit, "backend", lambda *_: Jobs())
+        monkeypatch.setattr(submit, "planned", lambda *_: None)
+        with pytest.raises(
+            JobError, match=f"^{case['refused']} stands behind --, so your script gets it.*or give --yes"
+        ):
+            app.app(["submit", *words], standalone_mode=False)
+        words = ["--yes", *words]
+    job, _ = made(monkeypatch, words)
+    assert getattr(job, "args", ()) == tuple(words[words.index("--") + 1 :])
+    assert re.findall(r"^(--[a-z-]+) stands behind", capfd.readouterr().err, re.MULTILINE) == case.get("named", [])
+
+
+@pytest.mark.parametrize("case", table(__file__, "processes"), ids=lambda case: case["line"])
+def test_what_a_dry_run_says_of_processes(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As many as the program's words start: a NeuronCore is no process."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.py", "train.sh"):
+        Path(name).write_text("print(1)\n")
+    Path("environment.yaml").write_text(on_aws.example())
+    line = ["submit", *shlex.split(case["line"]), "--dry-run", "--environment", "environment.yaml"]
+    assert app.app(line, standalone_mode=False) in (None, 0)
+    assert case["says"] in capfd.readouterr().err.splitlines()
+    assert app.app([*line, "--json"], standalone_mode=False) in (None, 0)
+    assert json.loads(capfd.readouterr().out)["ranks"] == case["ranks"]
+
+
+def test_the_notebook_page_begins_with_a_cheap_node(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = next(line for line in printed() if "notebook.sh" in line)
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "environment.yaml").write_text(on_aws.example())
+    words = [*shlex.split(line)[2:], "--dry-run", "--json", "--environment", str(tmp_path / "environment.yaml")]
+    assert app.app(["submit", *words], standalone_mode=False) in (None, 0)
+    assert json.loads(capfd.readouterr().out)["usd_per_hour"] < 1

@@ -59,9 +59,10 @@ def launch(
     id = stack or engines.get(env.engines[0]).stack
     name = name_in_account(id, env)
     to = ["--environment", str(environment), "--stack", name]
+    confirmed = ["--yes"] if yes and "--" in job else []  # arguments of a script
     if deployed(name, env.region) is None:
         with contextlib.redirect_stdout(io.StringIO()):  # what is wrong with the job costs nothing yet
-            if code := run_trn("submit", "--dry-run", "--json", *to, *job):
+            if code := run_trn("submit", "--dry-run", "--json", *to, *confirmed, *job):
                 raise typer.Exit(code)
         _deploy(id, name, env, environment, app or Path(), yes=yes)
     else:
@@ -71,7 +72,7 @@ def launch(
     try:
         with status_when_interrupted(lambda: stays):
             _reach(name, env)
-            code = run_trn("submit", *to, "--follow", *job)
+            code = run_trn("submit", *to, "--follow", *confirmed, *job)
     except TrnError:
         log(stays)  # and costs
         raise

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from trainium_cdk.jobs import Backend, Submission
-    from trainium_cdk.jobs.models import Job
+    from trainium_cdk.jobs.models import Job, Plan
     from trainium_cdk.settings import Environment
 
 _Of = typer.Option
@@ -61,8 +61,10 @@ _GIVEN_OTHERWISE = frozenset(
 """Fields without a generated option: they are arguments, or options defined below."""
 
 
-_OF_SCRIPTS = frozenset({"args", "as_module", "workdir", "requirements", "sweep"})
+_OF_SCRIPTS = frozenset({"args", "as_module", "workdir", "requirements", "sweep", "yes"})
 """Parameters that only a script has."""
+_LIMITS = frozenset({"--dry-run", "--max-usd", "--time-limit"})
+"""Options without which a job costs more."""
 SCRIPT = "script"
 _OF_KIND = """It prepares, precompiles and trains: each of these stages begins when the one before has completed.
 
@@ -230,6 +232,9 @@ def submit(
             "stack may be not deployed yet: its bucket and head node are then written as not-deployed.",
         ),
     ] = False,
+    yes: Annotated[
+        bool, _Of("--yes", "-y", help=f"Submit also where {', '.join(sorted(_LIMITS))} stand behind --.")
+    ] = False,
     as_json: Json = False,
     fields: dict[str, Any],
 ) -> None:
@@ -270,6 +275,7 @@ def submit(
     if sweep:
         given["sweep"] = sweep
     made = make(job, tuple(args or ()), given) if job else of_module(as_module or "", tuple(args or ()), given)
+    _check_arguments(ctx, args or (), getattr(made, "content", b""), yes=yes)
     if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
         log(advice)
     token = new_token() if token is None else token
@@ -334,7 +340,7 @@ def _dry_run(submission: Submission, environment: Environment | None, *, of_file
 
     plan = submission.plan
     catalog = catalog_of(environment)
-    ranks = plan.ranks_per_node * plan.job.nodes
+    processes = plan.started_per_node
     if as_json:
         echo_json(
             {
@@ -346,7 +352,7 @@ def _dry_run(submission: Submission, environment: Environment | None, *, of_file
                 "queue": plan.fleet.queue,
                 "instance_type": plan.fleet.instance_type,
                 "nodes": plan.job.nodes,
-                "ranks": ranks,
+                "ranks": processes * plan.job.nodes,
                 "global_batch_size": plan.batch.global_size if plan.batch else None,
                 "usd_per_hour": hour_usd(plan, catalog),
                 "price": price(plan, catalog),
@@ -361,12 +367,40 @@ def _dry_run(submission: Submission, environment: Environment | None, *, of_file
         )
     nodes, *notes = plan.describe()
     log(nodes)
-    log(f"{counted(ranks, 'rank')}, {plan.ranks_per_node} on each node")
+    log(_processes(plan, processes))
     if plan.batch is None:
         log("global batch size: the program decides")
     for line in (*notes, price(plan, catalog)):
         log(line)
     write_bytes(submission.text.encode(), lambda _: None, output_filter())
+
+
+def _processes(plan: Plan, processes: int) -> str:
+    """How many processes train, and how to start one for each NeuronCore."""
+    if processes > 1:
+        return f"{counted(processes * plan.job.nodes, 'rank')}, {processes} on each node"
+    cores = f", with {counted(plan.fleet.cores, 'NeuronCore')}" if plan.on_trainium else ""
+    several = plan.fleet.cores > 1 and getattr(plan.job, "filename", "").endswith(".py")
+    return f"1 process on each node{cores}" + (f"; --launcher torchrun starts {plan.fleet.cores}" if several else "")
+
+
+def _check_arguments(ctx: typer.Context, args: Sequence[str], content: bytes, *, yes: bool) -> None:
+    """Name options of this command among a script's arguments.
+
+    Raises:
+        JobError: one limits what the job costs, the script's text does not name it, and there is no --yes.
+    """
+    own = {option for parameter in ctx.command.params for option in parameter.opts if option.startswith("--")}
+    for option in dict.fromkeys(word.partition("=")[0] for word in args):
+        name = option.removeprefix("--")
+        if option not in own or name.encode() in content or name.replace("-", "_").encode() in content:
+            continue
+        if option in _LIMITS and not yes:
+            raise JobError(
+                f"{option} stands behind --, so your script gets it, and trn does not. Write it before --, or give --yes "
+                "if it is an option of your script"
+            )
+        log(f"{option} stands behind --, so your script gets it, and trn does not")
 
 
 def _full_id(name: str, given: str) -> str:

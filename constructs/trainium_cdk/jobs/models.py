@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.errors import JobError
-from trainium_cdk.jobs import packages, preparation, sweep
+from trainium_cdk.jobs import packages, preparation, sweep, words
 from trainium_cdk.jobs.kind_spec import KindSpec as KindSpec
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.sbatch import SbatchOption
@@ -417,6 +417,12 @@ class Plan:
         """Processes of a node that have a rank."""
         several = self.job.processes_per_node
         return several if several > 1 else self.fleet.cores
+
+    @property
+    def started_per_node(self) -> int:
+        """Processes that train on a node, as its program is started: one for each NeuronCore where a launcher does it."""
+        launched = words.starts_several(self.job.spec(self).train.words)
+        return max(1, self.fleet.cores) if launched else self.job.processes_per_node
 
     @property
     def stages(self) -> tuple[StageName, ...]:

@@ -38,6 +38,11 @@ def launch(*program: Word, by: Literal["torchrun", "accelerate"] = "torchrun") -
     return ("python3", "-m", *_LAUNCHERS[by], *program)
 
 
+def starts_several(program: Words) -> bool:
+    """Say whether a launcher in a program starts one process for each NeuronCore."""
+    return (Place("processes"),) in program or (Place("workers"),) in program
+
+
 def options(given: Iterable[str]) -> Words:
     """Options of a program that a job adds, from KEY=VALUE or KEY alone."""
     return tuple(word for each in given for word in f"--{each}".split("=", 1))
