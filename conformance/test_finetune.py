@@ -1,5 +1,5 @@
 """TRL's own program fine-tunes a small model with the arguments of the kind `finetune`, on CPUs with two processes, and goes on from its
-checkpoint as if it had not been interrupted.
+checkpoint as if it had not been interrupted. What it prints has the forms of the logs that `make test` reads (tests/jobs/trl.yaml).
 
 It is told to use CPUs: on Trainium, Transformers and Accelerate find the device `neuron`. Accelerate shards a model on accelerators
 only: FSDP2 is configured here and not used.
@@ -20,8 +20,9 @@ import pytest
 from conformance import cases, vendor
 from conformance.launched import described
 from conformance.resumed import resumed
-from trainium_cdk.jobs import Finetune, Script, read_log
-from trainium_cdk.runner.readers.records import Step
+from tests.jobs.log_lines import forms_of_trl
+from tests.jobs.test_trl import RUNS, printed, read
+from trainium_cdk.jobs import Finetune, Script
 
 PYTHON = vendor.ROOT / ".venvs/torchtitan/bin/python"
 ORIGINAL = "TRL 1.16.0, Transformers 5.23.0, PEFT 0.21.2, Accelerate 1.15.0 (PyPI)"
@@ -37,16 +38,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def job_of(method: Any) -> Finetune:
+KEPT = {run["run"]: printed(run).decode() for run in RUNS}
+SHARDS = {"Writing model shards: 0/0 [0<?, ?it/s]", "Writing model shards: 0/0 [0<0, 0it/s]"}
+"""What is printed where all weights are written."""
+
+
+def job_of(method: Any, *override: str) -> Finetune:
     return Finetune(
         method=method, data="/efs/chats", weights="/efs/model", run_steps=7, accumulation=2, batch_size=2, max_length=64,
-        checkpoint_interval=4, learning_rate=1e-2,
+        checkpoint_interval=4, learning_rate=1e-2, override=override,
     )  # fmt: skip
 
 
-def train(folder: Path, output: Path, engine: str, method: Any, *more: str) -> tuple[str, dict[str, object]]:
-    """The log, and the state of the last checkpoint: of step 7, though one is due every 4 steps."""
-    job = job_of(method)
+def run(folder: Path, cache: Path, output: Path, engine: str, job: Finetune, *more: str) -> tuple[int, str]:
+    """The exit code and the log, in the order in which it was printed."""
     start = cases.start(engine, job)
     assert start.program == "trl.scripts.sft"
     configuration = folder / "fsdp.json"
@@ -64,22 +69,28 @@ def train(folder: Path, output: Path, engine: str, method: Any, *more: str) -> t
         **os.environ,
         **start.environment,
         **ON_CPUS,
-        "HF_HOME": str(folder / "hf"),
+        "HF_HOME": str(cache),
         "TENSORBOARD_LOGGING_DIR": str(output),
     }
     done = subprocess.run(
         [PYTHON, "-m", *launcher, "-m", start.program, *arguments, "--use_cpu", "true", *more],
         env=env,
-        capture_output=True,
-        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-9000:]
+    return done.returncode, done.stdout.decode()
+
+
+def train(folder: Path, cache: Path, output: Path, engine: str, method: Any, *more: str) -> tuple[str, dict[str, Any]]:
+    """The log, and the state of the last checkpoint: of step 7, though one is due every 4 steps."""
+    code, log = run(folder, cache, output, engine, job_of(method), *more)
+    assert code == 0, log[-9000:]
     state = json.loads((output / "checkpoint-7/trainer_state.json").read_text())
     for step in state["log_history"]:
         del step["num_tokens"]  # TRL counts them again after a restart
     assert list(output.glob("events.out.tfevents.*"))
-    return done.stdout + done.stderr, state
+    return log, state
 
 
 @pytest.mark.parametrize(
@@ -96,20 +107,43 @@ def train(folder: Path, output: Path, engine: str, method: Any, *more: str) -> t
 def test_a_restart_equals_a_training_that_was_not_interrupted(
     engine: str, method: str, folder: Path, tmp_path: Path
 ) -> None:
-    log, whole = train(folder, tmp_path / "whole", engine, method)
-    steps = [found for found in read_log(log.encode()) if isinstance(found, Step)]
-    assert len(steps) == 7
-    assert all(step.loss and step.learning_rate for step in steps)
+    log, whole = train(folder, tmp_path / "hf", tmp_path / "whole", engine, method)
+    shards = SHARDS if method == "full" else set()
+    assert forms_of_trl(log) == forms_of_trl(KEPT["healthy"]) | shards
+    found = read(log.encode())
+    loss = whole["log_history"][6]["loss"]
+    assert (found.steps, found.progress, found.lost_at) == (7, f"7 logged steps: loss {loss:.4g}", None)
     shutil.copytree(tmp_path / "whole/checkpoint-4", tmp_path / "earlier/checkpoint-4")
     (tmp_path / "earlier/checkpoint-6").mkdir()  # not written to its end
     again_in = resumed(job_of(method), tmp_path / "earlier", tmp_path / "elsewhere") / "output"
     assert [file.name for file in again_in.iterdir()] == ["checkpoint-4"]
-    _, again = train(folder, again_in, engine, method, "--resume_from_checkpoint", str(again_in / "checkpoint-4"))
+    checkpoint = str(again_in / "checkpoint-4")
+    log, again = train(folder, tmp_path / "hf", again_in, engine, method, "--resume_from_checkpoint", checkpoint)
+    assert forms_of_trl(log) == forms_of_trl(KEPT["resume"]) | shards
+    assert read(log.encode()).steps == 3
     assert again == whole
     weights = "adapter_model.safetensors" if method == "lora" else "model.safetensors"
     for name in (weights, "optimizer.pt", "scheduler.pt"):
         one, other = ((run / "checkpoint-7" / name).read_bytes() for run in (tmp_path / "whole", again_in))
         assert one == other, name
+
+
+@pytest.mark.parametrize(
+    ("override", "kept"),
+    [
+        pytest.param(given, kept, marks=pytest.mark.original(f"finetune, lora on slurm: log of {kept}", ORIGINAL))
+        for given, kept in (
+            (["learning_rate=1e20"], "nan-off"),
+            (["learning_rate=1e20", "logging_nan_inf_filter=true"], "nan-filtered"),
+            (["learning_rte=1"], "wrong-option"),
+        )
+    ],
+)
+def test_what_goes_wrong_is_read_from_its_log(override: list[str], kept: str, folder: Path, tmp_path: Path) -> None:
+    code, log = run(folder, tmp_path / "hf", tmp_path / "output", "slurm", job_of("lora", *override))
+    assert forms_of_trl(log) == forms_of_trl(KEPT[kept])
+    assert read(log.encode()).lost_at == (None if code else 2)
+    assert code == (kept == "wrong-option")
 
 
 _RANKS = b"""import os, pathlib, sys

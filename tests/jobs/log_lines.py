@@ -104,3 +104,16 @@ USUAL: dict[str, Callable[[int], bytes]] = {
     },
 }
 """What programs print at a step. Of TorchTitan and NxD Training as their sources at the pinned commits format it."""
+
+_NOT_TRLS = re.compile(
+    r"Warning: |warnings\.warn\(|\[transformers\] |^Generating train split|^SANDBOX |^Worker |^  |^$"
+)
+"""What libraries print beside TRL's `sft`, what `prepare` has made before, what only the sandbox prints, and the places of an exception."""
+
+
+def forms_of_trl(log: str) -> set[str]:
+    """The lines of TRL's `sft` until its launcher reports, and what its bars drew, without their numbers."""
+    program = re.split(r"(?m)^[EW]\d{4} .*torch/distributed/elastic", log)[0]
+    lines = [re.sub(r"^\[rank\d\]: ?", "", line) for line in re.split(r"[\r\n]+", program)]
+    lines = [re.sub(r" saved to .*| *\d+%\|[^|]+\|", "", line) for line in lines if not _NOT_TRLS.search(line)]
+    return {re.sub(r"(?<![A-Za-z])\d[\d.:]*(e[-+]?\d+)?", "0", line) for line in lines}

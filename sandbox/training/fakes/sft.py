@@ -1,15 +1,19 @@
-"""Replaces TRL's `trl.scripts.sft`: its options for a fine-tuning, Transformers' log lines and checkpoints, the files of a result."""
+"""Replaces TRL's `trl.scripts.sft`: its options for a fine-tuning, the bars of Datasets, Transformers' log lines and checkpoints, the files of
+a result. tests/jobs/test_trl.py holds its log against the original's."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
 import re
 import shutil
 import struct
+import sys
 import time
+from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,10 +25,12 @@ _OTHERS = ("logging_steps", "lora_target_modules", "lr_scheduler_type", "report_
 """Options with a value that change nothing of the small model."""
 _MARK = "trainer_state.json"
 _STATE = "sandbox.json"
+_DIVERGES = 1e3
+"""From this learning rate on the model is lost after its first step, as the original's is."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of TRL's program that are known here; it refuses others, as the original refuses those that do not exist."""
+    """The options of TRL's program that are known here."""
     made = argparse.ArgumentParser(prog="sft.py", allow_abbrev=False)
     for name in ("model_name_or_path", "dataset_name", "output_dir"):
         made.add_argument(f"--{name}", required=True)
@@ -47,12 +53,25 @@ def parser() -> argparse.ArgumentParser:
         made.add_argument(f"--{name}", action="store_true")
     for name in _OTHERS:
         made.add_argument(f"--{name}")
+    made.add_argument("--logging_nan_inf_filter", type=_truth, default=True)
     return made
 
 
+def _truth(text: str) -> bool:
+    try:
+        return {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}[text.lower()]
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a truth value") from None
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0, or 1 with the reason on standard error."""
-    flags = parser().parse_args(arguments)
+    """Exit code 0, or 1 with the reason on standard error; 2 of argparse."""
+    flags, others = parser().parse_known_args(arguments)
+    if others:  # the original refuses those that do not exist, by an exception that PyTorch labels
+        who = f"[rank{os.environ.get('RANK', '0')}]:"
+        reason = f"ValueError: Some specified arguments are not used by the HfArgumentParser: {others}"
+        print(f"{who} Traceback (most recent call last):\n{who} {reason}", file=sys.stderr, flush=True)
+        return 1
     return run(lambda collective: _train(collective, flags))
 
 
@@ -66,11 +85,36 @@ def _model(name: str) -> None:
 
 
 def _cached(pattern: str) -> Iterator[Path]:
-    return Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser().glob(pattern)
+    return _cache().glob(pattern)
 
 
-def _texts(name: str) -> list[bytes]:
-    """The conversations of a data set, each as one text.
+def _cache() -> Path:
+    return Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+
+
+def _bar(title: str, count: int, unit: str) -> None:
+    """Draw a bar from its beginning to its end, as tqdm does in a pipe."""
+    for done, bar, took in ((0, " " * 10, "00:00<?, ?"), (count, "█" * 10, f"00:00<00:00, {count * 40:.2f}")):
+        of = f"{100 * done // count:3}%|{bar}| {done}/{count} [{took}{unit}]"
+        print(f"\r{title}: {of}", end="" if done < count else "\n", file=sys.stderr, flush=True)
+
+
+def _tokenized(name: str, rows: int, *, chats: bool, packing: bool, max_length: int) -> None:
+    """Draw the bars of what TRL does with a data set; once, as Datasets keeps the result in its cache."""
+    there = _cache() / "datasets" / f"cache-{name.replace('/', '___')}-{max_length}-{packing}.arrow"
+    if there.exists():
+        return
+    of = () if chats else ("Adding EOS to",)
+    last = ("Packing",) if packing else ("Truncating", "Dropping fully masked examples from")
+    for what in (*of, "Tokenizing", "Building labels for", *last):
+        _bar(f"{what} train dataset", rows, " examples/s")
+    with contextlib.suppress(OSError):
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.touch()
+
+
+def _texts(name: str) -> tuple[list[bytes], bool]:
+    """The conversations of a data set, each as one text, and whether the first is of messages.
 
     Raises:
         TrainingFailed: there is none, or a line of it has no known form.
@@ -92,7 +136,7 @@ def _texts(name: str) -> list[bytes]:
         found.append(one["text"].encode())
     if not found:
         raise TrainingFailed(f"ConnectionError: couldn't find the data set {name} in a folder or in the cache")
-    return found
+    return found, "messages" in json.loads(lines[0])
 
 
 def _train(collective: Collective, flags: argparse.Namespace) -> None:
@@ -101,7 +145,10 @@ def _train(collective: Collective, flags: argparse.Namespace) -> None:
     _model(flags.model_name_or_path)
     if flags.fsdp_config and json.loads(Path(flags.fsdp_config).read_text()).get("version") != 2:
         raise TrainingFailed(f"ValueError: {flags.fsdp_config} is not a configuration of FSDP2")
-    texts = _texts(flags.dataset_name)
+    texts, chats = _texts(flags.dataset_name)
+    _bar("Loading weights", 1, "it/s")
+    if trainer.is_root:
+        _tokenized(flags.dataset_name, len(texts), chats=chats, packing=flags.packing, max_length=flags.max_length)
     world = collective.world * workers()
     batch = flags.per_device_train_batch_size * flags.gradient_accumulation_steps * world
     steps_of_epoch = math.ceil(len(texts) / batch)
@@ -112,11 +159,25 @@ def _train(collective: Collective, flags: argparse.Namespace) -> None:
     begin, first, total = time.monotonic(), step, 0.0
     while step < steps:
         loss, norm = trainer.step(step + 1, _blocks(texts, collective, batch, step))
-        step += 1
-        total += loss
         rate = flags.learning_rate * (steps - step) / steps
+        step += 1
+        lost = math.isnan(loss)
+        shown = (
+            0.0 if lost and flags.logging_nan_inf_filter else loss
+        )  # the mean of those since the last line, which are none
+        total += shown
         # each node's first process prints them, as Transformers does
-        _log(loss=loss, grad_norm=norm, learning_rate=rate, epoch=step / steps_of_epoch)
+        _log(
+            loss=shown,
+            grad_norm=norm,
+            learning_rate=rate,
+            entropy=loss,
+            mean_token_accuracy=0.0 if lost else math.exp(-loss),
+            num_tokens=float((step - first) * batch * BYTES_OF_A_SEQUENCE),
+            epoch=step / steps_of_epoch,
+        )
+        if rate >= _DIVERGES:
+            trainer.model.weights[:] = array("d", [math.nan] * len(trainer.model.weights))
         if trainer.is_root and (step % flags.save_steps == 0 or step == steps):
             _checkpoint(trainer, output, step, flags)
     took = time.monotonic() - begin
@@ -128,8 +189,10 @@ def _train(collective: Collective, flags: argparse.Namespace) -> None:
         epoch=step / steps_of_epoch,
     )
     trainer.verify()
+    out("✅ Training completed.")
     if trainer.is_root:
         _result(trainer, output, flags)
+    out(f"💾 Model saved to {flags.output_dir}.")
 
 
 def _log(**values: float) -> None:
@@ -161,6 +224,8 @@ def _result(trainer: Trainer, folder: Path, flags: argparse.Namespace) -> None:
     entry = {"small_model.weight": {"dtype": "F64", "shape": [len(weights)], "data_offsets": [0, 8 * len(weights)]}}
     head = json.dumps(entry).encode()
     name = "adapter_model" if flags.use_peft else "model"
+    if not flags.use_peft:
+        _bar("Writing model shards", 1, "it/s")
     (folder / f"{name}.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + weights.tobytes())
     facts = {
         "base_model_name_or_path": flags.model_name_or_path,

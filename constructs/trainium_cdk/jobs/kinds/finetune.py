@@ -168,6 +168,7 @@ class Finetune(Job):
             *("--gradient_checkpointing", "false", "--save_strategy", "steps"),
             *("--save_steps", str(self.checkpoint_interval), "--save_total_limit", "2", "--logging_steps", "1"),
             *("--disable_tqdm", "true", "--report_to", "tensorboard"),
+            *("--logging_nan_inf_filter", "false"),  # its default prints a NaN loss as 0
             *((*adapters, "--lora_alpha", alpha) if self.method == "lora" else ()),
             *words.options(self.override),
         )
