@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from aws_cdk import CfnOutput, Stack
+from aws_cdk import CfnOutput, Stack, Tags
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
@@ -44,8 +44,10 @@ class TrnEksStack(Stack):
         ec2.SecurityGroup(stack, "Mine", vpc=stack.vpc)
 
     Args:
-        environment: what to build. Default: the defaults of this engine, in the stack's region. Its tags go on every resource.
-        kwargs: of a Stack of the CDK.
+        environment: what to build. Default: the defaults of this engine, in the stack's region. Its tags go on every resource but node groups, whose
+            instances have them.
+        kwargs: of a Stack of the CDK. `tags` are those of its resources too, and not of the stack itself: CloudFormation would give those to node
+            groups.
 
     Raises:
         SettingsError: without an environment, in a region that does not offer what the defaults need.
@@ -63,7 +65,10 @@ class TrnEksStack(Stack):
     def __init__(self, scope: Construct, id: str, *, environment: Environment | None = None, **kwargs: Any):
         environment = environment or default_environment(scope, "eks", kwargs.get("env"))
         kwargs.setdefault("description", f"Trainium on EKS: cluster {environment.eks_cluster_name} (trainium-cdk)")
-        super().__init__(scope, id, tags={**environment.tags, **kwargs.pop("tags", {})}, **kwargs)
+        tags = {**environment.tags, **kwargs.pop("tags", {})}
+        super().__init__(scope, id, **kwargs)
+        for key, value in tags.items():
+            Tags.of(self).add(key, value, exclude_resource_types=["aws:cdk:stack"])
         name, on_destroy, eks = environment.name, environment.on_destroy, environment.eks
         zones = inventory(environment, "eks").zone_ids
         data_key = stack_key(
@@ -89,7 +94,8 @@ class TrnEksStack(Stack):
         for access in eks.access:
             # not its position: with one of several gone, EKS refuses a second entry for a principal
             id = f"Access{hashlib.sha256(access.principal.encode()).hexdigest()[:8]}"
-            cluster.grant_access(id, access.principal, access.policy, team=access.namespace)
+            for namespace in access.namespace or (None,):
+                cluster.grant_access(id, access.principal, access.policy, team=namespace)
         image, found = environment.node_image, inventory(environment, "eks")
         # "Default" is in no logical id
         training = TrnEks(

@@ -267,7 +267,7 @@ class TrnEks(Checked):
         return role
 
     def grant_submit(self, role: AnyRole, *, team: str | None = None) -> None:
-        """Let a role submit, follow and end jobs with `trn`.
+        """Let a role submit, follow and end jobs with `trn`. A role may be in several teams: call it for each.
 
         Args:
             team: A team's namespace instead of the jobs' namespace. Default: none.
@@ -277,11 +277,13 @@ class TrnEks(Checked):
         """
         stack = Stack.of(self)
         # the role's own name, and not its path: a stack that moves keeps it
-        key = digest(json.dumps([stack.resolve(role.role_arn), team]))
+        key = digest(json.dumps(stack.resolve(role.role_arn)))
         if team is None:
             self.access_role.grant_assume_role(role.grant_principal)
         else:
             self.plugins.grant_access(f"Access{key}", role, "edit", team=team)
+        if self.node.try_find_child(f"Submit{key}"):
+            return  # the rest is the same for each team
         statements = [
             allow(self._view.arn, "eks:DescribeCluster"),
             allow(stack.stack_id, "cloudformation:DescribeStacks"),

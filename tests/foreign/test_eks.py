@@ -387,3 +387,53 @@ def test_who_may_submit() -> None:
         assert "/jobs/*" in str(policy)
     [assuming] = [p for p in properties(found, "IAM::Policy") if "sts:AssumeRole" in str(p)]
     assert assuming["Roles"] == ["one"]
+
+
+def test_one_principal_is_one_access_entry() -> None:
+    """However often it is granted, and by whatever construct: EKS refuses a second entry."""
+    arn = "arn:aws:iam::111122223333:role/Lead"
+
+    def build(scope: Stack) -> None:
+        within = vpc(scope)
+        mine = TrnEksCluster(scope, "Cluster", vpc=within)
+        queues = [TeamQueue(namespace="speech"), TeamQueue(namespace="vision")]
+        training = TrnEks(scope, "Trn", cluster=mine, storage=TrnStorage(scope, "S", vpc=within), queues=queues)
+        lead, own = iam.Role.from_role_arn(scope, "Lead", arn), iam.Role(scope, "Own", assumed_by=iam.AccountRootPrincipal())
+        for role in (lead, own):
+            for team in ("speech", "vision", "speech"):
+                training.grant_submit(role, team=team)
+            mine.grant_access(f"Again{role.node.id}", role, "cluster-admin")
+        training.plugins.grant_access("Text", arn, "view", team="vision")
+        training.plugins.grant_access("Role", own.role_arn, "edit")
+        assert training.scaler
+        mine.grant_access("Scaler", training.scaler.function.role, "view")  # type: ignore[arg-type]
+
+    found = template(build)
+    assert findings(found) == []
+    entries = properties(found, "EKS::AccessEntry")
+    assert len({str(e["PrincipalArn"]) for e in entries}) == len(entries)
+
+    def of(group: str) -> list[tuple[str, list[str], dict[str, list[str]]]]:
+        return [
+            (
+                str(e["PrincipalArn"]),
+                e["KubernetesGroups"],
+                {str(p["PolicyArn"]).partition("AmazonEKS")[2].partition("'")[0]: p["AccessScope"].get("Namespaces", []) for p in e.get("AccessPolicies", [])},
+            )
+            for e in entries
+            if group in e.get("KubernetesGroups", ())
+        ]  # fmt: skip
+
+    teams, both = ["trainium:edit:speech", "trainium:edit:vision"], ["speech", "vision"]
+    [theirs, ours] = sorted(of("trainium:edit:vision"), key=lambda entry: entry[0] != arn)
+    assert theirs == (
+        arn,
+        [*teams, "trainium:view:vision"],
+        {"EditPolicy": both, "ClusterAdminPolicy": [], "ViewPolicy": ["vision"]},
+    )
+    assert ours[1:] == ([*teams, "trainium:edit"], {"EditPolicy": [*both, "training"], "ClusterAdminPolicy": []})
+    assert [entry[1:] for entry in of("trainium:scaler")] == [
+        (["trainium:scaler", "trainium:view"], {"ViewPolicy": ["training"]})
+    ]
+    own = [p for p in properties(found, "IAM::ManagedPolicy") if "cloudformation:DescribeStacks" in str(p)]
+    assert len(own) == 2, "one policy of each role"

@@ -228,10 +228,10 @@ def queue_shares(env: Environment) -> Iterator[Problem]:
         yield error((*_AT, "queues", i, "namespace"), "two teams have this namespace", "keep one")
     known = {env.eks.namespace, *(team.namespace for team in env.eks.queues)}
     for i, access in enumerate(env.eks.access):
-        if access.namespace and access.namespace not in known:
-            text = "it is the namespace of no team in eks.queues"
-            yield error((*_AT, "access", i, "namespace"), text, f"write {near(access.namespace, known)}")
-        elif access.namespace and access.policy == "cluster-admin":
+        for unknown in (name for name in access.namespace or () if name not in known):
+            text = f"{unknown} is the namespace of no team in eks.queues"
+            yield error((*_AT, "access", i, "namespace"), text, f"write {near(unknown, known)}")
+        if access.namespace and access.policy == "cluster-admin":
             text = "cluster-admin is for the whole cluster"
             yield error((*_AT, "access", i, "namespace"), text, "remove it, or write policy: admin")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainium_cdk.checks.rule import Rules, duplicates, error, warning
+from trainium_cdk.checks.rule import Rules, error, warning
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.principals import SSO_NAME, SSO_PATH, principal
@@ -38,9 +38,6 @@ def principal_kind(env: Environment) -> Iterator[Problem]:
                 f"it is in account {found.account}, but the cluster is in {env.account}",
                 "give a role of the cluster's account that the other account may assume",
             )
-    for i in duplicates(a.principal for a in env.eks.access):
-        at = ("eks", "access", i, "principal")
-        yield error(at, "it is listed twice: a cluster has one access entry for each principal", "keep one")
 
 
 @RULES.add

@@ -166,7 +166,8 @@ class TrnEksCluster(OwnCluster):
         return self._ready
 
     def grant_access(self, id: str, principal: AnyRole | str, policy: Policy, *, team: str | None = None) -> None:
-        """Let a role or user (an ARN) use the Kubernetes API.
+        """Let a role or user (an ARN) use the Kubernetes API. A principal may be granted several policies and teams: they are one access entry,
+        with the id of the first grant.
 
         Args:
             policy: `cluster-admin` for all of the cluster; `admin`, `edit` or `view` for the jobs' namespace, JobSets included.
@@ -176,6 +177,7 @@ class TrnEksCluster(OwnCluster):
 
     def _entry(self, id: str, principal: AnyRole | str, policy: Policy, team: str | None = None) -> eks.CfnAccessEntry:
         return access_entry(
+            self,
             self,
             id,
             cluster_name=self._resource.ref,

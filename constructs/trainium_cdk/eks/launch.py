@@ -44,7 +44,8 @@ def managed_group(
     labels: Mapping[str, str] | None = None,
     **properties: Any,
 ) -> tuple[eks.CfnNodegroup, CustomResource]:
-    """A managed node group with node repair, and with the labels by which jobs and Kubernetes select its nodes.
+    """A managed node group with node repair, and with the labels by which jobs and Kubernetes select its nodes. Its instances and volumes
+    have the tags of `Tags.of`, by their launch template; the group itself has none.
 
     Its size is returned too: the group waits for what its size waits for.
 
@@ -70,6 +71,8 @@ def managed_group(
         labels={**(labels or {}), GROUP_LABEL: name, ROLE_LABEL: purpose},
         **properties,
     )
+    # a new tag would come with the template that it changes, and EKS takes one of the two at a time (aws-cdk issue 16644)
+    group.add_property_deletion_override("Tags")
     return group, size
 
 

@@ -128,7 +128,7 @@ class OwnedObjects(Construct):
             security_groups=[view.clients or client_group(self, view)],
             environment={"CLUSTER": view.name, "OWNER": owner},
         )
-        entry = entry_of_function(self, cluster_name=view.reference, role=role, group=OBJECTS)
+        entry = entry_of_function(self, self, cluster_name=view.reference, role=role, group=OBJECTS)
         arn = self.function.function_arn
         permissions = permissions_of(self, _KIND).add(self, lambda: [allow(arn, "lambda:InvokeFunction")])
         self.resource: CustomResource = custom_resource(

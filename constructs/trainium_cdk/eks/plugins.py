@@ -203,6 +203,7 @@ class TrnPlugins(Checked):
         """
         refuse_config_map(self, self._cluster)
         access_entry(
+            self._cluster,
             self,
             id,
             cluster_name=self._view.reference,

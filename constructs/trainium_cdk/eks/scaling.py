@@ -124,7 +124,7 @@ class TrnScaler(Checked):
         if scaling.alarm_topic and alarm_topic is None:
             alarm_topic = sns.Topic.from_topic_arn(self, "Topic", scaling.alarm_topic)
         self._alarm(view, alarm_topic)
-        entry = entry_of_function(self, cluster_name=view.reference, role=role, group=SCALER)
+        entry = entry_of_function(cluster, self, cluster_name=view.reference, role=role, group=SCALER)
         self._rule.node.add_dependency(entry, plugins.ready)
 
     def _function(

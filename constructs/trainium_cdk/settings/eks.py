@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from trainium_cdk.catalog import Catalog, Need
 from trainium_cdk.catalog.models import numbers
@@ -89,15 +89,21 @@ ChartAddress = Annotated[
 ]
 
 
+_AS_ONE_OR_SEVERAL = BeforeValidator(
+    lambda given: (given,) if isinstance(given, str) else given,
+    json_schema_input_type=DnsLabel | tuple[DnsLabel, ...],
+)
+
+
 class Access(Settings):
-    """A principal that may use the cluster, in addition to the role that `trn` takes."""
+    """A principal that may use the cluster, in addition to the role that `trn` takes. One principal may have several."""
 
     principal: Arn
     """IAM role or user."""
     policy: Literal["cluster-admin", "admin", "edit", "view"] = "edit"
     """EKS access policy: cluster-admin for all of the cluster, the others for one namespace."""
-    namespace: DnsLabel | None = None
-    """Namespace of a team (see `eks.queues`). Default: the jobs' namespace."""
+    namespace: Annotated[tuple[DnsLabel, ...], _AS_ONE_OR_SEVERAL, Field(min_length=1)] | None = None
+    """Namespace of a team (see `eks.queues`), or a list of several. Default: the jobs' namespace."""
 
 
 class TeamQueue(Settings):

@@ -10,7 +10,7 @@ from typing import Any
 from ministack.services import eks
 from ministack.services.cloudformation import provisioners
 
-from sandbox import attach
+from sandbox import attach, replacing
 from sandbox.emulator.cfn.registry import Made, Properties, camel, handlers, resource
 from sandbox.emulator.eks import wait_for_api
 from sandbox.emulator.eks_scaling import reconcile
@@ -163,6 +163,9 @@ resource(
 
 _group = handlers("AWS::EKS::Nodegroup")
 _group_create, _group_update = _group["create"], _group["update"]
+_VERSIONS = {"Version", "ReleaseVersion", "LaunchTemplate"}
+_applied: dict[str, Properties] = {}
+"""ARN -> what the group has: after a refused update that is not what CloudFormation wanted."""
 
 
 def _create_node_group(logical_id: str, properties: Properties, stack: str) -> Made:
@@ -172,14 +175,27 @@ def _create_node_group(logical_id: str, properties: Properties, stack: str) -> M
     if "InstanceTypes" not in properties and properties.get("LaunchTemplate"):
         record["instanceTypes"] = []
     reconcile()
+    _applied[made[1]["Arn"]] = properties
     return made
 
 
+def _refuse_pairs(old: Properties, new: Properties) -> None:
+    """CloudFormation's handler makes one kind of update at a time, that of the version or another one (aws-cdk issue 16644,
+    containers-roadmap issue 1258). Tags of the stack are among the group's tags."""
+    changed = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+    if changed & _VERSIONS and changed - _VERSIONS:
+        raise ValueError("Version and ReleaseVersion updates cannot be combined with other updates")
+
+
 def _update_node_group(physical_id: str, old: Properties, new: Properties, stack: str, *rest: Any, **more: Any) -> Made:
+    key = eks._nodegroups[f"{old['ClusterName']}/{physical_id}"]["nodegroupArn"]
+    if not replacing.changed("AWS::EKS::Nodegroup", old, new):
+        _refuse_pairs(_applied.get(key, old), new)
     if (sizes := new.get("ScalingConfig")) and sizes != old.get("ScalingConfig"):
         _ask(update_config, old["ClusterName"], physical_id, {"scalingConfig": camel(sizes)})
     made: Made = _group_update(physical_id, old, new, stack, *rest, **more)
     reconcile()
+    _applied[made[1]["Arn"]] = new
     return made
 
 

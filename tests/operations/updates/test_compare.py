@@ -211,7 +211,7 @@ def test_replaced_nodes_are_reported(spec: Spec) -> None:
     found = compare(synth(EKS, synthesis.EKS), synth(merged(EKS, change), synthesis.EKS), spec)
     [nodes] = [c for c in found if c.level == "interrupts"]
     assert (nodes.name, nodes.property) == ("Grouptrn", "LaunchTemplate.Version")
-    assert "every node of the group is replaced" in nodes.meaning
+    assert "every running node of the group is replaced" in nodes.meaning
 
 
 def test_nodes_above_a_lower_maximum_are_reported(spec: Spec) -> None:

@@ -60,6 +60,7 @@ TINY = Spec(
                         "BucketName": {"causesReplacement": "yes", "type": {"type": "string"}},
                         "Rules": {"type": {"type": "array", "element": {"type": "union", "types": [{"type": "string"}, {"type": "ref", "reference": {"$ref": "rule"}}]}}}}},
                     {"cloudFormationType": "AWS::X::Y", "properties": {"Size": {"type": {"type": "integer"}}, "Way": {"causesReplacement": "maybe", "type": {"type": "json"}}}},
+                    {"cloudFormationType": "AWS::EKS::Nodegroup", "properties": {"ClusterName": {"causesReplacement": "yes", "type": {"type": "string"}}}},
                     {"cloudFormationType": "AWS::EC2::Volume", "properties": {"Size": {"type": {"type": "integer"}}}},
                     {"cloudFormationType": "AWS::CloudFormation::Stack", "isStateful": True, "properties": {"TemplateURL": {"type": {"type": "string"}}}},
                 ]
@@ -214,3 +215,30 @@ def test_the_deployed_template(status: str, body: object, found: Any, monkeypatc
         assert str(refused.value) == found
     else:
         assert deployed("S", "us-east-1") == found
+
+
+VERSIONS, OTHERS = (
+    ("Version", "ReleaseVersion", "LaunchTemplate"),
+    ("Tags", "Labels", "Taints", "ScalingConfig", "UpdateConfig", "NodeRepairConfig", "StackTags"),
+)
+
+
+@pytest.mark.parametrize("first", [*VERSIONS, *OTHERS])
+@pytest.mark.parametrize("second", [*VERSIONS, *OTHERS])
+def test_what_eks_updates_at_once(first: str, second: str) -> None:
+    """One kind of update at a time; in another cluster it is a new group."""
+    old, new = ({"Resources": one("AWS::EKS::Nodegroup", **{n: {"x": i} for n in (first, second)})} for i in (1, 2))
+    refused = [c for c in compare(old, new, TINY) if c.level == "refused"]
+    assert bool(refused) is ((first in VERSIONS) != (second in VERSIONS))
+    assert all(c.advice and c.property == "" for c in refused)
+    for i, template in enumerate((old, new)):
+        template["Resources"]["R"]["Properties"]["ClusterName"] = str(i)
+    assert not [c for c in compare(old, new, TINY) if c.level == "refused"]
+
+
+def test_tags_of_a_stack_are_its_node_groups(tmp_path: Path) -> None:
+    """CloudFormation gives them, unless the group has one of the name."""
+    folder = assembled(tmp_path, properties={"tags": {"Owner": "ml", "Cost": "1"}})
+    (folder / "t.json").write_text(json.dumps({"Resources": one("AWS::EKS::Nodegroup", Tags={"Cost": "2"})}))
+    [group] = _pick("S", folder).template["Resources"].values()
+    assert group["Properties"] == {"Tags": {"Cost": "2"}, "StackTags": {"Owner": "ml"}}

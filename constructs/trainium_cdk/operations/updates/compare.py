@@ -189,6 +189,9 @@ def _changed(pair: _Resource, spec: Spec, renewed: set[tuple[str, str]], fleet_r
     if any(spec.impact(pair.type, path) == "yes" and path[0] not in fixed for path in differences):
         fixed = {}  # there is a new one anyway, of another name or in another cluster
     named = _name_that_stays(pair, differences, spec)
+    replaced = any(spec.impact(pair.type, path) == "yes" for path in differences)
+    if not replaced and (refused := eks.pairs(pair.type, (path[0] for path in differences))):
+        yield pair.change("refused", *refused)
     for path, (old, new) in differences.items():
         level, meaning, advice = _meaning(pair, path, old, new, spec, fixed, named)
         yield pair.change(level, meaning, advice, ".".join(path), old, new)

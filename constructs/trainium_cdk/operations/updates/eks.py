@@ -1,8 +1,8 @@
-"""Changes that EKS rejects: incompatible versions."""
+"""Changes that EKS rejects: incompatible versions, and kinds of updates that it takes one at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from trainium_cdk.catalog.updates import updates
@@ -10,7 +10,41 @@ from trainium_cdk.operations.updates.change import Change
 from trainium_cdk.operations.updates.leaves import references
 
 _CLUSTER, _GROUP = "AWS::EKS::Cluster", "AWS::EKS::Nodegroup"
+STACK_TAGS = "StackTags"
+"""Stands among a node group's properties for the tags that CloudFormation gives it: the stack's."""
+_VERSIONS = {"Version", "ReleaseVersion", "LaunchTemplate"}
 Resources = Mapping[str, Mapping[str, Any]]
+
+
+def with_stack_tags(template: dict[str, Any], tags: Mapping[str, str]) -> dict[str, Any]:
+    """The template, in which each node group has the stack's tags too, unless it has one of the same name."""
+    for resource in (template.get("Resources") or {}).values():
+        if resource.get("Type") == _GROUP:
+            own = (resource.get("Properties") or {}).get("Tags") or {}
+            if others := {key: value for key, value in tags.items() if key not in own}:
+                resource["Properties"] = {**resource.get("Properties", {}), STACK_TAGS: others}
+    return template
+
+
+def pairs(kind: str, changed: Iterable[str]) -> tuple[str, str] | None:
+    """Why EKS refuses to change these properties of a node group at once, and what to do; None where it does not, and of other types.
+
+    "Version and ReleaseVersion updates cannot be combined with other updates": tags (aws-cdk issue 16644), sizes, labels and the rest of its
+    configuration (containers-roadmap issue 1258). A version of the launch template counts as one of the former: UpdateNodegroupVersion takes all
+    three (EKS API reference).
+    """
+    names = set(changed) if kind == _GROUP else set()
+    versions, others = (" and ".join(sorted(step)) for step in (names & _VERSIONS, names - _VERSIONS))
+    if not (versions and others):
+        return None
+    meaning = f"EKS does not take updates of {versions} and of {others} together: the deployment is rolled back"
+    if STACK_TAGS not in names:
+        return meaning, f"deploy {others} first, with {versions} as it was; then deploy all"
+    return meaning, (
+        "give the stack its tags first, with the template that it has: aws cloudformation update-stack --use-previous-template "
+        "--capabilities CAPABILITY_NAMED_IAM --stack-name STACK --tags Key=KEY,Value=VALUE ... (all of them). Then compare again. In an app of your "
+        "own, give tags with Tags.of, and set @aws-cdk/core:explicitStackTags in cdk.json: new ones then need no such step"
+    )
 
 
 def skew(old: Resources, new: Resources, names: Mapping[str, str]) -> Iterator[Change]:

@@ -15,6 +15,7 @@ from trainium_cdk._aws import aws_errors_as, failures
 from trainium_cdk._aws import region as aws_region
 from trainium_cdk.checks.live.account import resume_rollback
 from trainium_cdk.errors import TrnError, similar
+from trainium_cdk.operations.updates.eks import with_stack_tags
 from trainium_cdk.operations.updates.spec import command
 
 Template = dict[str, Any]
@@ -84,7 +85,8 @@ def _pick(stack: str, folder: Path) -> Assembled:
         if stack in (key, name, artifact.get("displayName")):
             region = str(artifact.get("environment", "")).rpartition("/")[2]
             template = json.loads((folder / properties["templateFile"]).read_text("utf-8"))
-            return Assembled(name, None if "unknown" in region else region or None, template)
+            tagged = with_stack_tags(template, properties.get("tags") or {})
+            return Assembled(name, None if "unknown" in region else region or None, tagged)
     raise TrnError(f"the app has no stack {stack}; it has {', '.join(names) or 'none'}")
 
 
@@ -130,4 +132,4 @@ def deployed(name: str, region: str | None = None) -> Template | None:
                 return None
             raise
     found: Template = json.loads(body) if isinstance(body, str) else json.loads(json.dumps(body))
-    return found
+    return with_stack_tags(found, {tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())})
