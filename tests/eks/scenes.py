@@ -17,9 +17,12 @@ import pytest
 
 from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, eks
-from sandbox.kubernetes.api import ApiError, Object, path_of
+from sandbox.kubernetes.api import Api, ApiError, Object, path_of
 from tests.support import until
+from trainium_cdk import settings
 from trainium_cdk.catalog import Catalog
+from trainium_cdk.eks import manifests
+from trainium_cdk.eks.installation import Installation
 from trainium_cdk.eks.kueue import API as KUEUE
 from trainium_cdk.eks.kueue import CHECK, priority_class
 from trainium_cdk.eks.scaler.function import Kubernetes, RunFailed, Settings, Supplier
@@ -309,3 +312,23 @@ class Scene:
 def next_second() -> None:
     """Kueue orders jobs by their time of creation, which has whole seconds, and those of one second by their UIDs."""
     time.sleep(1.05 - time.time() % 1)
+
+
+def member_of(scene: Scene) -> Api:
+    """The API as somebody with `edit` in the jobs' namespace, and no right beyond it."""
+    return scene.kubernetes.api(token_of_member(scene))
+
+
+def token_of_member(scene: Scene) -> str:
+    """A token of such a member."""
+    rbac = "rbac.authorization.k8s.io/v1"
+    who = {"kind": "ServiceAccount", "name": "member", "namespace": NAMESPACE}
+    scene.api.apply(thing("v1", "ServiceAccount", "member"))
+    for each in manifests.access(Installation.of(settings.load())):
+        scene.api.apply(each)
+    for role in ("edit", "trn-edit"):
+        bound = {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}}
+        scene.api.apply(thing(rbac, "RoleBinding", f"member-{role}", subjects=[who], **bound))
+    made = scene.kubernetes.kubectl("create", "token", "member", "-n", NAMESPACE)
+    assert made.returncode == 0, made.stderr
+    return made.stdout.strip()

@@ -39,7 +39,7 @@ def group(*there: Node, desired: int | None = None, **more: Any) -> Group:
 
 
 def request(key: str, count: int, *, per_pod: tuple[int, int] = WHOLE, **more: Any) -> Request:
-    return Request(key, ("trn",), (per_pod,) * count, **{"created": NOW - 60, **more})
+    return Request(key, ("trn",), ((per_pod, count),), **{"created": NOW - 60, **more})
 
 
 def change(plan: Plan) -> Change:

@@ -42,7 +42,8 @@ _CHANGED = (
 )
 """Annotations and other labels of what runs are free."""
 _SPECS = (
-    "has(object.spec.replicatedJobs) ? object.spec.replicatedJobs.map(r, r.template.spec.template.spec)"
+    "object.kind == 'TrainJob' ? [{'containers': [{'resources': object.spec.?trainer.?resourcesPerNode.orValue({})}]}]"
+    " : has(object.spec.replicatedJobs) ? object.spec.replicatedJobs.map(r, r.template.spec.template.spec)"
     " : has(object.spec.jobTemplate) ? [object.spec.jobTemplate.spec.template.spec]"
     " : has(object.spec.containers) ? [object.spec]"
     " : has(object.spec.template) ? [object.spec.template.spec] : []"
@@ -93,12 +94,14 @@ def _limits(namespace: str) -> list[Manifest]:
 def _of_pods(wanted: Installation) -> Manifest:
     names, taint = wanted.catalog.eks.resources, wanted.catalog.eks.taint
     device = f"k.startsWith('{names.device}') || k == '{names.efa}'"
-    asks = f"has(s.resourceClaims) || {_CONTAINERS}.exists(c, {_AMOUNTS}.exists(m, m.exists(k, {device})))"
+    amounts = f"{_CONTAINERS}.exists(c, {_AMOUNTS}.exists(m, m.exists(k, %s)))"
+    asks = f"has(s.resourceClaims) || {amounts % device}"
+    none = amounts % f"k.startsWith('{names.device}') && quantity(string(m[k])).sign() < 1"
     # an empty key tolerates everything
     tolerates = f"s.?tolerations.orValue([]).exists(t, t.?key.orValue('') in ['', '{taint}'])"
     variables = {
         "specs": _SPECS,
-        "judged": f"variables.specs.map(s, {{'asks': {asks}, 'tolerates': {tolerates}}})",
+        "judged": f"variables.specs.map(s, {{'asks': {asks}, 'none': {none}, 'tolerates': {tolerates}}})",
         "devices": "object.kind == 'TrainJob' || variables.judged.exists(j, j.asks)",  # a TrainJob's are in its runtime
         # the Jobs of a CronJob take the label of its template
         "queued": f"object.kind == 'CronJob' ? object.spec.jobTemplate.?metadata.{_QUEUE}.orValue('') != ''"
@@ -107,6 +110,8 @@ def _of_pods(wanted: Installation) -> Manifest:
     rules = {
         "!variables.devices || variables.queued": "Trainium and EFA devices come only from a queue. Send a Job or JobSet with the label "
         "kueue.x-k8s.io/queue-name, and let Kueue start it",
+        # Kueue lets their pods onto Trainium nodes, and counts none
+        "!variables.judged.exists(j, j.none)": "a container asks for 0 Trainium devices. Ask for 1 or more, or remove the line",
         "variables.judged.all(j, j.asks || !j.tolerates)": "only pods that request devices may tolerate the taint of Trainium nodes. "
         "Remove the toleration",
         # Kueue takes the child of an admitted job for a part of it

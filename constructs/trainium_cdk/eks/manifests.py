@@ -111,7 +111,7 @@ def scaler_access(wanted: Installation) -> list[Manifest]:
             "resources": ["clusterqueues", "localqueues", "resourceflavors"],
             "verbs": ["list"],
         },
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "list"]},
         # JobSets that enter their queue after a Job
         {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list"]},
         {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["list", "patch"]},

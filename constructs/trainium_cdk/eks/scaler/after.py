@@ -51,9 +51,10 @@ def release(kubernetes: Any, now: float, attempt: Callable[..., str | None] = _c
     @functools.cache
     def named(folder: str, name: str, key: str = "fieldSelector=metadata.name") -> list[Object]:
         """Many may wait for one."""
-        return list(kubernetes.list(folder, f"{key}%3D{quote(name, safe='')}"))
+        found = kubernetes.list(folder, f"{key}%3D{quote(name, safe='')}")
+        return [{part: one.get(part, {}) for part in ("metadata", "status")} for one in found]
 
-    for job in list(kubernetes.list(f"{SETS}/jobsets", f"labelSelector={AFTER}")):
+    for job in kubernetes.list(f"{SETS}/jobsets", f"labelSelector={AFTER}"):
         known = QUEUE in job["metadata"].get("annotations", {})
         if known and not observe.is_true(job, "Completed", "Failed"):
             key = observe.key(job)

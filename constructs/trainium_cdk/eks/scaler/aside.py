@@ -2,11 +2,14 @@
 for its first one, for ever if need be.
 
 Kueue has judged them. A Workload is set aside by `spec.active: false`, and tried again after a change of the queues, and each hour.
+
+So is one that was admitted and gets no pod: its nodes were there, and its Job was refused, or its pods were. It is tried again after a day.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -21,6 +24,12 @@ AT = "trainium-cdk/set-aside-at"
 """Annotation: when it was last set aside, in seconds since 1970, and the digest of the queues at that time."""
 AGAIN = 3600
 """Seconds after which one is tried again: a LimitRange or a node group may have changed."""
+_DAY = 24 * 3600
+"""As `AGAIN`, of one that was admitted and got no pod: each try has its nodes for ten minutes and more."""
+_WORKLOAD = "kueue.x-k8s.io/workload"
+"""Kueue's annotation of a pod: its Workload (apis/kueue/v1beta2/topology_types.go, 0.18.3)."""
+_OWNERS = ("/jobset-name", "/job-name", "/pod-group-name")
+Inside = tuple[set[str], list[tuple[str, str, str]]]
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 _PENDING = "fieldSelector=status.admission.clusterQueue%3D"
 _PART = re.compile(r"(?:couldn't|failed to) assign flavors to pod set [^:]+: ")
@@ -70,14 +79,14 @@ def set_aside(
     Returns:
         What was done, by "namespace/name" of the Workload.
     """
-    waiting = list(kubernetes.list(f"{KUEUE}/workloads", _PENDING))
-    if not any(WHY in _notes(one) or never(_reason(one)) for one in waiting):
+    # read twice: what others have written may be more than there is memory
+    if not any(WHY in _notes(one) or never(_reason(one)) for one in kubernetes.list(f"{KUEUE}/workloads", _PENDING)):
         return {}
     named = {observe.key(q): q["spec"]["clusterQueue"] for q in kubernetes.list(f"{KUEUE}/localqueues")}
     queues = list(kubernetes.list(f"{KUEUE}/clusterqueues"))
     is_now = digest(queues, kubernetes.list(f"{KUEUE}/resourceflavors"))
     done = dict[str, str]()
-    for one in waiting:
+    for one in kubernetes.list(f"{KUEUE}/workloads", _PENDING):
         queue = named.get(f"{one['metadata']['namespace']}/{one['spec'].get('queueName')}", "")
         if queue.partition(".")[0] not in groups or observe.is_true(one, "Finished"):
             continue
@@ -92,9 +101,49 @@ def set_aside(
     return done
 
 
-def put_aside(kubernetes: Any, workload: Object, why: str, now: float, is_now: str = "") -> str:
-    """Set a Workload aside, with an event about the object that it stands for."""
-    notes = {WHY: why, AT: f"{int(now)} {is_now}".strip()}
+def without_pods(
+    kubernetes: Any, request: Object, since: float, now: float, limit: float, read: Callable[[str], Inside]
+) -> float:
+    """Set aside a Workload that was admitted, whose nodes are there, and that had no pod at all for so many seconds. Returns since when it
+    has none; 0 if it has one. Pods of a launcher count, and so do those that wait for a node, and those that have ended.
+
+    Args:
+        since: what the last run returned.
+        read: `inside`, which reads a namespace once.
+    """
+    namespace, name = observe.workload(request).split("/")
+    found = kubernetes.list(f"{KUEUE}/namespaces/{namespace}/workloads", f"fieldSelector=metadata.name%3D{name}")
+    one: Object = next(iter(found), {})
+    if not observe.is_true(one, "Admitted") or observe.is_true(one, "Finished", "Evicted"):
+        return 0
+    pods, warnings = read(namespace)
+    owner = str(next(iter(one["metadata"].get("ownerReferences", [])), one["metadata"])["name"])
+    if {name, owner} & pods:
+        return 0
+    if since and now - since >= limit:
+        said = max((w for w in warnings if w[1] == owner or w[1].startswith(f"{owner}-")), default=("", "", ""))[2]
+        why = f"its nodes were there for {limit / 60:g} minutes, and it got no pod{said and ': '}{said}"
+        put_aside(kubernetes, one, why, now, pause=_DAY)
+    return since or now
+
+
+def inside(kubernetes: Any, namespace: str) -> Inside:
+    """The Workloads and owners of a namespace's pods, and its warnings: when, about which JobSet or Job, and what."""
+    names, said, path = set[str](), list[tuple[str, str, str]](), f"/api/v1/namespaces/{namespace}"
+    for pod in kubernetes.list(f"{path}/pods"):
+        labels = pod["metadata"].get("labels") or {}
+        names |= {_notes(pod).get(_WORKLOAD, ""), *(v for k, v in labels.items() if k.endswith(_OWNERS))}
+    for event in itertools.islice(kubernetes.list(f"{path}/events", "fieldSelector=type%3DWarning"), 5000):
+        at = (event.get("series") or {}).get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+        if (about := event["involvedObject"]).get("kind") != "Pod" and event.get("reason") != "SetAside":
+            text = str(event.get("message") or "").rpartition("Error creating: ")[2]
+            said.append((str(at), str(about.get("name")), " ".join(text.split())[:500]))
+    return names, said
+
+
+def put_aside(kubernetes: Any, workload: Object, why: str, now: float, is_now: str = "", pause: float = AGAIN) -> str:
+    """Set a Workload aside, with an event about the object that it stands for. After `pause` seconds it is tried again."""
+    notes = {WHY: why, AT: f"{int(now + pause - AGAIN)} {is_now}".strip()}
     kubernetes.patch(
         _path(workload), {"metadata": {**_proof(workload), "annotations": notes}, "spec": {"active": False}}
     )
@@ -122,8 +171,8 @@ def _bring_back(kubernetes: Any, workload: Object) -> str:
 
 def _again(notes: Object, now: float, is_now: str) -> bool:
     """Whether it is time to try one again that was set aside here."""
-    at, _, before = str(notes.get(AT, "")).partition(" ")
-    return WHY in notes and at.isdigit() and (now - int(at) >= AGAIN or before not in ("", is_now))
+    at, _, before = str(notes.get(AT, ""))[:99].partition(" ")
+    return WHY in notes and at.isdecimal() and (now - int(at) >= AGAIN or before not in ("", is_now))
 
 
 def _reason(workload: Object) -> str:

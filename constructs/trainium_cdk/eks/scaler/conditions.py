@@ -17,6 +17,10 @@ def answer(
     Args:
         unknown: why the groups that are not in `groups` could not be read.
     """
+    if request.needs and not any(need[0] for need, _ in request.needs):
+        return Answer(
+            "Failed", "NoDevices", "its pods ask for 0 devices. Ask for 1 or more, or send it without a queue"
+        )
     place, able = plan.places.get(request.key), [groups[name] for name in request.groups if name in groups]
     if request.groups and not able:
         return Answer("Waiting", "NodeGroupUnavailable", unknown[request.groups[0]])
@@ -34,7 +38,7 @@ def answer(
         return Answer("Waiting", "ReservationClosed", group.closed)
     if place is None and len(able) == len(request.groups) and not any(_fits(request, one) for one in able):
         most = "; ".join(f"{g.name} has at most {_nodes(g.maximum)} with {g.resources[0]} devices each" for g in able)
-        text = f"its pods ({len(request.needs)}) have no room even among idle nodes: {most}"
+        text = f"its pods ({sum(count for _, count in request.needs)}) have no room even among idle nodes: {most}"
         return Answer("Failed", "TooLarge", text)
     if place is None:
         return Answer("Waiting", "NoRoom", "waits for room: " + "; ".join(map(_room, able)))

@@ -30,7 +30,7 @@ _WRONG = "it hangs, its loss is no number, or most of its budget is used"
 def noting(pods: Iterable[Object], unready: dict[str, float]) -> Iterator[Object]:
     """The same pods. Since when a job's training is not ready any more is noted, by the uid of its JobSet."""
     for one in pods:
-        with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):  # somebody has written it
+        with contextlib.suppress(Exception):  # somebody has written it
             if at := _unready(one):
                 unready.setdefault(one["metadata"]["labels"][_SET], at)
         yield one
@@ -62,26 +62,30 @@ def lines(
         now: of this run.
         unready: see `noting`.
     """
-    jobs: dict[tuple[str, str], list[tuple[Object | None, str, Object]]] = {}
+    jobs: dict[tuple[str, str], list[tuple[Object | None, float, float, Object]]] = {}
     wrong: dict[tuple[str, str], float] = {}
     for one in kubernetes.list(f"{after.SETS}/jobsets", _OURS):
         metadata = one["metadata"]
         labels = metadata.get("labels") or {}
-        how = observe.is_true(one, "Completed", "Failed")
         key = (metadata["namespace"], labels.get(after.ARRAY) or metadata["name"])
-        found = jobs.setdefault(key, [])
-        found.append((how, metadata["creationTimestamp"], _of(metadata)))
-        if how is None and (at := (unready or {}).get(metadata["uid"])):
-            wrong[key] = min(at, wrong.get(key, at))
+        try:
+            how = observe.is_true(one, "Completed", "Failed")
+            at = observe.seconds(how["lastTransitionTime"]) if how else 0.0
+        except Exception as error:
+            print(f"JobSet {'/'.join(key)} cannot be read: {error!r}"[:1000])
+            continue
+        jobs.setdefault(key, []).append((how, observe.seconds(metadata["creationTimestamp"]), at, _of(metadata)))
+        if how is None and (begin := (unready or {}).get(metadata["uid"])):
+            wrong[key] = min(begin, wrong.get(key, begin))
     # times are whole seconds, so only those that are over
     first, last = int(since), int(now) - 1
     for (namespace, id), at in wrong.items():
         if first <= at + _SURE <= last:
-            line = {"JobFound": id, "Found": "unready", "State": "RUNNING", **jobs[namespace, id][0][2]}
+            line = {"JobFound": id, "Found": "unready", "State": "RUNNING", **jobs[namespace, id][0][3]}
             yield json.dumps({**line, "Namespace": namespace, "Reason": _WRONG, "Cluster": cluster})
     for (namespace, id), members in jobs.items():
-        ends = [how for how, _, _ in members if how]
-        at = max((observe.seconds(how["lastTransitionTime"]) for how in ends), default=0.0)
+        ends = [how for how, *_ in members if how]
+        at = max(ended for _, _, ended, _ in members)
         if len(ends) < len(members) or not first <= at <= last:
             continue
         states = [_state(how) for how in ends]
@@ -89,8 +93,8 @@ def lines(
         told = [f"{states.count(s)} {s}" if several else s for s in dict.fromkeys(sorted(states))]
         bad = next((how for how in ends if how["type"] == "Failed"), None)
         yield json.dumps({
-            "JobEnded": id, "State": ", ".join(told), **members[0][2], "Namespace": namespace,
-            "Seconds": int(at - min(observe.seconds(created) for _, created, _ in members)),
+            "JobEnded": id, "State": ", ".join(told), **members[0][3], "Namespace": namespace,
+            "Seconds": int(at - min(created for _, created, *_ in members)),
             **({"Reason": str(bad.get("message") or "")[:200]} if bad else {}), "Cluster": cluster,
         })  # fmt: skip
 
@@ -98,7 +102,7 @@ def lines(
 def _of(metadata: Object) -> Object:
     """A job's queue and user, as its submission has noted them."""
     notes, user = metadata.get("annotations") or {}, ""
-    with contextlib.suppress(ValueError, TypeError, AttributeError):
+    with contextlib.suppress(Exception):
         user = str(json.loads(notes[_DESCRIPTION]).get("user") or "") if _DESCRIPTION in notes else ""
     return {"Queue": notes.get(after.QUEUE, ""), **({"User": user[:200]} if user else {})}
 

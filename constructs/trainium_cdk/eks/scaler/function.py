@@ -25,7 +25,7 @@ from . import after, aside, ended, metrics, observe
 from .aws import NodeGroups
 from .conditions import answer
 from .kubernetes import Kubernetes
-from .model import Answer, Limits, Plan
+from .model import Answer, Limits, Plan, Request
 from .supply import decide
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ _REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
 _QUICK = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 2})
 """A shortage of capacity is an error that boto3 tries again, but the next run comes soon enough."""
 _WORKLOADS = f"{aside.KUEUE}/workloads"
-_FOR_GOOD = ("NoNodeGroup", "TooLarge")
+_FOR_GOOD = ("NoDevices", "NoNodeGroup", "TooLarge")
 """Answers that stay while nothing is changed: Kueue would ask again for ever, and stop others for it."""
 _ON_NODES = "fieldSelector=spec.nodeName%21%3D"
 _KUEUES = "labelSelector=kueue.x-k8s.io%2Fmanaged%3Dtrue"
@@ -125,9 +125,6 @@ class Supplier:
             now=now,
             isolate=settings.devices == "replace",
         )
-        for each in cluster.unreadable:
-            print(each)
-            self._failed.append(each)
         ids = [i["InstanceId"] for one in found.values() for i in one.scaling["Instances"]]
         new = [id for id in ids if id not in cluster.joined]
         launched = self._try("launch times", self._groups.launched, new) or {}
@@ -136,6 +133,9 @@ class Supplier:
             name: cluster.group(one, launched, made.get(name, []), atomic=settings.reserve)
             for name, one in found.items()
         }
+        for each in cluster.unreadable:
+            print(each)
+            self._failed.append(each)
         plan = decide(groups.values(), cluster.requests, now, settings.limits)
         if settings.metrics:
             print(*metrics.lines(settings.cluster, groups.values(), cluster.requests, now), sep="\n")
@@ -153,8 +153,11 @@ class Supplier:
         for name, one in found.items():
             self._try(f"tags of node group {name}", self._groups.keep_others_off, one)
         waiting = {r.key: r for r in cluster.requests if not r.provisioned}
-        answers = {key: answer(r, plan, groups, unknown, now, settings.limits) for key, r in waiting.items()}
-        for key, told in answers.items():
+        given = (plan, groups, unknown, now, settings.limits)
+        found = {key: self._try(f"request {key}", answer, r, *given) for key, r in waiting.items()}
+        answers = {key: told for key, told in found.items() if told}
+        # those for good last: many of one team keep no other waiting
+        for key, told in sorted(answers.items(), key=lambda one: one[1].reason in _FOR_GOOD):
             what = f"ProvisioningRequest {key}"
             self._try(what, self._tell, cluster.provisioning[key], told, now)
             if told.reason in _FOR_GOOD and not unknown:
@@ -163,6 +166,11 @@ class Supplier:
             self._try(f"node {node}", self._annotate, node, notes)
         released = self._try("JobSets after a Job", after.release, api, now, self._try) or {}
         released |= self._try("Workloads to set aside", aside.set_aside, api, set(labels), now, self._try) or {}
+        inside = functools.cache(functools.partial(aside.inside, api))
+        for r in cluster.requests:
+            if r.provisioned and (r.without_pods_since or not r.holds):
+                what = f"pods of ProvisioningRequest {r.key}"
+                self._try(what, self._look_for_pods, cluster.provisioning[r.key], r, now, inside)
         changes = {name: {k: v for k, v in vars(change).items() if v} for name, change in plan.changes.items()}
         jobs = {key: each.message for key, each in answers.items()} | released
         if changes or jobs:
@@ -190,9 +198,19 @@ class Supplier:
 
     def _tell(self, request: Mapping[str, Any], told: Answer, now: float) -> None:
         if status := observe.status(told, request.get("status", {}), now):
-            namespace, name = observe.key(request).split("/")
-            path = f"{_REQUESTS}/namespaces/{namespace}/provisioningrequests/{name}/status"
-            self._kubernetes.patch(path, {"status": status})
+            self._patch_status(request, status)
+
+    def _look_for_pods(self, request: Mapping[str, Any], known: Request, now: float, inside: Any) -> None:
+        limit, since = self._settings.limits.without_pods, known.without_pods_since
+        new = 0 if known.holds else aside.without_pods(self._kubernetes, dict(request), since, now, limit, inside)
+        if new != since:
+            details = {observe.WITHOUT_PODS_SINCE: str(int(new)) if new else ""}
+            self._patch_status(request, {"provisioningClassDetails": details})
+
+    def _patch_status(self, request: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        namespace, name = observe.key(request).split("/")
+        path = f"{_REQUESTS}/namespaces/{namespace}/provisioningrequests/{name}/status"
+        self._kubernetes.patch(path, {"status": status})
 
     def _set_aside(self, request: Mapping[str, Any], told: Answer, now: float) -> None:
         namespace, name = observe.workload(request).split("/")
@@ -224,8 +242,7 @@ class Supplier:
         """What `call` returns; None if it fails, which ends the run as an error when all else is done."""
         try:
             return call(*given, **options)
-        # the latter ones: of an object that somebody wrote
-        except (ClientError, BotoCoreError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            print(f"{what}: {error}")
-            self._failed.append(f"{what}: {error}")
+        except Exception as error:  # of an object that somebody wrote
+            print(f"{what}: {error!s:.1000}")
+            self._failed.append(f"{what}: {error!s:.1000}")
             return None

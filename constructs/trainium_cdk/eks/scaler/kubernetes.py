@@ -16,6 +16,8 @@ from botocore.awsrequest import AWSRequest
 
 _PAGE = 250
 """Objects of one response: only so many are in memory at once."""
+_PAGE_BYTES = 16 << 20
+"""Most bytes of a response with several objects: whoever may create them decides how large they are."""
 
 
 class Kubernetes:
@@ -38,9 +40,13 @@ class Kubernetes:
         Args:
             select: for example `labelSelector=a%3Db`.
         """
-        more = ""
+        more, count = "", _PAGE
         while True:
-            page = self._call("GET", f"{path}?limit={_PAGE}{f'&{select}' if select else ''}{more}")
+            most = _PAGE_BYTES if count > 1 else None
+            page = self._call("GET", f"{path}?limit={count}{f'&{select}' if select else ''}{more}", most=most)
+            if page is None:
+                count = max(1, count // 4)
+                continue
             yield from page["items"]
             if not (token := page["metadata"].get("continue")):
                 return
@@ -90,7 +96,8 @@ class Kubernetes:
                     f"{method} {path}: HTTP {error.code}: {error.read(1000).decode(errors='replace')}"
                 ) from None
 
-    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None, most: int | None = None) -> Any:
+        """The answer; None if it has more than `most` bytes."""
         headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         headers |= {"Content-Type": kind} if body else {}
@@ -98,7 +105,8 @@ class Kubernetes:
         request = urllib.request.Request(self._endpoint + path, data, headers, method=method)  # noqa: S310  https, EKS's
         try:
             with self._opener.open(request, timeout=30) as reply:
-                return json.load(reply)
+                text = reply.read() if most is None else reply.read(most + 1)
+                return None if most is not None and len(text) > most else json.loads(text)
         except http.client.HTTPException as error:  # cut off: no OSError
             raise OSError(f"{method} {path}: {error!r}") from None
 

@@ -21,12 +21,14 @@ class Limits:
         capacity: maximum time for AWS to launch all instances of a workload.
         start: maximum time for an instance to join, and for its node to become usable.
         unusable: maximum time without pods of a node that was usable and no longer is: plug-ins restart in less.
+        without_pods: maximum time for which an admitted workload, whose nodes can be used, has no pod at all.
     """
 
     idle: float = 600
     capacity: float = 600
     start: float = 1200
     unusable: float = 300
+    without_pods: float = 600
 
 
 @dataclass(frozen=True)
@@ -108,17 +110,21 @@ class Request:
     Attributes:
         key: its namespace and name.
         groups: names of the node groups that its pods may use, the preferred one first.
-        needs: of each pod that is not on a node.
+        needs: of the pods that are not on a node: each size, with the number of pods.
         waiting_since: since when it waits for nodes; 0 if it does not.
         provisioned: whether it has been told that its nodes are there.
+        holds: whether a pod of it is on a node.
+        without_pods_since: since when it had no pod at all, though it was admitted; 0 if it had one.
     """
 
     key: str
     groups: tuple[str, ...]
-    needs: tuple[Resources, ...]
+    needs: tuple[tuple[Resources, int], ...]
     created: float = 0
     waiting_since: float = 0
     provisioned: bool = False
+    holds: bool = False
+    without_pods_since: float = 0
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +37,7 @@ CLUSTER = "trainium-cdk:cluster"
 RESERVED_FOR = "trainium-cdk:node-group"
 LEASE = "trn-scaler"
 """A Lease in the jobs' namespace: when the function ran last."""
-_WAITING_SINCE = "asked"
+_WAITING_SINCE, WITHOUT_PODS_SINCE = "asked", "without-pods"
 _HARDWARE = "AcceleratedHardwareReady"
 """A node's condition, which EKS's node monitoring agent writes; False: a device is broken. Jobs cannot write the status of a node (aws/eks-node-monitoring-agent
 v1.6.4, EKS user guide, "Detect node health issues", 2026-11-27; unproven: no instance had such an error yet)."""
@@ -50,6 +51,8 @@ _UNITS = (
     | {unit: 1000**power for power, unit in enumerate("kMGTPE", 1)}
     | {f"{unit}i": 1024**power for power, unit in enumerate("KMGTPE", 1)}
 )
+_DIGITS = 19
+"""Most digits of a number of devices: Kubernetes accepts 1e999999999, and counts in 64 bits (apimachinery, pkg/api/resource/quantity.go)."""
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+-[0-9]+")
 """How the name of a zone begins: us-west-2 of us-west-2a, and of the local zone us-west-2-lax-1a."""
 _EKS_STOPS = dt.timedelta(minutes=40)
@@ -156,6 +159,7 @@ class Cluster:
         for each in pods:
             if kept := self._read(pod, each, names):
                 self._pods.setdefault(kept.node, []).append(kept)
+        self._holders = {each.request for each in itertools.chain.from_iterable(self._pods.values())}
         self._templates = {key(each): t for each in templates if (t := self._read(template, each, names))}
         self.provisioning = {key(each): each for each in provisioning}
         placed = self._placed()
@@ -167,8 +171,9 @@ class Cluster:
     def _read(self, read: Callable[..., T | None], one: Object, *given: Any) -> T | None:
         try:
             return read(one, *given)
-        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-            self.unreadable.append(f"{one.get('kind', read.__name__.strip('_'))} {key(one)} cannot be read: {error!r}")
+        except Exception as error:
+            name = key(one) if "metadata" in one else one.get("InstanceId")
+            self.unreadable.append(f"{one.get('kind', read.__name__.strip('_'))} {name} cannot be read: {error!r:.500}")
             return None
 
     def _placed(self) -> dict[str, Counter[Resources]]:
@@ -196,10 +201,12 @@ class Cluster:
         return Request(
             key=key(one),
             groups=tuple(name for name, has in labels.items() if all(_matches(pods, has) for pods in sets)),
-            needs=tuple((needs - placed.get(key(one), Counter())).elements()),
+            needs=tuple((needs - placed.get(key(one), Counter())).items()),
             created=seconds(metadata["creationTimestamp"]),
             waiting_since=float(details.get(_WAITING_SINCE) or 0),
             provisioned="Provisioned" in true,
+            holds=key(one) in self._holders,
+            without_pods_since=float(details.get(WITHOUT_PODS_SINCE) or 0),
         )
 
     def group(
@@ -228,7 +235,8 @@ class Cluster:
             maximum=scaling["MaxSize"],
             desired=scaling["DesiredCapacity"],
             nodes=tuple(
-                self._node(i, found, launched)
+                # one that cannot be read takes no pod, and stays
+                self._read(self._node, i, found, launched) or Node(i["InstanceId"], state="unusable", busy=True)
                 for i in scaling["Instances"]
                 if i["LifecycleState"].startswith(_LAUNCHED)
             ),
@@ -308,6 +316,8 @@ def template(found: Object, names: Sequence[str]) -> Template:
     affinity, required = spec.get("affinity", {}), "requiredDuringSchedulingIgnoredDuringExecution"
     node = affinity.get("nodeAffinity", {}).get(required, {})
     terms = node.get("nodeSelectorTerms", [])
+    if len(json.dumps(terms)) > 1 << 16:  # they are compared with each node group
+        raise ValueError("its node affinity has more than 65,536 characters")
     return Template(requested(spec, names), spec.get("nodeSelector", {}), terms)
 
 
@@ -325,7 +335,9 @@ def requested(spec: Object, names: Sequence[str]) -> Resources:
 def whole(quantity: str) -> int:
     """A number of devices. The API server keeps the form in which it was written: 16, 16e0, 1k, 1Ki."""
     number = quantity.rstrip("KMGTPEki")
-    return int(Decimal(number) * _UNITS[quantity[len(number) :]])
+    if (value := Decimal(number)).adjusted() >= _DIGITS:
+        raise ValueError(f"{quantity[:40]} devices are more than can be counted")
+    return int(value * _UNITS[quantity[len(number) :]])
 
 
 def status(answer: Answer, before: Object, now: float) -> Object | None:

@@ -32,15 +32,17 @@ def decide(groups: Iterable[Group], requests: Iterable[Request], now: float, lim
 
 
 def places(request: Request, free: list[Resources]) -> tuple[set[int], int]:
-    """The indices of the nodes that its pods take, whose free resources are lowered, and the number of pods without room."""
+    """The indices of the nodes that its pods take, whose free resources are lowered, and the number of pods without room. Pods without
+    devices take none. The work grows with the number of nodes, not with that of pods, which others choose."""
     taken, missing = set[int](), 0
-    for need in sorted(request.needs, reverse=True):
-        at = next((i for i, left in enumerate(free) if all(a >= b for a, b in zip(left, need, strict=True))), None)
-        if at is None:
-            missing += 1
-        else:
-            free[at] = tuple(a - b for a, b in zip(free[at], need, strict=True))
-            taken.add(at)
+    for need, count in sorted(request.needs, reverse=True):
+        rest = count if need[0] else 0
+        for i, left in enumerate(free):
+            if fits := max(0, min([rest, *(a // b for a, b in zip(left, need, strict=True) if b)])):
+                free[i] = tuple(a - b * fits for a, b in zip(left, need, strict=True))
+                taken.add(i)
+                rest -= fits
+        missing += rest
     return taken, missing
 
 

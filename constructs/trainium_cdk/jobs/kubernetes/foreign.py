@@ -27,11 +27,12 @@ def list_others(
         everything: see `look.rows`. In a namespace a name is one JobSet's.
     """
     ours = {row["metadata"]["name"] for row in everything}
-    found = [
-        _of_workload(one, places)
-        for one in (*workloads.without, *workloads.holders)
-        if not (_owner(one)["kind"] == "JobSet" and _owner(one)["name"] in ours)
+    theirs = [
+        [one for one in some if not (_owner(one)["kind"] == "JobSet" and _owner(one)["name"] in ours)]
+        for some in (workloads.without, workloads.holders)
     ]
+    refused = look.refusals(api) if theirs[1] else {}
+    found = [_of_workload(one, places, refused) for one in (*theirs[0], *theirs[1])]
     try:
         rows = api.table("VolcanoJob", labels="")
     except ApiError as e:
@@ -70,9 +71,10 @@ def _owner(row: Object) -> Object:
     return next((dict(one) for one in owners if one.get("controller")), dict(owners[0]) if owners else itself)
 
 
-def _of_workload(row: Object, places: Mapping[str, queue.Waits]) -> Foreign:
-    """Of a Workload, or a row of one."""
+def _of_workload(row: Object, places: Mapping[str, queue.Waits], refused: Mapping[str, str]) -> Foreign:
+    """Of a Workload, or a row of one. `refused`: see `look.refusals`."""
     known = next((places[uid] for uid in names.owners(row) if uid in places), queue.Waits())
+    why = queue.describe_wait(known.workload, known) if known.workload else refused.get(str(_owner(row)["name"]), "")
     owner, columns = _owner(row), row.get("columns") or {"Queue": row["spec"].get("queueName")}
     group = str(owner["apiVersion"]).rpartition("/")[0].partition("/")[0]
     return Foreign(
@@ -81,7 +83,7 @@ def _of_workload(row: Object, places: Mapping[str, queue.Waits]) -> Foreign:
         state="RUNNING" if columns.get("Admitted") == "True" else "PENDING",
         queue=str(columns.get("Queue") or ""),
         submitted=names.seconds(row["metadata"].get("creationTimestamp")),
-        reason=status.cut(queue.describe_wait(known.workload, known)) if known.workload else "",
+        reason=status.cut(why),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +23,9 @@ _JOB_UID = "kueue.x-k8s.io/job-uid"
 _PENDING, _ADMITTED = "status.admission.clusterQueue=", "status.admission.clusterQueue!="
 _RECENT = 900
 """Seconds; a Job's controller tries at least every 10 minutes to create its pods."""
+_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
+_REFUSED = ("FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed", "PVCCreationFailed")
+"""Reasons of a warning about a Job or JobSet (JobSet 0.12.0, pkg/constants; Kubernetes' Job controller)."""
 _NAMED = 200
 """Most jobs that one request names."""
 
@@ -71,13 +75,13 @@ def list_jobs(
     seen: dict[str, list[Seen]] = {}
     for one in found:
         seen.setdefault(names.submission(one.job), []).append(one)
-    made = []
+    made, warnings = [], functools.cache(functools.partial(recent_warnings, api))
     for group in groups:
         name = names.submission(group[0])
         if names.array(group[0]):
             made.append(members.of(group, seen.get(name, [])))
         else:
-            made += [status.status(one) for one in seen.get(name, [])]
+            made += [status.status(warned(api, one, warnings)) for one in seen.get(name, [])]
     return tuple(made)
 
 
@@ -195,10 +199,10 @@ def on_nodes(api: Api, seen: Seen) -> Seen:
     return replace(seen, lost=lost, broken=broken)
 
 
-def warned(api: Api, seen: Seen) -> Seen:
+def warned(api: Api, seen: Seen, warnings: Callable[[], Sequence[Object]] | None = None) -> Seen:
     """With what Kubernetes warns of, where a job that has its turn has pods that are not created (a quota of the namespace, a webhook that
     refuses them or does not answer), or that do not start (a volume, a network, an image that they do not get). As it was, if the caller
-    may not read events."""
+    may not read events. Default for `warnings`: they are read."""
     name, waits, job = names.submission(seen.job), status.waits_for(seen.job), seen.job["metadata"]["name"]
     task, batch, count = names.TRAIN, names.train_job(job), status.described(seen.job)["nodes"]
     if waits:
@@ -210,17 +214,34 @@ def warned(api: Api, seen: Seen) -> Seen:
         return seen
     makers = {("Job", batch), *([] if waits else [("JobSet", job)])}
     not_made, not_started = list[tuple[int, str]](), list[tuple[int, str]]()
-    with contextlib.suppress(ApiError):
-        for event in api.list("Event", fields="type=Warning"):
-            about, at = event["involvedObject"], _last(event)
-            if time.time() - at >= _RECENT:
-                continue
-            text = str(event.get("message"))
-            if missing and (about.get("kind"), about.get("name")) in makers:
-                not_made.append((at, text.removeprefix("Error creating: ")))
-            elif about.get("uid") in idle:
-                not_started.append((at, f"{event.get('reason')}: {text}"))
+    for event in warnings() if warnings else recent_warnings(api):
+        about, at = event["involvedObject"], _last(event)
+        if missing and (about.get("kind"), about.get("name")) in makers:
+            not_made.append((at, _cause(event)))
+        elif about.get("uid") in idle:
+            not_started.append((at, f"{event.get('reason')}: {event.get('message')}"))
     return replace(seen, refused=max(not_made, default=(0, ""))[1], stuck=max(not_started, default=(0, ""))[1])
+
+
+def recent_warnings(api: Api) -> list[Object]:
+    """What Kubernetes warns of in the namespace; empty if the caller may not read that."""
+    with contextlib.suppress(ApiError):
+        return [e for e in api.list("Event", fields="type=Warning") if time.time() - _last(e) < _RECENT]
+    return []
+
+
+def refusals(api: Api) -> dict[str, str]:
+    """Why pods cannot be created, by the name of a JobSet, or of a Job of its own."""
+    events = sorted((e for e in recent_warnings(api) if e.get("reason") in _REFUSED), key=_last)
+    jobs = {row["metadata"]["uid"]: row["metadata"] for row in (api.table("BatchJob") if events else [])}
+    about = [jobs.get(str(e["involvedObject"].get("uid")), e["involvedObject"]) for e in events]
+    owners = [str((one.get("labels") or {}).get(_SET_NAME) or one.get("name")) for one in about]
+    return {name: f"its pods cannot be created: {_cause(e)}" for name, e in zip(owners, events, strict=True)}
+
+
+def _cause(event: Object) -> str:
+    """Its message, without what Kubernetes writes before the cause."""
+    return str(event.get("message")).rpartition("Error creating: ")[2]
 
 
 def _last(event: Object) -> int:

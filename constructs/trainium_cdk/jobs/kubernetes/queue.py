@@ -14,7 +14,7 @@ Object = dict[str, Any]
 
 ASIDE = "trainium-cdk/set-aside"
 """Annotation of a Workload that the function that starts nodes has set aside, as it can never start: why."""
-BACK = "Correct what it asks for, and submit it again; after a change of its queue it is tried again by itself"
+BACK = "Correct what it asks for, and submit it again; within a day, or after a change of its queue, it is tried again by itself"
 _SET = re.compile(r"(?:couldn't|failed to) assign flavors to pod set [^:]+: ")
 _RESET = "Reset to Pending after eviction"
 _EVICTED = re.compile(r'Evicted due to AdmissionChecks? in \w+ state: "[^"]*" \((.*)\)', re.DOTALL)
