@@ -17,7 +17,7 @@ from trainium_cdk.jobs.backend import FOLLOWING, ONE_QUESTION, Changes, Patience
 from trainium_cdk.jobs.kubernetes import look, status
 from trainium_cdk.jobs.kubernetes.api import Object
 from trainium_cdk.jobs.kubernetes.look import JobSource
-from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, object_name, submission
+from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, object_name, seconds, submission
 from trainium_cdk.jobs.kubernetes.reader import kept_log
 from trainium_cdk.jobs.status import JobStatus, LogChunk
 from trainium_cdk.runner.readers.log import JobLog, Lines
