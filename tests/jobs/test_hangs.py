@@ -82,6 +82,54 @@ def test_what_is_seen_of_a_job_that_hangs(
     assert backend.cancel(sent.id).findings == ()
 
 
+def test_a_job_that_hangs_at_its_seventh_step(
+    backend: SlurmBackend, slurm: LocalSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every view says how old the last step is, and none when the job would end."""
+    script = "import time\nfor i in range(1, 8):\n    print(f'step {i}/40 | loss 1.6', flush=True)\n    time.sleep(0.15)\ntime.sleep(3600)\n"
+    made = backend.render(Script(filename="train.py", content=script.encode()), "seventh")
+    sent = backend.send(
+        dataclasses.replace(made, spec=dataclasses.replace(made.spec, health=Health(every=0.4, least=6.0)))
+    )
+
+    def hangs() -> JobStatus | None:
+        found = backend.status(sent.id)
+        return found if found.findings else None
+
+    live = Live(backend, [sent.id], Catalog.load())
+    assert until(lambda: backend.status(sent.id).stages[-1].stepped, 60)
+    live.look()
+    [run] = live.runs
+    assert (run.step, run.last_step) == (7, 40)
+    assert run.left is not None, "it has just done a step"
+    now = until(hangs, 120)
+    assert now
+    assert now.findings[0].kind == "hang"
+    assert "(7 in this attempt): node 0 at step 7" in now.current.reason
+    stepped = now.to_dict()["stages"][-1]["stepped"]
+    assert now.current.started - 1 <= stepped <= now.findings[0].at
+
+    monkeypatch.setattr("time.time", lambda: stepped + 700)
+    follow.show(backend.status_with_progress(sent.id))
+    assert "step 7 of 40: loss 1.6, last step 11 min ago\n" in capsys.readouterr().err
+    [row] = follow._rows([one for one in backend.list() if one.id == sent.id], ())
+    assert row[-1].endswith("; last step 11 min ago")
+    live.look()
+    console = Console(width=300, record=True, file=io.StringIO())
+    for part in watch._job(live.statuses[0], live.runs):
+        console.print(part)
+    seen = console.export_text()
+    assert "last step 11 min ago   time left not known   cost " in seen
+    for page in (
+        report(live.runs, backend.cluster, Catalog.load(), 0),
+        report(collect_all(backend, [sent.id]), backend.cluster, Catalog.load(), 0),
+    ):
+        assert "<dt>last step</dt><dd>11 min ago</dd>" in page
+        assert "7 of 40, last step 11 min ago" in page
+        assert "expected" not in page
+    backend.cancel(sent.id)
+
+
 def test_a_member_of_an_array_that_hangs(backend: SlurmBackend) -> None:
     """Of its own."""
     script = TRAINS.replace('"FAULT", ""', '"FAULT", "hang" if os.environ["TRN_ARRAY_INDEX"] == "1" else ""')

@@ -172,15 +172,42 @@ def test_a_node_whose_runner_sends_no_sign(jobs: Jobs) -> None:
 
 def test_a_training_that_does_not_begin(jobs: Jobs) -> None:
     """Nothing is done, also where hangs are: it may compile."""
-    sent = train(jobs, Health("restart", every=0.4, least=3.0, start=4.0), FAULT="pause", AT="3")
+    sent = train(jobs, Health("restart", every=0.4, least=3.0, start=4.0), FAULT="pause", AT="2")
     found = now(sent, "start")
     assert re.fullmatch(
-        r"fewer than 10 steps so far, and nothing printed for \d.* s; node [01] at step 2, last line: .*",
+        r"fewer than 10 steps so far, and nothing printed for \d.* s; node [01] at step 1, last line: .*",
         found.evidence,
     )
     assert found.text.startswith("has not begun since 20")
     ends_as_it_would(sent)
     assert kinds(sent) == ["start", "start over"]
+
+
+def test_a_training_that_hangs_before_its_tenth_step(jobs: Jobs) -> None:
+    """Its steps may all be in one look. It begins again; the first attempt has told how long a step takes."""
+    sent = train(jobs, Health("restart", every=0.4, least=3.0), FAULT="hang", AT="8", UNTIL="1", STEPS="12")
+    assert (sent.ended().code, sent.left()) == (0, "COMPLETED"), sent.log()
+    hang = next(one for one in told(sent) if one.kind == "hang")
+    assert re.match(r"no step for \d.* s \(7 in this attempt\): node", hang.evidence)
+    assert "node 1 at step 7, last line: waits for a device" in hang.evidence
+    assert health.tried(sent.folder).restarts == 1
+
+
+BEGINS = [
+    ("neuronx-cc", "3"),
+    ("Saving checkpoint", "5"),
+    ("***** Running Evaluation *****", "5"),
+    ("bar", "5"),
+    ("Compiling module MODULE_1", "3"),
+]
+
+
+@pytest.mark.parametrize(("said", "at"), swept(BEGINS, *BEGINS[:1], *BEGINS[3:4]))
+def test_what_takes_long_before_the_tenth_step_is_no_hang(said: str, at: str, jobs: Jobs) -> None:
+    """Another shape is compiled, as TorchNeuron does it: by a child that it starts, without a line. The first checkpoint; a slow evaluation."""
+    sent = train(jobs, Health("restart", every=0.4, least=3.0), FAULT=said, AT=at, STEPS="14", LONG="14")
+    assert (sent.ended().code, sent.left()) == (0, "COMPLETED"), sent.log()
+    assert told(sent) == []
 
 
 def test_a_program_that_tells_no_step(jobs: Jobs) -> None:

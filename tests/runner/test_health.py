@@ -42,6 +42,8 @@ def pulse(node: int = 0, ago: float = 10, steps: int = 100, **fields: Any) -> Pu
 
 
 NEW = Tried()
+FEW: dict[str, Any] = {"usual": 2.0, "longest": 0.0, "gap": 3.0, "quiet": 300.0}
+"""Of a training that began a moment ago."""
 
 
 def kinds(pulses: list[Pulse], before: Tried = NEW, saved: float = 0.0) -> list[tuple[str, int]]:
@@ -71,8 +73,23 @@ def kinds(pulses: list[Pulse], before: Tried = NEW, saved: float = 0.0) -> list[
         ([pulse(0, 3000, free=NOW - 700)], [("hang", 0)]),
         ([pulse(0, 3000), pulse(1, 3000, free=NOW - 5)], []),
         ([pulse(0, 3000), pulse(1, 5, free=NOW - 10)], []),
-        ([pulse(0, 3000, steps=9)], []),  # it has not learnt how long a step takes
-        ([pulse(0, 5500, steps=9)], [("start", -1)]),
+        ([pulse(0, 3000, steps=1)], []),  # nobody knows how long a step takes
+        ([pulse(0, 5500, steps=1)], [("start", -1)]),
+        *(([pulse(0, 610, steps=steps, **FEW)], [("hang", 0)]) for steps in range(2, 10)),
+        *(([pulse(0, 590, steps=steps, **FEW)], []) for steps in range(1, 10)),
+        ([pulse(0, 2900, steps=7, **FEW | {"gap": 300.0})], []),  # ten times the longest time between two steps
+        ([pulse(0, 3100, steps=7, **FEW | {"gap": 300.0})], [("hang", 0)]),
+        ([pulse(0, 9000, steps=7, said=NOW - 5500, **FEW | {"gap": 3000.0})], [("start", -1)]),
+        ([pulse(0, 1700, steps=7, **FEW | {"quiet": 1800.0})], []),  # another shape is traced for as long as the first one was
+        ([pulse(0, 1900, steps=7, **FEW | {"quiet": 1800.0})], [("hang", 0)]),
+        ([pulse(0, 1700, steps=7, **FEW), pulse(1, steps=0, quiet=1800.0)], []),  # on another node, for which this one waits
+        ([pulse(0, 3000, steps=7, **FEW), pulse(1, 3000, steps=7, **FEW, phase="compile")], []),
+        ([pulse(0, 3000, steps=7, **FEW, free=NOW - 500)], []),  # its graphs are loaded after they are compiled
+        ([pulse(0, 3000, steps=7, **FEW, free=NOW - 700)], [("hang", 0)]),
+        ([pulse(0, 3500, steps=5, **FEW, phase="checkpoint")], []),
+        ([pulse(0, 3500, steps=5, **FEW, phase="evaluation")], []),
+        ([pulse(0, 700, steps=7, **FEW), pulse(1, 10, steps=7, **FEW)], []),
+        ([pulse(0, 700, steps=12), pulse(1, 700, steps=3, quiet=9000.0)], [("hang", 1)]),  # what is learnt counts
         ([pulse(steps=0, said=0.0, began=NOW - 5300)], []),  # a first compilation may take an hour
         ([pulse(steps=0, said=0.0, began=NOW - 5500)], [("start", -1)]),
         ([pulse(steps=0, said=0.0, began=NOW - 5500), pulse(1, steps=0, said=NOW - 60)], []),
@@ -104,6 +121,58 @@ def test_what_is_wrong(pulses: list[Pulse], found: list[tuple[str, int]]) -> Non
 )
 def test_a_later_attempt_knows_how_long_a_step_takes(one: Pulse, before: Tried, found: list[str]) -> None:
     assert [kind for kind, _ in kinds([one], before)] == found
+
+
+@pytest.mark.parametrize(
+    ("history", "hangs"),
+    [
+        # seconds without a word; then lines, what they are, and `cc` while a compiler runs
+        ("300 + 660", True),  # all in one look
+        ("300 1 30 2 30 3 30 4 30 5 30 6 30 7 570", False),
+        ("300 1 30 2 30 3 30 4 30 5 30 6 30 7 660", True),
+        ("300 1 120 2 120 3 1080", False),
+        ("300 1 120 2 120 3 1320", True),
+        ("300 1 5000", False),  # one step
+        ("1500 1 30 2 30 3 1440 4 30 5", False),  # it traces a new shape, in its own process
+        ("1500 1 30 2 30 3 1600", True),
+        (
+            "240 cc 3000 120 1 30 2 30 3 240 cc 3000 120 4 30 5",
+            False,
+        ),  # traces, compiles, loads; TorchNeuron starts neuronx-cc
+        ("240 cc 3000 120 1 30 2 30 3 660", True),
+        ("240 cc 3000 120 1 30 2 30 3 cc 3000 660", True),
+        ("240 1 30 2 cc 900 30 3 660", True),  # a graph that was compiled is no usual step
+        ("240 1 30 2 30 3 30 4 30 5 saves 3000 saved 300 6", False),
+        ("240 1 30 2 30 3 30 4 30 5 saves 3900", True),
+        ("240 1 30 2 30 3 30 4 30 5 evaluates 3000 6", False),
+        ("240 1 30 2 30 3 30 4 30 5 bar 3000 6", False),
+        ("240 1 30 2 30 3 30 4 30 5 bar 3900", True),
+    ],
+)
+def test_a_hang_before_the_tenth_step(history: str, hangs: bool) -> None:
+    """Looks every 30 s, by a clock that the test moves."""
+    clock = Clock()
+    one, found, compiles = Progress(clock), list[str](), False
+    said = {
+        "saves": "Saving checkpoint to /efs/x", "saved": "Saved checkpoint to /efs/x", "evaluates": "***** Running Evaluation *****",
+        "bar": "\r  1%|    | 5/500 [00:05<08:20,  1.00s/it]",
+    }  # fmt: skip
+    for word in history.split():
+        if word == "cc":
+            compiles = True
+        elif word in said:
+            one.read(f"{said[word]}\n".encode(), clock.now)
+        elif word.isdigit() and int(word) < 10:
+            one.read(f"step {word}/40 | loss 3.0\n".encode(), clock.now)
+        elif word == "+":  # all that follows is read at once
+            one.read("".join(f"step {step}/40 | loss 3.0\n" for step in range(1, 8)).encode(), clock.now)
+        else:
+            for _ in range(int(word) // 30):
+                clock.now += 30
+                one.sees_compiler(compiles)
+                found += [wrong.kind for wrong in decide([one.pulse(0, 0)], clock.now, RULES)]
+            compiles = False
+    assert ("hang" in found) == hangs
 
 
 @pytest.mark.parametrize(("saved", "found"), [(0.0, ["hang"]), (NOW - 620, ["hang"]), (NOW - 60, []), (NOW + 60, [])])

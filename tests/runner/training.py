@@ -57,9 +57,10 @@ while step < steps:
         print(f"step {step}/{steps} | loss {loss:.3f}", flush=True)
     if broken and fault == "neuronx-cc":  # a compiler that says nothing
         bad, compiler = -1, folder / "neuronx-cc"
-        compiler.write_text("#!/bin/sh\\nsleep 6\\n")
+        compiler.write_text(f"#!/bin/sh\\nsleep {number('LONG', 6)}\\n")
         compiler.chmod(0o755)
-        subprocess.run([str(compiler)])
+        os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
+        subprocess.run(["neuronx-cc", "compile", "module.mlir", "--framework", "XLA", "--target", "trn2"])  # as TorchNeuron does
         time.sleep(1)
     if broken and fault == "grows":  # a checkpoint that is written, without a word
         bad, one = -1, folder / "output" / "part"
@@ -68,9 +69,14 @@ while step < steps:
             with (one / "weights").open("a") as file:
                 file.write("x")
             time.sleep(0.5)
-    if broken and fault in ("Compiling module MODULE_1", "Saving checkpoint", "Evaluating", "merges the adapters"):
+    if broken and fault == "bar":  # an evaluation of Hugging Face's Trainer, which has a bar and no word
+        for one in range(number("LONG", 8)):
+            print(f"\\r {one}%|    | {one}/500 [00:{one:02}<08:20,  1.00s/it]", end="", flush=True)
+            time.sleep(1)
+        bad = -1
+    if broken and fault in ("Compiling module MODULE_1", "Saving checkpoint", "Evaluating", "***** Running Evaluation *****", "merges the adapters"):
         print(fault, flush=True)
-        time.sleep(8)
+        time.sleep(number("LONG", 8))
         bad = -1
     if step % 5 == 0 and node == 0 and loss == loss:
         one = folder / "output" / f"step-{step}"

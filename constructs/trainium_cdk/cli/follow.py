@@ -369,8 +369,9 @@ def _rows(found: Iterable[JobStatus], others: Iterable[Foreign]) -> list[list[st
 
 
 def _why(job: JobStatus) -> str:
-    """Why a job waits, or failed."""
+    """Why a job waits, or failed; how long ago its last step was."""
     both = [job.current.reason, job.why] if job.members else [job.why or job.current.reason]
+    both.append(job.stages[-1].last_step(time.time()))
     return "; ".join(filter(None, both))
 
 
@@ -400,13 +401,13 @@ def show(found: JobStatus) -> None:
         for s in found.stages
     ]
     table("", ["stage", "id", "state", "started", "duration", "nodes", "reason"], rows)
-    if found.progress:
-        log(terminal.line(found.progress))
+    if stands := ", ".join(filter(None, (found.progress, found.stages[-1].last_step(now)))):
+        log(terminal.line(stands))
     log_findings(found)
     if found.members:
         names = list(dict.fromkeys(name for m in found.members for name in m.values))
         rows = [
-            [f"{found.id}/{m.name}", *(m.values.get(name, "") for name in names), m.state, clock(m.started), m.nodes, m.reason]
+            [f"{found.id}/{m.name}", *(m.values.get(name, "") for name in names), m.state, clock(m.started), m.nodes, "; ".join(filter(None, (m.reason, m.last_step(now))))]
             for m in found.members
         ]  # fmt: skip
         table("", ["member", *names, "state", "started", "nodes", "reason"], rows)

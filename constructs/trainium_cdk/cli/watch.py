@@ -112,7 +112,14 @@ def _job(status: JobStatus, runs: Sequence[Run]) -> list[RenderableType]:
         values = {name: value for name, value, _ in figures(run)} if run else {}
         swept = (member.values.get(name, "") for name in names)
         members.append(
-            [member.name, *swept, member.state, values.get("step", ""), values.get("loss", ""), member.reason]
+            [
+                member.name,
+                *swept,
+                member.state,
+                values.get("step", ""),
+                values.get("loss", ""),
+                "; ".join(filter(None, (values.get("last step"), member.reason))),
+            ]
         )
     more = [Text(f"and {len(status.members) - _MEMBERS} more", "dim")] if len(status.members) > _MEMBERS else []
     return [head, _table(["member", *names, "state", "step", "loss", "reason"], members), *more]

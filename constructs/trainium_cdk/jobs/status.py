@@ -8,19 +8,21 @@ from typing import NamedTuple
 from trainium_cdk.runner.head.status import (
     ACTIVE,
     ENDED_BADLY,
+    OLD,
     Foreign,
     JobStatus,
     Node,
     Stage,
     checkpoints_in,
     last_begun,
+    last_step,
     of_members,
     parse_int,
     shown_values,
 )
 
 __all__ = [
-    "ACTIVE", "ENDED_BADLY", "Activity", "Foreign", "JobStatus", "LogChunk", "Node", "Stage", "Submitted", "checkpoints_in", "last_begun", "of_members", "parse_int", "shown_values",
+    "ACTIVE", "ENDED_BADLY", "OLD", "Activity", "Foreign", "JobStatus", "LogChunk", "Node", "Stage", "Submitted", "checkpoints_in", "last_begun", "last_step", "of_members", "parse_int", "shown_values",
 ]  # fmt: skip
 
 

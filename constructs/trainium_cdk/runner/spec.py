@@ -217,7 +217,7 @@ class Health:
         hang: `tell`, or `restart` from the newest checkpoint. nan: `tell`, or `stop`.
         every: between two looks of a node, and of what judges all of them.
         least: without a step, after which a training hangs at the earliest.
-        start: without a line, after which a program that has done fewer than ten steps is told of.
+        start: without a line, after which a program that has done fewer than ten steps, and does not hang, is told of.
     """
 
     hang: str = "tell"

@@ -139,15 +139,24 @@ class Api:
             self._call("DELETE", f"{self._path(kind)}/{name}", options)
 
     def log(
-        self, pod: str, container: str, *, follow: bool = False, seconds: float | None = None, lines: int | None = None
+        self,
+        pod: str,
+        container: str,
+        *,
+        follow: bool = False,
+        seconds: float | None = None,
+        lines: int | None = None,
+        stamps: bool = False,
     ) -> Iterator[bytes]:
-        """A container's log in pieces, or so many last `lines` of it; with `follow` until it ends, or nothing arrives for `seconds`."""
+        """A container's log in pieces, or so many last `lines` of it, with `stamps` each after its time; with `follow` until it ends, or nothing
+        arrives for `seconds`."""
         from urllib3.exceptions import HTTPError, ReadTimeoutError
 
         query = {
             "container": container,
             **({"follow": "true"} if follow else {}),
             **({"tailLines": str(lines)} if lines else {}),
+            **({"timestamps": "true"} if stamps else {}),
         }
         reply = self._send(
             "GET", f"{self._path('Pod')}/{pod}/log", query=query, raw=True, timeout=(10.0, seconds or _TIMEOUT[1])

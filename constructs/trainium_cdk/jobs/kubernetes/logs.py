@@ -17,9 +17,10 @@ from trainium_cdk.jobs.backend import FOLLOWING, ONE_QUESTION, Changes, Patience
 from trainium_cdk.jobs.kubernetes import look, status
 from trainium_cdk.jobs.kubernetes.api import Object
 from trainium_cdk.jobs.kubernetes.look import JobSource
-from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, object_name, submission
+from trainium_cdk.jobs.kubernetes.names import PREPARE, TRAIN, object_name, seconds, submission
 from trainium_cdk.jobs.kubernetes.reader import kept_log
 from trainium_cdk.jobs.status import JobStatus, LogChunk
+from trainium_cdk.runner.readers.log import JobLog, Lines
 from trainium_cdk.runner.readers.log import look as look_at
 from trainium_cdk.runner.records import one_line
 
@@ -81,13 +82,29 @@ def with_progress(backend: JobSource, job: JobStatus) -> JobStatus:
         return job
     with contextlib.suppress(ApiError):
         if pod := look.pod(backend.api, backend.api.get("JobSet", object_name(job.id))["metadata"], TRAIN, 0):
-            told, findings = look_at(b"".join(backend.api.log(pod["metadata"]["name"], TRAIN, lines=_LAST_LINES)))
+            lines = b"".join(backend.api.log(pod["metadata"]["name"], TRAIN, lines=_LAST_LINES, stamps=True)).split(
+                b"\n"
+            )
+            told, findings = look_at(b"\n".join(line.partition(b" ")[2] for line in lines))
             *before, last = job.stages
+            last = replace(last, stepped=_stepped(lines) if last.state == "RUNNING" else None)
             if findings:  # they say what its pods do not
                 said = [one for one in last.reason.split("; ") if not one.startswith(status.ATTENTION)]
                 last = replace(last, reason="; ".join(said)).with_findings(findings)
             return replace(job, progress=one_line(told), stages=(*before, last))
     return job
+
+
+def _stepped(lines: Sequence[bytes]) -> float | None:
+    """When the last step in a log was, whose lines begin with the times that the node's runtime gives them; None if it has none."""
+    log, seen, stepped = JobLog(Lines()), None, None
+    for line in lines:
+        stamp, _, text = line.partition(b" ")
+        log.feed(TRAIN, text + b"\n")
+        at = log.course.position
+        if (log.steps, at and at.step) != seen and (at or log.steps):
+            seen, stepped = (log.steps, at and at.step), seconds(stamp.decode(errors="replace")[:19] + "Z")
+    return stepped
 
 
 def _rounds(backend: JobSource, id: str) -> joined.Ask:

@@ -15,7 +15,7 @@ from trainium_cdk.jobs.report.cost import NOT_COUNTED
 from trainium_cdk.jobs.report.curve import METRICS, points_of_each
 from trainium_cdk.jobs.report.run import Run
 from trainium_cdk.jobs.report.text import dollars, duration, moment, percent
-from trainium_cdk.jobs.status import ACTIVE, Stage
+from trainium_cdk.jobs.status import ACTIVE, Stage, last_step
 from trainium_cdk.outputs import Cluster
 from trainium_cdk.runner.readers.step_lines import what_to_print
 
@@ -83,7 +83,9 @@ def figures(run: Run) -> list[tuple[str, str, str]]:
     left = "0 s" if run.status.done else duration(run.left)
     expected = f"{dollars(run.expected_cost)} expected" if run.expected_cost is not None else ""
     cost = "not known" if run.cost is None else f"{_least(run)}{dollars(run.cost)}"
-    return [("state", run.status.state, ""), ("step", step, last), ("loss", loss, began), ("time left", left, ""), ("cost", cost, expected)]  # fmt: skip
+    ago = last_step(run.age or 0.0).removeprefix("last step ")
+    old = [("last step", ago, "")] if ago else []
+    return [("state", run.status.state, ""), ("step", step, last), ("loss", loss, began), *old, ("time left", left, ""), ("cost", cost, expected)]  # fmt: skip
 
 
 def _figures(runs: Sequence[Run]) -> list[Element]:
@@ -154,9 +156,10 @@ def _steps(run: Run) -> str:
     if run.step is None:
         return "none yet" if not run.status.done else "none in its log"
     left = f", {duration(run.left)} left" if run.left is not None else ""
+    left += f", {ago}" if (ago := last_step(run.age or 0.0)) else ""
     if not run.last_step and run.curves.counted:
         return f"{run.step:,} logged; the log does not number its steps"
-    return f"{run.step:,}" + (f" of {run.last_step:,}{left}" if run.last_step else "")
+    return f"{run.step:,}" + (f" of {run.last_step:,}" if run.last_step else "") + left
 
 
 def _each(seconds: float | None) -> str:

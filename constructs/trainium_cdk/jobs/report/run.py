@@ -16,13 +16,15 @@ from trainium_cdk.jobs.kinds import kinds
 from trainium_cdk.jobs.metrics import job_log
 from trainium_cdk.jobs.report.cost import Price, price
 from trainium_cdk.jobs.report.curve import Curves
-from trainium_cdk.jobs.status import ACTIVE, JobStatus, Stage, parse_int
+from trainium_cdk.jobs.status import ACTIVE, OLD, JobStatus, Stage, parse_int
 from trainium_cdk.runner.readers.log import JobLog
 from trainium_cdk.runner.readers.records import CacheStatus, Evaluation, Finding, Record, Start, Step
 
 _SEQUENCES = ("sequences", "samples", "examples")
 AT_ONCE = 8
 """Logs that are read at the same time."""
+_USUAL = 3
+"""Times between two lines with a step, after which the time left is not known: the training may stand still."""
 Take = Callable[[str, int, "Step | Evaluation"], None]
 
 
@@ -48,6 +50,7 @@ class Run:
     take: Take | None = field(default=None, repr=False)
     log: JobLog = field(default_factory=job_log, repr=False)
     _looks: list[tuple[float, int]] = field(default_factory=list, repr=False)
+    _apart: int = field(default=1, repr=False)
 
     def feed(self, stage: str, data: bytes) -> None:
         """Take a piece of a stage's log."""
@@ -61,8 +64,9 @@ class Run:
         """Steps of other stages than `train` are trials, and not of the training."""
         for stage, record in records:
             if isinstance(record, (Step, Evaluation)) and stage == "train":
-                at = self.curves.add(record)
+                before, at = self.curves.step, self.curves.add(record)
                 if isinstance(record, Step):
+                    self._apart = at - before if before is not None and at > before else self._apart
                     self.total_steps = record.total_steps or self.total_steps
                 if self.take:
                     self.take(self.status.id, at, record)
@@ -74,7 +78,8 @@ class Run:
             return
         if not self._looks or step < self._looks[-1][1]:  # it begins again
             self._looks = [(now, step)]
-        self._looks[1:] = [(now, step)]
+        elif step > self._looks[-1][1]:
+            self._looks[1:] = [(now, step)]
 
     def began(self, stage: Stage) -> float | None:
         """When a stage first began, in seconds since 1970. The schedulers tell it of the last attempt only, and for a while."""
@@ -200,12 +205,25 @@ class Run:
             return (ended - began) / (last - first)
         train = self.stage("train")
         took = self.seconds(train) if train else None
+        took = max(0.0, took - (self.age or 0.0)) if took else None
         return took / self.step if took and self.step and not self.restarts and not self.curves.counted else None
 
     @property
+    def age(self) -> float | None:
+        """Seconds since its last step, by the cluster, or at least since this machine saw it; None if it has ended, or that is not known."""
+        train = self.stage("train")
+        told = train.stepped if train else None
+        seen = self._looks[-1][0] if self._looks and (len(self._looks) > 1 or not told) else None
+        last = max(filter(None, (seen, told)), default=None)
+        return None if last is None or self.status.done else max(0.0, self.now - last)
+
+    @property
     def left(self) -> float | None:
-        """Seconds that the training still takes; None if its step, its last step or the time of one is not known."""
+        """Seconds that the training still takes; None if its step, its last step or the time of one is not known, or if its last step was longer
+        ago than usual."""
         if self.status.done or self.step is None or self.last_step is None or self.step_seconds is None:
+            return None
+        if (self.age or 0.0) > max(OLD, _USUAL * self.step_seconds * self._apart):
             return None
         return (self.last_step - self.step) * self.step_seconds
 

@@ -255,7 +255,7 @@ def _stage(folder: Path, id: str, name: str, number: str, asked: Asked, known: K
 def _with_failure(stage: Stage, folder: Path, name: str, known: Known) -> Stage:
     """With what has failed first, if it ended badly; with what is wrong, while it trains."""
     if name == "train" and stage.state == "RUNNING":
-        return stage.with_findings(health.found(folder, name))
+        return replace(stage.with_findings(health.found(folder, name)), stepped=health.stepped(folder, name) or None)
     if stage.state not in ENDED_BADLY or known.state is None:
         return stage
     return replace(stage, failure=records.failure(folder, name))

@@ -7,6 +7,20 @@ from typing import Any, Optional
 
 from ..readers.records import Finding
 from ..records import Failure
+from ..work.health import span
+
+OLD = 60.0
+"""Seconds from which on it is shown how long ago the last step was."""
+
+
+def last_step(seconds: float) -> str:
+    """How long ago the last step was; empty within a minute.
+
+    >>> last_step(59), last_step(70), last_step(700)
+    ('', 'last step 70 s ago', 'last step 11 min ago')
+    """
+    return f"last step {span(seconds)} ago" if seconds >= OLD else ""
+
 
 ACTIVE = frozenset({"PENDING", "RUNNING"})
 ENDED_BADLY = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "TIMEOUT"})
@@ -28,6 +42,7 @@ class Stage:
         failure: what its runner has recorded of the first failure; None if there was none, or that is not known.
         why: why it ended badly, in one sentence of the client's; empty if it did not.
         findings: what is wrong with it while it runs.
+        stepped: when its training did its last step, in seconds since 1970, while it runs; None if that is not known.
     """
 
     name: str
@@ -43,6 +58,11 @@ class Stage:
     failure: Optional[Failure] = None
     why: str = ""
     findings: tuple[Finding, ...] = ()
+    stepped: Optional[float] = field(default=None, compare=False)
+
+    def last_step(self, now: float) -> str:
+        """How long ago its last step was, if it runs. See `last_step`."""
+        return last_step(now - self.stepped) if self.stepped and self.state == "RUNNING" else ""
 
     def with_findings(self, findings: tuple[Finding, ...]) -> "Stage":
         """With what is wrong with it, if it runs. That it hangs is its reason."""

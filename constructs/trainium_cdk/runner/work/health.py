@@ -3,7 +3,7 @@ records, which lie where the job can write (`records`).
 
     state/STAGE.RUN.TASK.pulse.json    `Pulse`, which the runner of a node writes every `spec.Health.every` seconds (`pulse.py`)
     state/STAGE.RUN.order.json         `Order`, which the one who judges writes at most once in a run (`judge.py`); each node carries it out
-    state/STAGE.found.json             `Found`: what is wrong now, for `trn status`
+    state/STAGE.found.json             `Found`: what is wrong now, and when the last step was, for `trn status`
     state/health.json                  `Tried`: what was done in all attempts, and what they cost
 
 A step is an advance of what the program tells: a line of its log with a step, an event file, or the file `TRN_PROGRESS`.
@@ -21,8 +21,8 @@ from .. import files, records
 from ..readers.records import Finding
 from ..spec import Health
 
-LEARNT = 10
-"""Steps after which the usual time between two is known. Before, nothing is done."""
+LEARNT, FEW = 10, 2
+"""Steps after which the usual time between two is known, and after which the longest one so far is a measure. Before, nothing is done."""
 TIMES, SLACK = 10, 3
 """A training hangs after so many times the usual time between two steps, and so many times the longest one."""
 PHASES = {"compile": 7200.0, "checkpoint": 3600.0, "evaluation": 3600.0, "end": 7200.0}
@@ -58,7 +58,8 @@ class Pulse:
         beat: when this was written. began: when its program was started.
         step: the last one, where the program numbers them. rank: of the process that told it, if that is known.
         steps: advances that were seen. at: when the last one was; 0: none. first: seconds until the first one.
-        usual, longest: seconds between two, in the middle and at most.
+        usual, longest: seconds between two, in the middle and at most; the first ones are not in `longest`.
+        gap: the most seconds between two of the first ones. quiet: the most before the first one. Without those in which a phase was seen.
         nans: steps in a row whose loss is no number. nan_at: since when. nan_step: the first of them.
         phase: a name of `PHASES`, or empty. free: when the last one ended without a step; 0: none did.
         said: when it has printed last; 0: nothing yet. line: the last one.
@@ -84,6 +85,8 @@ class Pulse:
     said: float = 0.0
     line: str = ""
     over: bool = False
+    gap: float = 0.0
+    quiet: float = 0.0
 
     def waits(self, saved: float = 0.0) -> float:
         """Seconds without a step, a phase, or a change of its checkpoints; before the first step, since it began."""
@@ -93,6 +96,11 @@ class Pulse:
     def patience(self) -> float:
         """Seconds without a step that are usual."""
         return max(TIMES * self.usual, SLACK * self.longest)
+
+    @property
+    def first_patience(self) -> float:
+        """The same of few steps. Another shape is traced in the program's own process, unseen, for as long as the first one was."""
+        return max(TIMES * max(self.gap, self.longest), self.quiet)
 
 
 @dataclass(frozen=True)
@@ -106,9 +114,10 @@ class Order:
 
 @dataclass(frozen=True)
 class Found:
-    """What is wrong now."""
+    """What is wrong now. `stepped`: when the last step was, by the clock of its node, in seconds since 1970; 0: there was none."""
 
     findings: tuple[Finding, ...] = ()
+    stepped: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -185,12 +194,17 @@ def decide(
     learnt = lead is not None and lead.steps >= LEARNT
     if lead is None and heard and before.first:
         lead = min(heard, key=lambda one: one.waits())
-    if lead is None or not (learnt or before.first):
+    few = lead is not None and lead.steps >= FEW
+    if lead is None or not (few or before.first):
         return found + _start(heard, rules, excused)
-    patience = max(rules.least, excused, 0.0 if learnt else before.patience, *(one.patience for one in steps))
+    usual = [0.0 if learnt else before.patience, *(one.patience for one in steps)]
+    first = [one.first_patience for one in heard]
+    patience = max(rules.least, excused, *(usual if learnt or before.first else first))
     rests = [one.beat - one.free for one in heard if one.free]  # the others have waited for it
     if min([lead.waits(saved), *rests]) > patience:
         return [*found, _hang(heard, lead)]
+    if not learnt:
+        return found + _start(heard, rules, excused)
     # a node that has told steps as others do, and tells none any more while they go on
     rested = min(rests, default=patience) >= patience
     goes_on = rested and min((one.beat - one.at for one in steps), default=patience) < patience / 2
@@ -335,8 +349,8 @@ def order(job: Path, stage: str, run: str) -> Optional[Order]:
     return found if found and found.do in (RESTART, SAVE, STOP, MOVE) else None
 
 
-def write_found(job: Path, stage: str, value: Sequence[Finding]) -> None:
-    files.write_json(_path(job, stage, "found.json"), dataclasses.asdict(Found(tuple(value[:20]))))
+def write_found(job: Path, stage: str, value: Sequence[Finding], stepped: float = 0.0) -> None:
+    files.write_json(_path(job, stage, "found.json"), dataclasses.asdict(Found(tuple(value[:20]), stepped)))
 
 
 def found(job: Path, stage: str) -> tuple[Finding, ...]:
@@ -344,6 +358,12 @@ def found(job: Path, stage: str) -> tuple[Finding, ...]:
     told = records.read(Found, _path(job, stage, "found.json"))
     every = [records.safe(one) for one in told.findings[:20]] if told else []
     return tuple(one for one in every if one is not None)
+
+
+def stepped(job: Path, stage: str) -> float:
+    """When a training's last step was, in seconds since 1970; 0: there was none, or that is not known."""
+    told = records.read(Found, _path(job, stage, "found.json"))
+    return told.stepped if told else 0.0
 
 
 def tried(job: Path) -> Tried:

@@ -50,7 +50,7 @@ class Judge:
         self._began = self._looked = time.monotonic()
         self._told: dict[tuple[str, int], tuple[Finding, float]] = {}
         self._tried = health.tried(folder)
-        self._shown, self._unwritten = set[str](), False
+        self._shown, self._unwritten, self._stepped = set[str](), False, health.stepped(folder, stage.name)
         self._seen: dict[tuple[str, int], int] = {}
         self._nodes: Sequence[devices.Node] = ()
         self.order: Order | None = None
@@ -84,6 +84,8 @@ class Judge:
         if self._stage.name == "train":
             now, rules = time.time(), self._job.health
             pulses = health.pulses(self._folder, self._stage.name, self._run)
+            stepped = max([self._stepped, *(one.at for one in pulses)])
+            self._unwritten, self._stepped = self._unwritten or stepped > self._stepped, stepped
             wrong = health.decide(pulses, now, rules, self._tried)
             if any(one.kind == HANG for one in wrong):  # only then the folder of checkpoints is looked at
                 wrong = health.decide(pulses, now, rules, self._tried, saved=self._changed())
@@ -130,7 +132,7 @@ class Judge:
         self._unwritten = self._unwritten or changed
         if self._unwritten:
             with contextlib.suppress(OSError):
-                health.write_found(self._folder, self._stage.name, list(current.values()))
+                health.write_found(self._folder, self._stage.name, list(current.values()), self._stepped)
                 self._unwritten = False
         now_wrong = {one.kind for one in found}
         if self._show and now_wrong != self._shown:

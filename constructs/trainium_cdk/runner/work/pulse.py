@@ -62,7 +62,7 @@ class Progress:
         self.began, self.said, self.line = clock(), 0.0, ""
         self.step: int | None = None
         self.rank = -1
-        self.steps, self.at, self.first, self.longest = 0, 0.0, 0.0, 0.0
+        self.steps, self.at, self.first, self.longest, self.gap, self.quiet = 0, 0.0, 0.0, 0.0, 0.0, 0.0
         self.nans, self.nan_at = 0, 0.0
         self.nan_step: int | None = None
         self.phase = ""
@@ -97,7 +97,7 @@ class Progress:
             self._loss(one.step, lost=lost and one.loss is None)
         if self._log.steps or (at and at.step is not None):
             step = at.step if at else None
-            self._advanced("printed", (self._log.steps, step), step)
+            self._advanced("printed", (self._log.steps, step), step, self._log.steps)
             total = at.total_steps if at else None
             if step is not None and total and step >= total:
                 self.phase = "end"
@@ -130,20 +130,25 @@ class Progress:
         usual = statistics.median(self._times) if self._times else 0.0
         return Pulse(
             node, task, self._clock(), self.began, self.step, self.rank, self.steps, self.at, self.first, usual, self.longest, self.nans, self.nan_at, self.nan_step,
-            "compile" if self.compiles else self.phase, self.free, self.said, self.line, over,
+            "compile" if self.compiles else self.phase, self.free, self.said, self.line, over, self.gap, self.quiet,
         )  # fmt: skip
 
-    def _advanced(self, source: str, seen: tuple[int | None, ...], step: int | None) -> bool:
-        """Whether a source tells another step than at the last look."""
+    def _advanced(self, source: str, seen: tuple[int | None, ...], step: int | None, printed: int = 1) -> bool:
+        """Whether a source tells another step than at the last look. `printed`: steps so far; a look may be the first one of several."""
         if seen == self._seen.get(source):
             return False
-        now, missed = self._clock(), 1
+        now, missed = self._clock(), max(1, min(printed, health.LEARNT - 1))
         if source in self._seen:
+            missed = 1
             self._times.append(now - self.at)
+            if self.free < self.at and not self.phase:
+                self.gap = max(self.gap, now - self.at)
             if self.steps > _WARM_UP and self.free < self.at and self.phase != "compile":
                 self.longest = max(self.longest, now - self.at)
             if step is not None and self.step is not None:
                 missed = max(1, min(step - self.step, health.LEARNT))
+        if not self.steps:
+            self._was_quiet(now)
         self._seen[source], self.first = seen, self.first or max(now - self.began, 0.001)
         self.steps, self.at, self.step, self.phase = self.steps + missed, now, step, ""
         return True
@@ -156,8 +161,14 @@ class Progress:
     def sees_compiler(self, runs: bool) -> None:
         """Take whether a compiler runs."""
         now = self._clock()
+        if runs and not self.compiles and not self.steps:
+            self._was_quiet(now)
         self.compiles = runs and now - (self.at or self.began) < health.PHASES["compile"]
         self.free = now if self.compiles else self.free
+
+    def _was_quiet(self, now: float) -> None:
+        """Before the first step, nothing was seen until now."""
+        self.quiet = max(self.quiet, now - max(self.began, self.free))
 
     def _find_phase(self, lines: Sequence[str]) -> None:
         """What stands after the last step."""
@@ -167,12 +178,15 @@ class Progress:
                 self.phase = ""
                 return
             found = next((name for name, pattern in _PHASES.items() if pattern.search(line)), "")
-            if found or self._is_step(line):
-                self.phase = found if found and not self._is_step(line) else self.phase
+            course = Course()
+            is_step = any(isinstance(one, Step) for one in self._lines.parse(line, course))
+            # the bar of an evaluation may have no word; it counts to another number than the training's
+            trained = self._log.course.position
+            other = bool(course.at and trained and course.at.total_steps != trained.total_steps)
+            found = found or ("evaluation" if other and not is_step else "")
+            if found or is_step:
+                self.phase = found if found and not is_step else self.phase
                 return
-
-    def _is_step(self, line: str) -> bool:
-        return any(isinstance(one, Step) for one in self._lines.parse(line, Course()))
 
 
 class Watcher:

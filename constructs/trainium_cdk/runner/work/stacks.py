@@ -15,11 +15,15 @@ from pathlib import Path
 from .output import Output
 
 _PROC = Path("/proc")
-_MOST = 512
+_MOST = 8192
+"""A node of 64 devices has 64 ranks, each with its loaders of data. A compiler is the last that they start."""
 _SECONDS = 40.0
 """For which stacks may be written, of all processes together."""
 _EACH_SECONDS = 10.0
 _COMPILERS = (b"neuronx-cc", b"neuron-cc", b"walrus_driver", b"hlo2penguin")
+"""TorchNeuron and torch-xla start `neuronx-cc compile`, a script of Python's, which starts the others."""
+_FIRST = 4
+"""Words of a command line in which its program is, behind its interpreter. Later ones are its arguments, and may name a compiler."""
 
 
 def descendants(first: Collection[int]) -> list[int]:
@@ -40,7 +44,8 @@ def descendants(first: Collection[int]) -> list[int]:
 
 def is_compiling(pids: Collection[int]) -> bool:
     """Whether one of them is a compiler of Neuron's."""
-    return any(name in _words(pid) for pid in pids for name in _COMPILERS)
+    words = (word for pid in pids for word in _words(pid).split()[:_FIRST])
+    return any(word.rpartition(b"/")[2].startswith(_COMPILERS) for word in words)
 
 
 def write_stacks(first: Collection[int], variables: Mapping[str, str], output: Output) -> None:
