@@ -35,6 +35,7 @@ class PcsFacts(Fact):
     root_devices: dict[str, str]
     slurm_bin: str = Field(description="folder of Slurm's commands on a node")
     cluster_settings: tuple[str, ...] = Field(description="slurm.conf parameters that can be set for a cluster")
+    setting_values: dict[str, tuple[str, ...]] = Field(description="the only values that PCS lets a parameter have")
     options_since: dict[str, dict[str, str]] = Field(
         description="options in the value of a parameter, with the first Slurm release that has them"
     )

@@ -46,6 +46,8 @@ class Updates(Fact):
     """Resource type -> the setting with its name."""
     grows_only: dict[str, dict[str, tuple[str, str]]]
     """Resource type -> a size or version that cannot be lowered -> (what it means, what to do)."""
+    stays: dict[str, dict[str, tuple[str, str]]]
+    """Resource type -> what cannot be turned off again, as a property of a property -> (what it means, what to do)."""
     ends: dict[str, dict[str, tuple[str, str]]]
     """Resource type -> a size, as a property of a property, whose lowering ends what runs -> (what it means, what to do)."""
     empties: dict[str, tuple[str, str]]

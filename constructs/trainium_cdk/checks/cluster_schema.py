@@ -6,13 +6,15 @@ The schema is data of the catalogue: aws-parallelcluster's, as JSON Schema (`san
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk.catalog.files import DATA
-from trainium_cdk.catalog.slurm import Line, check_line, release_of
-from trainium_cdk.checks.rule import error, join_words, near
+from trainium_cdk.catalog.slurm import Line, Wrong, check_line, check_together, release_of
+from trainium_cdk.checks.rule import error, join_words, near, warning
+from trainium_cdk.cluster_configuration.config import ClusterIds, render
 from trainium_cdk.problems import KeyPath, Problem
 from trainium_cdk.settings import Environment
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
     from jsonschema.protocols import Validator
 
+_OWN: KeyPath = ("Scheduling", "SlurmSettings", "CustomSlurmSettings")
 _WORDS = {
     "object": "a section, with keys below it",
     "array": "a list",
@@ -50,27 +53,76 @@ def slurm_release(environment: Environment) -> str:
     return release_of(next((one.slurm for one in known if one and one.slurm), None))
 
 
+def rendered(environment: Environment) -> Mapping[str, Any]:
+    """The environment's cluster configuration, with made-up ids."""
+    subnets = dict.fromkeys(environment.pcluster.queue_names, "subnet")
+    return render(environment, ClusterIds("subnet", subnets, "s3://bucket/entry.sh", "s3://bucket/scripts", "/pointer"))
+
+
 def slurm_faults(config: Mapping[str, Any], release: str) -> Iterator[Problem]:
-    """Lines of slurm.conf at which Slurm would stop: of the cluster, of a queue (its partition), of a compute resource (its nodes).
+    """Lines of slurm.conf at which Slurm would stop, or that it ignores: of the cluster, of a queue (its partition), of a compute resource
+    (its nodes).
 
     Args:
         release: of Slurm, for example 25.11.
     """
     scheduling = config.get("Scheduling") or {}
-    own: KeyPath = ("Scheduling", "SlurmSettings", "CustomSlurmSettings")
-    for i, line in enumerate(_list((scheduling.get("SlurmSettings") or {}).get("CustomSlurmSettings"))):
-        yield from _line((*own, i), line, release, None)
+    slurm = scheduling.get("SlurmSettings") or {}
+    own = _list(slurm.get("CustomSlurmSettings"))
+    settings = {name: value for line in own for name, value in line.items()}
+    accounting = bool(slurm.get("Database") or slurm.get("ExternalSlurmdbd"))
+
+    def judged(at: KeyPath, line: Any, of: Line | None = None) -> Iterator[Problem]:
+        if isinstance(line, Mapping) and line:
+            alone = check_line(release, line, of)
+            together = check_together(release, settings, line, of, accounting=accounting)
+            for wrong in [alone] if alone else together:
+                yield slurm_problem(at, wrong, line)
+
+    for i, line in enumerate(own):
+        yield from judged((*_OWN, i), line)
     for i, queue in enumerate(_list(scheduling.get("SlurmQueues"))):
         at: KeyPath = ("Scheduling", "SlurmQueues", i)
-        yield from _line((*at, "CustomSlurmSettings"), queue.get("CustomSlurmSettings"), release, "PartitionName")
+        yield from judged((*at, "CustomSlurmSettings"), queue.get("CustomSlurmSettings"), "PartitionName")
         for j, resource in enumerate(_list(queue.get("ComputeResources"))):
             place = (*at, "ComputeResources", j, "CustomSlurmSettings")
-            yield from _line(place, resource.get("CustomSlurmSettings"), release, "NodeName")
+            yield from judged(place, resource.get("CustomSlurmSettings"), "NodeName")
+    yield from _partitions(_list(scheduling.get("SlurmQueues")), own)
 
 
-def _line(at: KeyPath, line: Any, release: str, of: Line | None) -> Iterator[Problem]:
-    if isinstance(line, Mapping) and (wrong := check_line(release, line, of)):
-        yield error((*at, wrong.name), wrong.reason, wrong.fix, value=line[wrong.name])
+def slurm_problem(at: KeyPath, wrong: Wrong, line: Mapping[str, Any]) -> Problem:
+    """A fault of a line of slurm.conf: an error where Slurm's controller stops, else a warning."""
+    level = error if wrong.stops else warning
+    return level((*at, wrong.name), wrong.reason, wrong.fix, value=line[wrong.name])
+
+
+def _partitions(queues: list[Mapping[str, Any]], own: list[Mapping[str, Any]]) -> Iterator[Problem]:
+    """Partitions of one's own that have the name of another, or nodes that do not exist (ParallelCluster's names of nodes and node sets)."""
+    most: dict[str, int] = {}
+    for queue in queues:
+        for resource in _list(queue.get("ComputeResources")):
+            static, nodes = int(resource.get("MinCount", 0)), int(resource.get("MaxCount", 10))
+            most[f"{queue['Name']}-st-{resource['Name']}"] = static
+            most[f"{queue['Name']}-dy-{resource['Name']}"] = nodes - static
+    lines = [{name.lower(): str(value) for name, value in line.items()} for line in own]
+    taken = {str(queue["Name"]) for queue in queues}
+    sets = {"ALL", *(f"{name}_nodes" for name in taken), *(line["nodeset"] for line in lines if "nodeset" in line)}
+    for i, line in enumerate(lines):
+        if (name := line.get("partitionname")) is None:
+            continue
+        if name in taken:
+            reason = "there is a partition of this name: Slurm's controller stops"
+            yield error((*_OWN, i, "PartitionName"), reason, "write another name", value=name)
+        taken.add(name)
+        for part in re.split(r",(?![^\[]*\])", line.get("nodes", "ALL")):
+            node = re.fullmatch(r"(.+-(?:st|dy)-.+)-\[?([\d,-]+)\]?", part)
+            last = max(map(int, re.findall(r"\d+", node[2]))) if node else 0
+            others = {n for other in lines for n in other.get("nodename", "").split(",")}
+            if (last > most.get(node[1], 0)) if node else ("[" not in part and part not in sets | others):
+                known = [f"{prefix}-[1-{count}]" for prefix, count in most.items() if count]
+                key = next(key for key in own[i] if key.lower() == "nodes")
+                reason = f"there are no nodes {part}: Slurm's controller stops"
+                yield error((*_OWN, i, key), reason, f"write {join_words([*known, 'ALL'], 'or')}", value=own[i][key])
 
 
 def _list(value: Any) -> list[Mapping[str, Any]]:

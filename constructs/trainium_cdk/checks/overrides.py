@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 from trainium_cdk.catalog.models import numbers
 from trainium_cdk.checks import shared_storage
 from trainium_cdk.checks.cluster_configuration import faults, wide_policy
-from trainium_cdk.checks.cluster_schema import schema_faults, slurm_faults, slurm_release
+from trainium_cdk.checks.cluster_schema import rendered, schema_faults, slurm_faults, slurm_release
 from trainium_cdk.checks.controlled import CONTROLLED, FIXED, POOL, QUEUE, judge
 from trainium_cdk.checks.rule import Rules, error, join_words, near, warning
 from trainium_cdk.checks.verdicts import Given, Path
-from trainium_cdk.cluster_configuration.config import ClusterIds, render
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 
@@ -95,7 +94,7 @@ def controlled_override(env: Environment) -> Iterator[Problem]:
 
 def _unsafe(env: Environment) -> Iterator[Problem]:
     """What only the overrides add. Other settings have their own rules."""
-    config, before = _rendered(env), faults(_without_overrides(env))
+    config, before = rendered(env), faults(_without_overrides(env))
     for fault in faults(config):
         if fault not in before:
             yield replace(fault, key=_origin(env.pcluster.overrides, config, fault.key))
@@ -103,7 +102,7 @@ def _unsafe(env: Environment) -> Iterator[Problem]:
 
 def _refused(env: Environment) -> Iterator[Problem]:
     """What ParallelCluster's schema or Slurm refuses in the overrides. A release that is newer than the schema may know more."""
-    overrides, config, facts = env.pcluster.overrides, _rendered(env), env.catalog.parallelcluster
+    overrides, config, facts = env.pcluster.overrides, rendered(env), env.catalog.parallelcluster
     before = [*schema_faults(_without_overrides(env))]
     newer = numbers(env.parallelcluster_version) > numbers(facts.default)
     for fault in schema_faults(config):
@@ -250,13 +249,8 @@ def _of_a_new_item(env: Environment, path: Path) -> bool:
     )  # fmt: skip
 
 
-def _rendered(env: Environment) -> Mapping[str, Any]:
-    subnets = dict.fromkeys(env.pcluster.queue_names, "subnet")
-    return render(env, ClusterIds("subnet", subnets, "s3://bucket/entry.sh", "s3://bucket/scripts", "/pointer"))
-
-
 def _without_overrides(env: Environment) -> Mapping[str, Any]:
-    return _rendered(env.model_copy(update={"pcluster": env.pcluster.model_copy(update={"overrides": {}})}))
+    return rendered(env.model_copy(update={"pcluster": env.pcluster.model_copy(update={"overrides": {}})}))
 
 
 def _origin(overrides: Any, config: Any, path: KeyPath) -> Path:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from trainium_cdk.catalog import Stack, evaluate
 from trainium_cdk.catalog.models import numbers
-from trainium_cdk.catalog.slurm import check_line
-from trainium_cdk.checks.cluster_schema import slurm_release
+from trainium_cdk.checks.cluster_schema import rendered, slurm_faults, slurm_release
 from trainium_cdk.checks.rule import Rules, duplicates, error, info, near, queues, warning
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.problems import KeyPath
@@ -239,6 +239,7 @@ def reserved_tags(env: Environment) -> Iterator[Problem]:
 def controlled_slurm_setting(env: Environment) -> Iterator[Problem]:
     facts, accounting = env.catalog.parallelcluster, env.pcluster.accounting is not None
     denied = {*facts.denied_slurm_settings, *(facts.denied_slurm_settings_with_accounting if accounting else ())}
+    forbidden: set[int] = set()
     for i, line in enumerate(env.pcluster.slurm_settings):
         at: KeyPath = ("pcluster", "slurm_settings", i)
         first = next(iter(line), "").lower()
@@ -246,11 +247,17 @@ def controlled_slurm_setting(env: Environment) -> Iterator[Problem]:
             yield error(
                 at, f"it has {len(line)} parameters in one line of slurm.conf", "write one parameter after each dash"
             )
+            forbidden.add(i)
             continue
         problems = list(_forbidden(at, line, denied))
         yield from problems
-        if not problems and (wrong := check_line(slurm_release(env), line)):
-            yield error((*at, wrong.name), wrong.reason, wrong.fix)
+        forbidden |= {i} if problems else set()
+    if len(forbidden) == len(env.pcluster.slurm_settings):
+        return
+    for fault in slurm_faults(rendered(env), slurm_release(env)):
+        place = fault.key[3] if fault.key[2] == "CustomSlurmSettings" else None
+        if isinstance(place, int) and place < len(env.pcluster.slurm_settings) and place not in forbidden:
+            yield replace(fault, key=("pcluster", "slurm_settings", *fault.key[3:]))
 
 
 @RULES.add

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from trainium_cdk.catalog.models import numbers
 from trainium_cdk.catalog.pcs import Size
-from trainium_cdk.catalog.slurm import check_line, release_of
+from trainium_cdk.catalog.slurm import check_line, check_together, release_of
+from trainium_cdk.checks.cluster_schema import slurm_problem
 from trainium_cdk.checks.network import missing_endpoints, missing_s3_endpoint
 from trainium_cdk.checks.rule import Rules, error, info, join_words, near
 from trainium_cdk.errors import similar
@@ -103,13 +104,23 @@ def cluster_size_exceeded(env: Environment) -> Iterator[Problem]:
 @RULES.add
 def slurm_setting_of_pcs(env: Environment) -> Iterator[Problem]:
     known, version = env.catalog.pcs.cluster_settings, release_of(env.pcs.version or env.catalog.pcs.default)
-    for name, value in env.pcs.slurm_settings.items():
+    given, at = env.pcs.slurm_settings, ("pcs", "slurm_settings")
+    for name, value in given.items():
+        line = {name: value}
         if name not in known:
             close = similar(name, known)
             fix = f"remove it{f', or write {close}' if close else ''}; PCS's user guide lists what it supports"
             yield error(("pcs", "slurm_settings", name), "PCS does not let a cluster set this", fix)
-        elif wrong := check_line(version, {name: value}):
-            yield error(("pcs", "slurm_settings", name), wrong.reason, wrong.fix)
+        elif wrong := check_line(version, line) or next(
+            check_together(version, given, line, accounting=env.pcs.accounting), None
+        ):
+            yield slurm_problem(at, wrong, line)
+        elif (only := env.catalog.pcs.setting_values.get(name)) and str(value) not in only:
+            yield error(
+                (*at, name),
+                "PCS does not take this value, and creates no cluster with it",
+                f"write {join_words(only, 'or')}",
+            )
         elif options := _newer_options(env, name, str(value), version):
             reason = f"Slurm {version} does not have {join_words(options)}"
             yield error(

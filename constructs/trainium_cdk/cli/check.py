@@ -71,6 +71,7 @@ def _check_file(environment: Environment, engines: Sequence[str], *, as_json: bo
         )
     for problem in problems:
         log(environment.source.describe(problem))
+    _log_controller(environment, engines)
     if errors(problems):
         return 1
     if not environment.model_fields_set:
@@ -103,8 +104,17 @@ def _check_account(
         log_if_sandbox()
         for report, target in zip(reports, targets, strict=True):
             _show(report, target)
+    _log_controller(environment, engines)
     codes = {report.exit_code(strict=strict) for report in reports}
     return min(codes - {0}, default=0)  # an error before warnings
+
+
+def _log_controller(environment: Environment, engines: Sequence[str]) -> None:
+    """Say what a slurmctld of this machine makes of the settings of slurm.conf, where there are any."""
+    from trainium_cdk.checks.slurm_controller import ask
+
+    for said in filter(None, (ask(environment, engine) for engine in engines)):
+        log(said)
 
 
 def _echo_each(found: list[Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,11 +29,13 @@ def lab(
     name: str = "lab",
     logins: int = 0,
     login: str = "a",
+    slurm: Sequence[Data] = (),
     **queue: Any,
 ) -> Data:
+    settings = {"QueueUpdateStrategy": strategy, **({"CustomSlurmSettings": slurm} if slurm else {})}
     config = {
         "Image": {"Os": os},
-        "Scheduling": {"SlurmSettings": {"QueueUpdateStrategy": strategy}, "SlurmQueues": [{"Name": "q", **queue}]},
+        "Scheduling": {"SlurmSettings": settings, "SlurmQueues": [{"Name": "q", **queue}]},
         "DeploymentSettings": {"DisableSudoAccessForDefaultUser": sudo},
         "LoginNodes": {"Pools": [{"Name": "p", "Count": logins, "InstanceType": login}]},
     }
@@ -61,6 +63,7 @@ TINY = Spec(
                         "Rules": {"type": {"type": "array", "element": {"type": "union", "types": [{"type": "string"}, {"type": "ref", "reference": {"$ref": "rule"}}]}}}}},
                     {"cloudFormationType": "AWS::X::Y", "properties": {"Size": {"type": {"type": "integer"}}, "Way": {"causesReplacement": "maybe", "type": {"type": "json"}}}},
                     {"cloudFormationType": "AWS::EKS::Nodegroup", "properties": {"ClusterName": {"causesReplacement": "yes", "type": {"type": "string"}}}},
+                    {"cloudFormationType": "AWS::PCS::Cluster", "properties": {"SlurmConfiguration": {"type": {"type": "json"}}, "Scheduler": {"type": {"type": "json"}}}},
                     {"cloudFormationType": "AWS::EC2::Volume", "properties": {"Size": {"type": {"type": "integer"}}}},
                     {"cloudFormationType": "AWS::CloudFormation::Stack", "isStateful": True, "properties": {"TemplateURL": {"type": {"type": "string"}}}},
                 ]

@@ -223,6 +223,10 @@ def _meaning(
     words = slurm.refused(pair.type, path, old, new) or (None if new is None else fixed.get(".".join(path)))
     if words:
         return ("refused", *words)
+    if new in (None, "NONE") and (words := updates().stays.get(pair.type, {}).get(".".join(path))):
+        return ("refused", *words)
+    if words := slurm.unjudged_of_pcs(pair.type, path, pair.new):
+        return ("interrupts", *words)
     if _smaller(old, new) and (words := updates().grows_only.get(pair.type, {}).get(path[0])):
         return ("refused", *words)
     if _smaller(old, new) and (words := updates().ends.get(pair.type, {}).get(".".join(path))):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from trainium_cdk.catalog import Catalog
+from trainium_cdk.catalog.slurm import Line, release_of, unjudged
 from trainium_cdk.operations.updates.change import Level
 from trainium_cdk.operations.updates.leaves import intrinsic, text
-from trainium_cdk.operations.updates.pcluster import changes
+from trainium_cdk.operations.updates.pcluster import ConfigChange, changes
 
 CLUSTER = "Custom::PclusterCluster"
 _VERSION = re.compile(r"/parallelcluster/(\d[\d.]*)/")
@@ -38,8 +40,47 @@ def consequences(old: Mapping[str, Any], new: Mapping[str, Any], fleet_running: 
     for change in found:
         verdict = change.verdict if fleet_running else _STOPPED.get(change.verdict, change.verdict)
         level, meaning, advice = _UNSEEN if unseen else _WORDS[verdict]
+        if level == "safe" and not unseen and (names := _unjudged(change)):
+            level, (meaning, advice) = "interrupts", _not_judged(names)
         yield level, meaning, advice, change.path, _value(change.old), _value(change.new)
     yield from accounting(old, new)
+
+
+def unjudged_of_pcs(type_name: str, path: tuple[str, ...], new: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What a changed setting of a PCS cluster's slurm.conf means if nobody judged its value: (meaning, advice)."""
+    if type_name != "AWS::PCS::Cluster" or path[:2] != ("SlurmConfiguration", "SlurmCustomSettings") or len(path) < 3:
+        return None
+    properties = new.get("Properties") or {}
+    settings = (properties.get("SlurmConfiguration") or {}).get("SlurmCustomSettings") or []
+    if int(path[2]) >= len(settings):
+        return None
+    setting, release = settings[int(path[2])], release_of((properties.get("Scheduler") or {}).get("Version"))
+    names = unjudged(release, {setting["ParameterName"]: setting["ParameterValue"]})
+    return _not_judged(names) if names else None
+
+
+def _unjudged(change: ConfigChange) -> list[str]:
+    """Parameters of slurm.conf whose new values nobody judged; a file that is included is one."""
+    before, _, name = change.path.partition("CustomSlurmSettings")
+    if before == change.path or change.new is None:
+        return []
+    if name == "IncludeFile":
+        return [str(change.new)]
+    of: Line = (
+        "NodeName" if ".ComputeResources" in before else "PartitionName" if "SlurmQueues" in before else "SlurmConf"
+    )
+    new = {name.strip("."): change.new} if name else change.new
+    facts = Catalog.load().parallelcluster
+    release = release_of(facts.releases[facts.default].slurm)
+    lines = [line for line in (new if isinstance(new, list) else [new]) if line not in (change.old or ())]
+    return [n for line in lines for n in unjudged(release, line, None if of == "SlurmConf" else of)]
+
+
+def _not_judged(names: Iterable[str]) -> tuple[str, str]:
+    return (
+        f"nobody here can judge the value of {', '.join(names)}: if Slurm does not take it, its controller stops, and nothing is submitted",
+        "try it first on a cluster without jobs, or ask a slurmctld of its release: trn check",
+    )
 
 
 def accounting(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Consequence]:

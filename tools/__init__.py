@@ -1,0 +1,1 @@
+"""What maintainers alone run."""
