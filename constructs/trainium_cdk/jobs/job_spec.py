@@ -151,6 +151,7 @@ def _stages(plan: Plan, kind: KindSpec, variables: Mapping[str, str]) -> tuple[S
             job.processes_per_node,
             seconds=seconds(job.time_limit) if job.time_limit else None,
             again=job.RESTARTS,
+            batch=kind.batch,
         ),
     }
     return tuple(made[stage] for stage in plan.stages)

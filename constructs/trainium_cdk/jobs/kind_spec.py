@@ -19,6 +19,7 @@ class KindSpec:
         prepare: what is fetched first.
         require: paths on the cluster without which the job is refused before a node is requested.
         sweep: values of its members, where it is an array of them.
+        batch: whether the training starts once, in Slurm's batch script (`runner.spec.Stage`).
     """
 
     train: Program
@@ -27,3 +28,4 @@ class KindSpec:
     prepare: tuple[Step, ...] = ()
     require: Words = ()
     sweep: Sweep | None = None
+    batch: bool = False

@@ -2,7 +2,7 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -307,8 +307,8 @@ class Job(BaseModel):
         """Whether the nodes must have one of `FRAMEWORKS`."""
         return bool(self.FRAMEWORKS)
 
-    def check(self, plan: "Plan") -> None:
-        """Check that the job can run on this cluster.
+    def check(self, plan: "Plan") -> Iterable[str] | None:
+        """Check that the job can run on this cluster. Returns notes for the user, if there are any.
 
         Raises:
             JobError: it cannot; the message has the value and the fix.

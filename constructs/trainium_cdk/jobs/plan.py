@@ -4,6 +4,7 @@ if it cannot work."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainium_cdk import engines
@@ -62,8 +63,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     )
     if job.resume_from:
         checkpoints.check(made)
-    job.check(made)
-    return made
+    return replace(made, notes=(*made.notes, *(job.check(made) or ())))
 
 
 def _without_trainium(job: Job, cpu: Fleet) -> None:

@@ -91,6 +91,7 @@ class Stage:
         processes: copies of the program on each node.
         seconds: time limit; None: the scheduler's.
         again: whether a failure of the program itself may be tried again, as it resumes from a checkpoint.
+        batch: whether Slurm's batch script starts the program, once, on the first node. `processes` is then srun's default in the program.
     """
 
     name: str
@@ -99,6 +100,12 @@ class Stage:
     processes: int = 1
     seconds: Optional[int] = None
     again: bool = False
+    batch: bool = False
+
+    @property
+    def spreads(self) -> bool:
+        """Whether the program itself starts processes on the other nodes, with its own variables."""
+        return self.batch and self.nodes > 1
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import codecs
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -16,6 +16,7 @@ from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.quote import printed, split
 from trainium_cdk.jobs.sbatch import may_pass_on
+from trainium_cdk.jobs.scheduler_calls import Call, scheduler_calls
 from trainium_cdk.jobs.values import MAX_SCRIPT_BYTES, fits, passable, shown, wrong
 from trainium_cdk.outputs import Cluster
 from trainium_cdk.requirements import RequirementError, Requirements
@@ -112,10 +113,11 @@ class Script(Job):
     )
     """Or a list of lines. A `requirements.Requirements`; None: no packages of its own."""
     tasks_per_node: int = Field(default=1, ge=1, le=256, description="Copies of the script on each node.")
-    launcher: Literal["none", "torchrun", "accelerate"] = Field(
+    launcher: Literal["none", "torchrun", "accelerate", "batch"] = Field(
         default="none",
         description="Start a Python script once for each NeuronCore. With PyTorch's torchrun, or with Hugging Face's accelerate, which "
-        "must be installed. none: the script is started as it is, and starts its processes itself.",
+        "must be installed. none: the script is started on each node as it is, and starts its processes itself. batch (Slurm): it is "
+        "started once, on the first node, as sbatch does, and may call srun.",
     )
     framework: Literal["torch-xla", "torch-native"] | None = Field(
         default=None,
@@ -224,7 +226,11 @@ class Script(Job):
             raise wrong(f"the script {self.filename} is empty. Give a script with content")
         if reason := _not_runnable(self.filename, self.content):
             raise wrong(f"the script {self.filename} {reason}")
-        if self.launcher != "none" and (not self.filename.endswith(".py") or self.tasks_per_node > 1):
+        if self.launcher == "batch" and self.precompile:
+            raise wrong("precompile runs a script on each node, but launcher is batch. Remove --precompile")
+        if self.launcher in ("torchrun", "accelerate") and (
+            not self.filename.endswith(".py") or self.tasks_per_node > 1
+        ):
             what = (
                 f"tasks_per_node is {self.tasks_per_node}"
                 if self.filename.endswith(".py")
@@ -287,7 +293,7 @@ class Script(Job):
     def describe_packages(self, cluster: Cluster) -> str:
         return own_packages.describe(self.requirements, self.image, cluster) if self.requirements else ""
 
-    def check(self, plan: Plan) -> None:
+    def check(self, plan: Plan) -> list[str]:
         own_image = self.image and not self.framework  # then the framework is unknown
         if self.precompile and plan.framework != "torch-xla" and not own_image:
             raise JobError(
@@ -296,18 +302,45 @@ class Script(Job):
             )
         if self.requirements:
             own_packages.check(self.requirements, plan)
+        if plan.cluster.containers:
+            if self.launcher == "batch":
+                raise JobError(
+                    f"launcher is batch, but {plan.cluster.stack} runs Kubernetes, which has no srun. Remove --launcher, and let the script "
+                    "start its processes on each node; or use --launcher torchrun for a .py file"
+                )
+            return []
+        return self._check_calls() if self.nodes > 1 and self.launcher == "none" else []
+
+    def _check_calls(self) -> list[str]:
+        """Refuse calls of a scheduler's launchers: each node would make them. Returns a note on those that may not be reached."""
+        called = next((one for one in sorted(self._calls, key=lambda one: not one.sure)), None)
+        if called is None:
+            return []
+        does = "calls" if called.sure else "may call"
+        message = (
+            f"{self.inside or self.filename} {does} {called.command} in line {called.line}, but it is started on each of {self.nodes} nodes, so that "
+            f"each would call it. Add --launcher batch, which starts it once, or remove {called.command}"
+        )
+        if called.sure:
+            raise JobError(message)
+        return [message]
+
+    @property
+    def _calls(self) -> list[Call]:
+        return calls_of(self.filename, self.content)
 
     def spec(self, plan: Plan) -> KindSpec:
         files = {} if self.workdir or self.as_module else {self.filename: self.content}
         if self.workdir and self.workdir.commit and self.workdir.commit.diff:
             files = {"uncommitted.diff": self.workdir.commit.diff}
-        return KindSpec(self._program(), files=files, prepare=tuple(self._fetched(plan)), sweep=self.sweep)
+        prepare, batch = tuple(self._fetched(plan)), self.launcher == "batch"
+        return KindSpec(self._program(), files=files, prepare=prepare, sweep=self.sweep, batch=batch)
 
     def _program(self) -> Program:
         place, name = (words.JOB, f"code/{self.inside}") if self.workdir else (words.FILES, self.filename)
         file: Word = (place, f"/{name}")
         module = ("-m", self.as_module) if self.as_module else ()
-        if self.launcher != "none":
+        if self.launcher == "torchrun" or self.launcher == "accelerate":
             started = words.launch(*(module or (file,)), by=self.launcher)
         elif module:
             started = ("python3", *module)
@@ -359,10 +392,17 @@ def _not_runnable(name: str, content: bytes) -> str:
         return f"has Windows line ends, which its interpreter does not understand. Convert it: sed -i 's/\\r$//' {name}"
     if b"\0" in content and not first.startswith(b"#!"):
         return "is not text. Submit a script that starts the program, which can be on the shared file system"
-    return refused_directives(content)
+    return refused_directives(content, calls_of(name, content))
 
 
-def refused_directives(content: bytes) -> str:
+def calls_of(name: str, content: bytes) -> list[Call]:
+    """The calls of a scheduler's launchers in a script that a shell runs; in others none is looked for."""
+    first = content.partition(b"\n")[0]
+    shell = re.search(rb"\b(ba|da|k|z)?sh\b", first) if first.startswith(b"#!") else not name.endswith(".py")
+    return list(scheduler_calls(content.decode(errors="replace"))) if shell else []
+
+
+def refused_directives(content: bytes, calls: Sequence[Call] = ()) -> str:
     """Why a script with such lines before its first command is refused, and what to write instead; empty for other scripts."""
     lines, taken, needless, unknown = 0, [], [], []
     for text in content.decode(errors="replace").splitlines():
@@ -385,10 +425,17 @@ def refused_directives(content: bytes) -> str:
                 unknown.append(f"trn submit has no option for {shown}")
     if not lines:
         return ""
+    if calls:
+        taken.append("--launcher batch")
     instead = f", and submit it with {' '.join(dict.fromkeys(taken))}" if taken else ""
     has = f"has {lines} lines of a scheduler" if lines > 1 else "has a line of a scheduler"
     first = f"{has} (#SBATCH or similar), which nothing reads here. Remove {'them' if lines > 1 else 'it'}{instead}"
-    return ". ".join([first, *dict.fromkeys([*needless, *unknown])])
+    once = (
+        [f"It calls {calls[0].command} in line {calls[0].line}: --launcher batch starts it once, as sbatch does"]
+        if calls
+        else []
+    )
+    return ". ".join([first, *once, *dict.fromkeys([*needless, *unknown])])
 
 
 def _as_taken(option: str, value: str) -> str:

@@ -35,7 +35,8 @@ def options(job: Job, stage: Stage, folder: Path, *, chained: bool, after: str =
         f"--comment={comment(job.id)}",
         f"--partition={slurm.prepare_queue if prepares else slurm.queue}",
         f"--nodes={1 if prepares else stage.nodes}",
-        f"--ntasks-per-node={1 if prepares else stage.processes}",
+        # for the user's own srun, which warns of a number that it does not need
+        *([] if stage.batch and stage.processes == 1 else [f"--ntasks-per-node={1 if prepares else stage.processes}"]),
         "--exclusive",
         "--mem=0",
         "--no-requeue" if slurm.restarts == 0 and not prepares else "--requeue",

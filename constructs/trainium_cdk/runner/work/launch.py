@@ -71,7 +71,9 @@ def launch(
     words = [word(one, at) for one in _words(program, node)]
     starts = [Start(words, word(program.folder, at), {**made, **each}) for each in copies.values()]
     look = judge.look if judge else None
-    watcher = Watcher(node.job, stage.name, node.run, node.number, task, job.health, output, look)
+    watcher = Watcher(
+        node.job, stage.name, node.run, node.number, task, job.health, output, look, tells=not stage.spreads
+    )
     looks_for = COMPILER_FAILED if stage.name == "precompile" else ""
     first = node.number == 0 and copies.get(0, {}).get("RANK", "0") == "0"
     with contextlib.ExitStack() as stack:
@@ -91,7 +93,7 @@ def _copier(
     node: Node, job: Job, stage: Stage, output: Output, starts: Sequence[Start]
 ) -> tuple[fast.Copier | None, Sequence[Start]]:
     """What copies checkpoints of the node's own disk, for a program whose own they are, and what is started beside it. One process of a node has it."""
-    if stage.name != "train" or job.checkpoints is None or job.checkpoints.pattern:
+    if stage.name != "train" or stage.spreads or job.checkpoints is None or job.checkpoints.pattern:
         return None, starts
     mine = starts[0].variables.get("LOCAL_RANK", "0") == "0"
     try:

@@ -25,6 +25,8 @@ COLLECTIVES_PORT = 48_620
 """Of Neuron's collectives: no outgoing connection may use it."""
 AGAIN_HERE = "TRN_AGAIN"
 """Variable: how often a batch script has started its stage again, on the same nodes."""
+_OF_SRUN = ("SLURM_CPU_BIND", "SLURM_CPU_BIND_LIST", "SLURM_CPU_BIND_TYPE", "SLURM_CPU_BIND_VERBOSE", "SLURM_LABELIO")
+"""Variables of this step that a program's own srun would take for its options: CPUs of this step, and a number before each line."""
 _RESERVED = Path("/proc/sys/net/ipv4/ip_local_reserved_ports")
 
 
@@ -33,6 +35,8 @@ def main(folder: str, name: str) -> None:
     try:
         job = read_job(Path(folder))
         stage = stage_of(job, name)
+        if not stage.batch:
+            _allow_srun()
         code = run_node(job, stage, node_of(Path(folder), job, stage))
     except (OSError, ReportedError) as e:
         say(describe(e))
@@ -129,7 +133,7 @@ def _record(node: Node, stage: Stage, ended: Ended, task: int) -> int:
         return 0
     if ended.code == -SIGTERM:  # Slurm's own reached the program first
         ended = replace(ended, why=TERMINATED)
-    failure = failure_of(ended, node, stage, task if stage.processes > 1 else None)
+    failure = failure_of(ended, node, stage, task if _ranks(stage) else None)
     if failure.stopped:
         if failure.said.lines:
             record_failure(node, stage, failure)
@@ -149,10 +153,17 @@ def _record(node: Node, stage: Stage, ended: Ended, task: int) -> int:
     return 0
 
 
+def _allow_srun() -> None:
+    """Let an srun of the program start a step beside this one, which holds all that the job has (Slurm 20.11 and newer; srun's manual)."""
+    for name in _OF_SRUN:
+        os.environ.pop(name, None)
+    os.environ["SLURM_OVERLAP"] = "1"
+
+
 def _ranks(stage: Stage) -> dict[str, str]:
     """Of one of several processes of a node, as srun has numbered it."""
     names = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}
-    return {name: os.environ[of] for name, of in names.items()} if stage.processes > 1 else {}
+    return {name: os.environ[of] for name, of in names.items()} if stage.processes > 1 and not stage.batch else {}
 
 
 def _reserve_port(output: Output) -> None:

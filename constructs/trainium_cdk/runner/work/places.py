@@ -93,7 +93,10 @@ def variables(node: Node, job: Job, stage: Stage, own: Mapping[str, str], at: Ma
             del made[name]
     if path:
         made["PYTHONPATH"] = os.pathsep.join(filter(None, (path, made.get("PYTHONPATH"))))
-    _add_cache(made, job.environment.framework, at["cache"])
+    if stage.spreads:  # these are of this node alone: the compiler's own cache is on each node's disk
+        del made["NODE_RANK"]
+    else:
+        _add_cache(made, job.environment.framework, at["cache"])
     place = _find_environment(node, job.environment)
     return bases.activate(place, made) if place else made
 

@@ -177,12 +177,14 @@ class Batch:
     def _launch(self, variables: dict[str, str], *options: str) -> int:
         """Once on each node, or more often; the whole stage ends as soon as one fails."""
         nodes = 1 if self.stage.name == "prepare" else int(os.environ["SLURM_JOB_NUM_NODES"])
-        number = nodes * self.stage.processes
+        number = 1 if self.stage.batch else nodes * self.stage.processes
         judge = Judge(self.own, self.job, self.stage, self.run, show, self._comment)
         tasks = Tasks(self.own, self.stage.name, self.run, number, self.nodes, self.signals, judge)
         if self.stage.processes > 1:
             options = (*options, f"--ntasks={number}", f"--ntasks-per-node={self.stage.processes}")
-        code = tasks.start(options, runner("node", str(self.root), self.stage.name), variables)
+        code = tasks.start(
+            () if self.stage.batch else ("srun", *options), runner("node", str(self.root), self.stage.name), variables
+        )
         self.forgotten = tasks.forgotten
         if code and judge.order is None and self.stage.name != "prepare":
             self._look_for_a_broken_node(judge)

@@ -1,4 +1,4 @@
-"""The processes of a stage: started with srun, again if none has begun, until each has recorded its success."""
+"""The processes of a stage: started with srun, or the one without it; again if none has begun, until each has recorded its success."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class Tasks:
 
     Attributes:
         job: the job's own folder.
-        words: which srun starts in each.
         nodes: Slurm's list of them.
         judge: of the stage.
         forgotten: whether Slurm's controller has forgotten this run of the stage.
@@ -46,14 +45,18 @@ class Tasks:
     judge: Judge
     forgotten: bool = False
 
-    def start(self, options: Sequence[str], words: Sequence[str], variables: Mapping[str, str]) -> int:
+    def start(self, by: Sequence[str], words: Sequence[str], variables: Mapping[str, str]) -> int:
         """Start them, and wait. Returns 0 if all have succeeded, or have carried out an order.
+
+        Args:
+            by: srun with its options; empty: the one process starts here.
+            words: of the program of each.
 
         Raises:
             Stopped: by a signal.
         """
         for left in reversed(range(STARTS)):
-            code = self._srun(["srun", *options, *words], variables)
+            code = self._run([*by, *words], variables)
             if self.judge.order:
                 return code
             if code == 0 or code > 128 or not left or not self._may_start_again():
@@ -76,11 +79,11 @@ class Tasks:
         if not allocation.are_answering(self.nodes):
             wait_for_slurm(self.stage, self.signals)
 
-    def _srun(self, words: Sequence[str], variables: Mapping[str, str]) -> int:
+    def _run(self, words: Sequence[str], variables: Mapping[str, str]) -> int:
         try:
             made = subprocess.Popen(words, env={**os.environ, **variables}, stdin=subprocess.DEVNULL)
         except OSError as e:
-            say(f"srun cannot be started: {e.strerror}")
+            say(f"{words[0]} cannot be started: {e.strerror}")
             return 127
         while True:
             try:
