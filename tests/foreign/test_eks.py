@@ -398,7 +398,10 @@ def test_one_principal_is_one_access_entry() -> None:
         mine = TrnEksCluster(scope, "Cluster", vpc=within)
         queues = [TeamQueue(namespace="speech"), TeamQueue(namespace="vision")]
         training = TrnEks(scope, "Trn", cluster=mine, storage=TrnStorage(scope, "S", vpc=within), queues=queues)
-        lead, own = iam.Role.from_role_arn(scope, "Lead", arn), iam.Role(scope, "Own", assumed_by=iam.AccountRootPrincipal())
+        lead, own = (
+            iam.Role.from_role_arn(scope, "Lead", arn),
+            iam.Role(scope, "Own", assumed_by=iam.AccountRootPrincipal()),
+        )
         for role in (lead, own):
             for team in ("speech", "vision", "speech"):
                 training.grant_submit(role, team=team)
