@@ -23,7 +23,7 @@ _LEFT_OUT = re.compile(
     r"(prog|prolog|epilog|script|dir|loc|file|host|addr|user|pass|port|machine|plugstack|accounting|controller)", re.I
 )
 """Parameters that run a program, write a file, reach another machine, or need an accounting database."""
-_NOISE = re.compile(r"specified more than once|gettimeofday|Unable to process")
+_NOISE = re.compile(r"specified more than once|gettimeofday|Unable to process|MailProg is invalid")
 
 
 def ask(environment: Environment, engine: str) -> str:
@@ -41,14 +41,11 @@ def ask(environment: Environment, engine: str) -> str:
         said = subprocess.run([program, "-V"], capture_output=True, text=True, timeout=SECONDS, check=True).stdout
         version = ".".join(re.findall(r"\d+", said)[:3])
         with tempfile.TemporaryDirectory() as folder:
-            fault = _refusal(program, Path(folder), [line for line in lines if _known(line, version)])
+            answer = _answer(program, Path(folder), [line for line in lines if _known(line, version)])
     except (OSError, subprocess.SubprocessError) as e:
         return f"slurm.conf: {program} could not be asked: {e}"
-    return (
-        f"warning: slurm.conf: slurmctld {version} of this machine stops: {fault}"
-        if fault
-        else f"slurm.conf: slurmctld {version} of this machine takes it"
-    )
+    level = "warning: " if answer.startswith("stops") else ""
+    return f"{level}slurm.conf: slurmctld {version} of this machine {answer}"
 
 
 def _lines(environment: Environment, engine: str) -> list[Mapping[str, Any]]:
@@ -67,8 +64,8 @@ def _known(line: Mapping[str, Any], version: str) -> bool:
     return name.lower() in names and not _LEFT_OUT.search(name) and not re.search(r"(^|[=,])[/~.]|\n", str(value))
 
 
-def _refusal(program: str, folder: Path, lines: list[Mapping[str, Any]]) -> str:
-    """The line of its log that says why it stops; empty if it starts, or is not ready in time."""
+def _answer(program: str, folder: Path, lines: list[Mapping[str, Any]]) -> str:
+    """Whether it starts, and if not, the last lines of its log."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -90,7 +87,9 @@ def _refusal(program: str, folder: Path, lines: list[Mapping[str, Any]]) -> str:
     stopped = process.poll() is not None
     process.kill()
     process.wait()
-    said = [
-        line for line in log.read_text().splitlines() if re.search("(error|fatal): ", line) and not _NOISE.search(line)
-    ]
-    return re.sub(r"^.*?(?:error|fatal): ", "", said[0] if said else "no reason is in its log") if stopped else ""
+    text = log.read_text()
+    if not stopped:
+        return "takes it" if "Running as primary" in text else f"is not ready after {SECONDS} s"
+    said = [line for line in text.splitlines() if re.search("(error|fatal): ", line) and not _NOISE.search(line)]
+    why = "; ".join(re.sub(r"^.*?(?:error|fatal): ", "", line) for line in said[-2:])
+    return f"stops: {why or 'its log has no reason'}"
