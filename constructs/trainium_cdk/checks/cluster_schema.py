@@ -101,11 +101,12 @@ def _partitions(queues: list[Mapping[str, Any]], own: list[Mapping[str, Any]]) -
     most: dict[str, int] = {}
     for queue in queues:
         for resource in _list(queue.get("ComputeResources")):
-            static, nodes = int(resource.get("MinCount", 0)), int(resource.get("MaxCount", 10))
-            most[f"{queue['Name']}-st-{resource['Name']}"] = static
-            most[f"{queue['Name']}-dy-{resource['Name']}"] = nodes - static
+            least, largest = (resource.get(key, default) for key, default in (("MinCount", 0), ("MaxCount", 10)))
+            if isinstance(least, int) and isinstance(largest, int):
+                most[f"{queue.get('Name')}-st-{resource.get('Name')}"] = least
+                most[f"{queue.get('Name')}-dy-{resource.get('Name')}"] = largest - least
     lines = [{name.lower(): str(value) for name, value in line.items()} for line in own]
-    taken = {str(queue["Name"]) for queue in queues}
+    taken = {str(queue.get("Name")) for queue in queues}
     sets = {"ALL", *(f"{name}_nodes" for name in taken), *(line["nodeset"] for line in lines if "nodeset" in line)}
     for i, line in enumerate(lines):
         if (name := line.get("partitionname")) is None:

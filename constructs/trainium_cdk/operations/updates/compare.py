@@ -225,7 +225,7 @@ def _meaning(
         return ("refused", *words)
     if new in (None, "NONE") and (words := updates().stays.get(pair.type, {}).get(".".join(path))):
         return ("refused", *words)
-    if words := slurm.unjudged_of_pcs(pair.type, path, pair.new):
+    if pair.type == "AWS::PCS::Cluster" and (words := slurm.unjudged_of_pcs(path, pair.new)):
         return ("interrupts", *words)
     if _smaller(old, new) and (words := updates().grows_only.get(pair.type, {}).get(path[0])):
         return ("refused", *words)

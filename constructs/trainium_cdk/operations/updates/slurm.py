@@ -46,34 +46,31 @@ def consequences(old: Mapping[str, Any], new: Mapping[str, Any], fleet_running: 
     yield from accounting(old, new)
 
 
-def unjudged_of_pcs(type_name: str, path: tuple[str, ...], new: Mapping[str, Any]) -> tuple[str, str] | None:
+def unjudged_of_pcs(path: tuple[str, ...], new: Mapping[str, Any]) -> tuple[str, str] | None:
     """What a changed setting of a PCS cluster's slurm.conf means if nobody judged its value: (meaning, advice)."""
-    if type_name != "AWS::PCS::Cluster" or path[:2] != ("SlurmConfiguration", "SlurmCustomSettings") or len(path) < 3:
-        return None
     properties = new.get("Properties") or {}
     settings = (properties.get("SlurmConfiguration") or {}).get("SlurmCustomSettings") or []
-    if int(path[2]) >= len(settings):
+    if path[:2] != ("SlurmConfiguration", "SlurmCustomSettings") or path[2:] == () or not int(path[2]) < len(settings):
         return None
-    setting, release = settings[int(path[2])], release_of((properties.get("Scheduler") or {}).get("Version"))
-    names = unjudged(release, {setting["ParameterName"]: setting["ParameterValue"]})
+    line = {settings[int(path[2])]["ParameterName"]: settings[int(path[2])]["ParameterValue"]}
+    names = unjudged(release_of((properties.get("Scheduler") or {}).get("Version")), line)
     return _not_judged(names) if names else None
 
 
 def _unjudged(change: ConfigChange) -> list[str]:
     """Parameters of slurm.conf whose new values nobody judged; a file that is included is one."""
-    before, _, name = change.path.partition("CustomSlurmSettings")
-    if before == change.path or change.new is None:
+    before, found, name = change.path.partition("CustomSlurmSettings")
+    if not found or change.new is None:
         return []
     if name == "IncludeFile":
         return [str(change.new)]
-    of: Line = (
-        "NodeName" if ".ComputeResources" in before else "PartitionName" if "SlurmQueues" in before else "SlurmConf"
+    of: Line | None = (
+        "NodeName" if ".ComputeResources" in before else "PartitionName" if "SlurmQueues" in before else None
     )
-    new = {name.strip("."): change.new} if name else change.new
-    facts = Catalog.load().parallelcluster
+    facts, new = Catalog.load().parallelcluster, {name.strip("."): change.new} if name else change.new
     release = release_of(facts.releases[facts.default].slurm)
-    lines = [line for line in (new if isinstance(new, list) else [new]) if line not in (change.old or ())]
-    return [n for line in lines for n in unjudged(release, line, None if of == "SlurmConf" else of)]
+    lines = new if isinstance(new, list) else [new]
+    return [n for line in lines if line not in (change.old or ()) for n in unjudged(release, line, of)]
 
 
 def _not_judged(names: Iterable[str]) -> tuple[str, str]:
