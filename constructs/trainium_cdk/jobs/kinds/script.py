@@ -3,7 +3,7 @@
 import codecs
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -16,7 +16,7 @@ from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.quote import printed, split
 from trainium_cdk.jobs.sbatch import may_pass_on
-from trainium_cdk.jobs.scheduler_calls import Call, scheduler_calls
+from trainium_cdk.jobs.scheduler_calls import calls_of
 from trainium_cdk.jobs.values import MAX_SCRIPT_BYTES, fits, passable, shown, wrong
 from trainium_cdk.outputs import Cluster
 from trainium_cdk.requirements import RequirementError, Requirements
@@ -302,39 +302,28 @@ class Script(Job):
             )
         if self.requirements:
             own_packages.check(self.requirements, plan)
-        if plan.cluster.containers:
-            if self.launcher == "batch":
-                raise JobError(
-                    f"launcher is batch, but {plan.cluster.stack} runs Kubernetes, which has no srun. Remove --launcher, and let the script "
-                    "start its processes on each node; or use --launcher torchrun for a .py file"
-                )
+        if plan.cluster.containers and self.launcher == "batch":
+            raise JobError(
+                f"launcher is batch, but {plan.cluster.stack} runs Kubernetes, which has no srun. Remove --launcher: the script starts on each node"
+            )
+        if plan.cluster.containers or self.nodes == 1 or self.launcher != "none":
             return []
-        return self._check_calls() if self.nodes > 1 and self.launcher == "none" else []
-
-    def _check_calls(self) -> list[str]:
-        """Refuse calls of a scheduler's launchers: each node would make them. Returns a note on those that may not be reached."""
-        called = next((one for one in sorted(self._calls, key=lambda one: not one.sure)), None)
-        if called is None:
-            return []
-        does = "calls" if called.sure else "may call"
-        message = (
-            f"{self.inside or self.filename} {does} {called.command} in line {called.line}, but it is started on each of {self.nodes} nodes, so that "
-            f"each would call it. Add --launcher batch, which starts it once, or remove {called.command}"
-        )
-        if called.sure:
-            raise JobError(message)
-        return [message]
-
-    @property
-    def _calls(self) -> list[Call]:
-        return calls_of(self.filename, self.content)
+        calls = sorted(calls_of(self.filename, self.content), key=lambda call: not call.sure)
+        notes = [
+            f"{self.inside or self.filename} {'calls' if call.sure else 'may call'} {call.command} in line {call.line}, but it starts on each of "
+            f"{self.nodes} nodes, and each would call it. Add --launcher batch, which starts it once, or remove {call.command}"
+            for call in calls[:1]
+        ]
+        if notes and calls[0].sure:
+            raise JobError(notes[0])
+        return notes
 
     def spec(self, plan: Plan) -> KindSpec:
         files = {} if self.workdir or self.as_module else {self.filename: self.content}
         if self.workdir and self.workdir.commit and self.workdir.commit.diff:
             files = {"uncommitted.diff": self.workdir.commit.diff}
-        prepare, batch = tuple(self._fetched(plan)), self.launcher == "batch"
-        return KindSpec(self._program(), files=files, prepare=prepare, sweep=self.sweep, batch=batch)
+        prepare, once = tuple(self._fetched(plan)), self.launcher == "batch"
+        return KindSpec(self._program(), files=files, prepare=prepare, sweep=self.sweep, batch=once)
 
     def _program(self) -> Program:
         place, name = (words.JOB, f"code/{self.inside}") if self.workdir else (words.FILES, self.filename)
@@ -392,17 +381,10 @@ def _not_runnable(name: str, content: bytes) -> str:
         return f"has Windows line ends, which its interpreter does not understand. Convert it: sed -i 's/\\r$//' {name}"
     if b"\0" in content and not first.startswith(b"#!"):
         return "is not text. Submit a script that starts the program, which can be on the shared file system"
-    return refused_directives(content, calls_of(name, content))
+    return refused_directives(content, name)
 
 
-def calls_of(name: str, content: bytes) -> list[Call]:
-    """The calls of a scheduler's launchers in a script that a shell runs; in others none is looked for."""
-    first = content.partition(b"\n")[0]
-    shell = re.search(rb"\b(ba|da|k|z)?sh\b", first) if first.startswith(b"#!") else not name.endswith(".py")
-    return list(scheduler_calls(content.decode(errors="replace"))) if shell else []
-
-
-def refused_directives(content: bytes, calls: Sequence[Call] = ()) -> str:
+def refused_directives(content: bytes, name: str) -> str:
     """Why a script with such lines before its first command is refused, and what to write instead; empty for other scripts."""
     lines, taken, needless, unknown = 0, [], [], []
     for text in content.decode(errors="replace").splitlines():
@@ -425,17 +407,12 @@ def refused_directives(content: bytes, calls: Sequence[Call] = ()) -> str:
                 unknown.append(f"trn submit has no option for {shown}")
     if not lines:
         return ""
-    if calls:
+    if calls_of(name, content):
         taken.append("--launcher batch")
     instead = f", and submit it with {' '.join(dict.fromkeys(taken))}" if taken else ""
     has = f"has {lines} lines of a scheduler" if lines > 1 else "has a line of a scheduler"
     first = f"{has} (#SBATCH or similar), which nothing reads here. Remove {'them' if lines > 1 else 'it'}{instead}"
-    once = (
-        [f"It calls {calls[0].command} in line {calls[0].line}: --launcher batch starts it once, as sbatch does"]
-        if calls
-        else []
-    )
-    return ". ".join([first, *once, *dict.fromkeys([*needless, *unknown])])
+    return ". ".join([first, *dict.fromkeys([*needless, *unknown])])
 
 
 def _as_taken(option: str, value: str) -> str:

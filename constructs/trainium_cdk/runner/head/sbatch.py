@@ -35,7 +35,7 @@ def options(job: Job, stage: Stage, folder: Path, *, chained: bool, after: str =
         f"--comment={comment(job.id)}",
         f"--partition={slurm.prepare_queue if prepares else slurm.queue}",
         f"--nodes={1 if prepares else stage.nodes}",
-        # for the user's own srun, which warns of a number that it does not need
+        # the user's own srun would warn of 1 where it starts several
         *([] if stage.batch and stage.processes == 1 else [f"--ntasks-per-node={1 if prepares else stage.processes}"]),
         "--exclusive",
         "--mem=0",

@@ -71,9 +71,7 @@ def launch(
     words = [word(one, at) for one in _words(program, node)]
     starts = [Start(words, word(program.folder, at), {**made, **each}) for each in copies.values()]
     look = judge.look if judge else None
-    watcher = Watcher(
-        node.job, stage.name, node.run, node.number, task, job.health, output, look, tells=not stage.spreads
-    )
+    watcher = Watcher(node.job, stage.name, node.run, node.number, task, job.health, output, look)
     looks_for = COMPILER_FAILED if stage.name == "precompile" else ""
     first = node.number == 0 and copies.get(0, {}).get("RANK", "0") == "0"
     with contextlib.ExitStack() as stack:

@@ -35,8 +35,10 @@ def main(folder: str, name: str) -> None:
     try:
         job = read_job(Path(folder))
         stage = stage_of(job, name)
-        if not stage.batch:
-            _allow_srun()
+        if not stage.batch:  # the program's own srun shares what this step holds (srun's manual, Slurm 20.11 and newer)
+            os.environ["SLURM_OVERLAP"] = "1"
+            for variable in _OF_SRUN:
+                os.environ.pop(variable, None)
         code = run_node(job, stage, node_of(Path(folder), job, stage))
     except (OSError, ReportedError) as e:
         say(describe(e))
@@ -151,13 +153,6 @@ def _record(node: Node, stage: Stage, ended: Ended, task: int) -> int:
         record_failure(node, stage, records.Failure(node.number, 1, f"its success cannot be recorded: {describe(e)}"))
         return 1
     return 0
-
-
-def _allow_srun() -> None:
-    """Let an srun of the program start a step beside this one, which holds all that the job has (Slurm 20.11 and newer; srun's manual)."""
-    for name in _OF_SRUN:
-        os.environ.pop(name, None)
-    os.environ["SLURM_OVERLAP"] = "1"
 
 
 def _ranks(stage: Stage) -> dict[str, str]:

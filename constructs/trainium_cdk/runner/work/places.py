@@ -93,8 +93,9 @@ def variables(node: Node, job: Job, stage: Stage, own: Mapping[str, str], at: Ma
             del made[name]
     if path:
         made["PYTHONPATH"] = os.pathsep.join(filter(None, (path, made.get("PYTHONPATH"))))
-    if stage.spreads:  # these are of this node alone: the compiler's own cache is on each node's disk
+    if stage.spreads:  # what is of this node alone; the compiler's own cache is on each node's disk
         del made["NODE_RANK"]
+        made["TRN_PROGRESS"] = ""
     else:
         _add_cache(made, job.environment.framework, at["cache"])
     place = _find_environment(node, job.environment)

@@ -196,15 +196,13 @@ class Watcher:
         folder: the job's own.
         output: of the program, which it hears.
         judge: is asked after each look, where this node judges; what it answers is an order, too.
-        tells: whether the program may write its step into a file of this node.
     """
 
     def __init__(
-        self, folder: Path, stage: str, run: str, node: int, task: int, rules: Health, output: Output, judge: Callable[[], Order | None] | None = None,
-        *, tells: bool = True,
+        self, folder: Path, stage: str, run: str, node: int, task: int, rules: Health, output: Output, judge: Callable[[], Order | None] | None = None
     ) -> None:  # fmt: skip
         self._folder, self._stage, self._run, self._node, self._task = folder, stage, run, node, task
-        self._rules, self._output, self._judge, self._tells = rules, output, judge, tells
+        self._rules, self._output, self._judge = rules, output, judge
         self._heard: deque[bytes] = deque()
         self._size, self._gap, self._said = 0, False, 0.0
         self._lock, self._over = threading.Lock(), threading.Event()
@@ -220,10 +218,11 @@ class Watcher:
     def prepare(self, starts: Sequence[Start]) -> Sequence[Start]:
         """The same with the variables that watching them needs."""
         with contextlib.suppress(OSError):
-            self._place = _new_folder(self._held) if self._tells else None
+            self._place = _new_folder(self._held)
         more = {"PYTHONFAULTHANDLER": "1"} if self._rules.hang == "restart" else {}
         self._variables = starts[0].variables if starts else {}
-        places = [{VARIABLE: str(self._place / str(number))} if self._place else {} for number in range(len(starts))]
+        into = self._place if self._variables.get(VARIABLE) != "" else None  # empty: it writes none
+        places = [{VARIABLE: str(into / str(number))} if into else {} for number in range(len(starts))]
         return [replace(one, variables={**more, **one.variables, **place}) for one, place in zip(starts, places)]
 
     def begin(self, running: Running) -> None:

@@ -182,9 +182,8 @@ class Batch:
         tasks = Tasks(self.own, self.stage.name, self.run, number, self.nodes, self.signals, judge)
         if self.stage.processes > 1:
             options = (*options, f"--ntasks={number}", f"--ntasks-per-node={self.stage.processes}")
-        code = tasks.start(
-            () if self.stage.batch else ("srun", *options), runner("node", str(self.root), self.stage.name), variables
-        )
+        by = () if self.stage.batch else ("srun", *options)
+        code = tasks.start(by, runner("node", str(self.root), self.stage.name), variables)
         self.forgotten = tasks.forgotten
         if code and judge.order is None and self.stage.name != "prepare":
             self._look_for_a_broken_node(judge)

@@ -46,11 +46,7 @@ class Tasks:
     forgotten: bool = False
 
     def start(self, by: Sequence[str], words: Sequence[str], variables: Mapping[str, str]) -> int:
-        """Start them, and wait. Returns 0 if all have succeeded, or have carried out an order.
-
-        Args:
-            by: srun with its options; empty: the one process starts here.
-            words: of the program of each.
+        """Start them by these words, of srun, or the one without, and wait. Returns 0 if all have succeeded, or have carried out an order.
 
         Raises:
             Stopped: by a signal.
