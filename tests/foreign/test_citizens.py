@@ -156,6 +156,11 @@ def test_tags_of_the_app_and_of_its_stack_are_everywhere(explicit: bool) -> None
     ]
     for taker in takers:
         properties = text["Resources"][stack.resolve(taker.logical_id)].get("Properties", {})
+        if (
+            taker.cfn_resource_type == "AWS::EKS::Nodegroup"
+        ):  # EKS does not take tags and a launch template in one update
+            assert "Tags" not in properties
+            continue
         assert '"CostCenter"' in str(properties).replace("'", '"'), taker.node.path
     templates = {
         name: each["Properties"]["LaunchTemplateData"].get("TagSpecifications", [])

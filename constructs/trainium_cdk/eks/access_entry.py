@@ -60,8 +60,7 @@ def access_entry(
         described = Described(scope, {("eks", "access", 0, "principal"): "principal"})
         described.check(described.environment(eks={"access": [{"principal": arn}]}), (principal_kind,))
     names = [] if policy == "cluster-admin" else [team or namespace]
-    policies = {policy_arn(Stack.of(scope).partition, policy): names}
-    return _granted(owner, scope, id, cluster_name, principal, groups_of(policy, team), policies)
+    return _granted(owner, scope, id, cluster_name, principal, groups_of(policy, team), {policy: names})
 
 
 def entry_of_function(
@@ -80,7 +79,7 @@ def _granted(
     groups: Iterable[str],
     policies: Mapping[str, Iterable[str]],
 ) -> eks.CfnAccessEntry:
-    """The principal's entry with these groups and policies too. policies: ARN -> its namespaces; none for all of the cluster."""
+    """The principal's entry with these groups and policies too. policies: name -> its namespaces; none for all of the cluster."""
     stack, known = Stack.of(scope), kept_with(owner, "entries")
     arn = principal if isinstance(principal, str) else principal.role_arn
     key = json.dumps(stack.resolve(arn))
@@ -96,7 +95,7 @@ def _granted(
     entry.kubernetes_groups = all_groups or None
     entry.access_policies = [
         _Entry.AccessPolicyProperty(
-            policy_arn=policy,
+            policy_arn=policy_arn(Stack.of(entry).partition, policy),
             access_scope=_Entry.AccessScopeProperty(
                 type="namespace" if namespaces else "cluster", namespaces=list(namespaces) or None
             ),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ministack.services import eks
+from ministack.services import ec2, eks
 from ministack.services.cloudformation import provisioners
 
 from sandbox import attach, replacing
@@ -164,8 +164,6 @@ resource(
 _group = handlers("AWS::EKS::Nodegroup")
 _group_create, _group_update = _group["create"], _group["update"]
 _VERSIONS = {"Version", "ReleaseVersion", "LaunchTemplate"}
-_applied: dict[str, Properties] = {}
-"""ARN -> what the group has: after a refused update that is not what CloudFormation wanted."""
 
 
 def _create_node_group(logical_id: str, properties: Properties, stack: str) -> Made:
@@ -175,27 +173,34 @@ def _create_node_group(logical_id: str, properties: Properties, stack: str) -> M
     if "InstanceTypes" not in properties and properties.get("LaunchTemplate"):
         record["instanceTypes"] = []
     reconcile()
-    _applied[made[1]["Arn"]] = properties
     return made
+
+
+def _with_data(properties: Properties) -> Properties:
+    """With what is in the version of its launch template: a rollback makes a new version of the template, to which CloudFormation takes back the
+    group, and ministack does not."""
+    template = properties.get("LaunchTemplate") or {}
+    versions = ec2._launch_templates.get(template.get("Id"), {}).get("Versions", ())
+    data = [v["LaunchTemplateData"] for v in versions if str(v["VersionNumber"]) == str(template.get("Version"))]
+    return {**properties, "LaunchTemplate": data or template}
 
 
 def _refuse_pairs(old: Properties, new: Properties) -> None:
     """CloudFormation's handler makes one kind of update at a time, that of the version or another one (aws-cdk issue 16644,
     containers-roadmap issue 1258). Tags of the stack are among the group's tags."""
+    old, new = _with_data(old), _with_data(new)
     changed = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
     if changed & _VERSIONS and changed - _VERSIONS:
         raise ValueError("Version and ReleaseVersion updates cannot be combined with other updates")
 
 
 def _update_node_group(physical_id: str, old: Properties, new: Properties, stack: str, *rest: Any, **more: Any) -> Made:
-    key = eks._nodegroups[f"{old['ClusterName']}/{physical_id}"]["nodegroupArn"]
     if not replacing.changed("AWS::EKS::Nodegroup", old, new):
-        _refuse_pairs(_applied.get(key, old), new)
+        _refuse_pairs(old, new)
     if (sizes := new.get("ScalingConfig")) and sizes != old.get("ScalingConfig"):
         _ask(update_config, old["ClusterName"], physical_id, {"scalingConfig": camel(sizes)})
     made: Made = _group_update(physical_id, old, new, stack, *rest, **more)
     reconcile()
-    _applied[made[1]["Arn"]] = new
     return made
 
 

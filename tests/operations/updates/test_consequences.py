@@ -245,3 +245,14 @@ def test_tags_of_a_stack_are_its_node_groups(tmp_path: Path) -> None:
     (folder / "t.json").write_text(json.dumps({"Resources": one("AWS::EKS::Nodegroup", Tags={"Cost": "2"})}))
     [group] = _pick("S", folder).template["Resources"].values()
     assert group["Properties"] == {"Tags": {"Cost": "2"}, "StackTags": {"Owner": "ml"}}
+
+
+@pytest.mark.parametrize(("principal", "cluster", "refused"), [("a", "x", True), ("b", "x", False), ("a", "y", False)])
+def test_a_principal_has_one_access_entry(principal: str, cluster: str, refused: bool) -> None:
+    """CloudFormation creates the new one first, where the first of several grants is taken away."""
+    old, new = (
+        {id: {"Type": "AWS::EKS::AccessEntry", "Properties": {"ClusterName": where, "PrincipalArn": of}}}
+        for id, where, of in (("First", "x", "a"), ("Second", cluster, principal))
+    )
+    found = [c for c in compare({"Resources": old}, {"Resources": new}, TINY) if c.level == "refused"]
+    assert [(c.resource, c.property) for c in found] == ([("Second", "PrincipalArn")] if refused else [])

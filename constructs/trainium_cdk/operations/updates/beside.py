@@ -12,6 +12,7 @@ from trainium_cdk.operations.updates.leaves import intrinsic, marked, references
 
 SUBNET = "AWS::EC2::Subnet"
 _ROUTE, _TARGET, _LINK = "AWS::EC2::Route", "AWS::EFS::MountTarget", "AWS::FSx::DataRepositoryAssociation"
+_ENTRY = "AWS::EKS::AccessEntry"
 _NETWORK = "leave the network as it was"
 Resources = Mapping[str, Mapping[str, Any]]
 Clash = tuple[str, str, str]
@@ -36,8 +37,8 @@ class Templates:
 
 
 def rejected(templates: Templates, names: Mapping[str, str]) -> Iterator[Change]:
-    """Subnets with addresses, routes to a network, mount targets in a zone or VPC, and links of directories that clash with old ones of
-    their kind.
+    """Subnets with addresses, routes to a network, mount targets in a zone or VPC, links of directories, and access entries of a principal that
+    clash with old ones of their kind.
 
     names: logical id -> path in the construct tree.
     """
@@ -127,9 +128,17 @@ def _link(templates: Templates, old: Mapping[str, Any], new: Mapping[str, Any]) 
     return None
 
 
+def _entry(templates: Templates, old: Mapping[str, Any], new: Mapping[str, Any]) -> Clash | None:
+    """EKS user guide, "Create access entries": a principal has one in a cluster. One of our constructs has the id of the first grant."""
+    if all(templates.same(old.get(name), new.get(name)) for name in ("ClusterName", "PrincipalArn")):
+        return "PrincipalArn", "is of the same principal", "keep the id of its first grant; or deploy without it first"
+    return None
+
+
 _CLASHES: dict[str, Callable[[Templates, Mapping[str, Any], Mapping[str, Any]], Clash | None]] = {
     SUBNET: _addresses,
     _ROUTE: _route,
     _TARGET: _mount_target,
     _LINK: _link,
+    _ENTRY: _entry,
 }
