@@ -2,7 +2,7 @@
 
 >>> from trainium_cdk.catalog.charts import check_values
 >>> check_values("neuron", "1.10.0", {"npd": {"nodeRecovry": {"enabled": True}}})
-Wrong(name='npd.nodeRecovry', reason='neuron 1.10.0 has no such value', fix='write nodeRecovery, or remove it')
+Wrong(name='npd.nodeRecovry', reason='neuron 1.10.0 has no such value', fix='write nodeRecovery, or remove it', stops=True)
 """
 
 from __future__ import annotations
