@@ -16,6 +16,7 @@ SHELL = re.compile(
 )
 KNOWN = {
     "jobs/quote.py": "the only place that quotes for a shell",
+    "jobs/scheduler_calls.py": "no shell's: what is looked for in a user's script, which is never run here",
     "jobs/slurm/commands.py": "the text of a Run Command: as which user, and how root places the runner",
     "jobs/slurm/fleet.py": "the text of a Run Command: the fleet of ParallelCluster's own program",
     "jobs/slurm/ssm.py": "the text of a Run Command",

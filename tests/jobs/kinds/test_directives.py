@@ -31,6 +31,7 @@ ONE, TWO = HAS.format("a line", "it"), HAS.format("2 lines", "them")
         ("#SBATCH --time=1-12:30\n", f"{ONE}, and submit it with --time-limit 1-12:30:00"),
         ("#SBATCH -J My_Run.v1\n", f"{ONE}, and submit it with --name my-run-v1"),
         ("#SBATCH -p compute1\n#SBATCH --array=0-7%2\n", f"{TWO}, and submit it with --queue compute1 --array 0-7%2"),
+        ("#SBATCH -N 2 --ntasks-per-node=8\nsrun a\n", f"{ONE}, and submit it with --nodes 2 --tasks-per-node 8 --launcher batch"),
         ("#SBATCH --ntasks-per-node=32\n", f"{ONE}, and submit it with --tasks-per-node 32"),
         (
             "#SBATCH --nodes=3\n#SBATCH --signal=B:USR1@120\n",
@@ -46,13 +47,11 @@ ONE, TWO = HAS.format("a line", "it"), HAS.format("2 lines", "them")
     ],
 )  # fmt: skip
 def test_refused(text: str, message: str) -> None:
-    assert refused(f"#!/bin/bash\n{text}".encode()) == message
+    assert refused(f"#!/bin/bash\n{text}".encode(), "t.sh") == message
 
 
 def test_following_the_message_works() -> None:
-    text = (
-        "#!/bin/bash\n#SBATCH --nodes=3 -t 1-2 -J 'A b' -A team -q high\n#SBATCH --partition=compute1\necho $NNODES\n"
-    )
+    text = "#!/bin/bash\n#SBATCH --nodes=3 -t 1-2 -J 'A b' -A team -q high\n#SBATCH --partition=compute1\nsrun echo $NNODES\n"
     with pytest.raises(JobError, match="submit it with") as caught:
         Script(filename="t.sh", content=text.encode())
     (words,) = re.findall(r"submit it with ([^.]*)", str(caught.value))
@@ -60,8 +59,8 @@ def test_following_the_message_works() -> None:
     fields = {name.removeprefix("--").replace("-", "_"): next(pairs) for name in pairs}
     without = re.sub(r"#SBATCH.*\n", "", text)
     job = Script(filename="t.sh", content=without.encode(), **{**fields, "nodes": int(fields["nodes"])})
-    assert (job.nodes, job.time_limit, job.name, job.account, job.qos, job.queue) == (
-        3, "1-2:00:00", "a-b", "team", "high", "compute1",
+    assert (job.nodes, job.time_limit, job.name, job.account, job.qos, job.queue, job.launcher) == (
+        3, "1-2:00:00", "a-b", "team", "high", "compute1", "batch",
     )  # fmt: skip
 
 
