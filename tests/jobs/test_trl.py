@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from conformance.launched import read_words
 from sandbox.training.fakes import sft
+from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.log_lines import forms_of_trl
+from trainium_cdk.jobs import Finetune
 from trainium_cdk.jobs.ending import error_patterns
 from trainium_cdk.jobs.metrics import job_log
+from trainium_cdk.jobs.plan import plan
 from trainium_cdk.runner.readers.collecting import Collector
 from trainium_cdk.runner.readers.ending import why_it_ended
 from trainium_cdk.runner.readers.log import JobLog
@@ -63,6 +68,16 @@ def test_why_it_ended_is_the_reason_of_the_first_that_failed(run: dict[str, Any]
     assert "signal" not in why
 
 
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A conversation in the folder chats, and room for a cache and results."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("TRN_SANDBOX_STEP_SECONDS", "0")
+    (tmp_path / "chats").mkdir()
+    (tmp_path / "chats/train.jsonl").write_text(f"{json.dumps(CHAT)}\n")
+    return tmp_path
+
+
 def stand_in(folder: Path, *words: str) -> int:
     given = {"--model_name_or_path": folder, "--dataset_name": folder / "chats", "--output_dir": folder / "output"}
     base = [str(word) for option in given.items() for word in option]
@@ -71,16 +86,27 @@ def stand_in(folder: Path, *words: str) -> int:
 
 @pytest.mark.parametrize("run", [run for run in RUNS if run["run"] != "bad-value"], ids=lambda run: run["run"])
 def test_the_stand_in_prints_what_the_original_printed(
-    run: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    run: dict[str, Any], folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.setenv("TRN_SANDBOX_STEP_SECONDS", "0")
-    (tmp_path / "chats").mkdir()
-    (tmp_path / "chats/train.jsonl").write_text(f"{json.dumps(CHAT)}\n")
-    words = run.get("words", "").replace("/efs/trn/jobs/finetune-t", str(tmp_path)).split()
+    words = run.get("words", "").replace("/efs/trn/jobs/finetune-t", str(folder)).split()
     if run["run"] == "resume":
-        assert stand_in(tmp_path) == 0
+        assert stand_in(folder) == 0
         capfd.readouterr()
-    assert stand_in(tmp_path, *words) == run.get("code", 0)
+    assert stand_in(folder, *words) == run.get("code", 0)
     out, err = capfd.readouterr()
     assert forms_of_trl(f"{err}\n{out}") == forms_of_trl(printed(run).decode())
+
+
+def test_the_kind_has_a_lost_loss_printed_as_what_it_is(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    cluster = make_cluster(
+        fleet("trn2.48xlarge"), neuron_release="2.33.0", neuron_driver="2.31.7.0", framework="torch-native"
+    )
+    job = Finetune(data="/efs/chats", weights="/efs", run_steps=4, override=("learning_rate=1e20",))
+    made = job.spec(plan(job, cluster))
+    (folder / "fsdp.json").write_bytes(made.files["fsdp.json"])
+    words = [read_words(word) for word in made.train.words]
+    for place in ("<root>/efs", "<job>", "<files>"):
+        words = [word.replace(place, str(folder)) for word in words]
+    assert sft.main(words[words.index("trl.scripts.sft") + 1 :]) == 0
+    losses = re.findall(r"{'loss': '(.+?)'", capfd.readouterr().out)
+    assert losses[1:] == ["nan"] * 3
