@@ -65,6 +65,9 @@ class Jobs:
         self.text = b"".join(LINE % (step, 10 - step) for step in range(1, self.asked + 1))
         return status(train, id=id)
 
+    def status_with_progress(self, id: str) -> JobStatus:
+        return self.status(id)
+
     history: Any = Backend.history
 
     def settings(self, id: str) -> dict[str, Any]:

@@ -101,3 +101,10 @@ def test_a_compiler_that_runs(started: list[subprocess.Popen[bytes]], tmp_path: 
     assert not is_compiling(descendants([first]))
     started.append(subprocess.Popen([str(compiler), "compile"]))
     assert until(lambda: is_compiling(descendants([started[-1].pid])), 10)
+
+
+def test_an_argument_that_names_a_compiler_is_none(started: list[subprocess.Popen[bytes]]) -> None:
+    words = [sys.executable, "-c", "import time; time.sleep(600)", "--compiler", "neuronx-cc", "--flags=neuronx-cc -O1"]
+    started.append(subprocess.Popen(words))
+    assert until(lambda: b"neuronx-cc" in Path(f"/proc/{started[-1].pid}/cmdline").read_bytes(), 10)
+    assert not is_compiling([started[-1].pid])

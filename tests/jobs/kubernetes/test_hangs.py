@@ -14,11 +14,14 @@ from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import Running, text
 from tests.runner.training import TRAINS
 from tests.support import until
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.scaler import ended
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, status
 from trainium_cdk.jobs.kubernetes.objects import objects
 from trainium_cdk.jobs.pyz import pyz
+from trainium_cdk.jobs.report.live import Live
+from trainium_cdk.jobs.report.page import figures
 from trainium_cdk.jobs.status import JobStatus
 from trainium_cdk.observability.notice.function import notice
 from trainium_cdk.runner.spec import Budget, Health
@@ -87,6 +90,16 @@ def test_a_hang_is_a_state_of_its_own(backend: KubernetesBackend, running: Runni
     assert [one.kind for one in now.findings] == ["hang"]
     assert now.current.reason.startswith("hangs since 20")
     assert "node 1 at step 23, last line: waits for a device" in now.current.reason
+    stepped = now.stages[-1].stepped
+    assert stepped is not None, "the node's runtime has the time of each line"
+    assert abs(stepped - now.findings[0].at) < 30
+    assert now.stages[-1].last_step(stepped + 700) == "last step 11 min ago"
+    live = Live(backend, [id], Catalog.load())
+    live.look()
+    [run] = live.runs
+    run.now = stepped + 700
+    assert ("last step", "11 min ago", "") in figures(run)
+    assert ("time left", "not known", "") in figures(run)
 
     since = until(lambda: status.unready(pod()), 30)
     assert [status.unready(one) for one in backend.seen(id).pods if status.index(one)] == [0]

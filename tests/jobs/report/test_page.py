@@ -12,6 +12,7 @@ import pytest
 from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, recorded, run, status, trained
 from trainium_cdk.jobs.report import Run, report
 from trainium_cdk.jobs.report.cost import price
+from trainium_cdk.jobs.report.page import figures
 from trainium_cdk.jobs.report.run import described
 from trainium_cdk.jobs.status import Stage
 
@@ -222,3 +223,51 @@ def test_recorded_jobs() -> None:
     assert "steps\n400 of 400\n400 of 400" in found
     assert "graphs\n6 on all nodes, 0 failed\n12 on all nodes, 0 failed" in found
     assert "compile time\n3 s\n3 s" in found
+
+
+@pytest.mark.parametrize(
+    ("apart", "ago", "said", "is_left"),
+    [
+        (1, 20, "", True),
+        (1, 59, "", True),
+        (1, 61, "61 s ago", False),  # a step of 2 s
+        (10, 50, "", True),
+        (30, 100, "100 s ago", True),  # one line for thirty steps, each minute
+        (30, 170, "2 min ago", True),
+        (30, 190, "3 min ago", False),
+        (30, 700, "11 min ago", False),
+    ],
+)
+def test_nothing_is_extrapolated_from_a_training_that_stands_still(
+    apart: int, ago: float, said: str, is_left: bool
+) -> None:
+    """Neither by the cluster's time of the last step, nor by that at which this machine saw it."""
+    lines = "".join(
+        f'{{"step": {apart * i}, "total_steps": 40000, "seconds": 2.0, "loss": 3.0}}\n' for i in range(1, 8)
+    )
+    for told in (True, False):
+        stage = Stage("train", "1", "RUNNING", "", "n-1", None, BEGAN, stepped=BEGAN + 900 if told else None)
+        one = run(status(stage))
+        one.feed("train", lines.encode())
+        one.looked(BEGAN + 900)
+        one.looked(BEGAN + 900 + ago)
+        shown = {name: (value, more) for name, value, more in figures(one)}
+        assert shown.get("last step", ("",))[0] == said
+        assert (one.left is not None, one.expected_cost is not None) == (is_left, is_left)
+        assert (shown["time left"][0] == "not known", shown["cost"][1] == "") == (not is_left, not is_left)
+        assert one.step_seconds == pytest.approx(2.0)
+
+
+def test_the_time_of_a_step_does_not_grow_while_a_training_stands_still() -> None:
+    """Of a log that tells no times: by what was seen, or of the training so far."""
+    stage = Stage("train", "1", "RUNNING", "", "n-1", None, BEGAN)
+    one = run(status(stage, global_batch_size=None))
+    one.feed("train", b"step 1 | loss 3.0\n")
+    one.looked(BEGAN + 100)
+    assert one.step_seconds == pytest.approx(100)
+    one.looked(BEGAN + 5000)
+    assert one.step_seconds == pytest.approx(100)
+    one.feed("train", b"step 11 | loss 3.0\n")
+    one.looked(BEGAN + 5200)
+    one.looked(BEGAN + 9000)
+    assert one.step_seconds == pytest.approx(510)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 from trainium_cdk.errors import ApiError, JobError, TransportError, UnknownJob
 from trainium_cdk.jobs import joined
@@ -97,13 +98,14 @@ def with_progress(backend: JobSource, job: JobStatus) -> JobStatus:
 
 def _stepped(lines: Sequence[bytes]) -> float | None:
     """When the last step in a log was, whose lines begin with the times that the node's runtime gives them; None if it has none."""
-    log, seen, stepped = JobLog(Lines()), None, None
+    log, seen = JobLog(Lines()), (0, None)
+    stepped: int | None = None
     for line in lines:
         stamp, _, text = line.partition(b" ")
         log.feed(TRAIN, text + b"\n")
-        at = log.course.position
-        if (log.steps, at and at.step) != seen and (at or log.steps):
-            seen, stepped = (log.steps, at and at.step), seconds(stamp.decode(errors="replace")[:19] + "Z")
+        now: Any = (log.steps, log.course.position and log.course.position.step)
+        if now != seen:
+            seen, stepped = now, seconds(stamp.decode(errors="replace")[:19] + "Z")
     return stepped
 
 
