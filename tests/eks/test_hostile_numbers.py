@@ -219,13 +219,13 @@ def test_a_jobset_of_two_billion_pods_without_devices_stops_no_other_team(opened
     hostile, mallory = jobset("hostile", {"train": HUGE}), member_of(scene)
     hostile["spec"]["suspend"] = True
     policies = boundaries(Installation.of(settings.load()))[:2]
-    for each in policies:
-        scene.api.apply(each)
+    file = scene.kubernetes.directory / "policies.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": policies}))
+    assert scene.kubernetes.kubectl("apply", "-f", str(file)).returncode == 0
     try:
         assert until(lambda: "0 Trainium devices" in refusal(mallory, hostile)), refusal(mallory, hostile)
     finally:
-        for each in policies[::-1]:
-            scene.api.delete(path_of(each["apiVersion"], each["kind"], each["metadata"]["name"]))
+        scene.kubernetes.kubectl("delete", "-f", str(file))
     scene.create(hostile)
     assert until(lambda: scene.workload("hostile"))
     scene.submit("honest", 2)

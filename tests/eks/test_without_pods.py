@@ -17,7 +17,7 @@ from trainium_cdk import outputs, settings
 from trainium_cdk.cli import follow
 from trainium_cdk.cli.app import app
 from trainium_cdk.eks.scaler import aside
-from trainium_cdk.jobs.kubernetes import KubernetesBackend
+from trainium_cdk.jobs.kubernetes import KubernetesBackend, foreign, look
 from trainium_cdk.jobs.kubernetes.access import Endpoint, Token
 from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.operations import why_kubernetes
@@ -116,6 +116,36 @@ def test_it_is_tried_again_after_a_day() -> None:
     aside.without_pods(api, REQUEST, NOW - 600, NOW, LIMIT, functools.partial(aside.inside, api))
     notes = api.sent[0][1]["metadata"]["annotations"]
     assert [aside._again(notes, NOW + hours * 3600, "other") for hours in (1, 23, 24)] == [False, False, True]
+
+
+def test_trn_list_says_why_what_was_admitted_gets_no_pod() -> None:
+    """By the name of the JobSet, also where the warning is about a Job of it; another's is not taken for it."""
+    now = f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
+    about = {"own-train-0": "j1", "own-b-train-0": "j2"}
+    events = [
+        warning("must be set", "JobSet", "own", reason="JobCreationFailed", lastTimestamp=None, eventTime=now),
+        warning(REFUSED, name="own-b-train-0", lastTimestamp=now),
+        warning("no", "Pod", "p", reason="FailedScheduling", lastTimestamp=now),
+        warning("old", "JobSet", "past", lastTimestamp="2020-01-15T07:59:00Z"),
+    ]
+    for event in events:
+        event["involvedObject"]["uid"] = about.get(event["involvedObject"]["name"], "x")
+    jobs = [
+        {"metadata": {"uid": uid, "name": name, "labels": {"jobset.sigs.k8s.io/jobset-name": name.removesuffix("-train-0")}}}
+        for name, uid in about.items()
+    ]  # fmt: skip
+    api = cast("Any", SimpleNamespace(list=lambda *_, **__: events, table=lambda *_, **__: jobs))
+    assert look.refusals(api) == {
+        "own": "its pods cannot be created: must be set",
+        "own-b": 'its pods cannot be created: pods "own-train-0-0-" is forbidden: exceeded quota: small',
+    }
+    columns = {"Queue": "trn", "Admitted": "True"}
+    row = {"metadata": {"name": "w", "ownerReferences": [OWNER]}, "columns": columns}
+    [found] = foreign.list_others(
+        cast("Any", SimpleNamespace(list=api.list, table=lambda kind, **_: [] if kind == "VolcanoJob" else jobs)),
+        cast("Any", SimpleNamespace(without=[], holders=[row])), {}, [],
+    )  # fmt: skip
+    assert (found.name, found.state, found.reason) == ("own", "RUNNING", "its pods cannot be created: must be set")
 
 
 def client(scene: Scene) -> KubernetesBackend:

@@ -96,7 +96,7 @@ def _of_pods(wanted: Installation) -> Manifest:
     device = f"k.startsWith('{names.device}') || k == '{names.efa}'"
     amounts = f"{_CONTAINERS}.exists(c, {_AMOUNTS}.exists(m, m.exists(k, %s)))"
     asks = f"has(s.resourceClaims) || {amounts % device}"
-    none = amounts % f"k.startsWith('{names.device}') && quantity(string(m[k])).sign() < 1"
+    none = amounts % f"k.startsWith('{names.device}') && quantity(string(m[k])).isLessThan(quantity('1'))"
     # an empty key tolerates everything
     tolerates = f"s.?tolerations.orValue([]).exists(t, t.?key.orValue('') in ['', '{taint}'])"
     variables = {

@@ -93,7 +93,7 @@ def policy(**body: Any) -> Any:
 CRON = {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": {"spec": pod()}}}}
 FIRST = {"initContainers": [{**pod()["containers"][0], "name": "first"}]}
 EVERYBODY = {"podSelector": {}, "namespaceSelector": {}}
-NEED_QUEUE, TAINT = "come only from a queue", "may tolerate the taint"
+NEED_QUEUE, TAINT, ZERO = "come only from a queue", "may tolerate the taint", "asks for 0 Trainium devices"
 CREATED = [
     (thing("Pod", pod(tolerations=ALL)), NEED_QUEUE),
     (thing("Pod", pod(tolerations=ALL), labels=QUEUE), NEED_QUEUE),
@@ -116,6 +116,11 @@ CREATED = [
     (job(), NEED_QUEUE),
     (jobset(), NEED_QUEUE),
     (thing("CronJob", CRON, "batch/v1"), NEED_QUEUE),
+    (jobset(labels=QUEUE, spec=pod({"aws.amazon.com/neuron": "0"}), suspend=True), ZERO),
+    (jobset(labels=QUEUE, spec=pod({"aws.amazon.com/neuron": 0}), suspend=True), ZERO),
+    (jobset(labels=QUEUE, spec=pod({"aws.amazon.com/neuron": "0e5"}), suspend=True), ZERO),
+    (jobset(labels=QUEUE, spec=pod({"aws.amazon.com/neuron": "-1"}), suspend=True), ZERO),
+    (job(labels=QUEUE, spec=pod({"aws.amazon.com/neuroncore": "0"}), suspend=True), ZERO),
     (service(type="LoadBalancer"), "exceeded quota: trn-nothing-outside"),
     (service(type="NodePort"), "exceeded quota: trn-nothing-outside"),
     (service(externalIPs=["172.20.0.10"]), "externalIPs take the traffic"),
