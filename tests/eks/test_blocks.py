@@ -22,7 +22,10 @@ class Recorder:
     """An API that has one Workload, and keeps what is sent."""
 
     def __init__(self, **spec: Any) -> None:
-        self.workload = {"metadata": {"name": "w", "namespace": "training", "uid": "1", "resourceVersion": "1"}, "spec": spec}
+        self.workload = {
+            "metadata": {"name": "w", "namespace": "training", "uid": "1", "resourceVersion": "1"},
+            "spec": spec,
+        }
         self.sent: list[tuple[str, Any]] = []
 
     def list(self, *_: str) -> list[Any]:
