@@ -79,6 +79,11 @@ class Fleet(BaseModel):
     lnc: int = 0
     """Physical NeuronCores of a logical one; 0 = the instance type's default."""
 
+    @property
+    def text(self) -> str:
+        """Its output. Only that of a capacity block has `reservation`."""
+        return self.model_dump_json(exclude=None if self.reservation else {"reservation"})
+
 
 def block_of(capacity_type: str, reservation: str | None) -> str:
     """The id of a capacity block that nodes are in; empty if they are in none, or it has no id of its own."""
@@ -221,7 +226,7 @@ def export(engine: str, keys: Keys, values: Mapping[str, str], fleets: Sequence[
     found["TrnEngine"] = (engine, "What schedules jobs: slurm (ParallelCluster), pcs (AWS PCS) or eks (Kubernetes)")
     for i, fleet in enumerate(fleets):
         found[f"{_FLEET}{i}"] = (
-            fleet.model_dump_json(exclude=None if fleet.reservation else {"reservation"}),
+            fleet.text,
             f"For the command trn: nodes of the queue {fleet.queue}",
         )
     return found

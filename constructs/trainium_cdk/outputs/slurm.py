@@ -93,7 +93,7 @@ def of_nodes(env: "Environment", engine: str, *, bucket: str, registry_uri: str)
     name = section.os
     os = env.catalog.parallelcluster.operating_systems[name]
     return {
-        "cpu": "".join(_cpu_fleet(queue).model_dump_json() for queue in section.cpu_queues),
+        "cpu": "".join(_cpu_fleet(queue).text for queue in section.cpu_queues),
         "job_user": JOBS_USER,
         "image_user": os.user,
         "users": section.several_users,
