@@ -20,6 +20,7 @@ from tests.told import told
 from trainium_cdk.eks.scaler.aws import NodeGroups
 from trainium_cdk.eks.scaler.function import RunFailed
 from trainium_cdk.eks.scaler.model import Change, Group
+from trainium_cdk.jobs.kubernetes.queue import aside, reasons
 from trainium_cdk.operations.why_kubernetes import waits
 
 
@@ -288,6 +289,54 @@ def test_nodes_are_requested_when_a_capacity_block_opens(opened: Open, local_aws
     assert evidence.error is not None
     assert (evidence.where, evidence.error.name) == ("job late", "block-over")
     told("expired block", "EKS", "trn status", scene.why("late"))
+    ec2.delete_launch_template(LaunchTemplateId=template)
+
+
+def test_a_job_leaves_its_capacity_block_before_the_end_and_goes_on_in_the_next(
+    opened: Open, local_aws: LocalAws
+) -> None:
+    """ending: Kueue ends its pods before EKS does, and counts no restart. A new job waits, though nodes are idle."""
+    ec2 = local_aws.client("ec2")
+    zone = ec2.describe_subnets()["Subnets"][0]["AvailabilityZone"]
+    made = ec2.create_capacity_reservation(
+        InstanceType=TRN1.name, InstancePlatform="Linux/UNIX", AvailabilityZone=zone, InstanceCount=4, InstanceMatchCriteria="targeted"
+    )["CapacityReservation"]["CapacityReservationId"]  # fmt: skip
+    target = {"CapacityReservationTarget": {"CapacityReservationId": made}}
+    template = ec2.create_launch_template(
+        LaunchTemplateName="ending", LaunchTemplateData={"InstanceType": TRN1.name, "CapacityReservationSpecification": target}
+    )["LaunchTemplate"]["LaunchTemplateId"]  # fmt: skip
+    scene = opened("ending", 4, launchTemplate={"id": template, "version": "1"}, capacityType="CAPACITY_BLOCK")
+
+    def ends(minutes: float) -> datetime:
+        end = datetime.fromtimestamp(scene.now, UTC) + timedelta(minutes=minutes)
+        fields = {"EndDate": stamp(end), "ReservationType": "capacity-block", "State": "active"}
+        scene.file("reservations.json", {made: fields})
+        return end
+
+    end = ends(60)
+    scene.submit("gang", 2)
+    scene.runs("gang", 2)
+    scene.minutes(8)
+    assert scene.phases("gang") == ["Running", "Running"]
+    scene.now = end.timestamp() - 44 * 60
+    scene.minute()
+    assert until(lambda: not scene.pods("gang"))
+    says = f"capacity block {made} ends at {end:%Y-%m-%d %H:%M} UTC, and EKS starts no nodes in it after"
+    assert says in aside(scene.workload("gang"))
+    [why] = reasons(scene.workload("gang"))
+    assert why.endswith("it waits for the next one, and goes on there from its checkpoint")
+    scene.submit("late", 1)
+    scene.asks("late")
+    scene.minutes(2)
+    assert not scene.pods("late")
+    assert says in scene.why("late")
+    scene.cancel("late")
+    scene.now = end.timestamp() + 60
+    ends(24 * 60)  # the next block
+    scene.minutes(2)
+    assert scene.running("gang", 2) <= set(scene.nodes)
+    assert not scene.api.get(f"{JOB_SETS}/gang").get("status", {}).get("restarts")
+    scene.end("gang")
     ec2.delete_launch_template(LaunchTemplateId=template)
 
 

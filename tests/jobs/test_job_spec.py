@@ -141,6 +141,10 @@ def test_kubernetes_is_told_nothing_of_slurm() -> None:
     assert of(script(), cluster).slurm is None
     with pytest.raises(JobError, match=r"sbatch is --exclude=a, but .* runs Kubernetes, and no Slurm. Remove it"):
         of(script(sbatch=("--exclude=a",)), cluster)
+    with pytest.raises(
+        JobError, match=r"past_block_end is set, but .* runs Kubernetes, where EKS itself ends the nodes"
+    ):
+        of(script(past_block_end=True), cluster)
 
 
 @pytest.mark.parametrize(

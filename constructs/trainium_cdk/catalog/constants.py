@@ -28,6 +28,9 @@ AWS_BUCKETS = (
 ECR, Systems Manager, FSx for Lustre and PCS, 2026-11). (?) None was tried: a node behind such a policy has not run on AWS."""
 CLOUDFORMATION_BUCKETS = ("cloudformation-waitcondition-{region}", "cloudformation-custom-resource-response-{joined}")
 """Where functions of a stack answer to CloudFormation; `joined` is the region without hyphens (same sources)."""
+BLOCK_STOPS_EARLY = 1800
+"""Seconds before the end of a capacity block from which EC2 ends its instances. It announces that 10 minutes earlier (EC2 user guide, Capacity Blocks,
+"Monitor Capacity Blocks using EventBridge", 2026-11)."""
 HOURS_OF_A_MONTH = 730
 """What AWS's pricing pages and calculator take a month for (2026-11)."""
 ULTRASERVER = "jobs do not use the NeuronLink between the instances of an UltraServer: over several instances they communicate through EFA"

@@ -234,6 +234,7 @@ def _slurm(plan: Plan, cluster: SlurmCluster, folder_of: Callable[[str], str]) -
         account=job.account or "",
         qos=job.qos or "",
         restarts=job.restarts,
+        past_block_end=job.past_block_end,
     )
 
 

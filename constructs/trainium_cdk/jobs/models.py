@@ -217,6 +217,10 @@ class Job(BaseModel):
         "restarted after a failure of their program. Default: 3, or 20 on spot nodes; on Slurm no limit.",
     )
 
+    past_block_end: bool = Field(
+        default=False,
+        description="Slurm: stay in a capacity block until EC2 ends its nodes, and is lost with them. Default: save before that, and wait for the next block.",
+    )
     max_usd: float | None = Field(
         default=None,
         gt=0,

@@ -170,6 +170,10 @@ def _image(job: Job, cluster: Cluster) -> None:
         raise JobError(
             f"sbatch is {job.sbatch[0]}, but {cluster.stack} runs Kubernetes, and no Slurm. Remove it; --queue and --priority say where it waits"
         )
+    if job.past_block_end and cluster.containers:
+        raise JobError(
+            f"past_block_end is set, but {cluster.stack} runs Kubernetes, where EKS itself ends the nodes of a block. Remove it"
+        )
     if job.array and "%" in job.array and cluster.containers:
         every, _, most = job.array.partition("%")
         raise JobError(

@@ -72,10 +72,22 @@ class Fleet(BaseModel):
     """EFA interfaces of a node; 0 = off."""
     family: str
     capacity_type: str = "on-demand"
+    reservation: str = ""
+    """Id of its capacity block; empty: there is none, or a group of several. Only the outputs of a block have it."""
     ultraserver: int = 0
     """Instances of one UltraServer; 0 = in none."""
     lnc: int = 0
     """Physical NeuronCores of a logical one; 0 = the instance type's default."""
+
+    @property
+    def text(self) -> str:
+        """Its output. Only that of a capacity block has `reservation`."""
+        return self.model_dump_json(exclude=None if self.reservation else {"reservation"})
+
+
+def block_of(capacity_type: str, reservation: str | None) -> str:
+    """The id of a capacity block that nodes are in; empty if they are in none, or it has no id of its own."""
+    return reservation if capacity_type == "capacity-block" and reservation and reservation.startswith("cr-") else ""
 
 
 def _from_output(value: Any) -> Any:
@@ -213,7 +225,10 @@ def export(engine: str, keys: Keys, values: Mapping[str, str], fleets: Sequence[
     found[CONTRACT_KEY] = (CONTRACT, "Version of the outputs that the command trn reads")
     found["TrnEngine"] = (engine, "What schedules jobs: slurm (ParallelCluster), pcs (AWS PCS) or eks (Kubernetes)")
     for i, fleet in enumerate(fleets):
-        found[f"{_FLEET}{i}"] = (fleet.model_dump_json(), f"For the command trn: nodes of the queue {fleet.queue}")
+        found[f"{_FLEET}{i}"] = (
+            fleet.text,
+            f"For the command trn: nodes of the queue {fleet.queue}",
+        )
     return found
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict
 
 from trainium_cdk.errors import OutputsError
-from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, export, numbered
+from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, block_of, export, numbered
 
 if TYPE_CHECKING:
     from trainium_cdk.catalog import InstanceType
@@ -252,4 +252,5 @@ def fleet_of(kind: "InstanceType", nodes: "NodeGroup") -> Fleet:
         family=kind.family,
         ultraserver=kind.ultraserver or 0,
         capacity_type=nodes.capacity_type,
+        reservation=block_of(nodes.capacity_type, nodes.reservation),
     )

@@ -51,6 +51,7 @@ FORMS: Mapping[str, str] = {
     "instance_type": r"[a-z][a-z0-9-]{0,39}\.[a-z0-9-]{1,40}",
     "family": "[a-z][a-z0-9-]{0,39}",
     "capacity_type": "[a-z][a-z-]{0,39}",
+    "reservation": "|cr-[0-9a-f]{8,17}",
 }
 """Field -> a regular expression of all of its text, or of each of its texts. An empty one: the cluster has none."""
 _MOST = 10**7

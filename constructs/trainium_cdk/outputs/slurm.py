@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from trainium_cdk.errors import OutputsError
-from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, export
+from trainium_cdk.outputs.contract import COMMON_KEYS, ClusterOutputs, Exports, Fleet, Keys, block_of, export
 
 if TYPE_CHECKING:
     from trainium_cdk.settings import CpuQueue, Environment
@@ -93,7 +93,7 @@ def of_nodes(env: "Environment", engine: str, *, bucket: str, registry_uri: str)
     name = section.os
     os = env.catalog.parallelcluster.operating_systems[name]
     return {
-        "cpu": "".join(_cpu_fleet(queue).model_dump_json() for queue in section.cpu_queues),
+        "cpu": "".join(_cpu_fleet(queue).text for queue in section.cpu_queues),
         "job_user": JOBS_USER,
         "image_user": os.user,
         "users": section.several_users,
@@ -137,6 +137,7 @@ def fleets(env: "Environment", engine: str = "slurm") -> tuple[Fleet, ...]:
             family=kind.family,
             ultraserver=kind.ultraserver or 0,
             capacity_type=queue.capacity_type,
+            reservation=block_of(queue.capacity_type, resource.reservation),
         )
         for queue in env.slurm_sections[engine].queues
         for resource in queue.compute_resources

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+from .blocks import Block
 from .spec import VERSION, Job, SpecError, Word, from_json, to_json
 from .words import shared_root
 
@@ -20,6 +21,7 @@ class Cluster:
         name, stack, region: as messages name it.
         cpu_queue: of the nodes without Trainium; empty: there are none.
         several: whether it has several users, each with a folder of its own.
+        blocks: its capacity blocks, where the client has asked for them, and EC2 has told.
     """
 
     shared_dir: str
@@ -30,6 +32,7 @@ class Cluster:
     region: str = ""
     cpu_queue: str = ""
     several: bool = False
+    blocks: tuple[Block, ...] = ()
 
     @property
     def shared(self) -> Path:

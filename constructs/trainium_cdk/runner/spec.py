@@ -204,6 +204,7 @@ class Slurm:
         after: id of a job that must complete first; empty: none.
         account, qos: empty: the user's own.
         restarts: most restarts after a node was lost; None: no limit.
+        past_block_end: whether it stays in a capacity block until EC2 ends its nodes.
     """
 
     queue: str
@@ -214,6 +215,7 @@ class Slurm:
     account: str = ""
     qos: str = ""
     restarts: Optional[int] = None
+    past_block_end: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from trainium_cdk.catalog.constants import BLOCK_STOPS_EARLY
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Found, Subject, Target, counted
 from trainium_cdk.settings.inventory import KnownNodes
@@ -21,8 +22,7 @@ BLOCK_HOURS = 24
 BLOCK_DAYS, BLOCK_WEEK = 14 * 24, 7 * 24
 AHEAD = dt.timedelta(weeks=8)
 """How far in advance blocks can be bought (EC2 user guide, 2026-11)."""
-ENDS_EARLY = dt.timedelta(minutes=30)
-"""EC2 starts to terminate the instances of a block this long before its end (EC2 user guide, 2026-11)."""
+ENDS_EARLY = dt.timedelta(seconds=BLOCK_STOPS_EARLY)
 SOON = dt.timedelta(hours=24)
 COMING = frozenset({"pending", "scheduled", "payment-pending", "assessing", "delayed"})
 Reservations = dict[str, dict[str, Any] | None]

@@ -25,7 +25,7 @@ from . import after, aside, ended, metrics, observe
 from .aws import NodeGroups
 from .conditions import answer
 from .kubernetes import Kubernetes
-from .model import Answer, Limits, Plan, Request
+from .model import Answer, Group, Limits, Plan, Request
 from .supply import decide
 
 T = TypeVar("T")
@@ -136,7 +136,9 @@ class Supplier:
         for each in cluster.unreadable:
             print(each)
             self._failed.append(each)
-        plan = decide(groups.values(), cluster.requests, now, settings.limits)
+        usable = self._without_ending(groups, found, cluster)
+        unknown |= {name: group.closed for name, group in groups.items() if name not in usable}
+        plan = decide(usable.values(), cluster.requests, now, settings.limits)
         if settings.metrics:
             print(*metrics.lines(settings.cluster, groups.values(), cluster.requests, now), sep="\n")
         for name, change in plan.changes.items():
@@ -153,15 +155,15 @@ class Supplier:
         for name, one in found.items():
             self._try(f"tags of node group {name}", self._groups.keep_others_off, one)
         waiting = {r.key: r for r in cluster.requests if not r.provisioned}
-        given = (plan, groups, unknown, now, settings.limits)
-        found = {key: self._try(f"request {key}", answer, r, *given) for key, r in waiting.items()}
-        answers = {key: told for key, told in found.items() if told}
+        given = (plan, {name: groups[name] for name in usable}, unknown, now, settings.limits)
+        told_of = {key: self._try(f"request {key}", answer, r, *given) for key, r in waiting.items()}
+        answers = {key: told for key, told in told_of.items() if told}
         # those for good last: many of one team keep no other waiting
         for key, told in sorted(answers.items(), key=lambda one: one[1].reason in _FOR_GOOD):
             what = f"ProvisioningRequest {key}"
             self._try(what, self._tell, cluster.provisioning[key], told, now)
             if told.reason in _FOR_GOOD and not unknown:
-                self._try(what, self._set_aside, cluster.provisioning[key], told, now)
+                self._try(what, self._set_aside, cluster.provisioning[key], told.message, now)
         for node, notes in cluster.marks(groups.values()).items():
             self._try(f"node {node}", self._annotate, node, notes)
         released = self._try("JobSets after a Job", after.release, api, now, self._try) or {}
@@ -181,6 +183,22 @@ class Supplier:
         if self._failed:
             raise RunFailed("; ".join(self._failed))
         return plan
+
+    def _without_ending(
+        self, groups: Mapping[str, Group], found: Mapping[str, observe.DescribedGroup], cluster: observe.Cluster
+    ) -> dict[str, Group]:
+        """The groups without those whose capacity block ends soon. Their jobs are set aside until it has ended: Kueue ends their pods, which
+        save, and counts no restart. EKS itself ends the nodes."""
+        usable = dict(groups)
+        for name, group in groups.items():
+            block = found[name].reservation
+            if not (block and group.closed and block["State"] == "active"):
+                continue
+            del usable[name]
+            for key in {key for node in group.nodes for key in node.holders} & cluster.provisioning.keys():
+                since = block["EndDate"].timestamp() - aside.AGAIN
+                self._try(f"jobs in {name}", self._set_aside, cluster.provisioning[key], group.closed, since)
+        return usable
 
     def _find(self) -> tuple[dict[str, observe.DescribedGroup], dict[str, str]]:
         """The groups that could be read, and why the others could not."""
@@ -212,13 +230,14 @@ class Supplier:
         path = f"{_REQUESTS}/namespaces/{namespace}/provisioningrequests/{name}/status"
         self._kubernetes.patch(path, {"status": status})
 
-    def _set_aside(self, request: Mapping[str, Any], told: Answer, now: float) -> None:
+    def _set_aside(self, request: Mapping[str, Any], why: str, now: float) -> None:
         namespace, name = observe.workload(request).split("/")
         found = self._kubernetes.list(
             f"{aside.KUEUE}/namespaces/{namespace}/workloads", f"fieldSelector=metadata.name%3D{name}"
         )
         for workload in found:
-            aside.put_aside(self._kubernetes, workload, told.message, now)
+            if workload["spec"].get("active") is not False:
+                aside.put_aside(self._kubernetes, workload, why, now)
 
     def _annotate(self, node: str, annotations: Mapping[str, str | None], *, cordoned: bool | None = None) -> None:
         spec = {} if cordoned is None else {"spec": {"unschedulable": cordoned or None}}

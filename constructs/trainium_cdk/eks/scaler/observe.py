@@ -57,6 +57,8 @@ _REGION = re.compile(r"[a-z]+(-[a-z]+)+-[0-9]+")
 """How the name of a zone begins: us-west-2 of us-west-2a, and of the local zone us-west-2-lax-1a."""
 _EKS_STOPS = dt.timedelta(minutes=40)
 """EKS scales the group of a capacity block to 0 this long before the block's end (EKS user guide, capacity blocks, 2026-11)."""
+_JOBS_LEAVE = _EKS_STOPS + dt.timedelta(minutes=5)
+"""The same for jobs, which have a minute to save: the function looks each minute."""
 
 
 @dataclass(frozen=True)
@@ -415,7 +417,8 @@ def closed(reservation: Object, now: float) -> str:
     block = reservation.get("ReservationType") == "capacity-block"
     what = f"capacity {'block' if block else 'reservation'} {id}"
     if state == "active":
-        if block and end and now >= (last := (end - _EKS_STOPS).timestamp()):
+        if block and end and now >= (end - _JOBS_LEAVE).timestamp():
+            last = (end - _EKS_STOPS).timestamp()
             return f"{what} ends at {clock(end.timestamp())}, and EKS starts no nodes in it after {clock(last)}"
         return ""
     if state in ("scheduled", "pending", "payment-pending", "assessing", "delayed"):

@@ -128,6 +128,8 @@ def reasons(workload: Object | None, waits: Waits | None = None) -> list[str]:
     by those, which clears them, why; and what it lacks."""
     devices = waits.devices if waits else None
     if why := aside(workload):
+        if why.startswith("capacity block"):
+            return [f"{why}; it waits for the next one, and goes on there from its checkpoint"]
         return [f"set aside, as it can never start: {in_nodes(why, devices)}. {BACK}"]
     checks = (workload or {}).get("status", {}).get("admissionChecks") or []
     said = [str(c.get("message") or "") for c in checks if c.get("state") != "Ready"]

@@ -25,6 +25,7 @@ from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, LocalTransport, Result
 from trainium_cdk.jobs.status import ENDED_BADLY, Activity, Foreign, JobStatus, LogChunk, Node, Stage, Submitted
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner import requests
+from trainium_cdk.runner.blocks import Block
 from trainium_cdk.runner.spec import SpecError, from_json, unpack
 
 if TYPE_CHECKING:
@@ -75,6 +76,17 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     def interval(self) -> float:
         return self.transport.interval
 
+    @cached_property
+    def blocks(self) -> tuple[list[Block], str]:
+        """The cluster's capacity blocks, as EC2 tells this user; and why some are not known."""
+        if not any(fleet.reservation for fleet in self.cluster.fleets):
+            return [], ""
+        if not self.transport.instance:
+            return [], "users of this machine have no right at EC2. Ask for a status from yours"
+        from trainium_cdk.jobs import blocks
+
+        return blocks.ask(self.cluster)
+
     def render(self, job: AnyJob, token: str | None = None) -> SlurmSubmission:
         from trainium_cdk.jobs.job_spec import new_token
         from trainium_cdk.jobs.slurm.submission import render
@@ -92,8 +104,11 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return all_submitted(self._send(submissions))
 
     def _send(self, submissions: Sequence[SlurmSubmission]) -> list[Submitted | SubmitError]:
+        from trainium_cdk.jobs import blocks
         from trainium_cdk.jobs.slurm import submission
 
+        for line in dict.fromkeys(filter(None, (blocks.line(one.plan, *self.blocks) for one in submissions))):
+            self.say(line)
         return submission.send(self.ask, self.cluster, submissions, self._patience())
 
     def status(self, id: str) -> JobStatus:
@@ -153,7 +168,10 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         id = getattr(given, "id", "")
         if id in self._ids:  # `latest` is one job, whatever is submitted meanwhile
             given = replace(given, id=self._ids[id])
-        request = json.dumps(requests.write_request(seen_by_runner(self.cluster), given))
+        seen = seen_by_runner(self.cluster)
+        if isinstance(given, requests.SubmitJobs | requests.Status):
+            seen = replace(seen, blocks=tuple(self.blocks[0]))
+        request = json.dumps(requests.write_request(seen, given))
         answer = _parse(self.transport.ask(self.cluster, request, seconds, private))
         if "id" in answer:
             self._ids[id] = answer["id"]

@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from .. import blocks
 from ..errors import ReportedError, Unknown, place_of
 from ..requests import read_request
 from ..spec import SpecError
@@ -42,6 +43,7 @@ def answer(text: str) -> Any:
     try:
         name, cluster, given = read_request(json.loads(text))
         people.check_folder(cluster)
+        blocks.note(cluster.jobs, cluster.blocks)
         more = {}
         if id := getattr(given, "id", ""):
             try:

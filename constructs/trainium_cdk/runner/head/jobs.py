@@ -6,12 +6,13 @@ import contextlib
 import difflib
 import os
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .. import arrays, files, records, slurm
+from .. import arrays, blocks, files, records, slurm
 from ..errors import Refused, Unknown
 from ..records import Submitted
 from ..requests import Cluster
@@ -249,12 +250,16 @@ def _stage(folder: Path, id: str, name: str, number: str, asked: Asked, known: K
         account=next((a for a in asked.accounts if here and (a.number, a.name) == (number, f"{id}:{name}")), None),
         anothers=here and bool(rows),
     )
+    if known.row and known.row.state == "PENDING":
+        known = known._replace(next_block=blocks.waits(folder.parent, folder, known.row.queue))
     return _with_failure(stages.stage(name, number, known), folder, name, known)
 
 
 def _with_failure(stage: Stage, folder: Path, name: str, known: Known) -> Stage:
     """With what has failed first, if it ended badly; with what is wrong, while it trains."""
     if name == "train" and stage.state == "RUNNING":
+        block = blocks.of_nodes(folder.parent, stage.nodes)
+        stage = replace(stage, reason=stage.reason or (block.text if block and time.time() < block.ends else ""))
         return replace(stage.with_findings(health.found(folder, name)), stepped=health.stepped(folder, name) or None)
     if stage.state not in ENDED_BADLY or known.state is None:
         return stage

@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from .. import layout, records, slurm
+from .. import blocks, layout, records, slurm
 from ..errors import Later, Refused
 from ..records import State
 from ..slurm import Row
@@ -45,7 +45,7 @@ def _remind(folder: Path, row: Row) -> bool:
     elif (row.state, row.reason) == ("PENDING", "launch failed requeued held"):  # by Slurm itself, for ever
         slurm.run("scontrol", "release", row.number)
     elif (row.state, row.reason) == ("PENDING", "BeginTime"):
-        if _may_wait(folder, row):
+        if _may_wait(folder, row) and (not blocks.left(folder).count or blocks.waits(folder.parent, folder, row.queue)):
             return False
         slurm.run("scontrol", "update", f"JobId={row.number}", "StartTime=now")
     elif row.state == "RUNNING" and is_over(records.state(folder, row.stage), row, time.time()):

@@ -165,6 +165,7 @@ class Known(NamedTuple):
         full: the shared file system, if no block of it is free.
         down: the nodes of its queue that are down.
         blocks: capacity blocks of its queue that are not active.
+        next_block: why it waits for another capacity block; empty if it does not.
         cpu: whether its queue is that of the nodes without Trainium.
     """
 
@@ -179,6 +180,7 @@ class Known(NamedTuple):
     full: str = ""
     down: tuple[slurm.Down, ...] = ()
     blocks: tuple[str, ...] = ()
+    next_block: str = ""
     cpu: bool = False
 
 
@@ -317,7 +319,7 @@ def _reason(number: str, known: Known, current: str, reason: str, started: int |
         inactive=known.inactive,
         number=number,
         nodes=for_nodes(known, text),
-        begins=f"starts again in a moment{lost_node(known)}" if state else "starts in a moment",
+        begins=known.next_block or (f"starts again in a moment{lost_node(known)}" if state else "starts in a moment"),
     )
 
 
@@ -365,6 +367,8 @@ def for_nodes(known: Known, reason: str) -> str:
     The client adds what EC2's code means: `; EC2 reported CODE` is how it finds it.
     """
     behind = reason == "Priority"
+    if known.next_block and not behind:
+        return known.next_block
     if known.blocks and not behind:
         return f"waits for capacity block {known.blocks[0]}, which is not active: it has not begun, or it has ended; `trn why STACK` tells which"
     waits = _waits(known, reason)

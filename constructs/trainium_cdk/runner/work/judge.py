@@ -38,15 +38,18 @@ class Judge:
         folder: the job's own.
         say: writes a line to the log.
         show: is told the findings that there are now, when their kinds change.
+        leave_block: an order, once the job must leave its capacity block.
 
     Attributes:
         order: what all nodes are to do.
     """
 
     def __init__(
-        self, folder: Path, job: Job, stage: Stage, run: str, say: Callable[[str], None], show: Callable[[Sequence[Finding]], None] | None = None
+        self, folder: Path, job: Job, stage: Stage, run: str, say: Callable[[str], None], show: Callable[[Sequence[Finding]], None] | None = None,
+        leave_block: Callable[[], Order | None] = lambda: None,
     ) -> None:  # fmt: skip
         self._folder, self._job, self._stage, self._run, self._say, self._show = folder, job, stage, run, say, show
+        self._leave_block = leave_block
         self._began = self._looked = time.monotonic()
         self._told: dict[tuple[str, int], tuple[Finding, float]] = {}
         self._tried = health.tried(folder)
@@ -77,6 +80,8 @@ class Judge:
         over = [one for one in found if order is None and self._spent() >= health.ALL]
         if over:
             order = Order(health.SAVE, over[0].evidence, time.time())
+        if order is None and (order := self._leave_block()):
+            self._tried = dataclasses.replace(self._tried, why=order.why, at=time.time())
         self._nodes = devices.nodes_now(self._nodes)
         found += devices.findings(self._nodes)
         if order is None:

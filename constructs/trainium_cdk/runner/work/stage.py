@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from signal import SIGTERM
 
-from .. import files, layout, records, slurm
+from .. import blocks, files, layout, records, slurm
 from ..errors import Later, Refused, ReportedError
 from ..readers.records import Finding
 from ..records import State
@@ -158,11 +158,13 @@ class Batch:
             return TERMINATED_CODE
         self._say_begin()
         most = self.job.slurm.restarts if self.job.slurm else None
-        if most and name != "prepare" and int(env.get("SLURM_RESTART_COUNT") or 0) > most:
+        if most and name != "prepare" and int(env.get("SLURM_RESTART_COUNT") or 0) - blocks.left(self.own).count > most:
             say(f"restarted {most} times already, the most that --restarts allows")
             return 1
         if name == "prepare":
             return self._launch({}, "--nodes=1", "--ntasks=1")
+        if self._leave_block():
+            self._move()
         if name == "train":
             self._compare_nodes()
         address = allocation.find_address(self.nodes, self.signals.pause)
@@ -178,7 +180,7 @@ class Batch:
         """Once on each node, or more often; the whole stage ends as soon as one fails."""
         nodes = 1 if self.stage.name == "prepare" else int(os.environ["SLURM_JOB_NUM_NODES"])
         number = 1 if self.stage.batch else nodes * self.stage.processes
-        judge = Judge(self.own, self.job, self.stage, self.run, show, self._comment)
+        judge = Judge(self.own, self.job, self.stage, self.run, show, self._comment, self._leave_block)
         tasks = Tasks(self.own, self.stage.name, self.run, number, self.nodes, self.signals, judge)
         if self.stage.processes > 1:
             options = (*options, f"--ntasks={number}", f"--ntasks-per-node={self.stage.processes}")
@@ -222,15 +224,32 @@ class Batch:
         Raises:
             Stopped: by Slurm.
         """
-        say("a node is broken: Slurm starts the stage again, on others")
-        number = os.environ["SLURM_JOB_ID"]
+        number, block, changes = os.environ["SLURM_JOB_ID"], self._ending_block(), ["ReqNodeList="]
+        if block:
+            say(f"{block.text}: the stage waits for the next block")
+            blocks.leave(self.own, block)
+            changes.append(f"StartTime=now+{max(1, int(block.ends - time.time()))}")
+        else:
+            say("a node is broken: Slurm starts the stage again, on others")
         with contextlib.suppress(Later, Refused):
             with held():  # Slurm ends this script at the first, and the second must follow
                 slurm.run("scontrol", "requeue", number)
                 with contextlib.suppress(Later, Refused):  # the nodes that have compiled are not all there any more
-                    slurm.run("scontrol", "update", f"JobId={number}", "ReqNodeList=")
+                    slurm.run("scontrol", "update", f"JobId={number}", *changes)
             self.signals.pause(_END_SECONDS)
         raise Stopped
+
+    def _ending_block(self) -> blocks.Block | None:
+        """The capacity block that the stage must leave now."""
+        block = None
+        if self.job.slurm and not self.job.slurm.past_block_end and self.stage.name != "prepare":
+            block = blocks.of_nodes(self.root.parent, self.nodes)
+        return block if block and block.is_ending(time.time()) else None
+
+    def _leave_block(self) -> Order | None:
+        """The programs save, and Slurm starts the stage again in the next block; with `--restarts 0` it ends."""
+        block, never = self._ending_block(), self.job.slurm and self.job.slurm.restarts == 0
+        return Order(health.SAVE if never else health.MOVE, block.text) if block else None
 
     def _begin_again(self, code: int) -> None:
         """Prepare another run on the same nodes. Where a node has not ended its processes, Slurm does, and starts the stage again: never are there
