@@ -88,7 +88,9 @@ def _is_overwritten(one: Path, last: Path) -> bool:
     newest_part = max((part.stat().st_mtime for part in one.glob("*.distcp")), default=0.0)
     if newest_part <= last.stat().st_mtime + _SKEW:
         return False
-    say(f"{last} is older than its parts. If you copied this checkpoint, its times are the copy's. Then run: touch {last}")
+    say(
+        f"{last} is older than its parts. If you copied this checkpoint, its times are the copy's. Then run: touch {last}"
+    )
     return True
 
 

@@ -138,7 +138,9 @@ class Course:
         self._stamp = None
 
     def _note(self, form: str, step: Step | None) -> None:
-        if form in ("progress", "ended") and (self.last is None or self.last.total_steps in (None, step and step.total_steps)):
+        if form in ("progress", "ended") and (
+            self.last is None or self.last.total_steps in (None, step and step.total_steps)
+        ):
             self.at, self._ended = step, form == "ended"
         elif form == "total" and step is not None:
             self.total = step.total_steps
