@@ -64,7 +64,33 @@ Root Cause (first observed failure):
   traceback : {traceback}
 ============================================================
 """
+STOPPED = """Failures:
+[1]:
+  time      : 2026-11-28_17:25:46
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 28146)  (SIGTERM)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 28146
+[2]:
+  time      : 2026-11-28_17:25:46
+  host      : localhost
+  rank      : 2 (local_rank: 2)
+  exitcode  : -15 (pid: 28148)  (SIGTERM)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 28148
+"""
+"""What torchrun of PyTorch 2.15 reports of the workers that it has stopped itself, before the cause."""
 SEE = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+CLOSING = "W1128 17:25:46.539000 27964 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 28146 closing signal SIGTERM\n"
+
+
+def torchrun(code: int, said: str) -> str:
+    """The log of a worker that ends with this code, and whose siblings torchrun stops."""
+    report = TORCHRUN.format(code=code, traceback=SEE).replace("Failures:\n  <NO_OTHER_FAILURES>\n", STOPPED)
+    return f"step 6 loss 0.5\n{said}{CLOSING}{report}"
+
+
 F137 = "2026-11-26T09:11:12Z [F137] neuronx-cc was forcibly killed - This most commonly occurs due to insufficient system memory.\n"
 
 
@@ -118,7 +144,20 @@ ENDINGS: list[tuple[str, str, int | None, int, str]] = [
         "torchrun", EINOPS + TORCHRUN.format(code=1, traceback=SEE), 1, 1, EINOPS_SAID,
     ),
     ("torchrun alone", "begin\n" + TORCHRUN.format(code=-9, traceback=SEE), 1, 1, KILLED),
-    ("torchrun after sys.exit", "no tokens in /fsx\n" + TORCHRUN.format(code=1, traceback=SEE), 1, 1, "the last line of its log: no tokens in /fsx"),
+    ("torchrun after sys.exit", "no tokens in /fsx\n" + TORCHRUN.format(code=1, traceback=SEE), 1, 1, "rank 3 ended with exit code 1. The last line of its log: no tokens in /fsx"),
+    (
+        "torchrun, a wrong option", torchrun(2, "usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --learning-rte 1\n"), 1, 1,
+        "rank 3 ended with exit code 2. The last line of its log: train.py: error: unrecognized arguments: --learning-rte 1",
+    ),
+    (
+        "torchrun, a text of sys.exit before steps of others", torchrun(1, "train.py: the data set /fsx/none has no files\nstep 7 loss 0.4286\n"), 1, 1,
+        "rank 3 ended with exit code 1. The last line of its log: train.py: the data set /fsx/none has no files",
+    ),
+    ("torchrun, a code alone", torchrun(3, ""), 1, 1, "rank 3 ended with exit code 3. The last line of its log: step 6 loss 0.5"),
+    ("torchrun, a killed worker", torchrun(-9, ""), 1, 1, KILLED),
+    ("torchrun, an abort", torchrun(-6, ""), 1, 1, "killed by signal 6 (SIGABRT), it ended itself, and its last lines have the reason"),
+    ("torchrun, a worker that something ended", torchrun(-15, ""), 1, 1, "killed by signal 15 (SIGTERM), something told it to end"),
+    ("torchrun, an exception", torchrun(1, EINOPS), 1, 1, EINOPS_SAID),
     (
         "torchrun with the traceback",
         TORCHRUN.format(code=1, traceback=EINOPS.replace("\n", "\n  ").rstrip()), 1, 1, EINOPS_SAID,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
 
@@ -58,6 +59,21 @@ def test_a_folder_is_complete_with_its_last_file(made: Checkpoints, names: tuple
     folder_with(tmp_path / f"{names[-1].replace('1', '3')}", "", "")
     folder_with(tmp_path / "other", made.last, "1")
     assert newest(made, tmp_path) == tmp_path / names[1]
+
+
+def test_one_that_is_written_over_an_older_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """PyTorch's `dcp.save` does so, and leaves the old `.metadata` until its end."""
+    for step in (10, 20):
+        folder_with(tmp_path / f"step-{step}", ".metadata", "1")
+        for name, at in (("__0_0.distcp", 1000), ("__1_0.distcp", 1001), (".metadata", 1000)):  # clocks of nodes differ
+            (tmp_path / f"step-{step}" / name).touch()
+            os.utime(tmp_path / f"step-{step}" / name, (at, at))
+    assert newest(TITAN, tmp_path) == tmp_path / "step-20"
+    os.utime(tmp_path / "step-20/__1_0.distcp", (2000, 2000))
+    assert newest(TITAN, tmp_path) == tmp_path / "step-10"
+    advice = capsys.readouterr().err.partition("Then run: touch ")[2].splitlines()[0]
+    os.utime(advice)
+    assert newest(TITAN, tmp_path) == tmp_path / "step-20"
 
 
 def test_of_a_kind_that_knows_of_none(tmp_path: Path) -> None:

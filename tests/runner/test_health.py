@@ -513,3 +513,14 @@ def test_a_finding_among_the_metrics() -> None:
     assert told == {
         "stage": "train", "record": "Finding", "kind": "hang", "at": NOW, "node": 1, "rank": -1, "evidence": "no step", "over": False,
     }  # fmt: skip
+
+
+def test_a_loss_that_the_trainer_filters() -> None:
+    """Hugging Face's Trainer prints 0 for a loss that is NaN: its norm tells. A norm that is infinite now and then, as with loss scaling, is none."""
+    told = Progress()
+    line = "{{'loss': '{}', 'grad_norm': '{}', 'learning_rate': '0.001', 'epoch': '0.1'}}\n"
+    told.read("".join([line.format(2.5, 1.1), line.format(2.4, "inf"), line.format(2.3, 1.0)]).encode(), 1.0)
+    assert told.pulse(0, 0).nans == 0
+    told.read(line.format(0, "nan").encode() * 2, 2.0)
+    one = told.pulse(0, 0)
+    assert (one.nans, [each.kind for each in decide([one], one.beat, Health())]) == (2, ["nan"])

@@ -13,6 +13,8 @@ from .making import remove, say
 
 DESCRIPTION = "trn-checkpoints"
 """A file beside checkpoints: what a job that goes on from them must have in common with the one that wrote them."""
+_SKEW = 2.0
+"""Seconds by which the clocks of nodes may differ."""
 _END = b"PK\x05\x06"
 
 
@@ -77,7 +79,19 @@ def _numbers(name: str) -> list[tuple[int, str]]:
 def _is_complete(made: Checkpoints, one: Path) -> bool:
     if made.last == "zip":
         return _is_whole(one)
-    return not made.last or ((one / made.last).is_file() and (one / made.last).stat().st_size > 0)
+    last = one / made.last
+    return not made.last or (last.is_file() and last.stat().st_size > 0 and not _is_overwritten(one, last))
+
+
+def _is_overwritten(one: Path, last: Path) -> bool:
+    """Whether PyTorch's distributed checkpoint was begun again over a complete one: a part of it is newer than the file that it writes last."""
+    newest_part = max((part.stat().st_mtime for part in one.glob("*.distcp")), default=0.0)
+    if newest_part <= last.stat().st_mtime + _SKEW:
+        return False
+    say(
+        f"{last} is older than its parts. If you copied this checkpoint, its times are the copy's. Then run: touch {last}"
+    )
+    return True
 
 
 def _is_whole(file: Path) -> bool:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from .step_lines import read_line
+
 LONGEST_LINE = 4000
 """Characters of a line that are read."""
 LONGEST = 300
@@ -169,6 +171,7 @@ class Collector:
         self._follows: _Raised | None = None
         self._launched: bytes | None = None
         self._worker: dict[str, int] = {}
+        self._cause = False
 
     def feed(self, piece: bytes) -> None:
         """Take a piece of the output, which may end within a line."""
@@ -189,8 +192,9 @@ class Collector:
         if last and (not kept or kept[-1] != last):
             kept.append(last)
         line = _last_line(every)
-        if self._launched is not None:
-            line = _last_line(_texts(self._launched))
+        if self._launched is not None:  # other workers print steps until they are stopped
+            before = _texts(self._launched)
+            line = _last_line([one for one in before if not read_line(one)]) or _last_line(before)
         return replace(said, line=line, lines=tuple(kept))
 
     def _explain(self) -> Said:
@@ -296,7 +300,7 @@ class Collector:
         self._aside.discard(label)
         self._chained.discard(label)
         if one.kind == "ChildFailedError":
-            self._launched, self._worker = before, {}
+            self._launched, self._worker, self._cause = before, {}, False
         if aside:
             return
         if one.kind in _CONSEQUENCES or _LEFT.search(text):
@@ -312,10 +316,10 @@ class Collector:
             self._chained.add(label)  # its members explain it
 
     def _report(self, text: str) -> None:
-        """Take a line of a launcher's report of its workers, whose first one to fail comes last."""
+        """Take a line of torchrun's report. Its block `Root Cause` alone counts: torchrun itself has stopped those of the block `Failures`."""
         if text.startswith("Root Cause"):
-            self._worker = {}
-        elif (found := _WORKER.match(text)) and found[1] not in self._worker:
+            self._cause = True
+        elif self._cause and (found := _WORKER.match(text)) and found[1] not in self._worker:
             self._worker[found[1]] = int(found[2])
 
 

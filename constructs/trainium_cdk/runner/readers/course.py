@@ -27,7 +27,10 @@ _MONTHS = {
 _DAY = 86_400.0
 _MOST_EPOCHS = 1000
 """Of which it is known where they began."""
-_PARTS = ("step", "part", "bar", "progress")
+_PARTS = ("step", "part", "bar", "progress", "ended")
+_BARS = ("bar", "progress", "ended")
+_JUMP, _OWN = 5, 30
+"""After a resume, tqdm's bar jumps from 0 over the steps of before, as if they took no time: so many steps later, its rate no longer has them."""
 
 
 def time_of(line: str) -> dt.datetime | None:
@@ -82,6 +85,8 @@ class Course:
     _by: str = ""
     _rank: str = ""
     _stamp: tuple[float, int] | None = field(default=None, repr=False)
+    _ended: bool = False
+    _bars: dict[int | None, tuple[int, int]] = field(default_factory=dict, repr=False)
     _epochs: _Epochs = field(default_factory=lambda: _Epochs(), repr=False)
 
     def take(self, line: Line, text: str, by: str) -> list[Record]:
@@ -91,11 +96,13 @@ class Course:
             by: the node and the worker that it begins with. Where several print the same, those of the first count.
         """
         step = self._epochs.take(line)
-        if line.form in ("title", "total", "summary", "progress"):
+        if step is not None and line.form in _BARS:
+            step = self._rated(step)
+        if line.form in ("title", "total", "summary", "progress", "ended"):
             self._note(line.form, step)
             step = None
         elif line.form == "dictionary" and step is not None and self.at is not None:
-            step = step._replace(step=self.at.step, total_steps=self.at.total_steps, seconds=self.at.seconds)
+            step = self._placed(step)
         records: list[Record] = []
         if step is not None and self._counts(line.form, by, line.rank, step):
             step = self._completed(step, text)
@@ -131,12 +138,32 @@ class Course:
         self._stamp = None
 
     def _note(self, form: str, step: Step | None) -> None:
-        if form == "progress" and (self.last is None or self.last.total_steps in (None, step and step.total_steps)):
-            self.at = step
+        if form in ("progress", "ended") and (
+            self.last is None or self.last.total_steps in (None, step and step.total_steps)
+        ):
+            self.at, self._ended = step, form == "ended"
         elif form == "total" and step is not None:
             self.total = step.total_steps
         elif form == "summary":
             self.summary = step
+
+    def _placed(self, step: Step) -> Step:
+        """A dictionary's step, where a bar of the training tells it. A bar that does not move between two of them is of something else."""
+        at, last = self.at, self.last
+        if at is None or self._ended or (last and last.step == at.step and last[1:3] != step[1:3]):
+            self.at = None
+            return step
+        return step._replace(step=at.step, total_steps=at.total_steps, seconds=at.seconds)
+
+    def _rated(self, step: Step) -> Step:
+        """Without the rate of a bar that has not counted enough steps of its own since it jumped."""
+        now = step.step or 0
+        before, since = self._bars.get(step.total_steps, (-1, -_OWN))
+        since = now if before == 0 and now > _JUMP else since if now >= before else -_OWN
+        if len(self._bars) > _MOST_EPOCHS:
+            self._bars.clear()
+        self._bars[step.total_steps] = now, since
+        return step._replace(seconds=None) if now - since < _OWN else step
 
     def _counts(self, form: str, by: str, rank: str, step: Step) -> bool:
         if step.loss == _OTHER_STAGE:

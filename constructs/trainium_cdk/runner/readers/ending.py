@@ -94,7 +94,7 @@ def why_it_ended(said: Said, code: int | None, nodes: int, known: Sequence[Known
     """
     # an exception of a launched worker's log is not the reason, if the launcher reports that one was killed
     killed = _signal(code, kills) or (_signal(said.code, kills) if said.launcher else "") or (_MEMORY if kills else "")
-    if not killed and not said.raised and code:
+    if not killed and not said.raised and code and not (said.launcher and said.code):  # else siblings that it stopped
         told = next(filter(None, map(_TOLD_SIGNAL.search, said.lines)), None)
         killed = _signal(-int(told["number"] or _SIGNAL_WORDS[told["word"]]), kills) if told else ""
     parts = [killed] if killed else []
@@ -105,6 +105,10 @@ def why_it_ended(said: Said, code: int | None, nodes: int, known: Sequence[Known
         parts.append(said.follows)
     if found := _known(known, said, nodes, alone=not parts):
         parts.append(found)
+    if not parts and said.launcher and said.code:
+        parts.append(f"{'a worker' if said.rank < 0 else f'rank {said.rank}'} ended with exit code {said.code}")
+        if said.line:
+            parts.append(f"The last line of its log: {said.line}")
     if not parts and code is not None and (said.line or said.follows):
         parts.append(f"the last line of its log: {said.line}" if said.line else said.follows)
     return ". ".join(part[:1000].rstrip(". ") if i < len(parts) - 1 else part[:1000] for i, part in enumerate(parts))

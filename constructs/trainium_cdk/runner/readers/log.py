@@ -75,6 +75,15 @@ _START = re.compile(
     r"trn: (?P<stage>prepare|precompile|train): (?:Slurm job \d{1,12} on [^ ]{1,60000}|.{0,300}?)(?:, attempt (?P<attempt>\d{1,6}))?, "
     r"(?P<time>20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d)Z"
 )
+_LABEL = rb"(?: *\d{1,6}: )?(?:\[(?:default|rank ?)?\d{1,6}\]:)? *"
+_BLOCK = re.compile(
+    rb"(?:(\[epoch=\d{1,9}\])(?=\[batch)|)\[((?:step|batch)=\d{1,15}(?:/\d{1,15})?)(?:/\?\?\?)?(?:,[\w=.:, ()]{0,80})?\]:?[ \r]*\n"
+    rb"((?:" + _LABEL + rb"[ \t]{1,8}[A-Za-z][^\n=:]{0,100}(?:=|: )[^\n]{1,300}\n)*)"
+)
+"""A step whose values are in the indented lines after it: OLMo-core's and Composer's. `???`: the number of steps is not known."""
+_VALUES = re.compile(
+    rb"(?i)(?:\S.{0,60}\bloss\b|\boptim/LR|\boptim/total grad norm|throughput/(?:samples|device/TPS)).{0,60}?(?:=|: )\S+"
+)
 _OTHERS = ("_COMPILE||: ", "_CACHE||: ", "trn: ")
 """One of them is in each line of the compiler, or with a start."""
 
@@ -191,6 +200,15 @@ class Lines:
         return [*records, *course.take(own, text, by)] if own else records
 
 
+def _joined(block: re.Match[bytes]) -> bytes:
+    """A block as one line."""
+    epoch, at, values = block.groups(b"")
+    if not values:
+        return block[0]
+    kept = (value[0].strip() for value in _VALUES.finditer(re.sub(rb" \(group \d{1,4}\)", b"", values)))
+    return b" ".join([epoch, at, *kept]) + b"\n"
+
+
 def label(line: bytes) -> str:
     """The node and the worker that a line begins with; empty without one."""
     return found[0].decode() if (found := _FROM.match(line)) else ""
@@ -247,6 +265,11 @@ class JobLog:
         self.tails[stage] = (data if len(data) > TAIL_BYTES else self.tails.get(stage, b"") + data)[-TAIL_BYTES:]
         data = self._rest + data
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        begins = max(data.rfind(b"[step=", 0, end), data.rfind(b"[batch=", 0, end))
+        if (
+            begins >= 0 and (block := _BLOCK.match(data, begins, end)) and block.end() == end
+        ):  # its next line may belong to it
+            end = data.rfind(b"\n", 0, begins) + 1
         self._rest = data[end : end + LONGEST_LINE]
         return found + self._take(data[:end])
 
@@ -300,6 +323,7 @@ class JobLog:
             return []
         found = []
         course = self._courses.setdefault(self._stage, Course())
+        text = _BLOCK.sub(_joined, text) if b"[step=" in text or b"[batch=" in text else text
         whole = text[:-1] if text.endswith((b"\n", b"\r")) else text
         for line, by in self.lines.worth(whole, self._by):
             found += [(self._stage, record) for record in self.lines.parse(line, course, by)]

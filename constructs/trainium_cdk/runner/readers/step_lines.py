@@ -8,6 +8,7 @@ such as `loss` or `lr`: by `:`, `=`, a space, or as JSON. Lines of a validation 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -82,6 +83,10 @@ _OF_TRAINING = re.compile(
     re.IGNORECASE,
 )
 """A progress bar of a training: its title says so, or it has none."""
+_ITEM = r"(?!(?:[kMGT]?(?:it|its|ba|batch|batches|steps?|iters?|iterations?|epochs?|updates?))\b)[A-Za-z]{1,20}"
+_OF_ITEMS = re.compile(rf"%\|\|.{{0,80}}[,\[] {{0,3}}(?:[\d.]{{1,12}}[kMGT]?|\?)(?: ?{_ITEM}/s|s/ ?{_ITEM})\b")
+"""The rate of a bar that counts bytes, files or examples, as those of downloads and of the library `datasets` do."""
+_TITLED = re.compile(r"[^%]{0,80}[A-Za-z][^%]{0,80}%\|\|")
 _VALIDATION = re.compile(
     r"(?<![\w/.\-])(?:val|valid|validat(?:e|es|ion|ing)|eval|evaluat(?:e|es|ion|ing)|(?P<test>test|testing)|sanity|predicting)(?![\w/.\-])",
     re.IGNORECASE,
@@ -110,13 +115,26 @@ _TURNED = (
 """Other orders of the same words: `120it/1.00kit` (Levanter); `loss at iteration 120: 2.31`."""
 
 
+_RICH = re.compile(
+    r"\bEpoch {1,3}(\d{1,9})(?:/(-?\d{1,9}))? {1,20}(?:[━╸╺]{1,400}|-{5,400}) {1,9}(\d{1,15})/(\d{1,15}|--)(?= {1,9}\d{1,3}:\d\d:\d\d )"
+)
+"""Lightning's bar by rich: the epoch and the last one, both from 0 (-2: only steps are limited), and batches (`--`: their number is not known)."""
+
+
+def _of_rich(found: re.Match[str]) -> str:
+    """The same, counted from 1 as other lines are."""
+    epoch, last, batch, batches = found.groups()
+    of = f"/{int(last) + 1}" if last and int(last) >= 0 else ""
+    return f"epoch {int(epoch) + 1}{of} batch {batch}" + (f"/{batches}" if batches != "--" else "")
+
+
 class Line(NamedTuple):
     """What a line tells.
 
     Attributes:
         step: of the training. trials: losses of validations and tests.
         form: how the step is counted. `step`: by its name; `part`, `bar`: as a part of an epoch, or by a progress bar; `epoch`: by epochs; `title`:
-            nothing but an epoch begins; `none`: not at all.
+            nothing but an epoch begins; `progress`: a bar without a loss; `ended`: one with a title, at its end; `none`: not at all.
         epoch, epochs: if it has them. first: the number of the first epoch, as such lines usually have it.
         rank: the worker that it names, or empty.
     """
@@ -171,6 +189,7 @@ def read_line(line: str) -> Line | None:
         text = _BAR.sub("%||", text[:_LONGEST].replace('"', "").replace("'", ""))
         for order, usual in _TURNED:
             text = order.sub(usual, text)
+        text = _RICH.sub(_of_rich, text)
         places = list(_numbers(text))
         numbers, around = [each for each, _, _ in places], "".join(_left(text, places))
         if title := _EPOCH.search(text[:200]) if "poch" in text.lower() else None:
@@ -289,6 +308,8 @@ def _line(numbers: list[_Named], text: str) -> Line | None:
             values[name], units[name] = value, unit
     if "seconds" not in values and any(one.words in (("data", "time"), ("data",)) for one in numbers):
         values["seconds"] = next((parse_number(one.value) for one in numbers if one.words == ("time",)), None)
+    if loss and loss[1] == 0 and any(_is_lost(one) for one in numbers):
+        loss = loss[0], None
     at = _position(numbers) or _At()
     if at.form == "epoch" and "{'" in text:  # the Trainer's: a part of it, such as 0.31
         at = _At()
@@ -308,12 +329,20 @@ def _line(numbers: list[_Named], text: str) -> Line | None:
         for of, value in trials.items()
     )
     if form == "bar" and loss is None:
-        form = "progress" if _OF_TRAINING.match(text) else ""
+        form = "progress" if _OF_TRAINING.match(text) and not _OF_ITEMS.search(text) else ""
+        if form and total == at.step and _TITLED.match(text):
+            form = "ended"
     elif at.form and loss is None and (trials or at.needs_loss or all(values.get(name) is None for name in _SUFFICE)):
         form = ""
     if not form and not others:
         return None
     return Line(made if form else None, others, form, at.epoch, at.epochs, at.first)
+
+
+def _is_lost(one: _Named) -> bool:
+    """Whether a number is a norm of gradients that is no number. Hugging Face's Trainer then prints a loss of 0: it leaves a loss that is none out of
+    its mean (`logging_nan_inf_filter`)."""
+    return field(one.words, one.unit)[0] == "grad_norm" and not math.isfinite(float(one.value))
 
 
 _SECONDS = {
