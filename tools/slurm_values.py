@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from trainium_cdk.catalog.refresh import SLURM
+from tools.catalogue import SLURM
 
 TARGET = Path(__file__).parents[1] / "constructs/trainium_cdk/catalog/data/slurm_values.yaml"
 READ, PROTOCOL, LIMITS, BACKFILL, SELECT = (

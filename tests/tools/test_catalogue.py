@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainium_cdk.catalog import Catalog, refresh
+from tools import catalogue
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.models import numbers
 
 HERE = Path(__file__).parent
@@ -23,7 +24,7 @@ CATALOG = Catalog.load()
 
 
 def test_the_tables_are_what_the_command_writes(tmp_path: Path) -> None:
-    refresh.main(["--manifest", str(MANIFEST), "--changelog", str(CHANGELOG), "--data", str(tmp_path)])
+    catalogue.main(["--manifest", str(MANIFEST), "--changelog", str(CHANGELOG), "--data", str(tmp_path)])
     ours = files("trainium_cdk.catalog") / "data"
     assert (tmp_path / "releases.yaml").read_text("utf-8") == (ours / "releases.yaml").read_text("utf-8")
     # the kept part of the change log is shorter: its content is in the table literally
@@ -40,7 +41,7 @@ def test_a_column_of_a_table_whose_cells_span_others() -> None:
         "<td>short</td><td>1</td>",
     )
     table = "<th>Package</th><th>A</th><th>B</th>" + "".join(f"<tr>{row}" for row in rows)
-    assert refresh._column(table.partition("<th>Package</th>")[2], "B") == {"kernel": "6.12", "efa": "2"}
+    assert catalogue._column(table.partition("<th>Package</th>")[2], "B") == {"kernel": "6.12", "efa": "2"}
 
 
 def test_every_release_of_the_manifest_is_in_the_catalogue_with_its_own_versions() -> None:
@@ -55,7 +56,7 @@ def test_every_release_of_the_manifest_is_in_the_catalogue_with_its_own_versions
     checked = 0
     for release in json.loads(MANIFEST.read_text("utf-8"))["neuron_releases"]:
         version = release["neuron_version"]
-        if numbers(version) < refresh.OLDEST_RELEASE and version != "2.26.1":
+        if numbers(version) < catalogue.OLDEST_RELEASE and version != "2.26.1":
             continue
         torch = (2, 8) if version == "2.26.1" else (2, 9)
         ours = CATALOG.release(release["neuron_version"])
@@ -95,7 +96,7 @@ def test_node_images() -> None:
 )
 def test_bad_input(arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        refresh.main([*arguments, "--data", str(tmp_path)])
+        catalogue.main([*arguments, "--data", str(tmp_path)])
     assert caught.value.code not in (0, None)
     assert message in f"{caught.value.code} {capsys.readouterr().err}"
     assert not list(tmp_path.iterdir())
@@ -128,7 +129,7 @@ s_p_options_t slurm_conf_options[] = {
     new = old.replace(
         '{"FrontendName", S_P_ARRAY, _parse_frontend, _destroy}', '{.key = "MetricsType", .type = S_P_STRING}'
     )
-    assert refresh.slurm_lines({"24.11": old, "25.11": new}) == {
+    assert catalogue.slurm_lines({"24.11": old, "25.11": new}) == {
         "SlurmConf": {
             "FrontendName": {"type": "text", "in": ["24.11"]},
             "MaxJobCount": {"type": "uint32"},
@@ -140,7 +141,7 @@ s_p_options_t slurm_conf_options[] = {
         "DownNodes": {"Reason": {"type": "text"}},
     }
     with pytest.raises(ValueError, match="has no _nodename_options"):
-        refresh.slurm_lines({"25.11": old.replace("_nodename", "_node")})
+        catalogue.slurm_lines({"25.11": old.replace("_nodename", "_node")})
 
 
 def test_the_values_of_charts_and_addons(tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_the_values_of_charts_and_addons(tmp_path: Path) -> None:
         },
     }  # fmt: skip
     (given / "cni-v1.15.1-eksbuild.1.json").write_text(json.dumps({"configurationSchema": json.dumps(schema)}))
-    refresh.main(["--charts", str(given), "--data", str(data)])
+    catalogue.main(["--charts", str(given), "--data", str(data)])
     assert yaml.safe_load((data / "charts.yaml").read_text("utf-8"))["charts"] == {
         "a-chart": {
             "version": "v1.2.0",
@@ -175,4 +176,4 @@ def test_the_values_of_charts_and_addons(tmp_path: Path) -> None:
     }
     (given / "values.yaml").touch()
     with pytest.raises(SystemExit, match=r"values.yaml is not named NAME-VERSION.yaml"):
-        refresh.main(["--charts", str(given), "--data", str(data)])
+        catalogue.main(["--charts", str(given), "--data", str(data)])

@@ -1,10 +1,10 @@
 """Write the generated tables of the catalogue from local copies of the vendors' files.
 
-    python -m trainium_cdk.catalog.refresh --manifest n2-manifest.json --changelog CHANGELOG.md --slurm CLONE --charts FOLDER
+    python -m tools.catalogue --manifest n2-manifest.json --changelog CHANGELOG.md --slurm CLONE --charts FOLDER
 `n2-manifest.json` is in aws-neuron/aws-neuron-sdk (src/helperscripts), `CHANGELOG.md` in awslabs/amazon-eks-ami. CLONE is a git clone of
 SchedMD/slurm with its release branches. FOLDER has what `helm show values` prints of each chart, as NAME-VERSION.yaml with the name in
 `data/eks.yaml`, and what `aws eks describe-addon-configuration` prints of an add-on, as NAME-VERSION.json. One of the options is enough.
-The tables are `data/releases.yaml`, `data/amis.yaml`, `data/slurm.yaml` and `data/charts.yaml` next to this file. Review their difference, then add what the manifest does not contain (dates, images, operating
+The tables are `data/releases.yaml`, `data/amis.yaml`, `data/slurm.yaml` and `data/charts.yaml` of the package. Review their difference, then add what the manifest does not contain (dates, images, operating
 systems) to `data/neuron.yaml`.
 """
 
@@ -193,7 +193,7 @@ def _yaml(data: Any, indent: int, depth: int) -> str:
 
 def table(name: str, data: Mapping[str, Any], *, source: str, date: str, depth: int) -> str:
     """The text of a generated data file. Below `depth` levels, each entry is on one line."""
-    head = "# Written by `python -m trainium_cdk.catalog.refresh`: do not edit. That module names the source files.\n"
+    head = "# Written by `python -m tools.catalogue`: do not edit. That module names the source files.\n"
     return f"{head}source: {json.dumps(source)}\ndate: {date}\n{name}:\n{_yaml(data, 2, depth)}"
 
 
@@ -243,12 +243,17 @@ def charts_table(folder: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the files named on the command line, and write the tables."""
-    parser = argparse.ArgumentParser(prog="python -m trainium_cdk.catalog.refresh", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tools.catalogue", description=__doc__.split("\n")[0])
     parser.add_argument("--manifest", type=Path, help="n2-manifest.json of aws-neuron/aws-neuron-sdk")
     parser.add_argument("--changelog", type=Path, help="CHANGELOG.md of awslabs/amazon-eks-ami")
     parser.add_argument("--slurm", type=Path, metavar="CLONE", help="git clone of SchedMD/slurm")
     parser.add_argument("--charts", type=Path, metavar="FOLDER", help="values of charts, NAME-VERSION.yaml")
-    parser.add_argument("--data", type=Path, default=Path(__file__).parent / "data", help="folder to write to")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path(__file__).parents[1] / "constructs/trainium_cdk/catalog/data",
+        help="folder to write to",
+    )
     given = parser.parse_args(arguments)
     if not (given.manifest or given.changelog or given.slurm or given.charts):
         parser.error("give --manifest, --changelog, --slurm, --charts or several of them")
