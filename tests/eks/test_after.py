@@ -190,6 +190,6 @@ def test_a_response_that_is_cut_off_is_a_failed_request() -> None:
             urllib.request.build_opener(),
             "",
         )
-        with pytest.raises(OSError, match=r"GET /api/v1/nodes.*: IncompleteRead"):
+        with pytest.raises(OSError, match=r"GET /api/v1/nodes.*: JSONDecodeError"):
             list(api.list("/api/v1/nodes"))
         server.shutdown()

@@ -107,7 +107,7 @@ class Kubernetes:
             with self._opener.open(request, timeout=30) as reply:
                 text = reply.read() if most is None else reply.read(most + 1)
                 return None if most is not None and len(text) > most else json.loads(text)
-        except http.client.HTTPException as error:  # cut off: no OSError
+        except (http.client.HTTPException, ValueError) as error:  # cut off: no OSError
             raise OSError(f"{method} {path}: {error!r}") from None
 
 
