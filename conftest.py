@@ -21,7 +21,6 @@ from trainium_cdk import remembered
 _CONFIG = tempfile.TemporaryDirectory(prefix="trn-tests-config-")
 # the file that this user has chosen with `trn use` is none of the tests'
 os.environ["XDG_CONFIG_HOME"] = _CONFIG.name
-os.environ["XDG_STATE_HOME"] = _CONFIG.name  # nor are the durations of its commands
 os.environ["CDK_VALIDATION"] = "false"  # takes most of the time of a synthesis
 
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -71,10 +71,8 @@ def step(number: int) -> str:
         (["--tail", "2"], [6, 7]),
         (["--tail", "0"], []),
         (["--tail", "99"], [1, 2, 3, 4, 5, 6, 7]),
-        (["--grep", r"\(0, [1-4]\)"], [1, 2, 3, 4]),
-        (["--grep", r"\(0, [1-4]\)", "--tail", "2"], [3, 4]),
         (["--since", "2026-11-20T08:00:04"], [4, 5, 6, 7]),  # the time of the step itself
-        (["--since", "2026-11-20T08:00:04", "--grep", "5", "--tail", "1"], [7]),
+        (["--since", "2026-11-20T08:00:04", "--tail", "1"], [7]),
     ],
 )
 def test_the_last_metrics(
@@ -152,9 +150,6 @@ TRIAL = b"{'loss': 9.0, 'learning_rate': 0.1, 'epoch': 0.1}"
     ("options", "out"),
     [
         (["--metrics"], ["precompile 9.0", "train 3.0"]),
-        (["--metrics", "--grep", "hello|loss"], ["precompile 9.0", "train 3.0"]),
-        (["--grep", "hello"], ["hello from train"]),
-        (["--grep", "loss"], [TRIAL.decode(), TRIAL.decode().replace("9.0", "3.0")]),
         ([], [TRIAL.decode(), "hello from train", TRIAL.decode().replace("9.0", "3.0")]),
     ],
 )

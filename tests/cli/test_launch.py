@@ -189,7 +189,7 @@ def test_nothing_is_deployed_for_what_cannot_run(folder: Path, capfd: pytest.Cap
         run("--yes", "env.yaml", "job.sh", "--nodes", "5")
     with pytest.raises(JobError, match="--json is not an option of `trn launch`"):
         run("--yes", "env.yaml", "job.sh", "--json")
-    for option in (["--array=0-3"], ["--count", "4"]):
+    for option in (["--array=0-3"], ["--array", "0-3"]):
         with pytest.raises(JobError, match=f"{option[0]} is not an option of `trn launch`, which follows one job"):
             run("--yes", "env.yaml", "job.sh", *option)
     with pytest.raises(TyperException, match="No such option: --no-such-option"):

@@ -81,7 +81,7 @@ def bake(
         echo(to_yaml(image.configuration), end="")
         return
     pcluster = Pcluster(env.parallelcluster_version, env.region)
-    with working("running ParallelCluster's command", f"image bake {cluster.stack}"):
+    with working("running ParallelCluster's command"):
         found = None if check else pcluster.image(image.image_id)
         if found is None:
             _upload(cluster.bucket, image, env.region)

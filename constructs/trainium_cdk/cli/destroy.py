@@ -190,14 +190,13 @@ def _how_it_is(found: Survey, client: Any) -> str:
 def _carry_out(found: Survey, client: Any, fate: Fate, jobs: Backend[Any] | None) -> None:
     from trainium_cdk.operations import teardown
 
-    stack, region = found.owner.stack, client("cloudformation").meta.region_name
+    stack = found.owner.stack
     if jobs:
         _end_jobs(jobs, fate)
-    with _in_plain_words(stack), working(f"deleting {stack}", f"destroy {region} {stack}") as shown:
+    with _in_plain_words(stack), working(f"deleting {stack}") as shown:
         report = teardown.destroy(
             found, client, log, progress=lambda done, total: shown.at(f"{done} of {total} resources")
         )
-        shown.counts = found.status != "DELETE_IN_PROGRESS" and not found.deleted and report.deleted
     for line in conclusion(found, report):
         log(line)
     if report.left or not report.deleted:

@@ -50,7 +50,7 @@ def diff(
     spec = Spec.load()
     if environment := described(ctx):
         stack = id_in_app(stack, environment)
-    with working(f"synthesising {stack}", f"synth {stack}"):
+    with working(f"synthesising {stack}"):
         wanted = assemble(stack, env, app)
     there = deployed(wanted.name, wanted.region)
     if there is None:

@@ -1,9 +1,8 @@
-"""What `trn logs` prints of a log: its last lines, those with a pattern, those since a time."""
+"""What `trn logs` prints of a log: its last lines, those since a time."""
 
 from __future__ import annotations
 
 import datetime as dt
-import os
 import re
 from collections import deque
 
@@ -58,18 +57,10 @@ class Lines:
     """A filter for the bytes of a log. Lines without a time have that of the line before.
 
     Args:
-        tail: the last lines only, of those that the others let through; they come with `close`.
-        grep: a regular expression.
+        tail: the last lines only, of those since then; they come with `close`.
     """
 
-    def __init__(self, *, tail: int | None = None, grep: str | None = None, since: dt.datetime | None = None):
-        try:
-            self._grep = re.compile(os.fsencode(grep)) if grep is not None else None
-        except re.error as e:
-            raise typer.BadParameter(
-                f"{grep!r} is not a regular expression: {e}. Put a backslash before special characters",
-                param_hint="--grep",
-            ) from None
+    def __init__(self, *, tail: int | None = None, since: dt.datetime | None = None):
         self._since, self._recent = since, since is None
         self._last: deque[bytes] | None = deque(maxlen=tail) if tail is not None else None
         self._rest = b""
@@ -86,7 +77,7 @@ class Lines:
         return kept if self._last is None else b"".join(self._last)
 
     def _kept(self, lines: list[bytes]) -> bytes:
-        found = [line for line in lines if self._is_recent(line) and (self._grep is None or self._grep.search(line))]
+        found = [line for line in lines if self._is_recent(line)]
         if self._last is None:
             return b"".join(found)
         self._last.extend(found)

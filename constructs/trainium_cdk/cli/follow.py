@@ -139,7 +139,6 @@ def logs(
             help="Only the last lines, of those that the other options select; with --metrics, the last metrics (with -f also, those of the last lines).",
         ),
     ] = None,
-    grep: Annotated[str | None, typer.Option(help="Only lines with this regular expression.")] = None,
     since: Annotated[
         str | None,
         typer.Option(
@@ -149,7 +148,7 @@ def logs(
     metrics: Annotated[
         bool,
         typer.Option(
-            "--metrics", help="Only the metrics, one JSON record per line; of the lines that --grep and --since select."
+            "--metrics", help="Only the metrics, one JSON record per line; of the lines that --since selects."
         ),
     ] = False,
     raw: Annotated[
@@ -168,18 +167,17 @@ def logs(
 
     earliest = None if since is None else moment(since)
     last_metrics = tail if metrics and not follow else None
-    filtered = (grep, since) != (None, None) or (tail is not None and not follow and not metrics)
+    filtered = since is not None or (tail is not None and not follow and not metrics)
 
     def filters() -> Lines | None:
-        return Lines(tail=None if follow or metrics else tail, grep=grep, since=earliest) if filtered else None
+        return Lines(tail=None if follow or metrics else tail, since=earliest) if filtered else None
 
-    filters()  # that the expression is one is known before the cluster is asked
     jobs = backend(on)
     id = as_given(jobs, id)
     if tail is not None and follow and not jobs.ordered_logs:
         raise JobError("--tail together with -f needs a Slurm cluster. Leave one of them out")
     # with other filters, the last lines are those of the lines that they select
-    of_log = None if last_metrics is not None or (not follow and (grep, since) != (None, None)) else tail
+    of_log = None if last_metrics is not None or (not follow and since is not None) else tail
     last, end, show, open_line = "", "", output_filter(raw=raw), False
     streams: dict[str, Stream] = {}
 

@@ -45,9 +45,8 @@ def build(
     log(f"packed {counted(source.files, 'file')}, {source.size:,} bytes")
     if source.left_out:
         log(f"left out: {', '.join(map(str, source.left_out))}")
-    with working("building the image", f"image build {jobs.cluster.stack}") as shown:
+    with working("building the image") as shown:
         made = images.build(jobs.cluster, source, tag, say=log, log=lambda line: log(f"  {line}"), phase=shown.at)
-        shown.counts = made.built
     if not made.built:
         log("it already exists")
     if as_json:

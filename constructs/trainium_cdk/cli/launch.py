@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _REACHABLE_SECONDS = 600.0
 """Seconds after a deployment until the cluster must respond."""
 _NOT_HERE = frozenset(
-    {"--follow", "-f", "--dry-run", "--json", "--stack", "--environment", "--region", "--cluster", "--array", "--count"}
+    {"--follow", "-f", "--dry-run", "--json", "--stack", "--environment", "--region", "--cluster", "--array"}
 )
 _FLAGS = frozenset({"--yes", "-y", "--remove"})
 
@@ -118,7 +118,7 @@ def _deploy(id: str, name: str, env: Environment, file: Path, folder: Path, *, y
     )
     with (
         status_when_interrupted(lambda: message),
-        working(f"deploying {name}", f"deploy {env.region} {name}", alone=False),
+        working(f"deploying {name}", alone=False),
     ):
         done = subprocess.run(cdk, cwd=folder, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
     if done.returncode:

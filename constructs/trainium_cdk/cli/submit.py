@@ -31,7 +31,6 @@ from trainium_cdk.cli.options import (
 )
 from trainium_cdk.cli.output import echo, echo_json, log, one_line, output_filter, status_when_interrupted, write_bytes
 from trainium_cdk.errors import JobError, TrnError
-from trainium_cdk.runner.arrays import MAX_MEMBERS
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -220,9 +219,6 @@ def submit(
             help="Then print the log until the job has ended, as `trn logs -f`. Ctrl-C does not end the job.",
         ),
     ] = False,
-    count: Annotated[
-        int | None, _Of(min=1, max=MAX_MEMBERS, help="Members of an array: --count 100 is the same as --array 0-99.")
-    ] = None,
     token: Annotated[str | None, _Of(help="Submit only once with this token, however often this is run.")] = None,
     dry_run: Annotated[
         bool,
@@ -249,10 +245,6 @@ def submit(
     given = {name: value for name, value in fields.items() if value is not None}
     if follow and (as_json or dry_run):
         raise JobError("--follow prints the log. Leave out --json and --dry-run, or --follow")
-    if count is not None:
-        if "array" in given:
-            raise JobError("--count and --array are both given. Leave out one of them")
-        given["array"] = f"0-{count - 1}"
     if as_module is not None:
         args = [*([] if job is None else [job]), *(args or [])]
         job = None

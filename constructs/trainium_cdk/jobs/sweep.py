@@ -28,7 +28,7 @@ _FORM = "Write NAME=VALUE,VALUE, for example lr=1e-4,3e-4, or a file: values.csv
 def as_array(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a job with its sweep read, and the array of its members."""
     if given.get("array") is not None:
-        raise wrong("sweep and array are both given, and a sweep is an array of its own. Remove --array (or --count)")
+        raise wrong("sweep and array are both given, and a sweep is an array of its own. Remove --array")
     made = read(given["sweep"])
     return {**given, "sweep": made, "array": f"0-{len(made.rows) - 1}"}
 
