@@ -11,7 +11,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -453,7 +453,7 @@ def plugins(git: Callable[..., str], release: str, folder: str, options: Entry) 
     return sorted([*(f"{folder}/{name}" for name in names), *plain, *options.get("more", ())])
 
 
-def joined(words: dict[str, Iterable[str]]) -> Entry:
+def joined(words: Mapping[str, Iterable[str]]) -> Entry:
     """The words of all releases, and for those that not all have, the releases."""
     every = list(dict.fromkeys(word for found in words.values() for word in found))
     some = {word: [r for r in SLURM if word in words[r]] for word in every if any(word not in words[r] for r in SLURM)}

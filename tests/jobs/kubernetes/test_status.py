@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainium_cdk.jobs.kubernetes import logs, pods, status
+from trainium_cdk.jobs.kubernetes import pods, status
 from trainium_cdk.jobs.kubernetes.names import (
     AFTER,
     AFTER_LABEL,
@@ -485,19 +485,3 @@ def test_an_evicted_pod_may_run_again() -> None:
         "RUNNING",
         "its pod on node n0 is ended: EvictionByEvictionAPI:; ends or starts again",
     )
-
-
-@pytest.mark.parametrize(
-    ("said", "second"),
-    [
-        (["loading"], None),
-        (["loading", "step 1/9 | loss 3.0", "step 2/9 | loss 2.9"], 2),
-        (["step 1/9 | loss 3.0", "saves", "waits"], 0),  # what is printed after it is no step
-        (["step 1/9 | loss 3.0", " 20%|##  | 2/9 [00:02<00:10,  1.0it/s]", "waits"], 1),
-        ([], None),
-    ],
-)
-def test_when_the_last_step_was(said: list[str], second: int | None) -> None:
-    """By the time that the node's runtime gives each line."""
-    lines = [f"2026-11-28T17:00:{i:02}.123456789Z {text}".encode() for i, text in enumerate(said)]
-    assert logs._stepped([*lines, b""]) == (None if second is None else 1795885200 + second)

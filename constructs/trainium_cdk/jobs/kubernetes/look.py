@@ -234,7 +234,7 @@ def refusals(api: Api) -> dict[str, str]:
     """Why pods cannot be created, by the name of a JobSet, or of a Job of its own."""
     events = sorted((e for e in recent_warnings(api) if e.get("reason") in _REFUSED), key=_last)
     jobs = {row["metadata"]["uid"]: row["metadata"] for row in (api.table("BatchJob") if events else [])}
-    about = [jobs.get(str(e["involvedObject"].get("uid")), e["involvedObject"]) for e in events]
+    about: list[Object] = [jobs.get(str(e["involvedObject"].get("uid"))) or e["involvedObject"] for e in events]
     owners = [str((one.get("labels") or {}).get(_SET_NAME) or one.get("name")) for one in about]
     return {name: f"its pods cannot be created: {_cause(e)}" for name, e in zip(owners, events, strict=True)}
 
