@@ -31,6 +31,8 @@ CLOUDFORMATION_BUCKETS = ("cloudformation-waitcondition-{region}", "cloudformati
 BLOCK_STOPS_EARLY = 1800
 """Seconds before the end of a capacity block from which EC2 ends its instances. It announces that 10 minutes earlier (EC2 user guide, Capacity Blocks,
 "Monitor Capacity Blocks using EventBridge", 2026-11)."""
+BLOCK_STOPS_EARLY_ON_EKS = 2400
+"""The same of a managed node group, which EKS scales to 0 then (EKS user guide, "Create a managed node group with Capacity Blocks", 2026-11)."""
 HOURS_OF_A_MONTH = 730
 """What AWS's pricing pages and calculator take a month for (2026-11)."""
 ULTRASERVER = "jobs do not use the NeuronLink between the instances of an UltraServer: over several instances they communicate through EFA"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from trainium_cdk.catalog.constants import BLOCK_STOPS_EARLY
+from trainium_cdk.catalog.constants import BLOCK_STOPS_EARLY, BLOCK_STOPS_EARLY_ON_EKS
 from trainium_cdk.jobs.models import Plan
 from trainium_cdk.jobs.values import seconds
 from trainium_cdk.outputs import Cluster
@@ -12,7 +12,8 @@ from trainium_cdk.runner.blocks import Block, clock
 from trainium_cdk.runner.work.health import span
 
 SAVES_EARLY = 300
-"""Seconds before EC2 ends the first node of a block in which jobs save: each node looks every 30 seconds, and a program has 60 to save."""
+"""Seconds before the first node of a block ends in which jobs save: each node looks every 30 seconds, and a program has 60 to save. On EKS the
+function that starts nodes looks every minute."""
 BLOCK = "capacity-block"
 
 
@@ -23,6 +24,9 @@ def ask(cluster: Cluster) -> tuple[list[Block], str]:
     from trainium_cdk._aws import client, describe_error
 
     fleets = [f for f in cluster.fleets if f.reservation]
+    if not fleets:
+        return [], ""
+    early = BLOCK_STOPS_EARLY_ON_EKS if cluster.containers else BLOCK_STOPS_EARLY
     try:
         ids = sorted({f.reservation for f in fleets})
         told = client("ec2", cluster.region).describe_capacity_reservations(CapacityReservationIds=ids)
@@ -37,7 +41,7 @@ def ask(cluster: Cluster) -> tuple[list[Block], str]:
             f.queue,
             f.resource,
             f.reservation,
-            (stops := end.timestamp() - BLOCK_STOPS_EARLY) - SAVES_EARLY,
+            (stops := end.timestamp() - early) - SAVES_EARLY,
             stops,
             end.timestamp(),
         )

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -35,6 +36,7 @@ from trainium_cdk.jobs.kubernetes.submit import Submitter
 from trainium_cdk.jobs.models import AnyJob
 from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
 from trainium_cdk.outputs import EksCluster
+from trainium_cdk.runner.blocks import Block
 
 Object = dict[str, Any]
 
@@ -73,6 +75,13 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         """
         return self._make()
 
+    @cached_property
+    def blocks(self) -> tuple[list[Block], str]:
+        """The cluster's capacity blocks, as EC2 tells this user; and why some are not known."""
+        from trainium_cdk.jobs import blocks
+
+        return blocks.ask(self.cluster)
+
     @property
     def devices(self) -> dict[str, int]:
         """Devices of one node, by node group."""
@@ -82,7 +91,11 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         return render(job, self.cluster, new_token() if token is None else token)
 
     def send(self, submission: KubernetesSubmission) -> Submitted:
+        from trainium_cdk.jobs import blocks
+
         plan, sent = submission.plan, None
+        if line := blocks.line(plan, *self.blocks):
+            self.say(line)
         if workdir := getattr(plan.job, "workdir", None):
             from trainium_cdk.jobs.archive import send
 
@@ -103,7 +116,17 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         self._release(found)
         if status.ended(job) and not names.array(job):
             self._forget_variables(job["metadata"]["name"])
-        return status.status(look.warned(self.api, look.on_nodes(self.api, found)))
+        return self._in_block(status.status(look.warned(self.api, look.on_nodes(self.api, found))))
+
+    def _in_block(self, job: JobStatus) -> JobStatus:
+        """With the end of the capacity block in which it runs, if nothing else is said of it."""
+        *before, last = job.stages
+        block = (
+            next((one for one in self.blocks[0] if one.queue == job.queue), None) if last.state == "RUNNING" else None
+        )
+        if not block or last.reason or block.ends <= time.time():
+            return job
+        return replace(job, stages=(*before, replace(last, reason=block.text)))
 
     def status_with_progress(self, id: str) -> JobStatus:
         found = self.status(id)

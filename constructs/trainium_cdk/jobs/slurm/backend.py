@@ -79,9 +79,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     @cached_property
     def blocks(self) -> tuple[list[Block], str]:
         """The cluster's capacity blocks, as EC2 tells this user; and why some are not known."""
-        if not any(fleet.reservation for fleet in self.cluster.fleets):
-            return [], ""
-        if not self.transport.instance:
+        if not self.transport.instance and any(fleet.reservation for fleet in self.cluster.fleets):
             return [], "users of this machine have no right at EC2. Ask for a status from yours"
         from trainium_cdk.jobs import blocks
 
