@@ -332,7 +332,6 @@ def _dry_run(submission: Submission, environment: Environment | None, *, of_file
 
     plan = submission.plan
     catalog = catalog_of(environment)
-    processes = plan.started_per_node
     if as_json:
         echo_json(
             {
@@ -344,7 +343,7 @@ def _dry_run(submission: Submission, environment: Environment | None, *, of_file
                 "queue": plan.fleet.queue,
                 "instance_type": plan.fleet.instance_type,
                 "nodes": plan.job.nodes,
-                "ranks": processes * plan.job.nodes,
+                "ranks": plan.started,
                 "global_batch_size": plan.batch.global_size if plan.batch else None,
                 "usd_per_hour": hour_usd(plan, catalog),
                 "price": price(plan, catalog),
@@ -359,7 +358,7 @@ def _dry_run(submission: Submission, environment: Environment | None, *, of_file
         )
     nodes, *notes = plan.describe()
     log(nodes)
-    log(_processes(plan, processes))
+    log(_processes(plan))
     if plan.batch is None:
         log("global batch size: the program decides")
     for line in (*notes, price(plan, catalog)):
@@ -367,10 +366,12 @@ def _dry_run(submission: Submission, environment: Environment | None, *, of_file
     write_bytes(submission.text.encode(), lambda _: None, output_filter())
 
 
-def _processes(plan: Plan, processes: int) -> str:
-    """How many processes train, and how to start one for each NeuronCore."""
-    if processes > 1:
-        return f"{counted(processes * plan.job.nodes, 'rank')}, {processes} on each node"
+def _processes(plan: Plan) -> str:
+    """How many processes are started, and how to start one for each NeuronCore."""
+    if plan.started > plan.job.nodes:
+        return f"{counted(plan.started, 'rank')}, {plan.started // plan.job.nodes} on each node"
+    if plan.started < plan.job.nodes:
+        return "1 process, on the first node"
     cores = f", with {counted(plan.fleet.cores, 'NeuronCore')}" if plan.on_trainium else ""
     several = plan.fleet.cores > 1 and getattr(plan.job, "filename", "").endswith(".py")
     return f"1 process on each node{cores}" + (f"; --launcher torchrun starts {plan.fleet.cores}" if several else "")

@@ -423,10 +423,13 @@ class Plan:
         return several if several > 1 else self.fleet.cores
 
     @property
-    def started_per_node(self) -> int:
-        """Processes that train on a node, as its program is started: one for each NeuronCore where a launcher does it."""
-        launched = words.starts_several(self.job.spec(self).train.words)
-        return max(1, self.fleet.cores) if launched else self.job.processes_per_node
+    def started(self) -> int:
+        """Processes that are started, on all nodes: where a launcher does it, one for each NeuronCore."""
+        made = self.job.spec(self)
+        if made.batch:
+            return 1
+        launched = words.starts_several(made.train.words)
+        return self.job.nodes * (max(1, self.fleet.cores) if launched else self.job.processes_per_node)
 
     @property
     def stages(self) -> tuple[StageName, ...]:
