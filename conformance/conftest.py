@@ -52,10 +52,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     for artefact, original, verdict in table:
         terminalreporter.write_line(f"{artefact:{widths[0]}}  {original:{widths[1]}}  {verdict}")
     if config.getoption("--record"):
-        if exitstatus or modules != _TESTS:
-            terminalreporter.write_line("not recorded: only a complete run without a failure is")
+        if exitstatus or config.getoption("keyword") or any("::" in given for given in config.args):
+            terminalreporter.write_line("not recorded: only a run of whole modules without a failure is")
         else:
-            record.write(rows.values())
+            record.write(list(rows.values()), () if modules == _TESTS else modules)
             terminalreporter.write_line(f"recorded in {record.FILE.name}: commit it")
 
 

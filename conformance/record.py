@@ -1,5 +1,5 @@
-"""The last complete run of `make conformance`: its commit, its table, and digests of everything that it covers. `make test` fails when
-one of these has changed since (tests/conformance/test_record.py).
+"""The last run of `make conformance`: its commit, its table, and digests of everything that it covers. `make test` fails when
+one of these has changed since (tests/conformance/test_record.py). A run of some modules records their programs; the rest stays as it was.
 
 Covered is what the vendors' programs get and what is read from them, not the text that brings it about: the words, folder and variables
 of each start, the files that a job brings, what `prepare` fetches and installs, and the records of the vendors' log lines. Besides, the
@@ -11,8 +11,9 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ CHECKPOINTS = {"bert-large": "output/ckpt_10.pt", "finetune": "output/checkpoint
 """By kind, in the job's directory: a checkpoint with which its program is started in another way."""
 ADVICE = {"fix": "", "says": ""}
 """Words for people among the arguments of a step of `prepare`."""
+OF_SRUN = {"SLURM_OVERLAP"}
+"""Variables that srun reads, and no vendor's program."""
 STEPS = 4
 """Of each program's log."""
 
@@ -81,7 +84,7 @@ def logs() -> dict[str, str]:
 
 def _start(engine: str, job: AnyJob, stage: str, *checkpoints: str) -> list[Any]:
     start = cases.start(engine, job, stage, *checkpoints)
-    return [start.folder, start.command, dict(start.environment)]
+    return [start.folder, start.command, {k: v for k, v in start.environment.items() if k not in OF_SRUN}]
 
 
 def _given(record: Any) -> dict[str, Any]:
@@ -116,14 +119,33 @@ def uncommitted() -> list[str]:
     return [line[3:] for line in done.stdout.splitlines()]
 
 
-def write(rows: Iterable[Row]) -> None:
-    """Record a run at the current commit."""
+def _program(name: str) -> str:
+    """The kind of job in the name of an artefact or a digest."""
+    return re.split(r"[ ,:]", name)[0]
+
+
+def merged(rows: Sequence[Row], modules: Iterable[str]) -> dict[str, Any]:
+    """The record with the rows of these modules, and the digests of their programs and files; all else is as it was recorded."""
+    before, now = load(), digests()
+    programs = {_program(artefact) for artefact, _, _ in rows} | {f"conformance/{name}" for name in modules}
+    ran = {(_program(artefact), original) for artefact, original, _ in rows}
+    kept = [tuple(row) for row in before["rows"] if (_program(row[0]), row[1]) not in ran]
+    old = {name: made for name, made in before["digests"].items() if _program(name) not in programs}
+    return {
+        "rows": [*kept, *rows],
+        "digests": old | {name: made for name, made in now.items() if _program(name) in programs},
+    }
+
+
+def write(rows: Sequence[Row], modules: Iterable[str] = ()) -> None:
+    """Record a run at the current commit: a complete one, or one of some modules."""
+    found = merged(rows, modules) if modules else {"rows": rows, "digests": digests()}
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
     made = {
         "commit": commit.stdout.strip(),
         "date": dt.datetime.now(dt.UTC).date(),
-        "rows": [list(row) for row in sorted(rows)],
-        "digests": digests(),
+        "rows": [list(row) for row in sorted(found["rows"])],
+        "digests": dict(sorted(found["digests"].items())) if modules else found["digests"],
     }
     writer = YAML()
     writer.width = 1000

@@ -1,6 +1,6 @@
 """Asks real `slurmctld`s what they do with lines of slurm.conf, and writes their answers into the table of cases.
 
-    python -m conformance.slurm_answers tests/catalog/slurm_answers.yaml ROOT [ROOT ...]
+    python -m tools.slurm_answers tests/catalog/slurm_answers.yaml ROOT [ROOT ...]
 ROOT is a folder with a system that has slurmctld, for example one that `debootstrap` or `dpkg -x` of Debian's packages made; / is this
 one. It needs root for `chroot`. The answer of a release is `refused` (the controller ends), `ignored` (it logs that it does not use the
 value) or `taken`, with the first line of its log that is about the case.
