@@ -10,7 +10,8 @@ from ruamel.yaml import YAML
 from sandbox.kubernetes import build, kueue
 from sandbox.kubernetes.api import load_all
 from tests.support import need_kubernetes
-from trainium_cdk.catalog import Catalog, refresh
+from tools import catalogue
+from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.files import read
 from trainium_cdk.eks import provisioning_requests
 
@@ -35,7 +36,10 @@ def test_values_are_the_charts_own_and_give_the_released_image(release: Any) -> 
     chart, defaults = (YAML(typ="safe").load(folder / name) for name in ("Chart.yaml", "values.yaml"))
     assert chart["version"] == release.version
     assert _keys(release.values) <= _keys(defaults)
-    assert read("charts")["charts"][release.name] == {"version": release.version, "keys": refresh.chart_keys(defaults)}
+    assert read("charts")["charts"][release.name] == {
+        "version": release.version,
+        "keys": catalogue.chart_keys(defaults),
+    }
     facts = Catalog.load().eks.charts[release.name]
     assert set(facts.images) <= _keys(defaults)
     [pod] = [o["spec"]["template"]["spec"] for o in kueue.rendered(release) if o["kind"] == "Deployment"]

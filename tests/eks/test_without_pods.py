@@ -154,7 +154,7 @@ def client(scene: Scene) -> KubernetesBackend:
     identity = SimpleNamespace(token=lambda _: Token(token, until_then))
     authority = (scene.kubernetes._authority).read_text()
     api = Api(Endpoint(scene.kubernetes.endpoint, authority), cast("Any", identity), NAMESPACE)
-    exported = outputs.eks_outputs(settings.load(), bucket="b")
+    exported = outputs.eks_outputs(settings.load(), bucket="trn-bucket")
     found = outputs.parse("S", "us-east-1", {key: value for key, (value, _) in exported.items()})
     return KubernetesBackend(cast("outputs.EksCluster", found), api)
 

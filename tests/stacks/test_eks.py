@@ -393,27 +393,36 @@ def test_pods_identities_are_of_this_cluster_alone(name: str) -> None:
 def test_access_is_limited_to_the_named_principals(name: str) -> None:
     env = environment(name)
     entries = properties(EKS.template(name), "EKS::AccessEntry")
-    named = {a.principal: a for a in env.eks.access}
     given = {e["PrincipalArn"]: e for e in entries if isinstance(e["PrincipalArn"], str)}
-    assert set(given) == set(named)
     words = {"cluster-admin": "ClusterAdmin", "admin": "Admin", "edit": "Edit", "view": "View"}
-    groups_of = {
-        "admin": ["trainium:edit"],
-        "edit": ["trainium:edit"],
-        "view": ["trainium:view"],
-        "cluster-admin": None,
-    }
-    for principal, access in named.items():
-        [association] = given[principal]["AccessPolicies"]
-        assert f"AmazonEKS{words[access.policy]}Policy" in json.dumps(association["PolicyArn"])
-        whole, namespace = access.policy == "cluster-admin", access.namespace or env.eks.namespace
-        expected = {"Type": "cluster"} if whole else {"Type": "namespace", "Namespaces": [namespace]}
-        assert association["AccessScope"] == expected
-        team = [f"trainium:edit:{access.namespace}"] if access.namespace else groups_of[access.policy]
-        assert given[principal].get("KubernetesGroups") == team, "rights in one namespace are none in another"
+    groups_of = {"admin": ["trainium:edit"], "edit": ["trainium:edit"], "view": ["trainium:view"], "cluster-admin": []}
+    scopes: dict[str, dict[str, list[str]]] = {}
+    groups: dict[str, list[str]] = {}
+    for access in env.eks.access:  # a principal may stand there several times, and for several namespaces
+        whole = access.policy == "cluster-admin"
+        policies = scopes.setdefault(access.principal, {}).setdefault(words[access.policy], [])
+        policies += [] if whole else access.namespace or [env.eks.namespace]
+        own = [f"trainium:edit:{team}" for team in access.namespace or () if team != env.eks.namespace]
+        known = groups.setdefault(access.principal, [])
+        more = (
+            own if access.namespace and env.eks.namespace not in access.namespace else [*groups_of[access.policy], *own]
+        )
+        known += [group for group in more if group not in known]
+    assert set(given) == set(scopes)
+    for principal, policies in scopes.items():
+        found = {
+            re.sub(".*AmazonEKS(.*)Policy.*", r"\1", json.dumps(one["PolicyArn"])): one["AccessScope"]
+            for one in given[principal]["AccessPolicies"]
+        }
+        assert found == {
+            policy: {"Type": "namespace", "Namespaces": names} if names else {"Type": "cluster"}
+            for policy, names in policies.items()
+        }
+        rights = given[principal].get("KubernetesGroups", [])
+        assert rights == groups[principal], "rights in one namespace are none in another"
     # and ours: the function that deploys, the role that `trn` takes, and those without a policy of EKS: what removes objects, the scaler
     scales = env.eks.plugins.autoscaler
-    assert len(entries) == len(named) + 3 + scales
+    assert len(entries) == len(scopes) + 3 + scales
     functions = [e for e in entries if e.get("KubernetesGroups") in (["trainium:scaler"], ["trainium:objects"])]
     assert [e.get("AccessPolicies") for e in functions] == [None] * (1 + scales)
 
