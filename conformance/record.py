@@ -139,7 +139,7 @@ def merged(rows: Sequence[Row], modules: Iterable[str]) -> dict[str, Any]:
 
 def write(rows: Sequence[Row], modules: Iterable[str] = ()) -> None:
     """Record a run at the current commit: a complete one, or one of some modules."""
-    found = merged(rows, modules) if modules else {"rows": rows, "digests": digests()}
+    found: dict[str, Any] = merged(rows, modules) if modules else {"rows": rows, "digests": digests()}
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
     made = {
         "commit": commit.stdout.strip(),
