@@ -123,7 +123,15 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
     for folder in ("my-project", "examples"):
         Path(folder).mkdir()
         Path(folder, "notebook.sh").write_text("1\n")
-    for name in ("train.py", "train.sh", "evaluate.sh", "unpack.sh", "my-script.py", "my-project/train.py"):
+    for name in (
+        "train.py",
+        "train.sh",
+        "evaluate.sh",
+        "unpack.sh",
+        "my-script.py",
+        "multinode.sh",
+        "my-project/train.py",
+    ):
         Path(name).write_text("1\n")
     Path("values.csv").write_text("lr\n1e-4\n3e-4\n")
     locked.folder(Path("my-project"), locked.LOCK + "".join(locked.ALL))

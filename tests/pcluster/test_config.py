@@ -137,7 +137,7 @@ def test_policies_security_groups_and_slurm_settings_are_added_to_ours() -> None
     }
     queues = {
         "SlurmQueues": [{"Name": "compute1", **nodes}],
-        "SlurmSettings": {"CustomSlurmSettings": [{"PriorityType": "x"}]},
+        "SlurmSettings": {"CustomSlurmSettings": [{"PriorityType": "priority/basic"}]},
     }
     data = {"slurm_settings": [{"MaxJobCount": 20000}], "overrides": {"HeadNode": nodes, "Scheduling": queues}}
     env = settings.validate({"pcluster": data})
@@ -149,14 +149,15 @@ def test_policies_security_groups_and_slurm_settings_are_added_to_ours() -> None
         assert node["Networking"]["AdditionalSecurityGroups"] == [*IDS.security_groups, "sg-0000000000000000b"]
     assert config["Scheduling"]["SlurmSettings"]["CustomSlurmSettings"] == [
         {"MaxJobCount": 20000},
-        {"PriorityType": "x"},
+        {"PriorityType": "priority/basic"},
     ]
 
 
 def test_slurms_topology_plugin_can_be_switched_on() -> None:
     """docs/guides/capacity.md, "Near each other"."""
     env = settings.validate({"pcluster": {"slurm_settings": [{"TopologyPlugin": "topology/tree"}]}})
-    assert checks.check(env, "slurm") == []
+    [problem] = checks.check(env, "slurm")
+    assert (problem.level, "topology.conf must be beside slurm.conf" in problem.reason) == ("warning", True)
     slurm = render(env, ids_for(env))["Scheduling"]["SlurmSettings"]
     assert {"TopologyPlugin": "topology/tree"} in slurm["CustomSlurmSettings"]
 

@@ -17,6 +17,11 @@ def kept_with(owner: IConstruct, what: str) -> dict[str, Any]:
     return found
 
 
+def share(owner: IConstruct, other: IConstruct, what: str) -> None:
+    """Keep something with two constructs, as one."""
+    vars(other)[f"_trn_{what}"] = kept_with(owner, what)
+
+
 def stack_wide(scope: Construct, id: str, kind: type[T], create: Callable[[Stack, str], T]) -> T:
     """The construct `id` of the scope's stack; created when it is first needed.
 

@@ -229,7 +229,7 @@ def submit(
         ),
     ] = False,
     yes: Annotated[
-        bool, _Of("--yes", "-y", help=f"Submit also where {', '.join(sorted(_LIMITS))} stand behind --.")
+        bool, _Of("--yes", "-y", help=f"Accept limits behind --. They are {', '.join(sorted(_LIMITS))}.")
     ] = False,
     as_json: Json = False,
     fields: dict[str, Any],

@@ -16,6 +16,7 @@ from constructs import Construct, DependencyGroup, IDependable
 from trainium_cdk import settings
 from trainium_cdk._cdk.encryption import own_key
 from trainium_cdk._cdk.retention import days_of
+from trainium_cdk._cdk.stack_wide import share
 from trainium_cdk._cdk.subnets import ONE_PER_ZONE, routes_of, selected
 from trainium_cdk._cdk.types import AnyKey, AnyPrincipal, AnyRole
 from trainium_cdk.catalog import Catalog
@@ -127,6 +128,7 @@ class TrnEksCluster(OwnCluster):
         )
         before = [*routes_of(subnets), groups.ready]
         self.cluster = self._with_kubectl(vpc, subnets, chart_repository_arns, before)
+        share(self, self.cluster, "entries")  # what is granted by the plug-ins is of the same entries
         self.view = ClusterView(
             cluster=self.cluster,
             name=name,

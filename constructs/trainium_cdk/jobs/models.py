@@ -219,7 +219,7 @@ class Job(BaseModel):
 
     past_block_end: bool = Field(
         default=False,
-        description="Slurm: stay in a capacity block until EC2 ends its nodes, and is lost with them. Default: save before that, and wait for the next block.",
+        description="Stay in a capacity block to its end (Slurm). The job is lost with its nodes. Default: save before that, and wait for the next block.",
     )
     max_usd: float | None = Field(
         default=None,

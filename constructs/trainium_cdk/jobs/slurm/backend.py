@@ -79,7 +79,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     @cached_property
     def blocks(self) -> tuple[list[Block], str]:
         """The cluster's capacity blocks, as EC2 tells this user; and why some are not known."""
-        if not self.transport.instance and any(fleet.reservation for fleet in self.cluster.fleets):
+        if any(fleet.reservation for fleet in self.cluster.fleets) and not self.transport.instance:
             return [], "users of this machine have no right at EC2. Ask for a status from yours"
         from trainium_cdk.jobs import blocks
 
