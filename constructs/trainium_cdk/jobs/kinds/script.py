@@ -115,7 +115,7 @@ class Script(Job):
     tasks_per_node: int = Field(default=1, ge=1, le=256, description="Copies of the script on each node.")
     launcher: Literal["none", "torchrun", "accelerate", "batch"] = Field(
         default="none",
-        description="Start a Python script once for each NeuronCore. With PyTorch's torchrun, or with Hugging Face's accelerate, which "
+        description="Start a Python script for each NeuronCore. With PyTorch's torchrun, or with Hugging Face's accelerate, which "
         "must be installed. none: the script is started on each node as it is, and starts its processes itself. batch (Slurm): it is "
         "started once, on the first node, as sbatch does, and may call srun.",
     )
