@@ -368,9 +368,10 @@ def _dry_run(submission: Submission, environment: Environment | None, *, of_file
 
 def _processes(plan: Plan) -> str:
     """How many processes are started, and how to start one for each NeuronCore."""
-    if plan.started > plan.job.nodes:
-        return f"{counted(plan.started, 'rank')}, {plan.started // plan.job.nodes} on each node"
-    if plan.started < plan.job.nodes:
+    started, nodes = plan.started, plan.job.nodes  # the job's words are made for it
+    if started > nodes:
+        return f"{counted(started, 'rank')}, {started // nodes} on each node"
+    if started < nodes:
         return "1 process, on the first node"
     cores = f", with {counted(plan.fleet.cores, 'NeuronCore')}" if plan.on_trainium else ""
     several = plan.fleet.cores > 1 and getattr(plan.job, "filename", "").endswith(".py")
