@@ -148,7 +148,7 @@ def test_each_printed_command(line: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert job.kind in (words[0], "script")
     for engine in cases.ENGINES:
         if not (job.image and engine == "slurm") and not (
-            (job.after or job.array or job.sbatch or job.queue == "cpu") and engine != "slurm"
+            (job.after or job.array or job.sbatch or job.queue == "cpu" or "batch" in words) and engine != "slurm"
         ):
             on = cases.slurm.make_cluster() if job.queue == "cpu" else cases.cluster(engine, job)
             assert plan(job, on).job is job
