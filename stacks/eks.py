@@ -65,6 +65,7 @@ class TrnEksStack(Stack):
     def __init__(self, scope: Construct, id: str, *, environment: Environment | None = None, **kwargs: Any):
         environment = environment or default_environment(scope, "eks", kwargs.get("env"))
         kwargs.setdefault("description", f"Trainium on EKS: cluster {environment.eks_cluster_name} (trainium-cdk)")
+        kwargs.setdefault("suppress_template_indentation", True)  # tags stand on each resource, and 1 MB is the limit
         tags = {**environment.tags, **kwargs.pop("tags", {})}
         super().__init__(scope, id, **kwargs)
         for key, value in tags.items():

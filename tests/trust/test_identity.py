@@ -221,7 +221,7 @@ def test_a_stage_that_has_completed_is_not_run_again_after_a_crash(world: World)
     number = sent.stages["train"]
     assert world.slurm.run(["scontrol", "requeue", number]).returncode == 0
     assert backend.status(sent.id).state in ("PENDING", "RUNNING", "COMPLETED")
-    world.slurm.run(["scontrol", "update", f"JobId={number}", "StartTime=now"])
+    world.slurm.run(["scontrol", "update", f"JobId={number}", "StartTime=now+2"])
     until_empty(world)
     found = backend.status(sent.id)
     assert found.ok, found.stages

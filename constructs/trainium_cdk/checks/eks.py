@@ -28,6 +28,8 @@ EFA_ONLY_CNI = (1, 18, 5)
 """The first release of the VPC CNI that ignores EFA-only interfaces."""
 KUBE_PROXY_BEHIND = 3
 """How many minor versions kube-proxy may be older than the control plane (Kubernetes version skew policy)."""
+TAGS = 1700
+"""Characters of tags, each with 22 of JSON, that fit into the template of 250 resources (CloudFormation quotas: 1 MB)."""
 _AT: KeyPath = ("eks",)
 
 
@@ -60,6 +62,15 @@ def unsupported_kubernetes_version(env: Environment) -> Iterator[Problem]:
     elif (left := (support.standard_support_until - today).days) < SOON_DAYS:
         text = f"standard support ends in {left} days, on {support.standard_support_until}"
         yield warning(at, text, f"write {default}, or plan the upgrade")
+
+
+@RULES.add
+def large_tags(env: Environment) -> Iterator[Problem]:
+    size = sum(len(key) + len(value) + 22 for key, value in env.tags.items())
+    if size > TAGS:
+        text = "they stand on each resource of the stack, and CloudFormation takes a template of up to 1 MB"
+        advice = f"write fewer or shorter ones if it refuses yours: up to {TAGS:,} characters always fit"
+        yield warning(("tags",), text, advice, value=f"{size:,} characters with their JSON")
 
 
 @RULES.add

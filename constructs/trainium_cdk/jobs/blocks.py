@@ -24,8 +24,6 @@ def ask(cluster: Cluster) -> tuple[list[Block], str]:
     from trainium_cdk._aws import client, describe_error
 
     fleets = [f for f in cluster.fleets if f.reservation]
-    if not fleets:
-        return [], ""
     early = BLOCK_STOPS_EARLY_ON_EKS if cluster.containers else BLOCK_STOPS_EARLY
     try:
         ids = sorted({f.reservation for f in fleets})

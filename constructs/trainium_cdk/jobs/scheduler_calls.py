@@ -12,6 +12,8 @@ _BLOCKS = {"if", "while", "until", "for", "select", "case", "{"}
 _BEFORE = {"if", "while", "until", "{", "!", "then", "do", "else", "elif", "exec", "time", "command", "builtin", "nohup"}  # fmt: skip
 """A command follows these, as it does an assignment, or an option of one of them."""
 _RUN_WORDS = {"bash", "sh", "eval", "env", "timeout", "nice", "sudo", "stdbuf", "numactl", "xargs", "parallel", "trap"}  # fmt: skip
+MAY_CALL = re.compile("|".join(_COMMANDS).encode())
+"""What is in the text of each script that calls one."""
 _CALL = re.compile(rf"(?<![\w.-])({'|'.join(_COMMANDS)})(?![\w./-])")
 _PIECE = re.compile(
     r"""(?P<space>\\\n|[ \t\r]+|<<<|(?<![^\s;&|()`])\#[^\n]*)

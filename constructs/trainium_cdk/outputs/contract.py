@@ -155,6 +155,11 @@ class ClusterOutputs(BaseModel):
         """The fleets, the one without Trainium last."""
         return (*self.fleets, self.cpu) if self.cpu else self.fleets
 
+    @property
+    def has_blocks(self) -> bool:
+        """A fleet of it is a capacity block, which ends on a day."""
+        return any(fleet.reservation for fleet in self.fleets)
+
     def of_team(self, team: str) -> Self:
         """The cluster as a team of it sees it.
 

@@ -74,9 +74,8 @@ def clock(seconds: float) -> str:
 
 def note(jobs: Path, blocks: Sequence[Block]) -> None:
     """Write down what a client has learnt."""
-    if blocks:
-        jobs.mkdir(parents=True, exist_ok=True)
-        files.write_json(jobs / _FILE, dataclasses.asdict(Blocks(tuple(blocks))))
+    jobs.mkdir(parents=True, exist_ok=True)
+    files.write_json(jobs / _FILE, dataclasses.asdict(Blocks(tuple(blocks))))
 
 
 def read(jobs: Path) -> "list[Block]":

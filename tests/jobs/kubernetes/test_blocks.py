@@ -19,7 +19,6 @@ from trainium_cdk.jobs.status import JobStatus, Stage
 from trainium_cdk.outputs import EksCluster
 
 ID = "cr-0fffffffffffffff1"
-END = dt.datetime.fromtimestamp(int(time.time()) + 7200, dt.UTC)
 
 
 def not_asked() -> NoReturn:
@@ -27,10 +26,16 @@ def not_asked() -> NoReturn:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> EksCluster:
+def end() -> dt.datetime:
+    """In two hours."""
+    return dt.datetime.fromtimestamp(int(time.time()) + 7200, dt.UTC)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, end: dt.datetime) -> EksCluster:
     """A cluster in a block that EC2 knows, by botocore's own model of the answer."""
     stubbed = Stubber(boto3.client("ec2", "us-east-1", aws_access_key_id="x", aws_secret_access_key="x"))
-    answer = {"CapacityReservations": [{"CapacityReservationId": ID, "EndDate": END}]}
+    answer = {"CapacityReservations": [{"CapacityReservationId": ID, "EndDate": end}]}
     stubbed.add_response("describe_capacity_reservations", answer, {"CapacityReservationIds": [ID]})
     stubbed.activate()
     monkeypatch.setattr("trainium_cdk._aws.client", lambda *_: stubbed.client)
@@ -41,17 +46,17 @@ def status(state: str, **changes: Any) -> JobStatus:
     return JobStatus("x-1", "script", "trn", "trn1.32xlarge", 1, None, (Stage("train", "1", state, **changes),))
 
 
-def test_the_times_are_those_of_the_function_that_starts_nodes(cluster: EksCluster) -> None:
+def test_the_times_are_those_of_the_function_that_starts_nodes(cluster: EksCluster, end: dt.datetime) -> None:
     [block], why = blocks.ask(cluster)
     assert why == ""
-    times = [(END - early).timestamp() for early in (observe._JOBS_LEAVE, observe._EKS_STOPS)]
+    times = [(end - early).timestamp() for early in (observe._JOBS_LEAVE, observe._EKS_STOPS)]
     assert [block.saves, block.stops] == times
 
 
-def test_a_submission_says_what_the_job_gets(cluster: EksCluster) -> None:
+def test_a_submission_says_what_the_job_gets(cluster: EksCluster, end: dt.datetime) -> None:
     made = plan(Script(filename="x.sh", content=b"true", precompile=False, image="i", time_limit="3h"), cluster)
     said = blocks.line(made, *blocks.ask(cluster))
-    assert said.startswith(f"capacity block {ID} ends at {END:%Y-%m-%d %H:%M} UTC, its nodes from ")
+    assert said.startswith(f"capacity block {ID} ends at {end:%Y-%m-%d %H:%M} UTC, its nodes from ")
     assert "; you asked for 3 h 0 min. If it starts now it has 7" in said
     assert said.endswith("then it saves, waits for the next block, and goes on there")
 

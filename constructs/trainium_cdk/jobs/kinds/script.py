@@ -16,7 +16,7 @@ from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.quote import printed, split
 from trainium_cdk.jobs.sbatch import may_pass_on
-from trainium_cdk.jobs.scheduler_calls import calls_of
+from trainium_cdk.jobs.scheduler_calls import MAY_CALL, calls_of
 from trainium_cdk.jobs.values import MAX_SCRIPT_BYTES, fits, passable, shown, wrong
 from trainium_cdk.outputs import Cluster
 from trainium_cdk.requirements import RequirementError, Requirements
@@ -307,6 +307,8 @@ class Script(Job):
                 f"launcher is batch, but {plan.cluster.stack} runs Kubernetes, which has no srun. Remove --launcher: the script starts on each node"
             )
         if plan.cluster.containers or self.nodes == 1 or self.launcher != "none":
+            return []
+        if not MAY_CALL.search(self.content):
             return []
         calls = sorted(calls_of(self.filename, self.content), key=lambda call: not call.sure)
         notes = [

@@ -78,6 +78,8 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
     @cached_property
     def blocks(self) -> tuple[list[Block], str]:
         """The cluster's capacity blocks, as EC2 tells this user; and why some are not known."""
+        if not self.cluster.has_blocks:
+            return [], ""
         from trainium_cdk.jobs import blocks
 
         return blocks.ask(self.cluster)
@@ -91,11 +93,12 @@ class KubernetesBackend(Backend[KubernetesSubmission]):
         return render(job, self.cluster, new_token() if token is None else token)
 
     def send(self, submission: KubernetesSubmission) -> Submitted:
-        from trainium_cdk.jobs import blocks
-
         plan, sent = submission.plan, None
-        if line := blocks.line(plan, *self.blocks):
-            self.say(line)
+        if self.cluster.has_blocks:
+            from trainium_cdk.jobs import blocks
+
+            if line := blocks.line(plan, *self.blocks):
+                self.say(line)
         if workdir := getattr(plan.job, "workdir", None):
             from trainium_cdk.jobs.archive import send
 

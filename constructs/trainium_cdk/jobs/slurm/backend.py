@@ -79,7 +79,9 @@ class SlurmBackend(Backend["SlurmSubmission"]):
     @cached_property
     def blocks(self) -> tuple[list[Block], str]:
         """The cluster's capacity blocks, as EC2 tells this user; and why some are not known."""
-        if any(fleet.reservation for fleet in self.cluster.fleets) and not self.transport.instance:
+        if not self.cluster.has_blocks:
+            return [], ""
+        if not self.transport.instance:
             return [], "users of this machine have no right at EC2. Ask for a status from yours"
         from trainium_cdk.jobs import blocks
 
@@ -102,11 +104,13 @@ class SlurmBackend(Backend["SlurmSubmission"]):
         return all_submitted(self._send(submissions))
 
     def _send(self, submissions: Sequence[SlurmSubmission]) -> list[Submitted | SubmitError]:
-        from trainium_cdk.jobs import blocks
         from trainium_cdk.jobs.slurm import submission
 
-        for line in dict.fromkeys(filter(None, (blocks.line(one.plan, *self.blocks) for one in submissions))):
-            self.say(line)
+        if self.cluster.has_blocks:
+            from trainium_cdk.jobs import blocks
+
+            for line in dict.fromkeys(filter(None, (blocks.line(one.plan, *self.blocks) for one in submissions))):
+                self.say(line)
         return submission.send(self.ask, self.cluster, submissions, self._patience())
 
     def status(self, id: str) -> JobStatus:

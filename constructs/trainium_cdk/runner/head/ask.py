@@ -43,7 +43,8 @@ def answer(text: str) -> Any:
     try:
         name, cluster, given = read_request(json.loads(text))
         people.check_folder(cluster)
-        blocks.note(cluster.jobs, cluster.blocks)
+        if cluster.blocks:
+            blocks.note(cluster.jobs, cluster.blocks)
         more = {}
         if id := getattr(given, "id", ""):
             try:

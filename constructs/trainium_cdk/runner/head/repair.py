@@ -47,7 +47,8 @@ def _remind(folder: Path, row: Row) -> bool:
     elif (row.state, row.reason) == ("PENDING", "BeginTime"):
         if _may_wait(folder, row) and (not blocks.left(folder).count or blocks.waits(folder.parent, folder, row.queue)):
             return False
-        slurm.run("scontrol", "update", f"JobId={row.number}", "StartTime=now")
+        # A slurmd refuses a job in the second in which it ended that job's last run: Slurm then fails the job ("Job credential revoked").
+        slurm.run("scontrol", "update", f"JobId={row.number}", "StartTime=now+2")
     elif row.state == "RUNNING" and is_over(records.state(folder, row.stage), row, time.time()):
         _end(folder, row)
     else:
