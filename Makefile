@@ -1,4 +1,4 @@
-# Two commands do everything: `make demo` runs the main job, `make test` passes the tests. `make help` lists the rest.
+# `make demo` runs the main job. `make test`, `make scenes` and `make trust` are the layers of the tests. `make help` lists the rest.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -14,7 +14,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
 export PATH := $(CURDIR)/$(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: dist docs pictures mutation sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo test lint test-system lock schema clean
+.PHONY: dist docs pictures mutation sbom conformance trust test-pythons audit bench help kubernetes slurm setup demo test scenes lint test-system lock schema clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
@@ -23,14 +23,23 @@ demo: setup  ## deploy, submit, train, destroy: all of it in a local AWS and a l
 	@$(BIN)/python -m sandbox.slurm_packages --optional
 	@$(BIN)/python -m sandbox.demo $(if $(PCS),--path pcs --nodes 2)
 
-test: setup .venvs/docs/.done .venvs/audit/.done .venvs/torchx/.done .venvs/tensorboard/.done .venvs/sbom/.done .venvs/dist/.done  ## every test, with the real parts (CI=true: nothing may be skipped)
+# $(call run_tests,LAYER,LINTER): both beside each other; the linter's words are printed if it fails.
+define run_tests
+@mkdir -p .cache; ($(2)) >.cache/lint.log 2>&1 & lint=$$!; \
+trap "kill $$lint 2>/dev/null" EXIT; trap "exit 130" INT TERM; \
+$(BIN)/python -m pytest --layer=$(1) -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(PYTEST_OPTIONS); code=$$?; \
+wait $$lint || { cat .cache/lint.log; code=1; }; exit $$code
+endef
+
+test: setup  ## tables, templates, and each verb on a real Slurm (CI=true: nothing may be skipped)
+	@if [ "$$CI" = true ]; then $(MAKE) --no-print-directory test-system slurm; else $(BIN)/python -m sandbox.slurm_packages --optional; fi
+	$(call run_tests,test,$(BIN)/ruff check . && $(BIN)/ruff format --check .)
+
+scenes: setup .venvs/docs/.done .venvs/audit/.done .venvs/torchx/.done .venvs/tensorboard/.done .venvs/sbom/.done .venvs/dist/.done  ## the same verbs on a real Kubernetes API and on PCS, deployments, clean roots, attacks, packaging; types
 	@if [ "$$CI" = true ]; then $(MAKE) --no-print-directory test-system kubernetes slurm; else \
 	  $(BIN)/python -m sandbox.slurm_packages --optional; \
 	  if command -v go >/dev/null; then $(MAKE) --no-print-directory kubernetes || true; fi; fi
-	@mkdir -p .cache; $(MAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
-	trap "kill $$lint 2>/dev/null" EXIT; trap "exit 130" INT TERM; \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(PYTEST_OPTIONS); code=$$?; \
-	wait $$lint || { cat .cache/lint.log; code=1; }; exit $$code
+	$(call run_tests,scenes,$(BIN)/mypy)
 
 PYTHONS := 3.11 3.12 3.13
 

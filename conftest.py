@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,12 @@ os.environ["CDK_VALIDATION"] = "false"  # takes most of the time of a synthesis
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
 
+_ROOT = Path(__file__).parent
+_LINES = (_ROOT / "tests/scenes.txt").read_text("utf-8").splitlines()
+_SCENES = {line for line in _LINES if line and not line.startswith("#")}
+"""What `make scenes` runs: folders, files and tests. `make test` runs all others."""
+_ADDED = [line[3:] for line in _LINES if line.startswith("## ")]
+
 _SHARED = (
     "tests/audit/", "tests/eks/", "tests/faults/", "tests/foreign/", "tests/jobs/kubernetes/", "sandbox/tests/test_kubernetes", "tests/trust/",
 )  # fmt: skip
@@ -39,6 +46,33 @@ _LONGEST = (
     "sandbox/tests/test_kubernetes", "sandbox/tests/test_slurm.py", "sandbox/tests/test_training.py", "tests/storage/test_storage.py", "tests/test_packaging.py",
 )  # fmt: skip
 """These begin first, so that no worker is left with a long one while the others have nothing more to do."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--layer", choices=("test", "scenes"), help="the tests of `make test`, or of `make scenes` (default: both)")
+
+
+def _is_scene(nodeid: str) -> bool:
+    """Whether it, or what it is in, has a line of tests/scenes.txt."""
+    name = nodeid.partition("[")[0]
+    folders = [f"{folder.as_posix()}/" for folder in Path(name.partition("::")[0]).parents]
+    return not _SCENES.isdisjoint((name, name.partition("::")[0], *folders))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A layer does not import the files of the other one."""
+    layer = config.getoption("layer")
+    if layer is None or collection_path.suffix != ".py":
+        return None
+    path = collection_path.relative_to(_ROOT).as_posix()
+    if layer == "test":
+        return _is_scene(path) or None
+    return None if _is_scene(path) or any(line.startswith(f"{path}::") for line in _SCENES) else True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.getoption("layer") == "test":
+        terminalreporter.write_line(f"`make scenes` adds: {'; '.join(_ADDED)}.")
 
 
 def _share(nodeid: str) -> str:
@@ -56,7 +90,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Shares:
     return _Shares(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if layer := config.getoption("layer"):
+        others = [item for item in items if _is_scene(item.nodeid) != (layer == "scenes")]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if _is_scene(item.nodeid) == (layer == "scenes")]
     order = {share: i for i, share in enumerate(_LONGEST)}
     items.sort(key=lambda item: order.get(_share(item.nodeid), len(order)))
 

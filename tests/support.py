@@ -72,7 +72,7 @@ def fetched(before: set[Path]) -> None:
 
 
 def many(count: int) -> int:
-    """Examples that Hypothesis draws: `make trust` draws `count`, `make test` a fifth of them."""
+    """Examples that Hypothesis draws: `make trust` draws `count`, the other layers a fifth of them."""
     return count if os.environ.get("EXAMPLES") == "many" else count // 5
 
 
@@ -98,7 +98,7 @@ def golden_rows(file: Path, rows: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def swept(values: Iterable[Any], *kept: Any) -> list[Any]:
-    """Parameters of a test: `make test` runs those that are named in `kept`, `make trust` runs all of them. A tuple has one for each name."""
+    """Parameters of a test: `make trust` runs all of them, the other layers those that are named in `kept`. A tuple has one for each name."""
     every = list(values)
     assert set(kept) <= set(every), set(kept) - set(every)
     return [

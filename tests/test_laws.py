@@ -88,6 +88,14 @@ def test_files_stay_readable() -> None:
     assert long == {}
 
 
+def test_each_line_of_the_scenes_names_tests() -> None:
+    for line in (ROOT / "tests/scenes.txt").read_text("utf-8").splitlines():
+        place, _, test = line.partition("::")
+        if line and not line.startswith("#"):
+            assert (ROOT / place).exists(), line
+            assert not test or f"def {test}(" in (ROOT / place).read_text("utf-8"), line
+
+
 # the system's, the nodes' and ParallelCluster's own paths are fine, and the jobs' folder in a shared /home; a user's home directory is not
 _SOMEBODY = re.compile(r"(?<![\w.$}~/-])/(?:home|Users)/(?!ubuntu\b|ec2-user\b|trn\b|slurm\b)[a-z][\w.-]*/")
 

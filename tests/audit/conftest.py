@@ -14,7 +14,7 @@ Templates = dict[str, dict[str, Any]]
 
 
 SHORT = ("default", "fsx-persistent-s3")
-"""The environments that `make test` audits; `make trust` audits all of them."""
+"""The environments that `make scenes` audits; `make trust` audits all of them."""
 whole = pytest.mark.parametrize(
     "audited", [pytest.param((), marks=pytest.mark.sweep)], indirect=True, ids=["all environments"]
 )

@@ -31,7 +31,7 @@ SHORT = (
     "trn3-catalog",
     "tutorial",
 )
-"""Those of `make test`: each section of a configuration."""
+"""Those of `make scenes`: each section of a configuration."""
 # Instance types that their environment file describes, or offers in a region where the emulated EC2 does not: the validators
 # cannot know them there. All else about these environments is validated with a type of the same shape instead.
 NOT_OF_EC2 = {"trn3-catalog": "trn3.48xlarge", "trn2u-reserved": "trn2u.48xlarge"}

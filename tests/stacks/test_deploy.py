@@ -22,7 +22,7 @@ def recorded(aws: LocalAws, name: str) -> dict[str, Any]:
     return record
 
 
-@pytest.mark.sweep  # `make test` deploys and destroys this stack in the demo, and updates one in test_constructs_alone.py
+@pytest.mark.sweep  # `make scenes` deploys and destroys this stack in the demo, and updates one in test_constructs_alone.py
 def test_life_of_a_stack(cdk: Cdk, local_aws: LocalAws, name: str, tmp_path: Path) -> None:
     first: dict[str, Any] = {
         "encryption": "customer-key",

@@ -16,7 +16,7 @@ from trainium_cdk.jobs import JobError, JobStatus, Script, SlurmBackend
 WAITS = "while [ ! -e work/stop ]; do sleep 0.1; done\n"
 FORGED = table(__file__, "forged")
 KEPT = ("a state of another stage", "names and comments of several lines")
-"""What `make test` tries."""
+"""What `make scenes` tries."""
 
 
 @pytest.fixture
