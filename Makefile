@@ -48,7 +48,7 @@ test-pythons: $(PYTHONS:%=.venvs/py%/.done)  ## on each supported Python, the te
 	@VIRTUAL_ENV=.venvs/py$* && export VIRTUAL_ENV && $(SYNC) requirements-dev.txt && $(OURSELVES)
 	@touch $@
 
-kubernetes: setup  ## the programs of the local Kubernetes with Kueue and JobSet, compiled from their Go modules (Go included): 6 minutes on two cores, 300 MB, once
+kubernetes: setup  ## the programs of the local Kubernetes with Kueue and JobSet, compiled from their Go modules (Go included): 6 minutes on two cores, 300 MB, once on a machine
 	@$(BIN)/python -m sandbox.kubernetes build
 
 slurm: setup  ## Slurm of Debian or Ubuntu, unpacked into .cache without root; seconds, once
@@ -157,5 +157,8 @@ schema: setup  ## environment.schema.json: editors complete the environment file
 pictures: setup  ## of the docs: the stacks as flowcharts, and a report in a browser
 	@$(BIN)/python -m tests.pictures
 
-clean:  ## remove all that the other targets made
+COMPILED = $${TRN_SANDBOX_HOME:-$${XDG_CACHE_HOME:-$$HOME/.cache}/trainium-sandbox}/kubernetes
+
+clean:  ## remove all that the other targets made here; the programs of Kubernetes stay for other clones
 	rm -rf $(VENV) .venvs node_modules cdk.out dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@[ ! -d "$(COMPILED)" ] || echo "clean: all clones share the programs of Kubernetes. To remove them: rm -rf $(COMPILED)"

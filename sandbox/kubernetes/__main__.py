@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sandbox import guard
-from sandbox.kubernetes.build import BuildFailed, build
+from sandbox.kubernetes.build import BuildFailed, build, program
 from sandbox.kubernetes.cluster import KubernetesFailed, LocalKubernetes
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import UnknownCatalogEntry
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="verb", required=True)
     commands.add_parser("build", help="build its programs, unless already built")
-    up = commands.add_parser("up", help="start one, and print the environment of kubectl")
+    up = commands.add_parser("up", help="start one, and print the shell's settings for its kubectl")
     up.add_argument("directory", type=Path)
     up.add_argument("--instance", default="trn1.32xlarge", help="type of the virtual nodes (%(default)s)")
     up.add_argument("--nodes", type=int, default=2, help="number of them (%(default)s)")
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             guard.release("kubernetes", cluster.directory)
             cluster.add_system_nodes()
             cluster.add_nodes(instance, args.nodes)
-            print(f"export KUBECONFIG={cluster.kubeconfig}")
+            print(f"export KUBECONFIG={cluster.kubeconfig} PATH={program('kubectl').parent}:$PATH")
     except (BuildFailed, KubernetesFailed, UnknownCatalogEntry, OSError) as problem:
         print(f"sandbox.kubernetes: {problem}", file=sys.stderr)
         return 1

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox import paths
 from sandbox.kubernetes import (
     build,
     container,
@@ -30,7 +35,7 @@ from sandbox.kubernetes import (
 )
 from sandbox.kubernetes.logs import LogWriter
 from sandbox.local_aws import SHIMS
-from sandbox.testing import completed, need, need_kubernetes
+from sandbox.testing import completed, need, need_kubernetes, until
 from trainium_cdk.catalog import Catalog
 
 Object = dict[str, Any]
@@ -380,6 +385,104 @@ def test_an_unreachable_module_proxy_is_named(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("GOMODCACHE", str(tmp_path / "modules"))
     with pytest.raises(build.BuildFailed, match="the Go module proxy must be reachable"):
         build.build(lambda _: None)
+    assert [file.name for file in build.CACHE.iterdir()] == ["lock"], "nothing half built is left"
+
+
+@pytest.fixture
+def part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> build.Part:
+    """The smallest part, with a module and a folder of programs of its own."""
+    copy = shutil.copytree(build.SESSION_MANAGER.folder, tmp_path / "module")
+    found = dataclasses.replace(build.SESSION_MANAGER, folder=copy)
+    monkeypatch.setattr(build, "CACHE", tmp_path / "programs")
+    monkeypatch.setattr(build, "PARTS", (found,))
+    build.CACHE.mkdir()
+    return found
+
+
+def test_the_programs_are_outside_the_checkout() -> None:
+    assert not build.CACHE.is_relative_to(paths.HOME)
+    assert all(found.directory.parent == build.CACHE for found in build.PARTS)
+
+
+def test_programs_are_named_by_the_files_of_their_module_and_by_go(part: build.Part) -> None:
+    again = dataclasses.replace(part)
+    assert again.place("go1.26.8") == part.place("go1.26.8") != part.place("go1.27.3")
+    for name in ("go.mod", "go.sum"):
+        changed = dataclasses.replace(part)
+        with (part.folder / name).open("a") as file:
+            file.write("\n")
+        assert changed.place("go1.26.8") != part.place("go1.26.8"), name
+        part = changed
+
+
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [("go1.26.8", "go1.26.8"), ("go1.26.8 X:jsonv2", "go1.26.8"), ("go1.20.5", "pinned"), ("", "pinned")],
+)
+def test_the_version_is_that_of_the_go_that_compiles(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str, version: str
+) -> None:
+    go = tmp_path / "go"
+    go.write_text(f"#!/bin/sh\necho {answer}\n")
+    go.chmod(0o755)
+    monkeypatch.setattr(golang, "ENVIRONMENT", tmp_path)
+    monkeypatch.setattr("shutil.which", lambda _: str(go))
+    pinned = f"go{golang.pinned().partition('==')[2]}"
+    assert golang.version("1.25.0") == (pinned if version == "pinned" else version)
+
+
+def test_only_complete_programs_count_and_those_used_last_run(part: build.Part) -> None:
+    half = build.CACHE / "unfinished-1" / "target"
+    half.mkdir(parents=True)
+    assert not part.built
+    older, newer = part.place("go1.26.8"), part.place("go1.27.3")
+    for age, place in ((200, older), (100, newer)):
+        place.mkdir()
+        os.utime(place, (time.time() - age,) * 2)
+    assert part.built
+    assert part.directory == newer
+    os.utime(older)
+    assert part.directory == older
+
+
+def test_programs_that_another_checkout_uses_are_kept(part: build.Part) -> None:
+    days = {"module-1-go1.26.8": 29, "module-2-go1.26.8": 31, "unfinished-1": 31, part.place("go1.26.8").name: 31}
+    for name, age in days.items():
+        (build.CACHE / name / "bin").mkdir(parents=True)
+        os.utime(build.CACHE / name, (time.time() - age * 86400,) * 2)
+    assert part.built  # asking for them is a use
+    build._drop_unused()
+    assert {file.name for file in build.CACHE.iterdir()} == {"module-1-go1.26.8", part.place("go1.26.8").name}
+
+
+def test_a_second_build_at_the_same_time_waits_and_compiles_nothing(part: build.Part) -> None:
+    written: list[str] = []
+    place = part.place(golang.version(part.go))
+    with build._alone(written.append):
+        second = threading.Thread(target=build.build, args=[written.append])
+        second.start()
+        assert until(lambda: written)
+        place.mkdir()  # the first one is ready
+    second.join()
+    waits = f"kubernetes: another process builds in {build.CACHE}; waiting for it"
+    assert written == [waits, f"kubernetes: already built, {place}"]
+
+
+@pytest.mark.parametrize("variable", ["TRN_SANDBOX_HOME", "XDG_CACHE_HOME", "HOME"])
+def test_make_clean_keeps_the_programs_and_says_how_to_remove_them(tmp_path: Path, variable: str) -> None:
+    clone, cache = tmp_path / "clone", tmp_path / "cache"
+    clone.mkdir()
+    env = {"PATH": os.environ["PATH"], variable: str(cache)}
+    ask = [sys.executable, "-c", "from sandbox import paths; print(paths.COMPILED)"]
+    programs = Path(completed(ask, env=env, cwd=paths.HOME, check=True).stdout.strip())
+    assert programs.is_relative_to(cache)
+    clean = ["make", "--no-print-directory", "-s", "-f", paths.HOME / "Makefile", "-C", clone, "clean"]
+    assert "remove them" not in completed(clean, env=env, check=True).stdout
+    programs.mkdir(parents=True)
+    advice = completed(clean, env=env, check=True).stdout.strip().partition("To remove them: ")[2]
+    assert programs.exists()
+    subprocess.run(advice, shell=True, check=True)  # noqa: S602  as a user copies it
+    assert not programs.exists()
 
 
 def test_the_built_versions_are_those_of_the_catalogue() -> None:
