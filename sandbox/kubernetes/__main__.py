@@ -1,4 +1,4 @@
-"""`python -m sandbox.kubernetes build | up DIRECTORY | down DIRECTORY`."""
+"""`python -m sandbox.kubernetes build [--all] | up DIRECTORY | down DIRECTORY`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m sandbox.kubernetes", description="A real Kubernetes on this machine."
     )
     commands = parser.add_subparsers(dest="verb", required=True)
-    commands.add_parser("build", help="build its programs, unless already built")
+    built = commands.add_parser("build", help="build its programs, unless already built")
+    built.add_argument("--all", action="store_true", help="Volcano too, which jobs of TorchX need")
     up = commands.add_parser("up", help="start one, and print the shell's settings for its kubectl")
     up.add_argument("directory", type=Path)
     up.add_argument("--instance", default="trn1.32xlarge", help="type of the virtual nodes (%(default)s)")
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         if args.verb == "build":
-            build()
+            build(volcano=args.all)
         elif args.verb == "down":
             LocalKubernetes.open(args.directory).stop(wipe=args.wipe)
         else:

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox import paths
+from sandbox.kubernetes import __main__ as build_command
 from sandbox.kubernetes import (
     build,
     container,
@@ -215,7 +216,7 @@ def queue(**spec: Any) -> Object:
     ],
 )
 def test_schema_errors_have_a_reason_and_a_path(thing: Object, message: str) -> None:
-    need_kubernetes()
+    need_kubernetes(volcano=True)
     found = schemas.validate(thing)
     assert (found == []) if not message else found[0].startswith(message), found
 
@@ -231,11 +232,12 @@ WRONG_JOB = "JobSet set: Job train: spec.template: Additional properties"
 
 
 @pytest.mark.parametrize("built", [True, False])
-def test_definitions_are_those_of_the_build(built: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_definitions_are_those_of_the_build(built: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without one, Kubernetes' own schemas judge what they can: also the Jobs in a JobSet."""
-    need_kubernetes()
-    if not built:
-        monkeypatch.setattr(build, "available", lambda: "it is not built")
+    if built:
+        need_kubernetes(volcano=True)
+    else:
+        monkeypatch.setattr(build, "CACHE", tmp_path)
     schemas._custom.cache_clear()
     of_set = {**jobset(), "spec": {**jobset()["spec"], "sucessPolicy": {}}}
     found = schemas.validate_all(
@@ -248,7 +250,7 @@ def test_definitions_are_those_of_the_build(built: bool, monkeypatch: pytest.Mon
 
 
 def test_list_items_are_validated() -> None:
-    need_kubernetes()
+    need_kubernetes(volcano=True)
     wrong = {"apiVersion": "v1", "kind": "List", "items": [volcano_job(), volcano_job(minAvailable="two")]}
     assert len(schemas.validate_all([wrong])) == 1
 
@@ -301,7 +303,7 @@ def test_helm_refuses(sandbox: Path, capsys: pytest.CaptureFixture[str], argumen
 @pytest.mark.sweep
 def test_without_an_api_server_kubectl_validates_and_records(sandbox: Path) -> None:
     """Through the very command that CDK's kubectl provider finds on PATH."""
-    need_kubernetes()
+    need_kubernetes(volcano=True)
     env = {"PATH": os.environ["PATH"], "SANDBOX_DIR": str(sandbox)}
     manifest = sandbox / "manifest.yaml"
     manifest.write_text(json.dumps(queue()) + json.dumps(volcano_job(minAvailable="two")))
@@ -395,6 +397,7 @@ def part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> build.Part:
     found = dataclasses.replace(build.SESSION_MANAGER, folder=copy)
     monkeypatch.setattr(build, "CACHE", tmp_path / "programs")
     monkeypatch.setattr(build, "PARTS", (found,))
+    monkeypatch.setattr(build, "KUBERNETES", (found,))
     build.CACHE.mkdir()
     return found
 
@@ -453,6 +456,49 @@ def test_programs_that_another_checkout_uses_are_kept(part: build.Part) -> None:
     assert part.built  # asking for them is a use
     build._drop_unused()
     assert {file.name for file in build.CACHE.iterdir()} == {"module-1-go1.26.8", part.place("go1.26.8").name}
+
+
+def test_volcano_is_built_and_needed_only_where_it_is_asked_for(
+    part: build.Part, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    volcano = dataclasses.replace(part, folder=shutil.copytree(part.folder, tmp_path / "volcano"))
+    monkeypatch.setattr(build, "VOLCANO", volcano)
+    monkeypatch.setattr(build, "PARTS", (part, volcano))
+    place = part.place(golang.version(part.go))
+    place.mkdir()
+    written: list[str] = []
+    build.build(written.append, volcano=False)
+    assert written == [f"kubernetes: already built, {place}"]
+    assert build.available() is None
+    assert build.available(volcano=True) == f"Volcano is not built (run `{build.ALL}`)"
+    assert build.ALL.startswith("python -m sandbox.kubernetes ")
+    verb, *options = build.ALL.split()[3:]
+    asked: list[Any] = []
+    monkeypatch.setattr(build_command, "build", lambda **given: asked.append(given))
+    assert build_command.main([verb, *options]) == build_command.main([verb]) == 0
+    assert asked == [{"volcano": True}, {"volcano": False}]
+
+
+@pytest.mark.parametrize(
+    ("target", "ci", "all_parts"), [("kubernetes", "", False), ("kubernetes", "true", True), ("trust", "", True)]
+)
+def test_make_builds_volcano_where_no_test_may_be_skipped(target: str, ci: str, all_parts: bool) -> None:
+    printed = completed(["make", "-n", target], cwd=paths.HOME, env={**os.environ, "CI": ci}, check=True).stdout
+    [line] = [line for line in printed.splitlines() if "-m sandbox.kubernetes build" in line]
+    assert line.rstrip().endswith(" --all") is all_parts
+
+
+def test_both_binaries_share_what_they_compile() -> None:
+    """A library in two versions is compiled twice."""
+
+    def versions(part: build.Part) -> dict[str, str]:
+        text = (part.folder / "go.mod").read_text()  # `replace` comes after `require`
+        return dict(re.findall(r"^\t(\S+) (?:=> \S+ )?(v\S+)", text, re.MULTILINE))
+
+    kubernetes, volcano = versions(build.CLUSTER), versions(build.VOLCANO)
+    common = kubernetes.keys() & volcano.keys()
+    assert {"k8s.io/kubernetes", "k8s.io/client-go"} <= common
+    assert {name for name in common if kubernetes[name] != volcano[name]} == set()
 
 
 def test_a_second_build_at_the_same_time_waits_and_compiles_nothing(part: build.Part) -> None:
