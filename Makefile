@@ -57,8 +57,8 @@ test-pythons: $(PYTHONS:%=.venvs/py%/.done)  ## on each supported Python, the te
 	@VIRTUAL_ENV=.venvs/py$* && export VIRTUAL_ENV && $(SYNC) requirements-dev.txt && $(OURSELVES)
 	@touch $@
 
-kubernetes: setup  ## the programs of the local Kubernetes with Kueue and JobSet, compiled from their Go modules (Go included): 6 minutes on two cores, 300 MB, once
-	@$(BIN)/python -m sandbox.kubernetes build
+kubernetes: setup  ## the programs of the local Kubernetes with Kueue and JobSet, compiled from their Go modules (Go included): 5 minutes on two cores, 300 MB, once on a machine; CI=true: Volcano too
+	@$(BIN)/python -m sandbox.kubernetes build $(if $(filter true,$(CI)),--all)
 
 slurm: setup  ## Slurm of Debian or Ubuntu, unpacked into .cache without root; seconds, once
 	@$(BIN)/python -m sandbox.slurm_packages
@@ -91,6 +91,7 @@ mutation: setup .venvs/mutation/.done  ## small faults in what is committed, one
 audit: setup .venvs/audit/.done  ## every security scanner over every template, script, job and file: what is not acknowledged
 	@audit/run.sh $(ENVIRONMENTS)
 
+trust: CI := true
 trust: setup kubernetes slurm .venvs/audit/.done .venvs/types/.done  ## every long test: faults, crashes, bad networks, clean roots, random input: an hour
 	audit/run.sh
 	CI=true EXAMPLES=many $(BIN)/python -m pytest -m sweep -n $(WORKERS) --dist loadscope --no-loadscope-reorder
@@ -166,5 +167,8 @@ schema: setup  ## environment.schema.json: editors complete the environment file
 pictures: setup  ## of the docs: the stacks as flowcharts, and a report in a browser
 	@$(BIN)/python -m tests.pictures
 
-clean:  ## remove all that the other targets made
+COMPILED = $${TRN_SANDBOX_HOME:-$${XDG_CACHE_HOME:-$$HOME/.cache}/trainium-sandbox}/kubernetes
+
+clean:  ## remove all that the other targets made here; the programs of Kubernetes stay for other clones
 	rm -rf $(VENV) .venvs node_modules cdk.out dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@[ ! -d "$(COMPILED)" ] || echo "clean: all clones share the programs of Kubernetes. To remove them: rm -rf $(COMPILED)"

@@ -2,6 +2,7 @@
 
 In a checkout of the project they are in it, and `make setup` creates them. Where the sandbox is installed (`pip install ./sandbox`),
 they are in the folder `TRN_SANDBOX_HOME`, by default `~/.cache/trainium-sandbox`, and `python -m sandbox setup` creates them.
+The programs of Kubernetes are always in that folder: all checkouts of a machine share them.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ _CHECKOUT = PACKAGE.parent if (PACKAGE / "pyproject.toml").is_file() else None
 """The project's checkout; None where the sandbox is installed: a wheel has no pyproject.toml."""
 
 
-def _home() -> Path:
-    if _CHECKOUT is not None:
-        return _CHECKOUT
+def _shared() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("TRN_SANDBOX_HOME") or Path(cache) / "trainium-sandbox").resolve()
 
 
-HOME = _home()
+_SHARED = _shared()
+HOME = _CHECKOUT or _SHARED
 """Contains `.venvs`, `.cache` and `node_modules`."""
 CACHE = HOME / ".cache"
+COMPILED = _SHARED / "kubernetes"
+"""The compiled programs of Kubernetes, outside each checkout."""
 BIN = Path(sys.executable).parent
 """Commands of this Python environment: node, trn, aws."""
 NODE_MODULES = HOME / "node_modules"

@@ -51,9 +51,9 @@ def need_slurm() -> None:
     need(reason is None, str(reason))
 
 
-def need_kubernetes() -> None:
-    """Skip or fail as `need` does, unless a local Kubernetes can be started."""
-    reason = kubernetes.available()
+def need_kubernetes(*, volcano: bool = False) -> None:
+    """Skip or fail as `need` does, unless a local Kubernetes can be started, with Volcano if `volcano`."""
+    reason = kubernetes.available(volcano=volcano)
     need(reason is None, str(reason))
 
 

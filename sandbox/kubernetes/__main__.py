@@ -1,4 +1,4 @@
-"""`python -m sandbox.kubernetes build | up DIRECTORY | down DIRECTORY`."""
+"""`python -m sandbox.kubernetes build [--all] | up DIRECTORY | down DIRECTORY`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sandbox import guard
-from sandbox.kubernetes.build import BuildFailed, build
+from sandbox.kubernetes.build import BuildFailed, build, program
 from sandbox.kubernetes.cluster import KubernetesFailed, LocalKubernetes
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import UnknownCatalogEntry
@@ -19,8 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m sandbox.kubernetes", description="A real Kubernetes on this machine."
     )
     commands = parser.add_subparsers(dest="verb", required=True)
-    commands.add_parser("build", help="build its programs, unless already built")
-    up = commands.add_parser("up", help="start one, and print the environment of kubectl")
+    built = commands.add_parser("build", help="build its programs, unless already built")
+    built.add_argument("--all", action="store_true", help="Volcano too, which jobs of TorchX need")
+    up = commands.add_parser("up", help="start one, and print the shell's settings for its kubectl")
     up.add_argument("directory", type=Path)
     up.add_argument("--instance", default="trn1.32xlarge", help="type of the virtual nodes (%(default)s)")
     up.add_argument("--nodes", type=int, default=2, help="number of them (%(default)s)")
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         if args.verb == "build":
-            build()
+            build(volcano=args.all)
         elif args.verb == "down":
             LocalKubernetes.open(args.directory).stop(wipe=args.wipe)
         else:
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             guard.release("kubernetes", cluster.directory)
             cluster.add_system_nodes()
             cluster.add_nodes(instance, args.nodes)
-            print(f"export KUBECONFIG={cluster.kubeconfig}")
+            print(f"export KUBECONFIG={cluster.kubeconfig} PATH={program('kubectl').parent}:$PATH")
     except (BuildFailed, KubernetesFailed, UnknownCatalogEntry, OSError) as problem:
         print(f"sandbox.kubernetes: {problem}", file=sys.stderr)
         return 1

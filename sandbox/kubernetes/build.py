@@ -1,8 +1,11 @@
-"""The programs of a Kubernetes cluster, built from their Go modules and kept in `.cache/kubernetes/`.
+"""The programs of a Kubernetes cluster, built from their Go modules and kept outside the checkout, in `paths.COMPILED`.
 
-There are three parts, each with a folder that its own key names, so that a change in one does not build the others again:
+There are four parts. Each has a folder there, named by the sum of its module's files and by Go's version. A change in one part does not build
+the others again, and two checkouts with the same modules share the programs:
 
-- `module/`: Kubernetes, kwok, Volcano and Helm's engine in one binary (see main.go), to which `bin/` has a link for each name;
+- `module/`: Kubernetes, kwok and Helm's engine in one binary (see main.go), to which `bin/` has a link for each name;
+- `module_volcano/`: Volcano's programs in one binary, built only where they are asked for. Libraries that both binaries need have the same
+  versions, and are compiled once. The others take 2 of 12 minutes of processor time (measured 2026-11-28);
 - `module_kueue/`: Kueue, JobSet and Kubeflow Trainer, which need newer libraries of Kubernetes, as their own projects build them;
 - `module_session_manager/`: AWS's session-manager-plugin, for tunnels and shells. It names no versions of its libraries: these are the newest, and
   of twinj/uuid the last one that still has what it calls.
@@ -14,21 +17,27 @@ is one behind Volcano's own and lacks one constant; Kueue looks for certificates
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import hashlib
+import os
 import platform
 import re
 import shutil
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox import paths
 from sandbox.kubernetes import golang
 
-CACHE = paths.CACHE / "kubernetes"
+CACHE = paths.COMPILED
+UNUSED_DAYS = 30
+"""After so many days without use, a build removes the programs of other versions."""
 _HERE = Path(__file__).parent
 
 
@@ -43,7 +52,7 @@ class Part:
         modules: those named in messages.
         kept: parts of modules that are copied: (module, its folder or file, name under `directory`).
         patches: (module, file, old text, new text; without an old text the new one is appended).
-        size: of the modules' archives, in MB (measured 2026-11-24).
+        size: of the modules' archives, in MB (measured 2026-11-28).
     """
 
     folder: Path
@@ -62,14 +71,22 @@ class Part:
             digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
         return digest.hexdigest()[:16]
 
+    def place(self, go: str) -> Path:
+        """The folder of the programs that this version of Go compiles, such as go1.26.8. It exists only once they are complete."""
+        return CACHE / f"{self.folder.name}-{self.key}-{go}"
+
     @property
     def directory(self) -> Path:
-        """The folder of this key's programs."""
-        return CACHE / f"{self.folder.name}-{self.key}"
+        """The folder of the programs, whichever Go compiled them; of several the one that was used last. Marks it as used."""
+        found = max(CACHE.glob(f"{self.folder.name}-{self.key}-*"), key=_used, default=None)
+        if found is None:
+            return CACHE / f"{self.folder.name}-{self.key}"
+        _use(found)
+        return found
 
     @property
     def built(self) -> bool:
-        return all((self.directory / "bin" / name).exists() for name in self.programs)
+        return self.directory.exists()
 
     @property
     def go(self) -> str:
@@ -106,16 +123,10 @@ CLUSTER = Part(
         "kwok",
         "network-policies",
         "render-chart",
-        "vc-controller-manager",
-        "vc-scheduler",
-        "vc-webhook-manager",
     ),
     packages=(".",),
-    modules=("k8s.io/kubernetes", "volcano.sh/volcano"),
-    kept=(
-        ("volcano.sh/volcano", "config/crd/volcano/bases", "crds/volcano"),
-        ("sigs.k8s.io/kwok", "kustomize/crd/bases", "crds/kwok"),
-    ),
+    modules=("k8s.io/kubernetes",),
+    kept=(("sigs.k8s.io/kwok", "kustomize/crd/bases", "crds/kwok"),),
     patches=(
         (
             "sigs.k8s.io/kwok",
@@ -123,6 +134,16 @@ CLUSTER = Part(
             "metav1.InitialEventsListBlueprintAnnotationKey",
             "metav1.InitialEventsAnnotationKey",
         ),
+    ),
+    size=104,
+)
+VOLCANO = Part(
+    folder=_HERE / "module_volcano",
+    programs=("vc-controller-manager", "vc-scheduler", "vc-webhook-manager"),
+    packages=(".",),
+    modules=("volcano.sh/volcano",),
+    kept=(("volcano.sh/volcano", "config/crd/volcano/bases", "crds/volcano"),),
+    patches=(
         (
             "volcano.sh/apis",
             "pkg/apis/scheduling/v1beta1/labels.go",
@@ -130,7 +151,7 @@ CLUSTER = Part(
             '\nconst QueueAllocationGateKey = GroupName + "/queue-allocation-gate"\n',
         ),
     ),
-    size=130,
+    size=92,
 )
 KUEUE = Part(
     folder=_HERE / "module_kueue",
@@ -167,7 +188,9 @@ SESSION_MANAGER = Part(
     size=20,
 )
 KUBERNETES = (CLUSTER, KUEUE)
-PARTS = (*KUBERNETES, SESSION_MANAGER)
+PARTS = (*KUBERNETES, SESSION_MANAGER, VOLCANO)
+ALL = "python -m sandbox.kubernetes build --all"
+"""The command that builds Volcano too."""
 
 
 class BuildFailed(RuntimeError):
@@ -203,10 +226,14 @@ def version(module: str) -> str:
     raise KeyError(module)
 
 
-def available() -> str | None:
-    """Why the programs are not available, or None."""
+def available(*, volcano: bool = False) -> str | None:
+    """Why the programs are not available, or None.
+
+    Args:
+        volcano: whether Volcano's are needed too.
+    """
     if all(part.built for part in KUBERNETES):
-        return None
+        return f"Volcano is not built (run `{ALL}`)" if volcano and not VOLCANO.built else None
     reason = cannot_build()
     return f"Kubernetes is not built ({reason})" if reason else f"Kubernetes is not built (run `{paths.KUBERNETES}`)"
 
@@ -221,65 +248,80 @@ def cannot_build() -> str | None:
     return None
 
 
-def build(report: Callable[[str], None] = print) -> None:
-    """Build what is missing. Takes minutes the first time.
+def build(report: Callable[[str], None] = print, *, volcano: bool = True) -> None:
+    """Build what this machine's Go has not built yet, in any checkout. Takes minutes the first time.
 
-    If no Go on the PATH is new enough, one is installed into `.venvs/go` first.
+    If no Go on the PATH is new enough, one is installed into `.venvs/go` first. While another process builds, it waits.
+
+    Args:
+        volcano: whether to build Volcano too.
 
     Raises:
         BuildFailed: Go is not available, the module proxy does not respond, or the code does not compile.
     """
-    for part in PARTS:
-        if part.built:
-            report(f"kubernetes: already built, {part.directory}")
-        elif (reason := cannot_build()) is not None:
-            raise BuildFailed(reason)
-        else:
-            try:
-                _build(part, report)
-            except golang.GoFailed as problem:
-                raise BuildFailed(str(problem)) from None
-    current = CACHE / "current"
-    current.unlink(missing_ok=True)
-    current.symlink_to(CLUSTER.directory.name)
-    _drop_older()
+    for part in [part for part in PARTS if volcano or part is not VOLCANO]:
+        place = part.place(golang.version(part.go))
+        if not place.exists():
+            if (reason := cannot_build()) is not None:
+                raise BuildFailed(reason)
+            with _alone(report):
+                if not place.exists():  # the process before this one may have built it
+                    try:
+                        _build(part, place, report)
+                    except golang.GoFailed as problem:
+                        raise BuildFailed(str(problem)) from None
+                    _drop_unused()
+                    continue
+        _use(place)
+        report(f"kubernetes: already built, {place}")
 
 
-def _build(part: Part, report: Callable[[str], None]) -> None:
-    target, began = part.directory, time.monotonic()
-    (target / "bin").mkdir(parents=True, exist_ok=True)
+@contextlib.contextmanager
+def _alone(report: Callable[[str], None]) -> Iterator[None]:
+    """Only one process of the machine at a time; the system frees the lock of one that is killed."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report(f"kubernetes: another process builds in {CACHE}; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(part: Part, place: Path, report: Callable[[str], None]) -> None:
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="unfinished-", dir=CACHE) as name:
+        target = Path(name) / "target"
+        _make(part, target, Path(name) / "source", report)
+        target.rename(place)
+    disk = sum(file.stat().st_size for file in place.rglob("*") if not file.is_symlink()) / 1e6
+    report(f"kubernetes: built in {time.monotonic() - began:.0f} s, {disk:.0f} MB, {place}")
+
+
+def _make(part: Part, target: Path, source: Path, report: Callable[[str], None]) -> None:
+    """Compile a part's programs into a new folder."""
+    began = time.monotonic()
     names = ", ".join(f"{name} {part.version(name)}" for name in part.modules)
     go = golang.get(part.go, report)
     report(f"kubernetes: downloading the Go modules of {names} and their dependencies, about {part.size} MB")
     modules, size = golang.download(go, part.folder, report)
     report(f"kubernetes: {modules} modules, {size:.0f} MB, downloaded in {time.monotonic() - began:.0f} s")
-    source = _source(go, part)
+    _copy_source(go, part, source)
     for module, origin, name in part.kept:
-        place = target / name
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(_folder_of(go, module, part.folder) / origin, place, copy_function=shutil.copyfile)
-        _make_writable(place)
-    made = target / "made"
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir()
-    golang.compile(go, part.command(made), source, report)
-    for file in made.iterdir():
-        file.replace(target / "bin" / file.name)
+        kept = target / name
+        shutil.copytree(_folder_of(go, module, part.folder) / origin, kept, copy_function=shutil.copyfile)
+        _make_writable(kept)
+    programs = target / "bin"
+    programs.mkdir(parents=True)
+    golang.compile(go, part.command(programs), source, report)
     if len(part.packages) == 1:
         for name in part.programs:
-            link = target / "bin" / name
-            link.unlink(missing_ok=True)
-            link.symlink_to("sandbox" if part.packages == (".",) else part.packages[0].rpartition("/")[2])
-    shutil.rmtree(source)
-    made.rmdir()
-    disk = sum(file.stat().st_size for file in target.rglob("*") if not file.is_symlink()) / 1e6
-    report(f"kubernetes: built in {time.monotonic() - began:.0f} s, {disk:.0f} MB, {target}")
+            (programs / name).symlink_to("sandbox" if part.packages == (".",) else part.packages[0].rpartition("/")[2])
 
 
-def _source(go: Path, part: Part) -> Path:
+def _copy_source(go: Path, part: Part, source: Path) -> None:
     """The sources to compile: the part's folder, and the patched copies of modules."""
-    source = part.directory / "source"
-    shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(part.folder, source)
     for module, name, old, new in part.patches:
         copy = source / "mended" / module.rpartition("/")[2]
@@ -292,7 +334,6 @@ def _source(go: Path, part: Part) -> Path:
         file.write_text(text.replace(old, new) if old else text + new)
         replace = f"-replace={module}=./{copy.relative_to(source)}"
         golang.run(go, ["mod", "edit", replace], "use the changed copy", source)
-    return source
 
 
 def _folder_of(go: Path, module: str, where: Path) -> Path:
@@ -305,9 +346,19 @@ def _make_writable(folder: Path) -> None:
         place.chmod(0o755)
 
 
-def _drop_older() -> None:
-    """Remove earlier builds: each is about 150 MB."""
-    current = {part.directory for part in PARTS}
-    for other in CACHE.iterdir():
-        if other not in current and re.fullmatch(r"(\w+-)?[0-9a-f]{16}", other.name):
-            shutil.rmtree(other, ignore_errors=True)
+def _used(folder: Path) -> float:
+    """When it was used last, in seconds since 1970."""
+    return folder.stat().st_mtime
+
+
+def _use(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # it is another user's
+        os.utime(folder)
+
+
+def _drop_unused() -> None:
+    """Remove the folders that no checkout has used for `UNUSED_DAYS`: each is about 150 MB."""
+    for folder in CACHE.iterdir():
+        if folder.is_dir() and _used(folder) < time.time() - UNUSED_DAYS * 86400:
+            # at once under another name: a half removed one would count as complete
+            shutil.rmtree(folder.rename(CACHE / f"removed-{folder.name}"), ignore_errors=True)

@@ -75,7 +75,7 @@ class LocalKubernetes:
             run_jobs: whether pods of Volcano's scheduler run their commands here for real (see `pods.py`); if not,
                 they run until their annotations end them (see `kwok_config.py`).
             job_environment: additional environment variables of commands in pods (`PATH`, ...).
-            volcano: whether Volcano runs, which jobs of TorchX need.
+            volcano: whether Volcano runs, which jobs of TorchX need. It must be built: `build.VOLCANO.built`.
             admission: whether Volcano's registered admission webhooks are also served. If not, `start_admission` starts them
                 later.
             timeout: seconds until all must respond.
@@ -83,7 +83,7 @@ class LocalKubernetes:
         Raises:
             KubernetesFailed: it is not built, or a program ended; the message has the end of its log.
         """
-        if (reason := build.available()) is not None:
+        if (reason := build.available(volcano=volcano)) is not None:
             raise KubernetesFailed(f"a local Kubernetes cannot run here: {reason}")
         directory = directory.resolve()
         if (directory / _STATE).exists():

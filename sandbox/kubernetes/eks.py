@@ -51,7 +51,7 @@ def attach(sandbox: Path, kubernetes: LocalKubernetes, secret: str) -> Path:
         "endpoint": kubernetes.endpoint,
         "ca": kubernetes.ca_data,
         "kubeconfig": str(kubernetes.kubeconfig),
-        "kubectl": str(build.program("kubectl")),
+        "kubectl": _link(sandbox, build.program("kubectl")),
         "secret": secret,
     }
     return _write(sandbox / "eks" / f"{kubernetes.name}.json", settings)
@@ -82,7 +82,7 @@ def attach_own(sandbox: Path, name: str, kubeconfig: Path) -> Path:
         "endpoint": cluster["server"],
         "ca": cluster.get("certificate-authority-data", ""),
         "kubeconfig": str(kubeconfig),
-        "kubectl": kubectl,
+        "kubectl": _link(sandbox, kubectl),
         "secret": new_secret(),
     }
     return _write(sandbox / "eks" / f"{name}.json", settings)
@@ -96,10 +96,22 @@ def _write(file: Path, settings: Mapping[str, str]) -> Path:
     return file
 
 
+def _link(sandbox: Path, kubectl: str | Path) -> str:
+    """The link to kubectl with which `shims/kubectl` finds it."""
+    link = sandbox / "eks/kubectl"
+    part = link.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    part.symlink_to(kubectl)
+    return str(part.replace(link))
+
+
 def detach(sandbox: Path, name: str) -> None:
     """Remove the setting of a cluster's API server."""
-    (sandbox / "eks/kubeconfig").unlink(missing_ok=True)
-    (sandbox / "eks" / f"{name}.json").unlink(missing_ok=True)
+    folder = sandbox / "eks"
+    for file in (folder / "kubeconfig", folder / f"{name}.json"):
+        file.unlink(missing_ok=True)
+    if not [*folder.glob("*.json")]:
+        (folder / "kubectl").unlink(missing_ok=True)
 
 
 def sync_nodes(

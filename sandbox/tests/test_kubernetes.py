@@ -24,6 +24,7 @@ Object = dict[str, Any]
 
 
 def job(name: str, nodes: int, command: str) -> Object:
+    need_kubernetes(volcano=True)
     text = Path(__file__).with_name("volcano_job.yaml").read_text("utf-8")
     made: Object = yaml.safe_load(text.replace("NAME", name).replace("COMMAND", command))
     made["spec"]["minAvailable"] = made["spec"]["tasks"][0]["replicas"] = nodes
@@ -145,7 +146,7 @@ def test_wrong_jobs_are_refused(cluster: LocalKubernetes, place: str, value: Any
 
 @pytest.mark.sweep
 def test_stop_from_another_process_leaves_nothing(tmp_path: Path) -> None:
-    need_kubernetes()
+    need_kubernetes(volcano=True)
     began = time.monotonic()
     cluster = LocalKubernetes.start(tmp_path / "cluster", run_jobs=True, volcano=True)
     cluster.add_nodes(TRN1, 1)

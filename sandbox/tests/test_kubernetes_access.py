@@ -21,7 +21,6 @@ from sandbox.testing import completed
 
 pytestmark = pytest.mark.sweep
 
-GROUPS = "scheduling.volcano.sh/v1beta1"
 NAME = "kubernetes-test"
 SEE = {
     "Version": "2012-10-17",
@@ -130,11 +129,10 @@ def test_aws_and_kubectl_reach_the_cluster_that_eks_describes(
     run("kubectl", "create", "--kubeconfig", str(config), "-f", str(manifest), "--save-config")
     assert cluster.api().get(path_of("v1", "ServiceAccount", "trainer", "training"))["kind"] == "ServiceAccount"
     run("kubectl", "delete", "--kubeconfig", str(config), "-f", str(manifest))
-    manifest.write_text(
-        json.dumps({"apiVersion": GROUPS, "kind": "Queue", "metadata": {"name": "q"}, "spec": {"weigth": 1}})
-    )
+    wrong = {"kind": "JobSet", "metadata": {"name": "wrong"}, "spec": {"sucessPolicy": {}}}
+    manifest.write_text(json.dumps({"apiVersion": "jobset.x-k8s.io/v1alpha2", **wrong}))
     create = ("kubectl", "create", "--kubeconfig", str(config), "-f", str(manifest))
-    run(*create, refused='unknown field "spec.weigth"')
+    run(*create, refused='unknown field "spec.sucessPolicy"')
 
 
 def test_an_existing_cluster_serves_as_eks(

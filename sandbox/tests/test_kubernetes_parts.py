@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox import paths
+from sandbox.kubernetes import __main__ as build_command
 from sandbox.kubernetes import (
     build,
     container,
@@ -30,7 +36,7 @@ from sandbox.kubernetes import (
 )
 from sandbox.kubernetes.logs import LogWriter
 from sandbox.local_aws import SHIMS
-from sandbox.testing import completed, need, need_kubernetes
+from sandbox.testing import completed, need, need_kubernetes, until
 from trainium_cdk.catalog import Catalog
 
 Object = dict[str, Any]
@@ -210,7 +216,7 @@ def queue(**spec: Any) -> Object:
     ],
 )
 def test_schema_errors_have_a_reason_and_a_path(thing: Object, message: str) -> None:
-    need_kubernetes()
+    need_kubernetes(volcano=True)
     found = schemas.validate(thing)
     assert (found == []) if not message else found[0].startswith(message), found
 
@@ -226,11 +232,12 @@ WRONG_JOB = "JobSet set: Job train: spec.template: Additional properties"
 
 
 @pytest.mark.parametrize("built", [True, False])
-def test_definitions_are_those_of_the_build(built: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_definitions_are_those_of_the_build(built: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without one, Kubernetes' own schemas judge what they can: also the Jobs in a JobSet."""
-    need_kubernetes()
-    if not built:
-        monkeypatch.setattr(build, "available", lambda: "it is not built")
+    if built:
+        need_kubernetes(volcano=True)
+    else:
+        monkeypatch.setattr(build, "CACHE", tmp_path)
     schemas._custom.cache_clear()
     of_set = {**jobset(), "spec": {**jobset()["spec"], "sucessPolicy": {}}}
     found = schemas.validate_all(
@@ -243,7 +250,7 @@ def test_definitions_are_those_of_the_build(built: bool, monkeypatch: pytest.Mon
 
 
 def test_list_items_are_validated() -> None:
-    need_kubernetes()
+    need_kubernetes(volcano=True)
     wrong = {"apiVersion": "v1", "kind": "List", "items": [volcano_job(), volcano_job(minAvailable="two")]}
     assert len(schemas.validate_all([wrong])) == 1
 
@@ -296,7 +303,7 @@ def test_helm_refuses(sandbox: Path, capsys: pytest.CaptureFixture[str], argumen
 @pytest.mark.sweep
 def test_without_an_api_server_kubectl_validates_and_records(sandbox: Path) -> None:
     """Through the very command that CDK's kubectl provider finds on PATH."""
-    need_kubernetes()
+    need_kubernetes(volcano=True)
     env = {"PATH": os.environ["PATH"], "SANDBOX_DIR": str(sandbox)}
     manifest = sandbox / "manifest.yaml"
     manifest.write_text(json.dumps(queue()) + json.dumps(volcano_job(minAvailable="two")))
@@ -380,6 +387,148 @@ def test_an_unreachable_module_proxy_is_named(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("GOMODCACHE", str(tmp_path / "modules"))
     with pytest.raises(build.BuildFailed, match="the Go module proxy must be reachable"):
         build.build(lambda _: None)
+    assert [file.name for file in build.CACHE.iterdir()] == ["lock"], "nothing half built is left"
+
+
+@pytest.fixture
+def part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> build.Part:
+    """The smallest part, with a module and a folder of programs of its own."""
+    copy = shutil.copytree(build.SESSION_MANAGER.folder, tmp_path / "module")
+    found = dataclasses.replace(build.SESSION_MANAGER, folder=copy)
+    monkeypatch.setattr(build, "CACHE", tmp_path / "programs")
+    monkeypatch.setattr(build, "PARTS", (found,))
+    monkeypatch.setattr(build, "KUBERNETES", (found,))
+    build.CACHE.mkdir()
+    return found
+
+
+def test_the_programs_are_outside_the_checkout() -> None:
+    assert not build.CACHE.is_relative_to(paths.HOME)
+    assert all(found.directory.parent == build.CACHE for found in build.PARTS)
+
+
+def test_programs_are_named_by_the_files_of_their_module_and_by_go(part: build.Part) -> None:
+    again = dataclasses.replace(part)
+    assert again.place("go1.26.8") == part.place("go1.26.8") != part.place("go1.27.3")
+    for name in ("go.mod", "go.sum"):
+        changed = dataclasses.replace(part)
+        with (part.folder / name).open("a") as file:
+            file.write("\n")
+        assert changed.place("go1.26.8") != part.place("go1.26.8"), name
+        part = changed
+
+
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [("go1.26.8", "go1.26.8"), ("go1.26.8 X:jsonv2", "go1.26.8"), ("go1.20.5", "pinned"), ("", "pinned")],
+)
+def test_the_version_is_that_of_the_go_that_compiles(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str, version: str
+) -> None:
+    go = tmp_path / "go"
+    go.write_text(f"#!/bin/sh\necho {answer}\n")
+    go.chmod(0o755)
+    monkeypatch.setattr(golang, "ENVIRONMENT", tmp_path)
+    monkeypatch.setattr("shutil.which", lambda _: str(go))
+    pinned = f"go{golang.pinned().partition('==')[2]}"
+    assert golang.version("1.25.0") == (pinned if version == "pinned" else version)
+
+
+def test_only_complete_programs_count_and_those_used_last_run(part: build.Part) -> None:
+    half = build.CACHE / "unfinished-1" / "target"
+    half.mkdir(parents=True)
+    assert not part.built
+    older, newer = part.place("go1.26.8"), part.place("go1.27.3")
+    for age, place in ((200, older), (100, newer)):
+        place.mkdir()
+        os.utime(place, (time.time() - age,) * 2)
+    assert part.built
+    assert part.directory == newer
+    os.utime(older)
+    assert part.directory == older
+
+
+def test_programs_that_another_checkout_uses_are_kept(part: build.Part) -> None:
+    days = {"module-1-go1.26.8": 29, "module-2-go1.26.8": 31, "unfinished-1": 31, part.place("go1.26.8").name: 31}
+    for name, age in days.items():
+        (build.CACHE / name / "bin").mkdir(parents=True)
+        os.utime(build.CACHE / name, (time.time() - age * 86400,) * 2)
+    assert part.built  # asking for them is a use
+    build._drop_unused()
+    assert {file.name for file in build.CACHE.iterdir()} == {"module-1-go1.26.8", part.place("go1.26.8").name}
+
+
+def test_volcano_is_built_and_needed_only_where_it_is_asked_for(
+    part: build.Part, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    volcano = dataclasses.replace(part, folder=shutil.copytree(part.folder, tmp_path / "volcano"))
+    monkeypatch.setattr(build, "VOLCANO", volcano)
+    monkeypatch.setattr(build, "PARTS", (part, volcano))
+    place = part.place(golang.version(part.go))
+    place.mkdir()
+    written: list[str] = []
+    build.build(written.append, volcano=False)
+    assert written == [f"kubernetes: already built, {place}"]
+    assert build.available() is None
+    assert build.available(volcano=True) == f"Volcano is not built (run `{build.ALL}`)"
+    assert build.ALL.startswith("python -m sandbox.kubernetes ")
+    verb, *options = build.ALL.split()[3:]
+    asked: list[Any] = []
+    monkeypatch.setattr(build_command, "build", lambda **given: asked.append(given))
+    assert build_command.main([verb, *options]) == build_command.main([verb]) == 0
+    assert asked == [{"volcano": True}, {"volcano": False}]
+
+
+@pytest.mark.parametrize(
+    ("target", "ci", "all_parts"), [("kubernetes", "", False), ("kubernetes", "true", True), ("trust", "", True)]
+)
+def test_make_builds_volcano_where_no_test_may_be_skipped(target: str, ci: str, all_parts: bool) -> None:
+    printed = completed(["make", "-n", target], cwd=paths.HOME, env={**os.environ, "CI": ci}, check=True).stdout
+    [line] = [line for line in printed.splitlines() if "-m sandbox.kubernetes build" in line]
+    assert line.rstrip().endswith(" --all") is all_parts
+
+
+def test_both_binaries_share_what_they_compile() -> None:
+    """A library in two versions is compiled twice."""
+
+    def versions(part: build.Part) -> dict[str, str]:
+        text = (part.folder / "go.mod").read_text()  # `replace` comes after `require`
+        return dict(re.findall(r"^\t(\S+) (?:=> \S+ )?(v\S+)", text, re.MULTILINE))
+
+    kubernetes, volcano = versions(build.CLUSTER), versions(build.VOLCANO)
+    common = kubernetes.keys() & volcano.keys()
+    assert {"k8s.io/kubernetes", "k8s.io/client-go"} <= common
+    assert {name for name in common if kubernetes[name] != volcano[name]} == set()
+
+
+def test_a_second_build_at_the_same_time_waits_and_compiles_nothing(part: build.Part) -> None:
+    written: list[str] = []
+    place = part.place(golang.version(part.go))
+    with build._alone(written.append):
+        second = threading.Thread(target=build.build, args=[written.append])
+        second.start()
+        assert until(lambda: written)
+        place.mkdir()  # the first one is ready
+    second.join()
+    waits = f"kubernetes: another process builds in {build.CACHE}; waiting for it"
+    assert written == [waits, f"kubernetes: already built, {place}"]
+
+
+@pytest.mark.parametrize("variable", ["TRN_SANDBOX_HOME", "XDG_CACHE_HOME", "HOME"])
+def test_make_clean_keeps_the_programs_and_says_how_to_remove_them(tmp_path: Path, variable: str) -> None:
+    clone, cache = tmp_path / "clone", tmp_path / "cache"
+    clone.mkdir()
+    env = {"PATH": os.environ["PATH"], variable: str(cache)}
+    ask = [sys.executable, "-c", "from sandbox import paths; print(paths.COMPILED)"]
+    programs = Path(completed(ask, env=env, cwd=paths.HOME, check=True).stdout.strip())
+    assert programs.is_relative_to(cache)
+    clean = ["make", "--no-print-directory", "-s", "-f", paths.HOME / "Makefile", "-C", clone, "clean"]
+    assert "remove them" not in completed(clean, env=env, check=True).stdout
+    programs.mkdir(parents=True)
+    advice = completed(clean, env=env, check=True).stdout.strip().partition("To remove them: ")[2]
+    assert programs.exists()
+    subprocess.run(advice, shell=True, check=True)  # noqa: S602  as a user copies it
+    assert not programs.exists()
 
 
 def test_the_built_versions_are_those_of_the_catalogue() -> None:

@@ -12,6 +12,7 @@ import pytest
 from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, eks
 from sandbox.kubernetes.api import path_of
+from sandbox.kubernetes.build import VOLCANO
 from tests.eks.test_queues import has, jobset, reason, workload
 from tests.support import need_kubernetes, until
 from trainium_cdk import settings
@@ -138,7 +139,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> It
     secret = eks.new_secret()
     webhook = eks.webhook_url(local_aws.endpoint, NAME, secret)
     folder = tmp_path_factory.mktemp("leaving")
-    with LocalKubernetes.start(folder, name=NAME, token_webhook=webhook, volcano=True) as running:
+    with LocalKubernetes.start(folder, name=NAME, token_webhook=webhook, volcano=VOLCANO.built) as running:
         eks.attach(local_aws.directory, running, secret)
         client, iam = local_aws.client("eks"), local_aws.client("iam")
         role = f"arn:aws:iam::{eks.ACCOUNT}:role/eks"
@@ -157,6 +158,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, local_aws: LocalAws) -> It
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.sweep
 def test_after_an_update_the_cluster_has_the_objects_of_a_fresh_deployment(cluster: Cluster, name: str) -> None:
+    need_kubernetes(volcano=name == "Volcano")
     for environment in reversed(PAIRS[name]):  # from the first one of the pair before: most are BASE
         done = cluster.deploy(environment)
         assert done["stays"] == []

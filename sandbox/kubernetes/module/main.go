@@ -34,9 +34,6 @@ func main() {
 		"certificates":            certificates,
 		"network-policies":        networkPolicies,
 		"render-chart":            renderChart,
-		"vc-scheduler":            volcanoScheduler,
-		"vc-controller-manager":   volcanoControllers,
-		"vc-webhook-manager":      volcanoWebhooks,
 	}
 	name := filepath.Base(os.Args[0])
 	run, known := programs[name]

@@ -17,6 +17,7 @@ import pytest
 from sandbox import LocalAws
 from sandbox.kubernetes import LocalKubernetes, available, eks, image, supplier
 from sandbox.kubernetes.api import Object, path_of
+from sandbox.kubernetes.build import VOLCANO
 from tests.support import need, until
 from trainium_cdk import outputs, settings
 from trainium_cdk.catalog import Catalog
@@ -177,7 +178,7 @@ def serving(folder: Path, local_aws: LocalAws) -> Iterator[Running]:
             token_webhook=webhook,
             run_jobs=True,
             job_environment=environment,
-            volcano=True,  # of a component of TorchX
+            volcano=VOLCANO.built,  # for the component of TorchX
         ) as kubernetes,
         supplier.supplying(kubernetes),
     ):

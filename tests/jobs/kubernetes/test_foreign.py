@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import Running, script
-from tests.support import until
+from tests.support import need_kubernetes, until
 from trainium_cdk.cli import follow
 from trainium_cdk.cli.app import app
 from trainium_cdk.errors import JobError
@@ -28,6 +28,7 @@ TYPES = {"BatchJob": "batch/v1", "JobSet": names.JOBSET, "VolcanoJob": "batch.vo
 @pytest.fixture
 def theirs(backend: KubernetesBackend, running: Running) -> Iterator[dict[str, str]]:
     """Name -> kind of a JobSet and a batch Job in the queue, and a job of Volcano; none can start. With one that has ended."""
+    need_kubernetes(volcano=True)
     api = running.kubernetes.api()
     nowhere = {**POD, "nodeSelector": {"no-node": "has-this"}}
     jobset = copy.deepcopy(backend.render(script(b"true", nodes=1), "theirs").jobs[0])

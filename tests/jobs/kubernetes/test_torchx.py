@@ -53,7 +53,7 @@ def torchx(file: Path, *arguments: str, good: bool = True) -> Any:
 
 
 def test_it_requests_the_same_resources_as_trn(write: Any) -> None:
-    need_kubernetes()  # for Volcano's definitions
+    need_kubernetes(volcano=True)
     cluster = make_cluster(fleet("trn1n.32xlarge", 4))
     theirs = torchx(write(cluster), "--script", "train.py", "--nnodes", "2", "--cacheset", "bert")
     assert schemas.validate(theirs) == []
@@ -132,6 +132,7 @@ def test_it_refuses_invalid_jobs(write: Any, cluster: dict[str, Any], arguments:
 @pytest.mark.sweep
 def test_it_runs(backend: KubernetesBackend, running: Running, write: Any) -> None:
     """All or none, on tainted nodes: Volcano's admission makes it a gang, and the API server's tolerates the devices' taint."""
+    need_kubernetes(volcano=True)
     running.shared.mkdir(parents=True, exist_ok=True)
     running.shared.chmod(0o777)  # EFS takes any user for the one of the access point
     (running.shared / "train.py").write_text(

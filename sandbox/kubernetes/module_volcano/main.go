@@ -1,8 +1,10 @@
+// Volcano's programs in one binary: which of them runs is said by the name it is called by.
 package main
 
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/pflag"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -25,15 +27,33 @@ import (
 	vcutil "volcano.sh/volcano/pkg/util"
 	_ "volcano.sh/volcano/pkg/webhooks/admission/jobs/mutate"
 	_ "volcano.sh/volcano/pkg/webhooks/admission/jobs/validate"
-	_ "volcano.sh/volcano/pkg/webhooks/admission/podgroups/mutate"
 	_ "volcano.sh/volcano/pkg/webhooks/admission/podgroups/validate"
-	_ "volcano.sh/volcano/pkg/webhooks/admission/pods/mutate"
-	_ "volcano.sh/volcano/pkg/webhooks/admission/pods/validate"
 	_ "volcano.sh/volcano/pkg/webhooks/admission/queues/mutate"
 	_ "volcano.sh/volcano/pkg/webhooks/admission/queues/validate"
 )
 
-func volcanoScheduler() {
+func main() {
+	programs := map[string]func(){
+		"vc-controller-manager": runControllers,
+		"vc-scheduler":          runScheduler,
+		"vc-webhook-manager":    runWebhooks,
+	}
+	name := filepath.Base(os.Args[0])
+	run, known := programs[name]
+	if !known {
+		fmt.Fprintf(os.Stderr, "%s: no such program; call this binary by the name of a program of Volcano\n", name)
+		os.Exit(2)
+	}
+	run()
+}
+
+// ownFlags forgets the command line options that packages of the other programs registered when they were loaded.
+func ownFlags() *pflag.FlagSet {
+	pflag.CommandLine = pflag.NewFlagSet(os.Args[0], pflag.ExitOnError)
+	return pflag.CommandLine
+}
+
+func runScheduler() {
 	flags := ownFlags()
 	options := scheduleroptions.NewServerOption()
 	options.AddFlags(flags)
@@ -44,7 +64,7 @@ func volcanoScheduler() {
 	finish(scheduler.Run(options))
 }
 
-func volcanoControllers() {
+func runControllers() {
 	flags := ownFlags()
 	options := controllersoptions.NewServerOption()
 	options.AddFlags(flags, []string{"gc-controller", "job-controller", "pg-controller", "queue-controller"})
@@ -54,7 +74,7 @@ func volcanoControllers() {
 	finish(controllers.Run(options))
 }
 
-func volcanoWebhooks() {
+func runWebhooks() {
 	flags := ownFlags()
 	options := webhooksoptions.NewConfig()
 	options.AddFlags(flags)
