@@ -49,7 +49,9 @@ _LONGEST = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--layer", choices=("test", "scenes"), help="the tests of `make test`, or of `make scenes` (default: both)")
+    parser.addoption(
+        "--layer", choices=("test", "scenes"), help="the tests of `make test`, or of `make scenes` (default: both)"
+    )
 
 
 def _is_scene(nodeid: str) -> bool:

@@ -29,7 +29,7 @@ MUCH = {
     "account": "111122223333",
 }
 TAGS = {f"tag-{i}": "x" * 200 for i in range(39)}
-SHORT_TAGS = {key: "x" * 15 for key in TAGS}
+SHORT_TAGS = dict.fromkeys(TAGS, "x" * 15)
 """Those of an EKS stack stand on each of its resources. Longer ones are warned of."""
 SECTIONS: dict[str, tuple[Stacks, dict[str, Any]]] = {
     "pcluster": (
