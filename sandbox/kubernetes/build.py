@@ -65,8 +65,9 @@ class Part:
 
     @functools.cached_property
     def key(self) -> str:
-        """Digest of the inputs: the folder's files and the build options."""
-        digest = hashlib.sha256(repr((self.patches, self.kept, self.command(Path()))).encode())
+        """Digest of the inputs: the folder's files, the build options, and the processor, as machines may share a home folder."""
+        options = (self.patches, self.kept, self.command(Path()), platform.machine())
+        digest = hashlib.sha256(repr(options).encode())
         for file in sorted(self.folder.iterdir()):
             digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
         return digest.hexdigest()[:16]
