@@ -91,7 +91,7 @@ def test_life_of_a_cluster(
     made = outputs.parse(f"TrnEksStack-{name}", "us-east-1", deploy(first))
     assert isinstance(made, outputs.EksCluster)
     assert made.cluster_name == f"{name}-eks"
-    assert [claim.split("-fs-")[0] for claim in made.claims] == ["efs", "fsx"]
+    assert [claim.split("-fs-")[0] for claim in made.claims] == ["efs-team", "fsx"]
     assert made.build_project
     assert made.bastion_host_id.startswith("i-")
     assert keys.without(local_aws, f"TrnEksStack-{name}") == {}
