@@ -61,7 +61,7 @@ def started(
         "TRN_SYS_ROOT": str(_IMAGE),
     }
     with (
-        LocalKubernetes.start(folder, run_jobs=True, job_environment=environment) as kubernetes,
+        LocalKubernetes.start(folder, run_jobs=True, job_environment=environment, volcano=True) as kubernetes,
         supplier.supplying(kubernetes),
     ):
         _image(kubernetes.directory / "image" / _IMAGE.name, sources)
