@@ -63,7 +63,7 @@ kubernetes: setup  ## the programs of the local Kubernetes with Kueue and JobSet
 slurm: setup  ## Slurm of Debian or Ubuntu, unpacked into .cache without root; seconds, once
 	@$(BIN)/python -m sandbox.slurm_packages
 
-conformance: setup kubernetes slurm  ## the job kinds against the vendors' own programs; UPSTREAM=FOLDERS: local sources; RECORD=1: records the run
+conformance: setup slurm  ## the job kinds against the vendors' own programs; UPSTREAM=FOLDERS: local sources; RECORD=1: records the run
 	@$(BIN)/python -m sandbox.kubernetes build --all
 	@for e in $$($(BIN)/python -m conformance.vendor); do $(MAKE) --no-print-directory .venvs/$$e/.done || exit 1; done
 	$(BIN)/python -m pytest conformance -q $(if $(RECORD),--record)

@@ -94,9 +94,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Shares:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if layer := config.getoption("layer"):
-        others = [item for item in items if _is_scene(item.nodeid) != (layer == "scenes")]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if _is_scene(item.nodeid) == (layer == "scenes")]
+        layers: dict[bool, list[pytest.Item]] = {True: [], False: []}
+        for item in items:
+            layers[_is_scene(item.nodeid)].append(item)
+        items[:] = layers[layer == "scenes"]
+        config.hook.pytest_deselected(items=layers[layer != "scenes"])
     order = {share: i for i, share in enumerate(_LONGEST)}
     items.sort(key=lambda item: order.get(_share(item.nodeid), len(order)))
 

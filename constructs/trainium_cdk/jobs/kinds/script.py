@@ -306,9 +306,7 @@ class Script(Job):
             raise JobError(
                 f"launcher is batch, but {plan.cluster.stack} runs Kubernetes, which has no srun. Remove --launcher: the script starts on each node"
             )
-        if plan.cluster.containers or self.nodes == 1 or self.launcher != "none":
-            return []
-        if not MAY_CALL.search(self.content):
+        if plan.cluster.containers or self.nodes == 1 or self.launcher != "none" or not MAY_CALL.search(self.content):
             return []
         calls = sorted(calls_of(self.filename, self.content), key=lambda call: not call.sure)
         notes = [
