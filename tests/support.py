@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from sandbox.slurm import LocalSlurm
 from sandbox.testing import (
     completed,
     head_node,
@@ -69,6 +71,20 @@ def fetched(before: set[Path]) -> None:
     """Wait until every response stored since then is deleted: other tests store some as well."""
     left = put_aside() - before
     assert until(lambda: not any(folder.exists() for folder in left)), left
+
+
+def begins_again(slurm: LocalSlurm, number: str, when: Callable[[], Any], seconds: float = 240) -> Any:
+    """Wait until it is so, of a stage that Slurm itself would start again after some minutes. In the second in which it ended its last run (since then
+    Slurm counts it as submitted), its node would refuse it."""
+
+    def now() -> Any:
+        waits = ["squeue", "-h", "-j", number, "-t", "PENDING", "-o", "%V"]
+        submitted = slurm.run(waits, env={"SLURM_TIME_FORMAT": "%s"}).stdout.split()
+        if submitted and time.time() - max(map(float, submitted)) > 2:
+            slurm.run(["scontrol", "update", f"JobId={number}", "StartTime=now"])
+        return when()
+
+    return until(now, seconds)
 
 
 def many(count: int) -> int:

@@ -12,7 +12,7 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import make_cluster
 from tests.jobs.test_slurm import log, script
-from tests.support import until
+from tests.support import begins_again, until
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cli import app as cli
 from trainium_cdk.cli import follow
@@ -117,9 +117,10 @@ def test_the_whole_array_is_cancelled_and_a_member_is_requeued(
     running = next(m for m in backend.status(sent.id).members if m.state == "RUNNING")
     slurm.run(["scontrol", "requeue", running.number])
     assert until(lambda: backend.status(f"{sent.id}/{running.name}").state == "PENDING")
-    # Slurm would wait for some minutes; in the second of the requeue its node would refuse the job ("credential revoked")
-    slurm.run(["scontrol", "update", f"JobId={running.number}", "StartTime=now+2"])
-    assert until(lambda: log(backend, f"{sent.id}/{running.name}").count("Slurm job") == 2)
+    begun = begins_again(
+        slurm, running.number, lambda: log(backend, f"{sent.id}/{running.name}").count("Slurm job") == 2
+    )
+    assert begun
     assert backend.cancel(sent.id).state == "CANCELLED"
     assert {m.state for m in backend.status(sent.id).members} == {"CANCELLED"}
 

@@ -13,7 +13,7 @@ import yaml
 
 from sandbox.slurm import LocalSlurm, available
 from tests.runner.test_devices import Driver, state
-from tests.support import file_system, fill, need, until
+from tests.support import begins_again, file_system, fill, need, until
 from tests.told import told
 from trainium_cdk import outputs, settings
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
@@ -87,9 +87,5 @@ def test_a_device_error(backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
     finally:
         driver.end()
     slurm.run(["scontrol", "update", f"nodename={node}", "comment="])
-
-    def completed() -> bool:
-        slurm.run(["scontrol", "update", f"JobId={number}", "StartTime=now+2"])
-        return backend.status(job.id).state == "COMPLETED"
-
-    assert until(completed, 120), backend.status(job.id)
+    done = begins_again(slurm, number, lambda: backend.status(job.id).state == "COMPLETED")
+    assert done, backend.status(job.id)

@@ -12,7 +12,7 @@ from tests.jobs.conftest import slurm as slurm
 from tests.runner.stages import FILES, JOB, SLURM, Jobs, Sent, program
 from tests.runner.test_hangs import jobs as jobs
 from tests.runner.training import TRAINS
-from tests.support import until
+from tests.support import begins_again, until
 from trainium_cdk.runner import blocks, records
 from trainium_cdk.runner import slurm as slurms
 from trainium_cdk.runner.blocks import Block
@@ -91,13 +91,12 @@ def test_a_job_saves_before_its_block_ends_and_goes_on_in_the_next_one(
     told = blocks.waits(sent.folder.parent, sent.folder, "compute1")
     assert told.startswith(f"capacity block {FIRST} ends at {blocks.clock(ending.ends)}: it waits for the next one")
     # Slurm starts it though the block ends: it leaves again, and its program does not run
-    sent.slurm.run(["scontrol", "update", f"JobId={sent.numbers['train']}", "StartTime=now+2"])
-    assert until(lambda: blocks.left(sent.folder).count == 2, 240), sent.log()
+    assert begins_again(sent.slurm, sent.numbers["train"], lambda: blocks.left(sent.folder).count == 2), sent.log()
     assert until(lambda: waits(sent), 120), sent.log()
     assert sent.log().count("begins after step") == 2
     blocks.note(jobs.trn / "jobs", [block(NEXT)])
     assert not blocks.waits(sent.folder.parent, sent.folder, "compute1")
-    assert remind(sent, monkeypatch)
+    assert until(lambda: remind(sent, monkeypatch), 5)
     assert (sent.left(), sent.ended().code) == ("COMPLETED", 0), sent.log()
     assert sent.state().attempt == 2  # type: ignore[union-attr]
     assert sent.log().count(f"begins after step {kept}") == 2, sent.log()

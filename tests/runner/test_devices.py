@@ -19,7 +19,7 @@ from tests.jobs.conftest import slurm as slurm
 from tests.runner.stages import Jobs, Sent, shell
 from tests.runner.test_hangs import ends_as_it_would, kinds, now, told, train
 from tests.runner.test_hangs import jobs as jobs
-from tests.support import file_system, fill, until
+from tests.support import begins_again, file_system, fill, until
 from trainium_cdk.node.scripts import scripts_dir
 from trainium_cdk.runner import records
 from trainium_cdk.runner.head import nodes as nodes_of
@@ -97,12 +97,9 @@ def on(slurm: LocalSlurm, sent: Sent) -> list[str]:
 
 
 def begins_soon(slurm: LocalSlurm, sent: Sent, attempt: int) -> None:
-    """Slurm itself would wait for some minutes before it starts a stage again."""
-    limit = time.monotonic() + 240
-    while not ((now := sent.state()) and now.attempt >= attempt):
-        assert time.monotonic() < limit, sent.log()
-        slurm.run(["scontrol", "update", f"JobId={sent.numbers['train']}", "StartTime=now+2"])
-        time.sleep(1)
+    assert begins_again(slurm, sent.numbers["train"], lambda: (now := sent.state()) and now.attempt >= attempt), (
+        sent.log()
+    )
 
 
 def test_a_device_error_takes_the_node_away_and_the_job_goes_on_with_another(jobs: Jobs, tmp_path: Path) -> None:

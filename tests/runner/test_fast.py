@@ -17,7 +17,7 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm as slurm
 from tests.runner.stages import FILES, Jobs, program
-from tests.support import until
+from tests.support import begins_again, until
 from trainium_cdk.runner.spec import Checkpoints, Place
 from trainium_cdk.runner.work import fast
 from trainium_cdk.runner.work.fast import KEPT, Copier
@@ -350,10 +350,7 @@ def test_a_training_on_two_nodes_that_loses_one(slurm: LocalSlurm, tmp_path: Pat
     slurm.kill_node(node)
     slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=hardware"])
     slurm.replace_node(node)
-    for _ in range(12):  # Slurm itself would wait for some minutes
-        slurm.run(["scontrol", "update", f"JobId={sent.numbers['train']}", "StartTime=now+2"])
-        if until(lambda: sent.log().count("trn: train: Slurm job") > 1, 15):
-            break
+    assert begins_again(slurm, sent.numbers["train"], lambda: sent.log().count("trn: train: Slurm job") > 1)
     assert sent.left() == "COMPLETED", sent.log()
     assert "1: begins after step 8 [['rank-0', 'rank-1']] []" in sent.log()
     for step in (8, 16, 24):

@@ -15,7 +15,7 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm as slurm
 from tests.runner.stages import FILES, JOB, Jobs, Sent, program, shell
 from tests.runner.training import TRAINS
-from tests.support import file_system, fill, swept, until
+from tests.support import begins_again, file_system, fill, swept, until
 from trainium_cdk.runner import records
 from trainium_cdk.runner.readers.log import JobLog, Lines
 from trainium_cdk.runner.readers.records import Finding
@@ -231,10 +231,7 @@ def test_a_node_that_carries_out_no_order(jobs: Jobs) -> None:
     os.kill(runner, signal.SIGSTOP)
     sent.says("a node has not ended its program: Slurm starts the stage again", patience=240)
     assert until(lambda: not Path(f"/proc/{program}").exists(), 60)
-    for _ in range(12):  # Slurm itself would wait for some minutes
-        jobs.slurm.run(["scontrol", "update", f"JobId={sent.numbers['train']}", "StartTime=now+2"])
-        if until(lambda: sent.log().count("trn: train: Slurm job") > 1, 15):
-            break
+    assert begins_again(jobs.slurm, sent.numbers["train"], lambda: sent.log().count("trn: train: Slurm job") > 1)
     assert sent.left() == "COMPLETED"
     assert sent.ended().attempt == 1
 

@@ -15,7 +15,7 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm as slurm
 from tests.runner.stages import FILES, JOB, Jobs, program, shell
-from tests.support import swept, until
+from tests.support import begins_again, swept
 from trainium_cdk.runner.spec import Checkpoints, Environment, Place, Rule, Stage
 
 SHOW = """
@@ -206,8 +206,7 @@ def test_a_node_that_is_lost_restarts_the_stage(jobs: Jobs) -> None:
     )
     sent.says("attempt 0")
     jobs.slurm.run(["scontrol", "requeue", sent.numbers["train"]])
-    jobs.slurm.run(["scontrol", "update", f"JobId={sent.numbers['train']}", "StartTime=now+2"])
-    sent.says("attempt 1")
+    assert begins_again(jobs.slurm, sent.numbers["train"], lambda: "attempt 1" in sent.log()), sent.log()
     state = sent.ended()
     while state.attempt == 0:
         state = sent.ended()
@@ -232,10 +231,7 @@ def test_a_node_that_dies_restarts_the_stage(which: int, in_order: bool, jobs: J
     slurm.kill_node(node)
     slurm.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=hardware"])
     slurm.replace_node(node)
-    for _ in range(12):  # Slurm itself would wait for some minutes
-        slurm.run(["scontrol", "update", f"JobId={sent.numbers['train']}", "StartTime=now+2"])
-        if until(lambda: "Slurm job" in sent.log().partition("attempt 0")[2], 15):
-            break
+    assert begins_again(slurm, sent.numbers["train"], lambda: "Slurm job" in sent.log().partition("attempt 0")[2])
     sent.says("attempt 1")
     assert sent.left() == "COMPLETED"
     assert (sent.ended().code, sent.ended().attempt) == (0, 1)
@@ -255,13 +251,16 @@ def test_a_controller_that_crashes_ends_no_stage(jobs: Jobs, tmp_path: Path) -> 
 
 def test_restarts_end(jobs: Jobs) -> None:
     sent = jobs.train(shell("sleep 600"), slurm=type(jobs.job().slurm)("compute1", "compute1", "i-1", restarts=1))  # type: ignore[misc]
-    for attempt in range(2):
-        sent.says("Slurm job", patience=60)
-        while not (now := sent.state()) or (now.state, now.attempt) != ("running", attempt):
-            pass
-        jobs.slurm.run(["scontrol", "requeue", sent.numbers["train"]])
-        jobs.slurm.run(["scontrol", "update", f"JobId={sent.numbers['train']}", "StartTime=now+2"])
-    sent.says("restarted 1 times already, the most that --restarts allows")
+    number = sent.numbers["train"]
+    sent.running()
+    jobs.slurm.run(["scontrol", "requeue", number])
+    again = begins_again(
+        jobs.slurm, number, lambda: (now := sent.state()) and (now.state, now.attempt) == ("running", 1)
+    )
+    assert again, sent.log()
+    jobs.slurm.run(["scontrol", "requeue", number])
+    ended = "restarted 1 times already, the most that --restarts allows"
+    assert begins_again(jobs.slurm, number, lambda: ended in sent.log()), sent.log()
     assert sent.left() == "FAILED"
 
 

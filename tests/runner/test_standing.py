@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from tests.runner.asking import job, on_slurm
 from trainium_cdk.runner import records
 from trainium_cdk.runner.head import sbatch
 from trainium_cdk.runner.head.chain import ACTIVE, COMPLETED, LOST, OVER, judge, judge_array, stand
-from trainium_cdk.runner.head.repair import is_over
+from trainium_cdk.runner.head.repair import is_over, just_ended
 from trainium_cdk.runner.records import State
 from trainium_cdk.runner.slurm import Row
 from trainium_cdk.runner.spec import Job, Stage
@@ -103,6 +105,12 @@ def test_an_array_of_which_a_member_has_begun_is_not_lost(rows: list[Row], state
 def test_a_number_alone_proves_nothing(tmp_path: Path, other: Row) -> None:
     assert stand(tmp_path, "j-1", "train", "7", [other]) == LOST
     assert stand(tmp_path, "j-1", "train", "7", [other, row("RUNNING")]) == ACTIVE
+
+
+@pytest.mark.parametrize(("ago", "expected"), [(0, True), (1, True), (3, False)])
+def test_a_stage_is_not_started_in_the_second_of_its_end(ago: int, expected: bool) -> None:
+    ended = dt.datetime.fromtimestamp(time.time() - ago, dt.UTC)
+    assert just_ended(row("PENDING", "BeginTime", submitted=f"{ended:%Y-%m-%dT%H:%M:%S}")) is expected
 
 
 @pytest.mark.parametrize("array", ["", "0-1"])

@@ -17,7 +17,7 @@ import pytest
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import CONFIGURATION, with_program
-from tests.support import need_slurm, swept, until
+from tests.support import begins_again, need_slurm, swept, until
 from tests.trust.histories import History, World
 from trainium_cdk.jobs import Script, SlurmBackend, SubmitError
 from trainium_cdk.operations.teardown.jobs import end
@@ -221,8 +221,7 @@ def test_a_stage_that_has_completed_is_not_run_again_after_a_crash(world: World)
     number = sent.stages["train"]
     assert world.slurm.run(["scontrol", "requeue", number]).returncode == 0
     assert backend.status(sent.id).state in ("PENDING", "RUNNING", "COMPLETED")
-    world.slurm.run(["scontrol", "update", f"JobId={number}", "StartTime=now+2"])
-    until_empty(world)
+    begins_again(world.slurm, number, lambda: not world.slurm.run(["squeue", "-h", "-o", "%A"]).stdout)
     found = backend.status(sent.id)
     assert found.ok, found.stages
     assert (Path(world.slurm.node_env()["HOME"]) / "done-ran").read_text() == "ran\n" * 2  # to compile, and to train

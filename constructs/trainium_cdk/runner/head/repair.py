@@ -45,15 +45,22 @@ def _remind(folder: Path, row: Row) -> bool:
     elif (row.state, row.reason) == ("PENDING", "launch failed requeued held"):  # by Slurm itself, for ever
         slurm.run("scontrol", "release", row.number)
     elif (row.state, row.reason) == ("PENDING", "BeginTime"):
-        if _may_wait(folder, row) and (not blocks.left(folder).count or blocks.waits(folder.parent, folder, row.queue)):
+        block_waits = not blocks.left(folder).count or blocks.waits(folder.parent, folder, row.queue)
+        if just_ended(row) or (_may_wait(folder, row) and block_waits):
             return False
-        # A slurmd refuses a job in the second in which it ended that job's last run: Slurm then fails the job ("Job credential revoked").
-        slurm.run("scontrol", "update", f"JobId={row.number}", "StartTime=now+2")
+        slurm.run("scontrol", "update", f"JobId={row.number}", "StartTime=now")
     elif row.state == "RUNNING" and is_over(records.state(folder, row.stage), row, time.time()):
         _end(folder, row)
     else:
         return False
     return True
+
+
+def just_ended(row: Row) -> bool:
+    """Whether Slurm ended its last run in the last two seconds, and submitted it anew. In the second of that end a slurmd refuses the job ("Job
+    credential revoked"), and Slurm fails it. A start ahead of now would come up to a minute late, and each status would put it off."""
+    again = moment(row.submitted)
+    return again is not None and again > time.time() - 2
 
 
 def _may_wait(folder: Path, row: Row) -> bool:
