@@ -39,7 +39,7 @@ PAGES = [
 ]
 TUTORIALS = ROOT / "docs/start/tutorials.md"
 LANGUAGES = {"bash", "json", "mermaid", "python", "yaml", "toml", "text"}
-OF_THE_SHELL = {"source", "export", "eval", "mkdir", "printf", "echo", "tensorboard", "pip", "sudo", "ls", "torchx"}
+OF_THE_SHELL = {"source", "export", "eval", "mkdir", "printf", "echo", "tensorboard", "pip", "sudo", "ls", "torchx", "uvx"}  # fmt: skip
 """Programs that are not ours, or that are there where the page says so."""
 WITHOUT_AWS = ("cost", "check --offline", "submit --list", "show catalog", "show schema")
 
@@ -159,6 +159,8 @@ def test_each_command_is_one(block: Block, words: list[str], folder: Path) -> No
             assert importlib.util.find_spec(module.partition(".")[0])
         case ["aws", service, operation, *rest] if operation != "...":
             _aws(service, operation, *rest)
+        case [script, *_] if script.startswith("examples/"):
+            assert os.access(ROOT / script, os.X_OK)
         case _:
             assert words[0] in OF_THE_SHELL
 

@@ -29,7 +29,6 @@ _GROUPS = {
         "init": ("init:init", "Write environment.yaml and its CDK app, by questions or options."),
         "use": ("use:use", "Remember an environment, a team or a user for later commands."),
         "check": ("check:check", "Check file, quotas, permissions, cost (--offline: the file)."),
-        "verify": ("verify:verify", "Prove on AWS that all of it works, within a budget."),
         "diff": ("diff:diff", "Show what `cdk deploy` would lose, replace or interrupt."),
         "image": ("images:image", "Build a training container, or an image for faster Slurm nodes."),
         "show": ("show:show", "Show the schema, the catalogue, a cluster, or its kubeconfig."),
