@@ -84,10 +84,10 @@ def test_a_cluster_with_a_node_of_unknown_price() -> None:
     """What is known of it is in the sum: less could not be more than its idle nodes."""
     one = replace(clusters()[0], usd_per_hour=None, usd_per_hour_idle=43.0)
     assert totals([one]).endswith(
-        "unknown (known so far: 43.00 USD an hour; no price of 1 cluster; `trn cost --live` asks AWS), of it idle 43.00 USD an hour"
+        "unknown (known so far: 43.00 USD an hour; no price of 1 cluster; see https://calculator.aws/), of it idle 43.00 USD an hour"
     )
     none = totals([replace(one, usd_per_hour_idle=None)])
-    assert none.count("unknown (no price of 1 cluster; `trn cost --live` asks AWS)") == 2
+    assert none.count("unknown (no price of 1 cluster; see https://calculator.aws/)") == 2
     assert "0.00" not in none
 
 

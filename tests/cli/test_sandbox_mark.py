@@ -155,6 +155,6 @@ def test_tables_say_it(sandbox: bool, tmp_path: Path) -> None:
 
 
 def test_list_prices_of_the_catalogue_are_real_everywhere(sandbox: bool, capfd: pytest.CaptureFixture[str]) -> None:
-    """Without --live nothing is asked of an endpoint."""
+    """Nothing is asked of an endpoint."""
     trn("cost", "--environment", str(Path(__file__).parents[1] / "environments/tutorial.yaml"))
     assert SANDBOX not in capfd.readouterr().err

@@ -26,8 +26,6 @@ from trainium_cdk.operations.verify.state import load
 
 NOT_ASKED = {
     "iam:PassRole": "IAM asks for it where a schedule is made with the role; the sandbox does not",
-    "pricing:DescribeServices": "the local AWS has no Price List",
-    "pricing:GetProducts": "the same",
     "ec2:DeleteNetworkInterface": "interfaces of pods outlive their nodes on AWS alone",
 }
 """Actions of the policy that no run in the sandbox needs, and why AWS does."""

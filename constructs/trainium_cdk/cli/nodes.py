@@ -89,7 +89,7 @@ def together(prices: Sequence[float | None]) -> str:
     """What nodes cost together; None: an unknown price.
 
     >>> together([21.5, 21.5]), together([21.5, None])
-    ('43.00 USD an hour at list prices', 'unknown (known so far: 21.50 USD an hour at list prices; no price of 1 node; `trn cost --live` asks AWS)')
+    ('43.00 USD an hour at list prices', 'unknown (known so far: 21.50 USD an hour at list prices; no price of 1 node; see https://calculator.aws/)')
     """
     known = [price for price in prices if price is not None]
     missing = [counted(len(prices) - len(known), "node")] if len(known) < len(prices) else []

@@ -92,7 +92,7 @@ UNPRICED = status(*trained().status.stages, instance_type="trn2.48xlarge")
         ),
         (
             Run(UNPRICED, price(UNPRICED, CLUSTER, CATALOG)),
-            ["the catalogue has no price of trn2.48xlarge in us-east-1; `trn cost --live` asks AWS; or add catalog.prices.us-east-1.trn2.48xlarge"],
+            ["the catalogue has no price of trn2.48xlarge in us-east-1; see https://calculator.aws/; or add catalog.prices.us-east-1.trn2.48xlarge"],
         ),
     ],
 )  # fmt: skip

@@ -136,9 +136,6 @@ class World:
         match words[0]:
             case "check":
                 return json.dumps({"counts": {"error": 0, "warning": 1}, "findings": []})
-            case "cost":
-                price = {"usd": 1.4, "source": "Price List"}
-                return json.dumps({"quotes": {self.plan.instance_type: price}})
             case "destroy":
                 if not self.stack:
                     return 1, "", "nothing was deleted: there is no such stack"

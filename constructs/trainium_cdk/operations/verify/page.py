@@ -22,7 +22,6 @@ from trainium_cdk.operations.verify.state import End, Run
 FACTS = {
     "check-errors": ("errors of the check", "", 0.0),
     "check-warnings": ("warnings of the check", "", 0.0),
-    "price": ("price of a node for an hour, in the Price List and the catalogue", "USD", 0.01),
     "denied": ("commands that were denied something", "", 0.0),
     "bandwidth": ("bus bandwidth of the all-reduce", "GB/s", 0.25),
     "start-of-nodes": ("from the submission until the nodes had started", "s", 0.0),

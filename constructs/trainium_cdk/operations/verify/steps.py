@@ -126,18 +126,6 @@ def check(c: Context) -> None:
         raise StepFailed("\n".join(errors))
     if not answer.ok:
         raise StepFailed(answer.reason)
-    _compare_price(c)
-
-
-def _compare_price(c: Context) -> None:
-    """The catalogue's price of a node beside that of the Price List, if that can be asked."""
-    words = ("cost", c.plan.of.stack, "--environment", FILE, "--live", "--json")
-    answer = c.call("trn", *words, seconds=c.plan.step("check").most)
-    quotes = answer.data.get("quotes", {}) if isinstance(answer.data, dict) else {}
-    quote = quotes.get(c.plan.instance_type, {})
-    if quote.get("source") == "Price List" and not c.plan.block:
-        c.facts["price"] = float(quote["usd"])
-        c.predictions["price"] = Catalog.load().prices[c.plan.region][c.plan.instance_type]
 
 
 def deploy(c: Context) -> None:
