@@ -36,9 +36,6 @@ class Jobs:
         self.error: TrnError | None = None
         self.offsets: list[int] = []
 
-    def activity(self, *_: object) -> Any:
-        raise NotImplementedError
-
     def status(self, id: str) -> JobStatus:
         if self.error:
             raise self.error

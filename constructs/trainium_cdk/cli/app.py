@@ -47,7 +47,7 @@ _GROUPS = {
         "forward": ("inside:forward", "Open a job's TensorBoard, notebook or port on this machine."),
     },
     "Cluster": {
-        "clusters": ("clusters:clusters", "List your clusters in all regions: nodes, jobs, USD an hour."),
+        "clusters": ("clusters:clusters", "List your clusters in all regions, with their running nodes."),
         "nodes": ("nodes:nodes", "List nodes and their use; scale, stop or start them."),
         "why": ("why:why", "Explain a failed stack or job, or nodes that do not start."),
         "environments": ("prepared:environments", "List or remove the Python environments of jobs."),

@@ -82,7 +82,7 @@ def list_(
         + (f". {off} {'is' if off == 1 else 'are'} powered down{'' if every else ' (--all)'}" if off else "")
     )
     if getattr(jobs.cluster, "team", "") or getattr(jobs.cluster, "teams", ()):
-        log("A node without a job may run one of another team: trn clusters looks at all teams")
+        log("A node without a job may run one of another team: trn list --team NAME has its jobs")
 
 
 def together(prices: Sequence[float | None]) -> str:
