@@ -146,7 +146,7 @@ def of_the_docs() -> list[str]:
         if (
             words[0] != "trn"
             or words[1] not in verbs
-            or {"top", "scale", "status", "stop", "start"} & {*words[2:]}  # of `trn nodes`
+            or {"top", "status", "stop", "start"} & {*words[2:]}  # of `trn nodes`
             or {"--follow", "--watch", "--workdir", "--requirements", "--sbatch"} & {*words}
         ):
             continue

@@ -48,7 +48,7 @@ _GROUPS = {
     },
     "Cluster": {
         "clusters": ("clusters:clusters", "List your clusters in all regions, with their running nodes."),
-        "nodes": ("nodes:nodes", "List nodes and their use; scale, stop or start them."),
+        "nodes": ("nodes:nodes", "List nodes and their use; stop or start all of a Slurm cluster."),
         "why": ("why:why", "Explain a failed stack or job, or nodes that do not start."),
         "environments": ("prepared:environments", "List or remove the Python environments of jobs."),
     },

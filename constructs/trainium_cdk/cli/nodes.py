@@ -1,4 +1,4 @@
-"""`trn nodes`: lists the nodes of a cluster, shows their use, and sets how many there are."""
+"""`trn nodes`: lists the nodes of a cluster, shows their use, and stops and starts those of a Slurm cluster together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from trainium_cdk.cli.named import as_given, length
 from trainium_cdk.cli.options import JobId, Json, Target, backend, on_cluster
 from trainium_cdk.cli.output import echo_json, log, log_if_sandbox, table, with_sandbox
 from trainium_cdk.cli.progress import size
-from trainium_cdk.cli.scale import scale
 from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.errors import JobError
 
@@ -34,7 +33,7 @@ class _Listing(TyperGroup):
 
 nodes = typer.Typer(
     cls=_Listing,
-    help="List the nodes of a cluster, show their use, or set how many there are.\n\n`trn nodes` is `trn nodes list`.",
+    help="List the nodes of a cluster, show their use, or stop and start all of a Slurm cluster.\n\n`trn nodes` is `trn nodes list`.",
     **SETTINGS,
 )
 
@@ -137,7 +136,6 @@ def top(
     log(f"of one second. The processes of a node: trn nodes top {id} --node 0")
 
 
-nodes.command()(scale)
 nodes.command()(status)
 nodes.command()(stop)
 nodes.command()(start)
