@@ -146,8 +146,8 @@ def of_the_docs() -> list[str]:
         if (
             words[0] != "trn"
             or words[1] not in verbs
-            or {"top", "scale", "status", "stop", "start"} & {*words[2:]}  # of `trn nodes`
-            or {"--follow", "--live", "--watch", "--workdir", "--requirements", "--sbatch"} & {*words}
+            or {"top", "status", "stop", "start"} & {*words[2:]}  # of `trn nodes`
+            or {"--follow", "--watch", "--workdir", "--requirements", "--sbatch"} & {*words}
         ):
             continue
         if words[1] != "submit" or words[2] in ("train.py", "train.sh", "my-script.py"):

@@ -117,7 +117,6 @@ def test_no_answer_to_any_verb_is_a_traceback(answer: Any, tmp_path: Path) -> No
         lambda: head.history("a-1"),
         lambda: head.active(),
         lambda: head.others(),
-        lambda: head.activity(),
         lambda: head.nodes(),
         lambda: head.cancel("a-1"),
         lambda: list(head.logs("a-1")),

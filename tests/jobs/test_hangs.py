@@ -1,4 +1,4 @@
-"""What a user sees of a training on a real Slurm that does not go on: `trn status`, `list`, `why`, the live view and the report."""
+"""What a user sees of a training on a real Slurm that does not go on: `trn status`, `list`, `why`, `--watch` and the report."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def test_what_needs_no_aws_runs(folder: Path) -> None:
         if (
             words[0] != "trn"
             or not " ".join(words[1:]).startswith(WITHOUT_AWS)
-            or re.search("Mine.template.json|--live", " ".join(words))
+            or "Mine.template.json" in " ".join(words)
         ):
             continue
         done = command.trn(words[1:], {**env, "PATH": path, "AWS_EC2_METADATA_DISABLED": "true"}, folder)

@@ -180,17 +180,16 @@ def test_nodes_and_others_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "NodeName=q-dy-trn-2 NodeAddr=q-dy-trn-2 State=ALLOCATED+CLOUD+DRAIN+POWER_DOWN Partitions=q Reason=POWER_DOWN_ASAP [root@2026-11-24T08:00:00]\n"
         "NodeName=q-dy-trn-3 State=DOWN*+POWERED_DOWN Partitions=q BootTime=None Reason=no capacity [root@2026-11-20T09:00:00]\n"
     )
-    told = asked(requests.Activity())["answer"]
-    assert told["nodes"] == [
+    assert asked(requests.ListNodes())["answer"]["nodes"] == [
         {"name": "q-dy-trn-1", "queue": "q", "instance_type": "", "state": "mixed+cloud", "job": "mine ", "address": "10.0.0.1", "booted": 1795165200},
         {"name": "q-dy-trn-2", "queue": "q", "instance_type": "", "state": "allocated+cloud+drain+power_down", "job": "mine ", "reason": "POWER_DOWN_ASAP", "address": "q-dy-trn-2"},
         {"name": "q-dy-trn-3", "queue": "q", "instance_type": "", "state": "down*+powered_down", "reason": "no capacity", "on": False},
     ]  # fmt: skip
-    assert told["others"] == [
+    assert asked(requests.Others())["answer"]["others"] == [
         {"name": "5", "kind": "sbatch", "state": "RUNNING", "queue": "q", "submitted": 1795165200, "user": "bob", "started": 1795168800, "nodes": 2}
     ]  # fmt: skip
-    assert [job["id"] for job in told["jobs"]] == ["x"]
-    assert len([words for words in world.calls if words[0] == "squeue"]) == 1
+    assert [job["id"] for job in asked(requests.Active())["answer"]["jobs"]] == ["x"]
+    assert len([words for words in world.calls if words[0] == "squeue"]) == 3
 
 
 @pytest.mark.parametrize(

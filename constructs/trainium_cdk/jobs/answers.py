@@ -174,13 +174,6 @@ class _Nodes:
 
 
 @dataclass(frozen=True)
-class _Activity(_Others, _Nodes, _Jobs):
-    def __post_init__(self) -> None:
-        for kind in (_Others, _Nodes, _Jobs):
-            kind.__post_init__(self)
-
-
-@dataclass(frozen=True)
 class _Piece:
     size: int
     data: str
@@ -305,7 +298,6 @@ _FORMS: Mapping[type, Any] = {
     requests.Active: _Jobs,
     requests.Others: _Others,
     requests.ListNodes: _Nodes,
-    requests.Activity: _Activity,
     requests.ListEnvironments: _Environments,
     requests.StartBoard: _Board,
     requests.StartRelay: _Relay,

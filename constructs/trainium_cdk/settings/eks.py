@@ -229,7 +229,7 @@ class Plugins(Settings):
     `trn submit` do not need it."""
     autoscaler: bool = True
     """Start nodes, from zero, for the jobs in the queues, and stop idle nodes (see `eks.scaling`). Without it, jobs start on nodes that
-    `trn nodes scale` has started."""
+    run already: `min_nodes`, or `aws eks update-nodegroup-config`."""
 
 
 class Scaling(Settings):

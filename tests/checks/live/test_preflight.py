@@ -15,7 +15,7 @@ from sandbox.pcluster_validator.seed import Seeded, placement_group, reservation
 from tests.checks.live.conftest import Trn, report, session, wrong
 from tests.credentials import User
 from trainium_cdk import settings
-from trainium_cdk.checks.live import Aws, Report, Target, checks_of, examine, policy, price_list, regions
+from trainium_cdk.checks.live import Aws, Report, Target, checks_of, examine, policy, regions
 from trainium_cdk.checks.live.account import IDENTITY
 from trainium_cdk.checks.live.aws import OPERATIONS
 from trainium_cdk.cli.diff import servers
@@ -402,9 +402,9 @@ def test_it_only_reads_and_the_policy_lists_all_requests(
 
 
 def test_every_action_is_some_checks() -> None:
-    """Or one of the Price List's, which only `trn cost --live` asks, or of `trn capacity`."""
+    """Or one of `trn capacity`."""
     checked = {a for c in EVERY_CHECK for a in c.actions}
-    assert checked | {*price_list.ACTIONS, *regions.ACTIONS} == OPERATIONS.keys()
+    assert checked | {*regions.ACTIONS} == OPERATIONS.keys()
 
 
 @pytest.fixture

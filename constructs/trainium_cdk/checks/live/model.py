@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -75,24 +75,17 @@ class Quote:
 
     Attributes:
         usd: for its unit; None if it is not known.
-        source: `environment file`, `Price List` or `catalogue`; empty if it is not known.
+        source: `environment file` or `catalogue`; empty if it is not known.
         date: the day on which it was published, as `2026-08-10`; empty if that is not known.
-        text: AWS's own description, of the Price List; of the catalogue what was read, also where that had no price.
-        unit, effective, sku: of the Price List: its unit, the day from which the price applies, and the product's SKU (of a price with
-            a surcharge: both SKUs, the later day).
-        why: why the Price List has none; empty if it has, or was not asked.
+        text: what was read, also where that had no price.
         secondary: a person has read it on AWS's page and written it down; else it is AWS's own data.
         capacity_block: of an hour in a capacity block: AWS publishes no on-demand price.
     """
 
     usd: float | None = None
-    source: Literal["environment file", "Price List", "catalogue", ""] = ""
+    source: Literal["environment file", "catalogue", ""] = ""
     date: str = ""
     text: str = ""
-    why: str = ""
-    unit: str = ""
-    effective: str = ""
-    sku: str = ""
     secondary: bool = False
     capacity_block: bool = False
 
@@ -106,7 +99,6 @@ class Target:
         now: the current time, with its time zone.
         qualifier: the CDK's bootstrap qualifier.
         account: the account of the credentials; empty until they have been checked.
-        live: what the Price List has, by instance type or name of the price; empty if it was not asked.
     """
 
     env: Environment
@@ -114,7 +106,6 @@ class Target:
     now: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     qualifier: str = QUALIFIER
     account: str = ""
-    live: Mapping[str, Quote] = field(default_factory=dict)
 
     @property
     def of(self) -> Engine:
@@ -148,24 +139,16 @@ class Target:
         return self.inventory.cluster
 
     def quote(self, name: str) -> Quote:
-        """The price of an instance type, or of a service by its name: the environment file's own, else that of the Price List if it was
-        looked up, else the catalogue's."""
-        catalog, own, region = self.env.catalog, self.env.overrides, self.env.region
-        mine, dated = (own.prices, catalog.prices) if "." in name else (own.service_prices, catalog.service_prices)
-        if (usd := mine.get(region, {}).get(name)) is not None:
-            return Quote(usd, "environment file")
-        live = self.live.get(name, Quote())
-        usd = dated.get(region, {}).get(name)
-        if live.usd is not None:
-            return live
+        """The price of an instance type, or of a service by its name: the environment file's own, else the catalogue's."""
+        catalog, region = self.env.catalog, self.env.region
+        usd = (catalog.prices if "." in name else catalog.service_prices).get(region, {}).get(name)
         if usd is None:
-            looked_for = next((one for one in catalog.unknown_prices if one.covers(name, region)), None)
-            return replace(live, text=f"not found on {looked_for.date}: {looked_for.searched}") if looked_for else live
-        source = catalog.price_sources[region][name]
-        return Quote(
-            usd, "catalogue", str(source.date), source.text, live.why,
-            secondary=source.secondary, capacity_block=source.capacity_block,
-        )  # fmt: skip
+            searched = next((one for one in catalog.unknown_prices if one.covers(name, region)), None)
+            return Quote(text=f"not found on {searched.date}: {searched.searched}" if searched else "")
+        source = catalog.price_source(name, region)
+        if source is None:
+            return Quote(usd, "environment file")
+        return Quote(usd, "catalogue", str(source.date), source.text, source.secondary, source.capacity_block)
 
     def where(self, key: KeyPath) -> str:
         """The file and line of a key, as messages show it."""
