@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
+import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +20,7 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
 from tests.jobs.vendor import Site
 from trainium_cdk.cli import app
-from trainium_cdk.jobs import JobError, Script, SlurmBackend, prepared, workdir
+from trainium_cdk.jobs import JobError, Script, SlurmBackend, workdir
 from trainium_cdk.jobs.own_packages import offer
 from trainium_cdk.jobs.plan import plan
 
@@ -194,8 +197,11 @@ def test_jobs_of_a_real_slurm(backend: SlurmBackend, slurm: LocalSlurm, tmp_path
     assert (text.count("einops 1"), stages) == (2, "prepare,train")
     ok, text, stages = run(script("einops==0.8.1", 'absent; sys_platform == "win32"'), "b")
     assert (ok, text.count("einops 1"), stages) == (True, 1, "train"), text  # it is there
-    [one] = [e for e in prepared.prepared(backend) if e.kind == "script"]
-    assert one.requirements == ("einops==0.8.1", 'absent; sys_platform == "win32"')
+    trn = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs/trn"
+    named = environment(trn, "t-b")
+    assert environment(trn, "t-a") == named
+    record = json.loads((named / "trn-environment.json").read_text())
+    assert record["requirements"] == ["einops==0.8.1", 'absent; sys_platform == "win32"']
     ok, text, _ = run(script("wants-new"), "c")
     assert not ok
     assert "trn: wants-new 1.0 wants torch==2.14.1, and torch " in text
@@ -208,7 +214,23 @@ def test_jobs_of_a_real_slurm(backend: SlurmBackend, slurm: LocalSlurm, tmp_path
         (tmp_path / "uv.lock").write_text(LOCK.format(found))
         ok, text, _ = run(Script(filename="t.py", content=EINOPS, requirements=tmp_path / "uv.lock"), f"uv-{number}")
         assert (ok, "einops 1" in text) == (works, works), text
-    [locked] = [e for e in prepared.prepared(backend) if e.requirements == ("einops==0.8.1",)]
-    prepared.remove(backend, [locked.name])
-    prepared.remove(backend, [one.name])
-    assert [e for e in prepared.prepared(backend) if e.kind == "script"] == []
+    locked = environment(trn, "t-uv-1")
+    # after 30 days `prepare` removes what no job has used, but not what a job that waits is to use
+    sleeps = backend.submit(Script(filename="sleep.sh", content=b"#!/bin/bash\nsleep 600\n"), "sleeps")
+    waits = backend.submit(script("einops==0.8.1", 'absent; sys_platform == "win32"', after=sleeps.id), "waits")
+    for used in (*trn.glob("environments/*/trn-environment.json"), *trn.glob("jobs/*/logs/*")):
+        os.utime(used, (time.time() - 31 * 86_400,) * 2)
+    ok, text, stages = run(script("einops==0.8.1", 'absent; sys_platform == "darwin"'), "d")
+    assert (ok, stages) == (True, "prepare,train"), text
+    assert re.findall(r"removed environment (\w+) \(\d+ MB\), which no job has used for 30 days", text) == [locked.name]
+    assert sorted(link.name for link in (trn / "environments").iterdir() if link.is_symlink()) == sorted(
+        {named.name, environment(trn, "t-d").name}
+    )
+    assert not list(trn.glob(f"environments/.{locked.name}.*"))
+    for id in (waits.id, sleeps.id):
+        backend.cancel(id)
+
+
+def environment(trn: Path, job: str) -> Path:
+    """The environment that a job uses."""
+    return trn / "environments" / (trn / "jobs" / job / "environment").read_text().strip()

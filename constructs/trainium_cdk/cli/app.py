@@ -50,7 +50,6 @@ _GROUPS = {
         "clusters": ("clusters:clusters", "List your clusters in all regions: nodes, jobs, USD an hour."),
         "nodes": ("nodes:nodes", "List nodes and their use; scale, stop or start them."),
         "why": ("why:why", "Explain a failed stack or job, or nodes that do not start."),
-        "environments": ("prepared:environments", "List or remove the Python environments of jobs."),
     },
     "Pay and remove": {
         "capacity": ("capacity:capacity", "Find where and when nodes can be had, and at what price."),

@@ -229,20 +229,6 @@ class _Outcome:
 
 
 @dataclass(frozen=True)
-class _Environment:
-    name: str
-    record: Mapping[str, Any]
-    requirements: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Environments:
-    environments: tuple[_Environment, ...]
-    used: Mapping[str, str]
-    active: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class _OfRank:
     node: int
 
@@ -306,7 +292,6 @@ _FORMS: Mapping[type, Any] = {
     requests.Others: _Others,
     requests.ListNodes: _Nodes,
     requests.Activity: _Activity,
-    requests.ListEnvironments: _Environments,
     requests.StartBoard: _Board,
     requests.StartRelay: _Relay,
     requests.NodeOfRank: _OfRank,

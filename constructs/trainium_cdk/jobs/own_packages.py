@@ -62,7 +62,7 @@ def describe(requirements: Requirements, job_image: str | None, cluster: Cluster
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return (
         f"packages of {requirements.file}, on top of {on}{f' with Python {python}' if python else ''}: {', '.join(names[:5])}{more} "
-        f"(installed once in {cluster.shared_dir}; trn environments)"
+        f"(installed once in {cluster.shared_dir})"
     )
 
 
