@@ -38,7 +38,6 @@ COMMANDS = [
     (f"report {JOB} --local", [f"report-{JOB}.html"]),
     (f"report {JOB} -o {NAME}-and-its-loss.csv --local", []),
     ("nodes --local", ["compute1-dy-trn-1", "holds-20261124-0123ad:train"]),
-    ("environments --local", []),
     ("submit job.sh --nodes 1 --dry-run --cluster cluster.json", ['"--nodes=1"']),
     ("submit bert-large --nodes 4 --dry-run --environment environment.yaml", ["4 nodes of trn1.32xlarge", "65536 = 16 sequences x ", "86.00 USD an hour"]),
     ("cost --environment environment.yaml", ["compute1/trn: 0 to 16 x trn1.32xlarge"]),
@@ -50,7 +49,7 @@ COMMANDS = [
     ("use", []),
     ("cancel no-such-job-20261124-0123ab --local", ["no-such-job-20261124-0123ab"]),
     ("submit gpt-6.7b --help", ["--global-batch-size <int>", "--environment <path>"]),
-    ("--help", ["trn COMMAND [OPTIONS]", "environments"]),
+    ("--help", ["trn COMMAND [OPTIONS]", "capacity"]),
 ]  # fmt: skip
 """A command line, and what must be in one piece in its answer."""
 

@@ -49,7 +49,6 @@ _GROUPS = {
         "clusters": ("clusters:clusters", "List your clusters in all regions, with their running nodes."),
         "nodes": ("nodes:nodes", "List nodes and their use; stop or start all of a Slurm cluster."),
         "why": ("why:why", "Explain a failed stack or job, or nodes that do not start."),
-        "environments": ("prepared:environments", "List or remove the Python environments of jobs."),
     },
     "Pay and remove": {
         "capacity": ("capacity:capacity", "Find where and when nodes can be had, and at what price."),

@@ -222,20 +222,6 @@ class _Outcome:
 
 
 @dataclass(frozen=True)
-class _Environment:
-    name: str
-    record: Mapping[str, Any]
-    requirements: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Environments:
-    environments: tuple[_Environment, ...]
-    used: Mapping[str, str]
-    active: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class _OfRank:
     node: int
 
@@ -298,7 +284,6 @@ _FORMS: Mapping[type, Any] = {
     requests.Active: _Jobs,
     requests.Others: _Others,
     requests.ListNodes: _Nodes,
-    requests.ListEnvironments: _Environments,
     requests.StartBoard: _Board,
     requests.StartRelay: _Relay,
     requests.NodeOfRank: _OfRank,

@@ -118,17 +118,6 @@ class ListNodes:
 
 
 @dataclass(frozen=True)
-class ListEnvironments:
-    """The environments of jobs' own packages. `active`: and which jobs run or wait, as Slurm knows them."""
-
-    active: bool = False
-
-
-@dataclass(frozen=True)
-class RemoveEnvironments:
-    """Remove some of them. Whether a job uses them is the client's question: jobs of other teams may."""
-
-    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -282,8 +271,6 @@ OPERATIONS: dict[str, tuple[Any, str]] = {
     "active": (Active, "head.answers.active"),
     "others": (Others, "head.nodes.others"),
     "nodes": (ListNodes, "head.nodes.list_nodes"),
-    "environments": (ListEnvironments, "head.environments.list_environments"),
-    "remove environments": (RemoveEnvironments, "head.environments.remove"),
     "start tensorboard": (StartBoard, "work.board.start"),
     "stop tensorboard": (StopBoard, "work.board.stop"),
     "start relay": (StartRelay, "head.step.start_relay"),

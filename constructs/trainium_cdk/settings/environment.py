@@ -43,14 +43,11 @@ KEY_ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):(?P<account>[0-
 
 
 def _requirement(text: str) -> str:
-    """As pip takes it; in one form, but for what has no spaces anyway."""
+    """As pip takes it."""
     try:
-        line = requirements.entry(text)
+        return requirements.entry(text)[0]
     except requirements.RequirementError as e:
         raise wrong(e.reason, e.fix) from None
-    if line.option:
-        return f"--{line.option.replace('_', '-')}={line.address}"
-    return text if requirements.is_word(text) else line.text
 
 
 Requirement = Annotated[str, StringConstraints(max_length=1000), AfterValidator(_requirement)]
