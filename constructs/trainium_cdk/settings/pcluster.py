@@ -283,7 +283,7 @@ class Pcluster(SlurmSection):
     overrides: Annotated[dict[str, Any], AfterValidator(plain)] = Field(default_factory=dict)
     """Keys merged last into the cluster configuration that is sent to ParallelCluster, in ParallelCluster's spelling. Queues and other
     list items are matched by their `Name`; policies, security groups and lines of slurm.conf are added to the stack's own; null removes
-    a key. What a setting controls is refused. ParallelCluster validates the result."""
+    a key. `trn check` warns of what a setting controls, and refuses what ParallelCluster's schema refuses."""
 
     @model_validator(mode="after")
     def _volumes(self) -> Pcluster:
