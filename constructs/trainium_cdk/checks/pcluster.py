@@ -306,36 +306,6 @@ def accounting_database(env: Environment) -> Iterator[Problem]:
     yield from _secret(env, (*at, "password_secret"), accounting.password_secret)
 
 
-@RULES.add
-def directory_tls(env: Environment) -> Iterator[Problem]:
-    directory = env.pcluster.directory_service
-    if not directory:
-        return
-    at: KeyPath = ("pcluster", "directory_service")
-    yield from _secret(env, (*at, "password_secret"), directory.password_secret)
-    plain = str(directory.sssd.get("ldap_auth_disable_tls_never_use_in_production", "false")).lower() != "true"
-    if "ldap://" in directory.domain_addr:
-        more = (
-            "; sssd refuses passwords then, unless sssd has ldap_auth_disable_tls_never_use_in_production: true"
-            if plain
-            else ""
-        )
-        yield warning((*at, "domain_addr"), f"ldap:// sends passwords unencrypted{more}", "write ldaps://")
-    if directory.tls_req_cert not in ("demand", "hard"):
-        reason = (
-            "the server's certificate is not verified: an attacker could impersonate the directory and let anyone in"
-        )
-        yield warning((*at, "tls_req_cert"), reason, "write hard")
-    if directory.sssd.get("id_provider", "ldap") != "ldap":
-        yield error((*at, "sssd", "id_provider"), "ParallelCluster accepts only ldap", "write ldap, or remove it")
-    if directory.access_filter and directory.sssd.get("access_provider", "ldap") != "ldap":
-        yield error(
-            (*at, "sssd", "access_provider"),
-            "with access_filter, ParallelCluster accepts only ldap",
-            "write ldap, or remove it",
-        )
-
-
 def _secret(env: Environment, key: KeyPath, arn: str) -> Iterator[Problem]:
     if is_placeholder(arn):
         return

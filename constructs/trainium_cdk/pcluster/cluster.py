@@ -196,8 +196,12 @@ class TrnPcluster(Checked):
         self.node_policy = self._policy("NodePolicy", "every node", bootstrap.read_statements())
         grant_keys(self.node_policy, bootstrap.bucket)
         self.job_role = self._job_role(environment)
-        secrets = [each.password_secret for each in (p.directory_service, p.accounting) if each]
-        may = [*session_manager_statements(self), *for_volumes, *secret_key_statements(self, secrets)]
+        secrets = [p.directory.get("PasswordSecretArn"), p.accounting and p.accounting.password_secret]
+        may = [
+            *session_manager_statements(self),
+            *for_volumes,
+            *secret_key_statements(self, [each for each in secrets if each]),
+        ]
         self.head_policy = self._policy("HeadPolicy", "the head node", may)
         login = p.login_nodes and self._policy("LoginPolicy", "login nodes", session_manager_statements(self))
         pair = key_pair(self._own, environment)

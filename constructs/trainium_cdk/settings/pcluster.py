@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -29,7 +29,6 @@ from trainium_cdk.settings.base import (
     refuse_everywhere,
 )
 from trainium_cdk.settings.cdk_types import FromMinutes, MaybeToken
-from trainium_cdk.settings.directory import DirectoryService
 from trainium_cdk.settings.section import Nodes
 from trainium_cdk.settings.slurm import Name, SlurmQueue, SlurmResource, SlurmSection
 from trainium_cdk.text import Text
@@ -258,8 +257,6 @@ class Pcluster(SlurmSection):
     """The partitions; jobs go to the first where none is named."""
     login_nodes: LoginNodes | None = None
     accounting: Accounting | None = None
-    directory_service: DirectoryService | None = None
-    """A directory whose users have accounts on the nodes, beside those of `users`. Default: none."""
     custom_ami: AmiId | None = None
     """Image of every node without a custom_ami of its own."""
     volume_keys: tuple[KeyArn, ...] = ()
@@ -294,7 +291,13 @@ class Pcluster(SlurmSection):
 
     @property
     def several_users(self) -> str:
-        return "directory" if self.directory_service else super().several_users
+        return "directory" if self.directory else super().several_users
+
+    @property
+    def directory(self) -> Mapping[str, Any]:
+        """ParallelCluster's section DirectoryService: a directory whose users have accounts on the nodes. Empty for none."""
+        section = self.overrides.get("DirectoryService")
+        return section if isinstance(section, Mapping) else {}
 
     @property
     def mount_dirs(self) -> tuple[str, ...]:
