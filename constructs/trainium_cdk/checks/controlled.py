@@ -33,7 +33,7 @@ CONTROLLED = {
     f"{POOL}.InstanceType": "pcluster.login_nodes.instance_type",
     f"{POOL}.Networking.SubnetIds": "pcluster.login_nodes.subnet",
     "DeploymentSettings.DisableSudoAccessForDefaultUser": "pcluster.sudo",
-    "Monitoring.Logs.CloudWatch.RetentionInDays": "pcluster.log_days",
+    "Monitoring.Logs.CloudWatch.RetentionInDays": "log_days",
     "Monitoring.Dashboards.CloudWatch.Enabled": "pcluster.dashboard",
 }
 """Path, `*` for each item of a list -> its setting, that of Trainium queues. An override of the key is a warning.

@@ -15,6 +15,7 @@ from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.cdk_types import is_placeholder
+from trainium_cdk.settings.pcluster import LOG_DAYS
 
 STACKS = ("TrnPclusterStack", "TrnEksStack", "TrnPcsStack")
 """Names of our stacks. An environment that is not named `trn` adds `-<name>`."""
@@ -290,6 +291,13 @@ def _forbidden(at: KeyPath, line: Mapping[str, Any], denied: Collection[str]) ->
             yield error(
                 key, "-st- and -dy- are reserved for nodes that ParallelCluster manages", "choose another node name"
             )
+
+
+@RULES.add
+def log_days_of_parallelcluster(env: Environment) -> Iterator[Problem]:
+    if env.log_days not in LOG_DAYS:
+        near = min(LOG_DAYS, key=lambda days: abs(days - env.log_days))
+        yield error(("log_days",), "ParallelCluster does not keep logs so many days", f"write {near}", engine="slurm")
 
 
 @RULES.add

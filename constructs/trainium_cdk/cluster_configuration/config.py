@@ -108,7 +108,7 @@ def render(env: Environment, ids: ClusterIds) -> Config:
             "Logs": {
                 "CloudWatch": {
                     "Enabled": True,
-                    "RetentionInDays": p.log_days,
+                    "RetentionInDays": env.log_days,
                     # A rollback deletes the cluster at once, and its logs have the reason of the failure. An intended
                     # deletion also deletes them: see TrnClusterName.
                     "DeletionPolicy": "Retain",

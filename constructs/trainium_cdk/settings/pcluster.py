@@ -34,7 +34,8 @@ from trainium_cdk.settings.slurm import Name, SlurmQueue, SlurmResource, SlurmSe
 from trainium_cdk.text import Text
 
 # fewer choices than CloudWatch's: the schema of aws-parallelcluster 3.16.1
-LogDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653]
+LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653)
+"""Days that ParallelCluster can keep logs (its schema at 3.16.1)."""
 
 
 _NOT_EVERYWHERE = partial(refuse_everywhere, opened="SSH", fix="use SSM")
@@ -267,8 +268,6 @@ class Pcluster(SlurmSection):
     """A dynamic node without work is stopped after this time; -1: never."""
     slurm_settings: tuple[dict[str, str | int], ...] = ()
     """Lines for slurm.conf, for example `- {MaxJobCount: 20000}`."""
-    log_days: LogDays = 30
-    """How long the cluster's logs are kept, days."""
     shared_storage: tuple[SharedVolume, ...] = Field(default=(), max_length=20)
     """Existing file systems that every node mounts beside those of `storage`."""
     sudo: bool = True

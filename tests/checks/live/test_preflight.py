@@ -223,7 +223,7 @@ def test_keys_images_roles_and_buckets(aws: LocalAws, made: Seeded) -> None:
         assert wrong(report(spot)) == {}
     finally:
         aws.client("iam").delete_role(RoleName="AWSServiceRoleForEC2Spot")
-    linked = "storage: {fsx: {s3: {uri: 's3://BUCKET/train'}}}"
+    linked = "storage: {fsx: {s3_links: [{uri: 's3://BUCKET/train'}]}}"
     assert wrong(report(linked.replace("BUCKET", made.bucket))) == {}
     assert "this bucket does not exist" in wrong(report(linked.replace("BUCKET", "missing-bucket")))["buckets"]
 
@@ -317,11 +317,11 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
     sns = local_aws.client("sns")
     topic = sns.create_topic(Name="ops", Attributes={"KmsMasterKeyId": key})["TopicArn"]
     who = f"access: [{{principal: '{account}:role/team/Lab'}}], users: ['{account}:user/ada']"
-    linked = f"storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}\nobservability: {{alarm_topic: '{topic}'}}\neks: {{data_buckets: [{made.bucket}], {who}}}"
+    linked = f"storage: {{fsx: {{s3_links: [{{uri: 's3://{made.bucket}/x'}}]}}}}\nobservability: {{alarm_topic: '{topic}'}}\neks: {{data_buckets: [{made.bucket}], {who}}}"
     near, pool = placement_group(local_aws.client), reservation_group(local_aws.client, reserved)
     kept = f"{{name: kept, max_nodes: 1, reservation: {reserved}}}"
     pcs = f"""
-storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}
+storage: {{fsx: {{s3_links: [{{uri: 's3://{made.bucket}/x'}}]}}}}
 pcs:
   queues:
     - {{name: a, custom_ami: {image}, compute_resources: [{kept}]}}
