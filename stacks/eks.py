@@ -88,7 +88,7 @@ class TrnEksStack(Stack):
             secrets_encryption_key=data_key,
             users=users(eks.users),
             chart_repository_arns=ecr_repositories(self.partition, eks.mirror.charts.values()),
-            log_retention=RETENTION[eks.log_days],
+            log_retention=RETENTION[environment.log_days],
             removal_policy=removal_policy(on_destroy),
             rules=False,  # the whole environment is checked
         )
@@ -98,6 +98,7 @@ class TrnEksStack(Stack):
             for namespace in access.namespace or (None,):
                 cluster.grant_access(id, access.principal, access.policy, team=namespace)
         image, found = environment.node_image, inventory(environment, "eks")
+        topic = alarm_topic(self, environment)
         # "Default" is in no logical id
         training = TrnEks(
             self,
@@ -115,6 +116,8 @@ class TrnEksStack(Stack):
             plugins=eks.plugins,
             scaling=eks.scaling,
             observability=eks.observability,
+            log_retention=RETENTION[environment.log_days],
+            alarm_topic=topic,
             metrics=environment.observability is not None,
             job_ends=bool(environment.observability and environment.observability.job_topic),
             devices=environment.jobs.health.device,
@@ -139,7 +142,7 @@ class TrnEksStack(Stack):
                 container_insights=inventory(environment, "eks").node_metrics is not None,
                 storage=storage,
                 static_nodes=sum(group.idle_nodes for group in eks.node_groups),
-                alarm_topic=alarm_topic(self, environment),
+                alarm_topic=topic,
                 catalog=environment.catalog,
             )
         if training.scaler:

@@ -60,7 +60,7 @@ def add_observability(
         "Observability",
         cluster=cluster,
         alarm_topic=alarm_topic(stack, environment),
-        log_retention=RETENTION[environment.observability.log_days],
+        log_retention=RETENTION[environment.log_days],
     )
     for writer in writers:
         watched.grant_write(writer)

@@ -197,7 +197,7 @@ shared = TrnStorage(
     lustre=settings.Fsx(
         deployment="PERSISTENT_2",
         capacity_gib=2400,
-        s3=settings.DataRepository(uri=s3.Bucket(slurm, "Corpus").s3_url_for_object("train")),
+        s3_links=(settings.DataRepository(uri=s3.Bucket(slurm, "Corpus").s3_url_for_object("train")),),
     ),
 )
 mounts: list[FileSystemMount] = list(shared.file_systems)

@@ -64,7 +64,7 @@ def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
         vpc=vpc,
         lustre=Fsx(deployment="PERSISTENT_2", backup_days=7),
     )
-    linked = Fsx(s3=DataRepository(uri=bucket.s3_url_for_object(), directory="/data"))
+    linked = Fsx(s3_links=(DataRepository(uri=bucket.s3_url_for_object()),))
     trn.TrnStorage(stack, "Linked", vpc=vpc, efs=None, lustre=linked)
     trn.TrnObservability(stack, "Seen", cluster=trn.TrnPcluster(stack, "Pcluster", vpc=vpc, storage=given))
     trn.TrnJobNotices(

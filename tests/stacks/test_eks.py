@@ -126,7 +126,7 @@ def test_observability_writes_to_log_groups_of_the_stack() -> None:
     }
     kinds = ("application", "dataplane", "host", "performance")
     assert set(found) == {f"/aws/containerinsights/Speech_Lab/{kind}" for kind in kinds}
-    assert {group["RetentionInDays"] for group in found.values()} == {90}
+    assert {group["RetentionInDays"] for group in found.values()} == {400}
     [addon] = [a for a in properties(EKS.template("eks/all-settings"), "EKS::Addon") if "cloudwatch" in a["AddonName"]]
     assert json.loads(addon["ConfigurationValues"]) == {
         "containerLogs": {"enabled": True}, "containerInsights": {"enabled": True}, "neuronMonitor": {"enabled": True},
@@ -262,7 +262,7 @@ def test_the_scaler_changes_its_groups_sizes_and_nothing_else(name: str) -> None
     [alarm] = [r["Properties"] for id, r in found.items() if id.startswith("Scaler")]
     assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == ("Errors", "Average", 1)
     assert alarm["TreatMissingData"] == "breaching"
-    topic = env.eks.scaling.alarm_topic
+    topic = env.observability and env.observability.alarm_topic
     assert alarm.get("AlarmActions") == ([topic] if topic else None)
     # Lambda's own retries, not EventBridge's, would run it beside its next run
     [invoked] = properties(EKS.template(name), "Lambda::EventInvokeConfig")

@@ -223,7 +223,7 @@ def test_keys_images_roles_and_buckets(aws: LocalAws, made: Seeded) -> None:
         assert wrong(report(spot)) == {}
     finally:
         aws.client("iam").delete_role(RoleName="AWSServiceRoleForEC2Spot")
-    linked = "storage: {fsx: {s3: {uri: 's3://BUCKET/train'}}}"
+    linked = "storage: {fsx: {s3_links: [{uri: 's3://BUCKET/train'}]}}"
     assert wrong(report(linked.replace("BUCKET", made.bucket))) == {}
     assert "this bucket does not exist" in wrong(report(linked.replace("BUCKET", "missing-bucket")))["buckets"]
 
@@ -297,8 +297,8 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
     text = existing(made, local_aws.client("ec2"))
     text = text.replace("MOUNT", mount["LustreConfiguration"]["MountName"]).replace("RESERVATION", reserved)
     key = local_aws.client("kms").create_key()["KeyMetadata"]["KeyId"]
-    secret = local_aws.client("secretsmanager").create_secret(Name="directory", SecretString="x", KmsKeyId=key)["ARN"]
-    directory = f"{{domain_name: c, domain_addr: 'ldaps://c', read_only_user: cn=r, password_secret: '{secret}'}}"
+    secret = local_aws.client("secretsmanager").create_secret(Name="database", SecretString="x", KmsKeyId=key)["ARN"]
+    accounting = f"{{uri: 'db:3306', user: slurm, password_secret: '{secret}'}}"
     ec2 = local_aws.client("ec2")
     volume = ec2.create_volume(AvailabilityZone="us-east-1f", Size=10, Encrypted=True)["VolumeId"]
     snapshot = ec2.create_snapshot(VolumeId=volume)["SnapshotId"]
@@ -308,7 +308,7 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
     )["ImageId"]
     text = text.replace("ami-0c2023a1b2c3d4e5f", image)
     shared = f"[{{name: more, type: ebs, id: {volume}, mount_dir: /more}}]"
-    text = text.replace("pcluster:\n", f"pcluster:\n  directory_service: {directory}\n  shared_storage: {shared}\n")
+    text = text.replace("pcluster:\n", f"pcluster:\n  accounting: {accounting}\n  shared_storage: {shared}\n")
     address = ec2.allocate_address(Domain="vpc")["PublicIp"]
     text = text.replace("subnet: public,", f"subnet: public, elastic_ip: {address},", 1)
     iam, account = local_aws.client("iam"), "arn:aws:iam::000000000000"
@@ -317,11 +317,11 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
     sns = local_aws.client("sns")
     topic = sns.create_topic(Name="ops", Attributes={"KmsMasterKeyId": key})["TopicArn"]
     who = f"access: [{{principal: '{account}:role/team/Lab'}}], users: ['{account}:user/ada']"
-    linked = f"storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}\nobservability: {{alarm_topic: '{topic}'}}\neks: {{data_buckets: [{made.bucket}], {who}}}"
+    linked = f"storage: {{fsx: {{s3_links: [{{uri: 's3://{made.bucket}/x'}}]}}}}\nobservability: {{alarm_topic: '{topic}'}}\neks: {{data_buckets: [{made.bucket}], {who}}}"
     near, pool = placement_group(local_aws.client), reservation_group(local_aws.client, reserved)
     kept = f"{{name: kept, max_nodes: 1, reservation: {reserved}}}"
     pcs = f"""
-storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}
+storage: {{fsx: {{s3_links: [{{uri: 's3://{made.bucket}/x'}}]}}}}
 pcs:
   queues:
     - {{name: a, custom_ami: {image}, compute_resources: [{kept}]}}

@@ -1,4 +1,4 @@
-"""The secrets with the passwords of a directory and of Slurm's database: their metadata, never their values.
+"""The secret with the password of Slurm's database: its metadata, never its value.
 
 ParallelCluster's own validator (3.16.1, PasswordSecretArnValidator) asks DescribeSecret too, and takes a secret that is about to be deleted or
 whose key is disabled; its template gives the head node `secretsmanager:GetSecretValue` on it, and no permission on a key: the cluster's construct gives it that.
@@ -31,14 +31,11 @@ class Secret(NamedTuple):
 
 
 def arns(target: Target) -> dict[KeyPath, str]:
-    """The secrets by the keys that name them, without those that are not known before the deployment."""
-    p = target.env.pcluster
-    named = {"directory_service": p.directory_service, "accounting": p.accounting}
-    return {
-        ("pcluster", key, "password_secret"): each.password_secret
-        for key, each in named.items()
-        if each and not is_placeholder(each.password_secret)
-    }
+    """The secret by the key that names it, unless it is not known before the deployment."""
+    accounting = target.env.pcluster.accounting
+    if not accounting or is_placeholder(accounting.password_secret):
+        return {}
+    return {("pcluster", "accounting", "password_secret"): accounting.password_secret}
 
 
 def fetch(target: Target, aws: Aws) -> dict[KeyPath, Secret]:
@@ -95,11 +92,6 @@ def evaluate(target: Target, found: dict[KeyPath, Secret]) -> Found:
             yield _of_key(target, subject, str(key["KeyId"]), by_iam)
         else:
             yield subject.ok("exists", "it is encrypted with AWS's own key; its value is not read")
-    if directory := target.env.pcluster.directory_service:
-        yield target.about("directory", "pcluster", "directory_service", "domain_addr").info(
-            directory.domain_addr,
-            "not checked: whether nodes reach its port (636 of ldaps, 389 of ldap) from the cluster's subnets",
-        )
 
 
 CHECKS: tuple[Check[Any], ...] = (
