@@ -118,9 +118,6 @@ class ListNodes:
 
 
 @dataclass(frozen=True)
-
-
-@dataclass(frozen=True)
 class SubmitJobs:
     """Submit these jobs, each once: of each, an outcome.
 

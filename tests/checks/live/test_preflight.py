@@ -189,7 +189,7 @@ def test_versions(aws: LocalAws) -> None:
     assert found.keys() == {"kubernetes", "addons", "node-image"}
     assert "eks.addon_versions: {vpc-cni: v1.99.0-eksbuild.1}" in found["addons"]
     aws.set_answers("eks-versions", None)
-    ended = [f for f in report("bootstrap: {neuron_release: 2.30.0}").of("warning") if f.check.startswith("rule ")]
+    ended = [f for f in report("bootstrap: {neuron_release: 2.30.0}").of("warning") if f.rule.startswith("rule ")]
     assert '"PyTorch/XLA is no longer supported for training workloads on Trainium" (AWS, ' in ended[0].reason
     assert "2026-05-20" in ended[0].reason
 
@@ -256,7 +256,7 @@ def test_blocks_are_offered_where_none_is_named(trn: Trn, aws: LocalAws) -> None
     )
     text = "pcluster: {queues: [{capacity_type: capacity-block, compute_resources: [{min_nodes: 3, max_nodes: 3}]}]}"
     found = report(text)
-    offers = [f for f in found.findings if f.check == "block-offerings"]
+    offers = [f for f in found.findings if f.rule == "block-offerings"]
     assert [(f.level, f.value) for f in offers] == [("info", "960 USD"), ("info", "1200.5 USD")]
     assert "4 x trn1.32xlarge in use1-az6 from " in offers[0].reason
     assert found.exit_code() == 1, "the offline rule asks for the id of a block"
@@ -363,8 +363,8 @@ def test_every_check_queries_the_local_aws(everything: dict[str, str], aws: Loca
     for engine, text in everything.items():
         found = report(text, engine)
         assert not [f for f in found.findings if "could not be checked" in f.reason]
-        answered |= {f.check for f in found.findings}
-    answered |= {f.check for f in report(f"encryption: {customer_key}\neks: {{}}", "eks").findings}
+        answered |= {f.rule for f in found.findings}
+    answered |= {f.rule for f in report(f"encryption: {customer_key}\neks: {{}}", "eks").findings}
     answered |= wrong(report("catalog: {instances: {trn1.32xlarge: {efa_interfaces: 4}}}")).keys()
     known = {c.name for c in EVERY_CHECK}
     assert known <= answered
@@ -432,7 +432,7 @@ def test_the_printed_policy_is_enough_and_each_part_is_needed(
     user.may(document)
 
     def summary(found: Report) -> list[tuple[str, str, str]]:
-        return [(f.check, f.level, f.what) for f in found.findings]
+        return [(f.rule, f.level, f.what) for f in found.findings]
 
     whole = report(text, engine, **user.keys)
     assert summary(whole) == summary(report(text, engine))
@@ -441,7 +441,7 @@ def test_the_printed_policy_is_enough_and_each_part_is_needed(
     for action in actions:
         user.may(without(document, action))
         found = report(text, engine, **user.keys)
-        hidden = {f.check for f in found.findings if f.reason.startswith("could not be checked: needs " + action)}
+        hidden = {f.rule for f in found.findings if f.reason.startswith("could not be checked: needs " + action)}
         needing = {
             c.name for c in checks_of(engine) if action in c.actions and c.wanted(Target(settings.parse(text), engine))
         }

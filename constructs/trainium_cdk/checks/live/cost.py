@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS, HOURS_OF_A_MONTH
 from trainium_cdk.catalog.prices import BLOCK, CALCULATOR, describe_sum
-from trainium_cdk.checks.live.model import Finding, Found, Target, join_words
+from trainium_cdk.checks.live.model import Found, Subject, Target, join_words
 from trainium_cdk.checks.live.quotas import addresses_wanted
 from trainium_cdk.settings.environment import ENCRYPTION
 from trainium_cdk.settings.observability import (
@@ -189,11 +189,9 @@ def findings(estimate: dict[str, Any]) -> Found:
     for name, title in (("idle", "cost while no job runs"), ("full", "cost with all nodes")):
         hour, region = estimate[f"{name}_hour"], estimate["region"]
         month = f"{hour * HOURS_OF_A_MONTH:,.0f} USD a month" if hour is not None else "counted"
-        yield Finding(
-            "info",
-            title,
+        problem = Subject(title).info(
             total(estimate, name),
             f"{month} at {region}'s list prices, without {join_words(estimate['not_counted'])}",
             "" if hour is not None else f"{CALCULATOR}; prices of instance types can stand under catalog.prices.{region}",
-            check="cost",
         )  # fmt: skip
+        yield replace(problem, rule="cost")

@@ -1,4 +1,4 @@
-"""The parts of live checks: the target, the findings, and the report."""
+"""The parts of live checks: the target, what is checked, and the report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainium_cdk import engines
 from trainium_cdk.catalog.plain import counted as counted
 from trainium_cdk.catalog.plain import join_words as join_words
 from trainium_cdk.engines import Engine
-from trainium_cdk.problems import KeyPath
+from trainium_cdk.problems import KeyPath, Level, Problem
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.inventory import Inventory, KnownNodes, Part, inventory
 
@@ -20,53 +20,31 @@ if TYPE_CHECKING:
     from trainium_cdk.checks.live.aws import Aws
 
 A = TypeVar("A")
-Level = Literal["ok", "info", "warning", "error"]
 QUALIFIER = "hnb659fds"
 """The CDK's default bootstrap qualifier."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One line of the report.
-
-    Attributes:
-        level: `error` would fail or waste money; `warning` may be intended; `info` is worth knowing; `ok` has no
-        problem.
-        what: what was checked, for example `vCPU quota of on-demand Trn instances`.
-        value: its current value.
-        reason: what that means for this environment.
-        fix: what to do; empty if nothing is needed.
-        where: the file and line, or the key, of the setting; empty if no setting is affected.
-        check: the name of the check or offline rule that reports it.
-    """
-
-    level: Level
-    what: str
-    value: str
-    reason: str
-    fix: str = ""
-    where: str = ""
-    check: str = ""
-
-
-@dataclass(frozen=True)
 class Subject:
-    """What is checked: its name, and where its setting is. Each method is a finding about it."""
+    """What is checked, and the key of its setting. Each method is a problem of it, or says that there is none."""
 
     what: str
-    where: str = ""
+    key: KeyPath = ()
 
-    def ok(self, value: object, reason: str) -> Finding:
-        return Finding("ok", self.what, str(value), reason, where=self.where)
+    def ok(self, value: object, reason: str) -> Problem:
+        return self._problem("ok", value, reason)
 
-    def info(self, value: object, reason: str, fix: str = "") -> Finding:
-        return Finding("info", self.what, str(value), reason, fix, self.where)
+    def info(self, value: object, reason: str, fix: str = "") -> Problem:
+        return self._problem("info", value, reason, fix)
 
-    def warning(self, value: object, reason: str, fix: str) -> Finding:
-        return Finding("warning", self.what, str(value), reason, fix, self.where)
+    def warning(self, value: object, reason: str, fix: str) -> Problem:
+        return self._problem("warning", value, reason, fix)
 
-    def error(self, value: object, reason: str, fix: str) -> Finding:
-        return Finding("error", self.what, str(value), reason, fix, self.where)
+    def error(self, value: object, reason: str, fix: str) -> Problem:
+        return self._problem("error", value, reason, fix)
+
+    def _problem(self, level: Level, value: object, reason: str, fix: str = "") -> Problem:
+        return Problem(self.key, str(value), reason, fix, level, what=self.what)
 
 
 @dataclass(frozen=True)
@@ -156,10 +134,10 @@ class Target:
 
     def about(self, what: str, *key: str | int) -> Subject:
         """What is checked, and the key of its setting; none if no setting is affected."""
-        return Subject(what, self.where(key) if key else "")
+        return Subject(what, key)
 
 
-Found = Iterator[Finding]
+Found = Iterator[Problem]
 
 
 @dataclass(frozen=True)
@@ -180,16 +158,16 @@ class Check(Generic[A]):
 
 @dataclass(frozen=True)
 class Report:
-    """All findings, in the order of the output."""
+    """All that was reported, in the order of the output."""
 
     stack: str
     environment: str
     region: str
     account: str
-    findings: tuple[Finding, ...]
+    findings: tuple[Problem, ...]
     cost: dict[str, Any]
 
-    def of(self, *levels: Level) -> list[Finding]:
+    def of(self, *levels: Level) -> list[Problem]:
         return [f for f in self.findings if f.level in levels]
 
     def exit_code(self, *, strict: bool = False) -> int:
@@ -200,4 +178,6 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         counts = {level: len(self.of(level)) for level in ("error", "warning", "info", "ok")}
-        return {**asdict(self), "findings": [asdict(f) for f in self.findings], "counts": counts}
+        keys = ("level", "what", "value", "reason", "fix", "where")
+        findings = [{**{key: getattr(f, key) for key in keys}, "check": f.rule} for f in self.findings]
+        return {**asdict(self), "findings": findings, "counts": counts}

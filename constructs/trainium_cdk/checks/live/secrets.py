@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from trainium_cdk.checks.live import keys
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Finding, Found, Subject, Target
+from trainium_cdk.checks.live.model import Check, Found, Subject, Target
 from trainium_cdk.checks.pcluster import partition
-from trainium_cdk.problems import KeyPath
+from trainium_cdk.problems import KeyPath, Problem
 from trainium_cdk.settings.cdk_types import is_placeholder
 
 DESCRIBE = "secretsmanager:DescribeSecret"
@@ -55,7 +55,7 @@ def _with_key(target: Target, aws: Aws, described: dict[str, Any] | None, id: st
     return Secret(described, None if key.metadata is None else dict(key.metadata), by_iam)
 
 
-def _of_key(target: Target, subject: Subject, key: str, by_iam: bool | None) -> Finding:
+def _of_key(target: Target, subject: Subject, key: str, by_iam: bool | None) -> Problem:
     """The head node's role may use the key through Secrets Manager: the key's policy must let it."""
     root = f"arn:{partition(target.env.region)}:iam::{target.account}:root"
     fix = f"let the key's policy allow {root} kms:Decrypt through Secrets Manager (kms:ViaService)"
