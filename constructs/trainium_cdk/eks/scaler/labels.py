@@ -63,7 +63,7 @@ def unready(pod: Mapping[str, Any]) -> int:
     now = pod.get("status", {})
     if now.get("phase") != "Running" or "deletionTimestamp" in pod["metadata"]:
         return 0
-    training = next((one for one in now.get("containerStatuses") or () if one["name"] == TRAIN), {})
+    training: Mapping[str, Any] = next((one for one in now.get("containerStatuses") or () if one["name"] == TRAIN), {})
     began = seconds((training.get("state", {}).get("running") or {}).get("startedAt"))
     lost = condition(pod, "ContainersReady", status="False")  # not `Ready`, which also tells of a lost node
     at = seconds(lost.get("lastTransitionTime")) if lost else None
