@@ -7,10 +7,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from reference.graph import mermaid, read
 from tests.jobs.report import browser
 from tests.jobs.report.runs import CATALOG, CLUSTER, recorded
 from tests.stacks import synthesis
+from tools.reference.graph import mermaid, read
 from trainium_cdk.jobs.report import report
 
 DOCS = Path(__file__).parent.parent / "docs"

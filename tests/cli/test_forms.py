@@ -16,7 +16,7 @@ import pytest
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
-from tests.reference.test_blocks import commands
+from tests.tools.reference.test_blocks import commands
 from trainium_cdk.cli.app import app
 from trainium_cdk.cli.terminal import clean
 from trainium_cdk.errors import TrnError

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import trainium_cdk
-from reference import environment, errors
-from reference.__main__ import write
 from sandbox.paths import HOME as ROOT
 from sandbox.paths import environment as venv
 from tests.jobs.report import browser
 from tests.support import completed, need
+from tools.reference import environment, errors
+from tools.reference.__main__ import write
 from trainium_cdk.cli.app import _HIDDEN, COMMANDS
 
 CONFIG = """

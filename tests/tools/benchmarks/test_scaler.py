@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import scaler
+from tools.benchmarks import scaler
 
 
 @pytest.mark.sweep

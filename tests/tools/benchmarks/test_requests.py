@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks import __main__ as bench
+from tools.benchmarks import __main__ as bench
 
 
 def test_a_command_is_few_requests(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import yaml
 
-from reference.markdown import plain
 from sandbox.paths import HOME as ROOT
+from tools.reference.markdown import plain
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.constants import ULTRASERVER
 from trainium_cdk.catalog.models import TITLES

@@ -1,4 +1,4 @@
-"""What the scanners read: `python -m audit.render FOLDER [ENVIRONMENT...]`.
+"""What the scanners read: `python -m tools.audit.render FOLDER [ENVIRONMENT...]`.
 
 The templates of each test environment, in a folder for each region; the scripts inside them; jobs as `trn submit` renders them.
 """
@@ -15,11 +15,11 @@ from typing import Any
 import aws_cdk as cdk
 
 import app as ours
-from audit import jobs
-from audit.jobs import plain
+from tools.audit import jobs
+from tools.audit.jobs import plain
 from trainium_cdk import engines
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 _FOLDER = ROOT / "tests/environments"
 ENVIRONMENTS = {
     "default": None,

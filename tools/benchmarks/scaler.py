@@ -189,7 +189,7 @@ def run() -> dict[str, float]:
     server = multiprocessing.get_context("spawn").Process(target=serve, args=[theirs], daemon=True)
     server.start()
     try:
-        command = [sys.executable, "-m", "benchmarks.scaler", f"http://127.0.0.1:{mine.recv()}"]
+        command = [sys.executable, "-m", "tools.benchmarks.scaler", f"http://127.0.0.1:{mine.recv()}"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         return found

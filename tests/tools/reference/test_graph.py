@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from reference.graph import Architecture, mermaid, read
 from tests.stacks import synthesis
 from tests.support import swept
+from tools.reference.graph import Architecture, mermaid, read
 
 
 def flows(found: Architecture) -> set[tuple[str, str, str]]:

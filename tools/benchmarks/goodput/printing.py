@@ -11,11 +11,11 @@ from pathlib import Path
 
 import sandbox.kubernetes
 import sandbox.slurm
-from benchmarks.goodput.figure import AIM, DATA, FEW, Fault, Seen, cost, faults, goodput, hours, moves
-from benchmarks.goodput.histories import false_alarms
-from benchmarks.goodput.kubernetes import NODES, kubernetes
-from benchmarks.goodput.run import FAST, MOST, Engine, Run, share
-from benchmarks.goodput.slurm import slurm
+from tools.benchmarks.goodput.figure import AIM, DATA, FEW, Fault, Seen, cost, faults, goodput, hours, moves
+from tools.benchmarks.goodput.histories import false_alarms
+from tools.benchmarks.goodput.kubernetes import NODES, kubernetes
+from tools.benchmarks.goodput.run import FAST, MOST, Engine, Run, share
+from tools.benchmarks.goodput.slurm import slurm
 
 
 def tell(engine: str, runs: Mapping[bool, Run], calm: Run, nodes: int) -> bool:

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.goodput.figure import Fault
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
 from tests.runner.test_devices import Driver
 from tests.support import until
+from tools.benchmarks.goodput.figure import Fault
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.runner.spec import Health
 

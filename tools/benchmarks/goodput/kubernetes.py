@@ -13,10 +13,10 @@ from typing import Any
 
 import boto3
 
-from benchmarks.goodput.figure import Fault
 from sandbox import LocalAws
 from sandbox.kubernetes.api import path_of
 from tests.jobs.kubernetes.conftest import NODES, Running, serving
+from tools.benchmarks.goodput.figure import Fault
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, kubernetes_api, names

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from reference.markdown import code, plain, table
+from tools.reference.markdown import code, plain, table
 from trainium_cdk.cli.app import app
 from trainium_cdk.jobs.kinds import kinds
 

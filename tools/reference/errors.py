@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import yaml
 
-from reference.markdown import code, message, plain
 from sandbox.paths import HOME as ROOT
 from tests.checks.tables import REFUSED, SHAPE
+from tools.reference.markdown import code, message, plain
 from trainium_cdk import checks, errors, settings
 from trainium_cdk.catalog.known_errors import job_errors
 from trainium_cdk.problems import Problem

@@ -8,12 +8,12 @@ import pytest
 
 import sandbox.kubernetes
 import sandbox.slurm
-from benchmarks.goodput.figure import DATA, EACH, Cost, Fault, Seen, cost, faults, goodput, hours
-from benchmarks.goodput.histories import false_alarms
-from benchmarks.goodput.kubernetes import kubernetes
-from benchmarks.goodput.run import FAST, MOST, Run, share
-from benchmarks.goodput.slurm import slurm
 from tests.support import need
+from tools.benchmarks.goodput.figure import DATA, EACH, Cost, Fault, Seen, cost, faults, goodput, hours
+from tools.benchmarks.goodput.histories import false_alarms
+from tools.benchmarks.goodput.kubernetes import kubernetes
+from tools.benchmarks.goodput.run import FAST, MOST, Run, share
+from tools.benchmarks.goodput.slurm import slurm
 
 SLURM, EKS = "slurm", "eks"
 

@@ -17,13 +17,13 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks import answers, scaler
-from benchmarks.goodput import printing
 from sandbox.slurm import LocalSlurm, available
 from tests.jobs.conftest import CONFIGURATION, fleet, make_cluster
+from tools.benchmarks import answers, scaler
+from tools.benchmarks.goodput import printing
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 JOBS, RUNS = 2000, 3
 Row = tuple[str, float, float]
@@ -65,7 +65,7 @@ def synthesis(folder: Path) -> Iterator[Row]:
         file.write_text(json.dumps(section))  # JSON is YAML
         env = {**os.environ, "CDK_OUTDIR": str(folder / "out"), "CDK_VALIDATION": "false"}
         env["CDK_CONTEXT_JSON"] = json.dumps({"engine": engine, "env": str(file)})
-        naive = [sys.executable, "-m", "benchmarks.naive_stack", engine, os.devnull]
+        naive = [sys.executable, "-m", "tools.benchmarks.naive_stack", engine, os.devnull]
         yield f"synthesis for {engine}, to a naive stack", ratio([sys.executable, "app.py"], naive, env), 3
 
 

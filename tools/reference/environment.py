@@ -9,8 +9,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from reference.markdown import code, plain
 from sandbox.paths import HOME as ROOT
+from tools.reference.markdown import code, plain
 from trainium_cdk import settings
 
 Schema = Mapping[str, Any]

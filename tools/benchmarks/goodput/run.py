@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
-from benchmarks.goodput.figure import EACH, HERE, SECONDS, Fault, Seen, moves
+from tools.benchmarks.goodput.figure import EACH, HERE, SECONDS, Fault, Seen, moves
 from trainium_cdk.jobs import Script
 from trainium_cdk.runner.spec import Health
 

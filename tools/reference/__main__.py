@@ -1,4 +1,4 @@
-"""`python -m reference FOLDER`: writes every page of the site as Markdown, for the site's builder."""
+"""`python -m tools.reference FOLDER`: writes every page of the site as Markdown, for the site's builder."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import re
 import shutil
 from pathlib import Path
 
-from reference import commands, constructs, environment, errors, instances
 from sandbox.paths import HOME as ROOT
+from tools.reference import commands, constructs, environment, errors, instances
 
 GENERATED = {
     "reference/environment.md": environment.page,
@@ -58,7 +58,7 @@ def write(folder: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
-        prog="python -m reference", description="Write every page of the site as Markdown."
+        prog="python -m tools.reference", description="Write every page of the site as Markdown."
     )
     parser.add_argument("folder", type=Path, help="It is emptied first.")
     write(parser.parse_args().folder.resolve())

@@ -1,4 +1,4 @@
-"""What the scanners of `audit/run.sh` read."""
+"""What the scanners of `tools/audit/run.sh` read."""
 
 import os as _os
 import sys as _sys
