@@ -49,7 +49,7 @@ _GROUPS = {
     "Cluster": {
         "clusters": ("clusters:clusters", "List your clusters in all regions, with their running nodes."),
         "nodes": ("nodes:nodes", "List nodes and their use; stop or start all of a Slurm cluster."),
-        "why": ("why:why", "Explain a failed stack or job, or nodes that do not start."),
+        "why": ("why:why", "Explain a failed stack, or nodes that do not start."),
         "environments": ("prepared:environments", "List or remove the Python environments of jobs."),
     },
     "Pay and remove": {
