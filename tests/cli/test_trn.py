@@ -208,6 +208,14 @@ def test_an_empty_name_of_a_stack(argv: list[str]) -> None:
     assert "it is empty. Give the name of a stack, or leave it out" in done.stderr
 
 
+@pytest.mark.parametrize("job", ["finetune-20261120-4f3a9c", "train-20261120-4f3a9c/7", "latest"])
+def test_why_a_job_failed_is_what_its_status_says(job: str) -> None:
+    """No stack has such a name, so that nothing is asked of AWS."""
+    done = bare("why", job)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{job} names a job, not a stack: `trn status {job}` says why it waits or failed" in done.stderr
+
+
 def test_a_bug_is_reported_in_one_paragraph(tmp_path: Path) -> None:
     code = "import trainium_cdk.cli.app as c, trainium_cdk.cli.show as e\n@c.app.command()\ndef bad() -> None: raise KeyError('x')\nc.main()"
 

@@ -48,7 +48,7 @@ _GROUPS = {
     "Cluster": {
         "clusters": ("clusters:clusters", "List your clusters in all regions, with their running nodes."),
         "nodes": ("nodes:nodes", "List nodes and their use; stop or start all of a Slurm cluster."),
-        "why": ("why:why", "Explain a failed stack or job, or nodes that do not start."),
+        "why": ("why:why", "Explain a failed stack, or nodes that do not start."),
     },
     "Pay and remove": {
         "capacity": ("capacity:capacity", "Find where and when nodes can be had, and at what price."),

@@ -286,7 +286,7 @@ def _failed(run: Run) -> Iterator[Element]:
             made.append(element("pre", "\n".join(line[:500] for line in tail[-_LINES:])))
         yield made
     for one in run.findings:
-        yield _failure(f"{id}: {one.kind}", one.text, f"trn why {id}")
+        yield _failure(f"{id}: {one.kind}", one.text, f"trn status {id}")
     if _OUT_OF_MEMORY in run.errors:
         why = "the compiler ran out of the host's memory (code -9). Compile fewer graphs at once, with NEURON_NUM_PARALLEL_COMPILE_WORKERS"
         yield _failure(
