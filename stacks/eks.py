@@ -23,8 +23,6 @@ from trainium_cdk.eks.images import TrnImageBuilder
 from trainium_cdk.eks.manifests import claims
 from trainium_cdk.facade import TrnEks
 from trainium_cdk.hardening.encryption import encrypt, encrypt_operations, stack_key
-from trainium_cdk.hardening.failed_calls import TrnFailedCalls
-from trainium_cdk.hardening.managed_policies import manage_policies
 from trainium_cdk.observability import TrnObservability
 from trainium_cdk.outputs import eks_outputs, next_step
 from trainium_cdk.outputs.contract import JOB_FILES
@@ -168,14 +166,12 @@ class TrnEksStack(Stack):
                 name=f"{name}-bastion-host",
                 rules=False,
             )
-        failed = TrnFailedCalls(self, "Functions", encryption_key=data_key or cluster.key)
         # in the VPC, as the CDK's functions for Kubernetes are: a deletion waits for their network interfaces anyway
-        place_functions(failed, network.vpc)
+        place_functions(Construct(self, "Functions"), network.vpc)
         if data_key:
             encrypt(self, data_key, users=[training.plugins.role, *([builder.role] if builder else [])])
         else:
             encrypt_operations(self, cluster.key)
-        manage_policies(self)
         self.vpc, self.cluster, self.storage, self.bucket = network.vpc, cluster, storage, bucket
         outputs = eks_outputs(
             environment,

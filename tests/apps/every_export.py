@@ -23,7 +23,6 @@ from trainium_cdk import (
     TrnEfaSecurityGroup,
     TrnEks,
     TrnEksCluster,
-    TrnFailedCalls,
     TrnImageBuilder,
     TrnJobNotices,
     TrnKey,
@@ -43,7 +42,6 @@ from trainium_cdk import (
     TrnSystemNodes,
     encrypt,
     encrypt_operations,
-    manage_policies,
     settings,
 )
 from trainium_cdk.jobs import BertLarge, Script, TrnError, connect
@@ -254,9 +252,7 @@ jobs.grant_read_write(pcs)
 logs = TrnKey(theirs, "LogsKey", description="Logs", grants=False)
 encrypt_operations(theirs, logs.key)
 own = TrnKey(slurm, "Key", description="Data", removal_policy=cdk.RemovalPolicy.RETAIN)
-TrnFailedCalls(slurm, "FailedCalls", encryption_key=own.key)
 encrypt(slurm, own.key, users=[pcluster])
-manage_policies(slurm)
 app.synth()
 
 

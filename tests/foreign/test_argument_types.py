@@ -49,7 +49,6 @@ CLUSTER = "aws_cdk.aws_eks_v2.ICluster, aws_cdk.aws_eks_v2.Cluster or aws_cdk.aw
         ("TrnEfaSecurityGroup", "vpc", "vpc-1", IVPC),
         ("TrnEks", "cluster", "mine", CLUSTER),
         ("TrnEksCluster", "vpc", "vpc-1", IVPC),
-        ("TrnFailedCalls", "encryption_key", "key", "aws_cdk.aws_kms.IKey, aws_cdk.aws_kms.Key or None"),
         ("TrnImageBuilder", "bucket", "mine", "aws_cdk.aws_s3.IBucket"),
         ("TrnJobNotices", "lines", "/trainium/x/metrics", "aws_cdk.aws_logs.ILogGroup"),
         ("TrnKey", "removal_policy", True, "aws_cdk.RemovalPolicy"),

@@ -51,12 +51,17 @@ def test_the_support_setting() -> None:
     assert "UpgradePolicy" not in only(EKS.template("default"), "EKS::Cluster")
 
 
+def policies_of(name: str) -> dict[str, dict[str, Any]]:
+    found = EKS.template(name)
+    return {**resources(found, "IAM::Policy"), **resources(found, "IAM::ManagedPolicy")}
+
+
 def test_charts_of_the_accounts_own_registry_may_be_pulled() -> None:
-    policies = resources(EKS.template("eks/no-internet"), "IAM::ManagedPolicy")
+    policies = policies_of("eks/no-internet")
     text = json.dumps([r for k, r in policies.items() if "ClusterKubectl" in k])
     for chart in ("neuron-helm-chart", "aws-efa-k8s-device-plugin", "jobset", "kueue"):
         assert f":ecr:us-east-2:111122223333:repository/charts/{chart}" in text
-    default = resources(EKS.template("default"), "IAM::ManagedPolicy")
+    default = policies_of("default")
     assert ":repository/" not in json.dumps([r for k, r in default.items() if "ClusterKubectl" in k])
 
 
@@ -64,7 +69,7 @@ def test_the_first_pull_through_a_cache_may_create_its_repository() -> None:
     """Of nodes below each prefix of `mirror.images`, of the function that installs charts for each chart; nowhere else."""
 
     def may_create(name: str) -> dict[str, str]:
-        policies = resources(EKS.template(name), "IAM::ManagedPolicy")
+        policies = policies_of(name)
         return {who: text for who, policy in policies.items() if "ecr:CreateRepository" in (text := json.dumps(policy))}
 
     assert may_create("default") == {}
@@ -348,7 +353,7 @@ def test_kubectl_has_memory_and_leaves_no_logs(name: str) -> None:
         # none of AWS's own, which allow logs:CreateLogGroup; the stack's for network interfaces, where the function is in the VPC
         attached = [arn["Ref"] for arn in role.get("ManagedPolicyArns", [])]
         assert sum(ref.startswith("TrnFunctionInterfaces") for ref in attached) == ("VpcConfig" in found), key
-    assert "logs:CreateLogGroup" not in json.dumps(resources(EKS.template(name), "IAM::ManagedPolicy"))
+    assert "logs:CreateLogGroup" not in json.dumps(policies_of(name))
     [handler] = (
         f
         for f in properties(EKS.template(name), "Lambda::Function")
@@ -367,7 +372,7 @@ def test_policies_name_what_they_allow(name: str) -> None:
         r"|(ssm|ec2)messages:"
     )
     regional = re.compile(r"ec2:\w+(NetworkInterface|PrivateIpAddresses)$|ssm:UpdateInstanceInformation$")
-    for policy in [p["PolicyDocument"] for p in properties(EKS.template(name), "IAM::ManagedPolicy")]:
+    for policy in [p["Properties"]["PolicyDocument"] for p in policies_of(name).values()]:
         for statement in policy["Statement"]:
             actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
             assert not [a for a in actions if a.endswith(":*") or a == "*"], statement
