@@ -50,8 +50,8 @@ pod.main(stage)
 """
 """What Kubernetes mounts at /trn is below a folder here."""
 _OF_SHELLS = {"PWD", "OLDPWD", "SHLVL", "_", "VIRTUAL_ENV", "LC_CTYPE"}
-_OF_THIS_START = {"TRN_PROGRESS"}
-"""A file of this node, which no vendor's program knows."""
+_OF_THIS_START = {"TRN_CHECKPOINTS_FAST", "TRN_PROGRESS"}
+"""A new folder of this node, and a file of one, which no vendor's program knows."""
 
 
 _CORRECTED = "/files/launch.py"

@@ -36,8 +36,8 @@ FLOORS = [
     ["settings"],  # the environment, and the inventory of each cluster
     ["catalog", "_aws"],  # what Trainium is; sessions and errors of boto3
     ["engines"],  # their names
+    ["requirements"],  # what pip installs, but for what the runner never replaces
     ["runner", "eks.scaler"],  # the programs on a cluster and in Lambda: their client imports what they have in common
-    ["requirements"],  # what pip installs
     ["errors", "remembered"],
     ["_lazy"],  # names of packages, imported when they are used
     [

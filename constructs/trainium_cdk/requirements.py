@@ -18,7 +18,6 @@ from posixpath import normpath
 
 from trainium_cdk.errors import RequirementError
 from trainium_cdk.problems import show
-from trainium_cdk.runner.prepare.layer import PROTECTED, canonical
 
 MAX_BYTES = 500_000
 """Of all lines: a Kubernetes Secret holds 1 MiB with the job's other files."""
@@ -238,6 +237,8 @@ def _text(file: Path) -> str:
 
 def _dependencies(file: Path) -> list[str]:
     """The dependencies of a pyproject.toml."""
+    from packaging.utils import canonicalize_name
+
     try:
         given = tomllib.loads(_text(file))
         found, sources = given["project"]["dependencies"], {*given.get("tool", {}).get("uv", {}).get("sources", ())}
@@ -250,8 +251,8 @@ def _dependencies(file: Path) -> list[str]:
             f"{file} has no list of dependencies in [project]",
             "give a uv.lock, or a requirements.txt: a dot (.) in it installs the project, with --workdir",
         )
-    elsewhere = {canonical(name) for name in sources}
-    if named := next((one for one in found if canonical(re.split(r"[^\w.-]", one)[0]) in elsewhere), None):
+    elsewhere = {canonicalize_name(name) for name in sources}
+    if named := next((one for one in found if canonicalize_name(re.split(r"[^\w.-]", one)[0]) in elsewhere), None):
         raise RequirementError(
             f"{file}: [tool.uv.sources] says where {named} is, and pip does not read that",
             "run uv lock, and give --requirements uv.lock",
@@ -274,6 +275,8 @@ def _locked(file: Path) -> str:
 
 
 def _export(uv: str, file: Path, *options: str) -> str:
+    from trainium_cdk.runner.prepare.layer import PROTECTED
+
     words = [uv, *_UV, *(word for name in PROTECTED for word in ("--prune", name)), *options]
     done = subprocess.run(
         words,

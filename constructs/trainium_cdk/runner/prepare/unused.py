@@ -54,7 +54,7 @@ def _used_at(place: Path) -> float:
 def _in_use(here: Here, before: float) -> set[str]:
     """The names of environments that waiting, running or lately ended jobs use."""
     queue = {row.id for row in slurm.rows(others=True)} if shutil.which("squeue") else None
-    jobs, used = here.trn / "jobs", set()
+    jobs, used = here.trn / "jobs", set[str]()
     for id in _names(jobs):
         with contextlib.suppress(OSError, UnicodeDecodeError):
             name = files.read(jobs / id / "environment", 100).decode().strip()
