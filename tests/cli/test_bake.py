@@ -85,7 +85,8 @@ def test_a_subnet_is_written_into_the_file(run: Run, tmp_path: Path) -> None:
 
 def test_only_parallelcluster_has_such_an_image(run: Run, tmp_path: Path) -> None:
     other = tmp_path / "pcs.json"
-    other.write_text(make_cluster().model_copy(update={"engine": "pcs"}).model_dump_json())
+    pcs = {"engine": "pcs", "cluster_id": "pcs_0123456789", "login_group_id": "pcs_abcdef0123"}
+    other.write_text(json.dumps({**json.loads(make_cluster().model_dump_json()), **pcs}))
     done = run(f"trn image bake --cluster {shlex.quote(str(other))}")
     assert (done.returncode, done.stdout) == (1, "")
     assert "has no ParallelCluster, whose command builds the image. Name another stack" in done.stderr
