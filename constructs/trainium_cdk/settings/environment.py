@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from trainium_cdk import engines, requirements
 from trainium_cdk.catalog import Catalog, CatalogOverrides, NeuronRelease, best_ami, boot_driver, choose
 from trainium_cdk.catalog.eks import Addon, Ami, Chart
+from trainium_cdk.errors import RequirementError
 from trainium_cdk.problems import Source, wrong
 from trainium_cdk.settings.base import AccountId, Days, Region, Settings, Version, refuse_duplicates
 from trainium_cdk.settings.eks import Eks
@@ -46,7 +47,7 @@ def _requirement(text: str) -> str:
     """As pip takes it."""
     try:
         return requirements.entry(text)[0]
-    except requirements.RequirementError as e:
+    except RequirementError as e:
         raise wrong(e.reason, e.fix) from None
 
 
