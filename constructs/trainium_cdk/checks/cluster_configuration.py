@@ -172,7 +172,7 @@ def _whole(config: Config) -> Iterator[Problem]:
 def _architecture(config: Config) -> Iterator[Problem]:
     """Arm types (`InstanceArchitectureCompatibilityValidator` of aws-parallelcluster 3.16.1)."""
     nodes = list(_nodes(config))
-    for path, node in _nodes(config):
+    for path, node in tuple(nodes):
         for i, resource in enumerate(_list(node, "ComputeResources")):
             at: KeyPath = (*path, "ComputeResources", i)
             nodes += [(at, resource), *(((*at, "Instances", j), t) for j, t in enumerate(_list(resource, "Instances")))]

@@ -45,8 +45,7 @@ def _remind(folder: Path, row: Row) -> bool:
     elif (row.state, row.reason) == ("PENDING", "launch failed requeued held"):  # by Slurm itself, for ever
         slurm.run("scontrol", "release", row.number)
     elif (row.state, row.reason) == ("PENDING", "BeginTime"):
-        block_waits = not blocks.left(folder).count or blocks.waits(folder.parent, folder, row.queue)
-        if just_ended(row) or (_may_wait(folder, row) and block_waits):
+        if _may_wait(folder, row):
             return False
         slurm.run("scontrol", "update", f"JobId={row.number}", "StartTime=now")
     elif row.state == "RUNNING" and is_over(records.state(folder, row.stage), row, time.time()):
@@ -64,8 +63,12 @@ def just_ended(row: Row) -> bool:
 
 
 def _may_wait(folder: Path, row: Row) -> bool:
-    """Whether it waits for its time rightly: its user has said so, or Slurm starts it again after a node's failure, which it counts. One that has
-    completed only reports that."""
+    """Whether it waits for its time rightly: its user has said so, Slurm starts it again after a node's failure, which it counts, or it waits for its
+    next capacity block. One that has completed only reports that."""
+    if just_ended(row):
+        return True
+    if blocks.left(folder).count and not blocks.waits(folder.parent, folder, row.queue):
+        return False
     state = records.state(folder, row.stage)
     begun = state and state.number == row.number and not (state.state == records.ENDED and state.code == 0)
     if begun and " Restarts=0 " not in f" {slurm.run('scontrol', '-o', 'show', 'job', row.number)} ":
