@@ -35,6 +35,13 @@ def test_valid_environments_pass(file: Path) -> None:
     assert inventory(env, "slurm").zone_ids
 
 
+def test_a_network_without_zones_gets_one_that_offers_its_instance_types() -> None:
+    """One is enough, and each has a NAT gateway and subnets: the cheapest plan that works."""
+    env = settings.load()
+    assert len(env.catalog.zone_ids("trn1.32xlarge", env.region)) > 1
+    assert inventory(env, "slurm").zone_ids == env.catalog.zone_ids("trn1.32xlarge", env.region)[:1]
+
+
 def test_the_folder_shows_every_kind() -> None:
     """The good environments are what other tests deploy: between them they must use every choice there is."""
     found = [settings.load(f) for f in ENVIRONMENTS]

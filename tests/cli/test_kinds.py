@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -48,13 +49,18 @@ def test_kinds_of_what_aws_no_longer_supports_are_named() -> None:
     assert "For new work" not in RUN.invoke(app, ["submit", "torchtitan", "--help"]).stderr
 
 
+def listed() -> Any:
+    return json.loads(RUN.invoke(app, ["submit", "--list", "--json"]).stdout)
+
+
 def test_what_is_recommended_comes_first() -> None:
     done = RUN.invoke(app, ["submit", "--list"])
     named = [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
     assert named == ["finetune", "torchtitan", "script", "nccom", "bert-large", "gpt-6.7b"]
     assert "recommended for trn2, trn2u, trn3, trn2.3xlarge: trn submit finetune --model Qwen/Qwen3-8B\n" in done.stdout
     assert "recommended for trn1, trn1n: trn submit gpt-6.7b\n" in done.stdout
-    found = {one["kind"]: one for one in json.loads(RUN.invoke(app, ["submit", "--list", "--json"]).stdout)}
+    assert done.stdout.count("recommended for") == sum(bool(one["example"]) for one in listed())
+    found = {one["kind"]: one for one in listed()}
     assert found["torchtitan"]["recommended_for"] == ["trn2", "trn2u", "trn3"]
 
 

@@ -3,11 +3,13 @@ tests/jobs/kubernetes/test_rivals.py."""
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from trainium_cdk.jobs.kubernetes import queue
+from trainium_cdk.jobs.kubernetes import look, queue
+from trainium_cdk.jobs.kubernetes.api import Api
 from trainium_cdk.jobs.kubernetes.queue import Waits
 
 DEVICE = "aws.amazon.com/neuron"
@@ -138,6 +140,16 @@ def test_one_that_pauses_is_not_what_others_wait_for() -> None:
     assert "behind" not in paused
     assert head.startswith("position 2 in its queue: it lacks 3 nodes")
     assert last.startswith("position 3 in its queue, behind head: it lacks 3 nodes")
+
+
+def test_what_is_not_active_has_no_position() -> None:
+    """Kueue leaves it out, so nobody waits behind it."""
+    one, two = workload("cancelled", priority=1), workload("next", QuotaReserved=SHORT)
+    one["spec"]["active"] = False
+    two["metadata"]["creationTimestamp"] = "2026-11-27T08:00:00Z"
+    rows: dict[str, list[Any]] = {"Workload": [one, two], "LocalQueue": LOCAL, "ClusterQueue": QUEUES}
+    api = cast(Api, SimpleNamespace(list=lambda kind, **_: rows[kind], table=lambda *_, **__: []))
+    assert {uid: wait.position for uid, wait in look.waiting(DEVICES, look.Workloads(api)).items()} == {"next": 1}
 
 
 @pytest.mark.parametrize(
