@@ -22,7 +22,7 @@ def comments(slurm: LocalSlurm, token: str) -> list[str]:
 
 
 def test_what_is_refused_leaves_the_others_submitted_and_nothing_of_itself(slurm: LocalSlurm, shared: Path) -> None:
-    """One job is refused by its requirements, one by Slurm; a chain and an array are among the others."""
+    """One job is refused by its requirements, one by Slurm; one that compiles and an array are among the others."""
     cluster = make_cluster(fleet(nodes=4), fleet("trn1.2xlarge", queue="nowhere"))
     backend = SlurmBackend(cluster, LocalTransport(env=slurm.node_env(), interval=0.2))
     jobs = [

@@ -15,7 +15,7 @@ from ..requests import Active, Activity, Cluster, ListJobs, Settings, Status
 from ..spec import to_json
 from . import jobs, log_files, nodes
 from .people import user
-from .repair import remind
+from .requeued import start
 from .status import JobStatus, shortened
 
 _END = 65_536
@@ -24,7 +24,7 @@ _END = 65_536
 
 def list_jobs(cluster: Cluster, given: ListJobs) -> Any:
     """The newest jobs, newest first; then those of other users that run or wait, if asked for."""
-    found = _newest(cluster, given.limit, repair=True)
+    found = _newest(cluster, given.limit, starts=True)
     if given.others:
         rows = slurm.rows(others=True)
         found += _not_in(found, rows, cluster)
@@ -59,7 +59,7 @@ def job_status(cluster: Cluster, given: str) -> JobStatus | None:
     found = jobs.submissions(cluster, [id])
     if id not in found:
         return None
-    asked = _repaired(cluster, found)
+    asked = _started(cluster, found)
     submission = found[id]
     numbers = list(submission.numbers.values()) if submission else []
     accounts = slurm.accounts(numbers, [f"{id}:{stage}" for stage in slurm.STAGES]) if numbers else []
@@ -117,24 +117,23 @@ def active(cluster: Cluster, _: Active) -> Any:
 def activity(cluster: Cluster, given: Activity) -> Any:
     """Nodes, jobs and others' work. It changes nothing."""
     rows = slurm.rows(others=True)
-    found = _newest(cluster, given.limit, repair=False)
+    found = _newest(cluster, given.limit, starts=False)
     found += _not_in(found, rows, cluster)
     return {"jobs": to_json(found), "nodes": nodes.nodes(rows), "others": nodes.foreign(rows)}
 
 
-def _newest(cluster: Cluster, limit: int, *, repair: bool) -> list[JobStatus]:
+def _newest(cluster: Cluster, limit: int, *, starts: bool) -> list[JobStatus]:
     found = jobs.submissions(cluster, jobs.newest(cluster, limit))
-    asked = _repaired(cluster, found) if repair else jobs.ask(cluster, found)
+    asked = _started(cluster, found) if starts else jobs.ask(cluster, found)
     return [shortened(jobs.describe(cluster, id, submission, asked)) for id, submission in found.items()]
 
 
-def _repaired(cluster: Cluster, found: Mapping[str, Submitted | None]) -> jobs.Asked:
-    """What Slurm knows of these jobs, once its controller was told what it forgot in a crash."""
+def _started(cluster: Cluster, found: Mapping[str, Submitted | None]) -> jobs.Asked:
+    """What Slurm knows of these jobs, once those were started that need not wait any more."""
     asked = jobs.ask(cluster, found)
     ours = ((id, one) for id, one in found.items() if one and one.cluster in ("", cluster.identity))
     claims = {(id, stage, number) for id, one in ours for stage, number in one.numbers.items()}
-    own = [row for row in asked.rows if not row.index]  # of an array, nothing is told again
-    return jobs.ask(cluster, found) if remind(cluster.jobs, own, claims) else asked
+    return jobs.ask(cluster, found) if start(cluster.jobs, asked.rows, claims) else asked
 
 
 def _not_in(known: list[JobStatus], rows: list[slurm.Row], cluster: Cluster) -> list[JobStatus]:
