@@ -83,18 +83,18 @@ CR := $(CURDIR)/.venvs/mutation/bin
 mutation: setup .venvs/mutation/.done  ## small faults in what is committed, one at a time: which of them the tests miss; ROOM=catalog FAULTS=40
 	@rm -rf $(MUTATION) && git clone -q . $(MUTATION) && ln -s $(CURDIR)/.venv $(CURDIR)/.venvs $(CURDIR)/node_modules $(MUTATION)
 	@cd $(MUTATION) && export PARTS=none PYTHONPATH=$$PWD/constructs && \
-	sed 's,@ROOM@,$(ROOM),; s,@TESTS@,$(wildcard tests/$(ROOM) tests/test_$(ROOM).py),' mutation/cosmic-ray.toml > room.toml && \
+	sed 's,@ROOM@,$(ROOM),; s,@TESTS@,$(wildcard tests/$(ROOM) tests/test_$(ROOM).py),' tools/mutation/cosmic-ray.toml > room.toml && \
 	$(CR)/cosmic-ray init room.toml room.sqlite && $(CR)/cr-filter-operators room.sqlite room.toml && \
-	$(CR)/python mutation/sample.py room.sqlite $(FAULTS) && \
+	$(CR)/python tools/mutation/sample.py room.sqlite $(FAULTS) && \
 	$(CR)/cosmic-ray baseline room.toml && $(CR)/cosmic-ray exec room.toml room.sqlite && \
 	$(CR)/cr-report --surviving-only --show-diff room.sqlite
 
 audit: setup .venvs/audit/.done  ## every security scanner over every template, script, job and file: what is not acknowledged
-	@audit/run.sh $(ENVIRONMENTS)
+	@tools/audit/run.sh $(ENVIRONMENTS)
 
 trust: CI := true
 trust: setup kubernetes slurm .venvs/audit/.done .venvs/types/.done  ## every long test: faults, crashes, bad networks, clean roots, random input: an hour
-	audit/run.sh
+	tools/audit/run.sh
 	CI=true EXAMPLES=many $(BIN)/python -m pytest -m sweep -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 	CI=true EXAMPLES=many $(BIN)/python -m pytest -n $(WORKERS) $$(grep -rl --include='test_*.py' 'many(' tests)
 
@@ -131,7 +131,7 @@ test-system:  ## Debian packages of the tests' real parts; needs root
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 
 bench: setup slurm $(if $(GOODPUT),kubernetes)  ## requests, synthesis, 2,000 jobs, memory, as ratios; GOODPUT=1: of a training with faults
-	@$(BIN)/python -m benchmarks $(if $(GOODPUT),goodput)
+	@$(BIN)/python -m tools.benchmarks $(if $(GOODPUT),goodput)
 
 LOCK := $(UV) pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate
 LOCKS := $(wildcard requirements/*.in sandbox/requirements-*.in conformance/requirements-*.in)
@@ -158,7 +158,7 @@ sbom: setup .venvs/sbom/.done  ## bills of materials of every lock file (Cyclone
 	@ls $(SBOM)
 
 docs: setup .venvs/docs/.done  ## the site, in dist/site: docs/, and references made from the code; every link is checked
-	@$(BIN)/python -m reference .cache/site
+	@$(BIN)/python -m tools.reference .cache/site
 	@NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/mkdocs build --quiet
 	@echo "docs: dist/site/index.html"
 

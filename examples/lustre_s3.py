@@ -24,7 +24,9 @@ storage = TrnStorage(
         deployment="PERSISTENT_2",
         capacity_gib=2400,
         throughput=250,
-        s3=settings.DataRepository(uri=corpus.s3_url_for_object("train"), directory="/corpus", auto_export=True),
+        s3_links=(
+            settings.DataRepository(uri=corpus.s3_url_for_object("train"), directory="/corpus", auto_export=True),
+        ),
     ),
 )
 image = ec2.MachineImage.latest_amazon_linux2023()

@@ -28,7 +28,6 @@ from sandbox.slurm_config import ClusterPlan
 from sandbox.slurm_packages import SYSTEM_PATH, which
 from sandbox.training.fakes import neuron_tools
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.files import read
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.jobs.kinds import kinds
 
@@ -307,8 +306,7 @@ def wheels(where: Path) -> Path:
 
 def _pins() -> set[tuple[str, str]]:
     """Name and version of all packages of all kinds; one that is not pinned has the version of a pin's bound, or 1."""
-    name, version = read("verify")["package"].split("==")
-    found = {(name, version)}  # of the job of `trn verify`
+    found = set()
     for packages in filter(None, (kind.PACKAGES for kind in kinds().values())):
         for pin in packages.pins:
             name, version = re.fullmatch(r"([\w-]+)(?:\[\w+\])?[=>]*([\d.]*).*", pin).groups()  # type: ignore[union-attr]

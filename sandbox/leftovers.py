@@ -67,10 +67,6 @@ def _keys(client: Client) -> Names:
     return found
 
 
-def _queues(client: Client) -> Names:
-    return list(client("sqs").list_queues().get("QueueUrls", []))
-
-
 def _clusters(client: Client) -> Names:
     return list(client("eks").list_clusters()["clusters"])
 
@@ -123,7 +119,6 @@ KINDS: dict[str, Callable[[Client], Names]] = {
     "instance profiles": _paged("iam", "list_instance_profiles", "InstanceProfiles", "InstanceProfileName"),
     "OIDC providers": _listed("iam", "list_open_id_connect_providers", "OpenIDConnectProviderList", "Arn"),
     "SNS topics": _paged("sns", "list_topics", "Topics", "TopicArn"),
-    "SQS queues": _queues,
     "event rules": _listed("events", "list_rules", "Rules", "Name"),
     "state machines": _listed("stepfunctions", "list_state_machines", "stateMachines", "name"),
     "EKS clusters": _clusters,

@@ -95,7 +95,7 @@ class LocalAws:
         for name in (
             "baseline.json", "faults.json", "helm.jsonl", "helm-releases.json", "kubectl.jsonl",
             "quotas.json", "capacity.json", "unreservable.json", "nodegroups.json", "reservations.json", "block-offerings.json",
-            "run-command.json", "regions.json", "spot.json", "asked.jsonl",
+            "run-command.json", "regions.json", "spot.json",
         ):  # fmt: skip
             (folder / name).unlink(missing_ok=True)
         (folder / "offerings.json").write_text(json.dumps(catalogue.offerings()))

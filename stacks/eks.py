@@ -23,8 +23,6 @@ from trainium_cdk.eks.images import TrnImageBuilder
 from trainium_cdk.eks.manifests import claims
 from trainium_cdk.facade import TrnEks
 from trainium_cdk.hardening.encryption import encrypt, encrypt_operations, stack_key
-from trainium_cdk.hardening.failed_calls import TrnFailedCalls
-from trainium_cdk.hardening.managed_policies import manage_policies
 from trainium_cdk.observability import TrnObservability
 from trainium_cdk.outputs import eks_outputs, next_step
 from trainium_cdk.outputs.contract import JOB_FILES
@@ -88,7 +86,7 @@ class TrnEksStack(Stack):
             secrets_encryption_key=data_key,
             users=users(eks.users),
             chart_repository_arns=ecr_repositories(self.partition, eks.mirror.charts.values()),
-            log_retention=RETENTION[eks.log_days],
+            log_retention=RETENTION[environment.log_days],
             removal_policy=removal_policy(on_destroy),
             rules=False,  # the whole environment is checked
         )
@@ -98,6 +96,7 @@ class TrnEksStack(Stack):
             for namespace in access.namespace or (None,):
                 cluster.grant_access(id, access.principal, access.policy, team=namespace)
         image, found = environment.node_image, inventory(environment, "eks")
+        topic = alarm_topic(self, environment)
         # "Default" is in no logical id
         training = TrnEks(
             self,
@@ -115,6 +114,8 @@ class TrnEksStack(Stack):
             plugins=eks.plugins,
             scaling=eks.scaling,
             observability=eks.observability,
+            log_retention=RETENTION[environment.log_days],
+            alarm_topic=topic,
             metrics=environment.observability is not None,
             job_ends=bool(environment.observability and environment.observability.job_topic),
             devices=environment.jobs.health.device,
@@ -139,7 +140,7 @@ class TrnEksStack(Stack):
                 container_insights=inventory(environment, "eks").node_metrics is not None,
                 storage=storage,
                 static_nodes=sum(group.idle_nodes for group in eks.node_groups),
-                alarm_topic=alarm_topic(self, environment),
+                alarm_topic=topic,
                 catalog=environment.catalog,
             )
         if training.scaler:
@@ -165,14 +166,12 @@ class TrnEksStack(Stack):
                 name=f"{name}-bastion-host",
                 rules=False,
             )
-        failed = TrnFailedCalls(self, "Functions", encryption_key=data_key or cluster.key)
         # in the VPC, as the CDK's functions for Kubernetes are: a deletion waits for their network interfaces anyway
-        place_functions(failed, network.vpc)
+        place_functions(Construct(self, "Functions"), network.vpc)
         if data_key:
             encrypt(self, data_key, users=[training.plugins.role, *([builder.role] if builder else [])])
         else:
             encrypt_operations(self, cluster.key)
-        manage_policies(self)
         self.vpc, self.cluster, self.storage, self.bucket = network.vpc, cluster, storage, bucket
         outputs = eks_outputs(
             environment,

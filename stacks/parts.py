@@ -9,6 +9,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 
 from trainium_cdk._cdk.removal import removal_policy
+from trainium_cdk._cdk.retention import RETENTION
 from trainium_cdk.bucket import TrnBucket
 from trainium_cdk.network import TrnNetwork
 from trainium_cdk.observability import TrnJobNotices
@@ -25,6 +26,7 @@ def add_network(stack: Stack, environment: Environment, zones: tuple[str, ...]) 
         "Network",
         network=environment.network.model_copy(update={"zone_ids": zones}),
         name=environment.name,
+        log_retention=RETENTION[environment.log_days],
         removal_policy=removal_policy(environment.on_destroy),
         rules=False,  # the whole environment is checked
     )

@@ -11,6 +11,7 @@ from constructs import Construct
 
 from trainium_cdk._cdk.default_environment import default_environment
 from trainium_cdk._cdk.removal import removal_policy
+from trainium_cdk._cdk.retention import RETENTION
 from trainium_cdk.hardening.encryption import stack_key
 from trainium_cdk.outputs import next_step, slurm_outputs
 from trainium_cdk.pcluster.cluster import TrnPcluster
@@ -78,6 +79,7 @@ class TrnPclusterStack(Stack):
             head_node_subnet=public() if p.head.subnet == "public" else private(),
             login_subnet=public() if p.login_nodes and p.login_nodes.subnet == "public" else private(),
             volume_keys=[data_key] if data_key else [],
+            log_retention=RETENTION[environment.log_days],
             removal_policy=removal_policy(on_destroy),
             catalog=environment.catalog,
             rules=False,

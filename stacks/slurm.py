@@ -14,8 +14,6 @@ from trainium_cdk._cdk.removal import removal_policy
 from trainium_cdk._cdk.retention import RETENTION
 from trainium_cdk.bootstrap import TrnBootstrap
 from trainium_cdk.hardening.encryption import TrnKey, encrypt, encrypt_operations
-from trainium_cdk.hardening.failed_calls import TrnFailedCalls
-from trainium_cdk.hardening.managed_policies import manage_policies
 from trainium_cdk.observability import TrnObservability
 from trainium_cdk.settings import Environment, Pcluster, Pcs
 from trainium_cdk.settings.observability import metrics_group
@@ -60,7 +58,7 @@ def add_observability(
         "Observability",
         cluster=cluster,
         alarm_topic=alarm_topic(stack, environment),
-        log_retention=RETENTION[environment.observability.log_days],
+        log_retention=RETENTION[environment.log_days],
     )
     for writer in writers:
         watched.grant_write(writer)
@@ -69,10 +67,10 @@ def add_observability(
 
 
 def harden(stack: Stack, environment: Environment, data_key: kms.IKey | None, users: list[iam.IGrantable]) -> None:
-    """Keep failed calls, encrypt what the stack has, and make policies managed. Call it last.
+    """Encrypt what the stack has. Call it last.
 
     Args:
-        data_key: the environment's key for its data; without one, a new key encrypts logs and failed calls alone.
+        data_key: the environment's key for its data; without one, a new key encrypts logs alone.
         users: may use the key.
     """
     logs = (
@@ -86,9 +84,7 @@ def harden(stack: Stack, environment: Environment, data_key: kms.IKey | None, us
         if data_key is None
         else data_key
     )
-    TrnFailedCalls(stack, "Functions", encryption_key=logs)
     if data_key:
         encrypt(stack, data_key, users=users)
     else:
         encrypt_operations(stack, logs)
-    manage_policies(stack)

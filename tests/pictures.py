@@ -7,11 +7,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from reference.graph import mermaid, read
 from tests.jobs.report import browser
 from tests.jobs.report.runs import CATALOG, CLUSTER, recorded
 from tests.stacks import synthesis
-from trainium_cdk.cli.web import serve
+from tools.reference.graph import mermaid, read
 from trainium_cdk.jobs.report import report
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -34,8 +33,10 @@ def main() -> int:
     if browser.PROGRAM is None:
         print("the picture of the report stays: there is no Chromium here (apt-get install chromium)")
         return 1
-    with tempfile.TemporaryDirectory() as folder, serve(page) as url:
-        browser.screenshot(url, DOCS / "pictures/report.png", 1000, 1210, Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "report.html"
+        file.write_text(page(), "utf-8")
+        browser.screenshot(file.as_uri(), DOCS / "pictures/report.png", 1000, 1210, Path(folder))
     return 0
 
 

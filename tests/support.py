@@ -107,7 +107,7 @@ def golden(file: Path, text: str) -> str:
 
 def golden_rows(file: Path, rows: list[dict[str, str]]) -> list[dict[str, str]]:
     """The rows of a table that a page of docs/ shows (`make docs` writes them there); updated as `golden` does."""
-    comment = "# For the site: reference/ reads it.\n"
+    comment = "# For the site: tools/reference/ reads it.\n"
     text = golden(file, comment + yaml.safe_dump(rows, sort_keys=False, width=10_000, allow_unicode=True))
     found: list[dict[str, str]] = yaml.safe_load(text)
     return found

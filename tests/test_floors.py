@@ -20,7 +20,7 @@ TOOLS = ("hypothesis", "kubernetes-validate", "pytest", "pytest-timeout", "pytes
 """What the tests below need, in the versions that are installed here."""
 TESTS = (
     "tests/settings",
-    "tests/requirements",
+    "tests/test_requirements.py",
     "tests/checks",
     "tests/cli/test_exit_codes.py",
     "tests/cli/test_help.py",

@@ -18,7 +18,6 @@ _HOMES = {
     "TrnEfaSecurityGroup": "efa",
     "TrnEks": "facade",
     "TrnEksCluster": "eks.cluster",
-    "TrnFailedCalls": "hardening.failed_calls",
     "TrnImageBuilder": "eks.images",
     "TrnJobNotices": "observability",
     "TrnKey": "hardening.encryption",
@@ -38,7 +37,6 @@ _HOMES = {
     "TrnSystemNodes": "eks.system_nodes",
     "encrypt": "hardening.encryption",
     "encrypt_operations": "hardening.encryption",
-    "manage_policies": "hardening.managed_policies",
 }
 
 if TYPE_CHECKING:
@@ -58,8 +56,6 @@ if TYPE_CHECKING:
     from trainium_cdk.hardening.encryption import TrnKey as TrnKey
     from trainium_cdk.hardening.encryption import encrypt as encrypt
     from trainium_cdk.hardening.encryption import encrypt_operations as encrypt_operations
-    from trainium_cdk.hardening.failed_calls import TrnFailedCalls as TrnFailedCalls
-    from trainium_cdk.hardening.managed_policies import manage_policies as manage_policies
     from trainium_cdk.network import TrnNetwork as TrnNetwork
     from trainium_cdk.network import TrnPeering as TrnPeering
     from trainium_cdk.observability import TrnJobNotices as TrnJobNotices

@@ -8,8 +8,6 @@ TrnError
 |- OutputsError             the stack does not exist, or its outputs cannot be read
 |- JobError                 the job cannot be run as requested; nothing was sent
 |- SubmitError              the cluster refused the job; nothing of it is left there
-|- StepFailed               a step of `trn verify` has failed
-|- Stopped                  whoever runs `trn verify` has pressed Ctrl-C, or the program was asked to end
 |- UnknownJob               the cluster has no job of that id
 |- TransportError           the cluster cannot be reached, or does not respond
 |  |- NotTheirs             the jobs are another user's
@@ -121,14 +119,6 @@ class SubmitError(TrnError):
     def __init__(self, message: str, submitted: Sequence[Any] = (), refused: Sequence[SubmitError] = ()):
         super().__init__(message)
         self.submitted, self.refused = tuple(submitted), tuple(refused)
-
-
-class StepFailed(TrnError):
-    """A step of `trn verify` has failed; the message is for the person who runs it."""
-
-
-class Stopped(TrnError):
-    """Whoever runs `trn verify` has pressed Ctrl-C, or the program was asked to end."""
 
 
 class UnknownJob(TrnError):

@@ -10,6 +10,7 @@ from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 from constructs import Construct, IDependable
@@ -63,10 +64,11 @@ class TrnEks(Checked):
         plugins: What is installed, and whether there is a scaler. Default: what jobs need.
         scaling: How nodes are started for jobs, and how long they may wait. Default: as of `TrnScaler`.
         observability: Logs and metrics in CloudWatch, charged by volume. Default: none.
+        log_retention: How long those logs are kept. Default: a year.
         metrics: Whether the scaler writes metrics for `TrnObservability`. Default: False.
         job_ends: Whether the scaler writes a line for each job that has ended, for `TrnJobNotices`. Default: False.
         devices: What the scaler does about a node with a broken device: see `TrnScaler`. Default: `replace`.
-        alarm_topic: Where the scaler's alarm is sent. Default: that of `scaling`; else none.
+        alarm_topic: Where the scaler's alarm is sent. Default: none.
         namespace: Where jobs run. Default: the cluster's; training for one that is no `TrnEksCluster`.
         queues: Shares of the nodes for teams. Default: all nodes are for `namespace`.
         existing: Plug-ins that the cluster has already. Default: none.
@@ -120,6 +122,7 @@ class TrnEks(Checked):
         plugins: settings.Plugins = settings.Plugins(),  # noqa: B008
         scaling: settings.Scaling = settings.Scaling(),  # noqa: B008
         observability: settings.ContainerInsights | None = None,
+        log_retention: logs.RetentionDays = logs.RetentionDays.ONE_YEAR,
         metrics: bool = False,
         job_ends: bool = False,
         devices: Literal["tell", "replace"] = "replace",
@@ -154,6 +157,7 @@ class TrnEks(Checked):
                 addon_versions=addon_versions,
                 plugins=plugins,
                 observability=observability,
+                log_retention=log_retention,
                 removal_policy=removal_policy,
                 catalog=catalog,
             )

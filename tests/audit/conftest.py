@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from audit.render import render
+from tools.audit.render import render
 
 Templates = dict[str, dict[str, Any]]
 

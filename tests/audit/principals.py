@@ -31,7 +31,6 @@ _ARNS = {
     "AWS::EKS::Nodegroup": f"arn:aws:eks:{_IN_ACCOUNT}:nodegroup/trn-eks/{{}}/0",
     "AWS::EFS::FileSystem": f"arn:aws:elasticfilesystem:{_IN_ACCOUNT}:file-system/{{}}",
     "AWS::KMS::Key": f"arn:aws:kms:{_IN_ACCOUNT}:key/{{}}",
-    "AWS::SQS::Queue": f"arn:aws:sqs:{_IN_ACCOUNT}:{{}}",
     "AWS::CodeBuild::Project": f"arn:aws:codebuild:{_IN_ACCOUNT}:project/{{}}",
 }
 

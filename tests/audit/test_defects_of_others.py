@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from audit.render import ROOT, values
 from tests.audit.conftest import Templates, whole
 from tests.support import completed
+from tools.audit.render import ROOT, values
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.node.scripts import scripts_dir
 

@@ -49,7 +49,7 @@ CONDITIONS = {
     ("PluginsDetectorIdentityPolicy", "autoscaling:SetInstanceHealth"): OF_THIS_CLUSTER,
     ("NetworkEndpoint*", "*"): "aws:PrincipalAccount",
     ("ClusterKubectlHandler*", "ecr-public:GetAuthorizationToken"): OF_THIS_REGION,
-    ("ImagesRoleManagedPolicy", "ecr-public:GetAuthorizationToken"): OF_THIS_REGION,
+    ("ImagesRoleDefaultPolicy", "ecr-public:GetAuthorizationToken"): OF_THIS_REGION,
     ("PluginsDetectorIdentityPolicy", "cloudwatch:PutMetricData"): "cloudwatch:namespace",
     ("FilesAccessLogsPolicy", "s3:PutObject"): "aws:SourceAccount",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -116,21 +117,13 @@ def test_partitions(region: str, expected: str) -> None:
 def test_what_the_stack_sets_itself_is_of_parallelcluster_and_of_a_setting() -> None:
     rendered = set().union(*(leaves(render(env, ids_for(env))) for env in map(settings.load, (None, *ENVIRONMENTS))))
     never = {key for key in overrides.CONTROLLED if not any(f"{leaf}.".startswith(f"{key}.") for leaf in rendered)}
-    queue, resource = "Scheduling.SlurmQueues.*", "Scheduling.SlurmQueues.*.ComputeResources.*"
+    queue = "Scheduling.SlurmQueues.*"
     assert never == {  # they would replace what is rendered elsewhere
         "HeadNode.Image.CustomAmi",
         f"{queue}.Image.CustomAmi",
-        f"{queue}.CustomActions.OnNodeUpdated",
-        f"{resource}.Instances",
-        f"{resource}.CapacityReservationTarget.CapacityReservationResourceGroupArn",
-        *(f"{of}.Networking.PlacementGroup.{key}" for of in (queue, resource) for key in ("Name", "Id")),
-        f"{resource}.Networking.PlacementGroup.Enabled",
-        "Scheduling.SlurmSettings.Database.DatabaseName",
+        f"{queue}.ComputeResources.*.Networking.PlacementGroup",
     }
-    settings_of = [
-        text for key in overrides.CONTROLLED.values() for text in (key.setting, key.cpu) if isinstance(text, str)
-    ]
-    named = {key for text in settings_of if text for key in text.split(" and ")}
+    named = {key for text in overrides.CONTROLLED.values() for key in re.split(" and | or ", text)}
     assert {key for key in named if not _is_a_setting(key)} == set()
 
 

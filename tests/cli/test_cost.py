@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support import golden_rows
-from trainium_cdk import engines
+from trainium_cdk import engines, settings
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.offers import offer
+from trainium_cdk.checks.live import Target
+from trainium_cdk.checks.live.cost import cost as estimate
 from trainium_cdk.cli import app as cli
 from trainium_cdk.errors import TrnError
 
@@ -45,21 +46,19 @@ def test_what_is_unknown_has_its_page(cost: Any, capsys: pytest.CaptureFixture[s
     captured = capsys.readouterr()
     assert "Slurm controller: small\tunknown\tunknown" in captured.out
     assert captured.out.endswith(
-        "\nall (`trn cost --live` asks AWS)\tunknown (known so far: 8.83)\tunknown (known so far: 354.46)\na month\t\t\n"
+        "\nall (see https://calculator.aws/)\tunknown (known so far: 8.83)\tunknown (known so far: 354.46)\na month\t\t\n"
     )
     for line in (
-        "no price of Slurm controller: small, node management: 1 to 19 nodes; AWS publishes it at https://aws.amazon.com/pcs/pricing/; not found on 2026-11-26: copies of",
-        "you can add prices to the environment file: catalog.prices.us-east-1, catalog.service_prices.us-east-1",
+        "no price of Slurm controller: small, node management: 1 to 19 nodes; not found on 2026-11-26: copies of",
+        "contradict each other. AWS publishes them at https://aws.amazon.com/pcs/pricing/",
         "* read on AWS's page by others, and quoted by them: cloudwatch-dashboard-month",
-        "catalogue: list prices of 2024-07-18 to 2026-07-15; --json has the source of each",
+        "catalogue: list prices of 2024-07-18 to 2026-07-15; --json has the source of each. For others see https://calculator.aws/",
     ):
         assert line in captured.err
     found = json.loads("\n".join(cost("TrnPcsStack", *TUTORIAL, "--json")))
     quote = found["quotes"]["pcs-node-hour"]
     assert quote.pop("text").startswith("not found on 2026-11-26: copies of the Price List")
-    assert quote == {
-        "usd": None, "source": "", "date": "", "why": "", "unit": "", "effective": "", "sku": "", "secondary": False, "capacity_block": False, "page": "https://aws.amazon.com/pcs/pricing/",
-    }  # fmt: skip
+    assert quote == {"usd": None, "source": "", "date": "", "secondary": False, "capacity_block": False}
 
 
 def test_every_region_of_the_catalogue(cost: Any) -> None:
@@ -67,8 +66,8 @@ def test_every_region_of_the_catalogue(cost: Any) -> None:
     assert lines.keys() == set(CATALOG.zone_regions.values())
     assert lines["us-east-1"] == ["0.4224", "43.7840", ""]
     assert lines["us-west-2"] == lines["us-east-1"]
-    assert lines["ap-south-1"] == ["0.4422", "unknown", "1 of 10 prices are unknown (`trn cost --live` asks AWS)"]
-    assert lines["ap-southeast-4"] == ["0.4892", "unknown", "1 of 10 prices are unknown (`trn cost --live` asks AWS)"]
+    assert lines["ap-south-1"] == ["0.4422", "unknown", "1 of 10 prices are unknown (see https://calculator.aws/)"]
+    assert lines["ap-southeast-4"] == ["0.4892", "unknown", "1 of 10 prices are unknown (see https://calculator.aws/)"]
     assert lines["sa-east-1"] == [
         "unknown",
         "unknown",
@@ -98,7 +97,7 @@ def of_init(
 def test_what_init_writes_has_a_known_cost(
     kind: str, engine: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Beyond what the catalogue lists as looked for and not found. There the sum is unknown, and --live is offered beside it."""
+    """Beyond what the catalogue lists as looked for and not found. There the sum is unknown, with the address of AWS's calculator."""
     made = of_init(capsys, tmp_path, kind, engine)
     if made is None:
         return
@@ -107,7 +106,7 @@ def test_what_init_writes_has_a_known_cost(
     missing |= {name for name in found["rates"] if found["quotes"][name]["usd"] is None}
     assert not [name for name in missing if not any(u.covers(name, found["region"]) for u in CATALOG.unknown_prices)]
     [total] = [line for line in lines if line.startswith("all")]
-    assert ("unknown" in total) == ("--live" in total) == bool(missing)
+    assert ("unknown" in total) == ("https://calculator.aws/" in total) == bool(missing)
     assert "at least" not in "\n".join(lines)
     assert (found["full_hour"] is None) == bool(missing)
     if kind.startswith("trn2."):
@@ -118,10 +117,14 @@ def test_what_init_writes_has_a_known_cost(
 
 def test_what_was_not_found_is_not_there() -> None:
     """Each entry of the list is of a name that `trn cost` asks for, and no entry hides a price."""
+    names = {*CATALOG.instances, *(name for prices in CATALOG.service_prices.values() for name in prices)}
+    for size in ("small", "medium", "large"):
+        text = f"pcs: {{size: {size}, accounting: true}}\nstorage: {{fsx: {{capacity_gib: 1200, deployment: PERSISTENT_2, metadata_iops: 1500}}}}"
+        names |= estimate(Target(settings.parse(text), "pcs"))["quotes"].keys()
     for entry in CATALOG.unknown_prices:
         assert entry.searched
         for name in entry.prices:
-            assert offer(name), name
+            assert name in names
             prices = CATALOG.prices if "." in name else CATALOG.service_prices
             assert not [r for r in prices if entry.covers(name, r) and name in prices[r]], name
 

@@ -156,7 +156,7 @@ def test_trn_use_as_a_team_and_as_a_user(
         ),
         (
             ["both.yaml", "--user", "bob"],
-            "both.yaml describes no user 'bob'. Correct it, or add it to the file (users or",
+            "both.yaml describes no user 'bob'. Correct it, or add it to the file (users of pcluster or pcs)",
         ),
         (["--user", "alice"], "give the environment file too: a team or user is remembered with it"),
         (["--none", "--team", "speech"], "give a file, or --none"),

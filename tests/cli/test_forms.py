@@ -16,7 +16,7 @@ import pytest
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
-from tests.reference.test_blocks import commands
+from tests.tools.reference.test_blocks import commands
 from trainium_cdk.cli.app import app
 from trainium_cdk.cli.terminal import clean
 from trainium_cdk.errors import TrnError
@@ -38,7 +38,6 @@ COMMANDS = [
     (f"report {JOB} --local", [f"report-{JOB}.html"]),
     (f"report {JOB} -o {NAME}-and-its-loss.csv --local", []),
     ("nodes --local", ["compute1-dy-trn-1", "holds-20261124-0123ad:train"]),
-    ("environments --local", []),
     ("submit job.sh --nodes 1 --dry-run --cluster cluster.json", ['"--nodes=1"']),
     ("submit bert-large --nodes 4 --dry-run --environment environment.yaml", ["4 nodes of trn1.32xlarge", "65536 = 16 sequences x ", "86.00 USD an hour"]),
     ("cost --environment environment.yaml", ["compute1/trn: 0 to 16 x trn1.32xlarge"]),
@@ -50,7 +49,7 @@ COMMANDS = [
     ("use", []),
     ("cancel no-such-job-20261124-0123ab --local", ["no-such-job-20261124-0123ab"]),
     ("submit gpt-6.7b --help", ["--global-batch-size <int>", "--environment <path>"]),
-    ("--help", ["trn COMMAND [OPTIONS]", "environments"]),
+    ("--help", ["trn COMMAND [OPTIONS]", "capacity"]),
 ]  # fmt: skip
 """A command line, and what must be in one piece in its answer."""
 
@@ -146,8 +145,8 @@ def of_the_docs() -> list[str]:
         if (
             words[0] != "trn"
             or words[1] not in verbs
-            or {"top", "scale", "status", "stop", "start"} & {*words[2:]}  # of `trn nodes`
-            or {"--follow", "--live", "--watch", "--workdir", "--requirements", "--sbatch"} & {*words}
+            or {"top", "status", "stop", "start"} & {*words[2:]}  # of `trn nodes`
+            or {"--follow", "--watch", "--workdir", "--requirements", "--sbatch", "TrnEksStack"} & {*words}
         ):
             continue
         if words[1] != "submit" or words[2] in ("train.py", "train.sh", "my-script.py"):

@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from reference.commands import every
 from tests.support import TRN, completed
+from tools.reference.commands import every
 from trainium_cdk.cli.app import app
 
 GROUPS = ("image", "nodes", "show")

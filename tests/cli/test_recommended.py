@@ -189,7 +189,7 @@ def test_an_unknown_price_says_how_to_learn_it(tmp_path: Path) -> None:
     assert code == 0, err
     found = json.loads(out)
     assert found["usd_per_hour"] is None
-    assert "`trn cost --live` asks AWS" in found["price"]
+    assert "see https://calculator.aws/" in found["price"]
     [addition] = re.findall(r"\((catalog: .*\})\)$", found["price"])
     file.write_text(file.read_text() + addition.replace("USD", "2.5") + "\n")
     assert json.loads(submit(file, ["finetune"])[1])["usd_per_hour"] == 2.5

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from tests.cli.test_clusters import NODES
 from tests.cli.test_watch import PROGRAM as WATCH
-from tests.jobs.report.boards import SLURM, clusters
 from tests.jobs.report.test_export import Jobs
 from trainium_cdk._aws import SANDBOX
 from trainium_cdk.cli import app as cli
 from trainium_cdk.cli import follow, nodes, report
-from trainium_cdk.jobs import clusters as overviews
+from trainium_cdk.jobs import clusters
 from trainium_cdk.jobs.status import JobStatus, LogChunk, Node
 
 HERE = "http://127.0.0.1:1"
@@ -37,7 +37,7 @@ class Cluster(Jobs):
         return self.status(id)
 
     def nodes(self) -> tuple[Node, ...]:
-        return SLURM.nodes
+        return tuple(NODES["TrnPclusterStack"])
 
     def list(self, limit: int) -> tuple[JobStatus, ...]:
         return (self.status("a-1"),)
@@ -53,7 +53,8 @@ class Cluster(Jobs):
 def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     for module in (nodes, follow, report):
         monkeypatch.setattr(module, "backend", lambda *_: Cluster())
-    monkeypatch.setattr(overviews, "overviews", lambda *_: (clusters(), []))
+    listed = clusters.ListedCluster("us-east-1", "TrnPclusterStack", "slurm", "CREATE_COMPLETE", 2)
+    monkeypatch.setattr(clusters, "list_clusters", lambda *_: ([listed], []))
     if request.param:
         monkeypatch.setenv("AWS_ENDPOINT_URL", HERE)
     return bool(request.param)
@@ -155,6 +156,6 @@ def test_tables_say_it(sandbox: bool, tmp_path: Path) -> None:
 
 
 def test_list_prices_of_the_catalogue_are_real_everywhere(sandbox: bool, capfd: pytest.CaptureFixture[str]) -> None:
-    """Without --live nothing is asked of an endpoint."""
+    """Nothing is asked of an endpoint."""
     trn("cost", "--environment", str(Path(__file__).parents[1] / "environments/tutorial.yaml"))
     assert SANDBOX not in capfd.readouterr().err

@@ -113,33 +113,6 @@ def test_an_array_from_submit_to_its_end(trn: Run, tmp_path: Path) -> None:
     assert (refused.returncode, b"sweep and array are both given" in refused.stderr) == (1, True)
 
 
-def test_environments(trn: Run, slurm: LocalSlurm) -> None:  # noqa: F811
-    place = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs/trn/environments"
-    facts = {"name": "x", "kind": "bert-large", "base": "/venv", "python": "3.12", "made": "2026-11-24T00:00:00+00:00"}
-    for name in ("a" * 12, "b" * 12):
-        (place / f".{name}.x").mkdir(parents=True)
-        record = {**facts, "requirements": ["a==1"], "megabytes": 1200, "seconds": 9}
-        (place / f".{name}.x/trn-environment.json").write_text(json.dumps(record))
-        (place / name).symlink_to(f".{name}.x")
-    assert [one["name"] for one in json.loads(trn("environments", "--json").stdout)] == ["a" * 12, "b" * 12]
-    rows = trn("environments").stdout.decode().splitlines()
-    assert rows[1].split("\t") == [
-        "a" * 12,
-        "bert-large",
-        "3.12",
-        "1,200",
-        "2026-11-24T00:00:00+00:00",
-        "",
-        "/venv",
-        "a==1",
-    ]
-    refused = trn("environments", "--remove", "c" * 12)
-    assert (refused.returncode, b"has no environment 'cccccccccccc'" in refused.stderr) == (1, True)
-    assert b"removed 1 environment, 1,200 MB" in trn("environments", "--remove", "a" * 12).stderr
-    assert b"removed 1 environment, 1,200 MB" in trn("environments", "--remove", "unused").stderr
-    assert [*place.iterdir()] == []
-
-
 def test_a_job_that_fails_makes_wait_and_follow_fail(trn: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.sh").write_text("exit 5\n")
     id = trn("submit", "bad.sh", "--precompile").stdout.decode().strip()
@@ -233,6 +206,14 @@ def test_an_empty_name_of_a_stack(argv: list[str]) -> None:
     done = bare(*argv, "")
     assert (done.returncode, done.stdout) == (1, "")
     assert "it is empty. Give the name of a stack, or leave it out" in done.stderr
+
+
+@pytest.mark.parametrize("job", ["finetune-20261120-4f3a9c", "train-20261120-4f3a9c/7", "latest"])
+def test_why_a_job_failed_is_what_its_status_says(job: str) -> None:
+    """No stack has such a name, so that nothing is asked of AWS."""
+    done = bare("why", job)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{job} names a job, not a stack: `trn status {job}` says why it waits or failed" in done.stderr
 
 
 def test_a_bug_is_reported_in_one_paragraph(tmp_path: Path) -> None:

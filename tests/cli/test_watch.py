@@ -1,31 +1,19 @@
-"""`trn report --live`, `trn status --watch` and `trn list --watch`: the same figures on a page and in a terminal, until the jobs end."""
+"""`trn status --watch` and `trn list --watch`: figures of jobs in a terminal, until they end."""
 
 from __future__ import annotations
 
 import io
 import re
-import signal
-import socket
-import struct
-import subprocess
-import sys
-import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console, Group
 
-from tests.jobs.report import browser
-from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, log_lines, recorded, status
+from tests.jobs.report.runs import BEGAN, CATALOG, CLUSTER, recorded, status
 from trainium_cdk.cli import app as cli
 from trainium_cdk.cli import follow, watch
-from trainium_cdk.cli.web import serve
 from trainium_cdk.errors import TransportError, TrnError, UnknownJob
 from trainium_cdk.jobs import Backend
 from trainium_cdk.jobs.report.live import Live
@@ -47,9 +35,6 @@ class Jobs:
         self.final, self.asked, self.text = final, 0, LINE % (1, 9)
         self.error: TrnError | None = None
         self.offsets: list[int] = []
-
-    def activity(self, *_: object) -> Any:
-        raise NotImplementedError
 
     def status(self, id: str) -> JobStatus:
         if self.error:
@@ -196,31 +181,16 @@ def test_a_terminal_is_needed(words: tuple[str, ...], monkeypatch: pytest.Monkey
         cli.app([*words, "--json"], standalone_mode=False)
 
 
-class Recorded(Jobs):
-    """A recorded job, while it runs."""
-
-    made = recorded(1, steps=240)
-
-    def status(self, id: str) -> JobStatus:
-        return self.made.status
-
-    def settings(self, id: str) -> dict[str, Any]:
-        return dict(self.made.settings)
-
-    def logs(self, id: str, *, stage: str | None = None, offset: int = 0, **_: object) -> Iterator[LogChunk]:
-        yield LogChunk(stage or "train", offset, log_lines(1, steps=240).get(stage or "train", b"")[offset:])
-
-
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, such as these tests, ignore it
 sys.path[:0] = ["constructs", "."]
-from tests.cli.test_watch import Jobs, Recorded
-from trainium_cdk.cli import app, follow, report, watch
+from tests.cli.test_watch import Jobs
+from trainium_cdk.cli import app, follow, watch
 from trainium_cdk.jobs.report import live
 live.PAUSE = watch.PAUSE = 0.2
-jobs = Recorded() if "--live" in sys.argv else Jobs("FAILED" if "fails-1" in sys.argv else "COMPLETED")
-follow.backend = report.backend = lambda *_: jobs
+jobs = Jobs("FAILED" if "fails-1" in sys.argv else "COMPLETED")
+follow.backend = lambda *_: jobs
 app.app(sys.argv[1:], prog_name="trn")
 """
 
@@ -240,84 +210,3 @@ def test_ctrl_c_leaves_the_list(terminal: Callable[..., tuple[int, str]]) -> Non
     code, seen = terminal("list", "--watch", keys=[("b-2", b"\x03")], program=PROGRAM)
     assert code == 130
     assert "Traceback" not in seen
-
-
-def test_the_live_page_in_a_browser(tmp_path: Path) -> None:
-    """Real parts: the command's process, its server, Chromium. Each figure is in a line of the recorded log."""
-    browser.available()
-    id = Recorded.made.status.id
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "report", id, "--live"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as program:
-        try:
-            assert program.stdout
-            url = program.stdout.readline().strip()
-            end = time.monotonic() + 60
-            while get(url)[0] != 200 and time.monotonic() < end:
-                time.sleep(0.2)
-            shown = browser.text(url, tmp_path)
-            picture = tmp_path / "live.png"
-            browser.screenshot(url, picture, 1280, 900, tmp_path)
-        finally:
-            program.send_signal(signal.SIGINT)
-        assert program.wait(60) == 130
-        assert program.stderr
-        assert f"To serve again: trn report --live {id}" in program.stderr.read()
-    values = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]*)", shown))
-    [(last, loss)] = re.findall(
-        r"\(0, (\d+)\) step_loss : ([\d.]+)", log_lines(1, steps=240)["train"].decode().splitlines()[-1]
-    )
-    assert values["state"] == "RUNNING"
-    assert values["step"] == last
-    assert values["loss"] == f"{float(loss):.4g}"
-    assert 'class="live">live</span>' in shown
-    assert 'http-equiv="refresh"' in shown
-    assert shown.count("<svg") >= 3
-    assert picture.stat().st_size > 30_000, "an empty page has 6 kB"
-
-
-def get(url: str, host: str | None = None) -> tuple[int, str]:
-    request = urllib.request.Request(url, headers={"Host": host} if host else {})  # noqa: S310  ours
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310  ours
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as e:
-        with e:
-            return e.code, ""
-
-
-def test_the_page_is_for_this_user_alone() -> None:
-    pages = iter(["first", "second"])
-    with serve(lambda: next(pages)) as url:
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}/", url)
-        assert get(url) == (200, "first")
-        assert get(url.rsplit("/", 2)[0] + "/")[0] == 404
-        assert get(url, host="evil.example")[0] == 404
-        assert get(url) == (200, "second")
-        port = int(url.split(":")[2].split("/")[0])
-        with pytest.raises(TrnError, match=f"port {port} of this machine cannot be used"), serve(lambda: "", port):
-            pass
-
-
-def test_a_browser_that_leaves_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
-    asked, left, made = threading.Event(), threading.Event(), threading.Event()
-
-    def page() -> str:
-        asked.set()
-        left.wait(60)
-        made.set()
-        return "x" * 2_000_000
-
-    with serve(page) as url:
-        port, path = re.fullmatch(r"http://127.0.0.1:(\d+)(/.*)", url).groups()  # type: ignore[union-attr]
-        with socket.create_connection(("127.0.0.1", int(port))) as browsing:
-            browsing.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-            assert asked.wait(60)
-            browsing.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        left.set()
-        assert made.wait(60)
-        time.sleep(0.3)  # for what it would print
-    assert "Traceback" not in capsys.readouterr().err

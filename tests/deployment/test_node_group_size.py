@@ -1,4 +1,4 @@
-"""`Custom::TrnNodeGroupSize`: a deployment does not undo a scaling. With the local AWS: `tests/operations/test_scale.py`."""
+"""`Custom::TrnNodeGroupSize`: a deployment does not undo a scaling."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from trainium_cdk import settings
 from trainium_cdk.deployment.node_group_size import respond
 from trainium_cdk.deployment.request import Request
 
@@ -47,3 +48,10 @@ def test_sizes_are_kept(kind: str, groups: dict[str, tuple[str, int]], expected:
     wanted = {"Cluster": "trn-eks", "Group": "trn", "Label": "label", "Nodes": "2", "Min": "1", "Max": "8"}
     response = respond(Request(kind, "stack", wanted), lambda _: Eks(groups))
     assert response.attributes == {"Nodes": expected}
+
+
+def test_no_cluster_creation_waits_for_capacity() -> None:
+    """By default no capacity is requested at the creation of either cluster."""
+    env = settings.Environment()
+    assert {r.min_nodes for q in env.pcluster.queues for r in q.compute_resources} == {0}
+    assert {(g.min_nodes, g.nodes) for g in env.eks.node_groups} == {(0, 0)}

@@ -11,8 +11,8 @@ from tests.eks.conftest import Open
 from tests.eks.scenes import MERGE, NAMESPACE, QUEUE, TRN1, Scene, job, jobset, next_second, pod, thing
 from tests.support import until
 from trainium_cdk.eks.kueue import API as KUEUE
-from trainium_cdk.eks.scaler.aside import AGAIN, AT, WHY, digest, never
-from trainium_cdk.jobs.kubernetes import queue
+from trainium_cdk.eks.scaler.aside import AGAIN, AT, digest, never
+from trainium_cdk.eks.scaler.labels import ASIDE
 
 SET = "couldn't assign flavors to pod set "
 LATER = "insufficient unused quota for aws.amazon.com/neuron in flavor trn, 16 more needed"
@@ -75,8 +75,8 @@ def never_starts(kind: str) -> dict[str, Any]:
 
 def noted(scene: Scene, name: str) -> str:
     workload = scene.workload(name) or {}
-    assert (workload["spec"].get("active") is False) is (WHY in workload["metadata"].get("annotations", {}))
-    return str(workload["metadata"].get("annotations", {}).get(WHY, ""))
+    assert (workload["spec"].get("active") is False) is (ASIDE in workload["metadata"].get("annotations", {}))
+    return str(workload["metadata"].get("annotations", {}).get(ASIDE, ""))
 
 
 def aside_events(scene: Scene, *names: str) -> list[Any]:
@@ -154,7 +154,3 @@ def test_those_behind_one_that_can_never_start_go_on(opened: Open) -> None:
             and (scene.workload("selector") or {})["metadata"]["annotations"][AT] != since
         )
     )
-
-
-def test_the_function_and_the_client_use_the_same_annotation() -> None:
-    assert queue.ASIDE == WHY

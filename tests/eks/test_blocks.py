@@ -10,6 +10,7 @@ import pytest
 
 from trainium_cdk.eks.scaler import aside, observe
 from trainium_cdk.eks.scaler.function import Settings, Supplier
+from trainium_cdk.eks.scaler.labels import ASIDE
 from trainium_cdk.eks.scaler.model import Group, Limits, Node
 from trainium_cdk.jobs.kubernetes.queue import reasons
 
@@ -62,7 +63,7 @@ def test_a_job_that_left_is_tried_again_once_the_block_has_ended() -> None:
     api = Recorder()
     without_ending(api, 44, BLOCK)
     notes = api.sent[0][1]["metadata"]["annotations"]
-    assert notes[aside.WHY] == TEXT
+    assert notes[ASIDE] == TEXT
     assert not aside._again(notes, END.timestamp() - 1, "digest")
     assert aside._again(notes, END.timestamp(), "digest")
     [why] = reasons({"metadata": {"annotations": notes}, "spec": {"active": False}})

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from trainium_cdk.eks.scaler import observe
 from trainium_cdk.eks.scaler.conditions import answer
+from trainium_cdk.eks.scaler.labels import LEAVING
 from trainium_cdk.eks.scaler.model import (
     Answer,
     Change,
@@ -215,7 +216,7 @@ def test_the_region_of_a_groups_nodes(zone: str, region: str) -> None:
 def test_a_node_that_was_cordoned_is_as_usable_as_before(ready: bool) -> None:
     """Only then is a broken one replaced where the group is at its minimum."""
     taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
-    notes = {observe.LEAVING: "true", observe.IDLE_SINCE: str(int(NOW - 400))}
+    notes = {LEAVING: "true", observe.IDLE_SINCE: str(int(NOW - 400))}
     node = {
         "metadata": {"name": "n0", "annotations": notes, "creationTimestamp": "2026-11-01T00:00:00Z"},
         "spec": {"providerID": "aws:///a/i-0", "taints": taints, "unschedulable": True},

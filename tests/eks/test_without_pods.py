@@ -17,6 +17,7 @@ from trainium_cdk import outputs, settings
 from trainium_cdk.cli import follow
 from trainium_cdk.cli.app import app
 from trainium_cdk.eks.scaler import aside
+from trainium_cdk.eks.scaler.labels import ASIDE
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, foreign, look
 from trainium_cdk.jobs.kubernetes.access import Endpoint, Token
 from trainium_cdk.jobs.kubernetes.api import Api
@@ -85,7 +86,7 @@ def test_only_what_never_gets_a_pod_is_set_aside(
         return
     [(_, change), (_, event)] = api.sent
     assert change["spec"] == {"active": False}
-    why = change["metadata"]["annotations"][aside.WHY]
+    why = change["metadata"]["annotations"][ASIDE]
     assert why.startswith('its nodes were there for 10 minutes, and it got no pod: pods "own-train-0-0-" is forbidden')
     assert (event["type"], event["involvedObject"]["name"]) == ("Warning", "own")
     assert why in event["message"]
@@ -106,7 +107,7 @@ def test_only_what_never_gets_a_pod_is_set_aside(
 def test_the_reason_is_the_newest_warning_about_it(events: list[Object], said: str) -> None:
     api = Cluster(["Admitted"], [], events)
     aside.without_pods(api, REQUEST, NOW - 600, NOW, LIMIT, functools.partial(aside.inside, api))
-    why = api.sent[0][1]["metadata"]["annotations"][aside.WHY]
+    why = api.sent[0][1]["metadata"]["annotations"][ASIDE]
     assert why == f"its nodes were there for 10 minutes, and it got no pod{said}"
 
 
@@ -215,7 +216,7 @@ def test_nodes_of_what_gets_no_pod_end_and_trn_says_why(
     assert all("its pods cannot be created" in reason for reason in told().values())
     assert all("cannot be created" not in listed(backend, monkeypatch, capsys)[name] for name in ("pends", "runs"))
     assert scene.minutes(9)
-    assert [how for how in WHY if aside.WHY in (scene.workload(how) or {})["metadata"].get("annotations", {})] == []
+    assert [how for how in WHY if ASIDE in (scene.workload(how) or {})["metadata"].get("annotations", {})] == []
     before = scene.now
     assert until(
         lambda: all((scene.workload(how) or {})["spec"].get("active") is False for how in WHY) or not scene.minute()

@@ -115,7 +115,7 @@ def environment(around: dict[str, str]) -> dict[str, Any]:
     lustre = {
         "deployment": "PERSISTENT_2",
         "capacity_gib": 1200,
-        "s3": {"uri": "s3://faults-corpus/train/", "directory": "/corpus"},
+        "s3_links": [{"uri": "s3://faults-corpus/train/", "directory": "/corpus"}],
     }
     peering = {"vpc_id": around["vpc"], "cidr": "172.20.0.0/16", "route_tables": [around["table"]]}
     return {"name": "faults", "storage": {"efs": {}, "fsx": lustre}, "network": {"peerings": [peering]}}

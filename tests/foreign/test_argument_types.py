@@ -1,4 +1,5 @@
-"""Arguments of another type, for every construct: a TypeError with the construct's path, the argument and its type, as of the CDK's own."""
+"""Arguments of another type, for every construct: a TypeError with the construct's path, the argument and its type, as of the CDK's own. A
+subclass in a user's app has its own arguments."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import Duration, Size, Stack
+from aws_cdk import Duration, RemovalPolicy, Size, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
+from constructs import Construct
 
 import trainium_cdk as trn
 from tests.cdk import only
@@ -47,7 +49,6 @@ CLUSTER = "aws_cdk.aws_eks_v2.ICluster, aws_cdk.aws_eks_v2.Cluster or aws_cdk.aw
         ("TrnEfaSecurityGroup", "vpc", "vpc-1", IVPC),
         ("TrnEks", "cluster", "mine", CLUSTER),
         ("TrnEksCluster", "vpc", "vpc-1", IVPC),
-        ("TrnFailedCalls", "encryption_key", "key", "aws_cdk.aws_kms.IKey, aws_cdk.aws_kms.Key or None"),
         ("TrnImageBuilder", "bucket", "mine", "aws_cdk.aws_s3.IBucket"),
         ("TrnJobNotices", "lines", "/trainium/x/metrics", "aws_cdk.aws_logs.ILogGroup"),
         ("TrnKey", "removal_policy", True, "aws_cdk.RemovalPolicy"),
@@ -80,6 +81,54 @@ def test_another_type_is_refused_with_path_argument_and_type(
         str(refused.value)
         == f"Foreign/It: type of argument {argument} must be {expected}; got {type(value).__name__} instead"
     )
+
+
+class Positional(trn.TrnBucket):
+    def __init__(self, scope: Construct, id: str, team: str, **more: Any) -> None:
+        super().__init__(scope, id, **more)
+        self.team = team
+
+
+class ByAnotherName(trn.TrnBucket):
+    def __init__(self, scope: Construct, construct_id: str, **more: Any) -> None:
+        super().__init__(scope, construct_id, **more)
+
+
+class Fixed(trn.TrnBucket):
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(scope=stack, id="Fixed")
+
+
+class Zones(trn.TrnBucket):
+    def __init__(self, scope: Construct, id: str, *, zones: set[str]) -> None:
+        super().__init__(scope, id, expiration={zone: Duration.days(1) for zone in zones})
+
+
+class Number(trn.TrnBucket):
+    def __init__(self, scope: Construct, id: str, *, days: str = "1") -> None:
+        super().__init__(scope, id, expiration={"": Duration.days(int(days))})
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s: Positional(s, "It", "speech"),
+        lambda s: ByAnotherName(s, construct_id="It"),
+        lambda s: ByAnotherName(s, "It", removal_policy=RemovalPolicy.RETAIN),
+        lambda s: Fixed(s),
+        lambda s: Zones(s, "It", zones={"a"}),
+        lambda s: Number(s, "It", days=2),  # type: ignore[arg-type]
+    ],
+)
+def test_a_subclass_has_arguments_of_its_own(build: Callable[[Stack], trn.TrnBucket]) -> None:
+    assert build(stack()).bucket
+
+
+def test_what_a_subclass_passes_on_is_checked() -> None:
+    with pytest.raises(
+        TypeError, match=r"^Foreign/It: type of argument removal_policy must be aws_cdk.RemovalPolicy; got str"
+    ):
+        ByAnotherName(stack(), construct_id="It", removal_policy="destroy")
 
 
 def test_the_table_has_every_construct() -> None:

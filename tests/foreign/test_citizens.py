@@ -64,7 +64,7 @@ def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
         vpc=vpc,
         lustre=Fsx(deployment="PERSISTENT_2", backup_days=7),
     )
-    linked = Fsx(s3=DataRepository(uri=bucket.s3_url_for_object(), directory="/data"))
+    linked = Fsx(s3_links=(DataRepository(uri=bucket.s3_url_for_object()),))
     trn.TrnStorage(stack, "Linked", vpc=vpc, efs=None, lustre=linked)
     trn.TrnObservability(stack, "Seen", cluster=trn.TrnPcluster(stack, "Pcluster", vpc=vpc, storage=given))
     trn.TrnJobNotices(
@@ -100,9 +100,7 @@ def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
     trn.TrnOutputs(
         stack, "Outputs", cluster=ours, bucket=bucket, node_groups=groups, image_builder=images, bastion_host=host
     )
-    trn.TrnFailedCalls(stack, "FailedCalls")
     trn.encrypt(stack, trn.TrnKey(stack, "Key", description="Data").key)
-    trn.manage_policies(stack)
 
 
 def group(stack: Stack, id: str, number: int) -> ec2.ISecurityGroup:
@@ -125,7 +123,7 @@ def test_every_construct_of_the_package_is_here() -> None:
     every_construct(stack)
     made = {type(node).__name__ for node in stack.node.find_all()}
     values = {"FileSystemMount"}
-    functions = {"encrypt", "encrypt_operations", "manage_policies"}
+    functions = {"encrypt", "encrypt_operations"}
     assert set(trn.__all__) - values - functions <= made
 
 

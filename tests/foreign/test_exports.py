@@ -28,7 +28,6 @@ ALONE: dict[str, Callable[[Stack], object]] = {
     "TrnBucket": lambda s: trn.TrnBucket(s, "It"),
     "TrnEfaSecurityGroup": lambda s: trn.TrnEfaSecurityGroup(s, "It", vpc=vpc(s)),
     "TrnEksCluster": lambda s: trn.TrnEksCluster(s, "It", vpc=vpc(s)),
-    "TrnFailedCalls": lambda s: trn.TrnFailedCalls(s, "It"),
     "TrnImageBuilder": lambda s: trn.TrnImageBuilder(s, "It", bucket=s3.Bucket(s, "B"), repository=ecr.Repository(s, "R")),
     "TrnBastionHost": lambda s: trn.TrnBastionHost(s, "It", vpc=vpc(s)),
     "TrnJobNotices": lambda s: trn.TrnJobNotices(s, "It", lines=logs.LogGroup(s, "Lines"), topic=sns.Topic(s, "Topic", enforce_ssl=True)),
@@ -49,7 +48,7 @@ TOGETHER = {"TrnEks", "TrnOutputs", "TrnPlugins", "TrnScaler"}
 """What needs another of ours: tests/foreign/test_eks.py."""
 VALUES = {"FileSystemMount"}
 """Frozen values, which construct nothing."""
-FUNCTIONS = ["encrypt", "encrypt_operations", "manage_policies"]
+FUNCTIONS = ["encrypt", "encrypt_operations"]
 """What changes a stack: tests/foreign/test_hardening.py."""
 CONSTRUCTS = sorted({*ALONE, *TOGETHER})
 

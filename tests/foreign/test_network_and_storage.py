@@ -108,7 +108,7 @@ def test_lustre_linked_to_a_bucket_of_the_app() -> None:
     def build(scope: Stack) -> None:
         link = settings.DataRepository(uri=s3.Bucket(scope, "Corpus").s3_url_for_object("train/"), auto_export=True)
         deployment, capacity = fsx.LustreDeploymentType.PERSISTENT_2, Size.tebibytes(2.34375)
-        lustre = settings.Fsx.model_validate({"deployment": deployment, "capacity_gib": capacity, "s3": link})
+        lustre = settings.Fsx.model_validate({"deployment": deployment, "capacity_gib": capacity, "s3_links": [link]})
         TrnStorage(scope, "S", vpc=vpc(scope), efs=None, lustre=lustre, removal_policy=RemovalPolicy.RETAIN)
 
     found = template(build)

@@ -221,8 +221,8 @@ def test_refused(build: Callable[[Stack], Any], message: str) -> None:
         (lambda s: Tags.of(group(s)).add("aws:x", "y"), "Trn] tags.aws:x = y: tags that begin with aws: are reserved. Fix: rename it, for example to my-x"),
         (lambda s: Tags.of(system(s)).add("aws:x", "y"), "System] tags.aws:x = y: tags that begin with aws: are reserved"),
         (
-            lambda s: described(s, overrides={"HeadNode": {"InstanceType": "c5.large"}}),
-            "Slurm] cluster.overrides.HeadNode.InstanceType = c5.large: the stack sets HeadNode.InstanceType itself and relies on it. Fix: use cluster.head.",
+            lambda s: described(s, overrides={"Scheduling": {"Scheduler": "awsbatch"}}),
+            "Slurm] cluster.overrides.Scheduling.Scheduler = awsbatch: it cannot be set",
         ),
         (tagged, "Slurm] the stack Foreign and its cluster have 40 tags; a cluster can have at most 39. Fix: remove some."),
         (lambda s: Tags.of(TrnPcluster(s, "Slurm", vpc=vpc(s))).add("aws:x", "y"), "Slurm] tags.aws:x = y: tags that begin with aws: are reserved"),

@@ -18,6 +18,7 @@ from tests.foreign.existing import GIVEN, Context
 from tests.foreign.test_examples import REGIONS
 from tests.support import completed, need
 from tests.wheels import ROOT
+from trainium_cdk.outputs import GROUP_LABEL
 
 pytestmark = pytest.mark.sweep
 Trn = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -99,5 +100,9 @@ def test_on_a_kubernetes_cluster_of_the_users(local_aws: LocalAws, installed: Pa
         with session(local_aws, 900, "cloudformation:DescribeStacks", "eks:DescribeCluster") as keys:
             refused = trn("list", code=1, **keys)
         assert "access entry" in refused.stderr, "of a user to whom the app grants nothing"
-        trn("nodes", "scale", "trn", "--nodes", "2")
+        eks = local_aws.client("eks", REGIONS["eks_jobs"])
+        cluster = json.loads(trn("show", "cluster").stdout)["cluster_name"]
+        for group in eks.list_nodegroups(clusterName=cluster)["nodegroups"]:
+            if GROUP_LABEL in eks.describe_nodegroup(clusterName=cluster, nodegroupName=group)["nodegroup"]["labels"]:
+                eks.update_nodegroup_config(clusterName=cluster, nodegroupName=group, scalingConfig={"desiredSize": 2})
         jobs_are_followed(trn, tmp_path)

@@ -56,7 +56,6 @@ ANYTHING: tuple[Any, ...] = (
     {"job": JOB, "settings": {}, "logs": {"train": {"size": -1, "data": ""}}}, {"settings": [1]}, {"port": 0, "number": 1},
     {"port": 70000, "number": 1}, {"number": 1}, {"address": "-x", "port": 1, "offer": "", "node": 0}, {"node": "0"},
     {"nodes": [{**NODE, "name": "-oProxyCommand=id"}]}, {"nodes": [{**NODE, "booted": 10**16}]}, {"x": "1"}, {"1": 1},
-    {"environments": [{}], "used": {}, "active": []}, {"environments": [], "used": 7, "active": []}, {"environments": [], "used": {}},
     [{"error": {"kind": "refused"}}], [{"stages": {}}], [{"stages": [], "existing": False, "resubmitted": []}],
     {"folder": True, "entries": [["a"]], "left_out": []}, {"folder": True, "entries": [7], "left_out": []},
     {"folder": True, "entries": [["a", "1", 0, 0, ""]], "left_out": []}, {"into": True, "there": [], "free": 1},
@@ -103,7 +102,7 @@ def test_no_answer_to_any_request_is_a_traceback(kind: Any) -> None:
     assert believed < 10 or kind in UNREAD
 
 
-UNREAD = {requests.RemoveEnvironments, requests.StopBoard, requests.TakeFiles}
+UNREAD = {requests.StopBoard, requests.TakeFiles}
 """Of these only an error is read."""
 
 
@@ -117,7 +116,6 @@ def test_no_answer_to_any_verb_is_a_traceback(answer: Any, tmp_path: Path) -> No
         lambda: head.history("a-1"),
         lambda: head.active(),
         lambda: head.others(),
-        lambda: head.activity(),
         lambda: head.nodes(),
         lambda: head.cancel("a-1"),
         lambda: list(head.logs("a-1")),

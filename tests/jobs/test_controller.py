@@ -68,7 +68,6 @@ COMMANDS: dict[str, Callable[[SlurmBackend, str], object]] = {
     "list": lambda jobs, id: id in [one.id for one in jobs.list()],
     "active": lambda jobs, id: id in [one.id for one in jobs.active()],
     "others": lambda jobs, _: jobs.others() == (),
-    "activity": lambda jobs, id: id in [one.id for one in jobs.activity().jobs],
     "nodes": lambda jobs, id: f"{id}:train" in [one.job for one in jobs.nodes()],
     "logs": lambda jobs, id: b"trn: train: Slurm job" in b"".join(one.data for one in jobs.logs(id)),
     "the last lines": lambda jobs, id: [*jobs.logs(id, tail=1)],
@@ -101,11 +100,9 @@ def test_a_controller_that_stays_away_is_reported(
 def test_nodes_are_not_without_a_job_where_the_queue_is_not_told(slurm: LocalSlurm, job: str, tmp_path: Path) -> None:
     """`trn nodes` would show them as idle."""
     fails_once = f"if [ ! -e {tmp_path}/failed ]; then : > {tmp_path}/failed; {AWAY}; fi"
-    for ask in (SlurmBackend.nodes, lambda jobs: jobs.activity().nodes):
-        (tmp_path / "failed").unlink(missing_ok=True)
-        jobs = SlurmBackend(make_cluster(fleet(nodes=4)), with_program(slurm, tmp_path, "squeue", fails_once))
-        assert [node.job for node in ask(jobs) if node.job] == [f"{job}:train"]
-        assert (tmp_path / "failed").exists()
+    jobs = SlurmBackend(make_cluster(fleet(nodes=4)), with_program(slurm, tmp_path, "squeue", fails_once))
+    assert [node.job for node in jobs.nodes() if node.job] == [f"{job}:train"]
+    assert (tmp_path / "failed").exists()
 
 
 def test_the_users_own_defaults_hide_nothing(slurm: LocalSlurm, job: str) -> None:

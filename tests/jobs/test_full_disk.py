@@ -84,8 +84,8 @@ def test_a_disk_that_checkpoints_fill(
         assert why in ended.why
         if not place:
             told("full disk", "ParallelCluster", "trn status", ended.current.reason)
-        words = ["why", sent.id, "--cluster", tmp_path / "cluster.json", "--local"]
-        assert why in command.trn(words, slurm.node_env()).stdout
+        words = ["status", sent.id, "--cluster", tmp_path / "cluster.json", "--local"]
+        assert why in command.trn(words, slurm.node_env()).stderr
         *_, newest, half = sorted((folder / "output").iterdir(), key=lambda one: int(one.name.removeprefix("step-")))
         assert not (half / "done").exists()
         assert (half / "weights").stat().st_size < 1_500_000

@@ -1,4 +1,4 @@
-"""What a user sees of a training on a real Slurm that does not go on: `trn status`, `list`, `why`, the live view and the report."""
+"""What a user sees of a training on a real Slurm that does not go on: `trn status`, `list`, `--watch` and the report."""
 
 from __future__ import annotations
 
@@ -61,13 +61,10 @@ def test_what_is_seen_of_a_job_that_hangs(
     assert f"{sent.id} hangs since 20" in said
     assert "step 23 of 30" in said
 
-    assert f"{sent.id} {found.text}\n" in trn("why").stdout
     status = trn("status")
     assert f"{sent.id} {found.text}\n" in status.stderr
     assert f"\t{found.text}\n" in status.stdout
-    for words in (("why", "--json"), ("status", "--json")):
-        told = json.loads(trn(*words).stdout)
-        assert (told.get("findings") or told["stages"][-1]["findings"]) == [dataclasses.asdict(found)]
+    assert json.loads(trn("status", "--json").stdout)["stages"][-1]["findings"] == [dataclasses.asdict(found)]
 
     live = Live(backend, [sent.id], Catalog.load())
     live.look()
@@ -78,7 +75,7 @@ def test_what_is_seen_of_a_job_that_hangs(
 
     page = report(collect_all(backend, [sent.id]), backend.cluster, Catalog.load(), time.time())
     assert "hangs since 20" in page
-    assert f"trn why {sent.id}" in page
+    assert f"trn status {sent.id}" in page
     assert backend.cancel(sent.id).findings == ()
 
 

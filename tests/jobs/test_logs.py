@@ -99,10 +99,9 @@ def test_each_command_ends_with_the_same_reason(
     options: list[str | Path] = ["--cluster", tmp_path / "cluster.json", "--local"]
     where = f"node {nodes - 1}: " if nodes > 1 else ""
     said = f"{sent.id}: {where}{why}"
-    for words in (["status"], ["logs"], ["logs", "--tail", "0"], ["logs", "-f"], ["why"]):
+    for words in (["status"], ["logs"], ["logs", "--tail", "0"], ["logs", "-f"]):
         done = command.trn([*words, sent.id, *options], slurm.node_env())
-        assert (done.stderr + (done.stdout if words == ["why"] else "")).splitlines()[-1] == said, words
-    assert command.trn(["why", "latest", *options], slurm.node_env()).stdout.splitlines()[-1] == said
+        assert done.stderr.splitlines()[-1] == said, words
     assert command.trn(["list", *options], slurm.node_env()).stdout.count(f"{where}{why}") == 1
     command.trn(["report", sent.id, "-o", tmp_path / "report.html", *options], slurm.node_env())
     assert f"<p>{html.escape(where + why, quote=False)}.</p>" in (tmp_path / "report.html").read_text()

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
+import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,13 +18,11 @@ import pytest
 from sandbox import head_node
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster
-from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.jobs.vendor import Site
 from trainium_cdk.cli import app
-from trainium_cdk.jobs import JobError, Script, SlurmBackend, prepared, workdir
+from trainium_cdk.jobs import JobError, Script, SlurmBackend, workdir
 from trainium_cdk.jobs.own_packages import offer
 from trainium_cdk.jobs.plan import plan
-from trainium_cdk.outputs import ClusterOutputs
 
 ENGINES = ["slurm"]
 TOKEN = "t0ken-of-mine"
@@ -38,65 +39,17 @@ def script(*lines: str, **fields: Any) -> Script:
     return Script(filename="t.py", content=EINOPS, requirements=lines, **fields)
 
 
-REFUSED = [
-    ("torch==2.5.1", XLA, "requirements line 1 wants torch==2.5.1, but the environment of TrnPclusterStack has 2.9, and torch is never replaced: "
-     "the driver and the compiler need this one. Write torch without a version, or remove the line"),
-    ("torch>=2.14", XLA, "has 2.9"),
-    ("torch<2.9", XLA, "has 2.9"),
-    ("torch==2.9.0", NATIVE, "has 2.14"),
-    ("torch-xla==2.8", XLA, "has 2.9"),
-    ("torch_neuronx==2.8.0.2.10.16998", XLA, "has 2.9.0.2.12.22436"),
-    ("torch-neuronx<2", NATIVE, "has 2.14.3.0"),
-    ("neuronx-cc==2.20", XLA, "has 2.23.6484.0"),
-    ("nki==0.1", NATIVE, "has 0.7.0"),
-    ("torch==2.5.1+cpu", XLA, "has 2.9"),
-    ("torch==2.5.1; sys_platform == 'linux'", XLA, "has 2.9"),
-    ("torch==2.5.1", make_eks(), "but the image public.ecr.aws/neuron/"),
-    ("torch @ https://download.pytorch.org/whl/torch-2.9.0-cp312-cp312-linux_x86_64.whl", XLA, "wants torch of its own"),
-    ("https://h.org/torch_xla-2.9.0-py3-none-any.whl", XLA, "wants torch-xla of its own"),
-    ("git+https://github.com/pytorch/pytorch#egg=torch", XLA, "wants torch of its own"),
-    ("/srv/own-1.0-py3-none-any.whl", XLA, "is not on the cluster's shared file system. Put it into the folder of your code (--workdir), or on /efs/... (trn cp)"),
-    ("x @ git+file:///srv/x", XLA, "is not on the cluster's shared file system"),
-    ("einops", make_cluster(framework="none"), "has no Python environment"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("line", "on", "message"), REFUSED)
-def test_what_a_cluster_cannot_have_is_refused(line: str, on: ClusterOutputs, message: str) -> None:
-    with pytest.raises(JobError) as raised:
-        plan(script(line), on)
-    assert message in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("line", "on"),
-    [
-        ("torch", XLA),
-        ("torch>=2.1", XLA),
-        ("torch==2.9.0", XLA),
-        ("torch~=2.9.0", XLA),
-        ("torch==2.9.0+cpu", XLA),
-        ("torch>=2.14", NATIVE),
-        ("torch==2.5.1; sys_platform == 'darwin'", XLA),
-        ("torch==2.5.1; python_version < '3.10'", XLA),
-        ("neuronx-cc==2.23.6484.0+3b612583", XLA),
-        ("neuronx-distributed", XLA),
-        ("torchvision", XLA),
-        ("/efs/own-1.0-py3-none-any.whl", XLA),
-        ("torch==2.5.1", make_eks(image=OWN_IMAGE)),  # what it has is not known before
-    ],
-)
-def test_what_replaces_nothing_is_taken(line: str, on: ClusterOutputs) -> None:
-    assert any("packages of requirements" in line for line in plan(script(line), on).describe())
+def test_a_cluster_without_an_environment_is_refused() -> None:
+    with pytest.raises(JobError, match="has no Python environment"):
+        plan(script("einops"), make_cluster(framework="none"))
 
 
 @pytest.mark.parametrize(
     ("lines", "fields", "message"),
     [
-        (("-i https://me:${TOKEN}@h.org/simple", "einops"), {}, "requirements line 1 needs the variable TOKEN. Give it to the job: --env TOKEN"),
-        (("einops", "."), {}, "requirements line 2: . is on this machine, and only the script is sent. Give the folder of your code: --workdir DIR"),
-        (("-f wheels", "einops"), {}, "Give the folder of your code: --workdir DIR"),
-        (("einops=1",), {}, "requirements line 1: einops=1 has one = where pip compares with two. Write einops==1"),
+        (("-i https://me:${TOKEN}@h.org/simple", "einops"), {}, "requirements needs the variable TOKEN. Give it to the job: --env TOKEN"),
+        (("einops", "."), {}, "requirements names ., which is not sent. Give the folder of your code"),
+        (("-f wheels", "einops"), {}, "--workdir DIR"),
         ((), {}, "requirements names no package"),
     ],
 )  # fmt: skip
@@ -118,11 +71,11 @@ def test_paths_are_those_of_the_workdir(tmp_path: Path) -> None:
     code = folder(tmp_path / "code", requirements__txt="./own-1.0-py3-none-any.whl\n", _trnignore="*.whl")
     (code / "_trnignore").rename(code / ".trnignore")
     (code / "own-1.0-py3-none-any.whl").write_text("")
-    with pytest.raises(JobError, match=r"line 1: own-1.0-py3-none-any.whl is not in the workdir .*\.trnignore"):
+    with pytest.raises(JobError, match=r"names own-1.0-py3-none-any.whl, which is not sent.*\.trnignore"):
         Script.from_workdir(code, "t.py", requirements=code / "requirements.txt")
     (code / ".trnignore").unlink()
     job = Script.from_workdir(code, "t.py", requirements=code / "requirements.txt")
-    assert "./code/own-1.0-py3-none-any.whl" in asked_of_pip(job)["lines"]
+    assert "./own-1.0-py3-none-any.whl" in asked_of_pip(job)["lines"]
 
 
 def asked_of_pip(job: Script) -> Mapping[str, Any]:
@@ -146,7 +99,7 @@ def test_the_name_is_that_of_the_content(tmp_path: Path) -> None:
     same = [
         name("einops\n./own-1.0.zip"),
         name("# one\neinops \n\n./own-1.0.zip\n"),
-        name("einops\nown-1.0.zip", other="2"),
+        name("einops\n./own-1.0.zip", other="2"),
     ]
     assert len(set(same)) == 1
     others = [
@@ -244,8 +197,11 @@ def test_jobs_of_a_real_slurm(backend: SlurmBackend, slurm: LocalSlurm, tmp_path
     assert (text.count("einops 1"), stages) == (2, "prepare,train")
     ok, text, stages = run(script("einops==0.8.1", 'absent; sys_platform == "win32"'), "b")
     assert (ok, text.count("einops 1"), stages) == (True, 1, "train"), text  # it is there
-    [one] = [e for e in prepared.prepared(backend) if e.kind == "script"]
-    assert one.requirements == ("einops==0.8.1", 'absent; sys_platform == "win32"')
+    trn = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs/trn"
+    named = environment(trn, "t-b")
+    assert environment(trn, "t-a") == named
+    record = json.loads((named / "trn-environment.json").read_text())
+    assert record["requirements"] == ["einops==0.8.1", 'absent; sys_platform == "win32"']
     ok, text, _ = run(script("wants-new"), "c")
     assert not ok
     assert "trn: wants-new 1.0 wants torch==2.14.1, and torch " in text
@@ -258,7 +214,23 @@ def test_jobs_of_a_real_slurm(backend: SlurmBackend, slurm: LocalSlurm, tmp_path
         (tmp_path / "uv.lock").write_text(LOCK.format(found))
         ok, text, _ = run(Script(filename="t.py", content=EINOPS, requirements=tmp_path / "uv.lock"), f"uv-{number}")
         assert (ok, "einops 1" in text) == (works, works), text
-    [locked] = [e for e in prepared.prepared(backend) if e.requirements == ("einops==0.8.1",)]
-    prepared.remove(backend, [locked.name])
-    prepared.remove(backend, [one.name])
-    assert [e for e in prepared.prepared(backend) if e.kind == "script"] == []
+    locked = environment(trn, "t-uv-1")
+    # after 30 days `prepare` removes what no job has used, but not what a job that waits is to use
+    sleeps = backend.submit(Script(filename="sleep.sh", content=b"#!/bin/bash\nsleep 600\n"), "sleeps")
+    waits = backend.submit(script("einops==0.8.1", 'absent; sys_platform == "win32"', after=sleeps.id), "waits")
+    for used in (*trn.glob("environments/*/trn-environment.json"), *trn.glob("jobs/*/logs/*")):
+        os.utime(used, (time.time() - 31 * 86_400,) * 2)
+    ok, text, stages = run(script("einops==0.8.1", 'absent; sys_platform == "darwin"'), "d")
+    assert (ok, stages) == (True, "prepare,train"), text
+    assert re.findall(r"removed environment (\w+) \(\d+ MB\), which no job has used for 30 days", text) == [locked.name]
+    assert sorted(link.name for link in (trn / "environments").iterdir() if link.is_symlink()) == sorted(
+        {named.name, environment(trn, "t-d").name}
+    )
+    assert not list(trn.glob(f"environments/.{locked.name}.*"))
+    for id in (waits.id, sleeps.id):
+        backend.cancel(id)
+
+
+def environment(trn: Path, job: str) -> Path:
+    """The environment that a job uses."""
+    return trn / "environments" / (trn / "jobs" / job / "environment").read_text().strip()

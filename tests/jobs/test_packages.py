@@ -77,7 +77,7 @@ def test_the_plan_says_what_is_installed_on_what_and_how_much() -> None:
     assert line.startswith(
         "packages of its own, on top of Neuron SDK 2.33.0 with Python 3.12: accelerate==1.15.0, datasets==4.7.0, "
     )
-    assert line.endswith("(installed once in /efs, about 420 MB; trn environments)")
+    assert line.endswith("(installed once in /efs, about 420 MB)")
     [line] = [line for line in plan(Gpt(), eks.make_cluster()).describe() if line.startswith("packages of its own")]
     assert line.startswith(
         "packages of its own, on top of the image with Python 3.12: neuronx_distributed==0.17.26814, "

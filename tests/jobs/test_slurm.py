@@ -30,7 +30,6 @@ from trainium_cdk.jobs import (
     TransportError,
     UnknownJob,
     job_log,
-    prepared,
 )
 from trainium_cdk.jobs.slurm.backend import seen_by_runner
 from trainium_cdk.jobs.slurm.transport import LocalTransport, Result
@@ -188,12 +187,13 @@ def test_bert_is_prepared_compiled_and_trained_on_the_same_nodes(
     assert list(second.stages) == ["train"]
     assert backend.wait(second.id, 600).ok, log(backend, second.id)
     assert "ckpt_12.pt at step 12" in log(backend, second.id)
-    [environment] = prepared.prepared(backend)
-    prepared.remove(backend, [environment.name])
+    [environment] = (link for link in (shared / "trn/environments").iterdir() if link.is_symlink())
+    shutil.rmtree(environment.resolve())
+    environment.unlink()
     third = backend.submit(BertLarge(nodes=2, run_steps=1, data=data, precompile=False))
     assert list(third.stages) == ["prepare", "train"]
     assert backend.wait(third.id, 600).ok, log(backend, third.id)
-    assert [one.name for one in prepared.prepared(backend)] == [environment.name]
+    assert environment.is_dir()
 
 
 def test_a_failed_precompile_ends_the_job(backend: SlurmBackend) -> None:

@@ -183,7 +183,6 @@ def test_tensorboard(running: tuple[SlurmBackend, str], slurm: LocalSlurm) -> No
         ["nodes"],
         ["nodes", "top", "JOB"],
         ["shell", "JOB", "--", "true"],
-        ["environments"],
         ["submit", "w.sh", "--name", "counted", "--token", "20261127-000000"],
         ["cancel", "counted-2"],
     ],

@@ -55,10 +55,6 @@ STEPS: list[tuple[str, Step]] = [
         "lm_loss: 1.084000E+01 | loss scale: 32768.0 |",
         Step(10, 10.84, 6e-4, 50.173, total_steps=320_000, seconds=5.1032, unit="samples/s"),
     ),
-    (
-        "epoch 001:     10 / 100 loss=3.4, ppl=10.5, wps=12000, num_updates=10, lr=0.001, gnorm=1.2",
-        Step(10, 3.4, 1e-3, grad_norm=1.2, tokens_per_second=12000),
-    ),
     # bars
     ("  5%|▌         | 5/100 [00:03<00:09,  1.2it/s, loss=2.90]", Step(5, 2.9, total_steps=100, seconds=1 / 1.2)),
     ("Epoch 1:  25%|##5       | 1/4 [00:03<00:09,  1.2it/s, train_loss=2.41, v_num=0]", Step(5, 2.41, seconds=1 / 1.2)),

@@ -39,7 +39,6 @@ from trainium_cdk.jobs import (
 )
 from trainium_cdk.jobs.connection import connect
 from trainium_cdk.jobs.copy import Copy
-from trainium_cdk.jobs.prepared import prepared
 from trainium_cdk.operations.teardown.occupants import lines, occupants
 
 CLUSTER, BUCKET = "jobs-of-users", "trn-jobs-of-users"
@@ -285,7 +284,7 @@ def test_no_command_of_a_person_asks_the_head_node_for_credentials(slurm: LocalS
             refused.append(str(e))
     assert len(ids) == 5, (ids, refused)  # Trn1 has no Finetune, and there is no checkpoint to resume from
     assert alice.wait(ids[0], 60).ok
-    alice.list(), alice.active(), alice.others(), alice.activity(), alice.nodes(), prepared(alice)
+    alice.list(), alice.active(), alice.others(), alice.nodes()
     for id in ids:
         assert log(alice, id) is not None
         alice.settings(id), alice.status(id), alice.cancel(id)

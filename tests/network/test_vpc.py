@@ -9,6 +9,7 @@ import pytest
 from aws_cdk import CfnResource, Environment, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
+from aws_cdk import aws_logs as logs
 from aws_cdk.assertions import Match, Template
 
 from tests.audit.principals import evaluate, filled
@@ -253,7 +254,7 @@ def test_only_the_vpc_by_default() -> None:
 
 @pytest.mark.parametrize(("removal", "policy"), [(RemovalPolicy.DESTROY, "Delete"), (RemovalPolicy.RETAIN, "Retain")])
 def test_flow_logs_go_to_a_group_that_the_stack_owns(removal: RemovalPolicy, policy: str) -> None:
-    template = network(trn.Network(flow_log_days=90), removal_policy=removal)
+    template = network(log_retention=logs.RetentionDays.THREE_MONTHS, removal_policy=removal)
     group = next(iter(resources(template, "Logs::LogGroup")))
     template.has_resource(
         "AWS::Logs::LogGroup",

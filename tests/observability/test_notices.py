@@ -17,7 +17,6 @@ from tests.observability.node_script import metrics
 from tests.stacks import synthesis
 from trainium_cdk import settings
 from trainium_cdk.eks.scaler import ended
-from trainium_cdk.jobs.kubernetes import status
 from trainium_cdk.observability.notice import function
 
 TOPIC = "arn:aws:sns:us-east-1:111122223333:jobs"
@@ -157,10 +156,6 @@ def test_what_pods_tell_of_a_job_that_does_not_go_on(
 ) -> None:
     begin, unready = metrics.seconds("2026-11-27T09:00:00"), dict[str, float]()
     assert list(ended.noting(pods, unready)) == pods
-    for one in (one for one in pods if one.get("metadata")):  # `trn list` reads them in the same way
-        alone = dict[str, float]()
-        list(ended.noting([one], alone))
-        assert status.unready(one) == next(iter(alone.values()), 0), what
     found = [json.loads(line) for line in ended.lines(Sets(*sets), "trn-eks", begin + 10.4, begin + 59.9, unready)]
     assert [one["JobFound"] for one in found if "JobFound" in one] == told, what
     for one in found:

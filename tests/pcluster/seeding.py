@@ -86,9 +86,9 @@ class _Things:
             images = self.client("ec2").describe_images(Owners=["amazon"], Filters=[{"Name": "name", "Values": [name]}])
             found[image] = images["Images"][0]["ImageId"]
         p = self.env.pcluster
-        for section in filter(None, (p.accounting, p.directory_service)):
+        for arn in filter(None, (p.accounting and p.accounting.password_secret, p.directory.get("PasswordSecretArn"))):
             secret = self.client("secretsmanager").create_secret(Name=uuid.uuid4().hex, SecretString="x" * 16)
-            found[section.password_secret] = secret["ARN"]
+            found[arn] = secret["ARN"]
         for arn in self.env.pcluster.node_policies:
             found[arn] = self._policy()
         for volume in self.env.pcluster.shared_storage:

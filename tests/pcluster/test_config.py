@@ -162,6 +162,26 @@ def test_slurms_topology_plugin_can_be_switched_on() -> None:
     assert {"TopologyPlugin": "topology/tree"} in slurm["CustomSlurmSettings"]
 
 
+def test_a_directory_of_overrides_is_parallelclusters_section() -> None:
+    """docs/guides/several-users.md, "From a directory": the section, in ParallelCluster's spelling."""
+    env = settings.load(ENVIRONMENTS / "login-and-accounting.yaml")
+    config = render(env, ids_for(env))
+    assert config["DirectoryService"] == {
+        "DomainName": "corp.example.com",
+        "DomainAddr": "ldaps://corp.example.com",
+        "PasswordSecretArn": "arn:aws:secretsmanager:us-east-1:111122223333:secret:directory-AbCdEf",
+        "DomainReadOnlyUser": "cn=ReadOnly,ou=Users,ou=CORP,dc=corp,dc=example,dc=com",
+        "LdapTlsReqCert": "hard",
+        "GenerateSshKeysForUsers": True,
+        "LdapTlsCaCert": "/etc/ssl/corp.pem",
+        "LdapAccessFilter": "memberOf=cn=Speech,ou=Users,ou=CORP,dc=corp,dc=example,dc=com",
+        "AdditionalSssdConfigs": {"debug_level": "0x1ff"},
+    }
+    assert list(schema_faults(config)) == []
+    assert [p for p in checks.check(env, "slurm") if "DirectoryService" in p.key] == []
+    assert env.pcluster.several_users == "directory"
+
+
 # What no setting controls: overrides may change it, and the rules of `checks.cluster_configuration` look at what is unsafe.
 FREE = {
     "Imds.ImdsSupport", "HeadNode.Imds.Secured", "Monitoring.Logs.CloudWatch.Enabled", "Monitoring.Logs.CloudWatch.DeletionPolicy",
@@ -189,7 +209,7 @@ def leaves(value: Any, path: str = "") -> set[str]:
 
 def test_every_key_that_we_render_is_controlled_added_to_or_free() -> None:
     """A key that a setting controls is not forgotten in the table of the rule."""
-    known = {*overrides.CONTROLLED, *overrides.FIXED, *FREE}
+    known = {*overrides.CONTROLLED, *overrides.CANNOT, f"{overrides.RESOURCE}.InstanceType", *FREE}
     rendered: set[str] = set()
     for file in (None, *ENVIRONMENTS.glob("*.yaml")):
         env = settings.load(file)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -17,7 +16,7 @@ from trainium_cdk import checks, settings
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.cluster_configuration.config import Config, render
 from trainium_cdk.cluster_configuration.merge import merged
-from trainium_cdk.settings.pcluster import LogDays
+from trainium_cdk.settings.pcluster import LOG_DAYS
 
 FOLDER = Path("tests/environments")
 ENVIRONMENTS = sorted(FOLDER.glob("*.yaml"))
@@ -137,7 +136,7 @@ def test_every_allowed_log_retention_is_one_of_parallelclusters() -> None:
         "print(*s().fields['retention_in_days'].validate.choices)"
     )
     done = completed([PCLUSTER_PYTHON, "-W", "ignore", "-c", ask], check=True)
-    assert set(get_args(LogDays)) == {int(days) for days in done.stdout.split()} - {0}  # 0 keeps them for ever
+    assert set(LOG_DAYS) == {int(days) for days in done.stdout.split()} - {0}  # 0 keeps them for ever
 
 
 def test_the_default_environment_passes_with_a_warning_about_the_key_only(

@@ -19,10 +19,8 @@ from trainium_cdk.runner import requests
 from trainium_cdk.runner.head import answers, ask
 from trainium_cdk.runner.requests import (
     Cluster,
-    ListEnvironments,
     ListJobs,
     ListNodes,
-    RemoveEnvironments,
     Settings,
     write_request,
 )
@@ -32,7 +30,7 @@ def asked(given: Any, cluster: Cluster = CLUSTER) -> Any:
     return ask.answer(json.dumps(write_request(cluster, given)))
 
 
-@pytest.mark.parametrize("given", [ListJobs(7, True), requests.ReadLog("a", tail=3), RemoveEnvironments(("x",))])
+@pytest.mark.parametrize("given", [ListJobs(7, True), requests.ReadLog("a", tail=3)])
 def test_a_request_returns_from_json(given: Any) -> None:
     function, cluster, again = requests.read_request(json.loads(json.dumps(write_request(CLUSTER, given))))
     assert (cluster, again) == (CLUSTER, given)
@@ -141,35 +139,6 @@ def test_it_runs_as_one_file_with_a_clean_environment(tmp_path: Path) -> None:
     assert (json.loads(done.stdout), done.stderr) == ({"answer": {"settings": {}}}, "")
 
 
-def test_environments_are_listed_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(tmp_path, monkeypatch).tell("job j-1\njob j-2")
-    jobs = world.jobs
-    place = jobs.parent / "environments"
-    names = [f"{n:012x}" for n in range(3)]
-    for name in names:
-        folder = place / f".{name}.abcdef"
-        folder.mkdir(parents=True)
-        (folder / "trn-environment.json").write_text(json.dumps({"kind": "script"}) if name != names[2] else "{")
-        (place / name).symlink_to(folder.name)
-    (place / names[0] / "requirements.txt").write_text("a==1\nb\x1b==2\n")
-    (jobs / "j-1/environment").write_text(f"{names[0]}\n")
-    (jobs / "j-2/environment").symlink_to("/etc/passwd")
-    record = {"kind": "script"}
-    assert asked(ListEnvironments())["answer"] == {
-        "environments": [
-            {"name": names[0], "record": record, "requirements": ["a==1", "b ==2"]},
-            {"name": names[1], "record": record, "requirements": []},
-        ],
-        "used": {"j-1": names[0]},
-        "active": [],
-    }
-    world.tell("active bob|q|1|6|PENDING|Resources||N/A|N/A|j-2:train|trn:j-2")
-    assert asked(ListEnvironments(active=True))["answer"]["active"] == ["j-2"]
-    assert asked(RemoveEnvironments((names[0], names[2]))) == {"answer": {}}
-    assert sorted(one.name for one in place.iterdir()) == [f".{names[1]}.abcdef", names[1]]
-    assert "there is no environment '../jobs'" in asked(RemoveEnvironments(("../jobs",)))["error"]["message"]
-
-
 def test_nodes_and_others_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, monkeypatch).tell(
         "active bob|q|2|5|RUNNING|None|q-dy-trn-[1-2]|2026-11-20T10:00:00|N/A|mine\x1b|note\n"
@@ -180,17 +149,16 @@ def test_nodes_and_others_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "NodeName=q-dy-trn-2 NodeAddr=q-dy-trn-2 State=ALLOCATED+CLOUD+DRAIN+POWER_DOWN Partitions=q Reason=POWER_DOWN_ASAP [root@2026-11-24T08:00:00]\n"
         "NodeName=q-dy-trn-3 State=DOWN*+POWERED_DOWN Partitions=q BootTime=None Reason=no capacity [root@2026-11-20T09:00:00]\n"
     )
-    told = asked(requests.Activity())["answer"]
-    assert told["nodes"] == [
+    assert asked(requests.ListNodes())["answer"]["nodes"] == [
         {"name": "q-dy-trn-1", "queue": "q", "instance_type": "", "state": "mixed+cloud", "job": "mine ", "address": "10.0.0.1", "booted": 1795165200},
         {"name": "q-dy-trn-2", "queue": "q", "instance_type": "", "state": "allocated+cloud+drain+power_down", "job": "mine ", "reason": "POWER_DOWN_ASAP", "address": "q-dy-trn-2"},
         {"name": "q-dy-trn-3", "queue": "q", "instance_type": "", "state": "down*+powered_down", "reason": "no capacity", "on": False},
     ]  # fmt: skip
-    assert told["others"] == [
+    assert asked(requests.Others())["answer"]["others"] == [
         {"name": "5", "kind": "sbatch", "state": "RUNNING", "queue": "q", "submitted": 1795165200, "user": "bob", "started": 1795168800, "nodes": 2}
     ]  # fmt: skip
-    assert [job["id"] for job in told["jobs"]] == ["x"]
-    assert len([words for words in world.calls if words[0] == "squeue"]) == 1
+    assert [job["id"] for job in asked(requests.Active())["answer"]["jobs"]] == ["x"]
+    assert len([words for words in world.calls if words[0] == "squeue"]) == 3
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tests.runner.preparing import Cluster
 from tests.runner.test_packages import on
 from tests.support import completed, swept
 from trainium_cdk.jobs import Script, fetching
-from trainium_cdk.requirements import Requirements, of_lines, read
+from trainium_cdk.requirements import Requirements, read
 from trainium_cdk.runner.prepare.bases import activate
 from trainium_cdk.runner.prepare.requirements import explain, secrets
 from trainium_cdk.runner.spec import Step
@@ -92,7 +92,7 @@ def test_pip_installs_what_a_file_names(engine: str, site: Site) -> None:
     assert cluster.environment(again) == place
     # hashes
     for hash, ok in ((digest, True), ("0" * 64, False)):
-        hashed = cluster.write(steps(of_lines([f"einops==0.8.1 --hash=sha256:{hash}"]), engine), f"run-{hash[:5]}")
+        hashed = cluster.write(steps(read([f"einops==0.8.1 --hash=sha256:{hash}"]), engine), f"run-{hash[:5]}")
         code, output = cluster.prepare(hashed)
         assert (code == 0) == ok, output
     assert "THESE PACKAGES DO NOT MATCH THE HASHES" in output
@@ -116,7 +116,7 @@ def test_what_pip_would_replace_is_refused(line: str, installed: str, message: s
     (own / "backend.py").write_text((own / "backend.py").read_text().replace("0.1", "2.9.0"))
     head_node.wheel(site.root / "wheels", "wants-url", "1.0", {}, [f"torch @ file://{own}"])
     cluster = Cluster.of(site, "eks")
-    code, output = cluster.prepare(cluster.write(steps(of_lines([line]), "eks")))
+    code, output = cluster.prepare(cluster.write(steps(read([line]), "eks")))
     assert code == (64 if message else 0), output
     assert message in output
     assert bool(site.environments) == (not message)
@@ -200,12 +200,12 @@ def test_a_private_index_gets_the_token_and_nobody_sees_it(site: Site, index: st
         f"absent @ http://me:${{TOKEN}}@{index}/absent-1.0.zip ; python_version > '9'",
     ]
     env = {"TOKEN": TOKEN, "PIP_NO_INDEX": "0", "PIP_FIND_LINKS": ""}
-    folder = cluster.write(steps(of_lines(lines)), variables=env)
+    folder = cluster.write(steps(read(lines)), variables=env)
     code, output = cluster.prepare(folder)
     assert code == 0, output
     place = cluster.environment(folder)
     assert site.versions(place)["einops"] == "0.9.0"
-    failing = of_lines([f"absent @ http://me:${{TOKEN}}@{index}/absent-1.0.zip"])
+    failing = read([f"absent @ http://me:${{TOKEN}}@{index}/absent-1.0.zip"])
     code, more = cluster.prepare(cluster.write(steps(failing), "run-2", variables=env))
     assert code == 75
     assert "http://me:****@" in more

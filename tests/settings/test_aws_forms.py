@@ -59,7 +59,7 @@ FORMS: dict[str, tuple[Any, list[str], list[str]]] = {
         ["alarms", "arn:sns"],
     ),
     "an address in S3": (
-        lambda v: {"storage": {"fsx": {"s3": {"uri": v}}}},
+        lambda v: {"storage": {"fsx": {"s3_links": [{"uri": v}]}}},
         ["s3://corpus", "s3://corpus/", "s3://my.corpus.v1/a/b", "s3://corpus/year=2026/month=11/", "s3://corpus/a+b @c:d,e;f&g$h/(x)!"],
         ["corpus", "https://corpus.s3.amazonaws.com", "s3://Corpus/x", "s3://c"],
     ),

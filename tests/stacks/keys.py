@@ -33,7 +33,6 @@ PATHS = {
     "AWS::Lambda::Function": "KmsKeyArn",
     "AWS::Logs::LogGroup": "KmsKeyId",
     "AWS::S3::Bucket": "BucketEncryption.ServerSideEncryptionConfiguration.0.ServerSideEncryptionByDefault.KMSMasterKeyID",
-    "AWS::SQS::Queue": "KmsMasterKeyId",
 }
 """Every type of resource in the stacks that can have a key, with the property that names it."""
 
@@ -105,11 +104,6 @@ def _file_system(client: Client, id: str) -> str | None:
     return str(client("efs").describe_file_systems(FileSystemId=id)["FileSystems"][0].get("KmsKeyId"))
 
 
-def _queue(client: Client, url: str) -> str | None:
-    found = client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    return str(found.get("KmsMasterKeyId"))
-
-
 def _group(client: Client, name: str) -> str | None:
     [found] = client("logs").describe_log_groups(logGroupNamePrefix=name)["logGroups"]
     return str(found.get("kmsKeyId"))
@@ -119,5 +113,4 @@ READERS: dict[str, Reader] = {
     "AWS::ECR::Repository": _repository,
     "AWS::EFS::FileSystem": _file_system,
     "AWS::Logs::LogGroup": _group,
-    "AWS::SQS::Queue": _queue,
 }

@@ -51,12 +51,17 @@ def test_the_support_setting() -> None:
     assert "UpgradePolicy" not in only(EKS.template("default"), "EKS::Cluster")
 
 
+def policies_of(name: str) -> dict[str, dict[str, Any]]:
+    found = EKS.template(name)
+    return {**resources(found, "IAM::Policy"), **resources(found, "IAM::ManagedPolicy")}
+
+
 def test_charts_of_the_accounts_own_registry_may_be_pulled() -> None:
-    policies = resources(EKS.template("eks/no-internet"), "IAM::ManagedPolicy")
+    policies = policies_of("eks/no-internet")
     text = json.dumps([r for k, r in policies.items() if "ClusterKubectl" in k])
     for chart in ("neuron-helm-chart", "aws-efa-k8s-device-plugin", "jobset", "kueue"):
         assert f":ecr:us-east-2:111122223333:repository/charts/{chart}" in text
-    default = resources(EKS.template("default"), "IAM::ManagedPolicy")
+    default = policies_of("default")
     assert ":repository/" not in json.dumps([r for k, r in default.items() if "ClusterKubectl" in k])
 
 
@@ -64,7 +69,7 @@ def test_the_first_pull_through_a_cache_may_create_its_repository() -> None:
     """Of nodes below each prefix of `mirror.images`, of the function that installs charts for each chart; nowhere else."""
 
     def may_create(name: str) -> dict[str, str]:
-        policies = resources(EKS.template(name), "IAM::ManagedPolicy")
+        policies = policies_of(name)
         return {who: text for who, policy in policies.items() if "ecr:CreateRepository" in (text := json.dumps(policy))}
 
     assert may_create("default") == {}
@@ -126,7 +131,7 @@ def test_observability_writes_to_log_groups_of_the_stack() -> None:
     }
     kinds = ("application", "dataplane", "host", "performance")
     assert set(found) == {f"/aws/containerinsights/Speech_Lab/{kind}" for kind in kinds}
-    assert {group["RetentionInDays"] for group in found.values()} == {90}
+    assert {group["RetentionInDays"] for group in found.values()} == {400}
     [addon] = [a for a in properties(EKS.template("eks/all-settings"), "EKS::Addon") if "cloudwatch" in a["AddonName"]]
     assert json.loads(addon["ConfigurationValues"]) == {
         "containerLogs": {"enabled": True}, "containerInsights": {"enabled": True}, "neuronMonitor": {"enabled": True},
@@ -262,7 +267,7 @@ def test_the_scaler_changes_its_groups_sizes_and_nothing_else(name: str) -> None
     [alarm] = [r["Properties"] for id, r in found.items() if id.startswith("Scaler")]
     assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == ("Errors", "Average", 1)
     assert alarm["TreatMissingData"] == "breaching"
-    topic = env.eks.scaling.alarm_topic
+    topic = env.observability and env.observability.alarm_topic
     assert alarm.get("AlarmActions") == ([topic] if topic else None)
     # Lambda's own retries, not EventBridge's, would run it beside its next run
     [invoked] = properties(EKS.template(name), "Lambda::EventInvokeConfig")
@@ -348,7 +353,7 @@ def test_kubectl_has_memory_and_leaves_no_logs(name: str) -> None:
         # none of AWS's own, which allow logs:CreateLogGroup; the stack's for network interfaces, where the function is in the VPC
         attached = [arn["Ref"] for arn in role.get("ManagedPolicyArns", [])]
         assert sum(ref.startswith("TrnFunctionInterfaces") for ref in attached) == ("VpcConfig" in found), key
-    assert "logs:CreateLogGroup" not in json.dumps(resources(EKS.template(name), "IAM::ManagedPolicy"))
+    assert "logs:CreateLogGroup" not in json.dumps(policies_of(name))
     [handler] = (
         f
         for f in properties(EKS.template(name), "Lambda::Function")
@@ -367,7 +372,7 @@ def test_policies_name_what_they_allow(name: str) -> None:
         r"|(ssm|ec2)messages:"
     )
     regional = re.compile(r"ec2:\w+(NetworkInterface|PrivateIpAddresses)$|ssm:UpdateInstanceInformation$")
-    for policy in [p["PolicyDocument"] for p in properties(EKS.template(name), "IAM::ManagedPolicy")]:
+    for policy in [p["Properties"]["PolicyDocument"] for p in policies_of(name).values()]:
         for statement in policy["Statement"]:
             actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
             assert not [a for a in actions if a.endswith(":*") or a == "*"], statement

@@ -114,17 +114,22 @@ def test_a_template_is_taken_from_s3(template: dict[str, Any], request: pytest.F
 
 def test_iam_takes_every_policy(template: dict[str, Any]) -> None:
     attached: dict[str, int] = {}
+    inline: dict[str, int] = {}
     for key, one in template["Resources"].items():
         found = one.get("Properties", {})
         if one["Type"] == "AWS::IAM::Role":
             attached[key] = attached.get(key, 0) + len(found.get("ManagedPolicyArns", []))
             assert _size(found["AssumeRolePolicyDocument"]) <= TRUST, key
-            assert sum(_size(each["PolicyDocument"]) for each in found.get("Policies", [])) <= INLINE, key
+            inline[key] = inline.get(key, 0) + sum(_size(each["PolicyDocument"]) for each in found.get("Policies", []))
+        elif one["Type"] == "AWS::IAM::Policy":
+            for role in found["Roles"]:
+                inline[role["Ref"]] = inline.get(role["Ref"], 0) + _size(found["PolicyDocument"])
         elif one["Type"] == "AWS::IAM::ManagedPolicy":
             assert _size(found["PolicyDocument"]) <= MANAGED, key
             for role in found.get("Roles", []):
                 attached[role["Ref"]] = attached.get(role["Ref"], 0) + 1
     assert {role: count for role, count in attached.items() if count > POLICIES} == {}
+    assert {role: size for role, size in inline.items() if size > INLINE} == {}
 
 
 def test_lambda_takes_the_events_of_an_update(template: dict[str, Any]) -> None:

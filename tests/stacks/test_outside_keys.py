@@ -71,10 +71,10 @@ def test_a_role_of_your_own_for_the_function_gets_no_policy() -> None:
 
 
 def test_the_head_node_may_use_the_keys_of_its_secrets_for_these_alone() -> None:
-    directory = f"{{domain_name: c, domain_addr: 'ldaps://c', read_only_user: cn=r, password_secret: '{SECRET}'}}"
-    [statement] = statements(
-        template(TrnPclusterStack, f"pcluster: {{directory_service: {directory}}}"), "KeysOfSecrets"
-    ).values()
+    """Also that of a directory in `overrides`; ParallelCluster itself lets the head node read the secret."""
+    directory = f"{{DomainName: c, DomainAddr: 'ldaps://c', DomainReadOnlyUser: cn=r, PasswordSecretArn: '{SECRET}'}}"
+    text = f"pcluster: {{overrides: {{DirectoryService: {directory}}}}}"
+    [statement] = statements(template(TrnPclusterStack, text), "KeysOfSecrets").values()
     assert statement["Condition"]["StringEquals"]["kms:EncryptionContext:SecretARN"] == [SECRET]
     assert statement["Action"] == "kms:Decrypt"
 

@@ -1,4 +1,4 @@
-"""FSx for Lustre: links to S3, metadata and EFA, as settings; CloudFormation's schema is the judge."""
+"""FSx for Lustre: links to S3 and metadata, as settings; CloudFormation's schema is the judge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandbox.pcluster_validator.seed import seed
 from tests.cdk import findings, needs, only, properties, resources
 from tests.foreign.foreign import template, vpc
 from tests.storage.test_storage import made
-from trainium_cdk import TrnStorage, checks
+from trainium_cdk import TrnStorage
 from trainium_cdk import settings as trn
 
 A, B = "s3://corpus/a", "s3://corpus/b"
@@ -40,32 +40,20 @@ PERSISTENT = {"deployment": "PERSISTENT_2"}
             {"MetadataConfiguration": {"Mode": "USER_PROVISIONED", "Iops": 24000}},
             {},
         ),
-        (
-            {**PERSISTENT, "efa": True, "capacity_gib": 38400},
-            {"EfaEnabled": True, "MetadataConfiguration": {"Mode": "AUTOMATIC"}},
-            {},
-        ),
-        (
-            {**PERSISTENT, "efa": True, "throughput": 1000, "capacity_gib": 9600, "metadata_iops": 12000},
-            {"EfaEnabled": True, "MetadataConfiguration": {"Mode": "USER_PROVISIONED", "Iops": 12000}},
-            {},
-        ),
-        ({"s3": {"uri": A}}, {"ImportPath": A}, {}),
-        ({"s3": {"uri": A, "directory": "/a"}}, {}, {"/a": A}),
-        ({"s3": {"uri": A, "auto_export": True}}, {}, {"/data": A}),
-        ({"s3": {"uri": A}, "s3_links": [{"uri": B, "directory": "/b"}]}, {}, {"/data": A, "/b": B}),
+        ({"s3_links": [{"uri": A}]}, {}, {"/data": A}),
+        ({"s3_links": [{"uri": A, "auto_export": True}, {"uri": B, "directory": "/b"}]}, {}, {"/data": A, "/b": B}),
         (
             {"deployment": "PERSISTENT_1", "s3_links": [{"uri": A, "directory": "/a"}, {"uri": B, "directory": "/b"}]},
             {},
             {"/a": A, "/b": B},
         ),
-        ({**PERSISTENT, "s3": {"uri": A}, "s3_links": [{"uri": B, "directory": "/b"}]}, {}, {"/data": A, "/b": B}),
+        ({**PERSISTENT, "s3_links": [{"uri": A}, {"uri": B, "directory": "/b"}]}, {}, {"/data": A, "/b": B}),
     ],
 )
 def test_every_form_is_rendered(given: dict[str, Any], lustre: dict[str, Any], links: dict[str, str]) -> None:
     found = of_settings(given)
     rendered = only(found, "FSx::FileSystem")["LustreConfiguration"]
-    of = ("MetadataConfiguration", "EfaEnabled", "ImportPath")
+    of = ("MetadataConfiguration", "ImportPath")
     assert {key: rendered[key] for key in of if key in rendered} == lustre
     assert links == {
         link["FileSystemPath"]: link["DataRepositoryPath"]
@@ -82,31 +70,13 @@ def test_links_are_made_one_after_the_other() -> None:
     assert sorted(len(set(made) & needs(found, id)) for id in made) == list(range(8))
 
 
-def test_efa_opens_all_traffic_between_servers_and_clients_only() -> None:
-    """By the groups' ids: FSx takes no networks for it."""
-    found = of_settings({**PERSISTENT, "efa": True, "capacity_gib": 38400})
-    [group] = only(found, "FSx::FileSystem")["SecurityGroupIds"]
-    server = group["Fn::GetAtt"][0]
-    ways = set()
-    for kind, other in (("Ingress", "SourceSecurityGroupId"), ("Egress", "DestinationSecurityGroupId")):
-        for rule in properties(found, f"EC2::SecurityGroup{kind}"):
-            ends = [rule["GroupId"]["Fn::GetAtt"][0] == server, rule[other]["Fn::GetAtt"][0] == server]
-            assert rule["IpProtocol"] == "-1"
-            assert any(ends)
-            ways.add((kind, *ends))
-    assert len(ways) == 6, "each way within the servers, and from and to the clients"
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         ({"metadata_iops": 12000}, "SCRATCH_2 does not offer metadata_iops. Fix: remove metadata_iops, or choose PERSISTENT_2"),
-        ({"deployment": "PERSISTENT_1", "efa": True}, "PERSISTENT_1 does not offer efa"),
         ({**PERSISTENT, "metadata_iops": 5000}, "metadata_iops is 5000, which FSx does not offer. Fix: write 6000, or automatic"),
-        ({**PERSISTENT, "efa": True}, "with EFA and throughput 125 it is a multiple of 38400 GiB. Fix: write capacity_gib: 38400"),
-        ({**PERSISTENT, "efa": True, "throughput": 1000, "capacity_gib": 7200}, "multiple of 4800 GiB. Fix: write capacity_gib: 9600"),
         ({"s3_links": [{"uri": A}, {"uri": B}]}, "two links to S3 overlap (directory /data and /data)"),
-        ({"s3": {"uri": A, "directory": "/d"}, "s3_links": [{"uri": B, "directory": "/d/e"}]}, "overlap (directory /d and /d/e)"),
+        ({"s3_links": [{"uri": A, "directory": "/d"}, {"uri": B, "directory": "/d/e"}]}, "overlap (directory /d and /d/e)"),
         ({"s3_links": [{"uri": "s3://corpus", "directory": "/x"}, {"uri": "s3://corpus/y", "directory": "/y"}]}, "overlap (uri s3://corpus and s3://corpus/y)"),
         ({"s3_links": [{"uri": f"s3://corpus/{i}", "directory": f"/d{i}"} for i in range(9)]}, "9 links to S3: FSx has at most 8"),
         ({"deployment": "PERSISTENT_1", "backup_days": 3, "s3_links": [{"uri": A}]}, "a file system linked to S3 cannot have backups"),
@@ -120,63 +90,35 @@ def test_what_fsx_refuses_is_refused_before(given: dict[str, Any], told: str) ->
 
 def test_the_construct_refuses_it_too() -> None:
     def build(scope: Stack) -> None:
-        TrnStorage(scope, "S", vpc=vpc(scope), lustre={"deployment": "PERSISTENT_2", "efa": True})  # type: ignore[arg-type]
+        TrnStorage(scope, "S", vpc=vpc(scope), lustre={"deployment": "PERSISTENT_1", "metadata_iops": 1500})  # type: ignore[arg-type]
 
-    with pytest.raises(trn.SettingsError, match=r"^Foreign/S: error: lustre = .*: .* Fix: write capacity_gib: 38400"):
+    with pytest.raises(trn.SettingsError, match=r"^Foreign/S: error: lustre = .*: .* Fix: remove metadata_iops"):
         template(build)
 
 
 @pytest.mark.parametrize(
-    ("kind", "level", "words"),
+    ("lustre", "told"),
     [
-        ("trn2.48xlarge", "warning", "FSx serves no trn2.48xlarge by EFA: all nodes would use TCP"),
-        ("trn1.32xlarge", "info", "nodes of trn1.32xlarge use it by TCP until AWS's set-up of EFA"),
-    ],
-)
-def test_who_cannot_use_efa_is_told(kind: str, level: str, words: str) -> None:
-    region = "us-east-2" if kind.startswith("trn2") else "us-east-1"
-    env = trn.validate(
-        {
-            "region": region,
-            "storage": {"fsx": {**PERSISTENT, "efa": True, "capacity_gib": 38400}},
-            "eks": {"node_groups": [{"instance_type": kind}]},
-        }
-    )
-    [found] = [p for p in checks.check(env, "eks") if p.key == ("storage", "fsx", "efa")]
-    assert (found.level, words in found.reason) == (level, True)
-
-
-@pytest.mark.parametrize(
-    ("lustre", "more", "told"),
-    [
-        ({}, {}, "EFA is only supported for PERSISTENT_2 filesystems with metadata configuration"),
-        ({"MetadataConfiguration": {"Mode": "AUTOMATIC", "Iops": 1500}}, {}, "Iops 1500 and Mode AUTOMATIC do not fit"),
-        ({"MetadataConfiguration": {"Mode": "USER_PROVISIONED", "Iops": 2000}}, {}, "2000 is not a valid number of Iops"),
-        ({"MetadataConfiguration": {"Mode": "AUTOMATIC"}}, {"StorageCapacity": 4800}, "it must be a multiple of 38400"),
-        ({"MetadataConfiguration": {"Mode": "AUTOMATIC"}}, {"narrow": True}, "Insufficient security group permissions"),
-        ({"EfaEnabled": False, "ImportPath": "s3://b"}, {}, "Linking a Persistent 2 file system"),
-        ({"MetadataConfiguration": {"Mode": "AUTOMATIC"}}, {}, ""),
+        ({"MetadataConfiguration": {"Mode": "AUTOMATIC", "Iops": 1500}}, "Iops 1500 and Mode AUTOMATIC do not fit"),
+        ({"MetadataConfiguration": {"Mode": "USER_PROVISIONED", "Iops": 2000}}, "2000 is not a valid number of Iops"),
+        ({"ImportPath": "s3://b"}, "Linking a Persistent 2 file system"),
+        ({"MetadataConfiguration": {"Mode": "AUTOMATIC"}}, ""),
     ],
 )  # fmt: skip
-def test_the_local_fsx_is_as_strict(
-    local_aws: LocalAws, lustre: dict[str, Any], more: dict[str, Any], told: str
-) -> None:
+def test_the_local_fsx_is_as_strict(local_aws: LocalAws, lustre: dict[str, Any], told: str) -> None:
     base = seed(local_aws.client)
-    group = base.security_group
-    if more.pop("narrow", False):
-        group = local_aws.client("ec2").create_security_group(GroupName="narrow", Description="none", VpcId=base.vpc)["GroupId"]  # fmt: skip
     wanted = {
-        "FileSystemType": "LUSTRE", "FileSystemTypeVersion": "2.15", "StorageCapacity": 38400, "SubnetIds": [base.private_subnet],
-        "SecurityGroupIds": [group],
-        "LustreConfiguration": {"DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": 125, "EfaEnabled": True, **lustre},
+        "FileSystemType": "LUSTRE", "FileSystemTypeVersion": "2.15", "StorageCapacity": 1200, "SubnetIds": [base.private_subnet],
+        "SecurityGroupIds": [base.security_group],
+        "LustreConfiguration": {"DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": 125, **lustre},
     }  # fmt: skip
     fsx = local_aws.client("fsx")
     if told:
         with pytest.raises(ClientError) as refused:
-            fsx.create_file_system(**{**wanted, **more})
+            fsx.create_file_system(**wanted)
         assert told in str(refused.value)
         return
-    made = fsx.create_file_system(**{**wanted, **more})["FileSystem"]["FileSystemId"]
+    made = fsx.create_file_system(**wanted)["FileSystem"]["FileSystemId"]
     for i in range(8):
         fsx.create_data_repository_association(
             FileSystemId=made, FileSystemPath=f"/d{i}", DataRepositoryPath=f"s3://{base.bucket}/{i}/"

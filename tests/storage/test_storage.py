@@ -136,8 +136,6 @@ ONE = {**LZ4, "DeploymentType": "PERSISTENT_1", "PerUnitStorageThroughput": 50, 
 TWO = {**ONE, "DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": 125}
 SCRATCH = {**LZ4, "DeploymentType": "SCRATCH_2"}
 BACKUPS = {"AutomaticBackupRetentionDays": 7, "CopyTagsToBackups": True}
-IMPORT = {"ImportPath": "s3://corpus/train/", "AutoImportPolicy": "NEW_CHANGED_DELETED"}
-ONCE = {"ImportPath": "s3://corpus", "AutoImportPolicy": "NONE"}
 
 
 @pytest.mark.parametrize(
@@ -150,11 +148,6 @@ ONCE = {"ImportPath": "s3://corpus", "AutoImportPolicy": "NONE"}
             {**ONE, "PerUnitStorageThroughput": 200, **BACKUPS},
         ),
         (trn.Fsx(deployment="PERSISTENT_2"), TWO),
-        (trn.Fsx(s3=trn.DataRepository(uri="s3://corpus/train/")), {**SCRATCH, **IMPORT}),
-        (
-            trn.Fsx(deployment="PERSISTENT_1", s3=trn.DataRepository(uri="s3://corpus", auto_import=False)),
-            {**ONE, **ONCE},
-        ),
     ],
 )
 def test_lustre(settings: trn.Fsx, expected: dict[str, Any]) -> None:
@@ -190,9 +183,10 @@ def test_lustre_waits_for_the_rules_of_its_group() -> None:
         assert own <= waited, kind
 
 
-def test_persistent_2_is_linked_to_s3_by_an_association() -> None:
+@pytest.mark.parametrize("deployment", ["SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2"])
+def test_s3_is_linked_by_an_association(deployment: trn.FsxDeployment) -> None:
     repository = trn.DataRepository(uri="s3://corpus/train/", directory="/corpus", auto_export=True)
-    template = made(trn.Storage(fsx=trn.Fsx(deployment="PERSISTENT_2", s3=repository)))
+    template = made(trn.Storage(fsx=trn.Fsx(deployment=deployment, s3_links=(repository,))))
     link = only(template, "FSx::DataRepositoryAssociation")
     assert (link["FileSystemPath"], link["DataRepositoryPath"]) == ("/corpus", "s3://corpus/train/")
     # a deleted file leaves its object in the bucket
@@ -236,7 +230,7 @@ def test_kept_lustre_retains_its_network() -> None:
 
 def test_depending_on_storage_includes_mount_targets_links_and_rules() -> None:
     repository = trn.DataRepository(uri="s3://corpus")
-    settings = trn.Storage(efs=trn.Efs(), fsx=trn.Fsx(deployment="PERSISTENT_2", s3=repository))
+    settings = trn.Storage(efs=trn.Efs(), fsx=trn.Fsx(deployment="PERSISTENT_2", s3_links=(repository,)))
 
     def build(stack: Stack) -> None:
         CfnResource(stack, "Node", type="Custom::Node").node.add_dependency(storage(stack, settings).ready)

@@ -20,14 +20,18 @@ from trainium_cdk.settings.cdk_types import is_number_token
 
 _LISTS = (collections.abc.Sequence, list, tuple)
 _MAPPINGS = (collections.abc.Mapping, dict)
+_PACKAGE = __name__.partition(".")[0]
 
 
 class Checked(Construct):
-    """A construct that refuses arguments of another type, and takes a mapping for a struct of the CDK or a settings model."""
+    """A construct that refuses arguments of another type, and takes a mapping for a struct of the CDK or a settings model.
+
+    A subclass outside this package has its own arguments, which are not checked.
+    """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "__init__" in cls.__dict__:
+        if "__init__" in cls.__dict__ and cls.__module__.partition(".")[0] == _PACKAGE:
             cls.__init__ = _checked(cls.__init__)  # type: ignore[method-assign]
 
 
@@ -38,35 +42,37 @@ def _checked(init: Callable[..., None]) -> Callable[..., None]:
     kinds: dict[str, Any] = {}
 
     @functools.wraps(init)
-    def checked(self: object, scope: Construct, id: str, **given: Any) -> None:
+    def checked(self: object, *args: Any, **given: Any) -> None:
+        where = _path(*args[:2], **given)
         for name in [each for each in given if each in annotations]:
             if name not in kinds:
                 kinds[name] = _evaluated(annotations[name], init.__module__)
             try:
                 given[name] = _taken(given[name], kinds[name], name)
             except TypeError as e:
-                raise TypeError(f"{_path(scope, id)}: {e}") from None
+                raise TypeError(f"{where}: {e}") from None
             except SettingsError as e:
-                raise SettingsError(e.problems, Source(_path(scope, id))) from None
+                raise SettingsError(e.problems, Source(where)) from None
         try:
-            init(self, scope, id, **given)
+            init(self, *args, **given)
         except RuntimeError as e:  # the CDK's, often without a name
-            if _path(scope, id) in str(e):
+            if where in str(e):
                 raise
-            raise RuntimeError(f"{_path(scope, id)}: {e}") from e
+            raise RuntimeError(f"{where}: {e}") from e
 
     return checked
 
 
-def _path(scope: Construct, id: str) -> str:
-    return f"{scope.node.path}/{id}".removeprefix("/")
+def _path(scope: Any = None, id: object = "", **_: object) -> str:
+    path = scope.node.path if isinstance(scope, Construct) else ""
+    return f"{path}/{id}".removeprefix("/")
 
 
 def _evaluated(annotation: Any, module: str) -> Any:
-    """The type of an annotation; any type, where it names what only a type checker imports."""
+    """The type of an annotation; any type, where it cannot be evaluated: it names what only a type checker imports."""
     try:
         return eval(annotation, vars(sys.modules[module])) if isinstance(annotation, str) else annotation  # noqa: S307
-    except NameError:
+    except Exception:
         return Any
 
 
@@ -119,8 +125,8 @@ def _takes_mapping(kind: Any) -> bool:
 def _fits(value: Any, kind: Any) -> bool:
     if get_origin(kind) is Literal:
         return value in get_args(kind)
-    if kind is Any or not isinstance(kind, type):
-        return get_origin(kind) is None  # Any
+    if kind is Any or get_origin(kind) or not isinstance(kind, type):
+        return get_origin(kind) not in (*_LISTS, *_MAPPINGS)  # what is not understood takes everything
     if kind is int and isinstance(value, float):
         return is_number_token(value)
     if kind is float:

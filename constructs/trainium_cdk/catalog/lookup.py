@@ -29,7 +29,7 @@ from trainium_cdk.catalog.models import (
 )
 from trainium_cdk.catalog.pcs import PcsFacts
 from trainium_cdk.catalog.plain import plain
-from trainium_cdk.catalog.prices import ASK, BLOCK, PriceSource, UnknownPrice, by_region
+from trainium_cdk.catalog.prices import BLOCK, CALCULATOR, PriceSource, UnknownPrice, by_region
 from trainium_cdk.errors import UnknownCatalogEntry
 
 T = TypeVar("T")
@@ -52,7 +52,6 @@ class CatalogOverrides(Fact):
     instances: Entries = Field(default={}, description="instance types by name")
     releases: Entries = Field(default={}, description="Neuron SDK releases by version")
     prices: dict[str, dict[str, float]] = Field(default={}, description="USD per hour by region and instance type")
-    service_prices: dict[str, dict[str, float]] = Field(default={}, description="USD by region and what it is for")
     repositories: dict[str, str] = Field(
         default={}, description="package repositories (mirrors): apt, yum, pip, key, efa, agent"
     )
@@ -174,11 +173,11 @@ class Catalog(Fact):
         >>> Catalog.load().describe_price("trn2.48xlarge", "us-east-2")
         "35.76 USD an hour, a capacity block's price"
         >>> Catalog.load().describe_price("trn1.32xlarge", "eu-west-1")
-        'price unknown: `trn cost --live` asks AWS'
+        'price unknown: see https://calculator.aws/'
         """
         usd, source = self.price(instance, region), self.price_source(instance, region)
         if usd is None:
-            return f"price unknown: {ASK}"
+            return f"price unknown: {CALCULATOR}"
         return f"{usd:,.2f} USD an hour{', ' + BLOCK if source and source.capacity_block else ''}"
 
     def collective(self, instance: str, nodes: int) -> CollectivePoint | None:
@@ -223,11 +222,11 @@ def _prices(overrides: CatalogOverrides) -> dict[str, Any]:
     sources: dict[str, dict[str, Any]] = {}
     for region, name, usd, source in by_region(data):
         (instances if "." in name else services).setdefault(region, {})[name] = usd
-        if name not in (overrides.prices if "." in name else overrides.service_prices).get(region, {}):
+        if name not in overrides.prices.get(region, {}):
             sources.setdefault(region, {})[name] = data["sources"][source]
     return {
         "prices": _merged(instances, overrides.prices),
-        "service_prices": _merged(services, overrides.service_prices),
+        "service_prices": services,
         "prices_source": data["source"],
         "prices_date": data["date"],
         "price_sources": sources,

@@ -54,28 +54,28 @@ def by_region(data: Mapping[str, Any]) -> Iterator[tuple[str, str, float, str]]:
                 yield region, name, usd, group["from"]
 
 
-ASK = "`trn cost --live` asks AWS"
+CALCULATOR = "see https://calculator.aws/"
+"""AWS's calculator, where the catalogue has no price."""
 BLOCK = "a capacity block's price"
 
 
-def describe_sum(known: float, missing: Sequence[str], unit: str = "USD an hour", *, asked: bool = False) -> str:
+def describe_sum(known: float, missing: Sequence[str], unit: str = "USD an hour") -> str:
     """A sum of prices for people. If a part is unknown, so is the sum.
 
     Args:
         known: sum of the known parts.
         missing: the parts whose price is not known.
-        asked: whether the Price List was asked already.
 
     >>> describe_sum(9.216, [])
     '9.22 USD an hour'
     >>> describe_sum(0.68, ["node management"])
-    'unknown (known so far: 0.68 USD an hour; no price of node management; `trn cost --live` asks AWS)'
-    >>> describe_sum(0.0, ["NAT gateway", "head node"], asked=True)
-    'unknown (no price of NAT gateway and head node)'
+    'unknown (known so far: 0.68 USD an hour; no price of node management; see https://calculator.aws/)'
+    >>> describe_sum(0.0, ["NAT gateway", "head node"])
+    'unknown (no price of NAT gateway and head node; see https://calculator.aws/)'
     """
     total = f"{known:,.2f} {unit}".strip()
     if not missing:
         return total
     named = [*missing[:3], f"{len(missing) - 3} more"] if len(missing) > 4 else missing
     parts = [f"known so far: {total}"] if known else []
-    return f"unknown ({'; '.join([*parts, f'no price of {join_words(named)}', *([] if asked else [ASK])])})"
+    return f"unknown ({'; '.join([*parts, f'no price of {join_words(named)}', CALCULATOR])})"

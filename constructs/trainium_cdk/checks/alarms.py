@@ -43,4 +43,3 @@ def _topics(env: Environment) -> Iterator[tuple[KeyPath, str | None]]:
     if seen := env.observability:
         yield ("observability", "alarm_topic"), seen.alarm_topic
         yield ("observability", "job_topic"), seen.job_topic
-    yield ("eks", "scaling", "alarm_topic"), env.eks.scaling.alarm_topic

@@ -1,4 +1,5 @@
-"""Security of the cluster configuration as it is deployed: ours with `pcluster.overrides` merged in."""
+"""The cluster configuration as it is deployed, ours with `pcluster.overrides` merged in: its security, and what ParallelCluster's
+validators refuse."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainium_cdk.checks.network import WIDEST_SSH
+from trainium_cdk.checks.nodes import is_arm
 from trainium_cdk.checks.rule import error, warning, with_values
 from trainium_cdk.checks.storage import assets_bucket
 from trainium_cdk.problems import KeyPath, Problem
@@ -32,7 +34,7 @@ def faults(config: Config) -> list[Problem]:
     for path, section in _nodes(config):
         for part in (_doors, _rights, _disks, _actions):
             problems += part(path, section)
-    return list(with_values([*problems, *_whole(config)], config))
+    return list(with_values([*problems, *_whole(config), *_architecture(config), *_efa_across_zones(config)], config))
 
 
 def _nodes(config: Config) -> Iterator[tuple[KeyPath, Config]]:
@@ -165,6 +167,32 @@ def _whole(config: Config) -> Iterator[Problem]:
         if _section(config, "DevSettings").get(name):
             reason = "it replaces ParallelCluster's own and runs with all of its permissions"
             yield warning(("DevSettings", name), reason, "remove it")
+
+
+def _architecture(config: Config) -> Iterator[Problem]:
+    """Arm types (`InstanceArchitectureCompatibilityValidator` of aws-parallelcluster 3.16.1)."""
+    nodes = list(_nodes(config))
+    for path, node in tuple(nodes):
+        for i, resource in enumerate(_list(node, "ComputeResources")):
+            at: KeyPath = (*path, "ComputeResources", i)
+            nodes += [(at, resource), *(((*at, "Instances", j), t) for j, t in enumerate(_list(resource, "Instances")))]
+    for path, node in nodes:
+        if isinstance(name := node.get("InstanceType"), str) and is_arm(name):
+            reason = "this is an Arm type, but Trainium nodes are x86_64 and a cluster has one architecture"
+            yield error((*path, "InstanceType"), reason, "choose an x86_64 type, for example c5.4xlarge")
+
+
+def _efa_across_zones(config: Config) -> Iterator[Problem]:
+    """Several subnets of a queue with EFA (`EfaMultiAzValidator` of aws-parallelcluster 3.16.1)."""
+    for i, queue in enumerate(_list(_section(config, "Scheduling"), "SlurmQueues")):
+        subnets = _section(queue, "Networking").get("SubnetIds")
+        efa = any(_section(one, "Efa").get("Enabled") is True for one in _list(queue, "ComputeResources"))
+        if efa and isinstance(subnets, list | tuple) and len(subnets) > 1:
+            at = ("Scheduling", "SlurmQueues", i, "Networking", "SubnetIds")
+            reason = "EFA does not cross zones, and ParallelCluster refuses several subnets for nodes that use it"
+            yield error(
+                at, reason, "make a queue for each zone with pcluster.queues[].zone_id, or write Efa: {Enabled: false}"
+            )
 
 
 def _section(config: Any, *path: str) -> Config:

@@ -52,21 +52,6 @@ IDLE = (
         "write registry.enabled: true",
     ),
     Idle(
-        ("network",),
-        ("flow_log_days",),
-        lambda env: not env.network.flow_logs and not env.network.existing,
-        "the VPC's traffic is not recorded",
-        "write network.flow_logs: true",
-    ),
-    Idle(
-        ("observability",),
-        ("log_days",),
-        _without_slurm,
-        "only nodes of Slurm write such lines",
-        "for the logs of EKS set eks.log_days or eks.observability.log_days",
-        "eks",
-    ),
-    Idle(
         ("bootstrap",),
         ("venv",),
         _without_slurm,

@@ -315,8 +315,13 @@ def incompatible_plugins(env: Environment) -> Iterator[Problem]:
         text = "jobs of `trn submit` use whole nodes and do not need it. It is only for your own pods that use a part of a node"
         yield info((*_AT, "plugins", "neuron_scheduler"), text, "remove it if you have no such pods")
     if not plugins.autoscaler:
-        text = "a job in the queue does not wait for its nodes: its pods wait, until `trn nodes scale` has started nodes for all of them"
-        yield info((*_AT, "plugins", "autoscaler"), text, "write autoscaler: true")
+        text = "a job in the queue does not wait for its nodes: its pods wait, until its node group has nodes for all of them"
+        command = "aws eks update-nodegroup-config --cluster-name CLUSTER --nodegroup-name GROUP --scaling-config desiredSize=N"
+        yield info(
+            (*_AT, "plugins", "autoscaler"),
+            text,
+            f"write autoscaler: true, or min_nodes of the node group, or run `{command}`; fewer nodes end the oldest, whatever runs on them",
+        )
 
 
 @RULES.add

@@ -37,7 +37,7 @@ def nodes_without_aws(env: Environment) -> Iterator[Problem]:
     network, facts = env.network, env.catalog.parallelcluster
     needed = {
         *facts.endpoints,
-        *(facts.endpoints_with_accounting if env.pcluster.accounting or env.pcluster.directory_service else ()),
+        *(facts.endpoints_with_accounting if env.pcluster.accounting or env.pcluster.directory else ()),
         *(facts.endpoints_with_login_nodes if env.pcluster.login_nodes else ()),
     }
     yield from missing_endpoints(env, needed, engine="slurm")

@@ -72,10 +72,11 @@ def _packages(env: Environment, engine: str) -> Iterator[Problem]:
             "choose a framework, or remove pip_packages",
             engine=engine,
         )
-    lines = [entry(package) for package in packages]
-    names = [line.name for line in lines]
+    names = [entry(package)[1] for package in packages]
     # the same package may have other versions under another condition; what shows no name is none of them
-    for i in duplicates([f"{line.name or number} {line.marker or ''}" for number, line in enumerate(lines)]):
+    for i in duplicates(
+        [f"{name or number} {packages[number].partition(';')[2]}" for number, name in enumerate(names)]
+    ):
         yield error(
             ("bootstrap", "pip_packages", i),
             f"{names[i]} is listed twice, which pip rejects",

@@ -30,7 +30,7 @@ def service_node_type(env: Environment) -> Iterator[Problem]:
                 f"this node does not train: its accelerators would cost money without use{cost}",
                 "choose an ordinary type, for example c5.4xlarge",
             )
-        elif _is_arm(instance_type):
+        elif is_arm(instance_type):
             yield error(
                 key,
                 "this is an Arm type, but Trainium nodes are x86_64 and a cluster has one architecture",
@@ -40,12 +40,8 @@ def service_node_type(env: Environment) -> Iterator[Problem]:
             yield error(key, f"too small for {work}", f"choose 8 GiB of memory or more, for example {smallest}")
 
 
-def trains_or_is_arm(instance_type: str) -> bool:
-    """Whether a node without Trainium cannot have this type."""
-    return bool(_ACCELERATED.match(instance_type)) or _is_arm(instance_type)
-
-
-def _is_arm(instance_type: str) -> bool:
+def is_arm(instance_type: str) -> bool:
+    """Whether a type has the architecture arm64, by its name."""
     return bool(_ARM.match(instance_type.partition(".")[0]))
 
 

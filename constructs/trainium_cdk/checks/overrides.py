@@ -12,13 +12,14 @@ from trainium_cdk.catalog.models import numbers
 from trainium_cdk.checks import shared_storage
 from trainium_cdk.checks.cluster_configuration import faults, wide_policy
 from trainium_cdk.checks.cluster_schema import rendered, schema_faults, slurm_faults, slurm_release
-from trainium_cdk.checks.controlled import CONTROLLED, FIXED, POOL, QUEUE, judge
+from trainium_cdk.checks.controlled import CANNOT, CONTROLLED, POOL, QUEUE, RESOURCE
 from trainium_cdk.checks.rule import Rules, error, join_words, near, warning
-from trainium_cdk.checks.verdicts import Given, Path
 from trainium_cdk.problems import KeyPath
-from trainium_cdk.settings import Environment, Problem
+from trainium_cdk.settings import CpuQueue, Environment, Problem
 
 RULES = Rules()
+
+Path = tuple[str | int, ...]
 
 _LISTS = [
     *(f"{nodes}.{key}" for nodes in ("HeadNode", QUEUE, POOL) for key in
@@ -80,7 +81,15 @@ def controlled_override(env: Environment) -> Iterator[Problem]:
     if not env.pcluster.overrides:
         return
     found: dict[Path, Problem] = {}
-    found_by = (_unsafe, _unknown_names, _controlled, shared_storage.in_overrides, _policies, _beyond_the_role)
+    found_by = (
+        _unsafe,
+        _unknown_names,
+        _controlled,
+        _instance_types,
+        shared_storage.in_overrides,
+        _policies,
+        _beyond_the_role,
+    )
     for problem in (each for find in found_by for each in find(env)):
         path = problem.key
         if path not in found or (found[path].level, problem.level) == ("warning", "error"):
@@ -116,22 +125,66 @@ def _refused(env: Environment) -> Iterator[Problem]:
 
 
 def _controlled(env: Environment) -> Iterator[Problem]:
-    for pattern in (*CONTROLLED, *FIXED):
-        for path in _places(env.pcluster.overrides, pattern.split(".")):
-            if _of_a_new_item(env, path):
+    """What has a setting, or cannot be set. A value that is the stack's own is neither."""
+    overrides, ours = env.pcluster.overrides, _without_overrides(env)
+    for pattern in (*CANNOT, *CONTROLLED):
+        for path in _places(overrides, pattern.split(".")):
+            if _of_a_new_item(env, path) or _same(overrides, ours, path):
                 continue
-            given = _given(env, path)
-            yield from judge(given, CONTROLLED[pattern]) if pattern in CONTROLLED else FIXED[pattern](given)
+            if pattern in CANNOT:
+                reason, fix = CANNOT[pattern]
+                yield error(path, f"it cannot be set: {reason}", fix)
+            else:
+                yield _has_a_setting(env, path, CONTROLLED[pattern])
     for pattern in _LISTS:
         for path in _places(env.pcluster.overrides, pattern.split(".")):
             if _at(env.pcluster.overrides, path) is None and not _of_a_new_item(env, path):
                 yield error(path, f"null would remove the stack's own {pattern.rpartition('.')[2]}", "remove it")
 
 
-def _given(env: Environment, path: Path) -> Given:
+def _has_a_setting(env: Environment, path: Path, setting: str) -> Problem:
+    if _in_cpu_queue(env, path):
+        name = setting.rpartition(".")[2]
+        setting = (
+            "network" if name == "zone_id" else f"pcluster.cpu_queue.{name}" if name in CpuQueue.model_fields else ""
+        )
+    if not setting:
+        reason = "no setting of the CPU queue says this: `trn` and its checks do not know of it"
+        return warning(path, reason, "check it with ParallelCluster's documentation")
+    reason = f"{setting} controls it: `trn`, its checks and the node scripts go by the setting alone"
+    return warning(path, reason, f"use {setting}, or make sure that the cluster works without it")
+
+
+def _instance_types(env: Environment) -> Iterator[Problem]:
+    """The types of a compute resource of the settings. ParallelCluster takes one of both keys (its cluster_schema.py at 3.16.1)."""
+    types = {(q.name, r.name): r.instance_type for q in env.pcluster.queues for r in q.compute_resources}
     overrides = env.pcluster.overrides
-    queue = _name(_at(overrides, path[:3])) if path[1:2] == ("SlurmQueues",) and len(path) > 2 else ""
-    return Given(env, path, _at(overrides, path), _at(overrides, path[:-1]), queue)
+    for path in _places(overrides, RESOURCE.split(".")):
+        resource = _at(overrides, path)
+        if (
+            not isinstance(resource, Mapping)
+            or _of_a_new_item(env, path)
+            or not {"InstanceType", "Instances"} & resource.keys()
+        ):
+            continue
+        instances = resource.get("Instances")
+        items = instances if isinstance(instances, list | tuple) else ()
+        given = [item.get("InstanceType") for item in items if isinstance(item, Mapping)]
+        key = (*path, "InstanceType" if "InstanceType" in resource and not items else "Instances")
+        if items and resource.get("InstanceType", "ours") is not None:
+            reason = "ParallelCluster takes Instances or InstanceType, and the stack sets InstanceType"
+            yield error(key, reason, "add InstanceType: null beside it")
+            continue
+        setting = "pcluster.queues[].compute_resources[].instance_type"
+        ours = types.get((_name(_at(overrides, path[:3])), resource["Name"]))
+        if ours and any(one != ours for one in given or [resource.get("InstanceType", ours)]):
+            yield error(
+                key,
+                "it cannot be set: jobs, node scripts and prices go by the one type of the setting",
+                f"use {setting}, with a compute resource for each type; or add a queue of another name",
+            )
+        elif not ours:
+            yield _has_a_setting(env, key, setting)
 
 
 def _unknown_names(env: Environment) -> Iterator[Problem]:
@@ -237,6 +290,19 @@ def _names(env: Environment, overrides: Any, path: Path) -> set[str]:
     return {r.name for q in p.queues if q.name == name for r in q.compute_resources} | {
         q.name for q in p.cpu_queues if q.name == name
     }
+
+
+def _in_cpu_queue(env: Environment, path: Path) -> bool:
+    return path[1:2] == ("SlurmQueues",) and _name(_at(env.pcluster.overrides, path[:3])) in {
+        queue.name for queue in env.pcluster.cpu_queues
+    }
+
+
+def _same(overrides: Any, ours: Any, path: Path) -> bool:
+    """Whether the value at a path without lists is the stack's own."""
+    for step in path:
+        ours = ours.get(step) if isinstance(ours, Mapping) else None
+    return ours is not None and ours == _at(overrides, path)
 
 
 def _of_a_new_item(env: Environment, path: Path) -> bool:

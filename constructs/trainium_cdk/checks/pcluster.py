@@ -15,6 +15,7 @@ from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 from trainium_cdk.settings.cdk_types import is_placeholder
+from trainium_cdk.settings.pcluster import LOG_DAYS
 
 STACKS = ("TrnPclusterStack", "TrnEksStack", "TrnPcsStack")
 """Names of our stacks. An environment that is not named `trn` adds `-<name>`."""
@@ -293,6 +294,13 @@ def _forbidden(at: KeyPath, line: Mapping[str, Any], denied: Collection[str]) ->
 
 
 @RULES.add
+def log_days_of_parallelcluster(env: Environment) -> Iterator[Problem]:
+    if env.log_days not in LOG_DAYS:
+        near = min(LOG_DAYS, key=lambda days: abs(days - env.log_days))
+        yield error(("log_days",), "ParallelCluster does not keep logs so many days", f"write {near}", engine="slurm")
+
+
+@RULES.add
 def accounting_database(env: Environment) -> Iterator[Problem]:
     accounting = env.pcluster.accounting
     if not accounting:
@@ -304,36 +312,6 @@ def accounting_database(env: Environment) -> Iterator[Problem]:
     if not port and not is_placeholder(accounting.uri):
         yield info((*at, "uri"), f"port {DATABASE_PORT} is used", "add :port if the database uses another one")
     yield from _secret(env, (*at, "password_secret"), accounting.password_secret)
-
-
-@RULES.add
-def directory_tls(env: Environment) -> Iterator[Problem]:
-    directory = env.pcluster.directory_service
-    if not directory:
-        return
-    at: KeyPath = ("pcluster", "directory_service")
-    yield from _secret(env, (*at, "password_secret"), directory.password_secret)
-    plain = str(directory.sssd.get("ldap_auth_disable_tls_never_use_in_production", "false")).lower() != "true"
-    if "ldap://" in directory.domain_addr:
-        more = (
-            "; sssd refuses passwords then, unless sssd has ldap_auth_disable_tls_never_use_in_production: true"
-            if plain
-            else ""
-        )
-        yield warning((*at, "domain_addr"), f"ldap:// sends passwords unencrypted{more}", "write ldaps://")
-    if directory.tls_req_cert not in ("demand", "hard"):
-        reason = (
-            "the server's certificate is not verified: an attacker could impersonate the directory and let anyone in"
-        )
-        yield warning((*at, "tls_req_cert"), reason, "write hard")
-    if directory.sssd.get("id_provider", "ldap") != "ldap":
-        yield error((*at, "sssd", "id_provider"), "ParallelCluster accepts only ldap", "write ldap, or remove it")
-    if directory.access_filter and directory.sssd.get("access_provider", "ldap") != "ldap":
-        yield error(
-            (*at, "sssd", "access_provider"),
-            "with access_filter, ParallelCluster accepts only ldap",
-            "write ldap, or remove it",
-        )
 
 
 def _secret(env: Environment, key: KeyPath, arn: str) -> Iterator[Problem]:

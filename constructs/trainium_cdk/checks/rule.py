@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial, wraps
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -55,7 +55,7 @@ def _problem(
     return Problem(key, value, reason, fix, level, engine=engine)
 
 
-error, warning, info = (partial(_problem, level) for level in get_args(Level))
+error, warning, info = partial(_problem, "error"), partial(_problem, "warning"), partial(_problem, "info")
 
 
 def rule_id(rule: Rule) -> str:

@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from trainium_cdk.checks.rule import Rules, error, info, join_words, known_nodes, queues, warning
+from trainium_cdk.checks.rule import Rules, error, info, join_words, queues, warning
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
 
 RULES = Rules()
-NO_LUSTRE_OVER_EFA = ("trn2", "trn2u")
-"""Families that FSx's EFA client excludes (FSx for Lustre user guide, Configuring EFA clients, 2026-11: "the trn2 instance family")."""
 
 
 def _overlap(a: str, b: str) -> bool:
@@ -65,28 +63,6 @@ def settings_of_existing_storage(env: Environment) -> Iterator[Problem]:
             )
 
 
-@RULES.add
-def lustre_efa_clients(env: Environment) -> Iterator[Problem]:
-    """FSx for Lustre user guide, Configuring EFA clients (2026-11)."""
-    fsx = env.storage.fsx
-    if not fsx or not fsx.efa:
-        return
-    kinds = {f.kind.name: f.kind.efa_interfaces for f in known_nodes(env) if f.engine.name in env.engines}
-    able = [
-        name for name, interfaces in kinds.items() if interfaces and name.partition(".")[0] not in NO_LUSTRE_OVER_EFA
-    ]
-    key = ("storage", "fsx", "efa")
-    if kinds and not able:
-        reason = f"FSx serves no {join_words(sorted(kinds), 'or')} by EFA: all nodes would use TCP, as without it"
-        yield warning(key, reason, "remove efa, and choose the capacity freely")
-    elif kinds:
-        yield info(
-            key,
-            f"nodes of {join_words(able)} use it by TCP until AWS's set-up of EFA for the Lustre client has run on them",
-            "run it at their start, in bootstrap.scripts or user_data; see docs/guides/data.md",
-        )
-
-
 _ASSETS = re.compile(r"cdk-[a-z0-9]{1,10}-assets-\d{12}-[a-z0-9-]+")
 
 
@@ -105,8 +81,6 @@ def data_among_assets(env: Environment) -> Iterator[Problem]:
     named: list[tuple[KeyPath, str]] = [
         (("eks", "data_buckets", i), name) for i, name in enumerate(env.eks.data_buckets)
     ]
-    if fsx and fsx.s3:
-        named.append((("storage", "fsx", "s3", "uri"), fsx.s3.uri))
     for i, link in enumerate(fsx.s3_links if fsx else ()):
         named.append((("storage", "fsx", "s3_links", i, "uri"), link.uri))
     for key, value in named:

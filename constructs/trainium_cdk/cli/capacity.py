@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.catalog.prices import ASK
+from trainium_cdk.catalog.prices import CALCULATOR
 from trainium_cdk.cli import named
-from trainium_cdk.cli.options import EnvFile, Json, Live
+from trainium_cdk.cli.options import EnvFile, Json
 from trainium_cdk.cli.output import echo_json, log, log_if_sandbox, table, with_sandbox
 from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs.quote import printed
@@ -34,7 +34,6 @@ def capacity(
     ] = None,
     nodes: Annotated[int, typer.Option("--nodes", "-N", min=1, max=1000, help="Number of instances at once.")] = 1,
     hours: Annotated[int, typer.Option(min=24, max=4368, help="Duration of a capacity block in hours.")] = 24,
-    live: Live = False,
     as_json: Json = False,
 ) -> None:
     """Print where nodes can be had, from when, at which price.
@@ -47,7 +46,6 @@ def capacity(
 
     from trainium_cdk import settings
     from trainium_cdk.checks.live import Aws
-    from trainium_cdk.checks.live.price_list import on_demand
     from trainium_cdk.checks.live.regions import ACTIONS, Wanted, ask, ways
 
     environment = settings.load(env)
@@ -57,7 +55,7 @@ def capacity(
         raise TrnError(named.unknown("the catalogue has no instance type", kind, catalog.instances))
     known = {*catalog.zone_regions.values(), environment.region}
     asked = [environment.region] if regions is None else named.regions(regions, known)
-    quotes = on_demand(environment, kind, asked, live=live)
+    quotes = _on_demand(environment, kind, asked)
     usd = {region: quote.usd for region, quote in quotes.items()}
     wanted = Wanted(catalog, catalog.instance(kind), nodes, hours, dt.datetime.now(dt.UTC), usd)
     supplies, notes = ask(Aws(environment.region, quick=True).limited_to(ACTIONS), wanted, asked)
@@ -83,6 +81,15 @@ def capacity(
         for line in _prices({supply.region: quotes[supply.region] for supply in supplies if supply.ways}):
             log(line)
         _say_next(environment, wanted, *best)
+
+
+def _on_demand(environment: Environment, kind: str, regions: Iterable[str]) -> dict[str, Quote]:
+    """Region -> the on-demand price of an instance type there; unknown where AWS sells it in capacity blocks alone."""
+    from trainium_cdk.checks.live.model import Quote, Target
+
+    engine = next(iter(environment.engines), "")
+    quotes = {r: Target(environment.model_copy(update={"region": r}), engine).quote(kind) for r in regions}
+    return {region: Quote() if quote.capacity_block else quote for region, quote in quotes.items()}
 
 
 def _types(environment: Environment) -> Iterable[str]:
@@ -124,15 +131,11 @@ def _note(way: Way) -> str:
 
 
 def _prices(quotes: Mapping[str, Quote]) -> Iterator[str]:
-    """Why the Price List has not given prices, one line for each reason; then where the on-demand prices come from."""
-    reasons: dict[str, list[str]] = {}
+    """Where the on-demand prices come from."""
     sources: dict[str, list[str]] = {}
     for region, quote in quotes.items():
-        if quote.why:
-            reasons.setdefault(quote.why, []).append(region)
-        source = f"{quote.source} {quote.date}".strip() or ("unknown" if quote.why else f"unknown ({ASK})")
+        source = f"{quote.source} {quote.date}".strip() or f"unknown ({CALCULATOR})"
         sources.setdefault(source, []).append(region)
-    yield from (f"{', '.join(regions)}: {why}" for why, regions in reasons.items())
     found = [f"{source} ({', '.join(of)})" if len(sources) > 1 else source for source, of in sorted(sources.items())]
     yield f"on-demand prices: {'; '.join(found)}; a USD/h is of one instance"
 

@@ -14,7 +14,8 @@ from trainium_cdk.cli.output import echo, echo_json, log, log_if_sandbox, with_s
 from trainium_cdk.errors import OutputsError
 
 if TYPE_CHECKING:
-    from trainium_cdk.checks.live import Level, Report, Target
+    from trainium_cdk.checks.live import Report, Target
+    from trainium_cdk.problems import Level
     from trainium_cdk.settings import Environment
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan", "ok": "green"}

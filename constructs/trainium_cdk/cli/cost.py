@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.catalog.prices import ASK
+from trainium_cdk.catalog.prices import CALCULATOR
 from trainium_cdk.cli.check import engine_of
-from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Live, stack_argument
-from trainium_cdk.cli.output import echo_json, log, log_if_sandbox, table, with_sandbox
+from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, stack_argument
+from trainium_cdk.cli.output import echo_json, log, table
 
 if TYPE_CHECKING:
     from trainium_cdk.checks.live import Target
@@ -23,29 +23,25 @@ def cost(
     stack: Annotated[str, stack_argument(help="Stack of the environment.")] = DEFAULT_STACK,
     env: EnvFile = None,
     regions: Annotated[bool, typer.Option("--regions", help="The totals in every region of the catalogue.")] = False,
-    live: Live = False,
     as_json: Json = False,
 ) -> None:
     """Print what an environment costs an hour, item by item.
 
-    Each while no job runs (idle), and with all nodes (full). From dated list prices; nothing is asked of AWS without --live. A price that is not known is unknown, never guessed.
-    Exit code 1: --live got no price at all from the Price List.
+    Each while no job runs (idle), and with all nodes (full). From the catalogue's list prices, each with its date and source; nothing is asked of AWS. A price that is not known is unknown, never guessed: AWS's calculator is at https://calculator.aws/.
     """
     from trainium_cdk import settings
     from trainium_cdk.checks.live import Target
+    from trainium_cdk.checks.live.cost import cost as estimate
 
     environment = settings.load(env)
     target, catalog = Target(environment, engine_of(stack, environment)), environment.catalog
     head = {"stack": target.stack, "prices": str(catalog.prices_date)}
-    if live and not as_json:
-        log_if_sandbox()
     if regions:
-        found = dict(_everywhere(target, live=live))
+        found = dict(_everywhere(target))
         made = [one for one in found.values() if "items" in one]
-        notes, totals = list(_regional(made)), {r: _totals(one) for r, one in found.items()}
+        totals = {r: _totals(one) for r, one in found.items()}
         if as_json:
-            data = {**head, "regions": {r: {**t, "quotes": found[r].get("quotes", {})} for r, t in totals.items()}}
-            echo_json(with_sandbox(data) if live else data)
+            echo_json({**head, "regions": {r: {**t, "quotes": found[r].get("quotes", {})} for r, t in totals.items()}})
         else:
             table(
                 "",
@@ -53,41 +49,27 @@ def cost(
                 [[r, _usd(t["idle"]), _usd(t["full"]), t["note"]] for r, t in totals.items()],
             )
     else:
-        made = [_estimate(target, live=live)]
-        notes = list(_fallbacks(made[0]))
+        made = [estimate(target)]
         if as_json:
-            echo_json(with_sandbox({**head, **made[0]}) if live else {**head, **made[0]})
+            echo_json({**head, **made[0]})
         else:
-            _show(made[0], live=live)
-    quotes = [quote for one in made for quote in one["quotes"].values()]
+            _show(made[0])
     if not as_json:
-        for line in (*notes, *_marked(made), *_dated(made)):
+        for line in (*_marked(made), *_dated(made)):
             log(line)
-    if any(quote["why"] for quote in quotes) and not any(quote["source"] == "Price List" for quote in quotes):
-        raise typer.Exit(1)
 
 
-def _estimate(target: Target, *, live: bool) -> Estimate:
-    from trainium_cdk.checks.live.cost import cost as estimate
-    from trainium_cdk.checks.live.price_list import ask
-
-    return estimate(ask(target) if live else target)
-
-
-def _everywhere(target: Target, *, live: bool) -> Iterator[tuple[str, Estimate]]:
+def _everywhere(target: Target) -> Iterator[tuple[str, Estimate]]:
     """The estimate of the environment, moved to each region; only a note where its nodes are not offered."""
+    from trainium_cdk.checks.live.cost import cost as estimate
+
     for region in sorted(set(target.env.catalog.zone_regions.values())):
         environment = target.env.model_copy(update={"region": region})
         missing = [kind for kind in target.inventory.instance_types if not environment.catalog.zone_ids(kind, region)]
         if missing:
             yield region, {"note": f"{', '.join(missing)} is not offered there, as far as the catalogue knows"}
             continue
-        found = _estimate(replace(target, env=environment), live=live)
-        yield region, found
-        reasons = {quote["why"] for quote in found["quotes"].values() if quote["source"] != "environment file"}
-        live = live and (
-            len(reasons) != 1 or "" in reasons
-        )  # one reason for all: access, which is the same in other regions
+        yield region, estimate(replace(target, env=environment))
 
 
 def _totals(found: Estimate) -> dict[str, Any]:
@@ -97,43 +79,35 @@ def _totals(found: Estimate) -> dict[str, Any]:
     if "items" not in found:
         return {"idle": None, "full": None, **found}
     unknown = {*found["unknown_idle"], *found["unknown_full"]}
-    asked = any(quote["why"] for quote in found["quotes"].values())
-    return {
-        **{n: found[f"{n}_hour"] for n in TOTALS},
-        "note": f"{len(unknown)} of {len(found['items'])} prices are unknown{'' if asked else f' ({ASK})'}"
-        if unknown
-        else "",
-    }
+    note = f"{len(unknown)} of {len(found['items'])} prices are unknown ({CALCULATOR})" if unknown else ""
+    return {**{n: found[f"{n}_hour"] for n in TOTALS}, "note": note}
 
 
-def _show(made: Estimate, *, live: bool) -> None:
+def _show(made: Estimate) -> None:
     from trainium_cdk.catalog.constants import HOURS_OF_A_MONTH
     from trainium_cdk.checks.live.cost import TOTALS
 
     quotes, region = made["quotes"], made["region"]
     rows = [
-        [f"{item['what']}{' *' if quotes[item['price']]['secondary'] else ''}", _usd(item["idle"]), _usd(item["full"]), _source(quotes[item["price"]])]
+        [f"{item['what']}{' *' if quotes[item['price']]['secondary'] else ''}", _usd(item["idle"]), _usd(item["full"])]
         for item in made["items"]
     ]  # fmt: skip
-    ask = f" ({ASK})" if made["unknown_full"] and not live else ""
-    rows.append([f"all{ask}", *(_total(made, name) for name in TOTALS), ""])
+    calculator = f" ({CALCULATOR})" if made["unknown_full"] else ""
+    rows.append([f"all{calculator}", *(_total(made, name) for name in TOTALS)])
     months = ("" if made[f"unknown_{name}"] else f"{made[f'{name}_hour'] * HOURS_OF_A_MONTH:,.0f}" for name in TOTALS)
-    rows.append(["a month", *months, ""])
-    columns = ["item", "idle USD/h", "full USD/h", "price"]
-    table("", columns if live else columns[:-1], rows if live else [row[:-1] for row in rows])
+    rows.append(["a month", *months])
+    table("", ["item", "idle USD/h", "full USD/h"], rows)
     log(f"{region}; not counted: {', '.join(made['not_counted'])}")
     if known := [f"{what} {_usd(usd)} USD" for name, what in made["rates"].items() if (usd := quotes[name]["usd"])]:
         log(f"paid by use: {', '.join(known)}")
-    unknown: dict[tuple[str, str], list[str]] = {}
+    unknown: dict[str, list[str]] = {}
     for item in made["items"]:
         if item["full"] is None:
-            quote = quotes[item["price"]]
-            unknown.setdefault((quote["page"], quote["text"]), []).append(item["what"])
-    for (page, text), whats in unknown.items():
-        parts = [f"no price of {', '.join(whats)}", f"AWS publishes it at {page}" if page else "", text]
-        log("; ".join(filter(None, parts)))
-    if unknown:
-        log(f"you can add prices to the environment file: catalog.prices.{region}, catalog.service_prices.{region}")
+            unknown.setdefault(quotes[item["price"]]["text"], []).append(item["what"])
+    for text, whats in unknown.items():
+        log("; ".join(filter(None, (f"no price of {', '.join(whats)}", text))))
+    if any("." in item["price"] and item["full"] is None for item in made["items"]):
+        log(f"you can add prices of instance types to the environment file: catalog.prices.{region}")
 
 
 def _total(made: Estimate, name: str) -> str:
@@ -156,32 +130,7 @@ def _dated(made: Iterable[Estimate]) -> Iterator[str]:
     dates = {q["date"] for one in made for q in one["quotes"].values() if q["source"] == "catalogue"}
     if dates:
         days = min(dates) if len(dates) == 1 else f"{min(dates)} to {max(dates)}"
-        yield f"catalogue: list prices of {days}; --json has the source of each"
-
-
-def _fallbacks(made: Estimate) -> Iterator[str]:
-    """Why the Price List has not given prices: one line for each reason, with the prices and what is used for them."""
-    reasons: dict[str, dict[str, str]] = {}
-    for name, quote in made["quotes"].items():
-        if quote["why"]:
-            reasons.setdefault(quote["why"], {})[name] = _source(quote)
-    for why, prices in reasons.items():
-        yield f"{why}: {', '.join(f'{name} ({source})' for name, source in prices.items())}"
-
-
-def _regional(made: Iterable[Estimate]) -> Iterator[str]:
-    """The same in short, a line for each region."""
-    for one in made:
-        reasons = [quote["why"] for quote in one["quotes"].values() if quote["why"]]
-        if reasons and len(set(reasons)) == 1:
-            yield f"{one['region']}: {reasons[0]}"
-        elif reasons:
-            yield f"{one['region']}: {len(reasons)} of {len(one['quotes'])} prices are not the Price List's; with this region, `trn cost --live` names them"
-
-
-def _source(quote: Mapping[str, Any]) -> str:
-    """`Price List 2026-08-10`, `unknown`."""
-    return f"{quote['source']} {quote['date']}".strip() or "unknown"
+        yield f"catalogue: list prices of {days}; --json has the source of each. For others {CALCULATOR}"
 
 
 def _usd(value: float | None) -> str:

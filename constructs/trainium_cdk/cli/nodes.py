@@ -1,4 +1,4 @@
-"""`trn nodes`: lists the nodes of a cluster, shows their use, and sets how many there are."""
+"""`trn nodes`: lists the nodes of a cluster, shows their use, and stops and starts those of a Slurm cluster together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from trainium_cdk.cli.named import as_given, length
 from trainium_cdk.cli.options import JobId, Json, Target, backend, on_cluster
 from trainium_cdk.cli.output import echo_json, log, log_if_sandbox, table, with_sandbox
 from trainium_cdk.cli.progress import size
-from trainium_cdk.cli.scale import scale
 from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.errors import JobError
 
@@ -34,7 +33,7 @@ class _Listing(TyperGroup):
 
 nodes = typer.Typer(
     cls=_Listing,
-    help="List the nodes of a cluster, show their use, or set how many there are.\n\n`trn nodes` is `trn nodes list`.",
+    help="List the nodes of a cluster, show their use, or stop and start all of a Slurm cluster.\n\n`trn nodes` is `trn nodes list`.",
     **SETTINGS,
 )
 
@@ -82,14 +81,14 @@ def list_(
         + (f". {off} {'is' if off == 1 else 'are'} powered down{'' if every else ' (--all)'}" if off else "")
     )
     if getattr(jobs.cluster, "team", "") or getattr(jobs.cluster, "teams", ()):
-        log("A node without a job may run one of another team: trn clusters looks at all teams")
+        log("A node without a job may run one of another team: trn list --team NAME has its jobs")
 
 
 def together(prices: Sequence[float | None]) -> str:
     """What nodes cost together; None: an unknown price.
 
     >>> together([21.5, 21.5]), together([21.5, None])
-    ('43.00 USD an hour at list prices', 'unknown (known so far: 21.50 USD an hour at list prices; no price of 1 node; `trn cost --live` asks AWS)')
+    ('43.00 USD an hour at list prices', 'unknown (known so far: 21.50 USD an hour at list prices; no price of 1 node; see https://calculator.aws/)')
     """
     known = [price for price in prices if price is not None]
     missing = [counted(len(prices) - len(known), "node")] if len(known) < len(prices) else []
@@ -137,7 +136,6 @@ def top(
     log(f"of one second. The processes of a node: trn nodes top {id} --node 0")
 
 
-nodes.command()(scale)
 nodes.command()(status)
 nodes.command()(stop)
 nodes.command()(start)

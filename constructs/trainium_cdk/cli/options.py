@@ -155,9 +155,6 @@ _User = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-Live = Annotated[
-    bool, typer.Option("--live", help="Ask the AWS Price List (pricing:GetProducts) for the current list prices.")
-]
 ID_HELP = "Id of the job, as `trn submit` and `trn list` print it; a beginning of it that is enough, or `latest`."
 JobId = Annotated[str, typer.Argument(metavar="JOB", help=ID_HELP)]
 JobIds = Annotated[list[str], typer.Argument(metavar="JOB", help=ID_HELP)]

@@ -57,7 +57,7 @@ def use(
     known = [(name, value) for name, value in (("team", team), ("user", user)) if value]
     for name, value in known:
         if not any(_has(env, engine, name, value) for engine in env.engines):
-            where = "eks.queues" if name == "team" else "users or directory_service of pcluster, users of pcs"
+            where = "eks.queues" if name == "team" else "users of pcluster or pcs"
             raise TrnError(f"{file} describes no {name} {value[:80]!r}. Correct it, or add it to the file ({where})")
     remember(InUse(file.resolve(), team, user), env.region)
 

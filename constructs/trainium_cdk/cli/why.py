@@ -1,75 +1,40 @@
-"""`trn why`: why a stack or a job failed."""
+"""`trn why`: why a stack failed."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from trainium_cdk import engines
 from trainium_cdk.cli import named, terminal
-from trainium_cdk.cli.options import (
-    DEFAULT_STACK,
-    EnvFile,
-    Json,
-    Local,
-    Region,
-    Target,
-    backend,
-    described,
-    name_in_account,
-    remembered,
-    stack_argument,
-)
-from trainium_cdk.cli.output import echo, echo_json, log, one_line
+from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Region, described, name_in_account, stack_argument
+from trainium_cdk.cli.output import echo, echo_json, log
 
 
 def why(
     ctx: typer.Context,
-    stack: Annotated[
-        str,
-        stack_argument(
-            help="Stack, by its name in the account or its id; or a job, by its id, a beginning of it, or `latest`."
-        ),
-    ] = DEFAULT_STACK,
+    stack: Annotated[str, stack_argument(help="Stack, by its name in the account or its id.")] = DEFAULT_STACK,
     region: Region = None,
     _env: EnvFile = None,
-    local: Local = None,
-    cluster_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--cluster",
-            envvar="TRN_CLUSTER",
-            help="File with the output of `trn show cluster`: where a job is looked for.",
-        ),
-    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show why a stack or a job failed, why a job waits, or why nodes do not start.
+    """Show why a stack failed, or why nodes do not start. Why a job waits or failed: `trn status JOB`.
 
-    Of a job, it prints its stages, and why it waits or failed. Of a stack, it reads CloudFormation's events, the logs of functions and nodes, capacity reservations and blocks, what EKS and PCS report, and Auto
+    It reads CloudFormation's events, the logs of functions and nodes, capacity reservations and blocks, what EKS and PCS report, and Auto
     Scaling's activities, on EKS also nodes, warnings and waiting jobs of Kubernetes, and explains the errors that it knows.
     """
     from trainium_cdk._aws import aws_errors_as, clients
-    from trainium_cdk.errors import OutputsError, TrnError
+    from trainium_cdk.errors import TrnError
     from trainium_cdk.operations import why as reasons
 
+    if named.is_of_job(stack):
+        raise TrnError(f"{stack} names a job, not a stack: `trn status {stack}` says why it waits or failed")
     env = described(ctx)
     name = name_in_account(stack, env) if env else stack
-    first = engines.get(env.engines[0]).stack if env else DEFAULT_STACK
-    on = Target(name_in_account(first, env) if env else first, region, local, cluster_file)
-    is_job = bool(cluster_file) or named.is_of_job(stack)
-    if is_job and _of_job(ctx, on, stack, as_json):
-        return
-    try:
-        with aws_errors_as(TrnError, f"cannot read stack {name}"):
-            report = reasons.why(name, clients(region))
-    except OutputsError:
-        if is_job or name == on.stack or not _of_job(ctx, on, stack, as_json):
-            raise
-        return
+    with aws_errors_as(TrnError, f"cannot read stack {name}"):
+        report = reasons.why(name, clients(region))
     found = [*([report.first] if report.first else []), *report.evidence, *_in_cluster(name, region)]
     if as_json:
         echo_json({"stack": name, "status": report.status, "evidence": [_plain(each) for each in found]})
@@ -86,31 +51,6 @@ def why(
         log(
             "no failure is recorded: not by CloudFormation, the nodes' logs, EC2's reservations, EKS, PCS, Auto Scaling or Kubernetes"
         )
-
-
-def _of_job(ctx: typer.Context, on: Target, id: str, as_json: bool) -> bool:
-    """Whether there is a job of that id, of which is printed why it failed."""
-    from dataclasses import replace
-
-    from trainium_cdk.errors import OutputsError, UnknownJob
-
-    if on.cluster_file is None:
-        on = replace(on, team=remembered(ctx, "team", on.stack), user=remembered(ctx, "user", on.stack))
-    try:
-        jobs = backend(on)
-        job = named.status(jobs, id)
-    except (OutputsError, UnknownJob):
-        return False
-    if as_json:
-        findings = [asdict(one) for one in job.findings]
-        echo_json({"job": job.id, "status": job.state, "why": job.why, **({"findings": findings} if findings else {})})
-        return True
-    log(one_line(job))
-    for one in job.findings:
-        echo(terminal.line(f"{job.id} {one.text}"))
-    if job.why:
-        echo(terminal.line(f"{job.id}: {job.why}"))
-    return True
 
 
 def _in_cluster(stack: str, region: str | None) -> list[Any]:

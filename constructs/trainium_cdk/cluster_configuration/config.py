@@ -12,7 +12,7 @@ from typing import Any
 from trainium_cdk.cluster_configuration.merge import merged
 from trainium_cdk.node import yaml
 from trainium_cdk.node.env import CPU_ROLE, queue_arguments
-from trainium_cdk.settings import ComputeResource, CpuQueue, DirectoryService, Environment, LoginNodes, Queue
+from trainium_cdk.settings import ComputeResource, CpuQueue, Environment, LoginNodes, Queue
 from trainium_cdk.settings.reserved import is_group
 
 Config = dict[str, Any]
@@ -108,7 +108,7 @@ def render(env: Environment, ids: ClusterIds) -> Config:
             "Logs": {
                 "CloudWatch": {
                     "Enabled": True,
-                    "RetentionInDays": p.log_days,
+                    "RetentionInDays": env.log_days,
                     # A rollback deletes the cluster at once, and its logs have the reason of the failure. An intended
                     # deletion also deletes them: see TrnClusterName.
                     "DeletionPolicy": "Retain",
@@ -121,8 +121,7 @@ def render(env: Environment, ids: ClusterIds) -> Config:
     login = _login(p.login_nodes, ids) if p.login_nodes else None
     tags = ids.tags or [{"Key": key, "Value": value} for key, value in sorted(env.tags.items())]
     deployment = None if p.sudo else {"DisableSudoAccessForDefaultUser": True}
-    directory = _directory(p.directory_service) if p.directory_service else None
-    more = _given(LoginNodes=login, DirectoryService=directory, Tags=tags, DeploymentSettings=deployment)
+    more = _given(LoginNodes=login, Tags=tags, DeploymentSettings=deployment)
     return merged(config | more, p.overrides)
 
 
@@ -194,18 +193,6 @@ def _slurm(env: Environment) -> Config:
                 **_given(DatabaseName=a.database),
             },
         ),
-    }
-
-
-def _directory(d: DirectoryService) -> Config:
-    return {
-        "DomainName": d.domain_name,
-        "DomainAddr": d.domain_addr,
-        "PasswordSecretArn": d.password_secret,
-        "DomainReadOnlyUser": d.read_only_user,
-        "LdapTlsReqCert": d.tls_req_cert,
-        "GenerateSshKeysForUsers": d.ssh_keys,
-        **_given(LdapTlsCaCert=d.tls_ca_cert, LdapAccessFilter=d.access_filter, AdditionalSssdConfigs=dict(d.sssd)),
     }
 
 

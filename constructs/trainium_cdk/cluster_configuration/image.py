@@ -10,7 +10,6 @@ import hashlib
 import io
 import tarfile
 import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainium_cdk.cluster_configuration.config import Config
@@ -58,16 +57,12 @@ def bake(
     *,
     parent_image: str,
     bucket: str,
-    subnet: str | None = None,
-    security_groups: Sequence[str] = (),
 ) -> Bake:
     """The image of an environment's nodes.
 
     Args:
         parent_image: ParallelCluster's own image of the environment's version and operating system.
         bucket: S3 bucket for the script.
-        subnet: of the build instance, with internet access. Default: one of the account's default VPC.
-        security_groups: of the build instance; with a subnet, ParallelCluster requires at least one.
 
     Raises:
         FileNotFoundError: the installation lacks the scripts.
@@ -83,8 +78,6 @@ def bake(
         "UpdateOsPackages": {"Enabled": False},  # another kernel than the one that ParallelCluster was tested with
         "Components": [{"Type": "script", "Value": f"s3://{bucket}/{key}"}],
     }
-    if subnet:
-        build |= {"SubnetId": subnet, "SecurityGroupIds": list(security_groups)}
     size = env.catalog.parallelcluster.root_volume_gib(env.pcluster.version) + ROOM_GIB
     tags = {**env.tags, "trainium:neuron-release": env.release.version}
     configuration: Config = {

@@ -14,6 +14,7 @@ from constructs import Construct, DependencyGroup, IDependable
 from trainium_cdk import settings
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.names import camel
+from trainium_cdk._cdk.retention import days_of
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.eks import Addon, PodAddresses
 from trainium_cdk.eks.identities import PodRole, file_system_statements, observability_statements
@@ -52,6 +53,7 @@ class TrnAddons(Checked):
         addon_versions: Other versions than the catalogue's, by the add-on's name. Default: none.
         plugins: Whether EKS's node monitoring agent is installed, which reports failed devices to EKS's node repair. Default: it is.
         observability: Logs of nodes and pods in CloudWatch, and metrics, charged by volume. Default: none.
+        log_retention: How long those logs are kept. Default: a year.
         removal_policy: For those logs on `cdk destroy`. Default: DESTROY.
         catalog: The catalogue with the add-ons. Default: this release's.
 
@@ -70,6 +72,7 @@ class TrnAddons(Checked):
         addon_versions: Mapping[str, str] | None = None,
         plugins: settings.Plugins = settings.Plugins(),  # noqa: B008  frozen
         observability: settings.ContainerInsights | None = None,
+        log_retention: logs.RetentionDays = logs.RetentionDays.ONE_YEAR,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
         catalog: Catalog | None = None,
     ) -> None:
@@ -78,6 +81,7 @@ class TrnAddons(Checked):
         catalog = catalog or Catalog.load()
         self._view, self._mounts, self._addresses = view_of(cluster), mounts(self, storage), catalog.eks.pod_addresses
         self._observability, self._removal_policy = observability, removal_policy
+        self._log_days = days_of(log_retention, self)
         self._version, self._versions = version or self._view.version, addon_versions or {}
         addons = catalog.eks.addons_for(
             {mount.kind for mount in self._mounts},
@@ -144,7 +148,7 @@ class TrnAddons(Checked):
         """ARNs of the log groups that the observability add-on writes to. The stack creates them, so that their retention
         is set; the add-on's role may not create others."""
         groups = [
-            logs.CfnLogGroup(self, f"Logs{kind.capitalize()}", log_group_name=name, retention_in_days=wanted.log_days)
+            logs.CfnLogGroup(self, f"Logs{kind.capitalize()}", log_group_name=name, retention_in_days=self._log_days)
             for kind, name in log_groups(self._view.name, metrics=wanted.metrics).items()
         ]
         for group in groups:

@@ -12,7 +12,7 @@ from trainium_cdk.eks.charts import DETECTOR_NAMESPACE
 from trainium_cdk.eks.installation import OWNER, Installation, Manifest, kubernetes_object
 from trainium_cdk.eks.kueue import NAMESPACE_LABEL
 from trainium_cdk.eks.scaler import leaving
-from trainium_cdk.eks.scaler.observe import LEASE
+from trainium_cdk.eks.scaler.labels import LEASE
 from trainium_cdk.outputs import SERVICE_ACCOUNT, Fleet
 from trainium_cdk.outputs.eks import claim_of, claim_of_folder
 

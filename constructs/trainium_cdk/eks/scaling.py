@@ -76,8 +76,8 @@ class TrnScaler(Checked):
         job_ends: Write a line to the log for each job that has ended, or does not go on, for `TrnJobNotices`. Default: False.
         devices: Let no pod start on a node of which EKS's node monitoring agent reports a broken device, and start another node: `replace`; or
             leave it to EKS's node repair: `tell`. Default: `replace`.
-        alarm_topic: Where an alarm is sent when the function has failed, or has not run, for ten minutes. Default: that of `scaling`; else
-            none: the alarm is in CloudWatch.
+        alarm_topic: Where an alarm is sent when the function has failed, or has not run, for ten minutes. Default: none, the
+            alarm is in CloudWatch.
         catalog: The catalogue with the nodes' resources. Default: this release's.
 
     Raises:
@@ -121,8 +121,6 @@ class TrnScaler(Checked):
             "types": _by_type(node_groups),
         }
         role = self._function(view, vpc_subnets, settings, node_groups)
-        if scaling.alarm_topic and alarm_topic is None:
-            alarm_topic = sns.Topic.from_topic_arn(self, "Topic", scaling.alarm_topic)
         self._alarm(view, alarm_topic)
         entry = entry_of_function(cluster, self, cluster_name=view.reference, role=role, group=SCALER)
         self._rule.node.add_dependency(entry, plugins.ready)

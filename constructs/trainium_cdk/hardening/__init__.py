@@ -1,1 +1,1 @@
-"""What makes the stacks hard, for any stack: one key, managed policies, and a queue for failed calls."""
+"""What makes the stacks hard, for any stack: one key for everything that can have one."""

@@ -41,7 +41,7 @@ class TrnKey(Checked):
         auto_scaling: Whether Auto Scaling starts nodes whose volumes have this key (on EKS). Its service-linked role must exist.
             Default: no.
         pcs: The same for AWS PCS. Default: no.
-        grants: Whether grants can be created, with which most services use a key. Logs and queues need none. Default: yes.
+        grants: Whether grants can be created, with which most services use a key. Logs need none. Default: yes.
         removal_policy: What becomes of the key on `cdk destroy`. Without it, encrypted data that is kept cannot be read. Default:
             DESTROY, after KMS's waiting period of 30 days.
     """

@@ -174,13 +174,6 @@ class _Nodes:
 
 
 @dataclass(frozen=True)
-class _Activity(_Others, _Nodes, _Jobs):
-    def __post_init__(self) -> None:
-        for kind in (_Others, _Nodes, _Jobs):
-            kind.__post_init__(self)
-
-
-@dataclass(frozen=True)
 class _Piece:
     size: int
     data: str
@@ -226,20 +219,6 @@ class _Outcome:
     def __post_init__(self) -> None:
         known = None not in (self.stages, self.existing, self.resubmitted)
         _require(self.error is not None or known, "a job has no outcome")
-
-
-@dataclass(frozen=True)
-class _Environment:
-    name: str
-    record: Mapping[str, Any]
-    requirements: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Environments:
-    environments: tuple[_Environment, ...]
-    used: Mapping[str, str]
-    active: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -305,8 +284,6 @@ _FORMS: Mapping[type, Any] = {
     requests.Active: _Jobs,
     requests.Others: _Others,
     requests.ListNodes: _Nodes,
-    requests.Activity: _Activity,
-    requests.ListEnvironments: _Environments,
     requests.StartBoard: _Board,
     requests.StartRelay: _Relay,
     requests.NodeOfRank: _OfRank,

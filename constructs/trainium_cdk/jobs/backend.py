@@ -23,7 +23,7 @@ from trainium_cdk.errors import (
 )
 from trainium_cdk.jobs.answers import checked
 from trainium_cdk.jobs.forward import Tunnel
-from trainium_cdk.jobs.status import Activity, Foreign, JobStatus, LogChunk, Node, Submitted
+from trainium_cdk.jobs.status import Foreign, JobStatus, LogChunk, Node, Submitted
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.job_spec import Submission
@@ -227,16 +227,6 @@ class Backend(ABC, Generic[S]):
     def others(self) -> tuple[Foreign, ...]:
         """As `foreign`, on Slurm from its queue: all that takes nodes, and is no job of `trn`."""
         return self.foreign()
-
-    def activity(self, limit: int = 50) -> Activity:
-        """Nodes, jobs and others' work, on Slurm in one request. It changes nothing.
-
-        Args:
-            limit: of jobs that have ended, at most.
-        """
-        listed = self.list(limit)
-        known = {job.id for job in listed}
-        return Activity(self.nodes(), (*listed, *(job for job in self.active() if job.id not in known)), self.others())
 
     @abstractmethod
     def cancel(self, id: str) -> JobStatus:

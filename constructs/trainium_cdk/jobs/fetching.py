@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _TOKENIZER = ("*.json", "*.model", "merges.txt")
 _WEIGHTS = "*.safetensors"
-_CODE = "./code"
-"""The folder of the user's code, from the job's."""
 
 
 Steps = tuple[Step, ...]
@@ -148,14 +146,14 @@ def requirements(
     """An environment of a user's requirements. The code is fetched before. `Job.environment.packages` is to be true then."""
     from trainium_cdk.jobs.own_packages import files_of
 
-    there = [entry for line in given.paths for entry in files_of(line.path, workdir)] if workdir else []
+    there = [entry for path in given.paths for entry in files_of(path, workdir)] if workdir else []
     return (
         Step(
             "requirements",
             {
                 **_on(cluster, image),
-                "lines": tuple(line.sent(_CODE) for line in given.lines),
-                "constraints": tuple(line.sent(_CODE) for line in given.constraints),
+                "lines": tuple(given.lines),
+                "constraints": tuple(given.constraints),
                 "files": tuple(there),
                 "label": given.file,
                 "variables": tuple(given.variables),

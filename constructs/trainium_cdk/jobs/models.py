@@ -38,7 +38,6 @@ _SET = {
             "TRN_ARRAY_COUNT",
             "TRN_ARRAY_INDEX",
             "TRN_CHECKPOINTS",
-            "TRN_CHECKPOINTS_FAST",
             "TRN_JOB_ID",
             "TRN_PROGRESS",
         ),

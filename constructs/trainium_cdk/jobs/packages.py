@@ -116,5 +116,5 @@ def describe(packages: Packages, job: Job, cluster: ClusterOutputs) -> str:
     size = f", about {packages.megabytes:,} MB" if packages.megabytes else ""
     return (
         f"packages of its own, on top of {on}{f' with Python {python}' if python else ''}: {', '.join(words)} (installed once in "
-        f"{cluster.shared_dir}{size}; trn environments)"
+        f"{cluster.shared_dir}{size})"
     )

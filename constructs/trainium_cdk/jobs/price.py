@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.prices import ASK, BLOCK
+from trainium_cdk.catalog.prices import BLOCK, CALCULATOR
 from trainium_cdk.jobs.models import Plan
 
 
@@ -27,6 +27,6 @@ def price(fitted: Plan, catalog: Catalog) -> str:
     if fleet.capacity_type == "capacity-block":
         return "price unknown: a capacity block is paid for when it is bought (`trn capacity` asks for offers)"
     return (
-        f"price unknown: the catalogue has none of {fleet.instance_type} in {region}. {ASK}; or add it to the environment "
+        f"price unknown: the catalogue has none of {fleet.instance_type} in {region}: {CALCULATOR}; or add it to the environment "
         f"file (catalog: {{prices: {{{region}: {{{fleet.instance_type}: USD}}}}}})"
     )

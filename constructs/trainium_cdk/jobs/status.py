@@ -22,7 +22,7 @@ from trainium_cdk.runner.head.status import (
 )
 
 __all__ = [
-    "ACTIVE", "ENDED_BADLY", "OLD", "Activity", "Foreign", "JobStatus", "LogChunk", "Node", "Stage", "Submitted", "checkpoints_in", "last_begun", "last_step", "of_members", "parse_int", "shown_values",
+    "ACTIVE", "ENDED_BADLY", "OLD", "Foreign", "JobStatus", "LogChunk", "Node", "Stage", "Submitted", "checkpoints_in", "last_begun", "last_step", "of_members", "parse_int", "shown_values",
 ]  # fmt: skip
 
 
@@ -59,16 +59,3 @@ class LogChunk(NamedTuple):
     @property
     def next_offset(self) -> int:
         return self.offset + len(self.data)
-
-
-class Activity(NamedTuple):
-    """What there is on a cluster.
-
-    Attributes:
-        jobs: of `trn`: the newest ones, and all that run or wait, of all users; of another user's on Slurm, only what its queue has.
-        foreign: what others than `trn` run or queue.
-    """
-
-    nodes: tuple[Node, ...]
-    jobs: tuple[JobStatus, ...]
-    foreign: tuple[Foreign, ...]

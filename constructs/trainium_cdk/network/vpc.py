@@ -12,7 +12,6 @@ from constructs import Construct, DependencyGroup
 
 from trainium_cdk._cdk.checked import Checked
 from trainium_cdk._cdk.permissions import service_of_account
-from trainium_cdk._cdk.retention import RETENTION
 from trainium_cdk._cdk.rules import refuse_tokens
 from trainium_cdk.network.endpoints import add_endpoints
 from trainium_cdk.network.existing import Zoned, by_zone, import_subnets, import_vpc, of_zone
@@ -41,6 +40,7 @@ class TrnNetwork(Checked):
         max_azs: Number of zones if `network.zone_ids` is empty: zones of the stack's region, those with the most Trainium types first;
             in a region without catalogue entry, or an agnostic stack, the first zones of the account. Default: 2.
         name: Prefix of the Name tags. Default: trn.
+        log_retention: How long the flow logs are kept. Default: a year.
         removal_policy: For the flow logs on `cdk destroy`. Default: DESTROY.
         rules: Whether to check `network` with the rules of `trn check`. Default: True: errors fail the synthesis.
 
@@ -71,6 +71,7 @@ class TrnNetwork(Checked):
         network: Network = Network(),  # noqa: B008  frozen
         max_azs: int = 2,
         name: str = "trn",
+        log_retention: logs.RetentionDays = logs.RetentionDays.ONE_YEAR,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
         rules: bool = True,
     ) -> None:
@@ -81,7 +82,9 @@ class TrnNetwork(Checked):
         if network.existing:
             self._import(network.existing)
         else:
-            self._create(network, max_azs, name, removal_policy)
+            self._create(network, max_azs, name)
+            if network.flow_logs:
+                _record_traffic(self, self.vpc, log_retention, removal_policy)
         self.peerings = [
             TrnPeering(
                 self,
@@ -95,7 +98,7 @@ class TrnNetwork(Checked):
             for peer in network.peerings
         ]
 
-    def _create(self, settings: Network, max_azs: int, name: str, removal_policy: RemovalPolicy) -> None:
+    def _create(self, settings: Network, max_azs: int, name: str) -> None:
         zones = [zone_of(zone) for zone in settings.zone_ids] or default_zones(self, max_azs)
         try:
             planned = plan_subnets(settings, [zone.key for zone in zones])
@@ -130,8 +133,6 @@ class TrnNetwork(Checked):
             established = subnet.internet_connectivity_established
             assert isinstance(established, DependencyGroup)  # noqa: S101  what the CDK's imported subnets have
             established.add(ready)
-        if settings.flow_logs:
-            _record_traffic(self, self.vpc, RETENTION[settings.flow_log_days], removal_policy)
 
     def _import(self, existing: ExistingVpc) -> None:
         self.cidrs, self.internet_ready = existing.cidr, DependencyGroup()

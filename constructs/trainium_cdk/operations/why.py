@@ -83,7 +83,7 @@ def why(stack: str, client: Client) -> Report:
     found = find_stack(cloudformation, stack)
     if found is None:
         raise OutputsError(
-            f"there is no stack {stack} in this region, CloudFormation has no record of one, and no job of this name was found"
+            f"there is no stack {stack} in this region, and CloudFormation has no record of one. Of a job, `trn status JOB` has the reason"
         )
     stack_id = found["StackId"]
     custom: set[Custom] = set()

@@ -106,8 +106,6 @@ class ClusterOutputs(BaseModel):
     """Jobs run in container images."""
     socket_interface: ClassVar[str] = ""
     """Network interface over which the collectives set up; empty for the default."""
-    scales_itself: ClassVar[str] = ""
-    """How the number of nodes is changed, where `trn nodes scale` does not do it."""
     version_fix: ClassVar[str] = "Deploy with another bootstrap: {neuron_release: ...}"
     """What to do where the driver of a node and a job's runtime do not go together."""
 

@@ -33,10 +33,6 @@ class SlurmCluster(ClusterOutputs):
         "Users": ("users", "Where the users of the cluster come from: local or directory"),
         "CpuNodes": ("cpu", "For the command trn: nodes without Trainium, which prepare data for jobs"),
     }
-    scales_itself = (
-        "starts and stops nodes automatically, as jobs need them. Its bounds are min_nodes and max_nodes of a compute resource: "
-        "change them in the environment, and deploy"
-    )
     version_fix = "Deploy with another bootstrap: {neuron_release: ...}, or replace the node if its driver is not that of the release"
 
     engine: str = "slurm"

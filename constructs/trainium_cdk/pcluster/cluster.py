@@ -10,6 +10,7 @@ from aws_cdk import CustomResource, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IDependable
 
@@ -24,6 +25,7 @@ from trainium_cdk._cdk.permissions import (
     secret_key_statements,
     session_manager_statements,
 )
+from trainium_cdk._cdk.retention import days_of
 from trainium_cdk._cdk.tags import InheritedTags
 from trainium_cdk.bootstrap import TrnBootstrap, with_scripts_of
 from trainium_cdk.bucket import TrnBucket
@@ -71,6 +73,7 @@ class TrnPcluster(Checked):
             EC2. Default: none.
         node_policies: Policies of every node's role, beside `cluster.node_policies`. ParallelCluster may attach only policies of the account
             whose name begins with parallelcluster (give them that path), and some of AWS's. Default: none; grants to the cluster need none.
+        log_retention: How long the cluster's logs are kept. Default: a year.
         removal_policy: For the cluster's logs on `cdk destroy`. Default: DESTROY.
         catalog: The catalogue with the instance types of the queues. Default: this release's.
         rules: Whether to check the arguments with the rules of `trn check`. Default: True: errors fail the synthesis.
@@ -117,6 +120,7 @@ class TrnPcluster(Checked):
         ssh_from: Sequence[ec2.IPeer] = (),
         volume_keys: Sequence[kms.IKey] = (),
         node_policies: Sequence[iam.IManagedPolicy] = (),
+        log_retention: logs.RetentionDays = logs.RetentionDays.ONE_YEAR,
         removal_policy: RemovalPolicy = RemovalPolicy.DESTROY,
         catalog: Catalog | None = None,
         rules: bool = True,
@@ -139,6 +143,7 @@ class TrnPcluster(Checked):
             volume_keys=(*cluster.volume_keys, *(key.key_arn for key in volume_keys)),
             node_policies=(*cluster.node_policies, *(policy.managed_policy_arn for policy in node_policies)),
         )
+        environment = environment.model_copy(update={"log_days": days_of(log_retention, self) or 0})  # 0: for ever
         if bootstrap:
             environment = with_scripts_of(self, environment, bootstrap, engine="slurm", rules=rules)
         else:
@@ -196,8 +201,12 @@ class TrnPcluster(Checked):
         self.node_policy = self._policy("NodePolicy", "every node", bootstrap.read_statements())
         grant_keys(self.node_policy, bootstrap.bucket)
         self.job_role = self._job_role(environment)
-        secrets = [each.password_secret for each in (p.directory_service, p.accounting) if each]
-        may = [*session_manager_statements(self), *for_volumes, *secret_key_statements(self, secrets)]
+        secrets = [p.directory.get("PasswordSecretArn"), p.accounting and p.accounting.password_secret]
+        may = [
+            *session_manager_statements(self),
+            *for_volumes,
+            *secret_key_statements(self, [each for each in secrets if each]),
+        ]
         self.head_policy = self._policy("HeadPolicy", "the head node", may)
         login = p.login_nodes and self._policy("LoginPolicy", "login nodes", session_manager_statements(self))
         pair = key_pair(self._own, environment)

@@ -78,11 +78,8 @@ def read_end(path: Path, most: int, begin: int = 0) -> bytes:
 
 
 @contextlib.contextmanager
-def hold(folder: Path, *, shared: bool = False) -> Iterator[None]:
+def hold(folder: Path) -> Iterator[None]:
     """Lock a folder of this machine, at most as long as this process lives.
-
-    Args:
-        shared: with others that hold it so. Whoever removes it is waited for.
 
     Raises:
         BlockingIOError: another process has it.
@@ -90,7 +87,7 @@ def hold(folder: Path, *, shared: bool = False) -> Iterator[None]:
     """
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(number, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(number)

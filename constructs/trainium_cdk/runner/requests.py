@@ -118,27 +118,6 @@ class ListNodes:
 
 
 @dataclass(frozen=True)
-class Activity:
-    """Nodes, jobs and others' work. It changes nothing. `limit`: of jobs that are described."""
-
-    limit: int = 50
-
-
-@dataclass(frozen=True)
-class ListEnvironments:
-    """The environments of jobs' own packages. `active`: and which jobs run or wait, as Slurm knows them."""
-
-    active: bool = False
-
-
-@dataclass(frozen=True)
-class RemoveEnvironments:
-    """Remove some of them. Whether a job uses them is the client's question: jobs of other teams may."""
-
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class SubmitJobs:
     """Submit these jobs, each once: of each, an outcome.
 
@@ -289,9 +268,6 @@ OPERATIONS: dict[str, tuple[Any, str]] = {
     "active": (Active, "head.answers.active"),
     "others": (Others, "head.nodes.others"),
     "nodes": (ListNodes, "head.nodes.list_nodes"),
-    "activity": (Activity, "head.answers.activity"),
-    "environments": (ListEnvironments, "head.environments.list_environments"),
-    "remove environments": (RemoveEnvironments, "head.environments.remove"),
     "start tensorboard": (StartBoard, "work.board.start"),
     "stop tensorboard": (StopBoard, "work.board.stop"),
     "start relay": (StartRelay, "head.step.start_relay"),

@@ -9,7 +9,6 @@ from trainium_cdk.errors import SettingsError as SettingsError
 from trainium_cdk.errors import SettingsFileError as SettingsFileError
 from trainium_cdk.problems import Problem as Problem
 from trainium_cdk.problems import Source as Source
-from trainium_cdk.settings.directory import DirectoryService as DirectoryService
 from trainium_cdk.settings.eks import Access as Access
 from trainium_cdk.settings.eks import BastionHost as BastionHost
 from trainium_cdk.settings.eks import ContainerInsights as ContainerInsights

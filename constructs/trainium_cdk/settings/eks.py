@@ -16,7 +16,6 @@ from trainium_cdk.settings.base import (
     Arn,
     BucketName,
     Cidr,
-    Days,
     InstanceTypeName,
     Settings,
     refuse_duplicates,
@@ -229,7 +228,7 @@ class Plugins(Settings):
     `trn submit` do not need it."""
     autoscaler: bool = True
     """Start nodes, from zero, for the jobs in the queues, and stop idle nodes (see `eks.scaling`). Without it, jobs start on nodes that
-    `trn nodes scale` has started."""
+    run already: `min_nodes`, or `aws eks update-nodegroup-config`."""
 
 
 class Scaling(Settings):
@@ -247,9 +246,6 @@ class Scaling(Settings):
     """Reserve all on-demand instances of a job in one request before any is started, so that AWS never starts and charges
     a part of them. A reservation is charged like its instances; it is cancelled when they run, usually after a minute. Not
     used for spot, reservations and capacity blocks, or where EC2 refuses it."""
-    alarm_topic: Arn | None = None
-    """SNS topic that is told when nodes have not been started or stopped for ten minutes. Default: none; the alarm is in
-    CloudWatch."""
 
 
 class ContainerInsights(Settings):
@@ -258,8 +254,6 @@ class ContainerInsights(Settings):
 
     metrics: bool = True
     """Container Insights: metrics of nodes, pods and NeuronCores."""
-    log_days: Days = 30
-    """How long the logs are kept, days."""
 
 
 class Mirror(Settings):
@@ -369,9 +363,6 @@ class Eks(ControlPlane, Section):
         ],
     ] = Field(default_factory=dict)
     """Add-on versions that replace the catalogue's, by add-on name."""
-    log_days: Days = 365
-    """How long the cluster's logs are kept, days. They include the audit log, which records each request to the
-    cluster."""
     observability: ContainerInsights | None = None
     """Logs and metrics in CloudWatch, which are kept after the nodes are deleted. Default: none. The logs of a node and its pods are then
     deleted with the node, except the logs of jobs, which are on the shared file system."""

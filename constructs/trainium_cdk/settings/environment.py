@@ -22,8 +22,9 @@ from pydantic_core import PydanticCustomError
 from trainium_cdk import engines, requirements
 from trainium_cdk.catalog import Catalog, CatalogOverrides, NeuronRelease, best_ami, boot_driver, choose
 from trainium_cdk.catalog.eks import Addon, Ami, Chart
+from trainium_cdk.errors import RequirementError
 from trainium_cdk.problems import Source, wrong
-from trainium_cdk.settings.base import AccountId, Region, Settings, Version, refuse_duplicates
+from trainium_cdk.settings.base import AccountId, Days, Region, Settings, Version, refuse_duplicates
 from trainium_cdk.settings.eks import Eks
 from trainium_cdk.settings.jobs import Jobs
 from trainium_cdk.settings.network import Network
@@ -43,14 +44,11 @@ KEY_ARN = re.compile(r"arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):(?P<account>[0-
 
 
 def _requirement(text: str) -> str:
-    """As pip takes it; in one form, but for what has no spaces anyway."""
+    """As pip takes it."""
     try:
-        line = requirements.entry(text)
-    except requirements.RequirementError as e:
+        return requirements.entry(text)[0]
+    except RequirementError as e:
         raise wrong(e.reason, e.fix) from None
-    if line.option:
-        return f"--{line.option.replace('_', '-')}={line.address}"
-    return text if requirements.is_word(text) else line.text
 
 
 Requirement = Annotated[str, StringConstraints(max_length=1000), AfterValidator(_requirement)]
@@ -141,6 +139,8 @@ class Environment(Settings):
     """The keys that encrypt images, buckets, file systems and volumes. `aws-managed`: AWS's own keys. `customer-key`: a key that the
     stack creates. Or the ARN of your own key, in this region and account. Logs, environment variables of Lambda functions and
     Kubernetes secrets always have a key that the stack creates, or yours."""
+    log_days: Days = 365
+    """How long logs are kept, days: of clusters, with the audit log of EKS; of the VPC's traffic; of nodes and pods; of metrics."""
     network: Network = Network()
     storage: Storage = Storage()
     registry: Registry = Registry()

@@ -12,7 +12,6 @@ from trainium_cdk.settings.base import (
     Arn,
     Cidr,
     Cidrs,
-    Days,
     PeerCidrs,
     Region,
     RouteTableId,
@@ -104,8 +103,6 @@ class Network(Settings):
     """AWS services that get an interface endpoint in the VPC."""
     flow_logs: bool = True
     """Record the VPC's traffic in a log group that the stack owns."""
-    flow_log_days: Days = 365
-    """How long those records are kept, days."""
     peerings: tuple[Peering, ...] = ()
     """Connections to other VPCs."""
     existing: ExistingVpc | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainium_cdk.settings.base import Arn, Days, Settings
+from trainium_cdk.settings.base import Arn, Settings
 
 ALARMS = 3
 NODE_ALARMS = 2
@@ -21,10 +21,8 @@ class Observability(Settings):
     file systems. `trn cost` has its price."""
 
     alarm_topic: Arn | None = None
-    """SNS topic that alarms are sent to: nodes that failed or are idle, a job that waits long, a full disk, memory errors. Default: no
-    alarms, as they would reach no one."""
+    """SNS topic that alarms are sent to: nodes that failed or are idle, a job that waits long, a full disk, memory errors; on EKS also
+    that nodes have not been started or stopped for ten minutes. Default: no alarms, as they would reach no one; that of EKS is in CloudWatch."""
     job_topic: Arn | None = None
     """SNS topic that gets a message when a job has ended, within two minutes, however it ended; and when one runs and does not go on. The topic sends it
     on: as email, to a chat, to a webhook. Default: no messages."""
-    log_days: Days = 365
-    """How long the lines are kept from which CloudWatch makes metrics, days."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -29,13 +29,13 @@ from trainium_cdk.settings.base import (
     refuse_everywhere,
 )
 from trainium_cdk.settings.cdk_types import FromMinutes, MaybeToken
-from trainium_cdk.settings.directory import DirectoryService
 from trainium_cdk.settings.section import Nodes
 from trainium_cdk.settings.slurm import Name, SlurmQueue, SlurmResource, SlurmSection
 from trainium_cdk.text import Text
 
 # fewer choices than CloudWatch's: the schema of aws-parallelcluster 3.16.1
-LogDays = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653]
+LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653)
+"""Days that ParallelCluster can keep logs (its schema at 3.16.1)."""
 
 
 _NOT_EVERYWHERE = partial(refuse_everywhere, opened="SSH", fix="use SSM")
@@ -258,8 +258,6 @@ class Pcluster(SlurmSection):
     """The partitions; jobs go to the first where none is named."""
     login_nodes: LoginNodes | None = None
     accounting: Accounting | None = None
-    directory_service: DirectoryService | None = None
-    """A directory whose users have accounts on the nodes, beside those of `users`. Default: none."""
     custom_ami: AmiId | None = None
     """Image of every node without a custom_ami of its own."""
     volume_keys: tuple[KeyArn, ...] = ()
@@ -270,8 +268,6 @@ class Pcluster(SlurmSection):
     """A dynamic node without work is stopped after this time; -1: never."""
     slurm_settings: tuple[dict[str, str | int], ...] = ()
     """Lines for slurm.conf, for example `- {MaxJobCount: 20000}`."""
-    log_days: LogDays = 30
-    """How long the cluster's logs are kept, days."""
     shared_storage: tuple[SharedVolume, ...] = Field(default=(), max_length=20)
     """Existing file systems that every node mounts beside those of `storage`."""
     sudo: bool = True
@@ -283,7 +279,7 @@ class Pcluster(SlurmSection):
     overrides: Annotated[dict[str, Any], AfterValidator(plain)] = Field(default_factory=dict)
     """Keys merged last into the cluster configuration that is sent to ParallelCluster, in ParallelCluster's spelling. Queues and other
     list items are matched by their `Name`; policies, security groups and lines of slurm.conf are added to the stack's own; null removes
-    a key. What a setting controls is refused. ParallelCluster validates the result."""
+    a key. `trn check` warns of what a setting controls, and refuses what ParallelCluster's schema refuses."""
 
     @model_validator(mode="after")
     def _volumes(self) -> Pcluster:
@@ -294,7 +290,13 @@ class Pcluster(SlurmSection):
 
     @property
     def several_users(self) -> str:
-        return "directory" if self.directory_service else super().several_users
+        return "directory" if self.directory else super().several_users
+
+    @property
+    def directory(self) -> Mapping[str, Any]:
+        """ParallelCluster's section DirectoryService: a directory whose users have accounts on the nodes. Empty for none."""
+        section = self.overrides.get("DirectoryService")
+        return section if isinstance(section, Mapping) else {}
 
     @property
     def mount_dirs(self) -> tuple[str, ...]:

@@ -28,10 +28,6 @@ FSX_THROUGHPUT: dict[FsxDeployment, tuple[int, ...]] = {
     "PERSISTENT_1": (50, 100, 200),
     "PERSISTENT_2": (125, 250, 500, 1000),
 }
-
-
-FSX_EFA_GIB = {125: 38400, 250: 19200, 500: 9600, 1000: 4800}
-"""MB/s for each TiB -> the step of GiB in which a file system with EFA is sized (FSx for Lustre user guide, getting started, 2026-11)."""
 FSX_METADATA_IOPS = (1500, 3000, 6000, *range(12000, 192001, 12000))
 """Of a PERSISTENT_2 file system on SSD (FSx API reference, CreateFileSystemLustreMetadataConfiguration, 2026-11)."""
 FSX_LINKS = 8
@@ -79,8 +75,7 @@ class DataRepository(Settings):
     uri: S3Uri
     """s3://bucket/prefix"""
     directory: MountDir = "/data"
-    """Directory of the file system in which it appears. Default: /data; with SCRATCH_2 and PERSISTENT_1 the root, where it is the only link
-    and exports nothing automatically."""
+    """Directory of the file system in which it appears."""
     auto_import: bool = True
     """Import new and changed objects as files automatically, and remove the files of deleted objects."""
     auto_export: bool = False
@@ -118,15 +113,11 @@ class Fsx(Settings):
     """LZ4 compression."""
     backup_days: Annotated[int, Field(ge=0, le=90), MaybeNumberToken, FromDays] = 0
     """How many days daily backups are kept (persistent types only); 0 = no backups."""
-    s3: DataRepository | None = None
     s3_links: tuple[DataRepository, ...] = ()
-    """Further links, each to a prefix and a directory of its own; at most 8 links in all."""
+    """S3 prefixes whose objects appear as files, each in a directory of its own; at most 8."""
     metadata_iops: Literal["automatic"] | int | None = None
     """How many operations on files and directories per second (PERSISTENT_2 only): `automatic` by the capacity, or 1500, 3000, 6000, or a
     multiple of 12000 up to 192000. Default: FSx's own, which cannot be raised later."""
-    efa: bool = False
-    """Whether its servers have EFA (PERSISTENT_2 only, and large: see the capacity that `throughput` asks for). Each node needs AWS's set-up
-    of its Lustre client for it, and FSx excludes trn2; other clients use TCP."""
     existing: ExistingFsx | None = None
 
     @model_validator(mode="after")
@@ -144,31 +135,25 @@ class Fsx(Settings):
             raise wrong(f"{self.deployment} does not offer a throughput of {self.throughput}", fix)
         if self.deployment == "SCRATCH_2" and self.backup_days:
             raise wrong("SCRATCH_2 has no backups", "set backup_days: 0, or choose PERSISTENT_2")
-        if self.links and self.backup_days:
-            raise wrong("a file system linked to S3 cannot have backups", "set backup_days: 0, or remove s3")
+        if self.s3_links and self.backup_days:
+            raise wrong("a file system linked to S3 cannot have backups", "set backup_days: 0, or remove s3_links")
         return self
 
     @model_validator(mode="after")
     def _only_persistent_2(self) -> Fsx:
-        for key, value in (("metadata_iops", self.metadata_iops), ("efa", self.efa)):
-            if value and self.deployment != "PERSISTENT_2":
-                raise wrong(f"{self.deployment} does not offer {key}", f"remove {key}, or choose PERSISTENT_2")
         iops = self.metadata_iops
+        if iops and self.deployment != "PERSISTENT_2":
+            raise wrong(
+                f"{self.deployment} does not offer metadata_iops", "remove metadata_iops, or choose PERSISTENT_2"
+            )
         if isinstance(iops, int) and iops not in FSX_METADATA_IOPS:
             near = min(FSX_METADATA_IOPS, key=lambda one: abs(one - iops))
             raise wrong(f"metadata_iops is {iops}, which FSx does not offer", f"write {near}, or automatic")
-        step = FSX_EFA_GIB.get(self.effective_throughput or 0, 0)
-        if self.efa and not is_number_token(self.capacity_gib) and self.capacity_gib % step:
-            others = ", ".join(f"{gib} with throughput: {mb}" for mb, gib in FSX_EFA_GIB.items() if gib != step)
-            raise wrong(
-                f"capacity_gib is {self.capacity_gib}: with EFA and throughput {self.effective_throughput} it is a multiple of {step} GiB",
-                f"write capacity_gib: {-(-self.capacity_gib // step) * step} (multiples of {others})",
-            )
         return self
 
     @model_validator(mode="after")
     def _links_are_apart(self) -> Fsx:
-        links = self.links
+        links = self.s3_links
         if len(links) > FSX_LINKS:
             raise wrong(f"{len(links)} links to S3: FSx has at most {FSX_LINKS}", "combine prefixes under a common one")
         for kind, values in (("directory", [x.directory for x in links]), ("uri", [x.uri for x in links])):
@@ -180,20 +165,6 @@ class Fsx(Settings):
                             f"two links to S3 overlap ({kind} {other} and {one})", f"give each link a {kind} of its own"
                         )
         return self
-
-    @property
-    def links_root(self) -> bool:
-        """Whether the one link is an import path of the file system, and not an association: the way of the older types, which a change
-        would replace."""
-        link = self.s3
-        if link is None or self.s3_links or self.deployment == "PERSISTENT_2":
-            return False
-        return not ("directory" in link.model_fields_set or link.auto_export)
-
-    @property
-    def links(self) -> tuple[DataRepository, ...]:
-        """All links to S3: first `s3`."""
-        return (*([self.s3] if self.s3 else []), *self.s3_links)
 
     @property
     def effective_throughput(self) -> int | None:

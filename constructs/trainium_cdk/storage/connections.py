@@ -13,12 +13,10 @@ _TCP_AND_UDP = (ec2.Port.tcp, ec2.Port.udp)
 PORTS: Mapping[str, Sequence[ec2.Port]] = {
     "efs": (ec2.Port.tcp(2049),),
     "fsx-lustre": (ec2.Port.tcp(988), ec2.Port.tcp_range(1018, 1023)),
-    "fsx-lustre-efa": (ec2.Port.all_traffic(),),
     "fsx-openzfs": [port(number) for port in _TCP_AND_UDP for number in (111, 2049, 20001, 20002, 20003)],
     "fsx-ontap": [port(number) for port in _TCP_AND_UDP for number in (111, 635, 2049, 4046)],
 }
-"""Kind of a file system -> the ports that its clients need (FSX_PORTS of aws-parallelcluster 3.16.1; Lustre: FSx user guide, 2026-11;
-with EFA all traffic, both ways, by the groups' ids)."""
+"""Kind of a file system -> the ports that its clients need (FSX_PORTS of aws-parallelcluster 3.16.1; Lustre: FSx user guide, 2026-11)."""
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from aws_cdk import Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
@@ -23,7 +21,7 @@ class LustreFileSystem(Construct):
 
     def __init__(self, scope: Construct, id: str, settings: Fsx, placement: Placement) -> None:
         super().__init__(scope, id)
-        s3, key, persistent = settings.s3, placement.encryption_key, settings.deployment != "SCRATCH_2"
+        key, persistent = placement.encryption_key, settings.deployment != "SCRATCH_2"
         file_system = fsx.CfnFileSystem(
             self,
             "Resource",
@@ -40,12 +38,7 @@ class LustreFileSystem(Construct):
                 data_compression_type="LZ4" if settings.compression else "NONE",
                 automatic_backup_retention_days=settings.backup_days if persistent else None,
                 copy_tags_to_backups=True if settings.backup_days else None,
-                efa_enabled=True if settings.efa else None,
                 metadata_configuration=_metadata(settings),
-                import_path=s3.uri if s3 and settings.links_root else None,
-                auto_import_policy=("NEW_CHANGED_DELETED" if s3.auto_import else "NONE")
-                if s3 and settings.links_root
-                else None,
             ),
         )
         # FSx refuses a group that does not allow Lustre among its servers. Not for rules of clients, which are added later: a client may
@@ -54,8 +47,8 @@ class LustreFileSystem(Construct):
         file_system.apply_removal_policy(placement.removal_policy)
         self.ready = DependencyGroup(file_system)
         associations: list[fsx.CfnDataRepositoryAssociation] = []
-        for id, link in _links(settings):
-            made = self._associate(id, file_system, link)
+        for link in settings.s3_links:
+            made = self._associate(file_system, link)
             if associations:  # FSx makes one at a time
                 made.node.add_dependency(associations[-1])
             associations.append(made)
@@ -68,13 +61,11 @@ class LustreFileSystem(Construct):
             mount_name=file_system.attr_lustre_mount_name,
         )
 
-    def _associate(
-        self, id: str, file_system: fsx.CfnFileSystem, s3: DataRepository
-    ) -> fsx.CfnDataRepositoryAssociation:
+    def _associate(self, file_system: fsx.CfnFileSystem, s3: DataRepository) -> fsx.CfnDataRepositoryAssociation:
         association = fsx.CfnDataRepositoryAssociation
         return association(
             self,
-            id,
+            f"S3{s3.directory.replace('/', '-')}",
             file_system_id=file_system.ref,
             file_system_path=s3.directory,
             data_repository_path=s3.uri,
@@ -86,20 +77,11 @@ class LustreFileSystem(Construct):
         )
 
 
-def _links(settings: Fsx) -> Iterator[tuple[str, DataRepository]]:
-    """The links that are associations, each with its id in the stack: of the further ones by the directory."""
-    if settings.s3 and not settings.links_root:
-        yield "S3", settings.s3
-    for link in settings.s3_links:
-        yield f"S3{link.directory.replace('/', '-')}", link
-
-
 def _metadata(settings: Fsx) -> fsx.CfnFileSystem.MetadataConfigurationProperty | None:
-    """With EFA FSx demands one."""
     iops = settings.metadata_iops
-    if iops is None and not settings.efa:
+    if iops is None:
         return None
-    if iops in (None, "automatic"):
+    if iops == "automatic":
         return fsx.CfnFileSystem.MetadataConfigurationProperty(mode="AUTOMATIC")
     return fsx.CfnFileSystem.MetadataConfigurationProperty(mode="USER_PROVISIONED", iops=float(iops))
 

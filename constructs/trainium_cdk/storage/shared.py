@@ -177,7 +177,7 @@ class TrnStorage(Checked):
             if retain:
                 keep(self._vpc)
                 keep(subnets[0])
-            ports = PORTS["fsx-lustre-efa" if settings.efa else "fsx-lustre"]
+            ports = PORTS["fsx-lustre"]
             group = self._group(
                 "Fsx",
                 "FSx for Lustre: Lustre among its servers and clients",

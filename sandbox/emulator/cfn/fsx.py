@@ -9,7 +9,7 @@ from sandbox.emulator.cfn.registry import Made, Properties, resource
 from sandbox.emulator.query import ApiError
 
 _NUMBERS = ("PerUnitStorageThroughput", "AutomaticBackupRetentionDays", "ImportedFileChunkSize", "Iops")
-_FLAGS = ("CopyTagsToBackups", "BatchImportMetaDataOnCreate", "EfaEnabled")
+_FLAGS = ("CopyTagsToBackups", "BatchImportMetaDataOnCreate")
 
 
 def _typed(properties: Any) -> Any:

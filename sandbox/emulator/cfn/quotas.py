@@ -45,6 +45,11 @@ def _attached(properties: Properties) -> None:
         _require("PoliciesPerRole", len(iam._roles[role]["AttachedPolicies"]), ATTACHED)
 
 
+def _inline(properties: Properties) -> None:
+    for role in properties.get("Roles") or []:
+        _require("PolicySize", sum(map(_size, iam._roles[role]["InlinePolicies"].values())), INLINE)
+
+
 def _rules(properties: Properties) -> None:
     group = ec2._security_groups.get(properties["GroupId"], {})
     for key in ("IpPermissions", "IpPermissionsEgress"):
@@ -91,6 +96,7 @@ def _limit(
 
 _limit("AWS::IAM::Role", before=_role)
 _limit("AWS::IAM::ManagedPolicy", before=_managed, after=_attached)
+_limit("AWS::IAM::Policy", after=_inline)
 for _direction in ("Ingress", "Egress"):
     _limit(f"AWS::EC2::SecurityGroup{_direction}", after=_rules)
 

@@ -33,7 +33,7 @@ def verify(case: Case) -> None:
     check = {c.name: c for c in (IDENTITY, *checks_of(case.engine))}[case.check]
     assert check.wanted(at), "there is nothing to look at"
     reported = [
-        (f.level, f"{f.what} = {f.value}: {f.reason}. Fix: {f.fix} [{f.where}]")
+        (f.level, f"{f.what} = {f.value}: {f.reason}. Fix: {f.fix} [{at.where(f.key) if f.key else ''}]")
         for f in check.evaluate(at, case.answer)
     ]
     assert [level for level, _ in reported] == [parts[0] for parts in case.expected], reported

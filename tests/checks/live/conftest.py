@@ -63,6 +63,6 @@ def wrong(found: Report) -> dict[str, str]:
     """Check -> its message, for errors and warnings of the account (not of the offline rules)."""
     summary: dict[str, list[str]] = {}
     for f in found.of("error", "warning"):
-        if not f.check.startswith("rule "):
-            summary.setdefault(f.check, []).append(f"{f.level}: {f.what} = {f.value}: {f.reason}. {f.fix}")
+        if not f.rule.startswith("rule "):
+            summary.setdefault(f.rule, []).append(f"{f.level}: {f.what} = {f.value}: {f.reason}. {f.fix}")
     return {check: "\n".join(lines) for check, lines in summary.items()}

@@ -55,9 +55,9 @@ def tags(version: str, system: str) -> list[dict[str, str]]:
     return [{"Key": "parallelcluster:version", "Value": version}, {"Key": "parallelcluster:os", "Value": system}]
 
 
-SECRET = ("pcluster", "directory_service", "password_secret")
-DIRECTORY = (
-    "pcluster: {directory_service: {domain_name: corp.example.com, domain_addr: 'ldaps://corp.example.com', read_only_user: cn=r, "
+SECRET = ("pcluster", "accounting", "password_secret")
+ACCOUNTING = (
+    "pcluster: {accounting: {uri: 'db:3306', user: slurm, "
     "password_secret: 'arn:aws:secretsmanager:us-east-1:111122223333:secret:d-AbCdEf'}}"
 )
 STANDARD = {"1.35": version("STANDARD_SUPPORT", "2027-03-27")}
@@ -142,16 +142,16 @@ TABLE = [
     Case("head-address", ADDRESS, {"AllocationId": "eipalloc-1", "AssociationId": "eipassoc-1", "InstanceId": "i-1"},
          [("warning", "i-1", "ParallelCluster would take it from there")]),
     Case("head-address", ADDRESS, None, [("error", "it is not an Elastic IP address of this account in us-east-1")]),
-    Case("secrets", DIRECTORY, {SECRET: Secret({}, {})}, [("ok", "secret d-AbCdEf", "its value is not read"), ("info", "not checked: whether nodes reach its port")]),
-    Case("secrets", DIRECTORY, {SECRET: Secret(None, {})}, [("error", "does not exist in us-east-1", "[environment.yaml:1]"), ("info",)]),
-    Case("secrets", DIRECTORY, {SECRET: Secret({"DeletedDate": 1}, {})}, [("error", "scheduled for deletion", "restore-secret --secret-id arn:aws"), ("info",)]),
-    Case("secrets", DIRECTORY, {SECRET: Secret({"KmsKeyId": "k"}, None)}, [("error", "= k: the KMS key that encrypts it does not exist"), ("info",)]),
-    Case("secrets", DIRECTORY, {SECRET: Secret({"KmsKeyId": "k"}, {"KeyId": "k", "KeyState": "Disabled"})}, [("error", "= Disabled", "enable-key --key-id k"), ("info",)]),
-    Case("secrets", DIRECTORY, {SECRET: Secret({"KmsKeyId": "k"}, {"KeyId": "k", "KeyState": "Enabled"})},
-         [("info", "not checked: whether the key's policy lets the head node use it", "kms:Decrypt"), ("info",)]),
-    Case("secrets", DIRECTORY, {SECRET: Secret({"KmsKeyId": "k"}, {"KeyId": "k", "KeyState": "Enabled"}, by_iam=True)}, [("ok", "the head node may use this key"), ("info",)]),
-    Case("secrets", DIRECTORY, {SECRET: Secret({"KmsKeyId": "k"}, {"KeyId": "k", "KeyState": "Enabled"}, by_iam=False)},
-         [("error", "let the key's policy allow arn:aws:iam::111122223333:root kms:Decrypt through Secrets Manager"), ("info",)]),
+    Case("secrets", ACCOUNTING, {SECRET: Secret({}, {})}, [("ok", "secret d-AbCdEf", "its value is not read")]),
+    Case("secrets", ACCOUNTING, {SECRET: Secret(None, {})}, [("error", "does not exist in us-east-1", "[environment.yaml:1]")]),
+    Case("secrets", ACCOUNTING, {SECRET: Secret({"DeletedDate": 1}, {})}, [("error", "scheduled for deletion", "restore-secret --secret-id arn:aws")]),
+    Case("secrets", ACCOUNTING, {SECRET: Secret({"KmsKeyId": "k"}, None)}, [("error", "= k: the KMS key that encrypts it does not exist")]),
+    Case("secrets", ACCOUNTING, {SECRET: Secret({"KmsKeyId": "k"}, {"KeyId": "k", "KeyState": "Disabled"})}, [("error", "= Disabled", "enable-key --key-id k")]),
+    Case("secrets", ACCOUNTING, {SECRET: Secret({"KmsKeyId": "k"}, {"KeyId": "k", "KeyState": "Enabled"})},
+         [("info", "not checked: whether the key's policy lets the head node use it", "kms:Decrypt")]),
+    Case("secrets", ACCOUNTING, {SECRET: Secret({"KmsKeyId": "k"}, {"KeyId": "k", "KeyState": "Enabled"}, by_iam=True)}, [("ok", "the head node may use this key")]),
+    Case("secrets", ACCOUNTING, {SECRET: Secret({"KmsKeyId": "k"}, {"KeyId": "k", "KeyState": "Enabled"}, by_iam=False)},
+         [("error", "let the key's policy allow arn:aws:iam::111122223333:root kms:Decrypt through Secrets Manager")]),
     Case("service-roles", "", {"AWSServiceRoleForAmazonElasticFileSystem": False}, [("info", "at first use")]),
     Case("service-roles", "pcluster: {queues: [{capacity_type: spot}]}",
          {"AWSServiceRoleForEC2Spot": False, "AWSServiceRoleForAmazonElasticFileSystem": True},

@@ -30,7 +30,7 @@ network:
       route_tables: [{TABLE_ID}]
 """
 FOREIGN = "network: {peerings: [{vpc_id: vpc-0123456789abcdef1, cidr: 10.9.0.0/16, account: '444455556666', accepter_role: 'arn:aws:iam::444455556666:role/x'}]}"
-LINKED = "storage: {fsx: {s3: {uri: 's3://speech/train'}}}"
+LINKED = "storage: {fsx: {s3_links: [{uri: 's3://speech/train'}]}}"
 BUCKET = "eks: {data_buckets: [speech]}"
 EFS = EXISTING + "storage: {efs: {existing: {id: fs-0123456789abcdef0}}}"
 FSX = EXISTING + "storage: {fsx: {existing: {id: fs-0123456789abcdef1, mount_name: abcd}}}"

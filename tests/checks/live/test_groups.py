@@ -17,7 +17,7 @@ def wrong(text: str, local_aws: LocalAws) -> dict[str, str]:
     client = SessionOf(local_aws)
     found = examine(Target(settings.parse(text, "environment.yaml"), "slurm"), Aws("us-east-1", client))
     mine = ("reservations", "reservation-groups", "placement-groups")
-    return {f.check: f"{f.reason}. Fix: {f.fix}" for f in found.of("warning", "error") if f.check in mine}
+    return {f.rule: f"{f.reason}. Fix: {f.fix}" for f in found.of("warning", "error") if f.rule in mine}
 
 
 class SessionOf:

@@ -15,7 +15,7 @@ from sandbox.pcluster_validator.seed import Seeded, placement_group, reservation
 from tests.checks.live.conftest import Trn, report, session, wrong
 from tests.credentials import User
 from trainium_cdk import settings
-from trainium_cdk.checks.live import Aws, Report, Target, checks_of, examine, policy, price_list, regions
+from trainium_cdk.checks.live import Aws, Report, Target, checks_of, examine, policy, regions
 from trainium_cdk.checks.live.account import IDENTITY
 from trainium_cdk.checks.live.aws import OPERATIONS
 from trainium_cdk.cli.diff import servers
@@ -189,7 +189,7 @@ def test_versions(aws: LocalAws) -> None:
     assert found.keys() == {"kubernetes", "addons", "node-image"}
     assert "eks.addon_versions: {vpc-cni: v1.99.0-eksbuild.1}" in found["addons"]
     aws.set_answers("eks-versions", None)
-    ended = [f for f in report("bootstrap: {neuron_release: 2.30.0}").of("warning") if f.check.startswith("rule ")]
+    ended = [f for f in report("bootstrap: {neuron_release: 2.30.0}").of("warning") if f.rule.startswith("rule ")]
     assert '"PyTorch/XLA is no longer supported for training workloads on Trainium" (AWS, ' in ended[0].reason
     assert "2026-05-20" in ended[0].reason
 
@@ -223,7 +223,7 @@ def test_keys_images_roles_and_buckets(aws: LocalAws, made: Seeded) -> None:
         assert wrong(report(spot)) == {}
     finally:
         aws.client("iam").delete_role(RoleName="AWSServiceRoleForEC2Spot")
-    linked = "storage: {fsx: {s3: {uri: 's3://BUCKET/train'}}}"
+    linked = "storage: {fsx: {s3_links: [{uri: 's3://BUCKET/train'}]}}"
     assert wrong(report(linked.replace("BUCKET", made.bucket))) == {}
     assert "this bucket does not exist" in wrong(report(linked.replace("BUCKET", "missing-bucket")))["buckets"]
 
@@ -256,7 +256,7 @@ def test_blocks_are_offered_where_none_is_named(trn: Trn, aws: LocalAws) -> None
     )
     text = "pcluster: {queues: [{capacity_type: capacity-block, compute_resources: [{min_nodes: 3, max_nodes: 3}]}]}"
     found = report(text)
-    offers = [f for f in found.findings if f.check == "block-offerings"]
+    offers = [f for f in found.findings if f.rule == "block-offerings"]
     assert [(f.level, f.value) for f in offers] == [("info", "960 USD"), ("info", "1200.5 USD")]
     assert "4 x trn1.32xlarge in use1-az6 from " in offers[0].reason
     assert found.exit_code() == 1, "the offline rule asks for the id of a block"
@@ -297,8 +297,8 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
     text = existing(made, local_aws.client("ec2"))
     text = text.replace("MOUNT", mount["LustreConfiguration"]["MountName"]).replace("RESERVATION", reserved)
     key = local_aws.client("kms").create_key()["KeyMetadata"]["KeyId"]
-    secret = local_aws.client("secretsmanager").create_secret(Name="directory", SecretString="x", KmsKeyId=key)["ARN"]
-    directory = f"{{domain_name: c, domain_addr: 'ldaps://c', read_only_user: cn=r, password_secret: '{secret}'}}"
+    secret = local_aws.client("secretsmanager").create_secret(Name="database", SecretString="x", KmsKeyId=key)["ARN"]
+    accounting = f"{{uri: 'db:3306', user: slurm, password_secret: '{secret}'}}"
     ec2 = local_aws.client("ec2")
     volume = ec2.create_volume(AvailabilityZone="us-east-1f", Size=10, Encrypted=True)["VolumeId"]
     snapshot = ec2.create_snapshot(VolumeId=volume)["SnapshotId"]
@@ -308,7 +308,7 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
     )["ImageId"]
     text = text.replace("ami-0c2023a1b2c3d4e5f", image)
     shared = f"[{{name: more, type: ebs, id: {volume}, mount_dir: /more}}]"
-    text = text.replace("pcluster:\n", f"pcluster:\n  directory_service: {directory}\n  shared_storage: {shared}\n")
+    text = text.replace("pcluster:\n", f"pcluster:\n  accounting: {accounting}\n  shared_storage: {shared}\n")
     address = ec2.allocate_address(Domain="vpc")["PublicIp"]
     text = text.replace("subnet: public,", f"subnet: public, elastic_ip: {address},", 1)
     iam, account = local_aws.client("iam"), "arn:aws:iam::000000000000"
@@ -317,11 +317,11 @@ def everything(local_aws: LocalAws, made: Seeded) -> dict[str, str]:
     sns = local_aws.client("sns")
     topic = sns.create_topic(Name="ops", Attributes={"KmsMasterKeyId": key})["TopicArn"]
     who = f"access: [{{principal: '{account}:role/team/Lab'}}], users: ['{account}:user/ada']"
-    linked = f"storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}\nobservability: {{alarm_topic: '{topic}'}}\neks: {{data_buckets: [{made.bucket}], {who}}}"
+    linked = f"storage: {{fsx: {{s3_links: [{{uri: 's3://{made.bucket}/x'}}]}}}}\nobservability: {{alarm_topic: '{topic}'}}\neks: {{data_buckets: [{made.bucket}], {who}}}"
     near, pool = placement_group(local_aws.client), reservation_group(local_aws.client, reserved)
     kept = f"{{name: kept, max_nodes: 1, reservation: {reserved}}}"
     pcs = f"""
-storage: {{fsx: {{s3: {{uri: 's3://{made.bucket}/x'}}}}}}
+storage: {{fsx: {{s3_links: [{{uri: 's3://{made.bucket}/x'}}]}}}}
 pcs:
   queues:
     - {{name: a, custom_ami: {image}, compute_resources: [{kept}]}}
@@ -363,8 +363,8 @@ def test_every_check_queries_the_local_aws(everything: dict[str, str], aws: Loca
     for engine, text in everything.items():
         found = report(text, engine)
         assert not [f for f in found.findings if "could not be checked" in f.reason]
-        answered |= {f.check for f in found.findings}
-    answered |= {f.check for f in report(f"encryption: {customer_key}\neks: {{}}", "eks").findings}
+        answered |= {f.rule for f in found.findings}
+    answered |= {f.rule for f in report(f"encryption: {customer_key}\neks: {{}}", "eks").findings}
     answered |= wrong(report("catalog: {instances: {trn1.32xlarge: {efa_interfaces: 4}}}")).keys()
     known = {c.name for c in EVERY_CHECK}
     assert known <= answered
@@ -402,9 +402,9 @@ def test_it_only_reads_and_the_policy_lists_all_requests(
 
 
 def test_every_action_is_some_checks() -> None:
-    """Or one of the Price List's, which only `trn cost --live` asks, or of `trn capacity`."""
+    """Or one of `trn capacity`."""
     checked = {a for c in EVERY_CHECK for a in c.actions}
-    assert checked | {*price_list.ACTIONS, *regions.ACTIONS} == OPERATIONS.keys()
+    assert checked | {*regions.ACTIONS} == OPERATIONS.keys()
 
 
 @pytest.fixture
@@ -432,7 +432,7 @@ def test_the_printed_policy_is_enough_and_each_part_is_needed(
     user.may(document)
 
     def summary(found: Report) -> list[tuple[str, str, str]]:
-        return [(f.check, f.level, f.what) for f in found.findings]
+        return [(f.rule, f.level, f.what) for f in found.findings]
 
     whole = report(text, engine, **user.keys)
     assert summary(whole) == summary(report(text, engine))
@@ -441,7 +441,7 @@ def test_the_printed_policy_is_enough_and_each_part_is_needed(
     for action in actions:
         user.may(without(document, action))
         found = report(text, engine, **user.keys)
-        hidden = {f.check for f in found.findings if f.reason.startswith("could not be checked: needs " + action)}
+        hidden = {f.rule for f in found.findings if f.reason.startswith("could not be checked: needs " + action)}
         needing = {
             c.name for c in checks_of(engine) if action in c.actions and c.wanted(Target(settings.parse(text), engine))
         }

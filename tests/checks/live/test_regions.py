@@ -14,7 +14,6 @@ from typing import Any, cast
 import pytest
 
 from sandbox import LocalAws
-from tests.checks.live.recorded import PriceList
 from tests.credentials import session
 from trainium_cdk import checks, settings
 from trainium_cdk.catalog import Catalog
@@ -156,23 +155,14 @@ def test_json(run: Run, aws: LocalAws) -> None:
     assert list(found) == ["us-east-2", "us-west-2"], "what can start soonest, then the cheapest"
 
 
-def test_prices_of_the_price_list(run: Run, aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each with its source; without access the catalogue's, with the reason."""
-    words = ("--regions", "us-east-1,us-west-2", "--live")
-    with monkeypatch.context() as patch:
-        PriceList(prices={"BoxUsage:trn1.32xlarge": "19.5"}).install(patch)
-        _, out, err = run(*words, "--json")
-        found = {one["region"]: one for one in json.loads(out)["regions"]}
-        for one in found.values():
-            [way] = [way for way in one["ways"] if way["capacity_type"] == "on-demand"]
-            assert (way["usd"], one["quote"]["source"], one["quote"]["date"]) == (19.5, "Price List", "2026-08-10"), err
-        assert "on-demand prices: Price List 2026-08-10; a USD/h" in run(*words)[2]
-    with monkeypatch.context() as patch:
-        PriceList(allowed=()).install(patch)
-        _, out, err = run(*words)
-    assert "us-west-2\ton-demand\tnow\t21.50" in out
-    assert "us-east-1, us-west-2: these credentials may not read the Price List: allow pricing:GetProducts on *" in err
-    assert "on-demand prices: catalogue 20" in err
+def test_prices_have_a_source(run: Run) -> None:
+    """The catalogue's, with its date. Of a type that AWS sells in blocks alone there is no on-demand price."""
+    _, out, err = run("--regions", "us-west-2", "--json")
+    [one] = json.loads(out)["regions"]
+    assert (one["quote"]["usd"], one["quote"]["source"], one["quote"]["date"]) == (21.5, "catalogue", "2026-07-15"), err
+    assert "on-demand prices: catalogue 2026-07-15; a USD/h" in run("--regions", "us-west-2")[2]
+    quote = json.loads(run("--type", "trn2.48xlarge", "--regions", "us-east-2", "--json")[1])["regions"][0]["quote"]
+    assert (quote["usd"], quote["source"]) == (None, "")
 
 
 @pytest.mark.parametrize(

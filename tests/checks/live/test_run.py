@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from tests.checks.live.cases import target
-from trainium_cdk.checks.live import Aws, Check, Finding, Report, examine
+from trainium_cdk.checks.live import Aws, Check, Report, examine
 from trainium_cdk.checks.live.cost import cost, findings
+from trainium_cdk.checks.live.model import Subject
 from trainium_cdk.checks.live.run import run
 from trainium_cdk.errors import Absent, AwsError, Denied, NoCredentials, Unreachable
+from trainium_cdk.problems import Problem
 
-FINE = Finding("ok", "it", "1", "fine")
+FINE = Subject("it").ok(1, "fine")
 
 
 def check(name: str, outcome: Any) -> Check[Any]:
@@ -25,7 +27,7 @@ def check(name: str, outcome: Any) -> Check[Any]:
             raise outcome
         return outcome
 
-    def evaluate(_: Any, answer: Any) -> Iterator[Finding]:
+    def evaluate(_: Any, answer: Any) -> Iterator[Problem]:
         yield answer
 
     return Check(name, (), fetch, evaluate)
@@ -33,7 +35,7 @@ def check(name: str, outcome: Any) -> Check[Any]:
 
 def find(*checks: Check[Any], seconds: float = 60) -> list[tuple[str, str, str]]:
     found = run(target(""), Aws("us-east-1", session=object()), checks, seconds)
-    return [(f.level, f.check, f.reason) for f in found]
+    return [(f.level, f.rule, f.reason) for f in found]
 
 
 def test_outcomes_are_reported_independently() -> None:
@@ -85,7 +87,7 @@ def test_a_check_requests_only_what_it_declares() -> None:
      (("error", "warning"), False, 1), (("error", "warning"), True, 1)],
 )  # fmt: skip
 def test_exit_codes(levels: tuple[Any, ...], strict: bool, code: int) -> None:
-    report = Report("S", "trn", "us-east-1", "", tuple(Finding(level, "", "", "") for level in levels), {})
+    report = Report("S", "trn", "us-east-1", "", tuple(Problem((), "", "", "", level) for level in levels), {})
     assert report.exit_code(strict=strict) == code
 
 
@@ -94,7 +96,7 @@ def test_no_connection_is_one_error_and_the_other_checks_run(monkeypatch: pytest
     for name, value in {"ENDPOINT_URL": "http://127.0.0.1:1", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     report = examine(target("pcluster: {queues: [{compute_resources: [{min_nodes: 1}]}]}"))
-    assert [(f.level, f.check) for f in report.findings] == [
+    assert [(f.level, f.rule) for f in report.findings] == [
         ("warning", "rule static-nodes"), ("error", "credentials"), ("info", "cost"), ("info", "cost"),
     ]  # fmt: skip
     assert "Could not connect to the endpoint" in report.findings[1].reason
@@ -144,10 +146,12 @@ def test_an_unknown_price_is_reported_and_not_guessed() -> None:
     found = list(findings(cost(target("region: eu-west-1"))))
     assert found[0].value == (
         "unknown (no price of head node: c5.4xlarge, head node: root volume, 1 x NAT gateway (without its traffic) and 4 more; "
-        "`trn cost --live` asks AWS)"
+        "see https://calculator.aws/)"
     )
     assert found[0].reason == "counted at eu-west-1's list prices, without stored data, traffic and logs"
-    assert "catalog.prices.eu-west-1 or catalog.service_prices.eu-west-1" in found[0].fix
-    given = "region: eu-west-1\ncatalog: {prices: {eu-west-1: {c5.4xlarge: 1.0}}, service_prices: {eu-west-1: {nat-gateway-hour: 0.5}}}"
+    assert (
+        found[0].fix == "see https://calculator.aws/; prices of instance types can stand under catalog.prices.eu-west-1"
+    )
+    given = "region: eu-west-1\ncatalog: {prices: {eu-west-1: {c5.4xlarge: 1.5}}}"
     assert cost(target(given))["known_idle_hour"] == 1.5
     assert cost(target(given))["idle_hour"] is None

@@ -16,6 +16,7 @@ from tests.runner.training import TRAINS
 from tests.support import until
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.eks.scaler import ended
+from trainium_cdk.eks.scaler.labels import unready
 from trainium_cdk.jobs import Script
 from trainium_cdk.jobs.kubernetes import KubernetesBackend, names, status
 from trainium_cdk.jobs.kubernetes.objects import objects
@@ -83,7 +84,7 @@ def test_a_hang_is_a_state_of_its_own(backend: KubernetesBackend, running: Runni
         return now if now.findings else None
 
     assert until(lambda: names.condition(pod(), "ContainersReady"), 60), "it trains"
-    assert (status.unready(pod()), backend.status(id).current.reason) == (0, "")
+    assert (unready(pod()), backend.status(id).current.reason) == (0, "")
     now = until(hangs, 120)
     assert now, text(backend.logs(id))
     assert now.state == "RUNNING"
@@ -101,8 +102,8 @@ def test_a_hang_is_a_state_of_its_own(backend: KubernetesBackend, running: Runni
     assert ("last step", "11 min ago", "") in figures(run)
     assert ("time left", "not known", "") in figures(run)
 
-    since = until(lambda: status.unready(pod()), 30)
-    assert [status.unready(one) for one in backend.seen(id).pods if status.index(one)] == [0]
+    since = until(lambda: unready(pod()), 30)
+    assert [unready(one) for one in backend.seen(id).pods if status.index(one)] == [0]
     [listed] = [one for one in backend.list() if one.id == id]
     at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(since))
     assert (listed.state, listed.current.reason) == ("RUNNING", f"needs attention since {at}: see trn status {id}")

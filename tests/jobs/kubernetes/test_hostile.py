@@ -115,7 +115,6 @@ def verbs(backend: KubernetesBackend) -> dict[str, Callable[[], Any]]:
         "list": backend.list,
         "listed": backend.listed,
         "active": backend.active,
-        "activity": backend.activity,
         "ids": lambda: backend.ids(9),
         "nodes": backend.nodes,
         **{f"status {id}": of(id) for id in (VICTIM, "arr", "arr/0", "bare")},

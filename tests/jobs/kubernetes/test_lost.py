@@ -13,7 +13,7 @@ from tests.jobs.kubernetes.conftest import Running, script
 from tests.support import until
 from tests.told import told
 from trainium_cdk.catalog.known_errors import explain
-from trainium_cdk.eks.scaler import observe
+from trainium_cdk.eks.scaler.labels import BROKEN
 from trainium_cdk.jobs import BertLarge
 from trainium_cdk.jobs.kubernetes import KubernetesBackend
 from trainium_cdk.operations.why_kubernetes import in_cluster
@@ -85,7 +85,7 @@ def test_a_node_whose_device_is_broken(backend: KubernetesBackend, running: Runn
     [other] = {one["metadata"]["name"] for one in group} - {node}
 
     def mark(name: str, why: str | None) -> None:
-        patch(api, path_of("v1", "Node", name), {"metadata": {"annotations": {observe.BROKEN: why}}})
+        patch(api, path_of("v1", "Node", name), {"metadata": {"annotations": {BROKEN: why}}})
 
     try:
         mark(other, "another")

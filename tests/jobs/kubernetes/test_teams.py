@@ -127,7 +127,7 @@ def test_a_member_submits_follows_and_cancels(
     assert f"from {id}-train-0-0" in trn("logs", id).stdout
     assert [json.loads(line)["step"] for line in trn("logs", id, "--metrics", "--tail", "1").stdout.splitlines()] == [7]
     assert id in trn("list").stdout
-    assert "may run one of another team: trn clusters" in trn("nodes").stderr
+    assert "may run one of another team: trn list --team NAME" in trn("nodes").stderr
     config = tmp_path / "config"
     written = trn("show", "kubeconfig", "-o", str(config))
     assert written.returncode == 0, written.stderr

@@ -92,7 +92,7 @@ UNPRICED = status(*trained().status.stages, instance_type="trn2.48xlarge")
         ),
         (
             Run(UNPRICED, price(UNPRICED, CLUSTER, CATALOG)),
-            ["the catalogue has no price of trn2.48xlarge in us-east-1; `trn cost --live` asks AWS; or add catalog.prices.us-east-1.trn2.48xlarge"],
+            ["the catalogue has no price of trn2.48xlarge in us-east-1; see https://calculator.aws/; or add catalog.prices.us-east-1.trn2.48xlarge"],
         ),
     ],
 )  # fmt: skip
@@ -149,7 +149,6 @@ def test_it_needs_no_network_and_runs_no_script() -> None:
 
 
 def test_a_page_is_small() -> None:
-    """A browser loads it again every 5 s."""
     made = trained(steps=5000)
     assert len(page(made)) < 50_000
     for count in (8, 50):
@@ -164,13 +163,6 @@ def test_figures_come_first_then_curves_then_settings() -> None:
     assert "state\nCOMPLETED\nstep\n400\nloss\n4.043\nfrom 10.87\ntime left\n0 s\ncost\n49.33 USD" in found
 
 
-def test_only_a_live_page_says_so_and_is_loaded_again() -> None:
-    live = report([trained()], CLUSTER, CATALOG, BEGAN, 5, "no <answer>")
-    assert ">live</span> made again every 5 s" in live
-    assert 'role="alert">no &lt;answer&gt;</p>' in live
-    assert not re.search('class="live"|http-equiv="refresh"', page(trained()))
-
-
 def test_values_of_variables_are_not_on_the_page() -> None:
     made = trained()
     made.settings = {"env": {"HF_TOKEN": "hunter2"}}
@@ -183,7 +175,7 @@ def test_what_a_job_wrote_is_only_text() -> None:
     failed = replace(Stage("train", "2", "FAILED", hostile, hostile), why=f"it raised {hostile}")
     made = run(status(failed, id=hostile, queue=hostile), settings={hostile: [hostile]}, problem=hostile)
     made.feed("train", f"{hostile}\n{{'loss': '{hostile}'}}\n".encode())
-    found = report([made, trained()], CLUSTER, CATALOG, BEGAN, 5, hostile)
+    found = report([made, trained()], CLUSTER, CATALOG, BEGAN)
     assert not re.search("<img|<script|</script", found)
     assert "&lt;img src=x" in found
     assert not set("\x1b\u202e") & set(found)

@@ -30,13 +30,13 @@ from trainium_cdk.checks.live import (
 )
 from trainium_cdk.checks.live import cost as prices
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Finding, Level, Report, Target
+from trainium_cdk.checks.live.model import Check, Report, Subject, Target
 from trainium_cdk.checks.live.policy import policy
 from trainium_cdk.checks.live.run import run
 from trainium_cdk.errors import AwsError, NoCredentials
-from trainium_cdk.problems import show
+from trainium_cdk.problems import Problem, show
 
-__all__ = ["Aws", "AwsError", "Check", "Finding", "Level", "Report", "Target", "checks_of", "examine", "policy"]
+__all__ = ["Aws", "AwsError", "Check", "Report", "Target", "checks_of", "examine", "policy"]
 
 COMMON: tuple[Check[Any], ...] = (
     *account.CHECKS,
@@ -75,13 +75,14 @@ def examine(target: Target, aws: Aws | None = None) -> Report:
     """
     aws = aws or Aws(target.env.region)
     offline = [
-        Finding(p.level, p.dotted, show(p.value), p.reason, p.fix, target.where(p.key), f"rule {p.rule}")
+        replace(p, what=p.dotted, value=show(p.value), where=target.where(p.key), rule=f"rule {p.rule}")
         for p in check(target.env, target.engine)
     ]
     findings, account_id = _identify(target, aws)
     if account_id:
         target = replace(target, account=account_id)
         findings += run(target, aws, checks_of(target.engine))
+    findings = [replace(f, where=target.where(f.key) if f.key else "") for f in findings]
     estimate = prices.cost(target)
     return Report(
         target.stack,
@@ -93,8 +94,8 @@ def examine(target: Target, aws: Aws | None = None) -> Report:
     )
 
 
-def _identify(target: Target, aws: Aws) -> tuple[list[Finding], str]:
-    """Findings about the credentials, and their account. The account is empty if they cannot be used."""
+def _identify(target: Target, aws: Aws) -> tuple[list[Problem], str]:
+    """What the check of the credentials reports, and their account. The account is empty if they cannot be used."""
     check = account.IDENTITY
     try:
         identity = check.fetch(target, aws.limited_to(check.actions))
@@ -106,11 +107,10 @@ def _identify(target: Target, aws: Aws) -> tuple[list[Finding], str]:
         ], ""
     except AwsError as e:
         return [_no_connection(str(e), "check this machine's connection to AWS (network, proxy, AWS_ENDPOINT_URL)")], ""
-    findings = [replace(f, check=check.name) for f in check.evaluate(target, identity)]
+    findings = [replace(f, rule=check.name) for f in check.evaluate(target, identity)]
     return findings, "" if any(f.level == "error" for f in findings) else str(identity["Account"])
 
 
-def _no_connection(reason: str, fix: str) -> Finding:
-    return Finding(
-        "error", "credentials", "none", f"{reason}; nothing in the account could be checked", fix, check="credentials"
-    )
+def _no_connection(reason: str, fix: str) -> Problem:
+    what = account.IDENTITY.name
+    return replace(Subject(what).error("none", f"{reason}; nothing in the account could be checked", fix), rule=what)

@@ -35,8 +35,6 @@ OPERATIONS: dict[str, tuple[str, str]] = {
     "fsx:DescribeFileSystems": ("fsx", "describe_file_systems"),
     "resource-groups:GetGroupConfiguration": ("resource-groups", "get_group_configuration"),
     "resource-groups:ListGroupResources": ("resource-groups", "list_group_resources"),
-    "pricing:DescribeServices": ("pricing", "describe_services"),
-    "pricing:GetProducts": ("pricing", "get_products"),
     **{
         f"ec2:{''.join(w.capitalize() for w in method.split('_'))}": ("ec2", method)
         for method in (

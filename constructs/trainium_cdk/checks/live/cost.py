@@ -1,16 +1,14 @@
-"""Cost of the environment by the hour: while no job runs, and with all nodes. It uses the catalogue's prices, and those of the Price List
-where they were looked up, and lists items whose price is unknown."""
+"""Cost of the environment by the hour, at the catalogue's prices: while no job runs, and with all nodes. An item whose price is unknown says so."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS, HOURS_OF_A_MONTH
-from trainium_cdk.catalog.offers import page
-from trainium_cdk.catalog.prices import BLOCK, describe_sum
-from trainium_cdk.checks.live.model import Finding, Found, Target, join_words
+from trainium_cdk.catalog.prices import BLOCK, CALCULATOR, describe_sum
+from trainium_cdk.checks.live.model import Found, Subject, Target, join_words
 from trainium_cdk.checks.live.quotas import addresses_wanted
 from trainium_cdk.settings.environment import ENCRYPTION
 from trainium_cdk.settings.observability import (
@@ -161,16 +159,6 @@ def rates(target: Target, parts: Iterable[Item]) -> dict[str, str]:
     return {name: what for name, (what, there) in found.items() if there}
 
 
-def names(target: Target) -> tuple[str, ...]:
-    """Every price of the estimate, once: instance types and names of service prices."""
-    parts = items(target)
-    return _names(parts, rates(target, parts))
-
-
-def _names(parts: Iterable[Item], by_use: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*(part.price for part in parts), *by_use)))
-
-
 def cost(target: Target) -> dict[str, Any]:
     """The estimate: items, totals (None if a part is unknown), totals of the known parts, the items whose price is unknown, and where each
     price comes from."""
@@ -187,14 +175,13 @@ def cost(target: Target) -> dict[str, Any]:
         **{f"unknown_{name}": unknown[name] for name in TOTALS},
         "not_counted": ["stored data", "traffic", "logs"],
         "rates": by_use,
-        "quotes": {name: {**asdict(target.quote(name)), "page": page(name)} for name in _names(parts, by_use)},
+        "quotes": {name: asdict(target.quote(name)) for name in (*(part.price for part in parts), *by_use)},
     }
 
 
 def total(estimate: Mapping[str, Any], name: str) -> str:
     """A total in words: `idle` or `full`."""
-    asked = any(quote["source"] == "Price List" or quote["why"] for quote in estimate["quotes"].values())
-    return describe_sum(estimate[f"known_{name}_hour"], estimate[f"unknown_{name}"], asked=asked)
+    return describe_sum(estimate[f"known_{name}_hour"], estimate[f"unknown_{name}"])
 
 
 def findings(estimate: dict[str, Any]) -> Found:
@@ -202,12 +189,9 @@ def findings(estimate: dict[str, Any]) -> Found:
     for name, title in (("idle", "cost while no job runs"), ("full", "cost with all nodes")):
         hour, region = estimate[f"{name}_hour"], estimate["region"]
         month = f"{hour * HOURS_OF_A_MONTH:,.0f} USD a month" if hour is not None else "counted"
-        yield Finding(
-            "info",
-            title,
+        problem = Subject(title).info(
             total(estimate, name),
             f"{month} at {region}'s list prices, without {join_words(estimate['not_counted'])}",
-            "" if hour is not None
-            else f"`trn cost --live`; or add prices under catalog.prices.{region} or catalog.service_prices.{region}",
-            check="cost",
+            "" if hour is not None else f"{CALCULATOR}; prices of instance types can stand under catalog.prices.{region}",
         )  # fmt: skip
+        yield replace(problem, rule="cost")

@@ -26,7 +26,6 @@ def buckets(target: Target) -> Iterator[Bucket]:
     fsx = target.env.storage.fsx
     linked: list[tuple[KeyPath, str]] = []
     if fsx and not fsx.existing:
-        linked += [(("storage", "fsx", "s3", "uri"), fsx.s3.uri)] if fsx.s3 else []
         linked += [(("storage", "fsx", "s3_links", i, "uri"), link.uri) for i, link in enumerate(fsx.s3_links)]
     for name, key in {uri.removeprefix("s3://").split("/")[0]: key for key, uri in reversed(linked)}.items():
         yield Bucket(name, key, same_region=True)

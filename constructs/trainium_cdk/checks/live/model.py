@@ -1,10 +1,10 @@
-"""The parts of live checks: the target, the findings, and the report."""
+"""The parts of live checks: the target, what is checked, and the report."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -12,7 +12,7 @@ from trainium_cdk import engines
 from trainium_cdk.catalog.plain import counted as counted
 from trainium_cdk.catalog.plain import join_words as join_words
 from trainium_cdk.engines import Engine
-from trainium_cdk.problems import KeyPath
+from trainium_cdk.problems import KeyPath, Level, Problem
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.inventory import Inventory, KnownNodes, Part, inventory
 
@@ -20,53 +20,31 @@ if TYPE_CHECKING:
     from trainium_cdk.checks.live.aws import Aws
 
 A = TypeVar("A")
-Level = Literal["ok", "info", "warning", "error"]
 QUALIFIER = "hnb659fds"
 """The CDK's default bootstrap qualifier."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One line of the report.
-
-    Attributes:
-        level: `error` would fail or waste money; `warning` may be intended; `info` is worth knowing; `ok` has no
-        problem.
-        what: what was checked, for example `vCPU quota of on-demand Trn instances`.
-        value: its current value.
-        reason: what that means for this environment.
-        fix: what to do; empty if nothing is needed.
-        where: the file and line, or the key, of the setting; empty if no setting is affected.
-        check: the name of the check or offline rule that reports it.
-    """
-
-    level: Level
-    what: str
-    value: str
-    reason: str
-    fix: str = ""
-    where: str = ""
-    check: str = ""
-
-
-@dataclass(frozen=True)
 class Subject:
-    """What is checked: its name, and where its setting is. Each method is a finding about it."""
+    """What is checked, and the key of its setting. Each method is a problem of it, or says that there is none."""
 
     what: str
-    where: str = ""
+    key: KeyPath = ()
 
-    def ok(self, value: object, reason: str) -> Finding:
-        return Finding("ok", self.what, str(value), reason, where=self.where)
+    def ok(self, value: object, reason: str) -> Problem:
+        return self._problem("ok", value, reason)
 
-    def info(self, value: object, reason: str, fix: str = "") -> Finding:
-        return Finding("info", self.what, str(value), reason, fix, self.where)
+    def info(self, value: object, reason: str, fix: str = "") -> Problem:
+        return self._problem("info", value, reason, fix)
 
-    def warning(self, value: object, reason: str, fix: str) -> Finding:
-        return Finding("warning", self.what, str(value), reason, fix, self.where)
+    def warning(self, value: object, reason: str, fix: str) -> Problem:
+        return self._problem("warning", value, reason, fix)
 
-    def error(self, value: object, reason: str, fix: str) -> Finding:
-        return Finding("error", self.what, str(value), reason, fix, self.where)
+    def error(self, value: object, reason: str, fix: str) -> Problem:
+        return self._problem("error", value, reason, fix)
+
+    def _problem(self, level: Level, value: object, reason: str, fix: str = "") -> Problem:
+        return Problem(self.key, str(value), reason, fix, level, what=self.what)
 
 
 @dataclass(frozen=True)
@@ -75,24 +53,17 @@ class Quote:
 
     Attributes:
         usd: for its unit; None if it is not known.
-        source: `environment file`, `Price List` or `catalogue`; empty if it is not known.
+        source: `environment file` or `catalogue`; empty if it is not known.
         date: the day on which it was published, as `2026-08-10`; empty if that is not known.
-        text: AWS's own description, of the Price List; of the catalogue what was read, also where that had no price.
-        unit, effective, sku: of the Price List: its unit, the day from which the price applies, and the product's SKU (of a price with
-            a surcharge: both SKUs, the later day).
-        why: why the Price List has none; empty if it has, or was not asked.
+        text: what was read, also where that had no price.
         secondary: a person has read it on AWS's page and written it down; else it is AWS's own data.
         capacity_block: of an hour in a capacity block: AWS publishes no on-demand price.
     """
 
     usd: float | None = None
-    source: Literal["environment file", "Price List", "catalogue", ""] = ""
+    source: Literal["environment file", "catalogue", ""] = ""
     date: str = ""
     text: str = ""
-    why: str = ""
-    unit: str = ""
-    effective: str = ""
-    sku: str = ""
     secondary: bool = False
     capacity_block: bool = False
 
@@ -106,7 +77,6 @@ class Target:
         now: the current time, with its time zone.
         qualifier: the CDK's bootstrap qualifier.
         account: the account of the credentials; empty until they have been checked.
-        live: what the Price List has, by instance type or name of the price; empty if it was not asked.
     """
 
     env: Environment
@@ -114,7 +84,6 @@ class Target:
     now: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     qualifier: str = QUALIFIER
     account: str = ""
-    live: Mapping[str, Quote] = field(default_factory=dict)
 
     @property
     def of(self) -> Engine:
@@ -148,24 +117,16 @@ class Target:
         return self.inventory.cluster
 
     def quote(self, name: str) -> Quote:
-        """The price of an instance type, or of a service by its name: the environment file's own, else that of the Price List if it was
-        looked up, else the catalogue's."""
-        catalog, own, region = self.env.catalog, self.env.overrides, self.env.region
-        mine, dated = (own.prices, catalog.prices) if "." in name else (own.service_prices, catalog.service_prices)
-        if (usd := mine.get(region, {}).get(name)) is not None:
-            return Quote(usd, "environment file")
-        live = self.live.get(name, Quote())
-        usd = dated.get(region, {}).get(name)
-        if live.usd is not None:
-            return live
+        """The price of an instance type, or of a service by its name: the environment file's own, else the catalogue's."""
+        catalog, region = self.env.catalog, self.env.region
+        usd = (catalog.prices if "." in name else catalog.service_prices).get(region, {}).get(name)
         if usd is None:
-            looked_for = next((one for one in catalog.unknown_prices if one.covers(name, region)), None)
-            return replace(live, text=f"not found on {looked_for.date}: {looked_for.searched}") if looked_for else live
-        source = catalog.price_sources[region][name]
-        return Quote(
-            usd, "catalogue", str(source.date), source.text, live.why,
-            secondary=source.secondary, capacity_block=source.capacity_block,
-        )  # fmt: skip
+            searched = next((one for one in catalog.unknown_prices if one.covers(name, region)), None)
+            return Quote(text=f"not found on {searched.date}: {searched.searched}" if searched else "")
+        source = catalog.price_source(name, region)
+        if source is None:
+            return Quote(usd, "environment file")
+        return Quote(usd, "catalogue", str(source.date), source.text, source.secondary, source.capacity_block)
 
     def where(self, key: KeyPath) -> str:
         """The file and line of a key, as messages show it."""
@@ -173,10 +134,10 @@ class Target:
 
     def about(self, what: str, *key: str | int) -> Subject:
         """What is checked, and the key of its setting; none if no setting is affected."""
-        return Subject(what, self.where(key) if key else "")
+        return Subject(what, key)
 
 
-Found = Iterator[Finding]
+Found = Iterator[Problem]
 
 
 @dataclass(frozen=True)
@@ -197,16 +158,16 @@ class Check(Generic[A]):
 
 @dataclass(frozen=True)
 class Report:
-    """All findings, in the order of the output."""
+    """All that was reported, in the order of the output."""
 
     stack: str
     environment: str
     region: str
     account: str
-    findings: tuple[Finding, ...]
+    findings: tuple[Problem, ...]
     cost: dict[str, Any]
 
-    def of(self, *levels: Level) -> list[Finding]:
+    def of(self, *levels: Level) -> list[Problem]:
         return [f for f in self.findings if f.level in levels]
 
     def exit_code(self, *, strict: bool = False) -> int:
@@ -217,4 +178,6 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         counts = {level: len(self.of(level)) for level in ("error", "warning", "info", "ok")}
-        return {**asdict(self), "findings": [asdict(f) for f in self.findings], "counts": counts}
+        keys = ("level", "what", "value", "reason", "fix", "where")
+        findings = [{**{key: getattr(f, key) for key in keys}, "check": f.rule} for f in self.findings]
+        return {**asdict(self), "findings": findings, "counts": counts}

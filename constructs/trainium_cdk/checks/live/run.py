@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Finding, Target, join_words
+from trainium_cdk.checks.live.model import Check, Subject, Target, join_words
 from trainium_cdk.errors import AwsError, Denied, NoCredentials, Unreachable
+from trainium_cdk.problems import Problem
 
 SECONDS = 60.0
 """Time limit of the checks. Each call has its own, shorter limit; this one is for the sum of a check's calls."""
@@ -22,7 +23,7 @@ class _Running(threading.Thread):
     def __init__(self, check: Check[Any], target: Target, aws: Aws) -> None:
         super().__init__(daemon=True)
         self.check, self._target, self._aws = check, target, aws
-        self.findings: list[Finding] | None = None
+        self.findings: list[Problem] | None = None
         self.error: Exception | None = None
 
     def run(self) -> None:
@@ -33,7 +34,7 @@ class _Running(threading.Thread):
             self.error = e
 
 
-def run(target: Target, aws: Aws, checks: Sequence[Check[Any]], seconds: float = SECONDS) -> list[Finding]:
+def run(target: Target, aws: Aws, checks: Sequence[Check[Any]], seconds: float = SECONDS) -> list[Problem]:
     """The findings of the checks, in the order of the checks. A service that cannot be reached is reported once."""
     running = [_Running(check, target, aws) for check in checks if check.wanted(target)]
     for each in running:
@@ -44,15 +45,15 @@ def run(target: Target, aws: Aws, checks: Sequence[Check[Any]], seconds: float =
     return _findings(running, seconds)
 
 
-def _findings(jobs: Iterable[_Running], seconds: float) -> list[Finding]:
-    findings: list[Finding] = []
+def _findings(jobs: Iterable[_Running], seconds: float) -> list[Problem]:
+    findings: list[Problem] = []
     unreachable: dict[str, list[str]] = {}
     reasons: dict[str, str] = {}
     for job in jobs:
         name = job.check.name
         match job.error:
             case None if job.findings is not None:
-                findings += [replace(f, check=name) for f in job.findings]
+                findings += [replace(f, rule=name) for f in job.findings]
             case None:
                 findings.append(_unchecked(name, f"no answer within {seconds:.0f} s", "run trn check again"))
             case Denied(action=action):
@@ -68,30 +69,20 @@ def _findings(jobs: Iterable[_Running], seconds: float) -> list[Finding]:
                 bug = f"this is a bug in trn: {type(e).__name__}: {e}"
                 findings.append(replace(_unchecked(name, bug, "report it; the other checks are valid"), level="error"))
     for service, names in unreachable.items():
-        findings.append(
-            Finding(
-                "error",
-                f"connection to {service}",
-                "none",
-                f"{reasons[service]}. These checks could not run: {join_words(names)}",
-                "check this machine's connection to AWS (network, proxy, AWS_ENDPOINT_URL), and run trn check again",
-                check="connection",
-            )
+        problem = Subject(f"connection to {service}").error(
+            "none",
+            f"{reasons[service]}. These checks could not run: {join_words(names)}",
+            "check this machine's connection to AWS (network, proxy, AWS_ENDPOINT_URL), and run trn check again",
         )
+        findings.append(replace(problem, rule="connection"))
     return findings
 
 
-def denied(check: str, action: str) -> Finding:
-    """The finding for a call that the credentials do not allow."""
-    return Finding(
-        "warning",
-        check,
-        "unknown",
-        f"could not be checked: needs {action}",
-        f"allow {action} for these credentials (trn check --print-policy prints the policy that these checks need)",
-        check=check,
-    )
+def denied(check: str, action: str) -> Problem:
+    """The warning for a call that the credentials do not allow."""
+    fix = f"allow {action} for these credentials (trn check --print-policy prints the policy that these checks need)"
+    return _unchecked(check, f"needs {action}", fix)
 
 
-def _unchecked(check: str, reason: str, fix: str) -> Finding:
-    return Finding("warning", check, "unknown", f"could not be checked: {reason}", fix, check=check)
+def _unchecked(check: str, reason: str, fix: str) -> Problem:
+    return replace(Subject(check).warning("unknown", f"could not be checked: {reason}", fix), rule=check)

@@ -1,4 +1,4 @@
-"""The secrets with the passwords of a directory and of Slurm's database: their metadata, never their values.
+"""The secret with the password of Slurm's database: its metadata, never its value.
 
 ParallelCluster's own validator (3.16.1, PasswordSecretArnValidator) asks DescribeSecret too, and takes a secret that is about to be deleted or
 whose key is disabled; its template gives the head node `secretsmanager:GetSecretValue` on it, and no permission on a key: the cluster's construct gives it that.
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from trainium_cdk.checks.live import keys
 from trainium_cdk.checks.live.aws import Aws
-from trainium_cdk.checks.live.model import Check, Finding, Found, Subject, Target
+from trainium_cdk.checks.live.model import Check, Found, Subject, Target
 from trainium_cdk.checks.pcluster import partition
-from trainium_cdk.problems import KeyPath
+from trainium_cdk.problems import KeyPath, Problem
 from trainium_cdk.settings.cdk_types import is_placeholder
 
 DESCRIBE = "secretsmanager:DescribeSecret"
@@ -31,14 +31,11 @@ class Secret(NamedTuple):
 
 
 def arns(target: Target) -> dict[KeyPath, str]:
-    """The secrets by the keys that name them, without those that are not known before the deployment."""
-    p = target.env.pcluster
-    named = {"directory_service": p.directory_service, "accounting": p.accounting}
-    return {
-        ("pcluster", key, "password_secret"): each.password_secret
-        for key, each in named.items()
-        if each and not is_placeholder(each.password_secret)
-    }
+    """The secret by the key that names it, unless it is not known before the deployment."""
+    accounting = target.env.pcluster.accounting
+    if not accounting or is_placeholder(accounting.password_secret):
+        return {}
+    return {("pcluster", "accounting", "password_secret"): accounting.password_secret}
 
 
 def fetch(target: Target, aws: Aws) -> dict[KeyPath, Secret]:
@@ -58,7 +55,7 @@ def _with_key(target: Target, aws: Aws, described: dict[str, Any] | None, id: st
     return Secret(described, None if key.metadata is None else dict(key.metadata), by_iam)
 
 
-def _of_key(target: Target, subject: Subject, key: str, by_iam: bool | None) -> Finding:
+def _of_key(target: Target, subject: Subject, key: str, by_iam: bool | None) -> Problem:
     """The head node's role may use the key through Secrets Manager: the key's policy must let it."""
     root = f"arn:{partition(target.env.region)}:iam::{target.account}:root"
     fix = f"let the key's policy allow {root} kms:Decrypt through Secrets Manager (kms:ViaService)"
@@ -95,11 +92,6 @@ def evaluate(target: Target, found: dict[KeyPath, Secret]) -> Found:
             yield _of_key(target, subject, str(key["KeyId"]), by_iam)
         else:
             yield subject.ok("exists", "it is encrypted with AWS's own key; its value is not read")
-    if directory := target.env.pcluster.directory_service:
-        yield target.about("directory", "pcluster", "directory_service", "domain_addr").info(
-            directory.domain_addr,
-            "not checked: whether nodes reach its port (636 of ldaps, 389 of ldap) from the cluster's subnets",
-        )
 
 
 CHECKS: tuple[Check[Any], ...] = (

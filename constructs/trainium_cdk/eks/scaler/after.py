@@ -13,19 +13,10 @@ from typing import Any
 from urllib.parse import quote
 
 from . import observe
+from .labels import AFTER, AFTER_LABEL, ARRAY_LABEL, DIGEST, NEVER, QUEUE, QUEUE_LABEL, condition
 
 Object = dict[str, Any]
 
-AFTER = "trainium-cdk/after-job"
-"""Label of a JobSet: the batch Job in its namespace that must complete, or the JobSet of `OTHER`. Removed when the JobSet enters its
-queue."""
-OTHER = "trainium-cdk/after"
-"""Annotation: another JobSet in its namespace that must complete, or an array: all JobSets with this name as their label `ARRAY`."""
-ARRAY = "trainium-cdk/array"
-QUEUE = "trainium-cdk/queue"
-"""Annotation: its queue."""
-_DIGEST = "trainium-cdk/digest"
-_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 SETS = "/apis/jobset.x-k8s.io/v1alpha2"
 _GONE = {"type": "Failed", "message": "it was deleted"}
 
@@ -54,9 +45,9 @@ def release(kubernetes: Any, now: float, attempt: Callable[..., str | None] = _c
         found = kubernetes.list(folder, f"{key}%3D{quote(name, safe='')}")
         return [{part: one.get(part, {}) for part in ("metadata", "status")} for one in found]
 
-    for job in kubernetes.list(f"{SETS}/jobsets", f"labelSelector={AFTER}"):
+    for job in kubernetes.list(f"{SETS}/jobsets", f"labelSelector={AFTER_LABEL}"):
         known = QUEUE in job["metadata"].get("annotations", {})
-        if known and not observe.is_true(job, "Completed", "Failed"):
+        if known and not condition(job, "Completed", "Failed"):
             key = observe.key(job)
             if told := attempt(f"JobSet {key}", _release, kubernetes, named, job, now):
                 done[key] = told
@@ -78,23 +69,23 @@ def _release(kubernetes: Any, named: Callable[..., list[Object]], job: Object, n
             return why
     if not all(how for *_, how in needs):
         return ""
-    labels = {AFTER: None, _QUEUE_LABEL: metadata["annotations"][QUEUE]}
+    labels = {AFTER_LABEL: None, QUEUE_LABEL: metadata["annotations"][QUEUE]}
     kubernetes.patch(path, {"metadata": {**proof, "labels": labels}})
     return "enters its queue"
 
 
 def _needs(named: Callable[..., list[Object]], metadata: Object) -> Iterator[tuple[str, str, Object | None]]:
     """What a JobSet waits for: the name, the reason of its failure with it, and the condition with which it has ended."""
-    first, notes = metadata["labels"][AFTER], metadata.get("annotations", {})
+    first, notes = metadata["labels"][AFTER_LABEL], metadata.get("annotations", {})
     inside = f"/namespaces/{metadata['namespace']}"
-    if first != (other := notes.get(OTHER)):
+    if first != (other := notes.get(AFTER)):
         jobs = named(f"/apis/batch/v1{inside}/jobs", first)
-        mine = [j for j in jobs if j["metadata"].get("annotations", {}).get(_DIGEST) == notes.get(_DIGEST)]
-        how = observe.is_true(mine[0], "Complete", "Failed") if mine else None
+        mine = [j for j in jobs if j["metadata"].get("annotations", {}).get(DIGEST) == notes.get(DIGEST)]
+        how = condition(mine[0], "Complete", "Failed") if mine else None
         yield first, "PrepareFailed", how if jobs else _GONE  # it was created before the JobSet
     if other:
         path = f"{SETS}{inside}/jobsets"
-        sets = named(path, other) or named(path, other, f"labelSelector={ARRAY}")
-        ended = [observe.is_true(one, "Completed", "Failed") for one in sets] or [_GONE]
+        sets = named(path, other) or named(path, other, f"labelSelector={ARRAY_LABEL}")
+        ended = [condition(one, "Completed", "Failed") for one in sets] or [_GONE]
         failed = (how for how in ended if how and how["type"] == "Failed")
-        yield other, "DependencyNeverSatisfied", next(failed, ended[0] if all(ended) else None)
+        yield other, NEVER, next(failed, ended[0] if all(ended) else None)

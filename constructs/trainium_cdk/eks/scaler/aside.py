@@ -15,11 +15,10 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from . import observe
+from .labels import ASIDE, LEASE, condition
 
 Object = dict[str, Any]
 
-WHY = "trainium-cdk/set-aside"
-"""Annotation of a Workload that is set aside: why."""
 AT = "trainium-cdk/set-aside-at"
 """Annotation: when it was last set aside, in seconds since 1970, and the digest of the queues at that time."""
 AGAIN = 3600
@@ -80,7 +79,7 @@ def set_aside(
         What was done, by "namespace/name" of the Workload.
     """
     # read twice: what others have written may be more than there is memory
-    if not any(WHY in _notes(one) or never(_reason(one)) for one in kubernetes.list(f"{KUEUE}/workloads", _PENDING)):
+    if not any(ASIDE in _notes(one) or never(_reason(one)) for one in kubernetes.list(f"{KUEUE}/workloads", _PENDING)):
         return {}
     named = {observe.key(q): q["spec"]["clusterQueue"] for q in kubernetes.list(f"{KUEUE}/localqueues")}
     queues = list(kubernetes.list(f"{KUEUE}/clusterqueues"))
@@ -88,7 +87,7 @@ def set_aside(
     done = dict[str, str]()
     for one in kubernetes.list(f"{KUEUE}/workloads", _PENDING):
         queue = named.get(f"{one['metadata']['namespace']}/{one['spec'].get('queueName')}", "")
-        if queue.partition(".")[0] not in groups or observe.is_true(one, "Finished"):
+        if queue.partition(".")[0] not in groups or condition(one, "Finished"):
             continue
         key, active = observe.key(one), one["spec"].get("active") is not False
         if active and never(why := _reason(one)):
@@ -114,7 +113,7 @@ def without_pods(
     namespace, name = observe.workload(request).split("/")
     found = kubernetes.list(f"{KUEUE}/namespaces/{namespace}/workloads", f"fieldSelector=metadata.name%3D{name}")
     one: Object = next(iter(found), {})
-    if not observe.is_true(one, "Admitted") or observe.is_true(one, "Finished", "Evicted"):
+    if not condition(one, "Admitted") or condition(one, "Finished", "Evicted"):
         return 0
     pods, warnings = read(namespace)
     owner = str(next(iter(one["metadata"].get("ownerReferences", [])), one["metadata"])["name"])
@@ -143,7 +142,7 @@ def inside(kubernetes: Any, namespace: str) -> Inside:
 
 def put_aside(kubernetes: Any, workload: Object, why: str, now: float, is_now: str = "", pause: float = AGAIN) -> str:
     """Set a Workload aside, with an event about the object that it stands for. After `pause` seconds it is tried again."""
-    notes = {WHY: why, AT: f"{int(now + pause - AGAIN)} {is_now}".strip()}
+    notes = {ASIDE: why, AT: f"{int(now + pause - AGAIN)} {is_now}".strip()}
     kubernetes.patch(
         _path(workload), {"metadata": {**_proof(workload), "annotations": notes}, "spec": {"active": False}}
     )
@@ -154,7 +153,7 @@ def put_aside(kubernetes: Any, workload: Object, why: str, now: float, is_now: s
     event: Object = {
         "apiVersion": "v1", "kind": "Event", "type": "Warning", "reason": "SetAside", "count": 1, "firstTimestamp": at, "lastTimestamp": at,
         "metadata": {"name": f"{metadata['name'][:200]}.{int(now):x}", "namespace": metadata["namespace"]},
-        "involvedObject": {**about, "namespace": metadata["namespace"]}, "source": {"component": observe.LEASE},
+        "involvedObject": {**about, "namespace": metadata["namespace"]}, "source": {"component": LEASE},
         "message": f"set aside, so that those behind it start: {why}"[:1000],
     }  # fmt: skip
     kubernetes.create(f"/api/v1/namespaces/{metadata['namespace']}/events", event)
@@ -162,7 +161,7 @@ def put_aside(kubernetes: Any, workload: Object, why: str, now: float, is_now: s
 
 
 def _bring_back(kubernetes: Any, workload: Object) -> str:
-    notes = {WHY: None, AT: None}
+    notes = {ASIDE: None, AT: None}
     kubernetes.patch(
         _path(workload), {"metadata": {**_proof(workload), "annotations": notes}, "spec": {"active": True}}
     )
@@ -172,7 +171,7 @@ def _bring_back(kubernetes: Any, workload: Object) -> str:
 def _again(notes: Object, now: float, is_now: str) -> bool:
     """Whether it is time to try one again that was set aside here."""
     at, _, before = str(notes.get(AT, ""))[:99].partition(" ")
-    return WHY in notes and at.isdecimal() and (now - int(at) >= AGAIN or before not in ("", is_now))
+    return ASIDE in notes and at.isdecimal() and (now - int(at) >= AGAIN or before not in ("", is_now))
 
 
 def _reason(workload: Object) -> str:

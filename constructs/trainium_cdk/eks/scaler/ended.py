@@ -13,15 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from . import after, observe
+from .labels import ARRAY_LABEL, CANCELLED, DESCRIPTION, MANAGED_BY, QUEUE, RUN_LABEL, condition
+from .labels import unready as unready_since
 
 Object = dict[str, Any]
 
-_OURS = "labelSelector=app.kubernetes.io%2Fmanaged-by%3Dtrn"
-_CANCELLED = "Cancelled"
-"""Reason of a JobSet's condition that `trn cancel` sets."""
-_SET = "jobset.sigs.k8s.io/jobset-uid"
-_DESCRIPTION = "trainium-cdk/description"
-_TRAIN = "train"
+_OURS = f"labelSelector=app.kubernetes.io%2Fmanaged-by%3D{MANAGED_BY}"
 _SURE = 120
 """Seconds for which a pod must not have been ready: two probes. A kubelet that starts again reports all pods as not ready until it has probed them."""
 _WRONG = "it hangs, its loss is no number, or most of its budget is used"
@@ -31,23 +28,9 @@ def noting(pods: Iterable[Object], unready: dict[str, float]) -> Iterator[Object
     """The same pods. Since when a job's training is not ready any more is noted, by the uid of its JobSet."""
     for one in pods:
         with contextlib.suppress(Exception):  # somebody has written it
-            if at := _unready(one):
-                unready.setdefault(one["metadata"]["labels"][_SET], at)
+            if at := unready_since(one):
+                unready.setdefault(one["metadata"]["labels"][RUN_LABEL], at)
         yield one
-
-
-def _unready(pod: Object) -> float:
-    """Since when the container that trains is not ready, which it was before; 0 if it is, has not been, or does not run."""
-    if pod["metadata"].get("deletionTimestamp") or pod["status"].get("phase") != "Running":
-        return 0.0
-    for one in pod["status"].get("containerStatuses") or ():
-        if one["name"] == _TRAIN and one["ready"] is False and "running" in one["state"]:
-            began = observe.seconds(one["state"]["running"]["startedAt"])
-            # not `Ready`, which also tells of a lost node
-            found = [c for c in pod["status"]["conditions"] if c["type"] == "ContainersReady"]
-            at = observe.seconds(found[0]["lastTransitionTime"])
-            return at if found[0]["status"] == "False" and at > began else 0.0
-    return 0.0
 
 
 def lines(
@@ -67,9 +50,9 @@ def lines(
     for one in kubernetes.list(f"{after.SETS}/jobsets", _OURS):
         metadata = one["metadata"]
         labels = metadata.get("labels") or {}
-        key = (metadata["namespace"], labels.get(after.ARRAY) or metadata["name"])
+        key = (metadata["namespace"], labels.get(ARRAY_LABEL) or metadata["name"])
         try:
-            how = observe.is_true(one, "Completed", "Failed")
+            how = condition(one, "Completed", "Failed")
             at = observe.seconds(how["lastTransitionTime"]) if how else 0.0
         except Exception as error:
             print(f"JobSet {'/'.join(key)} cannot be read: {error!r}"[:1000])
@@ -103,11 +86,11 @@ def _of(metadata: Object) -> Object:
     """A job's queue and user, as its submission has noted them."""
     notes, user = metadata.get("annotations") or {}, ""
     with contextlib.suppress(Exception):
-        user = str(json.loads(notes[_DESCRIPTION]).get("user") or "") if _DESCRIPTION in notes else ""
-    return {"Queue": notes.get(after.QUEUE, ""), **({"User": user[:200]} if user else {})}
+        user = str(json.loads(notes[DESCRIPTION]).get("user") or "") if DESCRIPTION in notes else ""
+    return {"Queue": notes.get(QUEUE, ""), **({"User": user[:200]} if user else {})}
 
 
 def _state(how: Object) -> str:
     if how["type"] == "Completed":
         return "COMPLETED"
-    return "CANCELLED" if how.get("reason") == _CANCELLED else "FAILED"
+    return "CANCELLED" if how.get("reason") == CANCELLED else "FAILED"

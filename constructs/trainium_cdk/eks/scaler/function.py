@@ -25,6 +25,7 @@ from . import after, aside, ended, metrics, observe
 from .aws import NodeGroups
 from .conditions import answer
 from .kubernetes import Kubernetes
+from .labels import BROKEN, LEASE, LEAVING
 from .model import Answer, Group, Limits, Plan, Request
 from .supply import decide
 
@@ -147,11 +148,11 @@ class Supplier:
             if trouble := self._try(what, self._groups.change, groups[name], found[name], change, now, ends):
                 groups[name] = replace(groups[name], trouble=trouble)
             for node in change.isolate:
-                self._try(f"node {node}", self._annotate, node, {observe.BROKEN: cluster.why(node)}, cordoned=True)
+                self._try(f"node {node}", self._annotate, node, {BROKEN: cluster.why(node)}, cordoned=True)
             for node in change.cordon:
-                self._try(f"node {node}", self._annotate, node, {observe.LEAVING: "true"}, cordoned=True)
+                self._try(f"node {node}", self._annotate, node, {LEAVING: "true"}, cordoned=True)
             for node in change.uncordon:
-                self._try(f"node {node}", self._annotate, node, {observe.LEAVING: None}, cordoned=False)
+                self._try(f"node {node}", self._annotate, node, {LEAVING: None}, cordoned=False)
         for name, one in found.items():
             self._try(f"tags of node group {name}", self._groups.keep_others_off, one)
         waiting = {r.key: r for r in cluster.requests if not r.provisioned}
@@ -251,7 +252,7 @@ class Supplier:
 
     @property
     def _lease(self) -> str:
-        return f"/apis/coordination.k8s.io/v1/namespaces/{self._settings.namespace}/leases/{observe.LEASE}"
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self._settings.namespace}/leases/{LEASE}"
 
     def _renew(self, now: float) -> None:
         at = dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

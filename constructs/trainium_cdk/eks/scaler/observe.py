@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 
 from .conditions import clock
+from .labels import LEAVING
 from .model import Answer, Group, Node, Request, Reservation, Resources
 
 Object = dict[str, Any]
@@ -24,10 +25,6 @@ OF_REQUEST = "autoscaling.x-k8s.io/consume-provisioning-request"
 """Kueue's annotation of a pod with the name of its ProvisioningRequest."""
 IDLE_SINCE = "trainium-cdk/idle-since"
 """Annotation of a node: since when no pod has used it, seconds since 1970; empty while one does; none until it was usable once."""
-LEAVING = "trainium-cdk/leaving"
-"""Annotation of a node that was cordoned to remove it."""
-BROKEN = "trainium-cdk/broken"
-"""Annotation of a node that was cordoned because a device is broken: the reason. It stays cordoned: a reset repairs no memory."""
 NOT_OURS = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 """Annotation of a node that a Cluster Autoscaler in the same cluster leaves alone."""
 REQUESTED = "trainium-cdk:requested"
@@ -35,8 +32,6 @@ REQUESTED = "trainium-cdk:requested"
 CLUSTER = "trainium-cdk:cluster"
 """Tag of a capacity reservation: the cluster for which it was made; `RESERVED_FOR` is the node group."""
 RESERVED_FOR = "trainium-cdk:node-group"
-LEASE = "trn-scaler"
-"""A Lease in the jobs' namespace: when the function ran last."""
 _WAITING_SINCE, WITHOUT_PODS_SINCE = "asked", "without-pods"
 _HARDWARE = "AcceleratedHardwareReady"
 """A node's condition, which EKS's node monitoring agent writes; False: a device is broken. Jobs cannot write the status of a node (aws/eks-node-monitoring-agent
@@ -453,12 +448,6 @@ def condition(kind: str, true: bool, reason: str, message: str, now: float) -> O
     """A condition of a Kubernetes object."""
     at = f"{dt.datetime.fromtimestamp(now, dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
     return {"type": kind, "status": str(true), "reason": reason, "message": message, "lastTransitionTime": at}
-
-
-def is_true(found: Object, *kinds: str) -> Object | None:
-    """A condition of an object of one of these kinds, if one is true."""
-    conditions = found.get("status", {}).get("conditions") or []
-    return next((c for c in conditions if c["type"] in kinds and c["status"] == "True"), None)
 
 
 def key(found: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from trainium_cdk.catalog.constants import Fetches
-from trainium_cdk.errors import JobError
+from trainium_cdk.errors import JobError, RequirementError
 from trainium_cdk.jobs import fetching, own_packages, siblings, sweep, words
 from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec
 from trainium_cdk.jobs.plan import Plan
@@ -19,7 +19,7 @@ from trainium_cdk.jobs.sbatch import may_pass_on
 from trainium_cdk.jobs.scheduler_calls import MAY_CALL, calls_of
 from trainium_cdk.jobs.values import MAX_SCRIPT_BYTES, fits, passable, shown, wrong
 from trainium_cdk.outputs import Cluster
-from trainium_cdk.requirements import RequirementError, Requirements
+from trainium_cdk.requirements import Requirements
 from trainium_cdk.runner.spec import Program, Step, Word, Words
 from trainium_cdk.text import Text
 
@@ -288,7 +288,7 @@ class Script(Job):
 
     @property
     def tools(self) -> str:
-        return own_packages.tools(self.requirements) if self.requirements else ""
+        return "git" if self.requirements and any("git+" in line for line in self.requirements.lines) else ""
 
     def describe_packages(self, cluster: Cluster) -> str:
         return own_packages.describe(self.requirements, self.image, cluster) if self.requirements else ""
@@ -301,7 +301,7 @@ class Script(Job):
                 "without --precompile"
             )
         if self.requirements:
-            own_packages.check(self.requirements, plan)
+            own_packages.check(plan.cluster, self.requirements.file)
         if plan.cluster.containers and self.launcher == "batch":
             raise JobError(
                 f"launcher is batch, but {plan.cluster.stack} runs Kubernetes, which has no srun. Remove --launcher: the script starts on each node"

@@ -2,61 +2,49 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from trainium_cdk.eks.scaler.labels import AFTER as AFTER
+from trainium_cdk.eks.scaler.labels import AFTER_LABEL as AFTER_LABEL
+from trainium_cdk.eks.scaler.labels import ARRAY_LABEL as ARRAY_LABEL
+from trainium_cdk.eks.scaler.labels import BROKEN as BROKEN
+from trainium_cdk.eks.scaler.labels import CANCELLED as CANCELLED
+from trainium_cdk.eks.scaler.labels import DESCRIPTION as DESCRIPTION
+from trainium_cdk.eks.scaler.labels import DIGEST as DIGEST
+from trainium_cdk.eks.scaler.labels import LEASE as LEASE
+from trainium_cdk.eks.scaler.labels import LEAVING as LEAVING
+from trainium_cdk.eks.scaler.labels import MANAGED_BY as MANAGED_BY
+from trainium_cdk.eks.scaler.labels import NEVER as NEVER
+from trainium_cdk.eks.scaler.labels import QUEUE as QUEUE
+from trainium_cdk.eks.scaler.labels import QUEUE_LABEL as QUEUE_LABEL
+from trainium_cdk.eks.scaler.labels import TRAIN as TRAIN
+from trainium_cdk.eks.scaler.labels import condition as condition
+from trainium_cdk.eks.scaler.labels import seconds as seconds
 from trainium_cdk.errors import JobError
 
 JOBSET = "jobset.x-k8s.io/v1alpha2"
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-"""Label of a JobSet: Kueue's LocalQueue in which it waits."""
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 """Label of a JobSet: Kueue's WorkloadPriorityClass."""
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 """Label of a pod: its number within its Job."""
-MANAGED_BY = "trn"
 JOB_LABEL = "trainium-cdk/job"
 """On every object and pod of a job; its value is the job's name."""
 KIND_LABEL = "trainium-cdk/kind"
-ARRAY_LABEL = "trainium-cdk/array"
-"""On every object and pod of an array of jobs; its value is the array's name. Each member is a JobSet of its own."""
 MEMBER_LABEL = "trainium-cdk/array-index"
 """On a member's JobSet and pods: its index."""
 CACHE_LABEL = "trainium-cdk/cache-set"
-DESCRIPTION = "trainium-cdk/description"
-"""Annotation: the job as `trn status` shows it, JSON."""
-DIGEST = "trainium-cdk/digest"
-"""Annotation: SHA-256 of what was sent, so that a token is not used for two jobs."""
 HOLDER = "trainium-cdk/held-by"
 """Annotation of a cache set's guard: the job that uses it."""
 TASK_LABEL = "trainium-cdk/task"
 """On a pod: `train` or `prepare`."""
-AFTER_LABEL = "trainium-cdk/after-job"
-"""On a JobSet that is not in its queue yet: the batch Job of `prepare` that must complete first, or the JobSet of `AFTER`. The node
-scaler's function then replaces this label by the queue's."""
-AFTER = "trainium-cdk/after"
-"""Annotation of a JobSet: another JobSet that must complete first."""
-QUEUE = "trainium-cdk/queue"
-"""Annotation of a JobSet: its queue, in which it may not wait yet."""
 RUNNER = "trainium-cdk/runner"
 """Annotation of a JobSet: the ConfigMap with its runner."""
-LEAVING = "trainium-cdk/leaving"
-"""Annotation of a node that the node scaler's function has cordoned, to end it in its next run."""
-BROKEN = "trainium-cdk/broken"
-"""Annotation of a node that the node scaler's function has cordoned because a device is broken: the reason."""
-LEASE = "trn-scaler"
-"""Lease that the node scaler's function renews in each run."""
-CANCELLED = "Cancelled"
-"""Reason of a JobSet's condition `Failed` that `trn cancel` sets."""
-NEVER = "DependencyNeverSatisfied"
-"""Reason of the condition `Failed` of a JobSet whose `AFTER` did not complete: Slurm's word for it."""
 
 FOLDER = "folder"
 """The init container that creates the jobs' directory: the first one that needs the pod's image."""
-TRAIN = "train"
 PREPARE = "prepare"
 REFUSED, NOT_COMPILED, FAILED, TIMED_OUT = FINAL = (64, 65, 66, 124)
 """Exit codes of the runner at which a job ends: it cannot start; it does not compile; its program has failed; its time limit is reached."""
@@ -157,12 +145,6 @@ def owners(found: Mapping[str, Any]) -> list[str]:
     return [str(owner.get("uid", "")) for owner in found["metadata"].get("ownerReferences") or []]
 
 
-def condition(found: Mapping[str, Any] | None, *kinds: str, status: str = "True") -> dict[str, Any] | None:
-    """A condition of an object of one of these kinds, if one has that status."""
-    conditions = (found or {}).get("status", {}).get("conditions") or []
-    return next((dict(one) for one in conditions if one["type"] in kinds and one["status"] == status), None)
-
-
 def runner(digest: str) -> str:
     """The name of the ConfigMap with a version of the runner, by the SHA-256 of its file."""
     return f"trn-runner-{digest[:40]}"
@@ -181,11 +163,3 @@ def train_job(name: str) -> str:
 def host(name: str, index: int) -> str:
     """The name by which the other pods of a job find a training pod: JobSet's headless service has the name of the job."""
     return f"{train_job(name)}-{index}.{name}"
-
-
-def seconds(text: Any) -> int | None:
-    """A Kubernetes timestamp in seconds since 1970; None for 1970 itself, which stands for never, and for what is before it."""
-    try:
-        return max(0, int(dt.datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp())) or None
-    except (ValueError, OverflowError):
-        return None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.constants import Fetches
+from trainium_cdk.eks.scaler.labels import RUN_LABEL
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.outputs import GROUP_LABEL, ROLE_LABEL, EksCluster, Fleet
 from trainium_cdk.outputs.eks import JOB_USER
@@ -118,7 +119,7 @@ _ENV: tuple[Object, ...] = (
     _field("TRN_NODE", "spec.nodeName"),
 )
 ATTEMPT = _field("TRN_ATTEMPT", "metadata.labels['jobset.sigs.k8s.io/restart-attempt']")
-RUN = _field("TRN_RUN", "metadata.labels['jobset.sigs.k8s.io/jobset-uid']")
+RUN = _field("TRN_RUN", f"metadata.labels['{RUN_LABEL}']")
 
 
 class Volumes:

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainium_cdk.eks.scaler.labels import ASIDE
 from trainium_cdk.jobs.kubernetes import names
 
 Object = dict[str, Any]
 
-ASIDE = "trainium-cdk/set-aside"
-"""Annotation of a Workload that the function that starts nodes has set aside, as it can never start: why."""
 BACK = "Correct what it asks for, and submit it again; within a day, or after a change of its queue, it is tried again by itself"
 _SET = re.compile(r"(?:couldn't|failed to) assign flavors to pod set [^:]+: ")
 _RESET = "Reset to Pending after eviction"

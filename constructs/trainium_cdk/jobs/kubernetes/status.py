@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from trainium_cdk.eks.scaler.labels import unready
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs.answers import plain
 from trainium_cdk.jobs.ending import with_reason
@@ -365,19 +366,6 @@ def starts(pod: Object) -> bool:
     ]
     began = any({"running", "terminated"} & one.get("state", {}).keys() for one in found)
     return bool(pod["spec"].get("nodeName")) and pod.get("status", {}).get("phase") == "Pending" and not began
-
-
-def unready(pod: Object) -> int:
-    """Since when the container of a pod that trains is not ready, which it was before: its probe fails while something is wrong with the training.
-    0 if it is, has not been, or does not run. The node scaler's function reads the same (`eks/scaler/ended.py`)."""
-    now = pod.get("status", {})
-    if now.get("phase") != "Running" or "deletionTimestamp" in pod["metadata"]:
-        return 0
-    began = seconds((container_state(pod, TRAIN).get("running") or {}).get("startedAt"))
-    ready = [one.get("ready") for one in now.get("containerStatuses", []) if one["name"] == TRAIN]
-    why = condition(pod, "ContainersReady", status="False")  # not `Ready`, which also tells of a lost node
-    at = seconds(why.get("lastTransitionTime")) if why else None
-    return at if began and at and at > began and ready == [False] else 0
 
 
 def why_pending(pods: Sequence[Object], name: str) -> str:

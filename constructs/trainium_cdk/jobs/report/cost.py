@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.prices import ASK
+from trainium_cdk.catalog.prices import CALCULATOR
 from trainium_cdk.jobs.status import JobStatus
 from trainium_cdk.outputs import Cluster
 
@@ -42,7 +42,7 @@ def price(status: JobStatus, cluster: Cluster, catalog: Catalog) -> Price:
     if hour is None:
         return Price(
             None,
-            f"the catalogue has no price of {kind} in {cluster.region}; {ASK}; or add catalog.prices.{cluster.region}.{kind} to the environment file",
+            f"the catalogue has no price of {kind} in {cluster.region}; {CALCULATOR}; or add catalog.prices.{cluster.region}.{kind} to the environment file",
         )
     spot = "; spot nodes cost less" if capacity == "spot" else ""
     source = catalog.price_source(kind, cluster.region)

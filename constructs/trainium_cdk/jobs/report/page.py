@@ -35,8 +35,6 @@ def report(
     cluster: Cluster,
     catalog: Catalog,
     now: float,
-    refresh: int | None = None,
-    problem: str = "",
     *,
     sandbox: bool = False,
 ) -> str:
@@ -45,30 +43,21 @@ def report(
     Args:
         runs: the jobs, at least one; each has its colour in all charts.
         now: when it is made, in seconds since 1970.
-        refresh: seconds after which a browser loads it again. Default: never.
-        problem: why the figures may be old.
-        sandbox: whether it is of the sandbox, and says so.
+        sandbox: whether it is of the sandbox. Its first line then says so.
     """
     names = runs[0].status.id if len(runs) == 1 else f"{len(runs)} jobs"
     place = f"{cluster.stack} in {cluster.region}, Neuron SDK {cluster.neuron_release}, {cluster.framework}; made {moment(now)}"
     body = element(
         "body", element("h1", f"Training report: {names}"),
-        element("p", element("span", "live", class_="live"), f" made again every {refresh} s") if refresh else None, element("p", place, class_="note"),
-        element("p", problem, class_="failed bad", role="alert") if problem else None, *_figures(runs), *_sweep(runs), *_curves(runs), *_scaling(runs), *_times(runs), *_failures(runs), *_overview(runs), *_settings(runs),
+        element("p", place, class_="note"), *_figures(runs), *_sweep(runs), *_curves(runs), *_scaling(runs), *_times(runs), *_failures(runs), *_overview(runs), *_settings(runs),
         element("footer", *(element("p", line, class_="note") for line in _sources(runs, catalog))),
     )  # fmt: skip
-    return document(f"Training report: {names}", body, refresh, sandbox=sandbox)
-
-
-def document(title: str, body: Element, refresh: int | None, *, sandbox: bool) -> str:
-    """A page that needs nothing else. `sandbox`: its first line says that it is of the sandbox."""
     if sandbox:
         body.insert(0, element("p", SANDBOX, class_="sandbox"))
     head = element(
         "head", element("meta", charset="utf-8"), element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        element("meta", http_equiv="refresh", content=str(refresh)) if refresh else None,
-        element("title", title), element("style", files(__package__).joinpath("style.css").read_text("utf-8")),
+        element("title", f"Training report: {names}"), element("style", files(__package__).joinpath("style.css").read_text("utf-8")),
     )  # fmt: skip
     return html(element("html", head, body, lang="en"))
 
@@ -297,7 +286,7 @@ def _failed(run: Run) -> Iterator[Element]:
             made.append(element("pre", "\n".join(line[:500] for line in tail[-_LINES:])))
         yield made
     for one in run.findings:
-        yield _failure(f"{id}: {one.kind}", one.text, f"trn why {id}")
+        yield _failure(f"{id}: {one.kind}", one.text, f"trn status {id}")
     if _OUT_OF_MEMORY in run.errors:
         why = "the compiler ran out of the host's memory (code -9). Compile fewer graphs at once, with NEURON_NUM_PARALLEL_COMPILE_WORKERS"
         yield _failure(

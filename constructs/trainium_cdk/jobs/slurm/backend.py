@@ -22,7 +22,7 @@ from trainium_cdk.jobs.joined import Round
 from trainium_cdk.jobs.slurm import commands, logs
 from trainium_cdk.jobs.slurm.logs import Piece
 from trainium_cdk.jobs.slurm.transport import NOT_THEIRS, LocalTransport, Result, Transport, is_head_node
-from trainium_cdk.jobs.status import ENDED_BADLY, Activity, Foreign, JobStatus, LogChunk, Node, Stage, Submitted
+from trainium_cdk.jobs.status import ENDED_BADLY, Foreign, JobStatus, LogChunk, Node, Stage, Submitted
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner import requests
 from trainium_cdk.runner.blocks import Block
@@ -140,14 +140,6 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
     def others(self) -> tuple[Foreign, ...]:
         return tuple(read_as(Foreign, one) for one in self.ask_runner(requests.Others())["others"])
-
-    def activity(self, limit: int = 50) -> Activity:
-        found = self.ask_runner(requests.Activity(limit))
-        return Activity(
-            tuple(read_node(one, self.cluster) for one in found["nodes"]),
-            tuple(map(read_job, found["jobs"])),
-            tuple(read_as(Foreign, one) for one in found["others"]),
-        )
 
     def cancel(self, id: str) -> JobStatus:
         return read_job(self.ask_runner(requests.Cancel(id))["job"])

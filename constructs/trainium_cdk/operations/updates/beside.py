@@ -123,7 +123,7 @@ def _link(templates: Templates, old: Mapping[str, Any], new: Mapping[str, Any]) 
     for property in ("FileSystemPath", "DataRepositoryPath"):
         a, b = (f"{str(of.get(property)).rstrip('/')}/" for of in (old, new))
         if a.startswith(b) or b.startswith(a):
-            advice = "deploy without the link first (storage.fsx.s3: null), then this; or leave it as it was"
+            advice = "deploy without the link in storage.fsx.s3_links first, then this; or leave it as it was"
             return property, f"links {a.rstrip('/') or '/'}", advice
     return None
 

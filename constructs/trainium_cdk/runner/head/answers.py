@@ -11,9 +11,9 @@ from .. import files, slurm
 from ..errors import NoMember, Theirs, Unknown
 from ..readers.log import progress
 from ..records import Submitted, one_line
-from ..requests import Active, Activity, Cluster, ListJobs, Settings, Status
+from ..requests import Active, Cluster, ListJobs, Settings, Status
 from ..spec import to_json
-from . import jobs, log_files, nodes
+from . import jobs, log_files
 from .people import user
 from .requeued import start
 from .status import JobStatus, shortened
@@ -24,7 +24,7 @@ _END = 65_536
 
 def list_jobs(cluster: Cluster, given: ListJobs) -> Any:
     """The newest jobs, newest first; then those of other users that run or wait, if asked for."""
-    found = _newest(cluster, given.limit, starts=True)
+    found = _newest(cluster, given.limit)
     if given.others:
         rows = slurm.rows(others=True)
         found += _not_in(found, rows, cluster)
@@ -114,17 +114,9 @@ def active(cluster: Cluster, _: Active) -> Any:
     return {"jobs": to_json(jobs.of_rows(rows, cluster, jobs.with_rows(rows)))}
 
 
-def activity(cluster: Cluster, given: Activity) -> Any:
-    """Nodes, jobs and others' work. It changes nothing."""
-    rows = slurm.rows(others=True)
-    found = _newest(cluster, given.limit, starts=False)
-    found += _not_in(found, rows, cluster)
-    return {"jobs": to_json(found), "nodes": nodes.nodes(rows), "others": nodes.foreign(rows)}
-
-
-def _newest(cluster: Cluster, limit: int, *, starts: bool) -> list[JobStatus]:
+def _newest(cluster: Cluster, limit: int) -> list[JobStatus]:
     found = jobs.submissions(cluster, jobs.newest(cluster, limit))
-    asked = _started(cluster, found) if starts else jobs.ask(cluster, found)
+    asked = _started(cluster, found)
     return [shortened(jobs.describe(cluster, id, submission, asked)) for id, submission in found.items()]
 
 

@@ -208,29 +208,6 @@ class Node:
     on: bool = True
     instance: str = ""
 
-    def condition(self, now: float) -> str:
-        """`failed` (no job can start there), `off`, `starting`, `busy` or `idle`: as the metrics of the cluster count it.
-
-        Args:
-            now: in seconds since 1970. A node that is not ready is starting for 10 minutes.
-        """
-        words = set(self.state.split("+"))
-        if "notready" in words and self.booted and now - self.booted < _BOOT:
-            return "starting"
-        if "leaving" not in words and (words & _FAILED or "cordoned" in words):
-            return "failed"
-        if not self.on:
-            return "off"
-        if words & _STARTING:
-            return "starting"
-        return "busy" if self.job or words & _BUSY else "idle"
-
-
-_BOOT = 600.0
-_BUSY = frozenset({"allocated", "mixed", "completing"})
-_STARTING = frozenset({"powering_up", "configuring", "reboot_issued"})
-_FAILED = frozenset({"down", "drain", "drained", "draining", "fail", "failing", "error", "invalid_reg", "notready"})
-
 
 _ORDER = ("RUNNING", "PENDING", "COMPLETED", "CANCELLED")
 """Of the states in counts; then those of members that failed."""

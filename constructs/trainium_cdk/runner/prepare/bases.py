@@ -12,7 +12,7 @@ from ..spec import Word
 from ..words import resolve
 
 RECORD = "trn-environment.json"
-"""In an environment of `prepare`: what it is made of, for `trn environments`."""
+"""In an environment of `prepare`: what it is made of, for people. Its time says when a job used it last."""
 
 
 def find_base(venv: Word, root: str) -> Path | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from .. import layout, secret_values
 from ..errors import Refused
 from ..files import read_json
 from ..spec import Job
-from . import archives, code, data, models, needs, packages, requirements, resume, sources
+from . import archives, code, data, models, needs, packages, requirements, resume, sources, unused
 from .making import Failed, Here, NotFetched, say
 
 STEPS: Mapping[str, Callable[..., None]] = {
@@ -53,17 +53,19 @@ def check(folder: Path, job: Job, variables: Mapping[str, str], addresses: Mappi
 
 
 def carry_out(folder: Path, job: Job, variables: Mapping[str, str]) -> None:
-    """Fetch all that a job needs and the cluster does not have yet.
+    """Fetch all that a job needs and the cluster does not have yet. Then environments that no job uses any more are removed.
 
     Raises:
         Refused: the job cannot run with what is on the cluster: a second attempt would not help.
         Failed: something could not be fetched: a second attempt goes on from there.
     """
-    with contextlib.suppress(NotFetched):
-        _steps(Here.of(folder, job, variables, check=True), job)
+    here = Here.of(folder, job, variables)
+    try:
+        _steps(dataclasses.replace(here, check=True), job)
         say("everything is already fetched")
-        return
-    _steps(Here.of(folder, job, variables), job)
+    except NotFetched:
+        _steps(here, job)
+    unused.remove_unused(here)
 
 
 _ALONE = ("files", "tools")

@@ -23,6 +23,7 @@ from ..errors import Refused
 from ..files import write, write_json
 from .bases import RECORD, activate
 from .making import Failed, Here, once, remove, say
+from .unused import mark_used
 
 
 class Layer(NamedTuple):
@@ -100,6 +101,7 @@ def use(
     parts = [layer.base, *known["identity"], "", *layer.words, *layer.decides]
     name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
     place = here.trn / "environments" / name
+    mark_used(place)
     once(
         here,
         f"environment-{name}",

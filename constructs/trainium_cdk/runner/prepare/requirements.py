@@ -37,7 +37,7 @@ def requirements(
 
     Args:
         base: the image; empty: the cluster's environment.
-        lines: of the file. Paths begin in the job's folder.
+        lines: of the file. Paths begin in the folder of the code.
         files: what decides of the files that it names.
         label: the file, for the user.
         variables: those that pip replaces in it: their values are not shown.
@@ -77,11 +77,13 @@ def secrets(values: Sequence[str]) -> list[bytes]:
 def _relay(
     said: list[bytes], hidden: Sequence[bytes], words: Sequence[str], folder: Path, variables: Mapping[str, str]
 ) -> int:
-    """Run pip. What it says is passed on, and kept, without what is hidden."""
-    size = 0
+    """Run pip, in the folder of the code, whose files it must not import. What it says is passed on, and kept, without what is hidden."""
+    size, code = 0, folder / "code"
+    files = {name: str(folder / name) for name in ("requirements.txt", "constraints.txt")}
+    words = [words[0], "-I", *(files.get(word, word) for word in words[1:])]
     with subprocess.Popen(
         words,
-        cwd=folder,
+        cwd=code if code.is_dir() else folder,
         env=dict(variables),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""The one reader of a job's log, for `trn logs`, its `--metrics` and `--follow`, the report and the live views.
+"""The one reader of a job's log, for `trn logs`, its `--metrics` and `--follow`, the report and `--watch`.
 
 `JobLog` takes pieces of the log, each with its stage, and gives the records of its complete lines. A record is found anywhere in a line:
 lines have node and rank prefixes, are joined, or are overwritten by progress bars. The kinds of jobs bring readers of their steps; here are

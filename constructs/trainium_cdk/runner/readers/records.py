@@ -218,7 +218,7 @@ MEASURES = frozenset({
     "loss", "acc", "accuracy", "ppl", "perplexity", "err", "error", "score", "auc", "bleu", "rouge", "mse", "mae", "rmse", "bpb", "tokens",
 })  # fmt: skip
 """What is measured in a validation, and may stand beside the training's own numbers."""
-STEP_WORDS = frozenset({"step", "steps", "iter", "iters", "iteration", "iterations", "update", "updates"})
+STEP_WORDS = frozenset({"step", "steps", "iter", "iters", "iteration", "iterations"})
 WORKERS = frozenset({"device", "gpu", "core", "worker", "chip", "rank"})
 _NO_STEP = frozenset({
     "max", "maximum", "total", "num", "of", "warmup", "warm", "save", "saving", "log", "logging", "remaining", "per", "every", "from", "accumulation",
@@ -231,7 +231,7 @@ _OTHER_LOSS = frozenset({
 _OTHER_RATE = frozenset({"max", "min", "peak", "base", "initial", "target", "final", "warmup"})
 _TRAINING = frozenset({"", "train", "training", "trainer"})
 _SECONDS = frozenset({"s", "sec", "secs", "second", "seconds"})
-_ONE = (STEP_WORDS | {"it", "its", "ba", "batch", "batches"}) - {"update", "updates"}
+_ONE = STEP_WORDS | {"it", "its", "ba", "batch", "batches"}
 _ITEMS = {
     **dict.fromkeys(("tok", "toks", "token", "tokens"), "tokens"),
     **dict.fromkeys(("sample", "samples"), "samples"),
@@ -275,7 +275,6 @@ def split(name: str) -> tuple[str, ...]:
 
 def is_step(words: tuple[str, ...], *, trial: bool = False) -> bool:
     """Whether a number is that of a step. trial: in a line of a validation."""
-    words = words[:-1] if len(words) > 1 and words[-1] in _TRAINING else words
     no = _NO_STEP if trial else _NO_STEP | TRIALS
     return words == ("it",) or (bool(words) and words[-1] in STEP_WORDS and not no.intersection(words[-3:-1]))
 
@@ -311,7 +310,7 @@ def field(words: tuple[str, ...], unit: str) -> tuple[str, str]:
 def is_loss(words: tuple[str, ...]) -> bool:
     """Whether a number is a loss: `train loss`, `loss/train`, `loss_step`, `loss/train/total`; not `loss scale`."""
     if "loss" not in words:
-        return words[-1:] == ("xent",)
+        return False
     after = words[words.index("loss") + 1 :]
     return (
         not after

@@ -45,7 +45,6 @@ MARKS = (
     "it:",
     "it=",
     "It ",
-    "updates",
 )
 """A line without any of these is no step line."""
 EXAMPLES = ('{"step": 10, "loss": 3.4}', "step 10 loss 3.4")
@@ -83,7 +82,7 @@ _OF_TRAINING = re.compile(
     re.IGNORECASE,
 )
 """A progress bar of a training: its title says so, or it has none."""
-_ITEM = r"(?!(?:[kMGT]?(?:it|its|ba|batch|batches|steps?|iters?|iterations?|epochs?|updates?))\b)[A-Za-z]{1,20}"
+_ITEM = r"(?!(?:[kMGT]?(?:it|its|ba|batch|batches|steps?|iters?|iterations?|epochs?))\b)[A-Za-z]{1,20}"
 _OF_ITEMS = re.compile(rf"%\|\|.{{0,80}}[,\[] {{0,3}}(?:[\d.]{{1,12}}[kMGT]?|\?)(?: ?{_ITEM}/s|s/ ?{_ITEM})\b")
 """The rate of a bar that counts bytes, files or examples, as those of downloads and of the library `datasets` do."""
 _TITLED = re.compile(r"[^%]{0,80}[A-Za-z][^%]{0,80}%\|\|")
@@ -306,7 +305,7 @@ def _line(numbers: list[_Named], text: str) -> Line | None:
             values.setdefault("seconds", None if not value else _SECONDS[name](value))
         elif name and name not in values:
             values[name], units[name] = value, unit
-    if "seconds" not in values and any(one.words in (("data", "time"), ("data",)) for one in numbers):
+    if "seconds" not in values and any(one.words == ("data",) for one in numbers):
         values["seconds"] = next((parse_number(one.value) for one in numbers if one.words == ("time",)), None)
     if loss and loss[1] == 0 and any(_is_lost(one) for one in numbers):
         loss = loss[0], None
@@ -390,11 +389,9 @@ def _position(numbers: list[_Named], *, trial: bool = False) -> _At | None:
         after = numbers[index + 1] if index + 1 < len(numbers) else None
         total = _whole(parse_number(after.value)) if after and after.mark.strip() in ("/", "of") else None
         mark = one.mark.strip()
-        if one.words[-1:] == ("epoch",) or one.words[-2:] == ("epoch", "train"):
+        if one.words[-1:] == ("epoch",):
             epoch, epochs, named = value, total, one.words[-1]
-        elif one.words[-1:] == ("train",) and after and after.mark.strip() == "[":  # timm's `Train: 0 [  50/1251`
-            epoch, first = value, 0
-        elif one.words[-2:] in (("global", "step"), ("num", "updates")) or one.words[-1:] == ("globalstep",):
+        elif one.words[-2:] == ("global", "step") or one.words[-1:] == ("globalstep",):
             found.setdefault("global", _At(value, None, "step"))
         elif is_step(one.words, trial=trial):
             counted = total if total and total >= value else None

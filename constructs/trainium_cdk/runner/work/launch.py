@@ -7,14 +7,13 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from .. import records, secret_values
 from ..errors import Refused
 from ..readers.ending import why_it_ended
 from ..spec import Environment, Job, Program, Stage, Words
-from . import events, fast, versions
+from . import events, versions
 from .judge import FAULT, Judge
 from .output import Output
 from .places import Node, places, ranks, variables, word
@@ -77,33 +76,7 @@ def launch(
     with contextlib.ExitStack() as stack:
         if first and stage.name == "train" and output.file:
             stack.enter_context(events.beside(node, output.file, made))
-        copier, starts = _copier(node, job, stage, output, starts)
-        ended = None
-        try:
-            ended = run(starts, output, passes_on=passes_on, seconds=seconds, looks_for=looks_for, watcher=watcher)
-            return ended
-        finally:
-            if copier:
-                copier.end(fast.ENDS_SECONDS if ended and not ended.why and not ended.code else fast.STOPS_SECONDS)
-
-
-def _copier(
-    node: Node, job: Job, stage: Stage, output: Output, starts: Sequence[Start]
-) -> tuple[fast.Copier | None, Sequence[Start]]:
-    """What copies checkpoints of the node's own disk, for a program whose own they are, and what is started beside it. One process of a node has it."""
-    if stage.name != "train" or stage.spreads or job.checkpoints is None or job.checkpoints.pattern:
-        return None, starts
-    mine = starts[0].variables.get("LOCAL_RANK", "0") == "0"
-    try:
-        made = fast.Copier(node, node.job / job.checkpoints.folder, output.say)
-        made.prepare(first=mine)
-    except OSError as e:
-        output.say(f"{fast.VARIABLE} is not set: {e.filename or 'the disk of this node'}: {e.strerror or e}")
-        return None, starts
-    if mine:
-        made.begin()
-    more = {fast.VARIABLE: str(made.local)}
-    return made if mine else None, [replace(one, variables={**one.variables, **more}) for one in starts]
+        return run(starts, output, passes_on=passes_on, seconds=seconds, looks_for=looks_for, watcher=watcher)
 
 
 def copies_here(node: Node, stage: Stage) -> dict[int, dict[str, str]]:

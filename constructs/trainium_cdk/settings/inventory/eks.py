@@ -95,10 +95,6 @@ class EksInventory(Inventory):
     def linked_roles(self) -> tuple[str, ...]:
         return ("eks", "nodes", "scaling")
 
-    def alarm_topics(self) -> Mapping[KeyPath, str]:
-        topic = self.env.eks.scaling.alarm_topic if self.env.eks.plugins.autoscaler else None
-        return {**super().alarm_topics(), **({("eks", "scaling", "alarm_topic"): topic} if topic else {})}
-
     def volume_roles(self) -> tuple[str, ...]:
         return ("scaling",)
 

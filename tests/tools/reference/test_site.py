@@ -1,0 +1,105 @@
+"""The site: every link leads to a page and a heading, nothing comes from another host, the references are complete."""
+
+from __future__ import annotations
+
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import trainium_cdk
+from sandbox.paths import HOME as ROOT
+from sandbox.paths import environment as venv
+from tests.jobs.report import browser
+from tests.support import completed, need
+from tools.reference import environment, errors
+from tools.reference.__main__ import write
+from trainium_cdk.cli.app import _HIDDEN, COMMANDS
+
+CONFIG = """
+INHERIT: {root}/mkdocs.yml
+docs_dir: {folder}/pages
+site_dir: {folder}/html
+plugins: {{mkdocstrings: {{handlers: {{python: {{paths: [{root}/constructs]}}}}}}}}
+"""
+
+
+class Page(HTMLParser):
+    """What a page loads or links to, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.classes: set[str] = set()
+        self.ids: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("href", "src", "srcset", "action", "data", "poster", "content"):
+                self.addresses.append(value or "")
+            elif name == "class":
+                self.classes |= set((value or "").split())
+            elif name == "id":
+                self.ids.add(value or "")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site, as `make docs` builds it."""
+    program = venv("docs") / "bin/mkdocs"
+    need(program.exists(), "the environment of `make docs` is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    write(folder / "pages")
+    (folder / "mkdocs.yml").write_text(CONFIG.format(root=ROOT, folder=folder))
+    done = completed(
+        [program, "build", "--quiet", "--strict", "-f", folder / "mkdocs.yml"],
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return folder / "html"
+
+
+def test_nothing_of_another_host(site: Path) -> None:
+    """No page names one, and nothing on it makes the theme load a program: it does for diagrams of Mermaid, for example."""
+    pages = {file: Page(file.read_text("utf-8")) for file in site.rglob("*.html")}
+    assert len(pages) > 20
+    for file, page in pages.items():
+        assert [a for a in page.addresses if re.match(r"(\w+:)?//", a)] == [], file
+        assert not page.classes & {"mermaid", "glightbox", "twemoji-external"}, file
+    for file in site.rglob("*.css"):
+        assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", file.read_text("utf-8")) == [], file
+
+
+def test_each_name_has_an_entry(site: Path) -> None:
+    """Commands and constructs that are added later are there without a change of the pages."""
+    ids = {name: Page((site / f"reference/{name}.html").read_text("utf-8")).ids for name in ("commands", "constructs")}
+    assert {f"trn-{name}" for name in COMMANDS.keys() - _HIDDEN.keys()} <= ids["commands"]
+    assert {f"trainium_cdk.{name}" for name in trainium_cdk.__all__} <= ids["constructs"]
+    assert len(errors.refused()) > 60
+
+
+def test_each_key_says_what_it_takes() -> None:
+    for section in environment.sections():
+        for name, key in section.keys.items():
+            assert environment.kind(key) not in ("any", ""), (section.title, name)
+            assert environment.default(section, name), (section.title, name)
+            words = name.split("_")
+            if words[-1] in environment.UNITS and "number" in environment.kind(key):
+                assert environment.unit(name, key), (section.title, name)
+
+
+def test_the_search_finds_an_error_in_pages_opened_as_files(site: Path, tmp_path: Path) -> None:
+    browser.available()
+    page = browser.text(f"{(site / 'index.html').as_uri()}?q=InsufficientInstanceCapacity", tmp_path, seconds=8)
+    assert "reference/errors.html?h=insufficientinstancecapacity#" in page
+
+
+def test_no_page_is_wider_than_a_phone(site: Path, tmp_path: Path) -> None:
+    browser.available()
+    wide = tmp_path / "wide.html"
+    wide.write_text('<div style="width: 400px">wide</div>')
+    pages = [file for file in site.rglob("*.html") if file.name != "404.html"]
+    assert browser.too_wide([*pages, wide], 360, tmp_path) == [wide.as_uri()]
