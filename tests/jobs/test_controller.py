@@ -73,7 +73,7 @@ COMMANDS: dict[str, Callable[[SlurmBackend, str], object]] = {
     "the last lines": lambda jobs, id: [*jobs.logs(id, tail=1)],
     "cancel": lambda jobs, id: jobs.cancel(id).state == "CANCELLED",
     "submit": lambda jobs, _: not jobs.submit(script("true")).existing,
-    "submit a chain": lambda jobs, _: len(jobs.submit(script("true", precompile=True)).stages) == 2,
+    "submit what compiles": lambda jobs, _: len(jobs.submit(script("true", precompile=True)).stages) == 2,
     "submit again": lambda jobs, id: jobs.submit(script("sleep 600"), id.removeprefix("run-")).existing,
     "submit several": lambda jobs, _: len(jobs.submit_many([script("true"), script("false")])) == 2,
 }  # fmt: skip

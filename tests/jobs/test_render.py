@@ -62,9 +62,9 @@ def test_a_plan_is_printed_and_stored() -> None:
 
 
 def options(submission: SlurmSubmission) -> dict[str, list[str]]:
-    """What sbatch gets, by stage."""
-    stages = json.loads(submission.text)["stages"]
-    return {name.rpartition(":")[2]: words for words in (one["sbatch"] for one in stages) for name in words[:1]}
+    """What sbatch gets, by the last stage of each job of Slurm's."""
+    jobs = json.loads(submission.text)["slurm"]
+    return {name.rpartition(":")[2]: words for words in (one["sbatch"] for one in jobs) for name in words[:1]}
 
 
 @pytest.mark.parametrize(("restarts", "requeue"), [(None, "--requeue"), (0, "--no-requeue"), (5, "--requeue")])

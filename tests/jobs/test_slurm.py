@@ -8,7 +8,6 @@ import os
 import pwd
 import re
 import shutil
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -197,24 +196,6 @@ def test_bert_is_prepared_compiled_and_trained_on_the_same_nodes(
     assert environment.is_dir()
 
 
-@pytest.mark.sweep
-def test_training_gets_the_nodes_that_compiled_though_others_are_free(backend: SlurmBackend, slurm: LocalSlurm) -> None:
-    """Two nodes are taken while it compiles; they are free, and first in order, when it trains."""
-    taken = slurm.run(
-        ["sbatch", "--parsable", "--nodes=2", "--exclusive", "-o", "/dev/null", "--wrap=sleep 3600"]
-    ).stdout.strip()
-    assert until(lambda: "RUNNING" in slurm.run(["squeue", "-h", "-j", taken, "-o", "%T"]).stdout)
-    hold = 'if [ "$NEURON_EXTRACT_GRAPHS_ONLY" = 1 ]; then while [ ! -e go ]; do sleep 0.1; done; fi'
-    job = backend.submit(script(hold, nodes=2, precompile=True))
-    assert until(lambda: backend.status(job.id).stages[0].state == "RUNNING")
-    slurm.run(["scancel", taken])
-    assert until(lambda: slurm.run(["squeue", "-h", "-j", taken, "-t", "R,CG"]).stdout == "")
-    slurm.run(["touch", f"{slurm.node_env()['TRN_SHARED_ROOT']}/efs/trn/jobs/{job.id}/work/go"])
-    ended = backend.wait(job.id, 600)
-    assert ended.ok, log(backend, job.id, stage="precompile")
-    assert ended.stages[0].nodes == ended.stages[1].nodes == "compute1-dy-trn-[3-4]"
-
-
 def test_a_failed_precompile_ends_the_job(backend: SlurmBackend) -> None:
     job = backend.submit(script("exit 3", precompile=True))
     ended = backend.wait(job.id, 600)
@@ -328,42 +309,29 @@ def test_the_same_token_submits_once(backend: SlurmBackend, slurm: LocalSlurm) -
     assert backend.wait("once-twice", 600).ok
 
 
-@pytest.mark.parametrize("dies_at", ["sbatch 1", "sbatch 2", "release"])
-def test_an_interrupted_submission_is_completed_by_the_next(
-    backend: SlurmBackend, slurm: LocalSlurm, shared: Path, tmp_path: Path, dies_at: str
-) -> None:
-    """The runner is killed, without a chance to clean up, just before or after it reaches Slurm."""
-    command, _, count = dies_at.partition(" ")
-    verb = {"sbatch": "sbatch", "release": "scontrol"}[command]
-    runs_first = '"$real" "$@" > /dev/null; ' if command == "sbatch" else ""
-    dying = with_program(slurm, tmp_path, verb, f"""echo x >> {tmp_path}/calls
-if [ "$(wc -l < {tmp_path}/calls)" = {count or 1} ]; then {runs_first}kill -9 "$PPID"; sleep 1; fi""")  # fmt: skip
-    job, token = script("true", precompile=True, name="dying"), dies_at.replace(" ", "-")
-    request = write_request(seen_by_runner(backend.cluster), SubmitJobs((backend.render(job, token).spec,)))
-    assert dying.ask(backend.cluster, json.dumps(request)).code == -signal.SIGKILL
-    sent = backend.submit(job, token)
-    assert sent.existing is (command == "release")
-    assert backend.wait(sent.id, 600).ok
-    known = slurm.run(["squeue", "-h", "-a", "-t", "all", "-o", "%T %k"]).stdout.splitlines()
-    assert [k for k in known if k.endswith(f"trn:{sent.id}") and not k.startswith("CANCELLED")] == [
-        f"COMPLETED trn:{sent.id}"
-    ] * 2
+def test_a_submission_says_where_compiling_counts_in_the_time_limit(backend: SlurmBackend, slurm: LocalSlurm) -> None:
+    """The queue takes no longer job than the training's own limit."""
+    said: list[str] = []
+    backend.say = said.append  # type: ignore[method-assign, assignment]
 
+    def limit(**fields: object) -> str:
+        sent = backend.submit(script("true", precompile=True, time_limit="30m", **fields))
+        return slurm.run(["squeue", "-h", "-t", "all", "-j", sent.stages["train"], "-o", "%l"]).stdout.strip()
 
-def test_a_submission_is_sent_again_if_slurm_has_forgotten_its_first_stage(
-    backend: SlurmBackend, slurm: LocalSlurm, tmp_path: Path
-) -> None:
-    """The controller crashed between the two stages, and gives the second one the number of the first, on which it depends."""
-    forgetful = with_program(slurm, tmp_path, "sbatch", f"""echo x >> {tmp_path}/calls
-if [ "$(wc -l < {tmp_path}/calls)" = 2 ]; then
-  for word; do case $word in --comment=trn:*) id=${{word#--comment=trn:}} ;; esac; done
-  first=$(squeue -h -o %A --name="$id:precompile")
-  set -- "${{@/afterok:*/afterok:$((first + 1))}}" # its own number
-fi""")  # fmt: skip
-    sent = SlurmBackend(backend.cluster, forgetful).submit(script("true", precompile=True), "forgotten-first")
-    assert not sent.existing
-    assert (tmp_path / "calls").read_text().count("x") == 4  # both stages twice
-    assert backend.wait(sent.id, 600).ok
+    assert (limit(), said) == ("2:30:00", [])
+    slurm.run(["scontrol", "update", "PartitionName=compute1", "MaxTime=30"])
+    try:
+        assert limit() == "30:00"
+        assert said == ["queue compute1 allows 0:30:00: compiling counts in the time limit of 0:30:00"]
+        slurm.run(["scontrol", "update", "PartitionName=compute1", "MaxTime=40"])
+        assert limit() == "40:00"
+        assert said[1:] == [
+            "queue compute1 allows 0:40:00: compiling counts in the time limit of 0:30:00 after 0:10:00"
+        ]
+    finally:
+        slurm.run(["scontrol", "update", "PartitionName=compute1", "MaxTime=INFINITE"])
+        slurm.run(["scancel", f"--user={slurm.node_env()['USER']}"])
+    assert until(lambda: not slurm.run(["squeue", "-h", "-a"]).stdout)
 
 
 def test_training_is_started_again_if_srun_fails_before_it_begins(

@@ -13,7 +13,7 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from trainium_cdk.jobs.pyz import pyz
 from trainium_cdk.runner.requests import Cancel, Cluster, Status, SubmitJobs, write_request
-from trainium_cdk.runner.spec import Job, Place, Program, Slurm, Stage
+from trainium_cdk.runner.spec import Job, Place, Program, Slurm, Stage, Step
 
 CLUSTER = Cluster("/efs", "trn", "i-0123456789abcdef0", "trn-slurm", "TrnPclusterStack", "us-east-1")
 WAITS = 'until [ -e "$1" ]; do sleep 0.1; done; exit "$(cat "$1")"'
@@ -90,11 +90,15 @@ class Head:
         return {**self.env, "PATH": f"{folder}:{self.env['PATH']}"}
 
 
-def job(id: str, body: str = "true", *words: str, precompile: bool = False, **changes: Any) -> Job:
-    """A job whose program is a line of shell, with these arguments."""
+def job(
+    id: str, body: str = "true", *words: str, precompile: bool = False, fetches: object = "", **changes: Any
+) -> Job:
+    """A job whose program is a line of shell, with these arguments. `fetches`: a git repository that `prepare` fetches."""
     program = Program(("bash", "-c", body, "program", *words), (Place("job"), "/work"))
-    stages = (*([Stage("precompile", program=program)] if precompile else ()), Stage("train", program=program))
-    return Job(**{"id": id, "kind": "script", "stages": stages, "slurm": on_slurm(), **changes})
+    names = [*(["prepare"] if fetches else []), *(["precompile"] if precompile else []), "train"]
+    stages = tuple(Stage(name, program=None if name == "prepare" else program) for name in names)
+    steps = (Step("source", {"name": id, "url": f"file://{fetches}", "commit": "HEAD"}),) if fetches else ()
+    return Job(**{"id": id, "kind": "script", "stages": stages, "prepare": steps, "slurm": on_slurm(), **changes})
 
 
 def on_slurm(**changes: Any) -> Slurm:

@@ -105,15 +105,16 @@ class Jobs:
         folder = self.trn / "jobs" / job.id
         layout.lay_out(folder, job)
         sent, before = Sent(self.slurm, folder, {}), ""
-        for stage in job.stages:
+        for stages in sbatch.batches(job.stages):
             after = f"afterok:{before}" if before else ""
-            words = sbatch.options(job, stage, folder, chained=False, after=after)
-            script = folder / f"{stage.name}.sh"
-            text = sbatch.script(str(self.runner), folder, stage.name)
+            words = sbatch.options(job, stages, folder, after=after)
+            script = folder / f"{stages[-1].name}.sh"
+            text = sbatch.script(str(self.runner), folder, stages)
             script.write_text(text.replace("/usr/bin/python3", os.environ.get("TRN_TEST_PYTHON", "/usr/bin/python3")))
             done = self.slurm.run(["sbatch", "--parsable", *words, str(script)], env=env)
             assert done.returncode == 0, done.stderr
-            before = sent.numbers[stage.name] = done.stdout.strip()
+            before = done.stdout.strip()
+            sent.numbers.update((one.name, before) for one in stages)
         if record:
             self.record(sent)
         return sent

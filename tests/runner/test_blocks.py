@@ -16,7 +16,7 @@ from tests.support import begins_again, until
 from trainium_cdk.runner import blocks, records
 from trainium_cdk.runner import slurm as slurms
 from trainium_cdk.runner.blocks import Block
-from trainium_cdk.runner.head import repair
+from trainium_cdk.runner.head import requeued
 from trainium_cdk.runner.spec import Checkpoints, Health, Place, Stage
 
 KEPT = Checkpoints("output", pattern="step-*", last="done")
@@ -63,13 +63,13 @@ def starts(sent: Sent) -> float:
     return float(found.stdout)
 
 
-def remind(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> bool:
+def start(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> bool:
     """What the head node does at a status or a list."""
     with monkeypatch.context() as patch:
         for name, value in sent.slurm.node_env().items():
             patch.setenv(name, value)
         claims = {(sent.folder.name, "train", sent.numbers["train"])}
-        return repair.remind(sent.folder.parent, slurms.rows(numbers=sent.numbers.values()), claims)
+        return requeued.start(sent.folder.parent, slurms.rows(numbers=sent.numbers.values()), claims)
 
 
 def test_a_job_saves_before_its_block_ends_and_goes_on_in_the_next_one(
@@ -87,7 +87,7 @@ def test_a_job_saves_before_its_block_ends_and_goes_on_in_the_next_one(
     assert int((sent.folder / "saved").read_text()) >= 12
     kept = max(int(one.name.rpartition("-")[2]) for one in (sent.folder / "output").glob("step-*"))
     assert abs(starts(sent) - ending.ends) < 120
-    assert not remind(sent, monkeypatch)
+    assert not start(sent, monkeypatch)
     told = blocks.waits(sent.folder.parent, sent.folder, "compute1")
     assert told.startswith(f"capacity block {FIRST} ends at {blocks.clock(ending.ends)}: it waits for the next one")
     # Slurm starts it though the block ends: it leaves again, and its program does not run
@@ -96,7 +96,7 @@ def test_a_job_saves_before_its_block_ends_and_goes_on_in_the_next_one(
     assert sent.log().count("begins after step") == 2
     blocks.note(jobs.trn / "jobs", [block(NEXT)])
     assert not blocks.waits(sent.folder.parent, sent.folder, "compute1")
-    assert until(lambda: remind(sent, monkeypatch), 5)
+    assert until(lambda: start(sent, monkeypatch), 5)
     assert (sent.left(), sent.ended().code) == ("COMPLETED", 0), sent.log()
     assert sent.state().attempt == 2  # type: ignore[union-attr]
     assert sent.log().count(f"begins after step {kept}") == 2, sent.log()

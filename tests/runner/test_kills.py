@@ -62,22 +62,20 @@ def test_a_job_is_submitted_once_whatever_step_is_the_last(
 ) -> None:
     chain = kind == "chain"
     head.submit(job(f"{kind}-{each}-first"))  # makes the folders of a new file system
-    code, steps = submit(head, job(f"{kind}-{each}-whole", precompile=chain, files={"a": b"a"}))
+    code, steps = submit(head, job(f"{kind}-{each}-whole", fetches=chain, files={"a": b"a"}))
     assert code == 0, steps
     programs = [step.split("/")[-1] for step in steps if step.startswith("subprocess")]
-    assert [one.split()[-1] for one in programs] == (
-        ["sbatch", "sbatch", "squeue", "scontrol"] if chain else ["sbatch"]
-    )
+    assert [one.split()[-1] for one in programs] == ["sbatch"] * (1 + chain)
     last = [number for number, step in enumerate(steps, 1) if step.startswith("subprocess")]
     for number in sorted({*range(1, len(steps) + 1, each), *last, *(one + 1 for one in last[:-1])}):
-        made = job(f"{kind}-{each}-{number}", precompile=chain, files={"a": b"a"})
+        made = job(f"{kind}-{each}-{number}", fetches=chain, files={"a": b"a"})
         assert submit(head, made, number)[0] == -signal.SIGKILL, steps[number - 1]
         [sent] = head.submit(made)
         assert "error" not in sent, (steps[number - 1], sent)
-        names = [f"PENDING {made.id}:{stage}" for stage in ("precompile", "train") if chain or stage == "train"]
+        names = [f"PENDING {made.id}:{stage}" for stage in ("prepare", "train") if chain or stage == "train"]
         assert head.rows(made.id) == names, steps[number - 1]
         assert sorted(sent["stages"].values()) == sorted(
-            slurm.run(["squeue", "-h", "-o", "%A", f"--name={made.id}:precompile,{made.id}:train"]).stdout.split()
+            slurm.run(["squeue", "-h", "-o", "%A", f"--name={made.id}:prepare,{made.id}:train"]).stdout.split()
         )
         assert head.submit(made) == [{**sent, "existing": True}]
         head.cancel(made.id)

@@ -20,9 +20,7 @@ from trainium_cdk.runner.head import ask, log, log_files
 from trainium_cdk.runner.requests import ReadLog
 
 T = "2026-11-20T10:00:00"
-RUNS = (
-    f"job j-1\nstage precompile 7\nstage train 8\nqueue 7|COMPLETED|None|n1|{T}|{T}\nqueue 8|RUNNING|None|n1|{T}|N/A\n"
-)
+RUNS = f"job j-1\nstage precompile 8\nstage train 8\nstate precompile ended 8 0 1795168801 n1\nqueue 8|RUNNING|None|n1|{T}|N/A\n"
 
 
 @pytest.fixture

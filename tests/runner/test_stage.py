@@ -14,8 +14,10 @@ import pytest
 
 from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import slurm as slurm
-from tests.runner.stages import FILES, JOB, Jobs, program, shell
-from tests.support import begins_again, swept
+from tests.runner.stages import FILES, JOB, Jobs, Sent, program, shell
+from tests.support import begins_again, swept, until
+from trainium_cdk.runner import records
+from trainium_cdk.runner.slurm import seconds
 from trainium_cdk.runner.spec import Checkpoints, Environment, Place, Rule, Stage
 
 SHOW = """
@@ -279,30 +281,88 @@ def test_all_nodes_go_on_from_the_same_checkpoint(jobs: Jobs) -> None:
     assert (output / "trn-checkpoints").read_text() == "kind script\ntp 8\n"
 
 
-PRECOMPILES = 'echo "Total graphs: 3"; echo "Total failed compilations: $FAILED"'
+PRECOMPILES = 'echo "Total graphs: 3"; echo "Total failed compilations: $FAILED"; echo "on $SLURM_JOB_ID"'
 
 
 @pytest.mark.parametrize("failed", [0, 2])
-def test_training_gets_the_nodes_that_have_compiled(failed: int, jobs: Jobs) -> None:
+def test_what_has_compiled_trains_in_the_same_allocation(failed: int, jobs: Jobs) -> None:
     job = jobs.job(
         Stage("precompile", 2, shell(PRECOMPILES)),
-        Stage("train", 2, shell("echo trains")),
+        Stage("train", 2, shell('echo "trains on $SLURM_JOB_ID"')),
         variables={"FAILED": str(failed)},
     )
     sent = jobs.submit(job)
+    number = sent.numbers["train"]
+    assert sent.numbers == {"precompile": number, "train": number}
+    compiled = sent.ended("precompile")
+    assert f"on {number}" in sent.log("precompile")
+    assert sent.log("precompile").startswith(f"trn: precompile: Slurm job {number} on {compiled.nodes}, ")
     if failed:
-        assert sent.ended("precompile").code == 65
-        assert f"graphs failed to compile on 2 node(s): see {sent.folder}/logs/precompile.*.log" in sent.log(
-            "precompile"
-        )
-        assert sent.left() == "CANCELLED"
+        assert compiled.code == 65
+        said = f"graphs failed to compile on 2 node(s): see {sent.folder}/logs/precompile.*.log"
+        assert said in sent.log("precompile")
+        assert (sent.left(), sent.state()) == ("FAILED", None)
         return
     assert sent.ended().code == 0
-    first, then = sent.state("precompile"), sent.state()
-    assert first
-    assert then
-    assert first.nodes == then.nodes
-    assert "compiled on" not in sent.log()
+    assert compiled.nodes == sent.ended().nodes
+    assert sent.log().startswith(f"trn: train: Slurm job {number} on {compiled.nodes}, ")
+    assert f"trains on {number}" in sent.log()
+    assert "Total graphs" not in sent.log()
+    assert sent.left() == "COMPLETED"
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_nodes_that_have_compiled_do_not_compile_again(moved: bool, jobs: Jobs) -> None:
+    """After a requeue the stage precompile runs again exactly where its record has other nodes."""
+    again = 'echo "attempt ${SLURM_RESTART_COUNT:-0}"; [ "${SLURM_RESTART_COUNT:-0}" = 1 ] || sleep 600'
+    sent = jobs.submit(jobs.job(Stage("precompile", 1, shell("echo compiles")), Stage("train", 1, shell(again))))
+    sent.says("attempt 0")
+    number, nodes = sent.numbers["train"], sent.running().nodes
+    jobs.slurm.run(["scontrol", "requeue", number])
+    other = ["ExcNodeList=" + nodes] if moved else ["ReqNodeList=" + nodes]
+    assert until(lambda: jobs.slurm.run(["scontrol", "update", f"JobId={number}", *other]).returncode == 0, 60)
+    assert begins_again(jobs.slurm, number, lambda: "attempt 1" in sent.log()), sent.log()
+    assert (sent.left(), sent.ended().code) == ("COMPLETED", 0)
+    assert (sent.ended().nodes != nodes) is moved
+    assert sent.ended("precompile").nodes == sent.ended().nodes
+    assert sent.log("precompile").count(": compiles\n") == 1 + moved
+
+
+def left(sent: Sent) -> int:
+    """The seconds that Slurm has for it."""
+    return seconds(sent.slurm.run(["squeue", "-h", "-j", sent.numbers["train"], "-o", "%L"]).stdout) or 0
+
+
+def test_the_time_limit_is_counted_from_the_beginning_of_the_training(jobs: Jobs, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    waits = shell(f"until [ -e {go} ]; do sleep 0.1; done")
+    sent = jobs.submit(
+        jobs.job(Stage("precompile", 1, waits), Stage("train", 1, shell("echo trains; sleep 600"), seconds=1800))
+    )
+    sent.running("precompile")
+    assert left(sent) > 8000
+    go.touch()
+    sent.says("0: trains")
+    assert 1700 < left(sent) <= 1860
+
+
+@pytest.mark.sweep
+def test_slurm_itself_ends_a_training_that_has_compiled_and_takes_too_long(jobs: Jobs) -> None:
+    sent = jobs.submit(
+        jobs.job(Stage("precompile", 1, shell("true")), Stage("train", 1, shell("sleep 600"), seconds=1))
+    )
+    state = sent.ended()
+    assert (state.code, state.why, sent.left()) == (143, "TIMEOUT", "TIMEOUT")
+
+
+def test_what_slurm_starts_before_prepare_has_completed_does_not_run(jobs: Jobs) -> None:
+    """A controller that crashed takes a number that it has forgotten for that of a job that has completed (22.05)."""
+    sent = jobs.submit(jobs.job(Stage("train", program=shell("echo trains"))), record=False)
+    records.write_state(sent.folder, "prepare", records.State("ended", "999999", code=64))
+    jobs.record(sent, prepare="999999")
+    assert sent.left() == "FAILED"
+    assert "trn: prepare has not completed; Slurm's controller crashed and forgot that this waits for it" in sent.log()
+    assert ("trains" in sent.log().splitlines(), sent.state()) == (False, None)
 
 
 def test_members_of_an_array(jobs: Jobs) -> None:

@@ -13,8 +13,8 @@ import pytest
 from tests.runner.asking import job, on_slurm
 from trainium_cdk.runner import records
 from trainium_cdk.runner.head import sbatch
-from trainium_cdk.runner.head.chain import ACTIVE, COMPLETED, LOST, OVER, judge, judge_array, stand
-from trainium_cdk.runner.head.repair import is_over, just_ended
+from trainium_cdk.runner.head.requeued import just_ended
+from trainium_cdk.runner.head.standing import ACTIVE, COMPLETED, LOST, OVER, judge, judge_array, stand
 from trainium_cdk.runner.records import State
 from trainium_cdk.runner.slurm import Row
 from trainium_cdk.runner.spec import Job, Stage
@@ -103,8 +103,34 @@ def test_an_array_of_which_a_member_has_begun_is_not_lost(rows: list[Row], state
     ],
 )
 def test_a_number_alone_proves_nothing(tmp_path: Path, other: Row) -> None:
-    assert stand(tmp_path, "j-1", "train", "7", [other]) == LOST
-    assert stand(tmp_path, "j-1", "train", "7", [other, row("RUNNING")]) == ACTIVE
+    assert stand(tmp_path, "j-1", {"train": "7"}, "train", [other]) == LOST
+    assert stand(tmp_path, "j-1", {"train": "7"}, "train", [other, row("RUNNING")]) == ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("slurm", "compiled", "trained", "expected"),
+    [
+        (row("FAILED"), FAILED, None, OVER),
+        (row("FAILED"), WELL, FAILED, OVER),
+        (row("FAILED"), WELL, None, LOST),
+        (row("COMPLETED"), WELL, WELL, COMPLETED),
+        (row("PENDING", "BeginTime"), WELL, STOPPED, ACTIVE),
+        (None, FAILED, None, OVER),
+        (None, WELL, None, LOST),  # the controller forgot it between the two
+        (None, WELL, FAILED, OVER),
+        (None, WELL, WELL, COMPLETED),
+        (None, FAILED, WELL, OVER),  # it compiles again, and what it recorded of the training is older
+    ],
+)
+def test_two_stages_in_one_slurm_job(
+    slurm: Row | None, compiled: State | None, trained: State | None, expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "state").mkdir()
+    for stage, state in (("precompile", compiled), ("train", trained)):
+        if state:
+            records.write_state(tmp_path, stage, state)
+    for stage in ("precompile", "train"):
+        assert stand(tmp_path, "j-1", {"precompile": "7", "train": "7"}, stage, [slurm] if slurm else []) == expected
 
 
 @pytest.mark.parametrize(("ago", "expected"), [(0, True), (1, True), (3, False)])
@@ -131,70 +157,65 @@ def test_a_stage_that_has_just_ended_is_not_lost(array: str, tmp_path: Path, mon
         records, "state", lambda job, stage: state(job, stage) if str(job / "state") in listed else None
     )
     ended = row("FAILED", "NonZeroExitCode", index="0" if array else "")
-    assert stand(tmp_path, "j-1", "train", "7", [ended], array) == OVER
+    assert stand(tmp_path, "j-1", {"train": "7"}, "train", [ended], array) == OVER
 
 
-FIRST = ["--job-name=j:precompile", "--comment=trn:j", "--partition=compute1", "--nodes=1", "--ntasks-per-node=1"]
-WHOLE = ["--exclusive", "--mem=0", "--requeue", "--open-mode=append", "--output=/j/logs/precompile.log"]
+PREPARES = ["--job-name=j:prepare", "--comment=trn:j", "--partition=compute1", "--nodes=1", "--ntasks-per-node=1"]
+TRAINS = ["--job-name=j:train", "--comment=trn:j", "--partition=compute1", "--nodes=1", "--ntasks-per-node=1"]
+WHOLE = ["--exclusive", "--mem=0", "--requeue", "--open-mode=append"]
+STAGES = (Stage("prepare"), Stage("precompile"), Stage("train"))
 
 
 @pytest.mark.parametrize(
     ("changes", "stage", "has", "lacks"),
     [
-        ({}, "precompile", [*FIRST, *WHOLE], ["--begin", "--dependency", "--time", "--array", "--account", "--nodelist"]),
-        ({"slurm": on_slurm(restarts=0)}, "precompile", ["--no-requeue"], ["--requeue"]),
+        ({}, "prepare", [*PREPARES, *WHOLE, "--output=/j/logs/prepare.log"], ["--begin", "--dependency", "--time", "--array", "--account"]),
+        ({}, "train", [*TRAINS, *WHOLE, "--output=/j/logs/train.log"], ["--begin", "--dependency", "--time", "--array", "--account", "--nodelist"]),
+        ({"slurm": on_slurm(restarts=0)}, "train", ["--no-requeue"], ["--requeue"]),
         ({"slurm": on_slurm(restarts=0)}, "prepare", ["--requeue", "--nodes=1"], ["--no-requeue"]),
         ({"slurm": on_slurm(prepare_queue="cpu", options=("--constraint=a&b",))}, "prepare", ["--partition=cpu"], ["--constraint"]),
         ({"slurm": on_slurm(prepare_queue="cpu", options=("--constraint=a&b",))}, "train", ["--partition=compute1", "--constraint=a&b"], []),
         ({"slurm": on_slurm(account="vision", qos="high")}, "prepare", ["--account=vision", "--qos=high"], []),
-        ({"array": "0-9%2"}, "train", ["--array=0-9%2", "--output=/j/logs/%a.log"], ["--output=/j/logs/train.log"]),
-        ({"array": "0-9%2"}, "precompile", ["--output=/j/logs/precompile.log"], ["--array"]),
+        ({"stages": (Stage("precompile"),)}, "precompile", ["--job-name=j:precompile", "--output=/j/logs/precompile.log"], ["--time"]),
+        ({"stages": (Stage("train"),), "array": "0-9%2"}, "train", ["--array=0-9%2", "--output=/j/logs/%a.log"], ["--output=/j/logs/train.log"]),
         ({"stages": (Stage("train", 4, processes=2, seconds=129_690),)}, "train", ["--nodes=4", "--ntasks-per-node=2", "--time=36:01:30"], []),
-        ({"slurm": on_slurm(options=("--beg=now+7", "--dep=afterany:5"))}, "precompile", ["--begin=now+7", "--dependency=afterany:5", "--kill-on-invalid-dep=yes"], ["--beg=now+7", "--dep=afterany:5"]),
-        ({"slurm": on_slurm(options=("--begin=now+7",))}, "train", [], ["--begin"]),
+        ({"stages": (STAGES[1], Stage("train", seconds=5400))}, "train", ["--time=3:30:00"], []),
+        ({"slurm": on_slurm(options=("--begin=now+7", "--dep=afterany:5"))}, "train", ["--begin=now+7", "--dependency=afterany:5", "--kill-on-invalid-dep=yes"], ["--dep=afterany:5"]),
         ({"slurm": on_slurm(options=("--begin=now+7",))}, "prepare", [], ["--begin"]),
     ],
 )  # fmt: skip
 def test_options(changes: dict[str, Any], stage: str, has: list[str], lacks: list[str]) -> None:
-    made = job("j", **{"stages": (Stage("prepare"), Stage("precompile"), Stage("train")), **changes})
-    found = sbatch.options(made, next(one for one in made.stages if one.name == stage), Path("/j"), chained=False)
+    made = job("j", **{"stages": STAGES, **changes})
+    [stages] = [one for one in sbatch.batches(made.stages) if one[-1].name == stage]
+    found = sbatch.options(made, stages, Path("/j"))
     assert set(has) <= set(found)
     assert not [one for one in found if one in lacks or one.partition("=")[0] in lacks]
 
 
-def test_a_stage_waits_for_all_that_it_must() -> None:
+def test_a_job_waits_for_all_that_it_must() -> None:
     made: Job = job("j", slurm=on_slurm(options=("--dependency=singleton", "--begin=16:00")))
-    found = sbatch.options(made, made.stages[0], Path("/j"), chained=True, after="afterok:7", nodes="n[1-2]")
-    assert found[-4:] == [
-        "--begin=16:00",
-        "--dependency=afterok:7,singleton",
-        "--kill-on-invalid-dep=yes",
-        "--nodelist=n[1-2]",
-    ]
-    assert "--begin=now+900" in sbatch.options(job("j"), made.stages[0], Path("/j"), chained=True)
-
-
-def test_the_batch_script_is_the_runner() -> None:
-    assert sbatch.script("/efs/a b.pyz", Path("/efs/trn/jobs/j"), "train") == (
-        "#!/bin/bash\nexec /usr/bin/python3 -I '/efs/a b.pyz' stage /efs/trn/jobs/j train\n"
-    )
-
-
-NOW = 1_700_000_100
+    found = sbatch.options(made, made.stages, Path("/j"), after="afterok:7")
+    assert found[-3:] == ["--begin=16:00", "--dependency=afterok:7,singleton", "--kill-on-invalid-dep=yes"]
 
 
 @pytest.mark.parametrize(
-    ("recorded", "start", "expected"),
+    ("own", "compiles", "most", "expected"),
     [
-        (State("ended", "7", code=3, at=NOW - 31), "2023-11-14T22:13:20", True),  # 1,700,000,000
-        (State("ended", "7", code=3, at=NOW - 100), "2023-11-14T22:13:20", True),
-        (State("ended", "7", code=3, at=NOW - 29), "2023-11-14T22:13:20", False),
-        (State("ended", "7", code=3, at=NOW - 101), "2023-11-14T22:13:20", False),  # it was requeued, and runs again
-        (State("ended", "8", code=3, at=NOW - 31), "2023-11-14T22:13:20", False),
-        (State("running", "7", at=NOW - 31), "2023-11-14T22:13:20", False),
-        (State("ended", "7", code=3, at=NOW - 31), "N/A", False),
-        (None, "2023-11-14T22:13:20", False),
+        (3600, True, None, 10_800),
+        (3600, True, 99_999.5, 10_800),
+        (3600, True, 7200.5, 7200),
+        (3600, True, 3600, 3600),
+        (3600, True, 60, 3600),  # Slurm says that it is too long
+        (3600, False, 60, 3600),
+        (None, True, 60, None),
     ],
 )
-def test_a_stage_that_slurm_has_as_running_for_ever(recorded: State | None, start: str, expected: bool) -> None:
-    assert is_over(recorded, row("RUNNING", start=start), NOW) is expected
+def test_the_limit_of_an_allocation(own: int | None, compiles: bool, most: float | None, expected: int | None) -> None:
+    stages = (*([Stage("precompile")] if compiles else []), Stage("train", seconds=own))
+    assert sbatch.time_limit(stages, most) == expected
+
+
+def test_the_batch_script_is_the_runner() -> None:
+    assert sbatch.script("/efs/a b.pyz", Path("/efs/trn/jobs/j"), STAGES[1:]) == (
+        "#!/bin/bash\nexec /usr/bin/python3 -I '/efs/a b.pyz' stage /efs/trn/jobs/j precompile train\n"
+    )

@@ -21,7 +21,8 @@ from trainium_cdk.runner.head.status import JobStatus
 from trainium_cdk.runner.requests import Cluster
 from trainium_cdk.runner.spec import from_json
 
-CHAIN = "job j-1\nstage precompile 7\nstage train 8\n"
+CHAIN = "job j-1\nstage prepare 7\nstage train 8\n"
+ONE = "job j-1\nstage precompile 8\nstage train 8\n"
 T = "2026-11-20T10:00:00"
 REASONS = yaml.safe_load(Path(__file__).with_name("slurm_reasons.yaml").read_text("utf-8"))
 STATES = yaml.safe_load(Path(__file__).with_name("states.yaml").read_text("utf-8"))
@@ -45,7 +46,7 @@ def test_states(case: str, world: World) -> None:
     told = STATES[case]
     world.tell(CHAIN + told["answer"])
     job = status()
-    for stage, (state, reason) in zip(job.stages, (told["precompile"], told["train"]), strict=True):
+    for stage, (state, reason) in zip(job.stages, (told["prepare"], told["train"]), strict=True):
         assert stage.state == state
         assert reason is None or stage.reason == re.sub(
             r"(; EC2 reported .*?): .*", r"\1", reason
@@ -53,6 +54,47 @@ def test_states(case: str, world: World) -> None:
         assert stage.nodes in ("", "n1", "n[1-2]")
     assert job.done is not any(s.state in ("PENDING", "RUNNING") for s in job.stages)
     assert job.ok is all(s.state == "COMPLETED" for s in job.stages)
+
+
+B = "2026-11-20T10:00:00"
+AT, LATER = 1795168860, 1795168920  # 60 and 120 s after B
+
+
+@pytest.mark.parametrize(
+    ("told", "compiled", "trained"),
+    [
+        ("queue 8|PENDING|Resources||N/A|N/A", ("PENDING", "waits for nodes"), ("PENDING", "waits for precompile")),
+        (f"queue 8|RUNNING|None|n1|{B}|N/A", ("RUNNING", ""), ("PENDING", "waits for precompile")),
+        (f"state precompile running 8 0 {AT} n1\nqueue 8|RUNNING|None|n1|{B}|N/A", ("RUNNING", ""), ("PENDING", "waits for precompile")),
+        (f"state precompile ended 8 0 {AT} n1\nqueue 8|RUNNING|None|n1|{B}|N/A", ("COMPLETED", ""), ("RUNNING", "")),
+        (f"state precompile ended 8 0 {AT} n1\nstate train ended 8 0 {LATER} n1\nqueue 8|COMPLETED|None|n1|{B}|{B}", ("COMPLETED", ""), ("COMPLETED", "")),
+        (f"state precompile ended 8 3 {AT} n1\nqueue 8|FAILED|NonZeroExitCode|n1|{B}|{B}", ("FAILED", "exit code 3"), ("CANCELLED", "did not run: precompile did not complete")),
+        (f"state precompile ended 8 0 {AT} n1\nstate train ended 8 3 {LATER} n1\nqueue 8|FAILED|NonZeroExitCode|n1|{B}|{B}", ("COMPLETED", ""), ("FAILED", "exit code 3")),
+        # a node was lost, and others compile again: what is recorded of the training is older
+        (f"state precompile running 8 0 {LATER} n2\nstate train running 8 0 {AT} n1\nqueue 8|RUNNING|None|n2|{B}|N/A", ("RUNNING", ""), ("PENDING", "waits for precompile")),
+        (f"state precompile ended 8 143 {LATER} n2 TIMEOUT\nstate train running 8 0 {AT} n1\nqueue 8|TIMEOUT|TimeLimit|n2|{B}|{B}", ("TIMEOUT", "reached its time limit"), ("CANCELLED", "did not run: precompile did not complete")),
+        (f"state precompile ended 8 0 {AT} n1\nstate train running 8 0 {LATER} n1\nqueue 8|PENDING|BeginTime||N/A|N/A", ("COMPLETED", ""), ("PENDING", "starts again in a moment")),
+        ("cancelled\nqueue 8|CANCELLED|Resources||N/A|N/A", ("CANCELLED", ""), ("CANCELLED", "")),
+        # Slurm has forgotten it
+        (f"state precompile ended 8 0 {AT} n1\nstate train ended 8 0 {LATER} n1", ("COMPLETED", ""), ("COMPLETED", "")),
+        (f"state precompile ended 8 3 {AT} n1", ("FAILED", "exit code 3"), ("CANCELLED", "did not run: precompile did not complete")),
+        (f"state precompile ended 8 0 {AT} n1", ("COMPLETED", ""), ("LOST", None)),
+        ("", ("LOST", None), ("LOST", "lost with precompile")),
+        (f"state precompile ended 8 0 {AT} n1\nstate train running 8 0 {LATER} n1\nsacct 8|TIMEOUT|0:0|n1|{B}|{B}", ("COMPLETED", ""), ("TIMEOUT", "")),
+        (f"state precompile running 8 0 {AT} n1\nsacct 8|OUT_OF_MEMORY|0:125|n1|{B}|{B}", ("OUT_OF_MEMORY", ""), ("CANCELLED", "did not run: precompile did not complete")),
+    ],
+)  # fmt: skip
+def test_two_stages_in_one_slurm_job(told: str, compiled: tuple[str, str], trained: tuple[str, str | None], world: World) -> None:  # fmt: skip
+    world.tell(ONE + told)
+    for stage, (state, reason) in zip(status().stages, (compiled, trained), strict=True):
+        assert (stage.number, stage.state) == ("8", state)
+        assert reason is None or stage.reason == reason
+
+
+def test_when_the_second_stage_of_a_slurm_job_began(world: World) -> None:
+    world.tell(f"{ONE}state precompile ended 8 0 {AT} n1\nqueue 8|RUNNING|None|n1|{B}|N/A")
+    compiled, trained = status().stages
+    assert (compiled.started, compiled.ended, trained.started) == (AT - 60, AT, AT)
 
 
 def waiting(reason: str) -> str:
@@ -116,7 +158,7 @@ def test_active_jobs_are_those_of_the_queue(world: World) -> None:
     rows = [
         "alice|compute1|2|11|RUNNING|None|n1|N/A|N/A|a-1:train|trn:a-1",
         "alice|compute1|2|12|PENDING|Dependency||N/A|N/A|b-1:train|trn:b-1",
-        "alice|compute1|2|10|PENDING|Resources||N/A|N/A|b-1:precompile|trn:b-1",
+        "alice|compute1|2|10|PENDING|Resources||N/A|N/A|b-1:prepare|trn:b-1",
         "alice|compute1|2|13|RUNNING|None|n1|N/A|N/A|wrap|",
         "alice|compute1|2|14|RUNNING|None|n1|N/A|N/A|c-1:train|trn:a-1",
         "alice|compute1|2|15|RUNNING|None|n1|N/A|N/A|$(id):train|trn:$(id)",

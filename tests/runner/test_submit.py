@@ -54,13 +54,20 @@ def test_a_job_is_laid_out_submitted_and_runs(head: Head) -> None:
     assert not (folder / "env.json").exists(), "nothing starts it again"
 
 
-def test_stages_are_a_chain_that_begins_at_once(head: Head) -> None:
-    [sent] = head.submit(job("chain-1", precompile=True))
+def test_what_compiles_and_trains_is_one_slurm_job(head: Head) -> None:
+    go = head.shared / "go-compiles"
+    [sent] = head.submit(job("compiles-1", WAITS, str(go), precompile=True))
     assert list(sent["stages"]) == ["precompile", "train"]
-    wait(head, "chain-1", "COMPLETED", "COMPLETED")
-    assert head.rows("chain-1") == ["COMPLETED chain-1:precompile", "COMPLETED chain-1:train"]
-    head.submit(job("chain-2", "exit 3", precompile=True))
-    wait(head, "chain-2", "FAILED", "CANCELLED")
+    assert len(set(sent["stages"].values())) == 1
+    assert until(lambda: head.states("compiles-1") == ["RUNNING", "PENDING"], 60)
+    assert head.status("compiles-1")["stages"][1]["reason"] == "waits for precompile"
+    go.write_text("0")
+    wait(head, "compiles-1", "COMPLETED", "COMPLETED")
+    assert head.rows("compiles-1") == ["COMPLETED compiles-1:train"]
+    first, then = head.status("compiles-1")["stages"]
+    assert first["started"] <= first["ended"] <= then["started"] <= then["ended"]
+    head.submit(job("compiles-2", "exit 3", precompile=True))
+    wait(head, "compiles-2", "FAILED", "CANCELLED")
 
 
 def test_several_jobs_have_an_outcome_each(head: Head) -> None:
@@ -93,20 +100,21 @@ def test_several_jobs_have_an_outcome_each(head: Head) -> None:
     ]
 
 
-def test_a_submission_calls_slurm_once_for_each_stage(head: Head, tmp_path: Path, paused: None) -> None:
+def test_a_submission_calls_slurm_once_for_each_of_its_slurm_jobs(head: Head, tmp_path: Path, paused: None) -> None:
     env = head.env
     for name in ("sbatch", "scancel", "scontrol", "sinfo", "squeue", "sacct"):
         env = {**env, "PATH": head.having(tmp_path, name, f"echo {name} >> {tmp_path}/used")["PATH"]}
     for made, used in (
         ([job("count-1")], ["sbatch"]),
         ([job(f"count-2-{i}") for i in range(5)], ["sbatch"] * 5),
-        ([job("count-3", precompile=True)], ["sbatch", "sbatch", "squeue", "scontrol"]),
+        ([job("count-3", precompile=True)], ["sbatch"]),
+        ([job("count-4", precompile=True, fetches="/none")], ["sbatch", "sbatch"]),
         ([job("count-1")], ["squeue"]),
     ):
         assert all("error" not in one for one in head.submit(*made, env=env))
         assert (tmp_path / "used").read_text().split() == used
         (tmp_path / "used").unlink()
-    for id in ("count-1", "count-3"):
+    for id in ("count-1", "count-3", "count-4"):
         head.cancel(id)
 
 
@@ -123,7 +131,7 @@ def test_two_clients_submit_once(head: Head) -> None:
     assert sorted(one["existing"] for told in found for one in told) == [False] * 3 + [True] * 6
     for one in made:
         wait(head, one.id, "COMPLETED", "COMPLETED")
-        assert len(head.rows(one.id)) == 2
+        assert len(head.rows(one.id)) == 1
 
 
 def test_an_id_is_one_jobs(head: Head) -> None:
@@ -143,22 +151,6 @@ def test_an_id_is_one_jobs(head: Head) -> None:
         )
     record.write_text(content)
     assert head.submit(job("once-1"))[0]["existing"]
-
-
-@pytest.mark.parametrize("dies_at", ["before sbatch 1", "sbatch 1", "sbatch 2", "squeue 1", "scontrol 1"])
-def test_an_interrupted_submission_is_completed_by_the_next(head: Head, tmp_path: Path, dies_at: str) -> None:
-    """The runner is killed, without a chance to clean up, just before or after it reaches Slurm."""
-    when, _, count = dies_at.rpartition(" ")
-    verb = when.split()[-1]
-    runs, ends = ("", "exit 1") if when.startswith("before") else ('"$real" "$@" > /dev/null; ', "sleep 1")
-    dying = head.having(tmp_path, verb, f"""echo x >> {tmp_path}/calls
-if [ "$(wc -l < {tmp_path}/calls)" = {count} ]; then {runs}kill -9 "$PPID"; {ends}; fi""")  # fmt: skip
-    made = job(f"dying-{dies_at.replace(' ', '-')}", precompile=True)
-    assert head.told(SubmitJobs((made,)), env=dying) is None
-    [sent] = head.submit(made)
-    assert sent["existing"] is (verb in ("squeue", "scontrol"))
-    wait(head, made.id, "COMPLETED", "COMPLETED")
-    assert head.rows(made.id) == [f"COMPLETED {made.id}:{stage}" for stage in ("precompile", "train")]
 
 
 @pytest.mark.parametrize("dies_at", ["sbatch 1", "sbatch 3"])
@@ -205,19 +197,6 @@ def test_a_controller_that_does_not_answer_is_no_refusal(head: Head, tmp_path: P
     for one in made:
         wait(head, one.id, "COMPLETED")
         assert len(head.rows(one.id)) == 1
-
-
-def test_a_controller_that_has_forgotten_the_first_stage(head: Head, tmp_path: Path) -> None:
-    """It crashed between the two stages, and gives the second one the number of the first, on which it depends."""
-    forgetful = head.having(tmp_path, "sbatch", f"""echo x >> {tmp_path}/calls
-if [ "$(wc -l < {tmp_path}/calls)" = 2 ]; then
-  first=$(squeue -h -o %A --name=forgotten-1:precompile)
-  set -- "${{@/afterok:*/afterok:$((first + 1))}}" # its own number
-fi""")  # fmt: skip
-    assert "Job dependency problem" in head.refused(job("forgotten-1", precompile=True), "later", env=forgetful)
-    assert not head.submit(job("forgotten-1", precompile=True), env=forgetful)[0]["existing"]
-    wait(head, "forgotten-1", "COMPLETED", "COMPLETED")
-    assert len(head.rows("forgotten-1")) == 2
 
 
 def test_a_full_disk_refuses_a_job_and_leaves_nothing(head: Head) -> None:
@@ -304,12 +283,14 @@ def test_options_are_passed_on(head: Head, slurm: LocalSlurm) -> None:
     assert "ReqNodeList=compute1-dy-trn-3" in shown
     assert head.status("options-1")["stages"][0]["state"] == "PENDING"
     assert "Reason=BeginTime" in slurm.run(["scontrol", "-o", "show", "job", sent["stages"]["train"]]).stdout
-    head.cancel("options-1")
-    # of a chain, the first stage waits for its time, and for another job
+    # what fetches first need not wait for the time of the job
     options = on_slurm(options=("--begin=now+1000", f"--dependency=afterany:{sent['stages']['train']}"))
-    [chain] = head.submit(job("options-2", precompile=True, slurm=options))
-    assert head.states("options-2") == ["PENDING", "PENDING"]
-    assert "Reason=BeginTime" in slurm.run(["scontrol", "-o", "show", "job", chain["stages"]["precompile"]]).stdout
+    [both] = head.submit(job("options-2", fetches="/none", slurm=options))
+    assert until(lambda: head.states("options-2")[0] == "FAILED", 60), head.status("options-2")
+    shown = slurm.run(["scontrol", "-o", "show", "job", both["stages"]["train"]]).stdout
+    assert f"afterok:{both['stages']['prepare']}" in shown
+    assert f"afterany:{sent['stages']['train']}" in shown
+    head.cancel("options-1")
     head.cancel("options-2")
 
 

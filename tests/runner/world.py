@@ -30,9 +30,15 @@ from trainium_cdk.runner.errors import Refused
 from trainium_cdk.runner.head.status import JobStatus
 from trainium_cdk.runner.requests import Cluster
 
-STAGES = {"7": "precompile", "8": "train"}
+STAGES = {"7": "prepare", "8": "train"}
 ME = pwd.getpwuid(os.getuid()).pw_name
-SHOWN = {"kind": "bert-large", "queue": "compute1", "instance_type": "trn1.32xlarge", "nodes": 2}
+SHOWN = {
+    "kind": "bert-large",
+    "queue": "compute1",
+    "prepare_queue": "compute1",
+    "instance_type": "trn1.32xlarge",
+    "nodes": 2,
+}
 CLUSTER = Cluster("/efs", "trn", "i-0123456789abcdef0", "trn-slurm", "TrnPclusterStack", "us-east-1", "cpu")
 
 
@@ -103,8 +109,6 @@ class World:
             return "".join(self.reservations)
         if words[:4] == ("scontrol", "-o", "show", "node"):
             return self.nodes
-        if words[:4] == ("scontrol", "-o", "show", "job"):
-            return "JobId=7 Restarts=1 "
         return ""
 
     def _squeue(self, words: tuple[str, ...]) -> str:

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 
-PHASES = ("writing files", "taken by Slurm", "written down")
-"""How far a submission has come."""
 _PROGRAMS = ("sbatch", "scancel", "scontrol", "squeue")
 
 

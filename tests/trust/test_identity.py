@@ -6,9 +6,8 @@ from __future__ import annotations
 import os
 import shlex
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,7 +20,6 @@ from tests.support import begins_again, need_slurm, swept, until
 from tests.trust.histories import History, World
 from trainium_cdk.jobs import Script, SlurmBackend, SubmitError
 from trainium_cdk.operations.teardown.jobs import end
-from trainium_cdk.runner.records import State, write_state
 
 FEW, MANY, WORLDS = 3, 200, 6
 BUSY_SECONDS = 30
@@ -128,7 +126,7 @@ def test_a_job_is_not_held_after_a_crash(world: World, seconds: float) -> None:
     job = script("held", precompile=True)
     sent = backend.submit(job, token)
     world.crash(after=seconds)
-    for _ in range(5):  # of two stages, Slurm may lose the one at once, and start the other to no effect
+    for _ in range(5):
         ended = world.wait(sent.id)
         if ended.ok:
             break
@@ -150,39 +148,6 @@ def test_a_stage_waits_for_a_controller_that_is_being_restarted(world: World, tm
     log = jobs_dir(world) / sent.id / "logs" / "train.log"
     assert until(lambda: "trn: Slurm's controller does not answer: " in log.read_text()), log.read_text()
     world.slurm.start_controller()
-    assert world.wait(sent.id).ok
-
-
-@pytest.mark.parametrize("helped", swept(["status", "list", "submit"], "status"))
-def test_a_lost_release_is_sent_again(world: World, helped: str) -> None:
-    """As after a crash between the two: Slurm has the job, but not that it may begin. Only jobs of several stages are released."""
-    backend, token = world.backend, f"begin-{world.number}-{helped}"
-    paused(world, True)
-    job = script("waits", precompile=True)
-    sent = backend.submit(job, token)
-    world.slurm.run(["scontrol", "update", f"JobId={sent.stages['precompile']}", "StartTime=now+900"])
-    paused(world, False)
-    world.until(lambda: "BeginTime\n" in world.slurm.run(["squeue", "-h", "-o", "%r"]).stdout)
-    asked: dict[str, Callable[[], object]] = {
-        "status": lambda: backend.status(sent.id),
-        "list": backend.list,
-        "submit": lambda: backend.submit(job, token),
-    }
-    asked[helped]()
-    until_empty(world)
-    assert backend.status(sent.id).ok
-
-
-def test_a_started_job_is_started_again(world: World) -> None:
-    """As after a crash a moment later: its node has started it, and Slurm has no record of that."""
-    backend = world.backend
-    paused(world, True)
-    sent = backend.submit(script("begun"), f"begun-{world.number}")
-    number = sent.stages["train"]
-    world.slurm.run(["scontrol", "update", f"JobId={number}", "StartTime=now+900"])
-    write_state(jobs_dir(world) / sent.id, "train", State("running", number, at=time.time(), nodes="compute1-dy-trn-1"))
-    paused(world, False)
-    world.until(lambda: world.slurm.run(["squeue", "-h", "-o", "%r"]).stdout == "BeginTime\n")
     assert world.wait(sent.id).ok
 
 
@@ -225,62 +190,6 @@ def test_a_stage_that_has_completed_is_not_run_again_after_a_crash(world: World)
     found = backend.status(sent.id)
     assert found.ok, found.stages
     assert (Path(world.slurm.node_env()["HOME"]) / "done-ran").read_text() == "ran\n" * 2  # to compile, and to train
-
-
-@pytest.mark.sweep
-def test_a_stage_after_one_that_has_completed_is_submitted_again(world: World) -> None:
-    """Slurm has forgotten that the first one completed, cannot start it again, and so cancels the next one."""
-    backend, token = world.backend, f"after-{world.number}"
-    job = script("after", b'echo ran >> "$HOME/after-ran"\n', precompile=True)
-    paused(world, True)
-    sent = backend.submit(job, token)
-    first = sent.stages["precompile"]
-    ended = State("ended", first, code=0, at=time.time(), nodes="compute1-dy-trn-1")
-    write_state(jobs_dir(world) / sent.id, "precompile", ended)
-    world.slurm.run(["scancel", first])
-    world.until(lambda: backend.status(sent.id).state == "LOST")
-    assert [stage.state for stage in backend.status(sent.id).stages] == ["COMPLETED", "LOST"]
-    paused(world, False)
-    assert backend.submit(job, token).resubmitted == ("train",)
-    assert world.wait(sent.id).ok
-    assert (Path(world.slurm.node_env()["HOME"]) / "after-ran").read_text() == "ran\n"
-
-
-@pytest.mark.sweep
-def test_a_stage_that_slurm_shows_as_running_for_ever_ends(world: World) -> None:
-    """A crash as it ends, and its node's last message comes after the crash: Slurm then has the job without a node, misses it nowhere,
-    and lets the next stage wait for ever. Here a step that a user attached to it delays that message, by KillWait."""
-    slurm, backend, home = world.slurm, world.backend, Path(world.slurm.node_env()["HOME"])
-    content = b'until [ -e "$HOME/go" ]; do sleep 0.2; done; exit "$CODE"\n'
-    good = backend.submit(script("good", content, env={"CODE": "0"}, precompile=True), f"good-{world.number}")
-    bad = backend.submit(script("bad", content, env={"CODE": "3"}), f"bad-{world.number}")
-    once = backend.submit(script("once", content, env={"CODE": "4"}, restarts=0), f"once-{world.number}")
-    numbers = [good.stages["precompile"], bad.stages["train"], once.stages["train"]]
-
-    def states(form: str) -> list[str]:
-        return slurm.run(
-            ["squeue", "-h", "-a", "-t", "all", "-j", ",".join(numbers), "-S", "i", "-o", form]
-        ).stdout.split()
-
-    world.until(lambda: states("%T") == ["RUNNING"] * 3)
-    attached = ["srun", "--overlap", "bash", "-c", "trap '' TERM; for i in {1..60}; do sleep 1; done"]
-    with ThreadPoolExecutor(3) as pool:
-        for number in numbers:
-            pool.submit(slurm.run, [*attached[:1], f"--jobid={number}", *attached[1:]])
-        world.until(lambda: all(slurm.run(["squeue", "-h", "-s", "-j", n]).stdout.count("\n") >= 3 for n in numbers))
-        with world.unsaved():
-            (home / "go").touch()
-            world.until(lambda: states("%T") == ["COMPLETING"] * 3)
-    world.until(lambda: set(slurm.node_states().values()) == {"idle"})
-    assert states("%T") == ["RUNNING"] * 3
-    ends = {sent.id: world.wait(sent.id) for sent in (bad, once, good)}
-    assert [(end.state, end.current.reason) for end in ends.values()] == [
-        ("FAILED", "exit code 3"),
-        ("FAILED", "exit code 4"),
-        ("COMPLETED", ""),
-    ]
-    restarted = {n: " Restarts=1 " in slurm.run(["scontrol", "-o", "show", "job", n]).stdout for n in numbers}
-    assert list(restarted.values()) == [True, True, False], "one must not run again"
 
 
 @pytest.mark.sweep

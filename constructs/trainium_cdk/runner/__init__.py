@@ -10,7 +10,7 @@ and the readers of logs (`readers`).
     readers/    lines of logs: steps, and why a program ended
 
     runner ask < request.json       on the head node, as the jobs' user: one request, one answer
-    runner stage JOB STAGE          Slurm: the batch script of a stage
+    runner stage JOB STAGE...       Slurm: the batch script of these stages, one after the other
     runner node JOB STAGE           Slurm: once for each process of a stage, started by srun
     runner pod STAGE                Kubernetes: once in each container of a job
     runner folder PLACE             Kubernetes: the jobs' folder on a new file system
@@ -26,7 +26,7 @@ A job is a folder on the shared file system, the same on both engines:
     cancelled         present once it was cancelled
     files/            what its kind sends
     code/ work/       the folder of its user's code; where a script alone runs
-    logs/             STAGE.log (Slurm: of the batch script), STAGE.NODE.log
+    logs/             STAGE.log (Slurm: of the batch script, while it runs that stage), STAGE.NODE.log
     state/            STAGE.json: how a stage runs or ended; STAGE.RUN.failed.json: which node failed first, and why; marks of nodes (`records`)
     INDEX/            of an array: the same folders of a member
 """

@@ -41,7 +41,7 @@ class Submitted:
     """`submitted.json`, of Slurm: without it there is no job.
 
     Attributes:
-        numbers: of each stage's Slurm job, as sbatch printed it; of an array, the array's.
+        numbers: of each stage's Slurm job, as sbatch printed it; of an array, the array's. Stages in one allocation have the same one.
         digest: of what was submitted, without the runner's version.
         cluster: `spec.Slurm.cluster`: the numbers mean something only there.
         at: seconds since 1970.
@@ -78,6 +78,11 @@ class State:
     nodes: str = ""
     why: str = ""
     failed_node: Optional[int] = None
+
+    @property
+    def completed(self) -> bool:
+        """Whether it has ended well."""
+        return self.state == ENDED and self.code == 0
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ print the C library's text; 2026-11-23)."""
 SECONDS = 120
 """After which a program that does not end is ended. Each waits some 20 s for a controller that does not answer."""
 STAGES = ("prepare", "precompile", "train")
+"""In their order. One job of Slurm's carries out all stages that have its number, and has the name of the last one."""
 _MOST = 2000  # characters of an error
 _DEFAULTS = (
     "SBATCH_",
@@ -111,6 +112,7 @@ class Row:
 
     @property
     def stage(self) -> str:
+        """The last one that it carries out."""
         return self.name.rpartition(":")[2]
 
     def of(self, id: str, stage: str, number: str) -> bool:
@@ -190,6 +192,28 @@ def private() -> set[str]:
 def comment(id: str, wrong: Iterable[str] = ()) -> str:
     """The comment of a job's stages. `wrong`: what is wrong with it now: root's service of the head node tells of it, and reads no file of a job."""
     return " ".join(filter(None, (f"trn:{id}", ",".join(sorted(set(wrong))))))
+
+
+def stages_with(numbers: Mapping[str, str], stage: str) -> list[str]:
+    """All stages of the Slurm job that carries out a stage, in their order.
+
+    >>> stages_with({"prepare": "7", "precompile": "8", "train": "8"}, "train")
+    ['precompile', 'train']
+    """
+    return [one for one in STAGES if stage in numbers and numbers.get(one) == numbers[stage]]
+
+
+def seconds(text: str) -> int | None:
+    """A length of time as Slurm prints it; None: there is no limit.
+
+    >>> seconds("1-02:00:30"), seconds("2:00:00"), seconds("01:30"), seconds("UNLIMITED")
+    (93630, 7200, 90, None)
+    """
+    found = re.fullmatch(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d\d)", text.strip())
+    if found is None:
+        return None
+    days, hours, minutes, rest = (int(one or 0) for one in found.groups())
+    return 86_400 * days + 3600 * hours + 60 * minutes + rest
 
 
 def cancel(*names: str) -> None:

@@ -142,7 +142,12 @@ class Run:
         took = [self.seconds(s) for s in begun]
         if None in took or self._again:
             return None
-        return self.status.nodes * sum(s for s in took if s is not None) / 3600
+        total = until = 0.0
+        # other nodes compile again between two attempts of the training
+        for begin, length in sorted((self.began(s) or 0.0, t or 0.0) for s, t in zip(begun, took, strict=True)):
+            total += max(0.0, begin + length - max(begin, until))
+            until = max(until, begin + length)
+        return self.status.nodes * total / 3600
 
     @property
     def cost(self) -> float | None:

@@ -1,1 +1,1 @@
-"""Jobs on Slurm: a chain of Slurm jobs, submitted by one script on the head node of a stack's cluster."""
+"""Jobs on Slurm: at most two Slurm jobs, submitted by the runner on the head node of a stack's cluster."""

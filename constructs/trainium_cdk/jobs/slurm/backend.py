@@ -111,7 +111,7 @@ class SlurmBackend(Backend["SlurmSubmission"]):
 
             for line in dict.fromkeys(filter(None, (blocks.line(one.plan, *self.blocks) for one in submissions))):
                 self.say(line)
-        return submission.send(self.ask, self.cluster, submissions, self._patience())
+        return submission.send(self.ask, self.cluster, submissions, self._patience(), self.say)
 
     def status(self, id: str) -> JobStatus:
         return read_job(self.ask_runner(requests.Status(id))["job"])

@@ -1,12 +1,12 @@
 """From a job and a Slurm cluster to what is sent: the job as data, which the runner carries out. Pure.
 
-A job is a chain of Slurm jobs, each starts when the one before has completed, and is cancelled by Slurm if that is no longer possible:
+A job is at most two jobs of Slurm's. The second starts when the first has completed, and is cancelled by Slurm if that is no longer possible:
 
     prepare     fetches code, data and packages, on one node of the CPU queue, or else of the cheapest queue. Unlike
                 the head node it may fail, be requeued and resume, and Slurm has its state and log; it is
                 skipped if everything is already fetched.
-    precompile  compiles the graphs into each node's own cache, and then ties `train` to its nodes.
-    train       trains; requeued after a node failure, it resumes from its last checkpoint.
+    train       has up to two stages in one allocation. `precompile` compiles the graphs into each node's own cache. `train` trains on the same
+                nodes; requeued after a node failure, it resumes from its last checkpoint. Nodes that have compiled do not compile again.
 """
 
 from __future__ import annotations
@@ -50,21 +50,19 @@ class SlurmSubmission(Submission):
 
     @property
     def text(self) -> str:
-        """The job, and what sbatch gets for each stage. Of variables only the names, as they may be secrets; of files the sizes."""
+        """The job, and what sbatch gets. Of variables only the names, as they may be secrets; of files the sizes."""
         job = to_json(self.spec)
         if self.spec.variables:
             job["variables"] = dict.fromkeys(self.spec.variables, _HIDDEN)
         if self.spec.files:
             job["files"] = {name: f"{len(content):,} bytes" for name, content in self.spec.files.items()}
-        shown = {"job": job, "stages": [self._stage(stage) for stage in self.spec.stages]}
+        shown = {"job": job, "slurm": [self._batch(stages) for stages in sbatch.batches(self.spec.stages)]}
         return json.dumps(shown, indent=2, ensure_ascii=False) + "\n"
 
-    def _stage(self, stage: Stage) -> dict[str, Any]:
+    def _batch(self, stages: Sequence[Stage]) -> dict[str, Any]:
         folder = Path(self.directory)
         runner = f"{self.plan.cluster.shared_dir}/{PLACE}/{pyz().name}.pyz"
-        first, several = self.spec.stages[0] is stage, len(self.spec.stages) > 1
-        options = sbatch.options(self.spec, stage, folder, chained=first and several)
-        return {"sbatch": options, "script": sbatch.script(runner, folder, stage.name)}
+        return {"sbatch": sbatch.options(self.spec, stages, folder), "script": sbatch.script(runner, folder, stages)}
 
 
 def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | None = None) -> SlurmSubmission:
@@ -83,12 +81,17 @@ def render(job: Job, cluster: SlurmCluster, token: str, *, catalog: Catalog | No
 
 
 def send(
-    ask: Callable[..., Any], cluster: SlurmCluster, submissions: Sequence[SlurmSubmission], patience: Patience
+    ask: Callable[..., Any],
+    cluster: SlurmCluster,
+    submissions: Sequence[SlurmSubmission],
+    patience: Patience,
+    say: Callable[[str], None],
 ) -> list[Submitted | SubmitError]:
     """The outcomes of jobs of different ids, in their order.
 
     Args:
         ask: `SlurmBackend.ask`.
+        say: gets what the user must know of a job.
 
     Raises:
         TransportError: some have none: the cluster cannot be reached, or Slurm does not answer. They may exist.
@@ -97,7 +100,7 @@ def send(
     for first in range(0, len(submissions), MOST):
         part = submissions[first : first + MOST]
         sent = {one.id: _deliver(one) for one in part}
-        patience.ask(partial(_ask, ask, cluster, part, sent, outcomes))
+        patience.ask(partial(_ask, ask, cluster, part, sent, outcomes, say))
     return [outcomes[one.id] for one in submissions]
 
 
@@ -107,6 +110,7 @@ def _ask(
     part: Sequence[SlurmSubmission],
     sent: dict[str, Sent | None],
     outcomes: dict[str, Submitted | SubmitError],
+    say: Callable[[str], None],
 ) -> None:
     """Send what has no outcome yet, and add the outcomes. Raises a TransportError if one is still missing."""
     left = [one for one in part if one.id not in outcomes]
@@ -131,6 +135,8 @@ def _ask(
         else:
             numbers = {str(stage): str(number) for stage, number in answer["stages"].items()}
             again = tuple(map(str, answer["resubmitted"]))
+            if note := answer.get("note"):
+                say(str(note))
             outcomes[one.id] = Submitted(one.id, bool(answer["existing"]), numbers, one.directory, again, sent[one.id])
     if waits:
         left = [one for one in left if one.id not in outcomes]

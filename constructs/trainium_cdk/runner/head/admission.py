@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from pathlib import Path
 
-from .. import arrays, layout, records, slurm
+from .. import arrays, blocks, layout, records, slurm
 from ..errors import Refused, Unknown
 from ..requests import Cluster
 from ..spec import Job, SpecError
 from ..words import folder_places, resolve, shared_root
-from . import chain, people
+from . import people, sbatch
 from .jobs import split
+from .standing import ACTIVE, COMPLETED, stand
 
 
 def open_folder(cluster: Cluster) -> None:
@@ -73,6 +75,53 @@ def check_account(account: str, qos: str) -> None:
         raise Refused(f"{user} may not use {what}. An administrator can allow it (sacctmgr). Allowed are: {may}")
 
 
+def longest(cluster: Cluster, job: Job) -> tuple[float | None, str]:
+    """The seconds that an allocation may have which compiles first, and what its user must know where that is too little to compile beside the time
+    limit. None: there is no limit, or nothing compiles, or Slurm does not tell.
+
+    Raises:
+        Later: Slurm does not answer.
+    """
+    stages = sbatch.batches(job.stages)[-1]
+    own, wanted = stages[-1].seconds, sbatch.time_limit(stages)
+    if job.slurm is None or own is None or wanted is None or wanted == own:
+        return None, ""
+    queue, limits = job.slurm.queue, list[tuple[float, str]]()
+    partition = _told("scontrol", "-o", "show", "partition", queue)
+    if (seconds := slurm.seconds(_field("MaxTime", partition))) is not None:
+        limits.append((seconds, f"queue {queue}"))
+    of = _field("QoS", partition)
+    for name in filter(None, (job.slurm.qos, of if of != "N/A" else "")):
+        told = _told("sacctmgr", "-n", "-P", "show", "qos", "where", f"name={name}", "format=maxwall")
+        if (seconds := slurm.seconds(told)) is not None:
+            limits.append((seconds, f"QoS {name}"))
+    ends = [one for one in blocks.read(cluster.jobs) if one.queue == queue and one.stops > time.time()]
+    if ends:
+        last = max(ends, key=lambda one: one.stops)
+        limits.append((last.stops - time.time(), f"capacity block {last.id}"))
+    most, name = min(limits, default=(None, ""))
+    if most is None or most >= wanted:
+        return most, ""
+    rest = max(0, int(most) - own)
+    after = f" after {sbatch.clock(rest)}" if rest else ""
+    return (
+        most,
+        f"{name} allows {sbatch.clock(int(most))}: compiling counts in the time limit of {sbatch.clock(own)}{after}",
+    )
+
+
+def _told(*words: str) -> str:
+    try:
+        return slurm.run(*words)
+    except Refused:  # there is no such queue, which sbatch says, or no accounting
+        return ""
+
+
+def _field(name: str, line: str) -> str:
+    found = re.search(rf"(?:^|\s){name}=(\S*)", line)
+    return found[1] if found else ""
+
+
 def wait_for(cluster: Cluster, after: str) -> str:
     """What sbatch must wait for, so that a job begins after another one, or a member of it; empty if that has completed.
 
@@ -96,12 +145,12 @@ def wait_for(cluster: Cluster, after: str) -> str:
     rows = slurm.rows(numbers=[number], ended=True, members=bool(member))
     if member:
         rows = [row for row in rows if row.index == member]
-        how = chain.stand(folder / member, other, "train", number, rows)
+        how = stand(folder / member, other, record.numbers, "train", rows)
     else:
-        how = chain.stand(folder, other, "train", number, rows, array)
-    if how == chain.COMPLETED:
+        how = stand(folder, other, record.numbers, "train", rows, array)
+    if how == COMPLETED:
         return ""
-    if how != chain.ACTIVE:
+    if how != ACTIVE:
         raise Refused(
             f"{after} has not completed, and does not run: this job would never begin. Remove --after, or submit {other} again"
         )

@@ -15,7 +15,7 @@ from ..requests import Active, Cluster, ListJobs, Settings, Status
 from ..spec import to_json
 from . import jobs, log_files
 from .people import user
-from .repair import remind
+from .requeued import start
 from .status import JobStatus, shortened
 
 _END = 65_536
@@ -59,7 +59,7 @@ def job_status(cluster: Cluster, given: str) -> JobStatus | None:
     found = jobs.submissions(cluster, [id])
     if id not in found:
         return None
-    asked = _repaired(cluster, found)
+    asked = _started(cluster, found)
     submission = found[id]
     numbers = list(submission.numbers.values()) if submission else []
     accounts = slurm.accounts(numbers, [f"{id}:{stage}" for stage in slurm.STAGES]) if numbers else []
@@ -116,17 +116,16 @@ def active(cluster: Cluster, _: Active) -> Any:
 
 def _newest(cluster: Cluster, limit: int) -> list[JobStatus]:
     found = jobs.submissions(cluster, jobs.newest(cluster, limit))
-    asked = _repaired(cluster, found)
+    asked = _started(cluster, found)
     return [shortened(jobs.describe(cluster, id, submission, asked)) for id, submission in found.items()]
 
 
-def _repaired(cluster: Cluster, found: Mapping[str, Submitted | None]) -> jobs.Asked:
-    """What Slurm knows of these jobs, once its controller was told what it forgot in a crash."""
+def _started(cluster: Cluster, found: Mapping[str, Submitted | None]) -> jobs.Asked:
+    """What Slurm knows of these jobs, once those were started that need not wait any more."""
     asked = jobs.ask(cluster, found)
     ours = ((id, one) for id, one in found.items() if one and one.cluster in ("", cluster.identity))
     claims = {(id, stage, number) for id, one in ours for stage, number in one.numbers.items()}
-    own = [row for row in asked.rows if not row.index]  # of an array, nothing is told again
-    return jobs.ask(cluster, found) if remind(cluster.jobs, own, claims) else asked
+    return jobs.ask(cluster, found) if start(cluster.jobs, asked.rows, claims) else asked
 
 
 def _not_in(known: list[JobStatus], rows: list[slurm.Row], cluster: Cluster) -> list[JobStatus]:

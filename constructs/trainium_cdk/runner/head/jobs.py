@@ -20,7 +20,8 @@ from ..spec import SpecError, Sweep, from_json
 from ..work import health
 from . import stages
 from .stages import Known, moment
-from .status import ENDED_BADLY, JobStatus, Stage, checkpoints_in, of_members, parse_int
+from .standing import current, recorded
+from .status import ACTIVE, ENDED_BADLY, JobStatus, Stage, checkpoints_in, of_members, parse_int
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,89}")
 _MEMBER = re.compile(r"(?:/([0-9]{1,3}))?")
@@ -153,13 +154,14 @@ def describe(cluster: Cluster, id: str, submission: Submitted | None, asked: Ask
     array = text if isinstance(text, str) and re.fullmatch(arrays.PATTERN, text) and not arrays.problem(text) else ""
     found: list[Stage] = []
     members: tuple[Stage, ...] = ()
-    for name, number in (submission.numbers if submission else {}).items():
+    numbers = submission.numbers if submission else {}
+    for name, number in numbers.items():
         known = _known(cluster, folder, name, submission, shown, asked)._replace(before=found[-1] if found else None)
         if array and name == "train":
             members = _members(folder, id, number, array, asked, known, _sweep(record))
             found.append(of_members(number, members))
         else:
-            found.append(_stage(folder, id, name, number, asked, known))
+            found.append(_stage(folder, id, name, numbers, asked, known))
     directory = f"{cluster.shared_dir}/{cluster.folder}/jobs/{id}"
     return JobStatus(
         id=id,
@@ -240,19 +242,36 @@ def _of_queue(cluster: Cluster, queue: object, asked: Asked, stage: str) -> dict
     }
 
 
-def _stage(folder: Path, id: str, name: str, number: str, asked: Asked, known: Known) -> Stage:
+def _stage(folder: Path, id: str, name: str, numbers: Mapping[str, str], asked: Asked, known: Known) -> Stage:
+    """The status of a stage. Slurm's row and accounting tell of one stage of its Slurm job (`standing.current`): those before it have completed, and
+    those after it wait for it."""
+    number, here = numbers[name], known.elsewhere is None
+    last = slurm.stages_with(numbers, name)[-1]
+    now, state = current(folder, numbers, name)
     rows = asked.by_number.get(number, [])
-    here = known.elsewhere is None
-    state = records.state(folder, name)
+    row = next((row for row in rows if here and row.of(id, last, number)), None)
+    if slurm.STAGES.index(name) > slurm.STAGES.index(now):
+        before = known.before
+        if before is not None and before.state in ACTIVE:
+            return Stage(name, number, "PENDING", f"waits for {before.name}")
+        return stages.stage(name, number, known)
+    if name != now:
+        state = recorded(folder, name, number)
+        found = stages.stage(name, number, known._replace(state=state))
+        began = moment(row.start) if row else None
+        return replace(found, started=began if began and found.ended and began <= found.ended else None)
     known = known._replace(
-        row=next((row for row in rows if here and row.of(id, name, number)), None),
-        state=state if state and state.number == number else None,  # else of an earlier job with this id
-        account=next((a for a in asked.accounts if here and (a.number, a.name) == (number, f"{id}:{name}")), None),
+        row=row,
+        state=state,
+        account=next((a for a in asked.accounts if here and (a.number, a.name) == (number, f"{id}:{last}")), None),
         anothers=here and bool(rows),
     )
-    if known.row and known.row.state == "PENDING":
-        known = known._replace(next_block=blocks.waits(folder.parent, folder, known.row.queue))
-    return _with_failure(stages.stage(name, number, known), folder, name, known)
+    if row and row.state == "PENDING":
+        known = known._replace(next_block=blocks.waits(folder.parent, folder, row.queue))
+    found = stages.stage(name, number, known)
+    if found.started and known.before and known.before.number == number:  # it began in the middle of its Slurm job
+        found = replace(found, started=max(found.started, known.before.ended or 0))
+    return _with_failure(found, folder, name, known)
 
 
 def _with_failure(stage: Stage, folder: Path, name: str, known: Known) -> Stage:

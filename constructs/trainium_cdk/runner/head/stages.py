@@ -290,10 +290,6 @@ def _of_queue(name: str, number: str, known: Known, code: int | None) -> Stage:
         current, reason = "COMPLETED", "None"
     if current == "CANCELLED" and reason == "DependencyNeverSatisfied" and before and before.state == "COMPLETED":
         return Stage(name, number, "LOST", _LOST_DEPENDENCY.format(before=before.name))
-    stopped = current == "CANCELLED" and not known.cancelled
-    if stopped and code and state and started and ended_at and started <= ended_at:
-        # it had ended; a recovered controller had forgotten that, and the stage was cancelled to end it
-        return _ended(name, number, known, state, code)
     if reason in _WAITS and current != "PENDING":
         reason = "None"
     text = _reason(number, known, current, reason, started, code)
@@ -314,7 +310,7 @@ def _reason(number: str, known: Known, current: str, reason: str, started: int |
         before=before.name if before else "the job before it (--after)",
         failed=_failed(known, code),
         unlaunched=_failed(known, code) if code is not None or begun else _UNLAUNCHED.format(row.nodes),
-        # only the stages of jobs are released (`repair`)
+        # of members, none is released (`requeued`)
         held=f"is held: scontrol release {number}" if "_" in number else "is retried",
         inactive=known.inactive,
         number=number,
@@ -389,8 +385,6 @@ def for_nodes(known: Known, reason: str) -> str:
 def _waits(known: Known, reason: str) -> str:
     if reason.startswith("ReqNodeNotAvail") and "Reserved" in reason:
         return "waits for nodes that are reserved (scontrol show reservation)"
-    if reason.startswith("ReqNodeNotAvail") and known.before is not None and known.before.name == "precompile":
-        return "waits for the nodes that compiled: at least one is down or taken (ReqNodeNotAvail)"
     if reason == "Priority":
         return "waits behind other jobs"
     if reason == "NodeDown":

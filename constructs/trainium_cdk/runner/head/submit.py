@@ -1,7 +1,7 @@
 """Submit jobs to Slurm, each once, whatever happens between: the same request, sent again, finishes what has begun.
 
-`submitted.json` is written last. A folder without it is of a submission that was interrupted, which is undone: its stages are found by their
-names, as no other jobs have them.
+`submitted.json` is written last: until then, a stage that has begun waits (`work.stage.belongs`). A folder without it is of a submission that was
+interrupted, which is undone: its stages are found by their names, as no other jobs have them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from ..errors import Later, Refused, ReportedError, Taken
 from ..prepare import main as prepare
 from ..records import Submitted
 from ..requests import Cluster, SubmitJobs
-from ..spec import Job, to_json
-from . import admission, chain
+from ..spec import Job, Stage, to_json
+from . import admission, sbatch, standing
 from .jobs import ID, inactive
 
 LOCK_SECONDS = 60
@@ -34,7 +34,8 @@ _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
 def submit_jobs(cluster: Cluster, given: SubmitJobs) -> list[Any]:
-    """Submit jobs of one user and cluster. Of each: its stages, or why it was refused, which does not concern the others.
+    """Submit jobs of one user and cluster. Of each: its stages, or why it was refused, which does not concern the others; `note`: what
+    its user must know.
 
     A job whose error is `later` is submitted, whole and once, by the same request; after the first one, no further job is begun.
     """
@@ -75,7 +76,7 @@ def submit(cluster: Cluster, job: Job, addresses: Mapping[str, str]) -> Mapping[
             return _begin(cluster, job, folder, addresses)
         _check_same(cluster, job, there)
         assert there is not None  # noqa: S101  checked just before
-        numbers, again = _complete(job, folder, there)
+        numbers, again = _complete(cluster, job, folder, there)
         return {"existing": True, "resubmitted": again, "stages": numbers}
 
 
@@ -100,43 +101,96 @@ def _begin(cluster: Cluster, job: Job, folder: Path, addresses: Mapping[str, str
     if os.path.lexists(folder):
         _undo(job, folder)
     runner = layout.path_for_jobs(cluster)
+    numbers: dict[str, str] = {}
     try:
         layout.lay_out(folder, job)
         admission.check(cluster, job, folder)
         after = admission.wait_for(cluster, job.slurm.after) if job.slurm.after else ""
-        stages = _needed(job, folder, addresses)
-        numbers: Mapping[str, str] = chain.submit(job, folder, runner, stages, after)
-        made = Submitted(numbers, digest_of(job), cluster.identity, time.time(), runner)
-        _record(folder, made)
+        most, note = admission.longest(cluster, job)
+        for stages in sbatch.batches(_needed(job, folder, addresses)):
+            number = _send(job, folder, runner, stages, after, most)
+            numbers.update((one.name, number) for one in stages)
+            after = f"afterok:{number}"
+        _record(folder, Submitted(numbers, digest_of(job), cluster.identity, time.time(), runner))
     except OSError as e:
         _undo(job, folder)
         raise Refused(f"{e.strerror or e}: {e.filename or folder}") from None
     except ReportedError:
         _undo(job, folder)
         raise
-    if len(numbers) > 1:  # Slurm's controller may have crashed in the meantime
-        numbers, _ = _complete(job, folder, made, fresh=True)
-    return {"existing": False, "resubmitted": [], "stages": numbers}
+    return {"existing": False, "resubmitted": [], "stages": numbers, **({"note": note} if note else {})}
 
 
-def _needed(job: Job, folder: Path, addresses: Mapping[str, str]) -> list[str]:
+def _needed(job: Job, folder: Path, addresses: Mapping[str, str]) -> list[Stage]:
     """The stages of a job. Fetching takes a node, and is left out if all is there."""
-    stages = [one.name for one in job.stages]
-    if "prepare" in stages:
-        with contextlib.suppress(prepare.NotFetched):
+    with contextlib.suppress(prepare.NotFetched):
+        if any(one.name == "prepare" for one in job.stages):
             prepare.check(folder, job, job.variables, addresses)
-            stages.remove("prepare")
-    return stages
+        return [one for one in job.stages if one.name != "prepare"]
+    return list(job.stages)
 
 
-def _complete(job: Job, folder: Path, made: Submitted, *, fresh: bool = False) -> tuple[Mapping[str, str], list[str]]:
-    """Submit again what Slurm has lost, and let the first stage that waits begin."""
-    numbers, again, waits = chain.resume(job, folder, made)
+def _complete(cluster: Cluster, job: Job, folder: Path, made: Submitted) -> tuple[Mapping[str, str], list[str]]:
+    """Submit again what Slurm has lost, and what comes after it. Returns the numbers, and the stages that were submitted again.
+
+    Raises:
+        Later: Slurm does not answer, or not accept it again.
+    """
+    numbers, again, after = dict(made.numbers), list[str](), ""
+    rows = slurm.rows(numbers=numbers.values(), ended=True)
+    for stages in sbatch.batches([one for one in job.stages if one.name in numbers]):
+        last = stages[-1].name
+        how = standing.LOST if again else standing.stand(folder, job.id, numbers, last, rows, job.array)
+        if how == standing.OVER or records.is_cancelled(folder):
+            break
+        if how == standing.LOST:
+            slurm.cancel(f"{job.id}:{last}")
+            layout.write_variables(folder, job)
+            for one in stages:
+                _forget(folder, one.name)
+            most, _ = admission.longest(cluster, job)
+            try:
+                number = _send(job, folder, made.runner, stages, after, most)
+            except Refused as e:
+                raise Later(f"Slurm has lost {last} of {job.id}, and did not accept it again: {e}") from None
+            again += [one.name for one in stages]
+            numbers.update((one.name, number) for one in stages)
+        # Slurm may have forgotten one that has completed
+        after = "" if how == standing.COMPLETED else f"afterok:{numbers[last]}"
     if again:
         _record(folder, dataclasses.replace(made, numbers=numbers))
-    if waits and len(numbers) > 1:
-        chain.release(job, waits, sure=fresh or bool(again))
     return numbers, again
+
+
+def _forget(folder: Path, stage: str) -> None:
+    """Delete what a lost stage has recorded: the next one may get the same number. What has compiled stays compiled."""
+    state = records.state(folder, stage)
+    if not (stage == "precompile" and state and state.completed):
+        (folder / "state" / f"{stage}.json").unlink(missing_ok=True)
+
+
+def _send(job: Job, folder: Path, runner: str, stages: Sequence[Stage], after: str, most: float | None) -> str:
+    """Submit the Slurm job of these stages. Returns its number. Arguments as of `sbatch.options`.
+
+    Raises:
+        Refused: Slurm refuses it.
+        Later: Slurm does not answer.
+    """
+    for one in stages:
+        if not (job.array and one.name == "train"):
+            (folder / "logs" / f"{one.name}.log").touch()  # NFS caches for half a minute that a file does not exist
+    words = sbatch.options(job, stages, folder, after=after, most=most)
+    try:
+        printed = slurm.run("sbatch", "--parsable", *words, text=sbatch.script(runner, folder, stages))
+    except Refused as e:
+        # the controller crashed, forgot what this one waits for, and gave its number to this one
+        if after and "Job dependency problem" in str(e):
+            raise Later(str(e)) from None
+        raise
+    number = printed.strip().partition(";")[0]
+    if not number.isdigit():
+        raise Later(f"sbatch printed {number[:200]!r}, and no number")
+    return number
 
 
 def _record(folder: Path, made: Submitted) -> None:

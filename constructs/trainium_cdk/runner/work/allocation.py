@@ -73,6 +73,18 @@ def is_known(nodes: str) -> bool:
     return found == [os.environ["SLURM_JOB_NAME"], "RUNNING", nodes]
 
 
+def lower_limit(seconds: int) -> None:
+    """Let Slurm end this job so many seconds from now, and not later. A shorter limit stays: only an administrator can raise it."""
+    number = os.environ["SLURM_JOB_ID"]
+    try:
+        took, left = slurm.run("squeue", "-h", "-j", number, "-o", "%M %L").split()
+        if seconds < (slurm.seconds(left) or 0):
+            minutes = -(-((slurm.seconds(took) or 0) + seconds) // 60)
+            slurm.run("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}")
+    except (Later, Refused, ValueError) as e:
+        say(f"the time limit still counts compiling: {str(e)[:300]}")
+
+
 def why_stopped() -> str:
     """Why Slurm has stopped this stage: it knows, as long as it remembers it."""
     try:

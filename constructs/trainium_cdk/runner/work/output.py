@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-STANDARD_OUTPUT = 1
+STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 
 
 def say(text: str) -> None:
@@ -21,6 +21,25 @@ def say(text: str) -> None:
 def show(line: str) -> None:
     """Write a line to standard output."""
     _write(STANDARD_OUTPUT, _line(line))
+
+
+@contextlib.contextmanager
+def output_to(file: Path) -> Iterator[None]:
+    """Append standard output and standard error to a file, those of programs that are started meanwhile, too. Where it cannot be opened, they stay."""
+    kept = [os.dup(one) for one in (STANDARD_OUTPUT, STANDARD_ERROR)]
+    try:
+        to = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        for one in (STANDARD_OUTPUT, STANDARD_ERROR):
+            os.dup2(to, one)
+        os.close(to)
+    except OSError as e:
+        say(f"{file} cannot be written: {e.strerror}")
+    try:
+        yield
+    finally:
+        for one, before in zip((STANDARD_OUTPUT, STANDARD_ERROR), kept):
+            os.dup2(before, one)
+            os.close(before)
 
 
 class Output:

@@ -1,4 +1,4 @@
-"""The batch script of a stage on Slurm: `runner stage JOB STAGE`, on the first of its nodes."""
+"""The batch script of a Slurm job: `runner stage JOB STAGE...`, on the first of its nodes. Its stages run one after the other, in one allocation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .health import Order
 from .judge import Judge
 from .launch import FAILED, NOT_COMPILED, TERMINATED_CODE, runner
 from .node import AGAIN_HERE, describe, index_of, read_job, stage_of, this_run
-from .output import say, show
+from .output import output_to, say, show
 from .places import find_checkpoint
 from .signals import Signals, Stopped, held
 from .tasks import NFS_SECONDS, Tasks, wait_for_slurm
@@ -29,11 +29,11 @@ from .tasks import NFS_SECONDS, Tasks, wait_for_slurm
 _END_SECONDS = 900
 
 
-def main(folder: str, name: str) -> None:
+def main(folder: str, *names: str) -> None:
     os.umask(0o022)
     signals = Signals()
     try:
-        code = run_stage(Path(folder), name, signals)
+        code = run_stages(Path(folder), names, signals)
     except Stopped:
         code = TERMINATED_CODE
     except (OSError, ReportedError) as e:
@@ -42,30 +42,53 @@ def main(folder: str, name: str) -> None:
     sys.exit(code)
 
 
-def run_stage(root: Path, name: str, signals: Signals) -> int:
-    """Run a stage. Returns its exit code.
+def run_stages(root: Path, names: Sequence[str], signals: Signals) -> int:
+    """Run the stages of a Slurm job, one after the other, until one fails. Returns its exit code.
 
     Raises:
         OSError: the shared file system is full, or gone, before it has begun.
-        ReportedError: it is no stage of a job.
+        ReportedError: they are no stages of a job.
     """
     number = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ["SLURM_JOB_ID"]
-    if not belongs(root, name, number):
+    *first, last = names
+    if not belongs(root, last, number):
         say(
             f"Slurm job {os.environ['SLURM_JOB_ID']} is not a stage of this job: its submission was interrupted. Nothing was run"
         )
         return 1
     job = read_job(root)
-    stage = stage_of(job, name)
-    index = index_of(job, stage)
+    if last != "prepare" and not _is_prepared(root):
+        say("prepare has not completed; Slurm's controller crashed and forgot that this waits for it. Nothing was run")
+        return 1
+    index = index_of(job, stage_of(job, last))
     own = layout.lay_out_member(root, index) if index else root
-    before = records.state(own, name)
-    if before and (before.state, before.number, before.code) == (records.ENDED, number, 0):
-        say(f"{name} has already completed; Slurm's controller crashed and forgot that")
+    before = records.state(own, last)
+    if before and before.completed and before.number == number:
+        say(f"{last} has already completed; Slurm's controller crashed and forgot that")
         return 0
-    batch = Batch(root, own, job, stage, number, signals)
+    for name in first:
+        with output_to(own / "logs" / f"{name}.log"):
+            if code := Batch(root, own, job, stage_of(job, name), number, signals).run_once():
+                return code
+    batch = Batch(root, own, job, stage_of(job, last), number, signals)
     batch.begin()
+    if first and batch.stage.seconds:
+        allocation.lower_limit(batch.stage.seconds)
     return batch.end(batch.carry_out())
+
+
+def _is_prepared(root: Path) -> bool:
+    """Whether the stage `prepare` has completed, where there was need of it."""
+    made = records.submitted(root)
+    number = made.numbers.get("prepare") if made else None
+    for left in reversed(range(NFS_SECONDS if number else 0)):
+        files.refresh(root, root / "state")
+        state = records.state(root, "prepare")
+        if state and state.number == number and state.state == records.ENDED:
+            return state.completed
+        if left:
+            time.sleep(1)
+    return not number
 
 
 def belongs(root: Path, name: str, number: str) -> bool:
@@ -116,6 +139,20 @@ class Batch:
             self._comment(())  # of the attempt before
         self.sizes = failures.sizes(self.own, self.stage.name)
 
+    def run_once(self) -> int:
+        """Run a stage, unless it has completed on the same nodes: each node has its own compile cache. Returns its exit code."""
+        before = records.state(self.own, self.stage.name)
+        if before and before.completed and before.nodes == self.nodes:
+            if before.number != self.number:
+                records.write_state(self.own, self.stage.name, replace(before, number=self.number))
+            return 0
+        if self._is_started_too_often():  # the last stage says so
+            return 0
+        self.begin()
+        code = self.end(self.carry_out())
+        os.environ.pop(AGAIN_HERE, None)
+        return code
+
     def carry_out(self) -> int:
         """The exit code of what it does. It does not raise."""
         try:
@@ -149,6 +186,7 @@ class Batch:
         return code
 
     def _carry_out(self) -> int:
+        self.signals.check()
         env, name = os.environ, self.stage.name
         if records.is_cancelled(self.own) or records.is_cancelled(self.root):
             say("this job was cancelled; Slurm's controller crashed and forgot that")
@@ -157,16 +195,14 @@ class Batch:
                 self.signals.pause(900)
             return TERMINATED_CODE
         self._say_begin()
-        most = self.job.slurm.restarts if self.job.slurm else None
-        if most and name != "prepare" and int(env.get("SLURM_RESTART_COUNT") or 0) - blocks.left(self.own).count > most:
+        if name != "prepare" and self._is_started_too_often():
+            most = self.job.slurm.restarts if self.job.slurm else None
             say(f"restarted {most} times already, the most that --restarts allows")
             return 1
         if name == "prepare":
             return self._launch({}, "--nodes=1", "--ntasks=1")
         if self._leave_block():
             self._move()
-        if name == "train":
-            self._compare_nodes()
         address = allocation.find_address(self.nodes, self.signals.pause)
         code = self._launch({"MASTER_ADDR": address, **self._checkpoint()}, "--label", "--kill-on-bad-exit=1")
         while self.order and self.order.do == health.RESTART:
@@ -175,6 +211,10 @@ class Batch:
         if name == "precompile" and code == 0:
             code = self._check_compiled()
         return code
+
+    def _is_started_too_often(self) -> bool:
+        most = (self.job.slurm and self.job.slurm.restarts) or 0
+        return 0 < most < int(os.environ.get("SLURM_RESTART_COUNT") or 0) - blocks.left(self.own).count
 
     def _launch(self, variables: dict[str, str], *options: str) -> int:
         """Once on each node, or more often; the whole stage ends as soon as one fails."""
@@ -224,18 +264,19 @@ class Batch:
         Raises:
             Stopped: by Slurm.
         """
-        number, block, changes = os.environ["SLURM_JOB_ID"], self._ending_block(), ["ReqNodeList="]
+        number, block = os.environ["SLURM_JOB_ID"], self._ending_block()
         if block:
             say(f"{block.text}: the stage waits for the next block")
             blocks.leave(self.own, block)
-            changes.append(f"StartTime=now+{max(1, int(block.ends - time.time()))}")
         else:
             say("a node is broken: Slurm starts the stage again, on others")
         with contextlib.suppress(Later, Refused):
             with held():  # Slurm ends this script at the first, and the second must follow
                 slurm.run("scontrol", "requeue", number)
-                with contextlib.suppress(Later, Refused):  # the nodes that have compiled are not all there any more
-                    slurm.run("scontrol", "update", f"JobId={number}", *changes)
+                if block:
+                    begin = f"StartTime=now+{max(1, int(block.ends - time.time()))}"
+                    with contextlib.suppress(Later, Refused):
+                        slurm.run("scontrol", "update", f"JobId={number}", begin)
             self.signals.pause(_END_SECONDS)
         raise Stopped
 
@@ -287,21 +328,7 @@ class Batch:
                 f"graphs failed to compile on {len(failed)} node(s): see {self.own}/logs/{self.stage.name}.*.log, or submit without precompiling"
             )
             return NOT_COMPILED
-        # each node has its own compile cache, so training must get the nodes that compiled
-        found = records.submitted(self.root)
-        try:
-            slurm.run(
-                "scontrol", "update", f"JobId={found.numbers['train'] if found else ''}", f"ReqNodeList={self.nodes}"
-            )
-        except (Refused, Later, KeyError) as e:
-            say(f"training may get other nodes, and compile there again: {e}")
         return 0
-
-    def _compare_nodes(self) -> None:
-        """Tell if training runs on nodes that have not compiled, as after a manual replacement."""
-        found = records.state(self.own, "precompile")
-        if found and found.nodes != self.nodes:
-            say(f"compiled on {found.nodes}: other nodes compile at their first steps")
 
     def _wait_for_a_signal(self) -> None:
         with contextlib.suppress(Stopped):
