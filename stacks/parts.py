@@ -82,4 +82,4 @@ def add_job_notices(stack: Stack, environment: Environment, lines: logs.ILogGrou
         lines: the log group with a line for each.
     """
     if environment.observability and (topic := environment.observability.job_topic):
-        TrnJobNotices(stack, "JobNotices", lines=lines, topic=sns.Topic.from_topic_arn(stack, "JobTopic", topic))
+        TrnJobNotices(stack, "JobNotices", log_group=lines, topic=sns.Topic.from_topic_arn(stack, "JobTopic", topic))

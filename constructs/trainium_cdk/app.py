@@ -24,7 +24,7 @@ from typing import Any
 import aws_cdk as cdk
 
 from trainium_cdk import checks, engines, remembered, settings, stacks
-from trainium_cdk._cdk.validation import TrnRules
+from trainium_cdk._cdk.validation import RulesPlugin
 from trainium_cdk.engines import Engine
 from trainium_cdk.errors import SettingsFileError, TrnError
 from trainium_cdk.problems import errors
@@ -163,7 +163,7 @@ def build(app: cdk.App) -> None:
         reported[stack] = found[name] if name in required else []
         for problem in wrong[name]:  # the CDK's command line does not deploy a stack with an error annotation
             cdk.Annotations.of(stack).add_error(environment.source.describe(problem))
-    cdk.Validations.of(app).add_plugins(TrnRules(reported, environment.source))
+    cdk.Validations.of(app).add_plugins(RulesPlugin(reported, environment.source))
 
 
 def run(app: cdk.App | None = None) -> int:

@@ -246,7 +246,7 @@ TrnOutputs(slurm, "Outputs", cluster=pcluster, bucket=jobs.bucket)
 watched = TrnObservability(slurm, "Watched", cluster=pcluster, storage=shared)
 watched.grant_write(a_role(slurm, "Sender"))
 if watched.log_group:
-    TrnJobNotices(slurm, "Notices", lines=watched.log_group, topic=sns.Topic(slurm, "Topic"))
+    TrnJobNotices(slurm, "Notices", log_group=watched.log_group, topic=sns.Topic(slurm, "Topic"))
 pcs = TrnPcsCluster(slurm, "Pcs", vpc=network.vpc, storage=efs.FileSystem(slurm, "OfPcs", vpc=network.vpc))
 jobs.grant_read_write(pcs)
 logs = TrnKey(theirs, "LogsKey", description="Logs", grants=False)

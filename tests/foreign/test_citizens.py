@@ -68,7 +68,7 @@ def every_construct(stack: Stack, *, vpc_id: str = "Vpc") -> None:
     trn.TrnStorage(stack, "Linked", vpc=vpc, efs=None, lustre=linked)
     trn.TrnObservability(stack, "Seen", cluster=trn.TrnPcluster(stack, "Pcluster", vpc=vpc, storage=given))
     trn.TrnJobNotices(
-        stack, "Notices", lines=logs.LogGroup(stack, "Lines"), topic=sns.Topic(stack, "Topic", enforce_ssl=True)
+        stack, "Notices", log_group=logs.LogGroup(stack, "Lines"), topic=sns.Topic(stack, "Topic", enforce_ssl=True)
     )
     trn.TrnPclusterProvider(stack, "Provider")
     trn.TrnPcsCluster(stack, "Pcs", vpc=vpc, storage=storage)

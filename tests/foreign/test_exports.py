@@ -30,7 +30,7 @@ ALONE: dict[str, Callable[[Stack], object]] = {
     "TrnEksCluster": lambda s: trn.TrnEksCluster(s, "It", vpc=vpc(s)),
     "TrnImageBuilder": lambda s: trn.TrnImageBuilder(s, "It", bucket=s3.Bucket(s, "B"), repository=ecr.Repository(s, "R")),
     "TrnBastionHost": lambda s: trn.TrnBastionHost(s, "It", vpc=vpc(s)),
-    "TrnJobNotices": lambda s: trn.TrnJobNotices(s, "It", lines=logs.LogGroup(s, "Lines"), topic=sns.Topic(s, "Topic", enforce_ssl=True)),
+    "TrnJobNotices": lambda s: trn.TrnJobNotices(s, "It", log_group=logs.LogGroup(s, "Lines"), topic=sns.Topic(s, "Topic", enforce_ssl=True)),
     "TrnKey": lambda s: trn.TrnKey(s, "It", description="Data"),
     "TrnNetwork": lambda s: trn.TrnNetwork(s, "It"),
     "TrnNodeGroup": lambda s: trn.TrnNodeGroup(s, "It", cluster=cluster(s)),

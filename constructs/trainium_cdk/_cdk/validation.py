@@ -12,7 +12,7 @@ from trainium_cdk.settings import Problem, Source
 
 
 @jsii.implements(cdk.IPolicyValidationPlugin)
-class TrnRules:
+class RulesPlugin:
     """The findings of the rules as a validation plugin's report: value, reason and fix, with the stack.
 
     The conclusion is always `success`: a stack with errors fails on its own, and the others stay deployable.

@@ -15,22 +15,22 @@ from trainium_cdk.settings.inventory import inventory
 RULES = Rules()
 
 
-class Idle(NamedTuple):
+class UnusedSettings(NamedTuple):
     """Settings of one section that have no effect in some environments.
 
     Attributes:
-        at: the section.
-        keys: its settings.
-        when: whether they have no effect in an environment.
-        why: the reason, which follows "it has no effect: ".
+        section: where they are.
+        keys: their names in it.
+        applies: whether they have no effect in an environment.
+        reason: it which follows "it has no effect: ".
         fix: what to write, beside "remove it".
         engine: whose stacks alone it concerns. Default: that of the section, else all.
     """
 
-    at: KeyPath
+    section: KeyPath
     keys: tuple[str, ...]
-    when: Callable[[Environment], bool]
-    why: str
+    applies: Callable[[Environment], bool]
+    reason: str
     fix: str = ""
     engine: str | None = None
 
@@ -43,22 +43,22 @@ def _nothing_on_demand(env: Environment) -> bool:
     return all(group.capacity_type != "on-demand" or group.reservation for group in env.eks.node_groups)
 
 
-IDLE = (
-    Idle(
+UNUSED = (
+    UnusedSettings(
         ("registry",),
         ("keep_images", "immutable_tags"),
         lambda env: not env.registry.enabled,
         "no registry is created",
         "write registry.enabled: true",
     ),
-    Idle(
+    UnusedSettings(
         ("bootstrap",),
         ("venv",),
         _without_slurm,
         "jobs on EKS run in an image, without a virtual environment of the nodes",
         engine="eks",
     ),
-    Idle(
+    UnusedSettings(
         ("bootstrap",),
         ("pip_packages",),
         _without_slurm,
@@ -66,7 +66,7 @@ IDLE = (
         "build an image with the packages (trn image build), or name them in each job",
         "eks",
     ),
-    Idle(
+    UnusedSettings(
         ("bootstrap",),
         ("scripts",),
         _without_slurm,
@@ -74,20 +74,20 @@ IDLE = (
         "use eks.node_groups[].user_data",
         "eks",
     ),
-    Idle(
+    UnusedSettings(
         ("eks", "scaling"),
         ("idle_minutes", "capacity_minutes", "start_minutes", "retry_minutes", "reserve"),
         lambda env: not env.eks.plugins.autoscaler,
         "without eks.plugins.autoscaler no nodes are started or stopped for jobs",
         "write eks.plugins.autoscaler: true",
     ),
-    Idle(
+    UnusedSettings(
         ("eks", "scaling"),
         ("reserve",),
         lambda env: env.eks.plugins.autoscaler and _nothing_on_demand(env),
         "no node group starts nodes on demand",
     ),
-    Idle(
+    UnusedSettings(
         ("eks",),
         ("ami_release",),
         lambda env: env.eks.has_own_images,
@@ -99,13 +99,13 @@ IDLE = (
 
 @RULES.add
 def settings_without_effect(env: Environment) -> Iterator[Problem]:
-    for idle in IDLE:
-        section = _section(env, idle.at)
-        if section is None or not idle.when(env):
+    for unused in UNUSED:
+        section = _section(env, unused.section)
+        if section is None or not unused.applies(env):
             continue
-        for key in idle.keys:  # the default may be written anywhere
+        for key in unused.keys:  # the default may be written anywhere
             if getattr(section, key) != type(section).model_fields[key].default:
-                yield _no_effect((*idle.at, key), idle.why, idle.fix, engine=idle.engine)
+                yield _no_effect((*unused.section, key), unused.reason, unused.fix, engine=unused.engine)
 
 
 @RULES.add

@@ -1,4 +1,4 @@
-"""Training jobs: described as data, rendered to text, submitted, and followed.
+"""Training jobs: described as data, submitted, and followed.
 
 >>> from trainium_cdk.jobs import BertLarge, connect        # doctest: +SKIP
 >>> cluster = connect("TrnPclusterStack")                    # doctest: +SKIP

@@ -12,7 +12,8 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from trainium_cdk._cdk.checked import Checked
-from trainium_cdk._cdk.functions import function_role, log_group
+from trainium_cdk._cdk.functions import function_role
+from trainium_cdk._cdk.functions import log_group as own_log_group
 from trainium_cdk._cdk.permissions import allow
 
 
@@ -24,14 +25,14 @@ class TrnJobNotices(Checked):
     `job_ends`), each minute. Both write a line to a log group. A function sends it: no node, and no job, may publish.
 
     Example:
-        TrnJobNotices(self, "Notices", lines=watched.log_group, topic=topic)
+        TrnJobNotices(self, "Notices", log_group=watched.log_group, topic=topic)
 
     Args:
-        lines: the log group with the lines: `TrnObservability.log_group` on Slurm, `TrnScaler.function.log_group` on EKS.
+        log_group: with the lines: `TrnObservability.log_group` on Slurm, `TrnScaler.function.log_group` on EKS.
         topic: where the messages are sent. Its key, if it has one of yours, must let the account's roles use it.
     """
 
-    def __init__(self, scope: Construct, id: str, *, lines: logs.ILogGroup, topic: sns.ITopic) -> None:
+    def __init__(self, scope: Construct, id: str, *, log_group: logs.ILogGroup, topic: sns.ITopic) -> None:
         super().__init__(scope, id)
         stack = Stack.of(self)
         through_sns = {
@@ -41,7 +42,7 @@ class TrnJobNotices(Checked):
             }
         }
         keys = stack.format_arn(service="kms", resource="key", resource_name="*")
-        group = log_group(self)
+        group = own_log_group(self)
         role, _ = function_role(
             self,
             group,
@@ -68,7 +69,7 @@ class TrnJobNotices(Checked):
         logs.SubscriptionFilter(
             self,
             "Ends",
-            log_group=lines,
+            log_group=log_group,
             destination=destinations.LambdaDestination(self.function),
             filter_pattern=logs.FilterPattern.literal('{ ($.JobEnded = "*") || ($.JobFound = "*") }'),
         )

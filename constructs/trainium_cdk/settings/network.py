@@ -78,8 +78,7 @@ class ExistingVpc(Settings):
     """Subnets for resources with a public address."""
     internet: bool = True
     """Whether the private subnets have access to the internet. Without it, they must reach AWS through endpoints, and
-    the nodes install
-    nothing: their image must contain Neuron."""
+    the nodes install nothing: their image must contain Neuron."""
 
 
 class Network(Settings):

@@ -45,7 +45,7 @@ class EfsFileSystem(Construct):
         )
         file_system.apply_removal_policy(placement.removal_policy)
         self.ready = DependencyGroup(file_system)
-        for name, subnet in _names(placement.subnets).items():
+        for name, subnet in _by_stable_name(placement.subnets).items():
             target = efs.CfnMountTarget(
                 self,
                 f"Target{name}",
@@ -58,7 +58,7 @@ class EfsFileSystem(Construct):
         self.mount = FileSystemMount("efs", file_system.ref, settings.mount_dir, dns_name(self, file_system.ref))
 
 
-def _names(subnets: Sequence[ec2.ISubnet]) -> dict[str, ec2.ISubnet]:
+def _by_stable_name(subnets: Sequence[ec2.ISubnet]) -> dict[str, ec2.ISubnet]:
     """Subnets by their construct's id, so that another order or another VPC around them replaces no mount target. Where two have the
     same id, or it is a token, their paths in the stack tell them apart."""
     ids = [subnet.node.id for subnet in subnets]
@@ -68,7 +68,7 @@ def _names(subnets: Sequence[ec2.ISubnet]) -> dict[str, ec2.ISubnet]:
     }
 
 
-def imported(scope: Construct, id: str, existing: ExistingEfs) -> efs.IFileSystem | str:
+def from_settings(scope: Construct, id: str, existing: ExistingEfs) -> efs.IFileSystem | str:
     """An existing file system; its id alone, if its security group is not to be changed."""
     if not existing.security_group:
         return existing.id
@@ -80,7 +80,7 @@ def imported(scope: Construct, id: str, existing: ExistingEfs) -> efs.IFileSyste
     )
 
 
-def existing(scope: Construct, given: efs.IFileSystem | str, mount_dir: str) -> FileSystemMount:
+def mount_of(scope: Construct, given: efs.IFileSystem | str, mount_dir: str) -> FileSystemMount:
     """An existing file system, or its id."""
     file_system_id = given if isinstance(given, str) else given.file_system_id
     return FileSystemMount("efs", file_system_id, mount_dir, dns_name(scope, file_system_id), owned=False)

@@ -86,7 +86,7 @@ def _metadata(settings: Fsx) -> fsx.CfnFileSystem.MetadataConfigurationProperty 
     return fsx.CfnFileSystem.MetadataConfigurationProperty(mode="USER_PROVISIONED", iops=float(iops))
 
 
-def imported(scope: Construct, id: str, existing: ExistingFsx) -> fsx.IFileSystem | str:
+def from_settings(scope: Construct, id: str, existing: ExistingFsx) -> fsx.IFileSystem | str:
     """An existing file system; its id alone, if its security group is not to be changed."""
     if not existing.security_group:
         return existing.id
@@ -102,7 +102,7 @@ def imported(scope: Construct, id: str, existing: ExistingFsx) -> fsx.IFileSyste
     )
 
 
-def existing(
+def mount_of(
     scope: Construct, given: fsx.IFileSystem | str, mount_dir: str, mount_name: str | None = None
 ) -> FileSystemMount:
     """An existing file system, or its id.

@@ -15,8 +15,8 @@ from constructs import Construct
 from trainium_cdk._cdk.paths import digest
 from trainium_cdk._cdk.stack_wide import stack_wide
 from trainium_cdk.storage.efs import AS_ROOT
-from trainium_cdk.storage.efs import existing as existing_efs
-from trainium_cdk.storage.fsx import existing as existing_lustre
+from trainium_cdk.storage.efs import mount_of as efs_mount_of
+from trainium_cdk.storage.fsx import mount_of as lustre_mount_of
 from trainium_cdk.storage.options import FileSystemMount
 from trainium_cdk.storage.shared import TrnStorage
 
@@ -51,8 +51,8 @@ def mounts(scope: Construct, given: AnyStorage | None) -> list[FileSystemMount]:
     if isinstance(given, TrnStorage):
         return given.file_systems
     if isinstance(given, fsx.LustreFileSystem):
-        return [existing_lustre(scope, given, "/fsx")]
-    return [existing_efs(scope, _efs(scope, given), "/efs")]
+        return [lustre_mount_of(scope, given, "/fsx")]
+    return [efs_mount_of(scope, _efs(scope, given), "/efs")]
 
 
 def grant_to_nodes(scope: Construct, given: AnyStorage, grantee: iam.IGrantable) -> None:

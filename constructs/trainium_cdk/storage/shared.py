@@ -17,8 +17,8 @@ from trainium_cdk._cdk.types import AnyKey
 from trainium_cdk.settings import Efs, Fsx
 from trainium_cdk.storage import efs, fsx
 from trainium_cdk.storage.connections import PORTS, ServerConnections, Servers
-from trainium_cdk.storage.efs import imported as imported_efs
-from trainium_cdk.storage.fsx import imported as imported_lustre
+from trainium_cdk.storage.efs import from_settings as efs_from_settings
+from trainium_cdk.storage.fsx import from_settings as lustre_from_settings
 from trainium_cdk.storage.options import FileSystemMount, Placement
 from trainium_cdk.storage.rules import check_storage
 
@@ -89,10 +89,10 @@ class TrnStorage(Checked):
         new = any(isinstance(each, Efs | Fsx) and not each.existing for each in (efs, lustre))
         subnets = selected(vpc, vpc_subnets or ONE_PER_ZONE) if new else []
         if of_efs:
-            theirs = imported_efs(scope, id, of_efs.existing) if of_efs.existing else efs
+            theirs = efs_from_settings(scope, id, of_efs.existing) if of_efs.existing else efs
             self.file_systems.append(self._efs(of_efs, theirs, subnets))
         if of_lustre:
-            existing = imported_lustre(scope, id, of_lustre.existing) if of_lustre.existing else lustre
+            existing = lustre_from_settings(scope, id, of_lustre.existing) if of_lustre.existing else lustre
             name = of_lustre.existing.mount_name if of_lustre.existing else lustre_mount_name
             self.file_systems.append(self._lustre(of_lustre, existing, name, subnets))
         self._connections = ServerConnections(self._servers)
@@ -162,7 +162,7 @@ class TrnStorage(Checked):
         if not isinstance(existing, str):
             self._servers.append(Servers(existing.connections, PORTS["efs"], "NFS"))
             self._ready.add(existing, existing.mount_targets_available)
-        return efs.existing(self, existing, settings.mount_dir)
+        return efs.mount_of(self, existing, settings.mount_dir)
 
     def _lustre(
         self,
@@ -190,7 +190,7 @@ class TrnStorage(Checked):
             created = fsx.LustreFileSystem(self, "Fsx", settings, self._placement(subnets, group))
             self._ready.add(created.ready)
             return created.mount
-        mount = fsx.existing(self, existing, settings.mount_dir, mount_name)
+        mount = fsx.mount_of(self, existing, settings.mount_dir, mount_name)
         if not isinstance(existing, str):
             self._servers.append(Servers(existing.connections, PORTS["fsx-lustre"], "Lustre"))
             self._ready.add(existing)

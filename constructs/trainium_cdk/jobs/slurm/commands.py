@@ -95,7 +95,7 @@ def path(cluster: SlurmCluster, pyz: Pyz) -> str:
 
 
 def is_placed(cluster: SlurmCluster, pyz: Pyz) -> str:
-    """The beginning of a condition in the text of a Run Command, which `fi` ends: what follows runs if this version is there."""
+    """The first half of an `if` in the text of a Run Command: what follows, up to `fi`, runs if this version is there."""
     return _IS_PLACED.format(path=path(cluster, pyz), code=NOT_PLACED)
 
 

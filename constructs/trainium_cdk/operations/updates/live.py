@@ -131,5 +131,7 @@ def deployed(name: str, region: str | None = None) -> Template | None:
             if "does not exist" in str(e):
                 return None
             raise
-    found: Template = json.loads(body) if isinstance(body, str) else json.loads(json.dumps(body))
+    found: Template = json.loads(
+        body if isinstance(body, str) else json.dumps(body)
+    )  # plain dicts: boto3 returns ordered ones
     return with_stack_tags(found, {tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())})
