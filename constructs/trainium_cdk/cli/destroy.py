@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from trainium_cdk.catalog.plain import counted
-from trainium_cdk.cli.named import user
 from trainium_cdk.cli.options import (
     DEFAULT_STACK,
     EnvFile,
@@ -23,10 +21,12 @@ from trainium_cdk.cli.options import (
     name_in_account,
     remembered,
     stack_argument,
+    user,
 )
 from trainium_cdk.cli.output import log, status_when_interrupted
 from trainium_cdk.cli.working import working
 from trainium_cdk.errors import JobError, OutputsError, TrnError
+from trainium_cdk.text import counted
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend

@@ -13,12 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from trainium_cdk.catalog.plain import counted
-from trainium_cdk.cli.annotations import parts_of
-from trainium_cdk.cli.described import planned
-from trainium_cdk.cli.kinds import help_of
 from trainium_cdk.cli.kinds import kinds as list_kinds
-from trainium_cdk.cli.named import did_you_mean, end_of_sentence, is_full_id, resolve_id, user
+from trainium_cdk.cli.named import did_you_mean, end_of_sentence, is_full_id, resolve_id
 from trainium_cdk.cli.options import (
     CLUSTER_OPTIONS,
     Json,
@@ -27,10 +23,15 @@ from trainium_cdk.cli.options import (
     backend,
     catalog_of,
     described,
+    help_of,
     on_cluster,
+    parts_of,
+    planned,
+    user,
 )
 from trainium_cdk.cli.output import echo, echo_json, log, one_line, output_filter, status_when_interrupted, write_bytes
 from trainium_cdk.errors import JobError, TrnError
+from trainium_cdk.text import counted
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -238,8 +239,8 @@ def submit(
 
     `trn submit --list` lists the kinds, `trn submit KIND --help` has a kind's options, `trn submit script --help` more about these.
     """
-    from trainium_cdk.jobs import new_token
-    from trainium_cdk.jobs.connection import connect
+    from trainium_cdk.jobs.connection import render
+    from trainium_cdk.jobs.job_spec import new_token
     from trainium_cdk.jobs.own_packages import offer
 
     given = {name: value for name, value in fields.items() if value is not None}
@@ -255,10 +256,10 @@ def submit(
     variables = _pairs(env or [], env_file or [])
     given |= _of_environment(ctx, given)
     cluster = planned(ctx, on) if dry_run else None
-    jobs = connect(local=False, cluster=cluster) if cluster else backend(on)
+    jobs = None if cluster else backend(on)
     for name in ("after", "resume_from"):
         if name in given and not given[name].startswith("/"):
-            given[name] = _full_id(name, given[name]) if cluster else resolve_id(jobs, given[name])
+            given[name] = resolve_id(jobs, given[name]) if jobs else _full_id(name, given[name])
     given |= {"nodes": nodes, "env": variables, "user": user(on)}
     if requirements is not None:
         given["requirements"] = requirements
@@ -271,8 +272,8 @@ def submit(
     if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
         log(advice)
     token = new_token() if token is None else token
-    submission = jobs.render(made, token)
-    if dry_run:
+    submission = jobs.render(made, token) if jobs else render(made, cluster, token)  # type: ignore[arg-type]  # one of both is there
+    if dry_run or jobs is None:
         _dry_run(submission, described(ctx), of_file=cluster is not None, as_json=as_json)
         return
     for line in submission.plan.describe():
@@ -328,7 +329,7 @@ def submit(
 
 def _dry_run(submission: Submission, environment: Environment | None, *, of_file: bool, as_json: bool) -> None:
     """What would be sent, on standard output; what the job needs, on standard error."""
-    from trainium_cdk.jobs.price import hour_usd, price
+    from trainium_cdk.jobs.plan import hour_usd, price
 
     plan = submission.plan
     catalog = catalog_of(environment)
