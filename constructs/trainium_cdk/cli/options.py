@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from trainium_cdk.catalog import Catalog
-    from trainium_cdk.jobs import Backend, Submission
+    from trainium_cdk.jobs import Backend
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
     from trainium_cdk.jobs.models import Job
     from trainium_cdk.outputs import Cluster
@@ -343,7 +343,7 @@ def planned(ctx: typer.Context, on: Target) -> Cluster | None:
     return on.of_team(described_cluster(environment, engine.name, on.stack))
 
 
-def backend(on: Target) -> Backend[Submission]:
+def backend(on: Target) -> Backend:
     from trainium_cdk.jobs.connection import connect
 
     jobs = connect(local=on.local, cluster=deployed(on), say=log)

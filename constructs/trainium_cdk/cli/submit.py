@@ -36,7 +36,7 @@ from trainium_cdk.text import counted
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from trainium_cdk.jobs import Backend, Submission
+    from trainium_cdk.jobs import Backend
     from trainium_cdk.jobs.models import Job, Plan
     from trainium_cdk.settings import Environment
 
@@ -272,22 +272,22 @@ def submit(
     if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
         log(advice)
     token = new_token() if token is None else token
-    submission = jobs.render(made, token) if jobs else render(made, cluster, token)  # type: ignore[arg-type]  # one of both is there
+    plan = jobs.render(made, token) if jobs else render(made, cluster, token)  # type: ignore[arg-type]  # one of both is there
     if dry_run or jobs is None:
-        _dry_run(submission, described(ctx), of_file=cluster is not None, as_json=as_json)
+        _dry_run(plan, described(ctx), of_file=cluster is not None, as_json=as_json)
         return
-    for line in submission.plan.describe():
+    for line in plan.describe():
         log(line)
     if workdir:
         log(f"workdir {made.workdir}")  # type: ignore[attr-defined]
     with status_when_interrupted(
         lambda: (
-            f"interrupted: {submission.id} will be submitted completely or not at all (trn status "
-            f"{submission.id}{at(on)}). Run it again with --token {token}: it is submitted only once"
+            f"interrupted: {plan.id} will be submitted completely or not at all (trn status "
+            f"{plan.id}{at(on)}). Run it again with --token {token}: it is submitted only once"
         )
     ):
-        log(f"submitting {submission.id} (if this is interrupted, run it again with --token {token})")
-        sent = jobs.send(submission)
+        log(f"submitting {plan.id} (if this is interrupted, run it again with --token {token})")
+        sent = jobs.send(plan)
         if sent.sent is not None:
             files, size = sent.sent
             log(
@@ -301,15 +301,15 @@ def submit(
         log(("already submitted" if sent.existing else "submitted") + f": {stages}")
         if sent.existing and not sent.resubmitted:
             _as_it_is(jobs, sent.id)
-        log(f"logs: {submission.log_dir}; TensorBoard: {submission.tensorboard_dir}")
-        if submission.plan.job.array:
+        log(f"logs: {plan.directory}/logs; TensorBoard: {plan.directory}/{plan.job.TENSORBOARD}")
+        if plan.job.array:
             log(
                 f"follow its members with: trn status {sent.id}{at(on)}; one's log: trn logs -f {sent.id}/INDEX{at(on)}"
             )
         elif not follow:
             log(f"follow it with: trn logs -f {sent.id}{at(on)}")
     if as_json:
-        batch = submission.plan.batch
+        batch = plan.batch
         echo_json(
             {
                 "id": sent.id,
@@ -327,17 +327,17 @@ def submit(
         logs(on, sent.id, follow=True)
 
 
-def _dry_run(submission: Submission, environment: Environment | None, *, of_file: bool, as_json: bool) -> None:
+def _dry_run(plan: Plan, environment: Environment | None, *, of_file: bool, as_json: bool) -> None:
     """What would be sent, on standard output; what the job needs, on standard error."""
+    from trainium_cdk.jobs.connection import text
     from trainium_cdk.jobs.plan import hour_usd, price
 
-    plan = submission.plan
     catalog = catalog_of(environment)
     if as_json:
         echo_json(
             {
-                "id": submission.id,
-                "directory": submission.directory,
+                "id": plan.id,
+                "directory": plan.directory,
                 "stack": plan.cluster.stack,
                 "region": plan.cluster.region,
                 "environment": environment.source.file if environment and of_file else None,
@@ -349,7 +349,7 @@ def _dry_run(submission: Submission, environment: Environment | None, *, of_file
                 "usd_per_hour": hour_usd(plan, catalog),
                 "price": price(plan, catalog),
                 "plan": plan.describe(),
-                "sent": submission.text,
+                "sent": text(plan),
             }
         )
         return
@@ -364,7 +364,7 @@ def _dry_run(submission: Submission, environment: Environment | None, *, of_file
         log("global batch size: the program decides")
     for line in (*notes, price(plan, catalog)):
         log(line)
-    write_bytes(submission.text.encode(), lambda _: None, output_filter())
+    write_bytes(text(plan).encode(), lambda _: None, output_filter())
 
 
 def _processes(plan: Plan) -> str:
@@ -407,7 +407,7 @@ def _full_id(name: str, given: str) -> str:
     )
 
 
-def _as_it_is(jobs: Backend[Any], id: str) -> None:
+def _as_it_is(jobs: Backend, id: str) -> None:
     """The state of a job that was submitted before: it may have ended long ago."""
     with contextlib.suppress(TrnError):  # it is submitted, whatever this request's outcome
         status = jobs.status(id)

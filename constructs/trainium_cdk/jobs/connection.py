@@ -9,8 +9,7 @@ from trainium_cdk import engines, outputs
 from trainium_cdk.jobs.backend import Backend
 
 if TYPE_CHECKING:
-    from trainium_cdk.jobs.job_spec import Submission
-    from trainium_cdk.jobs.models import AnyJob
+    from trainium_cdk.jobs.models import AnyJob, Plan
 
 DEFAULT_STACK = engines.DEFAULT
 
@@ -22,7 +21,7 @@ def connect(
     local: bool | None = None,
     cluster: outputs.Cluster | None = None,
     say: Callable[[str], None] | None = None,
-) -> Backend[Any]:
+) -> Backend:
     """The backend for jobs on a deployed stack, whichever scheduler it has.
 
     Args:
@@ -41,7 +40,7 @@ def connect(
     return _CONNECT[found.engine](found, local, say)
 
 
-def render(job: AnyJob, cluster: outputs.Cluster, token: str) -> Submission:
+def render(job: AnyJob, cluster: outputs.Cluster, token: str) -> Plan:
     """What `Backend.submit` would send of a job to a cluster, which is not asked and may be not deployed.
 
     Raises:
@@ -50,44 +49,55 @@ def render(job: AnyJob, cluster: outputs.Cluster, token: str) -> Submission:
     return _RENDER[cluster.engine](job, cluster, token)
 
 
+def text(plan: Plan) -> str:
+    """What is sent of a rendered job, to read: without the values of its variables."""
+    if plan.cluster.containers:
+        from trainium_cdk.jobs.kubernetes import objects
+
+        return objects.text(plan, plan.cluster)  # type: ignore[arg-type]
+    from trainium_cdk.jobs.slurm import submission
+
+    return submission.text(plan)
+
+
 _Say = Callable[[str], None] | None
 
 
-def _slurm(cluster: outputs.SlurmCluster, local: bool | None, say: _Say) -> Backend[Any]:
+def _slurm(cluster: outputs.SlurmCluster, local: bool | None, say: _Say) -> Backend:
     from trainium_cdk.jobs.slurm.backend import connect as connect_to
 
     return connect_to(cluster, local=local, say=say)
 
 
-def _eks(cluster: outputs.EksCluster, local: bool | None, say: _Say) -> Backend[Any]:
+def _eks(cluster: outputs.EksCluster, local: bool | None, say: _Say) -> Backend:
     from trainium_cdk.jobs.kubernetes.backend import connect as connect_to
 
     return connect_to(cluster, local=local, say=say)
 
 
-def _pcs(cluster: outputs.PcsCluster, local: bool | None, say: _Say) -> Backend[Any]:
+def _pcs(cluster: outputs.PcsCluster, local: bool | None, say: _Say) -> Backend:
     from trainium_cdk.jobs.slurm.pcs import connect as connect_to
 
     return connect_to(cluster, local=local, say=say)
 
 
-_CONNECT: Mapping[str, Callable[[Any, bool | None, _Say], Backend[Any]]] = {"slurm": _slurm, "eks": _eks, "pcs": _pcs}
+_CONNECT: Mapping[str, Callable[[Any, bool | None, _Say], Backend]] = {"slurm": _slurm, "eks": _eks, "pcs": _pcs}
 """Each loads only what its own engine needs."""
 
 
-def _render_for_slurm(job: AnyJob, cluster: outputs.SlurmCluster, token: str) -> Submission:
+def _render_for_slurm(job: AnyJob, cluster: outputs.SlurmCluster, token: str) -> Plan:
     from trainium_cdk.jobs.slurm import submission
 
     return submission.render(job, cluster, token)
 
 
-def _render_for_eks(job: AnyJob, cluster: outputs.EksCluster, token: str) -> Submission:
+def _render_for_eks(job: AnyJob, cluster: outputs.EksCluster, token: str) -> Plan:
     from trainium_cdk.jobs.kubernetes import objects
 
     return objects.render(job, cluster, token)
 
 
-_RENDER: Mapping[str, Callable[[AnyJob, Any, str], Submission]] = {
+_RENDER: Mapping[str, Callable[[AnyJob, Any, str], Plan]] = {
     "slurm": _render_for_slurm,
     "eks": _render_for_eks,
     "pcs": _render_for_slurm,

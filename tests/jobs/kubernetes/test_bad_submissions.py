@@ -10,6 +10,7 @@ import pytest
 from tests.jobs.kubernetes.conftest import fleet, make_cluster
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.jobs import BertLarge, Finetune, Gpt, JobError, Script, SlurmBackend, TorchTitan
+from trainium_cdk.jobs.connection import text
 from trainium_cdk.jobs.kubernetes import Api, KubernetesBackend
 from trainium_cdk.outputs import EksCluster
 
@@ -108,8 +109,9 @@ def test_slurm_takes_no_image_and_no_priority(field: dict[str, str], message: st
 
 
 def test_with_an_own_image_the_nodes_framework_does_not_matter() -> None:
-    made = KubernetesBackend(NATIVE, never).render(BertLarge(image="x/y:1"), "t")
-    assert "x/y:1" in made.text
+    backend = KubernetesBackend(NATIVE, never)
+    made = backend.render(BertLarge(image="x/y:1"), "t")
+    assert "x/y:1" in text(made)
 
 
 @pytest.mark.parametrize(
@@ -122,4 +124,5 @@ def test_with_an_own_image_the_nodes_framework_does_not_matter() -> None:
     ],
 )
 def test_an_image_of_ones_own_fits_the_nodes_driver(cluster: EksCluster, job: BertLarge | Finetune) -> None:
-    assert OWN in KubernetesBackend(cluster, never).render(job, "t").text
+    backend = KubernetesBackend(cluster, never)
+    assert OWN in text(backend.render(job, "t"))
