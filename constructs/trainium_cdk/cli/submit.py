@@ -287,7 +287,7 @@ def submit(
         )
     ):
         log(f"submitting {plan.id} (if this is interrupted, run it again with --token {token})")
-        sent = jobs.send(plan)
+        [sent] = jobs.send(plan)
         if sent.sent is not None:
             files, size = sent.sent
             log(

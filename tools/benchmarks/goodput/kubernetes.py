@@ -38,13 +38,13 @@ class Kubernetes:
     def send(self, job: Script, rules: Health) -> str:
         made = self._backend.render(job.model_copy(update={"restarts": 20}))
         spec = dataclasses.replace(made.spec, health=rules)
-        return self._backend.send(dataclasses.replace(made, spec=spec)).id
+        return self._backend.send(dataclasses.replace(made, spec=spec))[0].id
 
     def has_ended(self, id: str) -> bool:
         return self._backend.status(id).done
 
     def hangs(self, id: str) -> bool:
-        return bool(self._backend.status_with_progress(id).findings)
+        return bool(self._backend.status(id, progress=True).findings)
 
     def cancel(self, id: str) -> None:
         self._backend.cancel(id)
