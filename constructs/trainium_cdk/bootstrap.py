@@ -31,8 +31,8 @@ from trainium_cdk.node import env as node_env
 from trainium_cdk.node.scripts import ENTRY, files, own_files, scripts_dir
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Bootstrap, Environment, Network, Pcluster, Pcs, Problem
-from trainium_cdk.settings.cdk_types import TOKEN
 from trainium_cdk.settings.slurm import SlurmSection
+from trainium_cdk.settings.types import TOKEN
 
 _KIND = "TrnNodeScripts"
 _ARGUMENTS: dict[KeyPath, str] = {

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from trainium_cdk.annotations import choices
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.problems import Source
-from trainium_cdk.settings.cdk_types import is_number_token
+from trainium_cdk.settings.types import is_number_token
 
 _LISTS = (collections.abc.Sequence, list, tuple)
 _MAPPINGS = (collections.abc.Mapping, dict)

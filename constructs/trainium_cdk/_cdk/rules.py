@@ -10,9 +10,9 @@ from aws_cdk import Stack
 from constructs import Construct, IValidation
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.settings.cdk_types import LIST_TOKEN, LOOKUP, NUMBER_TOKEN, PLACEHOLDERS
 from trainium_cdk.settings.reserved import group_region
 from trainium_cdk.settings.section import NodeSettings
+from trainium_cdk.settings.types import LIST_TOKEN, LOOKUP, NUMBER_TOKEN, PLACEHOLDERS
 
 # also the network that the CDK gives a VPC before it is looked up (`Vpc.from_lookup`), and CloudFormation's dynamic references
 _PLACEHOLDERS = (*PLACEHOLDERS, LIST_TOKEN, "1.2.3.4/5", "{{resolve:")

@@ -11,8 +11,8 @@ from constructs import Construct, IConstruct, IDependable
 
 from trainium_cdk._cdk.custom_resources import custom_resource, permissions_of
 from trainium_cdk._cdk.permissions import allow
-from trainium_cdk.settings.cdk_types import LIST_TOKEN
 from trainium_cdk.settings.slurm import SlurmQueue
+from trainium_cdk.settings.types import LIST_TOKEN
 
 _KIND = "TrnSubnetChoice"
 ONE_PER_ZONE = ec2.SubnetSelection(one_per_az=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainium_cdk.checks.rule import Rules, error
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
-from trainium_cdk.settings.cdk_types import is_placeholder
+from trainium_cdk.settings.types import is_placeholder
 
 RULES = Rules()
 

@@ -12,8 +12,8 @@ from trainium_cdk.checks.network import missing_endpoints
 from trainium_cdk.checks.rule import Rules, duplicates, error, groups, info, join_words, near, warning
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
-from trainium_cdk.settings.cdk_types import is_placeholder
 from trainium_cdk.settings.inventory import inventory
+from trainium_cdk.settings.types import is_placeholder
 
 WIDEST_NETWORK = 8
 """Shortest prefix that may reach a public API. No user owns a wider network."""

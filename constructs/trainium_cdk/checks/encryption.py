@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from trainium_cdk.checks.rule import Rules, error, info
 from trainium_cdk.settings import Environment, Problem
-from trainium_cdk.settings.cdk_types import is_placeholder
 from trainium_cdk.settings.environment import KEY_ARN
 from trainium_cdk.settings.pcluster import PROVIDER_POLICIES
+from trainium_cdk.settings.types import is_placeholder
 
 RULES = Rules()
 

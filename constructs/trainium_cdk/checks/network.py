@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from trainium_cdk.checks.rule import Rules, duplicates, error, info, join_words, queues, warning
 from trainium_cdk.settings import Environment, Problem
-from trainium_cdk.settings.cdk_types import is_placeholder
+from trainium_cdk.settings.types import is_placeholder
 
 WIDEST_SSH = 8
 """Shortest prefix that may connect to port 22. No user owns a wider network."""

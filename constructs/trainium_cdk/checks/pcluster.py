@@ -14,8 +14,8 @@ from trainium_cdk.checks.rule import Rules, duplicates, error, info, near, queue
 from trainium_cdk.errors import UnknownCatalogEntry
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, Problem
-from trainium_cdk.settings.cdk_types import is_placeholder
 from trainium_cdk.settings.pcluster import LOG_DAYS
+from trainium_cdk.settings.types import is_placeholder
 
 STACKS = ("TrnPclusterStack", "TrnEksStack", "TrnPcsStack")
 """Names of our stacks. An environment that is not named `trn` adds `-<name>`."""

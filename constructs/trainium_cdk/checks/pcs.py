@@ -13,7 +13,7 @@ from trainium_cdk.checks.rule import Rules, error, info, join_words, near
 from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings import Environment, PcsQueue, PcsResource, Problem
-from trainium_cdk.settings.pcs import group_name
+from trainium_cdk.settings.slurm import group_name
 
 LOGIN = "login"
 """Name of the login node's group."""

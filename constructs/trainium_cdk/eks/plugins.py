@@ -32,7 +32,7 @@ from trainium_cdk.eks.view import AnyCluster, install_once, kubectl_of, refuse_c
 from trainium_cdk.outputs import SERVICE_ACCOUNT
 from trainium_cdk.outputs.eks import JOB_USER
 from trainium_cdk.settings import Mirror, Plugins, Scaling, TeamQueue
-from trainium_cdk.settings.cdk_types import LIST_TOKEN
+from trainium_cdk.settings.types import LIST_TOKEN
 from trainium_cdk.storage import AnyStorage
 from trainium_cdk.storage.efs import folder_of_namespace
 from trainium_cdk.storage.given import mounts

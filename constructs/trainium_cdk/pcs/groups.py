@@ -18,7 +18,7 @@ from trainium_cdk.cluster_configuration.config import PURCHASE
 from trainium_cdk.node.env import CPU_ROLE, queue_arguments
 from trainium_cdk.outputs import pcs_venv
 from trainium_cdk.settings import CpuQueue, Environment, PcsQueue, PcsResource
-from trainium_cdk.settings.pcs import group_name
+from trainium_cdk.settings.slurm import group_name
 from trainium_cdk.storage import FileSystemMount, TrnStorage
 
 PATH = "/aws-pcs/"

@@ -21,9 +21,17 @@ from pydantic import (
 from trainium_cdk.catalog import Catalog
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.problems import Source, wrong
-from trainium_cdk.settings.cdk_types import FromGibibytes, FromName, MaybeNumberToken, MaybeToken, is_number_token
-from trainium_cdk.settings.kinds import deferred, numbers, sections
 from trainium_cdk.settings.shape import problems_of
+from trainium_cdk.settings.types import (
+    FromGibibytes,
+    FromName,
+    MaybeNumberToken,
+    MaybeToken,
+    deferred,
+    is_number_token,
+    numbers,
+    sections,
+)
 from trainium_cdk.text import Text
 
 

@@ -21,8 +21,8 @@ from trainium_cdk.settings.base import (
     refuse_duplicates,
     refuse_everywhere,
 )
-from trainium_cdk.settings.cdk_types import FromGibibytes, FromMinutes, FromVersion, MaybeNumberToken, MaybeToken
 from trainium_cdk.settings.section import Nodes, NodeSettings, QueueSettings, Section
+from trainium_cdk.settings.types import FromGibibytes, FromMinutes, FromVersion, MaybeNumberToken, MaybeToken
 from trainium_cdk.text import Text
 
 PrincipalPattern = Annotated[

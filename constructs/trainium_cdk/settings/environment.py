@@ -26,14 +26,12 @@ from trainium_cdk.errors import RequirementError
 from trainium_cdk.problems import Source, wrong
 from trainium_cdk.settings.base import AccountId, Days, Region, Settings, Version, refuse_duplicates
 from trainium_cdk.settings.eks import Eks
-from trainium_cdk.settings.jobs import Jobs
 from trainium_cdk.settings.network import Network
 from trainium_cdk.settings.observability import Observability
 from trainium_cdk.settings.pcluster import Pcluster
-from trainium_cdk.settings.pcs import Pcs
 from trainium_cdk.settings.section import Section
 from trainium_cdk.settings.shape import CATALOG_ERROR
-from trainium_cdk.settings.slurm import SlurmSection
+from trainium_cdk.settings.slurm import Pcs, SlurmSection
 from trainium_cdk.settings.storage import Registry, Storage
 from trainium_cdk.text import Text
 
@@ -106,6 +104,32 @@ def _encryption(value: str) -> str:
             f"write {' or '.join(ENCRYPTION)}, or arn:aws:kms:<region>:<account>:key/<id>",
         )
     return value
+
+
+class Health(Settings):
+    """What is done about a training that runs, and does not go on. It is always told: `trn status JOB`."""
+
+    hang: Literal["tell", "restart"] = "tell"
+    """A training that makes no step for far longer than usual: `tell`, or `restart` it from its newest complete checkpoint. After three restarts
+    without a new step between them, the job has failed."""
+    nan: Literal["tell", "stop"] = "tell"
+    """A loss that is no number any more: `tell`, or `stop` the job after five such steps."""
+
+    device: Literal["tell", "replace"] = "replace"
+    """A node of which a device has an error that its memory could not correct, as root measured it: `replace` it, and let its job go on with other
+    nodes; or `tell`. After three such nodes without a new step between them, the job has failed."""
+
+    @property
+    def actions(self) -> str:
+        """What is not only told, as the stack's output has it: `hang=restart nan=stop`; empty for nothing."""
+        chosen = {name: getattr(self, name) for name in ("hang", "nan")}  # of devices, the nodes themselves know
+        return " ".join(f"{name}={value}" for name, value in chosen.items() if value != "tell")
+
+
+class Jobs(Settings):
+    """What is done about jobs, on every cluster of the environment."""
+
+    health: Health = Health()
 
 
 class Environment(Settings):

@@ -15,10 +15,9 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from trainium_cdk.errors import SettingsError, SettingsFileError
 from trainium_cdk.problems import KeyPath, Problem, Source
-from trainium_cdk.settings.cdk_types import PLACEHOLDERS
 from trainium_cdk.settings.environment import Environment
-from trainium_cdk.settings.kinds import may_be_none
 from trainium_cdk.settings.shape import problems_of
+from trainium_cdk.settings.types import PLACEHOLDERS, may_be_none
 
 MAX_BYTES = 250_000
 _TOO_DEEP = getattr(composer, "MaxDepthExceededError", RecursionError)  # since 0.19

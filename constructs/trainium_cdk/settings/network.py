@@ -20,7 +20,7 @@ from trainium_cdk.settings.base import (
     VpcId,
     ZoneId,
 )
-from trainium_cdk.settings.cdk_types import MaybeToken, is_placeholder
+from trainium_cdk.settings.types import MaybeToken, is_placeholder
 
 InterfaceEndpoint = Literal[
     "ssm", "ssmmessages", "ec2messages", "ec2", "ecr.api", "ecr.dkr", "logs", "sts", "cloudformation", "dynamodb",

@@ -28,9 +28,9 @@ from trainium_cdk.settings.base import (
     refuse_duplicates,
     refuse_everywhere,
 )
-from trainium_cdk.settings.cdk_types import FromMinutes, MaybeToken
 from trainium_cdk.settings.section import Nodes
 from trainium_cdk.settings.slurm import Name, SlurmQueue, SlurmResource, SlurmSection
+from trainium_cdk.settings.types import FromMinutes, MaybeToken
 from trainium_cdk.text import Text
 
 # fewer choices than CloudWatch's: the schema of aws-parallelcluster 3.16.1

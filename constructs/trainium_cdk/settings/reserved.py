@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator
 
 from trainium_cdk.problems import wrong
 from trainium_cdk.settings.base import on_or_off
-from trainium_cdk.settings.cdk_types import MaybeToken
+from trainium_cdk.settings.types import MaybeToken
 from trainium_cdk.text import Text
 
 

@@ -12,8 +12,8 @@ from pydantic import Field
 from trainium_cdk.catalog import CapacityType, Catalog, Need
 from trainium_cdk.problems import KeyPath
 from trainium_cdk.settings.base import InstanceTypeName, OnOff, RootGib, Settings, ZoneId
-from trainium_cdk.settings.cdk_types import FromWord
 from trainium_cdk.settings.reserved import PlacementGroup, Reservation
+from trainium_cdk.settings.types import FromWord
 
 
 class QueueSettings(Settings):

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from trainium_cdk.problems import wrong
 from trainium_cdk.settings.base import MountDir, S3Uri, SecurityGroupId, Settings, SharedDir
-from trainium_cdk.settings.cdk_types import (
+from trainium_cdk.settings.types import (
     FromDays,
     FromGibibytes,
     FromMebibytes,

@@ -9,7 +9,7 @@ from trainium_cdk.checks.live import secrets
 from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.images import images, is_past
 from trainium_cdk.checks.live.model import Check, Found, Subject, Target
-from trainium_cdk.settings.cdk_types import is_placeholder
+from trainium_cdk.settings.types import is_placeholder
 
 IMAGE_NAMES = {
     "ubuntu2204": "ubuntu-2204-lts-hvm-x86_64",

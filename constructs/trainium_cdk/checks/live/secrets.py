@@ -13,7 +13,7 @@ from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.model import Check, Found, Subject, Target
 from trainium_cdk.checks.pcluster import partition
 from trainium_cdk.problems import KeyPath, Problem
-from trainium_cdk.settings.cdk_types import is_placeholder
+from trainium_cdk.settings.types import is_placeholder
 
 DESCRIBE = "secretsmanager:DescribeSecret"
 

@@ -8,7 +8,7 @@ from trainium_cdk.checks.live.aws import Aws
 from trainium_cdk.checks.live.keys import AWS_OWN, DESCRIBE, Key, describe, unusable
 from trainium_cdk.checks.live.model import Check, Found, Target
 from trainium_cdk.problems import KeyPath
-from trainium_cdk.settings.cdk_types import is_placeholder
+from trainium_cdk.settings.types import is_placeholder
 
 Topics = dict[KeyPath, "tuple[str, Key | None] | None"]
 """The key of each topic: its id, empty without one, and its description; None where the topic does not exist."""
