@@ -40,11 +40,7 @@ FLOORS = [
     ["runner", "eks.scaler"],  # the programs on a cluster and in Lambda: their client imports what they have in common
     ["errors", "remembered"],
     ["_lazy"],  # names of packages, imported when they are used
-    [
-        "problems",
-        "text",
-        "annotations",
-    ],  # a mistake in an environment, and where it is written; texts with a form; types
+    ["problems", "text"],  # a mistake in an environment, and where it is written; texts with a form
 ]
 """The rooms, from the top to the bottom. Each imports from lower floors only; those of one floor know nothing of each other."""
 

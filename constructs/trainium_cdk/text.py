@@ -1,10 +1,13 @@
-"""Texts with a form, such as names and addresses: each has a pattern for the machine, and words and an example for people."""
+"""Texts with a form, such as names and addresses: each has a pattern for the machine, and words and an example for people. Also the types that
+an annotation allows, and numbers and lists in sentences."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError, ValidatorFunctionWrapHandler
 from pydantic_core import PydanticCustomError, core_schema
@@ -60,3 +63,33 @@ def fix_of(model: type[BaseModel], key: str) -> str:
     for kind in (field.annotation, *get_args(field.annotation)) if field else ():
         found += [one for one in getattr(kind, "__metadata__", ()) if isinstance(one, Text)]
     return found[0].fix if found else ""
+
+
+def choices(annotation: Any) -> Iterator[Any]:
+    """The types in an annotation, without Annotated and unions; the type of None is one.
+
+    >>> list(choices(Annotated[int, "GiB"] | None))
+    [<class 'int'>, <class 'NoneType'>]
+    """
+    if get_origin(annotation) in (Union, UnionType):
+        for choice in get_args(annotation):
+            yield from choices(choice)
+    elif get_origin(annotation) is Annotated:
+        yield from choices(get_args(annotation)[0])
+    else:
+        yield type(None) if annotation is None else annotation
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    """A number with its noun, and with what depends on the number.
+
+    >>> counted(1, "file"), counted(2000, "file"), counted(2, "address"), counted(0, "job runs", "jobs run")
+    ('1 file', '2,000 files', '2 addresses', '0 jobs run')
+    """
+    return f"{number:,} {one if number == 1 else several or one + ('es' if one.endswith('s') else 's')}"
+
+
+def join_words(items: Iterable[object], last: str = "and") -> str:
+    """Items joined as in a sentence: `a, b and c`."""
+    texts = [str(item) for item in items]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} {last} {texts[-1]}" if texts else "none"

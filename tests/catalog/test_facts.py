@@ -11,11 +11,11 @@ from ruamel.yaml import YAML
 
 from trainium_cdk.catalog import Catalog, CatalogOverrides, InstanceType
 from trainium_cdk.catalog.facts import Fact
-from trainium_cdk.catalog.files import read
-from trainium_cdk.catalog.plain import join_words, plain
+from trainium_cdk.catalog.lookup import plain, read
 from trainium_cdk.catalog.sources import sources
 from trainium_cdk.catalog.updates import updates
 from trainium_cdk.errors import UnknownCatalogEntry
+from trainium_cdk.text import join_words
 
 CATALOG = Catalog.load()
 

@@ -12,7 +12,7 @@ from sandbox.kubernetes.api import load_all
 from tests.support import need_kubernetes
 from tools import catalogue
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.files import read
+from trainium_cdk.catalog.lookup import read
 from trainium_cdk.eks import provisioning_requests
 
 IMAGES = {"jobset": "registry.k8s.io/jobset/jobset", "kueue": "registry.k8s.io/kueue/kueue"}

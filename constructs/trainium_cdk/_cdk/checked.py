@@ -13,10 +13,10 @@ from typing import Any, Literal, get_args, get_origin
 from constructs import Construct
 from pydantic import BaseModel
 
-from trainium_cdk.annotations import choices
 from trainium_cdk.errors import SettingsError
 from trainium_cdk.problems import Source
 from trainium_cdk.settings.types import is_number_token
+from trainium_cdk.text import choices
 
 _LISTS = (collections.abc.Sequence, list, tuple)
 _MAPPINGS = (collections.abc.Mapping, dict)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from trainium_cdk.catalog.files import read
+from trainium_cdk.catalog.lookup import read
 from trainium_cdk.catalog.slurm import Wrong
 from trainium_cdk.errors import similar
 

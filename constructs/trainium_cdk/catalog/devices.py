@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainium_cdk.catalog.files import read
+from trainium_cdk.catalog.lookup import read
 
 
 def device_counters() -> tuple[str, ...]:

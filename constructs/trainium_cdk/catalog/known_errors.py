@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trainium_cdk.catalog.files import read
+from trainium_cdk.catalog.lookup import read
 
 LONGEST_LINE = 4000
 """Characters of a line that are read: what is searched was written by others."""

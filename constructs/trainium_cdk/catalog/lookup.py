@@ -1,16 +1,17 @@
-"""Loading the catalogue, and looking up its entries."""
+"""Loading the catalogue from its files, in YAML, and looking up its entries. Also how a sum of prices is written."""
 
 import datetime as dt
 import re
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from math import isfinite
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
 from trainium_cdk.catalog.eks import Ami, EksFacts
 from trainium_cdk.catalog.facts import Fact
-from trainium_cdk.catalog.files import read
 from trainium_cdk.catalog.models import (
     TITLES,
     CollectivePoint,
@@ -28,16 +29,125 @@ from trainium_cdk.catalog.models import (
     numbers,
 )
 from trainium_cdk.catalog.pcs import PcsFacts
-from trainium_cdk.catalog.plain import plain
-from trainium_cdk.catalog.prices import BLOCK, CALCULATOR, PriceSource, UnknownPrice, by_region
 from trainium_cdk.errors import UnknownCatalogEntry
+from trainium_cdk.text import join_words
 
 T = TypeVar("T")
 _SDK_IMAGE = re.compile(r"(^|/)[a-z-]+-neuronx:[^/]*-sdk(?P<sdk>\d+\.\d+\.\d+)(-|$)")
 """Neuron's own images carry the release in their tag."""
+DATA = Path(__file__).with_name("data")
+
+
+@cache
+def read(name: str) -> dict[str, Any]:
+    """The content of a file of the catalogue, by its name without `.yaml`; dates are text."""
+    import yaml
+
+    try:
+        from yaml import CSafeLoader
+    except ImportError:  # a PyYAML that was built without libyaml
+        from yaml import SafeLoader as CSafeLoader
+
+    data = plain(
+        yaml.load((DATA / f"{name}.yaml").read_text("utf-8"), Loader=CSafeLoader)
+    )  # ten times as fast as ruamel.yaml, whose line numbers users need
+    assert isinstance(data, dict)  # noqa: S101  our own file
+    return data
+
+
+def plain(data: Any) -> Any:
+    """`data` as text, finite numbers, booleans, null, lists, and mappings with text keys; dates become text.
+
+    An environment that is written out and read again is then the same.
+
+    Raises:
+        ValueError: it contains something else; the message says what.
+    """
+    if isinstance(data, Mapping):
+        if invalid := next((k for k in data if not isinstance(k, str)), None):
+            raise ValueError(f"the key {invalid!r} is not text: put it in quotes")
+        return {k: plain(v) for k, v in data.items()}
+    if isinstance(data, list | tuple):
+        return [plain(v) for v in data]
+    if isinstance(data, dt.date):
+        return data.isoformat()
+    if isinstance(data, float) and not isfinite(data):
+        raise ValueError(f"{data} cannot be written in YAML and JSON: use a finite number")
+    if data is None or isinstance(data, str | int | float | bool):
+        return data
+    raise ValueError(f"{type(data).__name__} is not text, a number, a list or a mapping")
 
 
 Entries = Annotated[dict[str, dict[str, Any]], AfterValidator(plain)]
+
+
+class PriceSource(Fact):
+    """Where prices come from.
+
+    Attributes:
+        date: the day on which they were published, or read if that is not known.
+        text: what was read.
+        secondary: a person has read the price and written it down; else it is a copy of AWS's own data.
+        capacity_block: of an hour in a capacity block, of a type without an on-demand price.
+    """
+
+    date: dt.date
+    text: str
+    secondary: bool = False
+    capacity_block: bool = False
+
+
+class UnknownPrice(Fact):
+    """Prices that were looked for and not found.
+
+    Attributes:
+        prices: instance types, and names of service prices.
+        regions: empty for all.
+        searched: where. date: when.
+    """
+
+    prices: tuple[str, ...]
+    regions: tuple[str, ...] = Field(default=())
+    searched: str
+    date: dt.date
+
+    def covers(self, name: str, region: str) -> bool:
+        return name in self.prices and (not self.regions or region in self.regions)
+
+
+def by_region(data: Mapping[str, Any]) -> Iterator[tuple[str, str, float, str]]:
+    """Region, name, USD and key of the source of every price in the data file."""
+    for name, groups in data["prices"].items():
+        for group in groups:
+            for region, usd in group["usd"].items():
+                yield region, name, usd, group["from"]
+
+
+CALCULATOR = "see https://calculator.aws/"
+"""AWS's calculator, where the catalogue has no price."""
+BLOCK = "a capacity block's price"
+
+
+def describe_sum(known: float, missing: Sequence[str], unit: str = "USD an hour") -> str:
+    """A sum of prices for people. If a part is unknown, so is the sum.
+
+    Args:
+        known: sum of the known parts.
+        missing: the parts whose price is not known.
+
+    >>> describe_sum(9.216, [])
+    '9.22 USD an hour'
+    >>> describe_sum(0.68, ["node management"])
+    'unknown (known so far: 0.68 USD an hour; no price of node management; see https://calculator.aws/)'
+    >>> describe_sum(0.0, ["NAT gateway", "head node"])
+    'unknown (no price of NAT gateway and head node; see https://calculator.aws/)'
+    """
+    total = f"{known:,.2f} {unit}".strip()
+    if not missing:
+        return total
+    named = [*missing[:3], f"{len(missing) - 3} more"] if len(missing) > 4 else missing
+    parts = [f"known so far: {total}"] if known else []
+    return f"unknown ({'; '.join([*parts, f'no price of {join_words(named)}', CALCULATOR])})"
 
 
 class CatalogOverrides(Fact):

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from trainium_cdk.catalog.constants import Fetches
 from trainium_cdk.catalog.facts import Fact
-from trainium_cdk.catalog.files import DATA, read
+from trainium_cdk.catalog.lookup import DATA, read
 
 
 class Machine(NamedTuple):

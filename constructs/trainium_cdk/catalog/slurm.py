@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Literal, NamedTuple, get_args
 
-from trainium_cdk.catalog.files import read
+from trainium_cdk.catalog.lookup import read
 from trainium_cdk.errors import similar
 
 Line = Literal["SlurmConf", "NodeName", "PartitionName", "NodeSet", "DownNodes"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from trainium_cdk.catalog.files import read
+from trainium_cdk.catalog.lookup import read
 
 
 class SourceTree(NamedTuple):

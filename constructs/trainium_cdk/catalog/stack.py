@@ -16,7 +16,7 @@ from typing import Literal
 
 from trainium_cdk.catalog.lookup import Catalog
 from trainium_cdk.catalog.models import Framework, FrameworkName, NeuronRelease, Statement, numbers
-from trainium_cdk.catalog.plain import join_words
+from trainium_cdk.text import join_words
 
 Part = Literal["release", "framework", "system", "ami", "version"]
 FrameworkChoice = FrameworkName | Literal["none"]

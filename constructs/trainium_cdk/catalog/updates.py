@@ -8,7 +8,7 @@ from functools import cache
 from pydantic import Field
 
 from trainium_cdk.catalog.facts import Fact
-from trainium_cdk.catalog.files import read
+from trainium_cdk.catalog.lookup import read
 
 
 class KubernetesUpdates(Fact):

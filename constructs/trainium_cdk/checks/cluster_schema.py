@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.catalog.files import DATA
+from trainium_cdk.catalog.lookup import DATA
 from trainium_cdk.catalog.slurm import Line, Wrong, check_line, check_together, release_of
 from trainium_cdk.checks.rule import error, join_words, near, warning
 from trainium_cdk.cluster_configuration.config import ClusterIds, render

@@ -9,13 +9,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from trainium_cdk.catalog.plain import join_words as join_words
 from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath, Level
 from trainium_cdk.settings import Environment, NodeGroup, Problem, Queue
 from trainium_cdk.settings.inventory import Inventory, KnownNodes
 from trainium_cdk.settings.inventory import inventories as inventories
 from trainium_cdk.settings.section import QueueSettings
+from trainium_cdk.text import join_words as join_words
 
 Rule = Callable[[Environment], Iterator[Problem]]
 _OF_KEY = object()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from trainium_cdk.annotations import choices
+from trainium_cdk.text import choices
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo

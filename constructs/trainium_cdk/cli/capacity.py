@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.catalog.prices import CALCULATOR
+from trainium_cdk.catalog.lookup import CALCULATOR
 from trainium_cdk.cli import named
 from trainium_cdk.cli.options import EnvFile, Json
 from trainium_cdk.cli.output import echo_json, log, log_if_sandbox, table, with_sandbox

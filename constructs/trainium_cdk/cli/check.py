@@ -142,8 +142,8 @@ def _show(report: Report, target: Target) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from trainium_cdk.catalog.plain import counted
     from trainium_cdk.cli.terminal import clean
+    from trainium_cdk.text import counted
 
     levels: tuple[Level, ...] = ("ok", "info", "warning", "error")  # the worst last, where it stays on the screen
     findings = [f for level in levels for f in report.of(level)]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.named import user
 from trainium_cdk.cli.options import (
     DEFAULT_STACK,
@@ -27,6 +26,7 @@ from trainium_cdk.cli.options import (
 from trainium_cdk.cli.output import log, status_when_interrupted
 from trainium_cdk.cli.working import working
 from trainium_cdk.errors import JobError, OutputsError, TrnError
+from trainium_cdk.text import counted
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend

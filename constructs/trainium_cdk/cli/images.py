@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.bake import bake
 from trainium_cdk.cli.options import EKS_STACK, Json, Target, kubernetes, on_cluster
 from trainium_cdk.cli.output import echo, echo_json, log
 from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.cli.working import working
+from trainium_cdk.text import counted
 
 image = typer.Typer(help="Build images of training containers, or of Slurm nodes.", no_args_is_help=True, **SETTINGS)
 

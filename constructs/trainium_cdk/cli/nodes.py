@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from trainium_cdk.catalog.plain import counted
-from trainium_cdk.catalog.prices import describe_sum
+from trainium_cdk.catalog.lookup import describe_sum
 from trainium_cdk.cli.fleet import start, status, stop
 from trainium_cdk.cli.named import as_given, length
 from trainium_cdk.cli.options import JobId, Json, Target, backend, on_cluster
@@ -19,6 +18,7 @@ from trainium_cdk.cli.output import echo_json, log, log_if_sandbox, table, with_
 from trainium_cdk.cli.progress import size
 from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.errors import JobError
+from trainium_cdk.text import counted
 
 
 class _Listing(TyperGroup):

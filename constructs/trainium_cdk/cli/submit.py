@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from trainium_cdk.catalog.plain import counted
 from trainium_cdk.cli.annotations import parts_of
 from trainium_cdk.cli.described import planned
 from trainium_cdk.cli.kinds import help_of
@@ -31,6 +30,7 @@ from trainium_cdk.cli.options import (
 )
 from trainium_cdk.cli.output import echo, echo_json, log, one_line, output_filter, status_when_interrupted, write_bytes
 from trainium_cdk.errors import JobError, TrnError
+from trainium_cdk.text import counted
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo

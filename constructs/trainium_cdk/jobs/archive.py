@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from trainium_cdk._aws import code_and_message, describe_error, failures
-from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import JobError, TransportError
 from trainium_cdk.jobs.commits import Commit
 from trainium_cdk.jobs.presigned import presigned, presigning
 from trainium_cdk.outputs.contract import CODE, CODE_DAYS
+from trainium_cdk.text import counted
 
 _SENT_AGAIN = dt.timedelta(days=CODE_DAYS / 2)
 _DATE = 946_684_800

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import TrnError
 from trainium_cdk.outputs.contract import SOURCES
+from trainium_cdk.text import counted
 
 if TYPE_CHECKING:
     from pathspec import PathSpec

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainium_cdk._aws import describe_error, failures
-from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import TransportError, TrnError
 from trainium_cdk.jobs.build_context import Source, pack
 from trainium_cdk.outputs import EksCluster
+from trainium_cdk.text import counted
 
 __all__ = ["Image", "Source", "build", "pack"]
 

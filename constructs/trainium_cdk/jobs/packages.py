@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
-from trainium_cdk.catalog.plain import join_words
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import advice
+from trainium_cdk.text import join_words
 
 if TYPE_CHECKING:
     from trainium_cdk.outputs import ClusterOutputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.prices import BLOCK, CALCULATOR
+from trainium_cdk.catalog.lookup import BLOCK, CALCULATOR
 from trainium_cdk.jobs.models import Plan
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from trainium_cdk.catalog import Catalog, Need
-from trainium_cdk.catalog.plain import plain
+from trainium_cdk.catalog.lookup import plain
 from trainium_cdk.problems import wrong
 from trainium_cdk.settings.base import (
     Address,

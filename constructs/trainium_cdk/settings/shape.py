@@ -14,10 +14,10 @@ from pydantic_core import ErrorDetails
 
 from trainium_cdk import text
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import similar
 from trainium_cdk.problems import KeyPath, Problem, show
 from trainium_cdk.settings.types import is_placeholder, may_be_none
+from trainium_cdk.text import counted
 
 CATALOG_ERROR = "trn_catalog"
 """Type of the error that collects all mistakes under `catalog`."""

@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ValidatorFunctionWrapHandler, WrapValidator
 
-from trainium_cdk.annotations import choices
 from trainium_cdk.problems import KeyPath, wrong
+from trainium_cdk.text import choices
 
 TOKEN = "${Token["  # noqa: S105  not a secret
 """How the CDK's tokens begin. CloudFormation fills them in at deployment, so that they cannot be checked here."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainium_cdk.catalog.constants import GATEWAY_ENDPOINTS, HOURS_OF_A_MONTH
-from trainium_cdk.catalog.prices import BLOCK, CALCULATOR, describe_sum
+from trainium_cdk.catalog.lookup import BLOCK, CALCULATOR, describe_sum
 from trainium_cdk.checks.live.model import Found, Subject, Target, join_words
 from trainium_cdk.checks.live.quotas import addresses_wanted
 from trainium_cdk.settings.environment import ENCRYPTION

@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from trainium_cdk import engines
-from trainium_cdk.catalog.plain import counted as counted
-from trainium_cdk.catalog.plain import join_words as join_words
 from trainium_cdk.engines import Engine
 from trainium_cdk.problems import KeyPath, Level, Problem
 from trainium_cdk.settings import Environment
 from trainium_cdk.settings.inventory import Inventory, KnownNodes, Part, inventory
+from trainium_cdk.text import counted as counted
+from trainium_cdk.text import join_words as join_words
 
 if TYPE_CHECKING:
     from trainium_cdk.checks.live.aws import Aws

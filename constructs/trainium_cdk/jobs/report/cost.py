@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainium_cdk.catalog import Catalog
-from trainium_cdk.catalog.prices import CALCULATOR
+from trainium_cdk.catalog.lookup import CALCULATOR
 from trainium_cdk.jobs.status import JobStatus
 from trainium_cdk.outputs import Cluster
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from trainium_cdk.catalog.plain import counted
 from trainium_cdk.errors import TrnError
+from trainium_cdk.text import counted
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs.slurm.backend import SlurmBackend

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 from trainium_cdk._aws import code_and_message, describe_error
-from trainium_cdk.catalog.plain import counted, join_words
 from trainium_cdk.errors import TrnError
 from trainium_cdk.operations.teardown import sweep
 from trainium_cdk.operations.teardown.survey import Client, Kept, Survey, events
+from trainium_cdk.text import counted, join_words
 
 ATTEMPTS = 3
 """How often the stack's deletion is tried; what blocks it is deleted in between."""

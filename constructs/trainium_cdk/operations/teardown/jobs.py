@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from trainium_cdk.catalog.plain import counted
+from trainium_cdk.text import counted
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import JobStatus

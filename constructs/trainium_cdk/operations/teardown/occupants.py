@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from trainium_cdk.catalog.plain import join_words
 from trainium_cdk.jobs.report.text import duration
+from trainium_cdk.text import join_words
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import Backend
