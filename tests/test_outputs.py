@@ -23,8 +23,8 @@ from trainium_cdk.cli.options import read_cluster
 from trainium_cdk.jobs import JobError, Script
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.outputs.contract import KEPT_DAYS
-from trainium_cdk.outputs.pcs import pcs_outputs
 from trainium_cdk.outputs.read import deployed, deployment, elsewhere, stacks
+from trainium_cdk.outputs.slurm import pcs_outputs
 from trainium_cdk.settings.inventory import inventory
 
 FOLDER = Path(__file__).parent / "environments"

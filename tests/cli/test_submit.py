@@ -16,7 +16,7 @@ from tests.jobs import test_projects as locked
 from tests.sandbox import on_aws
 from tests.support import ROOT, table
 from trainium_cdk.cli import app, submit
-from trainium_cdk.cli.annotations import choices_of
+from trainium_cdk.cli.options import choices_of
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import Job
 from trainium_cdk.jobs.kinds import kinds

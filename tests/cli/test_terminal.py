@@ -21,7 +21,7 @@ from sandbox.slurm import LocalSlurm
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.support import TRN, completed
 from tests.test_laws import PACKAGE
-from trainium_cdk.cli import terminal
+from trainium_cdk.cli import output
 
 HOSTILE = (
     "\x1b]52;c;Y3VybCBldmlsIHwgc2g=\a"  # the clipboard
@@ -43,30 +43,30 @@ PIECES = st.lists(
 @given(st.one_of(st.text(), st.text(alphabet="\x1b[]m;?0\r\n\a\x9b\u202e")))
 @example(HOSTILE)
 def test_output_has_no_control_characters(text: str) -> None:
-    shown = terminal.clean(text)
+    shown = output.clean(text)
     assert {unicodedata.category(c) for c in shown if c not in "\n\t"}.isdisjoint({"Cc", "Cf", "Cs", "Zl", "Zp"})
-    assert terminal.clean(shown) == shown
-    assert len(terminal.line(text).splitlines()) <= 1
-    assert "\t" not in terminal.line(text)
+    assert output.clean(shown) == shown
+    assert len(output.line(text).splitlines()) <= 1
+    assert "\t" not in output.line(text)
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"])))
 @example("caf\N{LATIN SMALL LETTER E WITH ACUTE} \N{CJK UNIFIED IDEOGRAPH-6F22} \N{ROCKET}\N{NO-BREAK SPACE}x")
 def test_letters_stay_as_they_are(text: str) -> None:
-    assert terminal.clean(text) == text
+    assert output.clean(text) == text
 
 
 @given(PIECES)
 def test_chunk_boundaries_make_no_difference(pieces: list[bytes]) -> None:
-    cut, whole = terminal.Cleaner(), terminal.Cleaner()
+    cut, whole = output.Cleaner(), output.Cleaner()
     assert b"".join(map(cut.feed, pieces)) == whole.feed(b"".join(pieces))
 
 
 @given(PIECES, st.sampled_from(["ascii", "latin-1", "utf-8", "koi8-r"]))
 def test_eight_bit_terminals_get_no_control_characters(pieces: list[bytes], encoding: str) -> None:
     """A terminal of eight-bit characters takes parts of UTF-8's for control characters."""
-    shown = terminal.Cleaner(encoding).feed(b"".join(pieces)).decode(encoding)
-    assert terminal.clean(shown) == shown
+    shown = output.Cleaner(encoding).feed(b"".join(pieces)).decode(encoding)
+    assert output.clean(shown) == shown
 
 
 def test_all_that_the_command_prints_goes_through_it() -> None:
@@ -124,7 +124,7 @@ def test_a_log_on_a_terminal_and_in_a_pipe(env: dict[str, str]) -> None:
     shown = on_a_terminal(["logs", "hostile-t", "--local"], env)
     assert b"end\r\n" in shown  # the terminal's own line end
     assert b"]52;c;" in shown
-    assert terminal.clean(text := shown.decode().replace("\r\n", "\n")) == text
+    assert output.clean(text := shown.decode().replace("\r\n", "\n")) == text
     assert raw in on_a_terminal(["logs", "hostile-t", "--local", "--raw"], env)
     piped = subprocess.run([TRN, "logs", "hostile-t", "--local"], env=env, capture_output=True, timeout=600, check=True)
     assert raw in piped.stdout
@@ -142,11 +142,11 @@ def test_a_jobs_files_on_a_terminal(env: dict[str, str], slurm: LocalSlurm) -> N
             shown = on_a_terminal([verb, *["hostile-t"] * (verb == "status"), "--local"], env).decode()
             assert "hostile-t" in shown
             # what draws the table's own title and borders
-            assert terminal.clean(text := re.sub(r"\x1b\[[0-9;]*m", "", shown).replace("\r\n", "\n")) == text
+            assert output.clean(text := re.sub(r"\x1b\[[0-9;]*m", "", shown).replace("\r\n", "\n")) == text
             assert "]52;c;" not in shown  # queue and type are those that were submitted
         piped = completed([TRN, "list", "--local"], env=env, timeout=600, check=True)
         assert [line.split("\t")[0] for line in piped.stdout.splitlines()] == ["job", "hostile-t"]
-        assert terminal.clean(piped.stdout) == piped.stdout
+        assert output.clean(piped.stdout) == piped.stdout
     finally:
         job.write_text(json.dumps(described))
 
@@ -155,7 +155,7 @@ def test_an_error_on_a_terminal(env: dict[str, str]) -> None:
     name = HOSTILE.replace("\x00", "").replace("/", "")
     shown = on_a_terminal(["list", "--local"], {**env, "TRN_CLUSTER": name}, code=1).decode().replace("\r\n", "\n")
     assert "cannot read " in shown
-    assert terminal.clean(shown) == shown
+    assert output.clean(shown) == shown
 
 
 @pytest.mark.parametrize(
@@ -167,4 +167,4 @@ def test_a_terminal_that_cannot_move_its_cursor_has_lines(
 ) -> None:
     """As that of an editor: what is drawn again and again would show nothing there."""
     monkeypatch.setenv("TERM", term)
-    assert terminal.draws(Mock(isatty=lambda: tty)) is expected
+    assert output.draws(Mock(isatty=lambda: tty)) is expected

@@ -18,8 +18,7 @@ from sandbox.slurm import LocalSlurm
 from tests import command
 from tests.jobs.conftest import fleet, make_cluster, slurm  # noqa: F401  a fixture
 from tests.support import TRN, completed, table
-from trainium_cdk.cli.named import user
-from trainium_cdk.cli.options import Target
+from trainium_cdk.cli.options import Target, user
 from trainium_cdk.jobs import BertLarge, sessions
 from trainium_cdk.jobs.slurm.submission import render
 

@@ -31,7 +31,7 @@ from trainium_cdk import (
     TrnStorage,
     outputs,
 )
-from trainium_cdk.outputs.forms import UNKNOWN
+from trainium_cdk.outputs.contract import UNKNOWN
 from trainium_cdk.settings import NodeGroup, Scaling, TeamQueue
 
 

@@ -14,11 +14,11 @@ import yaml
 from conformance import cases
 from tests.jobs.conftest import fleet, make_cluster
 from trainium_cdk import checks, engines, settings
-from trainium_cdk.cli.described import described_cluster
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import Script, advice
 from trainium_cdk.jobs.plan import plan
 from trainium_cdk.outputs import Cluster
+from trainium_cdk.outputs.read import described_cluster
 from trainium_cdk.problems import errors
 
 IMAGE = "111122223333.dkr.ecr.us-east-2.amazonaws.com/trn:src-0123456789abcdef"
@@ -52,7 +52,7 @@ def deployable() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def on(engine: str, document: dict[str, Any]) -> Cluster:
-    return described_cluster(settings.parse(json.dumps(document)), engines.get(engine).stack)
+    return described_cluster(settings.parse(json.dumps(document)), engine, engines.get(engine).stack)
 
 
 def test_what_a_refused_job_says_to_deploy_with_works() -> None:

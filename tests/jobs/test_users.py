@@ -397,7 +397,7 @@ def test_the_same_through_a_login_node_of_pcs(
     env = settings.validate({"pcs": {"queues": [queue], "users": [{"name": "bob", "uid": 2002}]}})
     exported = outputs.pcs_outputs(env, cluster_id="pcs_abc1234567", login_group_id="pcs_def1234567", bucket=BUCKET)
     cluster = outputs.parse("TrnPcsStack", local_aws.region, {k: v for k, (v, _) in exported.items()})
-    tag = {"Key": outputs.pcs.GROUP_TAG, "Value": "pcs_def1234567"}
+    tag = {"Key": outputs.slurm.GROUP_TAG, "Value": "pcs_def1234567"}
     local_aws.client("ec2").create_tags(Resources=[backend_of().transport.instance], Tags=[tag])
     place = Path(slurm.node_env()["TRN_SHARED_ROOT"]) / "efs/aws_neuron_venv_pytorch"
     place.symlink_to(slurm.directory / "home/aws_neuron_venv_pytorch")

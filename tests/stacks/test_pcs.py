@@ -25,7 +25,7 @@ from trainium_cdk.cli import app as cli
 from trainium_cdk.errors import TransportError, TrnError
 from trainium_cdk.jobs import LocalTransport, SlurmBackend
 from trainium_cdk.jobs.slurm.pcs import login_node
-from trainium_cdk.outputs.pcs import GROUP_TAG
+from trainium_cdk.outputs.slurm import GROUP_TAG
 
 STACK, ENGINE = "TrnPcsStack", "pcs"
 

@@ -27,8 +27,7 @@ from tests.trust.conftest import BUCKET
 from tests.trust.moments import Moments, spread
 from tests.trust.test_submissions import known
 from trainium_cdk import outputs, settings
-from trainium_cdk.cli.named import user
-from trainium_cdk.cli.options import Target
+from trainium_cdk.cli.options import Target, user
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.outputs import SlurmCluster
 

@@ -14,8 +14,7 @@ import pytest
 from sandbox.slurm import LocalSlurm
 from tests.support import TRN
 from tests.trust.moments import Moments, spread
-from trainium_cdk.cli.named import user
-from trainium_cdk.cli.options import Target
+from trainium_cdk.cli.options import Target, user
 from trainium_cdk.jobs import LocalTransport, Script, SlurmBackend
 from trainium_cdk.outputs import SlurmCluster
 

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from trainium_cdk import outputs
 from trainium_cdk.jobs import AnyJob, BertLarge, Gpt, JobError, Script, kubernetes
 from trainium_cdk.jobs.slurm.submission import render
-from trainium_cdk.outputs.forms import UNKNOWN
+from trainium_cdk.outputs.contract import UNKNOWN
 
 IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/trn@sha256:" + "0" * 64
 SCRIPT = b'#!/bin/bash\nexec torchrun train.py "$@"\n'

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.named import unknown
-from trainium_cdk.cli.options import EnvFile, Json, id_in_app
+from trainium_cdk.cli.options import EnvFile, Json, engine_of
 from trainium_cdk.cli.output import echo, echo_json, log, log_if_sandbox, with_sandbox
-from trainium_cdk.errors import OutputsError
 
 if TYPE_CHECKING:
     from trainium_cdk.checks.live import Report, Target
@@ -123,26 +121,13 @@ def _echo_each(found: list[Any]) -> None:
     echo_json(found[0] if len(found) == 1 else found)
 
 
-def engine_of(stack: str, environment: Environment) -> str:
-    """Name of the engine of a stack, by the stack's id in the app or by its name in the account.
-
-    Raises:
-        OutputsError: no engine has such a stack.
-    """
-    from trainium_cdk import engines
-
-    if found := engines.of_stack(id_in_app(stack, environment)):
-        return found.name
-    raise OutputsError(unknown("there is no stack", stack, [e.stack for e in engines.ENGINES.values()]))
-
-
 def _show(report: Report, target: Target) -> None:
     """Print a table on a terminal; elsewhere a line for each finding, and one for its fix."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from trainium_cdk.cli.terminal import clean
+    from trainium_cdk.cli.output import clean
     from trainium_cdk.text import counted
 
     levels: tuple[Level, ...] = ("ok", "info", "warning", "error")  # the worst last, where it stays on the screen

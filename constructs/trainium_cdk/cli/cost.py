@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainium_cdk.catalog.lookup import CALCULATOR
-from trainium_cdk.cli.check import engine_of
-from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, stack_argument
+from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, engine_of, stack_argument
 from trainium_cdk.cli.output import echo_json, log, table
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from trainium_cdk.cli.named import user
 from trainium_cdk.cli.options import (
     DEFAULT_STACK,
     EnvFile,
@@ -22,6 +21,7 @@ from trainium_cdk.cli.options import (
     name_in_account,
     remembered,
     stack_argument,
+    user,
 )
 from trainium_cdk.cli.output import log, status_when_interrupted
 from trainium_cdk.cli.working import working

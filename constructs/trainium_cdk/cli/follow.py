@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli import named, terminal
-from trainium_cdk.cli.named import age, as_given, clock, duration, full_id, length, took, unknown, user
-from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, catalog_of, described, on_cluster
+from trainium_cdk.cli import named, output
+from trainium_cdk.cli.named import age, as_given, clock, duration, full_id, length, took, unknown
+from trainium_cdk.cli.options import JobId, JobIds, Json, Target, at, backend, catalog_of, described, on_cluster, user
 from trainium_cdk.cli.output import (
     echo_json,
     log,
@@ -112,13 +112,13 @@ def _wait(on: Target, jobs: Backend[Any], ids: Iterable[str], timeout: float | N
 def log_findings(job: JobStatus) -> None:
     """Print what is wrong with a job that runs."""
     for one in job.findings:
-        log(terminal.line(f"{job.id} {one.text}"))
+        log(output.line(f"{job.id} {one.text}"))
 
 
 def log_why(job: JobStatus) -> None:
     """Print why a job failed, if it did, and that is known."""
     if job.why:
-        log(terminal.line(f"{job.id}: {job.why}"))
+        log(output.line(f"{job.id}: {job.why}"))
 
 
 @on_cluster()
@@ -243,7 +243,7 @@ def logs(
         from trainium_cdk.runner.readers.step_lines import what_to_print
 
         none = "no line is a training step that trn can read. In the script"
-        log(terminal.line(f"{none}, {what_to_print(next(iter(streams.values())).log.tail(last))}"))
+        log(output.line(f"{none}, {what_to_print(next(iter(streams.values())).log.tail(last))}"))
     if not last:
         none = "there is no output" + f" after byte {offset}" * bool(offset) + " yet" * (not ended.done)
         log(f"{end or none}. {one_line(ended)}")
@@ -384,7 +384,7 @@ def show(found: JobStatus) -> None:
     batch = f", global batch size {found.global_batch_size}" if found.global_batch_size else ""
     values = f"; {shown_values(found.values)}" if found.values else ""
     first = f"{found.id}: {found.state}{values}; {found.nodes} x {found.instance_type} in queue {found.queue}{batch}"
-    log(terminal.line(f"{first}; {found.directory}"))
+    log(output.line(f"{first}; {found.directory}"))
     now = time.time()
     rows = [
         [
@@ -400,7 +400,7 @@ def show(found: JobStatus) -> None:
     ]
     table("", ["stage", "id", "state", "started", "duration", "nodes", "reason"], rows)
     if stands := ", ".join(filter(None, (found.progress, found.stages[-1].last_step(now)))):
-        log(terminal.line(stands))
+        log(output.line(stands))
     log_findings(found)
     if found.members:
         names = list(dict.fromkeys(name for m in found.members for name in m.values))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainium_cdk import engines
-from trainium_cdk.cli import project, terminal
+from trainium_cdk.cli import output, project
 from trainium_cdk.cli.named import did_you_mean, unknown
 from trainium_cdk.cli.output import log, write_file
 from trainium_cdk.cli.use import remember
@@ -173,7 +173,7 @@ def init(
     # the login node and one of the CPU queue are in it, too
     size = next(size for size, holds in known.pcs.sizes.items() if holds.nodes >= nodes + 2)
     text = (_HEAD + _SECTIONS[engine]).format(
-        file=terminal.line(printed(file)),
+        file=output.line(printed(file)),
         title=title,
         name=f'"{name}"' if name in ("null", "true", "false") else name,  # which YAML reads as no text
         region=place,

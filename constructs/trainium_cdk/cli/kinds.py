@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainium_cdk.cli.options import Json, Target, deployed, on_cluster
+from trainium_cdk.cli.options import Json, Target, deployed, help_of, on_cluster
 from trainium_cdk.cli.output import echo, echo_json, log
 
 if TYPE_CHECKING:
@@ -99,17 +99,3 @@ def _describe(
         "packages": kind.PACKAGES.describe() if kind.PACKAGES else "",
         "options": {n: help_of(kind, n) for n in kind.model_fields if details and n not in hidden},
     }
-
-
-def help_of(kind: type[Job], name: str) -> str:
-    """The help text of an option, with its choices and its default."""
-    from trainium_cdk.cli.annotations import choices_of
-
-    field = kind.model_fields[name]
-    text, choices = field.description or "", choices_of(field)
-    if name == "restarts":
-        text += f" This kind {'resumes' if kind.RESTARTS else 'does not resume'}."
-    if choices:
-        text += f" One of {', '.join(choices)}."
-    plain = isinstance(field.default, str | int | float) and not isinstance(field.default, bool)
-    return f"{text} Default: {field.default}." if plain and "Default" not in text else text

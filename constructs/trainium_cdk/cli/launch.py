@@ -14,8 +14,7 @@ import typer
 
 from trainium_cdk import engines
 from trainium_cdk.cli.diff import App
-from trainium_cdk.cli.named import user
-from trainium_cdk.cli.options import Target, backend, name_in_account
+from trainium_cdk.cli.options import Target, backend, name_in_account, user
 from trainium_cdk.cli.output import log, status_when_interrupted
 from trainium_cdk.cli.settings import SETTINGS
 from trainium_cdk.cli.working import working

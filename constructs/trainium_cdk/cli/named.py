@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import re
 import time
 from collections.abc import Iterable
@@ -14,7 +13,6 @@ from trainium_cdk.cli.output import log
 from trainium_cdk.errors import JobError, UnknownJob, meant_one_of
 
 if TYPE_CHECKING:
-    from trainium_cdk.cli.options import Target
     from trainium_cdk.jobs import Backend
     from trainium_cdk.jobs.status import JobStatus, Stage
 
@@ -135,14 +133,6 @@ def unknown(what: str, given: str, known: Iterable[str]) -> str:
     """
     known = list(known)
     return f"{what} {given[:80]!r}{did_you_mean(given[:80], known) or '.'} Use {', '.join(known)}"
-
-
-def user(on: Target) -> str:
-    """The user of --user, else of this machine, in characters that a record may have."""
-    try:
-        return re.sub(r"[^A-Za-z0-9_.-]+", "-", on.user or getpass.getuser()).strip("-.")[:40]
-    except (KeyError, OSError):  # a container's user without a name
-        return ""
 
 
 def length(seconds: float | None) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import getpass
 import inspect
 import os
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 import typer
 
 from trainium_cdk import engines
+from trainium_cdk.cli.named import unknown
 from trainium_cdk.cli.output import log
 from trainium_cdk.cli.use import kept
 from trainium_cdk.engines import EKS
@@ -20,11 +24,14 @@ from trainium_cdk.jobs.quote import printed
 from trainium_cdk.remembered import in_use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from pydantic.fields import FieldInfo
 
     from trainium_cdk.catalog import Catalog
     from trainium_cdk.jobs import Backend, Submission
     from trainium_cdk.jobs.kubernetes import KubernetesBackend
+    from trainium_cdk.jobs.models import Job
     from trainium_cdk.outputs import Cluster
     from trainium_cdk.settings import Environment
 
@@ -177,6 +184,17 @@ def id_in_app(stack: str, env: Environment) -> str:
     return next((id for id in ids if stack in (id, f"{id}-{env.name}")), stack)
 
 
+def engine_of(stack: str, environment: Environment) -> str:
+    """Name of the engine of a stack, by the stack's id in the app or by its name in the account.
+
+    Raises:
+        OutputsError: no engine has such a stack.
+    """
+    if found := engines.of_stack(id_in_app(stack, environment)):
+        return found.name
+    raise OutputsError(unknown("there is no stack", stack, [e.stack for e in engines.ENGINES.values()]))
+
+
 def described(ctx: typer.Context) -> Environment | None:
     """The environment of --environment or TRN_ENV; None without one. Read once per command.
 
@@ -241,6 +259,14 @@ def _target(ctx: typer.Context, given: dict[str, Any]) -> Target:
     return Target(**given, file=file, implied=frozenset(found))
 
 
+def user(on: Target) -> str:
+    """The user of --user, else of this machine, in characters that a record may have."""
+    try:
+        return re.sub(r"[^A-Za-z0-9_.-]+", "-", on.user or getpass.getuser()).strip("-.")[:40]
+    except (KeyError, OSError):  # a container's user without a name
+        return ""
+
+
 CLUSTER_OPTIONS = ("stack", "region", "_env", "local", "cluster_file", "team", "user")
 """Names of the parameters that `on_cluster` adds."""
 
@@ -299,6 +325,22 @@ def deployed(on: Target, engine: str | None = None) -> Cluster:
     from trainium_cdk import outputs
 
     return on.of_team(read_cluster(on.cluster_file) if on.cluster_file else outputs.read(on.stack, on.region, engine))
+
+
+def planned(ctx: typer.Context, on: Target) -> Cluster | None:
+    """The cluster of the environment file that is given, or in use, as the team or user of the options sees it. None without such a file,
+    with --cluster, or with a stack that is none of the file's.
+
+    Raises:
+        OutputsError: it has no such team or user.
+    """
+    environment = None if on.cluster_file else described(ctx)
+    engine = engines.of_stack(id_in_app(on.stack, environment)) if environment else None
+    if environment is None or engine is None:
+        return None
+    from trainium_cdk.outputs.read import described_cluster
+
+    return on.of_team(described_cluster(environment, engine.name, on.stack))
 
 
 def backend(on: Target) -> Backend[Submission]:
@@ -370,3 +412,28 @@ def at(on: Target) -> str:
     given = place | {"team": on.team, "user": on.user}
     words = "".join(f" {printed(f'--{name}', value)}" for name, value in given.items() if value and name not in implied)
     return words + ("" if on.local is None else " --local" if on.local else " --ssm")
+
+
+def help_of(kind: type[Job], name: str) -> str:
+    """The help text of an option, with its choices and its default."""
+    field = kind.model_fields[name]
+    text, choices = field.description or "", choices_of(field)
+    if name == "restarts":
+        text += f" This kind {'resumes' if kind.RESTARTS else 'does not resume'}."
+    if choices:
+        text += f" One of {', '.join(choices)}."
+    plain = isinstance(field.default, str | int | float) and not isinstance(field.default, bool)
+    return f"{text} Default: {field.default}." if plain and "Default" not in text else text
+
+
+def parts_of(annotation: Any) -> Iterator[Any]:
+    """The types in an annotation, without None."""
+    from trainium_cdk.text import choices
+
+    return (part for part in choices(annotation) if part is not NoneType)
+
+
+def choices_of(field: FieldInfo) -> list[str]:
+    """The allowed values of a field, if limited."""
+    literals = [part for part in parts_of(field.annotation) if get_origin(part) is Literal]
+    return [str(value) for part in literals for value in get_args(part)]

@@ -1,33 +1,97 @@
-"""What commands print and write: messages to standard error, results to standard output or a file."""
+"""What commands print and write: messages to standard error, results to standard output or a file.
+
+Control characters of untrusted text (logs, job files, responses of AWS) are removed before it is shown on a terminal, which obeys them: text can
+set the clipboard (OSC 52) and the title, move the cursor over other lines, and change the order of letters.
+"""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from trainium_cdk._aws import SANDBOX, sandboxed
-from trainium_cdk.cli import terminal
 from trainium_cdk.errors import TrnError
 
 if TYPE_CHECKING:
     from trainium_cdk.jobs import JobStatus
 
 
+_FORBIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode categories: control and format characters, surrogates, line and paragraph separators."""
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_COLOUR = re.compile(r"\x1b\[[0-?]{0,64}[ -/]{0,16}[@-~]")
+"""A control sequence (CSI), which sets colours or moves the cursor: removed. All others stay visible, without their ESC."""
+_BEGUN = re.compile(r"(?:\x1b(?:\[[0-?]{0,64}[ -/]{0,16})?|\r)\Z")
+_SUSPECT = re.compile(r"[^\n\t -~]+")
+
+
+def clean(text: str) -> str:
+    """Text of one or more lines. Control sequences are removed; line ends of other systems become plain ones; any other control or
+    format character becomes U+FFFD.
+
+    >>> clean("\\x1b[2Jloss\\r\\n\\x1b]52;c;Zm9v\\a")
+    'loss\\n�]52;c;Zm9v�'
+    """
+    text = _COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return _SUSPECT.sub(lambda found: "".join(map(_shown, found[0])), text)
+
+
+def line(text: str) -> str:
+    """Text for one line, or one column of a table.
+
+    >>> line("a\\nb\\tc")
+    'a b c'
+    """
+    return clean(text).replace("\n", " ").replace("\t", " ")
+
+
+def draws(stream: TextIO) -> bool:
+    """Whether it is a terminal that can move its cursor: one of an editor (`TERM=dumb`) shows lines alone."""
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
+class Cleaner:
+    """`clean` for bytes that arrive in pieces, cut anywhere.
+
+    Args:
+        encoding: of the terminal. The bytes are read as UTF-8.
+    """
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        self._encoding = encoding
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+
+    def feed(self, data: bytes) -> bytes:
+        """The text of the bytes so far, without an incomplete control sequence, character or line end."""
+        text = self._held + self._decoder.decode(data)
+        begun = _BEGUN.search(text)
+        self._held = begun[0] if begun else ""
+        return clean(text.removesuffix(self._held)).encode(self._encoding, "replace")
+
+
+def _shown(character: str) -> str:
+    return _REPLACEMENT if unicodedata.category(character) in _FORBIDDEN else character
+
+
 def log(text: str) -> None:
     """Print a message on standard error."""
-    print(terminal.clean(text), file=sys.stderr, flush=True)
+    print(clean(text), file=sys.stderr, flush=True)
 
 
 def echo(text: str, end: str = "\n") -> None:
     """Print a result on standard output. On a terminal, control characters are removed."""
-    print(terminal.clean(text) if sys.stdout.isatty() else text, end=end, flush=True)
+    print(clean(text) if sys.stdout.isatty() else text, end=end, flush=True)
 
 
 def write_file(file: Path, text: str, mode: int) -> None:
@@ -63,7 +127,7 @@ def output_filter(*, raw: bool = False) -> Callable[[bytes], bytes]:
     """A filter for bytes on standard output: it removes control characters on a terminal, unless `raw`."""
     if raw or not sys.stdout.isatty():
         return bytes
-    return terminal.Cleaner(sys.stdout.encoding).feed
+    return Cleaner(sys.stdout.encoding).feed
 
 
 @contextlib.contextmanager
@@ -138,17 +202,17 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     """Print a table on standard output; if that is not a terminal, plain columns with one line per row."""
     if not sys.stdout.isatty():
         for row in [columns, *rows]:
-            print("\t".join(terminal.line(cell) for cell in row))
+            print("\t".join(line(cell) for cell in row))
         return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    clean = [[terminal.line(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *clean, strict=True)]
+    cells = [[line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     console = Console(highlight=False)
     if sum(widths[:-1]) + min(widths[-1], _LAST_COLUMN) + 3 * len(widths) + 1 > console.width:
-        for row in clean:  # too narrow for a table: whole words, which can be copied
+        for row in cells:  # too narrow for a table: whole words, which can be copied
             console.print(state_text(row[0]), soft_wrap=True)
             for column, cell in zip(columns[1:], row[1:], strict=True):
                 if cell:
@@ -157,7 +221,7 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     made = Table(title=title or None, title_justify="left")
     for number, column in enumerate(columns, 1):
         made.add_column(column, no_wrap=number < len(columns), overflow="fold")
-    for row in clean:
+    for row in cells:
         made.add_row(*map(state_text, row))
     console.print(made)
 
@@ -178,4 +242,4 @@ def state_text(cell: str) -> Any:
 def one_line(status: JobStatus) -> str:
     """A job's status in one line."""
     parts = [f"{s.name} {s.state}" + (f" ({s.reason})" if s.reason else "") for s in status.stages]
-    return terminal.line(f"{status.id}: {', '.join(parts)}")
+    return line(f"{status.id}: {', '.join(parts)}")

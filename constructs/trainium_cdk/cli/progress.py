@@ -8,8 +8,7 @@ import time
 from typing import Any, Literal
 
 from trainium_cdk.cli.named import length
-from trainium_cdk.cli.output import log
-from trainium_cdk.cli.terminal import draws
+from trainium_cdk.cli.output import draws, log
 
 EVERY = 10.0
 """Seconds between two plain lines."""

@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from trainium_cdk.cli.annotations import parts_of
-from trainium_cdk.cli.described import planned
-from trainium_cdk.cli.kinds import help_of
 from trainium_cdk.cli.kinds import kinds as list_kinds
-from trainium_cdk.cli.named import did_you_mean, end_of_sentence, is_full_id, resolve_id, user
+from trainium_cdk.cli.named import did_you_mean, end_of_sentence, is_full_id, resolve_id
 from trainium_cdk.cli.options import (
     CLUSTER_OPTIONS,
     Json,
@@ -26,7 +23,11 @@ from trainium_cdk.cli.options import (
     backend,
     catalog_of,
     described,
+    help_of,
     on_cluster,
+    parts_of,
+    planned,
+    user,
 )
 from trainium_cdk.cli.output import echo, echo_json, log, one_line, output_filter, status_when_interrupted, write_bytes
 from trainium_cdk.errors import JobError, TrnError

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainium_cdk._aws import SANDBOX, sandboxed
-from trainium_cdk.cli.output import state_text
-from trainium_cdk.cli.terminal import draws, line
+from trainium_cdk.cli.output import draws, line, state_text
 from trainium_cdk.errors import TrnError
 from trainium_cdk.jobs.report.live import PAUSE, Live
 from trainium_cdk.jobs.report.page import figures

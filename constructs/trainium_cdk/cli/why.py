@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from trainium_cdk import engines
-from trainium_cdk.cli import named, terminal
+from trainium_cdk.cli import named, output
 from trainium_cdk.cli.options import DEFAULT_STACK, EnvFile, Json, Region, described, name_in_account, stack_argument
 from trainium_cdk.cli.output import echo, echo_json, log
 
@@ -43,7 +43,7 @@ def why(
     explained: set[str] = set()
     for number, each in enumerate(found):
         label = "first cause: " if number == 0 and report.first else ""
-        echo(terminal.line(f"{label}{each.where}{', ' + each.time[:19] + 'Z' if each.time else ''}: {each.text}"))
+        echo(output.line(f"{label}{each.where}{', ' + each.time[:19] + 'Z' if each.time else ''}: {each.text}"))
         if each.error and each.error.name not in explained:
             explained.add(each.error.name)
             echo(f"  -> {each.error}.")

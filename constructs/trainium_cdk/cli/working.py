@@ -9,8 +9,7 @@ import time
 from collections.abc import Iterator
 
 from trainium_cdk.cli.named import length
-from trainium_cdk.cli.output import log
-from trainium_cdk.cli.terminal import clean, draws
+from trainium_cdk.cli.output import clean, draws, log
 
 FIRST, LONGEST = 2.0, 60.0
 """Seconds until the first plain line, and at most between two: each pause is twice the last one."""

@@ -14,13 +14,13 @@ from trainium_cdk.outputs.eks import EksCluster as EksCluster
 from trainium_cdk.outputs.eks import claim_of as claim_of
 from trainium_cdk.outputs.eks import eks_fleets as eks_fleets
 from trainium_cdk.outputs.eks import eks_outputs as eks_outputs
-from trainium_cdk.outputs.pcs import PcsCluster as PcsCluster
-from trainium_cdk.outputs.pcs import pcs_outputs as pcs_outputs
-from trainium_cdk.outputs.pcs import pcs_venv as pcs_venv
 from trainium_cdk.outputs.read import Cluster as Cluster
 from trainium_cdk.outputs.read import from_json as from_json
 from trainium_cdk.outputs.read import parse as parse
 from trainium_cdk.outputs.read import read as read
+from trainium_cdk.outputs.slurm import PcsCluster as PcsCluster
 from trainium_cdk.outputs.slurm import SlurmCluster as SlurmCluster
 from trainium_cdk.outputs.slurm import fleets as fleets
+from trainium_cdk.outputs.slurm import pcs_outputs as pcs_outputs
+from trainium_cdk.outputs.slurm import pcs_venv as pcs_venv
 from trainium_cdk.outputs.slurm import slurm_outputs as slurm_outputs

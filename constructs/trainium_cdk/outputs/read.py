@@ -1,7 +1,7 @@
-"""Reading a deployed stack's outputs."""
+"""The cluster that a stack's outputs describe: of a deployed stack, or of one that an environment has."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -9,11 +9,12 @@ from trainium_cdk import engines
 from trainium_cdk._aws import aws_errors_as, failures
 from trainium_cdk._aws import client as aws_client
 from trainium_cdk.errors import OutputsError
-from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY, ClusterOutputs
-from trainium_cdk.outputs.eks import EksCluster
-from trainium_cdk.outputs.forms import wrong
-from trainium_cdk.outputs.pcs import PcsCluster
-from trainium_cdk.outputs.slurm import SlurmCluster
+from trainium_cdk.outputs.contract import CONTRACT, CONTRACT_KEY, UNKNOWN, ClusterOutputs, Exports, wrong
+from trainium_cdk.outputs.eks import EksCluster, eks_outputs
+from trainium_cdk.outputs.slurm import PcsCluster, SlurmCluster, pcs_outputs, slurm_outputs
+
+if TYPE_CHECKING:
+    from trainium_cdk.settings import Environment
 
 Cluster = ClusterOutputs
 """A cluster of any engine."""
@@ -61,6 +62,22 @@ def parse(stack: str, region: str, outputs: Mapping[str, str]) -> Cluster:
             f"the outputs of stack {stack} are not believed: {field} is {str(value)[:80]!r}. Deploy the stack again, or ask who has made it"
         )
     return found
+
+
+def described_cluster(environment: "Environment", engine: str, stack: str) -> Cluster:
+    """The cluster of an environment's stack, as the stack would describe it: deployed or not, nothing is asked of AWS.
+
+    Args:
+        engine: name of the engine whose stack it is.
+        stack: the stack's id in the app, or its name in the account.
+    """
+    exported: dict[str, Callable[[], Exports]] = {
+        "slurm": lambda: slurm_outputs(environment, head_node_id=UNKNOWN, bucket=UNKNOWN),
+        "eks": lambda: eks_outputs(environment, bucket=UNKNOWN),
+        "pcs": lambda: pcs_outputs(environment, cluster_id=UNKNOWN, login_group_id=UNKNOWN, bucket=UNKNOWN),
+    }
+    exports = exported[engine]()
+    return parse(stack, environment.region, {key: value for key, (value, _) in exports.items()})
 
 
 def from_json(text: str) -> Cluster:

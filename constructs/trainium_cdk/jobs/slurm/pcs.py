@@ -10,7 +10,7 @@ from trainium_cdk.jobs.slurm.backend import SlurmBackend, of_caller
 from trainium_cdk.jobs.slurm.ssm import SsmTransport
 from trainium_cdk.jobs.slurm.transport import LocalTransport, Result
 from trainium_cdk.outputs import SlurmCluster
-from trainium_cdk.outputs.pcs import GROUP_TAG, PcsCluster
+from trainium_cdk.outputs.slurm import GROUP_TAG, PcsCluster
 
 
 def connect(
