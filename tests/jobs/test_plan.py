@@ -11,8 +11,7 @@ from trainium_cdk.catalog import Catalog
 from trainium_cdk.catalog.constants import ULTRASERVER
 from trainium_cdk.errors import JobError
 from trainium_cdk.jobs import AnyJob, BertLarge, Finetune, Gpt, Script, TorchTitan, launch_environment
-from trainium_cdk.jobs.plan import plan
-from trainium_cdk.jobs.price import hour_usd
+from trainium_cdk.jobs.plan import hour_usd, plan
 
 WIDE = make_cluster(fleet(nodes=128))
 TRN2 = make_cluster(fleet("trn2.48xlarge", 16))

@@ -19,7 +19,7 @@ from tests.support import completed, many
 from trainium_cdk.cli import app
 from trainium_cdk.jobs import BertLarge, JobError, Script, SlurmBackend
 from trainium_cdk.jobs.slurm.submission import render
-from trainium_cdk.jobs.values import MAX_WORD_BYTES
+from trainium_cdk.jobs.words import MAX_WORD_BYTES
 
 NASTY = [
     "", " ", "'", '"', "''", "a'b\"c", "$(touch /tmp/pwned)", "`touch /tmp/pwned`", "${HOME}", "$HOME", "$", "\\", "\\\\n", "\\'",

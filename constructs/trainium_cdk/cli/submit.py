@@ -329,7 +329,7 @@ def submit(
 
 def _dry_run(submission: Submission, environment: Environment | None, *, of_file: bool, as_json: bool) -> None:
     """What would be sent, on standard output; what the job needs, on standard error."""
-    from trainium_cdk.jobs.price import hour_usd, price
+    from trainium_cdk.jobs.plan import hour_usd, price
 
     plan = submission.plan
     catalog = catalog_of(environment)

@@ -1,4 +1,4 @@
-"""Values of a job's fields: what can be passed to a program, time limits, and the errors about them."""
+"""Values of a job's fields: time limits, and the errors about any value."""
 
 import re
 from typing import Annotated
@@ -8,11 +8,6 @@ from pydantic_core import PydanticCustomError
 
 from trainium_cdk.text import Text
 
-MAX_SCRIPT_BYTES = 5_000_000
-MAX_WORD_BYTES = 131_071
-"""Longest argument, or NAME=VALUE, that Linux passes to a program (MAX_ARG_STRLEN in linux/binfmts.h, less the NUL)."""
-MAX_WORDS_BYTES = 1_000_000
-"""Longest arguments and environment together. Linux takes 2 MiB in all; the rest is for the node's own environment."""
 _TIME = Text(
     r"^([0-9]{1,9}|([0-9]{1,5}-)?[0-9]{1,5}(:[0-9]{2}){0,2}|([0-9]{1,9}[dhms]){1,4})$",
     "minutes, or HH:MM:SS, or D-HH:MM:SS, or 90m, 12h, 2d",
@@ -30,30 +25,6 @@ def wrong(message: str) -> PydanticCustomError:
 def shown(value: object) -> str:
     text = repr(value[:100] if isinstance(value, str | bytes) else value)
     return text if len(text) <= 80 else f"{text[:79]}…"
-
-
-def passable(what: str, word: str) -> int:
-    """The size in bytes of an argument. Raises an error if it cannot be passed to a program."""
-    if "\0" in word:
-        raise wrong(f"{what} contains a NUL byte, which cannot be passed to a program. Remove it")
-    try:
-        size = len(word.encode())
-    except UnicodeEncodeError:
-        raise wrong(f"{what} contains bytes that are not UTF-8 text. Put them in a file, and give its path") from None
-    if size > MAX_WORD_BYTES:
-        raise wrong(
-            f"{what} has {size:,} bytes; Linux passes at most {MAX_WORD_BYTES:,} to a program in one argument. Put it in a "
-            "file on the shared file system, and give its path"
-        )
-    return size + 1
-
-
-def fits(size: int) -> None:
-    if size > MAX_WORDS_BYTES:
-        raise wrong(
-            f"arguments and env have {size:,} bytes together; {MAX_WORDS_BYTES:,} is the maximum. Put them in a file on the "
-            "shared file system, and give its path"
-        )
 
 
 def seconds(limit: str) -> int:

@@ -1,10 +1,11 @@
-"""Words of the programs that kinds start: places, launchers, and values as a command line takes them. Pure."""
+"""Words of the programs that kinds start: places, launchers, values as a command line takes them, and what can be passed to a program. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Literal
 
+from trainium_cdk.jobs.values import wrong
 from trainium_cdk.runner.spec import Place
 from trainium_cdk.runner.spec import Word as Word
 from trainium_cdk.runner.spec import Words as Words
@@ -13,6 +14,11 @@ JOB, FILES, TRN, CACHE, CHECKPOINT, ID = map(Place, ("job", "files", "trn", "cac
 """See `runner.spec.Place`."""
 HUB: Word = (TRN, "/hf_cache")
 """The folder HF_HOME: models and data sets of Hugging Face, which all nodes read."""
+MAX_SCRIPT_BYTES = 5_000_000
+MAX_WORD_BYTES = 131_071
+"""Longest argument, or NAME=VALUE, that Linux passes to a program (MAX_ARG_STRLEN in linux/binfmts.h, less the NUL)."""
+MAX_WORDS_BYTES = 1_000_000
+"""Longest arguments and environment together. Linux takes 2 MiB in all; the rest is for the node's own environment."""
 
 _LAUNCHERS: dict[str, Words] = {
     "torchrun": (
@@ -55,3 +61,27 @@ def number(value: float) -> str:
     ('0.00015', '0.006', '2e-05')
     """
     return f"{value:.10g}"
+
+
+def passable(what: str, word: str) -> int:
+    """The size in bytes of an argument. Raises an error if it cannot be passed to a program."""
+    if "\0" in word:
+        raise wrong(f"{what} contains a NUL byte, which cannot be passed to a program. Remove it")
+    try:
+        size = len(word.encode())
+    except UnicodeEncodeError:
+        raise wrong(f"{what} contains bytes that are not UTF-8 text. Put them in a file, and give its path") from None
+    if size > MAX_WORD_BYTES:
+        raise wrong(
+            f"{what} has {size:,} bytes; Linux passes at most {MAX_WORD_BYTES:,} to a program in one argument. Put it in a "
+            "file on the shared file system, and give its path"
+        )
+    return size + 1
+
+
+def fits(size: int) -> None:
+    if size > MAX_WORDS_BYTES:
+        raise wrong(
+            f"arguments and env have {size:,} bytes together; {MAX_WORDS_BYTES:,} is the maximum. Put them in a file on the "
+            "shared file system, and give its path"
+        )
