@@ -204,11 +204,11 @@ def described(ctx: typer.Context) -> Environment | None:
     file = ctx.meta.get(_FILE)
     if file is None:
         return None
-    from trainium_cdk import settings
+    from trainium_cdk.settings import load
 
     if _READ not in ctx.meta:
         try:
-            ctx.meta[_READ] = settings.load(file)
+            ctx.meta[_READ] = load(file)
         except SettingsFileError as e:
             if _IN_USE not in ctx.meta:
                 raise

@@ -239,8 +239,8 @@ def submit(
 
     `trn submit --list` lists the kinds, `trn submit KIND --help` has a kind's options, `trn submit script --help` more about these.
     """
-    from trainium_cdk.jobs import new_token
-    from trainium_cdk.jobs.connection import connect
+    from trainium_cdk.jobs.connection import render
+    from trainium_cdk.jobs.job_spec import new_token
     from trainium_cdk.jobs.own_packages import offer
 
     given = {name: value for name, value in fields.items() if value is not None}
@@ -256,10 +256,10 @@ def submit(
     variables = _pairs(env or [], env_file or [])
     given |= _of_environment(ctx, given)
     cluster = planned(ctx, on) if dry_run else None
-    jobs = connect(local=False, cluster=cluster) if cluster else backend(on)
+    jobs = None if cluster else backend(on)
     for name in ("after", "resume_from"):
         if name in given and not given[name].startswith("/"):
-            given[name] = _full_id(name, given[name]) if cluster else resolve_id(jobs, given[name])
+            given[name] = resolve_id(jobs, given[name]) if jobs else _full_id(name, given[name])
     given |= {"nodes": nodes, "env": variables, "user": user(on)}
     if requirements is not None:
         given["requirements"] = requirements
@@ -272,8 +272,8 @@ def submit(
     if workdir and requirements is None and (advice := offer(made.workdir)):  # type: ignore[attr-defined]
         log(advice)
     token = new_token() if token is None else token
-    submission = jobs.render(made, token)
-    if dry_run:
+    submission = jobs.render(made, token) if jobs else render(made, cluster, token)  # type: ignore[arg-type]  # one of both is there
+    if dry_run or jobs is None:
         _dry_run(submission, described(ctx), of_file=cluster is not None, as_json=as_json)
         return
     for line in submission.plan.describe():

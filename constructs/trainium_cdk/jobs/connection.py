@@ -1,12 +1,16 @@
-"""Connecting to a deployed stack, to run jobs on it."""
+"""Connecting to a deployed stack, to run jobs on it; and what a job is on a cluster, without a connection."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainium_cdk import engines, outputs
 from trainium_cdk.jobs.backend import Backend
+
+if TYPE_CHECKING:
+    from trainium_cdk.jobs.job_spec import Submission
+    from trainium_cdk.jobs.models import AnyJob
 
 DEFAULT_STACK = engines.DEFAULT
 
@@ -37,6 +41,15 @@ def connect(
     return _CONNECT[found.engine](found, local, say)
 
 
+def render(job: AnyJob, cluster: outputs.Cluster, token: str) -> Submission:
+    """What `Backend.submit` would send of a job to a cluster, which is not asked and may be not deployed.
+
+    Raises:
+        JobError: the job does not fit the cluster, or the token is not valid.
+    """
+    return _RENDER[cluster.engine](job, cluster, token)
+
+
 _Say = Callable[[str], None] | None
 
 
@@ -60,3 +73,22 @@ def _pcs(cluster: outputs.PcsCluster, local: bool | None, say: _Say) -> Backend[
 
 _CONNECT: Mapping[str, Callable[[Any, bool | None, _Say], Backend[Any]]] = {"slurm": _slurm, "eks": _eks, "pcs": _pcs}
 """Each loads only what its own engine needs."""
+
+
+def _render_for_slurm(job: AnyJob, cluster: outputs.SlurmCluster, token: str) -> Submission:
+    from trainium_cdk.jobs.slurm import submission
+
+    return submission.render(job, cluster, token)
+
+
+def _render_for_eks(job: AnyJob, cluster: outputs.EksCluster, token: str) -> Submission:
+    from trainium_cdk.jobs.kubernetes import objects
+
+    return objects.render(job, cluster, token)
+
+
+_RENDER: Mapping[str, Callable[[AnyJob, Any, str], Submission]] = {
+    "slurm": _render_for_slurm,
+    "eks": _render_for_eks,
+    "pcs": _render_for_slurm,
+}
