@@ -12,7 +12,7 @@ import yaml
 from tests.jobs.conftest import described, fleet, make_cluster
 from trainium_cdk.jobs import BertLarge, Gpt, Job, JobError, Script, SlurmBackend, SubmitError, TransportError
 from trainium_cdk.jobs.slurm.transport import Result
-from trainium_cdk.jobs.values import seconds
+from trainium_cdk.jobs.words import seconds
 from trainium_cdk.outputs import SlurmCluster
 
 

@@ -6,7 +6,7 @@ import time
 
 from trainium_cdk.catalog.constants import BLOCK_STOPS_EARLY, BLOCK_STOPS_EARLY_ON_EKS
 from trainium_cdk.jobs.models import Plan
-from trainium_cdk.jobs.values import seconds
+from trainium_cdk.jobs.words import seconds
 from trainium_cdk.outputs import Cluster
 from trainium_cdk.runner.blocks import Block, clock
 from trainium_cdk.runner.work.health import span

@@ -15,7 +15,7 @@ from trainium_cdk.jobs import fetching
 from trainium_cdk.jobs.models import Job as AnyJob
 from trainium_cdk.jobs.models import KindSpec, Plan
 from trainium_cdk.jobs.plan import hour_usd
-from trainium_cdk.jobs.values import seconds
+from trainium_cdk.jobs.words import seconds
 from trainium_cdk.outputs import SlurmCluster
 from trainium_cdk.runner.spec import Budget, Checkpoints, Environment, Health, Job, Program, Rule, Slurm, Stage, Word
 

@@ -16,8 +16,7 @@ from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.sbatch import SbatchOption
 from trainium_cdk.jobs.texts import WORD, Array, EnvName, Image, Name, Word
 from trainium_cdk.jobs.upstream import Upstream as Upstream
-from trainium_cdk.jobs.values import TimeLimit, shown, wrong
-from trainium_cdk.jobs.words import fits, passable
+from trainium_cdk.jobs.words import TimeLimit, fits, passable, shown, wrong
 from trainium_cdk.runner import arrays
 from trainium_cdk.runner.readers.records import Reader
 from trainium_cdk.runner.secret_values import BEGINS, FORM

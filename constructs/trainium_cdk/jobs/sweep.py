@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainium_cdk.jobs.values import shown, wrong
+from trainium_cdk.jobs.words import shown, wrong
 from trainium_cdk.runner.arrays import MAX_MEMBERS
 from trainium_cdk.runner.spec import Part, Place, Sweep, Word, Words
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from trainium_cdk.jobs.values import shown, wrong
+from trainium_cdk.jobs.words import shown, wrong
 from trainium_cdk.runner import arrays
 from trainium_cdk.text import Text
 

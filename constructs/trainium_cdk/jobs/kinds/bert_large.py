@@ -15,7 +15,7 @@ from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Scaling, Upstre
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.texts import Data
-from trainium_cdk.jobs.values import wrong
+from trainium_cdk.jobs.words import wrong
 from trainium_cdk.runner.spec import Only, Part, Program
 from trainium_cdk.text import Text
 

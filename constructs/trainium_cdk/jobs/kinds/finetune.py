@@ -18,7 +18,7 @@ from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Upstream
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan
 from trainium_cdk.jobs.texts import AbsolutePath, Data, Override
-from trainium_cdk.jobs.values import wrong
+from trainium_cdk.jobs.words import wrong
 from trainium_cdk.runner.spec import Program, Word, Words
 
 if TYPE_CHECKING:

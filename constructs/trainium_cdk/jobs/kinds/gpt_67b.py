@@ -19,7 +19,7 @@ from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Upstream, check
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Batch, Plan, or_list
 from trainium_cdk.jobs.texts import Data, Word
-from trainium_cdk.jobs.values import wrong
+from trainium_cdk.jobs.words import wrong
 from trainium_cdk.runner.readers.records import NUMBER, Evaluation, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.runner.spec import Part, Place, Program
 

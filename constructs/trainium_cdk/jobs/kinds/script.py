@@ -17,8 +17,7 @@ from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.quote import printed, split
 from trainium_cdk.jobs.sbatch import may_pass_on
 from trainium_cdk.jobs.scheduler_calls import MAY_CALL, calls_of
-from trainium_cdk.jobs.values import shown, wrong
-from trainium_cdk.jobs.words import MAX_SCRIPT_BYTES, fits, passable
+from trainium_cdk.jobs.words import MAX_SCRIPT_BYTES, fits, passable, shown, wrong
 from trainium_cdk.outputs import Cluster
 from trainium_cdk.requirements import Requirements
 from trainium_cdk.runner.spec import Program, Step, Word, Words

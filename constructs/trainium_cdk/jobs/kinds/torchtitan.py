@@ -17,7 +17,7 @@ from trainium_cdk.jobs.models import Checkpoints, Job, KindSpec, Upstream, plain
 from trainium_cdk.jobs.packages import Packages
 from trainium_cdk.jobs.plan import Plan
 from trainium_cdk.jobs.texts import AbsolutePath, Data, Override, Word
-from trainium_cdk.jobs.values import shown, wrong
+from trainium_cdk.jobs.words import shown, wrong
 from trainium_cdk.runner.readers.records import NUMBER, Pattern, Reader, Step, parse_number, reads
 from trainium_cdk.runner.readers.step_lines import validates
 from trainium_cdk.runner.spec import Program
