@@ -18,6 +18,7 @@ import trainium_cdk
 from tests.jobs.conftest import make_cluster
 from tests.jobs.kubernetes.conftest import make_cluster as make_eks
 from tests.jobs.kubernetes.conftest import script
+from trainium_cdk.cli.app import app
 from trainium_cdk.cli.streams import Stream
 from trainium_cdk.errors import ApiError
 from trainium_cdk.jobs import Backend, BertLarge, Job, SlurmBackend, SsmTransport
@@ -39,14 +40,13 @@ TOKEN = "20261127-0a1b2c"
 LOG = b"".join(json.dumps({"step": i, "loss": 3 - i / 100, "lr": 1e-4}).encode() + b"\n" for i in range(50))
 
 
-def passed(run: Callable[[], object]) -> set[str]:
-    """The files of the client and the runner in which something is called. What a stand-in here calls is none of it."""
+def passed(run: Callable[[], object], rooms: tuple[str, ...] = ("jobs/", "runner/")) -> set[str]:
+    """The files of these rooms in which something is called. What a stand-in here calls is none of it."""
     found: set[str] = set()
 
     def called(frame: FrameType, event: str, _: object) -> None:
-        file = Path(frame.f_code.co_filename)
-        if event == "call" and frame.f_code.co_name != "<module>" and file.is_relative_to(PACKAGE):
-            found.add(file.relative_to(PACKAGE).as_posix())
+        if event == "call" and frame.f_code.co_name != "<module>":
+            found.add(frame.f_code.co_filename)
 
     before = sys.getprofile()
     sys.setprofile(cast("Any", called))
@@ -54,7 +54,8 @@ def passed(run: Callable[[], object]) -> set[str]:
         run()
     finally:
         sys.setprofile(before)
-    return {file for file in found if file.startswith(("jobs/", "runner/"))}
+    ours = {Path(file).relative_to(PACKAGE).as_posix() for file in found if Path(file).is_relative_to(PACKAGE)}
+    return {file for file in ours if file.startswith(rooms)}
 
 
 class RunCommand:
@@ -242,3 +243,22 @@ def test_a_metric_passes_few_files(made: Callable[[], tuple[Backend[Submission],
     files = passed(logs) - WAY - SAFE
     assert {"runner/readers/log.py", "runner/readers/step_lines.py"} <= files
     assert len(files) <= most, sorted(files)
+
+
+@pytest.mark.parametrize("environment", ["login-and-accounting", "eks/all-settings", "pcs/all-settings"])
+def test_a_dry_run_passes_few_files(
+    environment: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the command line to the text of the job, by an environment file."""
+    file = Path(__file__).parents[1] / "environments" / f"{environment}.yaml"
+    monkeypatch.chdir(tmp_path)
+    Path("t.py").write_text("print(1)\n")
+
+    def submit() -> None:
+        app(["submit", "t.py", "--environment", str(file), "--dry-run"], standalone_mode=False)
+
+    submit()
+    files = passed(submit, ("",))
+    assert "t.py" in capfd.readouterr().out
+    assert {"cli/submit.py", "settings/load.py", "outputs/read.py", "jobs/plan.py"} <= files
+    assert len(files) <= 35, sorted(files)
